@@ -84,7 +84,7 @@ def policies() -> Iterator[str]:
 
 def words() -> set[str]:
     carded = {word for name in ("codes", "terms") for group in glossary(name).values() for word in group}
-    kinds = {code for kind in KINDS.values() for code in (kind.name, *kind.codes, *(f.code for f in kind.falsifiers))}
+    kinds = {code for kind in KINDS.values() for code in (kind.name, *kind.codes, *(f.code for f in kind.mutations))}
     listed = {*STATUS_WORDS.values(), *MECHANISMS, UNEXPLAINED, QUANTISED, *QUESTIONS, *ELSEWHERE}
     named = {quantity for quantity, _ in VERIFIERS} | {f"builtin:{name}" for name in builtin_names()}
     counted = {f"exit {int(code)}" for code in ExitCode} | {"verdict-blocked", "verdict-error"}

@@ -193,7 +193,7 @@ def test_limits_that_would_promise_nothing_are_refused(limits: Any) -> None:
 
 def test_every_bound_that_tightens_is_tried_just_beyond_it() -> None:
     bounds = [item for item in fields(Limits) if item.doc.tight and not isinstance(item.default, tuple)]
-    assert [item.name for item in bounds if not (item.doc.must and item.doc.fault)] == []
+    assert [item.name for item in bounds if not (item.doc.must and item.doc.moves)] == []
     assert len(bounds) == 11
 
 

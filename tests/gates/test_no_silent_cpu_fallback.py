@@ -111,7 +111,7 @@ def test_a_device_that_nobody_can_ask_for_and_a_limit_that_asks_for_nothing_are_
 
 
 def test_every_limit_that_tightens_is_tried_just_beyond_it() -> None:
-    assert [item.name for item in fields(Limits) if item.doc.tight and not (item.doc.must and item.doc.fault)] == []
+    assert [item.name for item in fields(Limits) if item.doc.tight and not (item.doc.must and item.doc.moves)] == []
 
 
 def test_limits_that_no_run_can_meet_are_told() -> None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import pytest
 from weighbridge.core.limits import read
-from weighbridge.gates.wall_time_budget import KIND, STATISTICS, check
+from weighbridge.figures.whole import STATISTICS
+from weighbridge.gates.wall_time_budget import KIND
 
 NUMBERS = st.lists(st.floats(0.001, 1e6), min_size=1, max_size=40)
 
@@ -21,12 +22,12 @@ def test_a_median_is_the_mean_of_the_two_middle_values(values: list[float]) -> N
 
 def test_a_window_shorter_than_its_samples_is_a_lint_problem() -> None:
     limits = read(KIND.limits, {"steps": [20, 29], "below_ms": 500, "min_samples": 30})
-    assert check(limits, KIND.measure()) == ["min_samples: 30 samples cannot come from a window of 10 steps"]
+    assert KIND.check(limits, KIND.measure()) == ["min_samples: 30 samples cannot come from a window of 10 steps"]
 
 
 def test_a_window_that_ends_before_it_begins_and_two_budgets_are_lint_problems() -> None:
     limits = read(KIND.limits, {"steps": [49, 20], "below_ms": 500, "at_most_ms": 500})
-    assert check(limits, KIND.measure()) == [
+    assert KIND.check(limits, KIND.measure()) == [
         "give one of below_ms and at_most_ms",
         "steps: the window ends at 20, before it begins at 49",
     ]

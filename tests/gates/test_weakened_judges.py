@@ -56,7 +56,7 @@ def _survives(trials: Iterable[Trial]) -> bool:
     for trial in trials:
         if trial.result is TrialResult.SURVIVED:
             return True
-        falsified |= trial.kind == "falsifier" and trial.result is TrialResult.CAUGHT
+        falsified |= trial.kind == "mutation" and trial.result is TrialResult.CAUGHT
     return not falsified
 
 

@@ -78,7 +78,7 @@ def test_a_pass_has_caught_every_trial() -> None:
     assert "survived" not in {trial.result for trial in finding.trials}
     kinds = [trial.kind for trial in finding.trials if trial.result == "caught"]
     assert kinds[-2:] == ["nothing-left", "canary"]
-    assert kinds.count("falsifier") >= len(KINDS["byte-identity"].codes)
+    assert kinds.count("mutation") >= len(KINDS["byte-identity"].codes)
 
 
 def test_what_was_never_measured_is_blocked() -> None:

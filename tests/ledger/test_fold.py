@@ -31,7 +31,7 @@ from weighbridge.ledger.fold import (
     lowest,
 )
 
-CAUGHT = Trial(kind="falsifier", name="one byte differs", code="bytes", result=TrialResult.CAUGHT)
+CAUGHT = Trial(kind="mutation", name="one byte differs", code="bytes", result=TrialResult.CAUGHT)
 SURVIVED = dataclasses.replace(CAUGHT, result=TrialResult.SURVIVED)
 CONTRACT = "c" * 64
 PLACE = Place(contract="import", gate="G-1", instance="default")

@@ -114,5 +114,5 @@ def test_a_loop_that_asked_for_cuda_and_fell_back_fails_on_every_host() -> None:
 def test_a_trainer_that_refuses_and_a_run_that_asked_for_the_cpu_pass_with_all_trials_caught() -> None:
     refuses, stays = findings("cpu", REFUSES)
     assert (refuses.verdict.outcome, stays.verdict.outcome) == (Outcome.PASS, Outcome.PASS)
-    assert {trial.kind for trial in (*refuses.trials, *stays.trials)} == {"falsifier", "nothing-left", "canary"}
+    assert {trial.kind for trial in (*refuses.trials, *stays.trials)} == {"mutation", "nothing-left", "canary"}
     assert exit_code([("", refuses), ("", stays)]) == 0

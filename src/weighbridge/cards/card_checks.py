@@ -14,9 +14,9 @@ from typing import Any
 
 from weighbridge import gates, quantities, verifiers
 from weighbridge.cards.examples import Example, examples
-from weighbridge.cards.words import GateCard, Specimen, VerifierCard, read_card, render
-from weighbridge.clauses.faults import bounding, nudged
+from weighbridge.cards.words import GateCard, Specimen, VerifierCard, any_gate, read_card, render
 from weighbridge.clauses.kind import Kind
+from weighbridge.clauses.mutations import bounding, nudged
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import PluginError, SubjectError, WeighbridgeError
 from weighbridge.core.limits import LimitsError, nearest, plain
@@ -131,8 +131,10 @@ def check_gate_card(card: GateCard) -> Iterator[Check]:
     told_of = {"asks": card.asks, "why": card.why, "passes": card.passes, **card.roles}
     told_of |= {code: words.says for code, words in card.codes.items()}
     yield Check(name=f"{card.kind}: every word is written", wrong=tuple(_unwritten(told_of)))
-    yield _same(f"{card.kind}: every code has its words", set(card.codes), set(kind.codes))
-    yield Check(name=f"{card.kind}: every code has its example", wrong=tuple(_unshown(kind, told)))
+    yield _same(
+        f"{card.kind}: every code has its words", set(card.codes), set(kind.codes) - (set(any_gate()) - set(card.codes))
+    )
+    yield Check(name=f"{card.kind}: every code has its example", wrong=tuple(_unshown(card, told)))
     yield Check(name=f"{card.kind}: every limit has an example on it and one beyond", wrong=tuple(_untried(kind, told)))
     for example, verdict in told:
         yield Check(name=f"{card.kind}: {example.name}", wrong=tuple(_differs(card, kind, example, verdict)))
@@ -142,9 +144,9 @@ def _unwritten(words: Mapping[str, object]) -> Iterator[str]:
     return (f"nothing is written for {word!r}" for word, written in words.items() if not written)
 
 
-def _unshown(kind: Kind[Any], told: Sequence[tuple[Example, Verdict]]) -> Iterator[str]:
+def _unshown(card: GateCard, told: Sequence[tuple[Example, Verdict]]) -> Iterator[str]:
     """Yield the codes that no example comes to or whose words none demands, and the outcomes that none shows."""
-    for code in ("pass", *kind.codes):
+    for code in ("pass", *card.codes):
         shown = [example for example, verdict in told if code in {verdict.code, *(o.code for o in verdict.offences)}]
         if not shown:
             yield f"no example comes to {code!r}"

@@ -240,7 +240,7 @@ def _headroom(verdict: Verdict) -> str:
 
 
 def _offence(card: GateWords, offence: Offence, shared: Fields) -> str:
-    words = card.codes.get(offence.code)
+    words = code_card(card.kind, offence.code)
     figures = {**shared, **offence.figures, "place": offence.place}
     return fill(words.says, figures) if words else f"{offence.place}: {offence.code}"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from weighbridge.core.model import (
     EMPTY,
@@ -30,6 +30,8 @@ Evidence: TypeAlias = Mapping[str, Measurement]  # by the name of the need
 class Need:
     """A quantity that a kind judges, of which roles; `options` are the keys of `measure:` that its verifier takes.
 
+    `given` are options that stand in `measure:` under another key.
+
     `of_rows` is false where no row of a run's log is read for it, only events. `of_limits` returns what else the
     verifier takes, of the limits: what is judged of each of several runs says which runs there must be.
     """
@@ -37,39 +39,46 @@ class Need:
     quantity: str
     of: tuple[str, ...]
     options: tuple[str, ...] = ()
+    given: Mapping[str, str] = field(default_factory=dict)
     optional: bool = False
     of_rows: bool = True
     of_limits: Callable[[Fields], Fields] = lambda _limits: EMPTY
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """A damaged measurement, and the places where the judge must now object."""
+class Mutated(NamedTuple):
+    """Evidence that was broken, and the places where the judge must now object."""
 
     evidence: Evidence
-    places: frozenset[str]
+    places: frozenset[str] = frozenset()
+
+
+At: TypeAlias = Callable[[Evidence, Any, Sequence[str]], Collection[str]]  # where to break: of all limits and places
+
+
+def as_asked(_evidence: Evidence, _limits: object, places: Sequence[str]) -> Collection[str]:
+    """Return all of the places that a trial asks for."""
+    return places
 
 
 @dataclass(frozen=True, slots=True)
-class NotApplicable:
-    """Why a falsifier has nothing to break in this measurement."""
+class Mutation(Generic[L]):
+    """One way to break exactly one clause of a kind's promise, or one limit.
 
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Falsifier(Generic[L]):
-    """A way to break exactly one clause of a kind's promise.
-
-    `damage(evidence, limits, places)` breaks it at every one of `places` that it can; the judge must then answer
-    `outcome` with `code` at each damaged place (for BLOCKED: with `code`). Trials ask for all places at which the judge
-    looked, for the first and the last alone, and for those at which it did not say that it looked.
+    `apply(evidence, limits, places)` breaks it at every one of `places` that it can, or returns in words why it can
+    nowhere. The judge must then answer `outcome` with `code`, at each broken place where that is FAIL. Trials ask for
+    all places at which the judge looked, for the first and the last alone, and for those at which it did not say
+    that it looked; `at` says which of these are broken.
     """
 
     name: str
     code: str
-    damage: Callable[[Evidence, L, tuple[str, ...]], Damage | NotApplicable]
+    apply: Callable[[Evidence, L, tuple[str, ...]], Mutated | str]
     outcome: Outcome = Outcome.FAIL
+    at: At = as_asked
+
+    def __call__(self, evidence: Evidence, limits: L, places: Sequence[str]) -> Mutated | str:
+        """Return the evidence broken at these places, or why it cannot be."""
+        return self.apply(evidence, limits, tuple(self.at(evidence, limits, places)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,7 @@ class NoOptions:
 class Kind(Generic[L]):
     """The rule behind gates: what it needs, its limits, its codes, how it judges, and what it exists to catch.
 
-    `falsifiers` are those that no limit implies; what a limit bounds is broken by the fault that the limit names.
+    `mutations` are those that no limit implies; what a limit bounds is broken by the mutations that the limit names.
     `check` returns what is wrong with limits that are each in order alone. `cut` returns a smaller part of a long
     measurement, for trials, with limits that look no farther. `recordable` are the roles of a model that a
     trace may fill.
@@ -96,7 +105,7 @@ class Kind(Generic[L]):
     codes: Mapping[str, Outcome]
     recordable: tuple[str, ...] = ()
     judge: Callable[[Evidence, L], Verdict]
-    falsifiers: tuple[Falsifier[L], ...] = ()
+    mutations: tuple[Mutation[L], ...] = ()
     check: Callable[[L, Any], Sequence[str]] = field(default=lambda _limits, _measure: ())
     cut: Callable[[Evidence, L], tuple[Evidence, L]] = field(default=lambda evidence, limits: (evidence, limits))
 

@@ -144,8 +144,8 @@ def _kind(name: str) -> Iterator[str]:
     for code, words in card.codes.items():
         yield from _item(f"{kind.codes[code]:<8} {code}: {words.says}")
     yield "\nshown able to fail by"
-    yield from dict.fromkeys(f"  {falsifier.name} ({falsifier.code})" for falsifier in kind.falsifiers)
-    if not kind.falsifiers or any(item.doc.must for item in fields(kind.limits)):
+    yield from dict.fromkeys(f"  {one.name} ({one.code})" for one in kind.mutations)
+    if not kind.mutations or any(item.doc.must for item in fields(kind.limits)):
         yield "  each limit, at the nearest value beyond it"
     yield "\nto copy into a contract"
     yield from _gate(kind)

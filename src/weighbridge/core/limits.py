@@ -34,7 +34,8 @@ class Doc:
     """What a field means and what it may hold.
 
     `tight` is the direction in which it tightens, "up" or "down": of a number its size, of a list what it holds, of
-    choices their order, of a switch true over false. `form` says in words what `pattern` or `choices` demand.
+    choices their order, of a switch true over false; of what a figure `must` be, it follows. `form`
+    says in words what `pattern` or `choices` demand.
     """
 
     text: str = dataclasses.field(default="", kw_only=False)
@@ -53,10 +54,13 @@ class Doc:
     tight: str = ""
     name: str = ""  # the key in YAML where it is a Python keyword
     must: str = ""  # what the figure that this limit bounds must be: "at most", "at least", "below" or "above" it
-    fault: Any = None  # how trials move that figure (`weighbridge.clauses.faults.Fault`)
-    comes_to: str = "FAIL"  # what a figure beyond the limit comes to
+    moves: Any = None  # how trials move that figure (`weighbridge.clauses.mutations.Moves`)
     only_with: tuple[str, str] | None = None  # the key, and its value, without which this one would be ignored
     typical: Any = None  # of a quantity's field: what examples have where they name no value
+
+    def __post_init__(self) -> None:
+        if self.must and not self.tight:
+            object.__setattr__(self, "tight", "down" if self.must in ("at most", "below") else "up")
 
 
 # Each bound of a number: its name in `Doc`, its sign, when it holds, and its word in JSON Schema.

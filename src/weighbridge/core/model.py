@@ -202,7 +202,7 @@ class TrialResult(enum.StrEnum):
 class Trial:
     """One attempt to show that a pass is able to fail, or that an instrument is able to see."""
 
-    kind: str  # "falsifier", "nothing-left" or "canary"
+    kind: str  # "mutation", "nothing-left" or "canary"
     name: str
     code: str
     result: TrialResult

@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from typing import Annotated
 
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.faults import in_rows, only_rows, without_all_of_a_glob
-from weighbridge.clauses.kind import Evidence, Falsifier, blocked, rows_of
+from weighbridge.clauses.kind import Evidence, Mutation, blocked, rows_of
+from weighbridge.clauses.mutations import in_rows, only_rows, without_all_of_a_glob
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, Outcome, Verdict
 from weighbridge.gates.families.tensor_pairs import (
@@ -71,14 +71,14 @@ def _figures(pair: TensorPair, _code: str, _mechanism: str) -> Fields:
     return columns_of(pair, (*FIGURES, "packed", "no_rule"))
 
 
-def _breaks(name: str, code: str, change: Change, outcome: Outcome = Outcome.FAIL) -> Falsifier[Limits]:
+def _breaks(name: str, code: str, change: Change, outcome: Outcome = Outcome.FAIL) -> Mutation[Limits]:
     def of_named(pair: TensorPair, limits: Limits) -> TensorPair | None:
         return change(pair, limits) if listed(pair.name, limits.tensors) else None
 
     return in_rows(name, code, "pairs", TensorPair, of_named, why="no such tensor is named", outcome=outcome)
 
 
-def _sets(name: str, code: str, outcome: Outcome = Outcome.FAIL, **changed: object) -> Falsifier[Limits]:
+def _sets(name: str, code: str, outcome: Outcome = Outcome.FAIL, **changed: object) -> Mutation[Limits]:
     return _breaks(name, code, lambda pair, _: dataclasses.replace(pair, **changed), outcome)  # type: ignore[arg-type]
 
 
@@ -89,7 +89,7 @@ KIND = kind_of_pairs(
     judge=judge,
     fails=("bytes",),
     blocked=("names-nothing",),
-    falsifiers=(
+    mutations=(
         _sets("one byte differs", "bytes", differing_bytes=1),
         _sets("bytes not counted", "bytes", differing_bytes=None),
         _sets("the same bytes under another dtype", "dtype", candidate_dtype=NO_DTYPE),

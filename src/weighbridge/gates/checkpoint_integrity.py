@@ -11,8 +11,8 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
-from weighbridge.clauses.faults import ColumnsFault, in_rows, only_rows
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, codes, rows_of
+from weighbridge.clauses.kind import At, Evidence, Kind, Mutation, Need, as_asked, codes, rows_of
+from weighbridge.clauses.mutations import Moves, Way, in_rows, only_rows, row_moves
 from weighbridge.core.limits import Doc, plain
 from weighbridge.core.model import Fields, Outcome, SubjectKind
 from weighbridge.quantities.checkpoints import FileStructure, WrongChecksum
@@ -37,20 +37,33 @@ CUT_SHORT: Mapping[str, Callable[[int], Mapping[str, Any]]] = {
 }
 
 
+def _columns(code: str, ways: Mapping[str, Callable[[int], Mapping[str, Any]]], at: At = as_asked) -> Moves:
+    """Return how to change several columns of a row, which make up the figure that a limit bounds."""
+
+    def way(name: str, columns: Callable[[int], Mapping[str, Any]]) -> Way:
+        return Way(name, code, lambda row, _limits, value: replace(row, **columns(value)))
+
+    return row_moves("tensors", TensorHealth, *(way(name, columns) for name, columns in ways.items()), at=at)
+
+
+def _may_not_end_in_zeros(_evidence: Evidence, limits: Limits, places: Sequence[str]) -> list[str]:
+    return [place for place in places if not listed(place, limits.may_end_in_zeros)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What a whole checkpoint may hold all the same."""
 
     not_finite_at_most: Annotated[
         int,
-        Doc("NaN and infinities in one tensor", ge=0, le=10**12, tight="down", must="at most",
-            fault=ColumnsFault(code="not-finite", need="tensors", ways=TOO_MANY)),
+        Doc("NaN and infinities in one tensor", ge=0, le=10**12, must="at most",
+            moves=_columns("not-finite", TOO_MANY)),
     ] = 0  # fmt: skip
     zero_tail_below_bytes: Annotated[
         int,
-        Doc("run of zeros at a tensor's end that starts inside a row", unit="bytes", gt=0, le=10**12, tight="down",
+        Doc("run of zeros at a tensor's end that starts inside a row", unit="bytes", gt=0, le=10**12,
             must="below",
-            fault=ColumnsFault(code="zero-tail", need="tensors", ways=CUT_SHORT, exempt="may_end_in_zeros")),
+            moves=_columns("zero-tail", CUT_SHORT, _may_not_end_in_zeros)),
     ] = 4096  # fmt: skip
     may_end_in_zeros: Annotated[tuple[str, ...], Doc("globs of tensors that may end in zeros", tight="down")] = ()
     may_be_zero: Annotated[tuple[str, ...], Doc("globs of matrices that may be all zero", tight="down")] = ()
@@ -132,7 +145,7 @@ def figures(evidence: Evidence, _limits: Limits) -> Fields:
     }
 
 
-# --- Falsifiers -------------------------------------------------------------------------------------------------------
+# --- Mutations -------------------------------------------------------------------------------------------------------
 
 
 def _free(name: str, globs: Sequence[str]) -> bool:
@@ -141,13 +154,13 @@ def _free(name: str, globs: Sequence[str]) -> bool:
 
 def _in_tensors(
     name: str, code: str, change: Callable[[TensorHealth, Limits], TensorHealth | None], outcome: Outcome = Outcome.FAIL
-) -> Falsifier[Limits]:
+) -> Mutation[Limits]:
     return in_rows(name, code, "tensors", TensorHealth, change, why="every tensor is allowed to", outcome=outcome)
 
 
 def _in_files(
     name: str, code: str, change: Callable[[FileStructure, Limits], FileStructure | None]
-) -> Falsifier[Limits]:
+) -> Mutation[Limits]:
     return in_rows(name, code, "files", FileStructure, change, why="every file is allowed to, or not in these places")
 
 
@@ -198,7 +211,7 @@ KIND = Kind(
         blocked=("not-decoded", "nothing-read"),
     ),
     judge=ClauseJudge(clauses, figures, by_place=True),
-    falsifiers=(
+    mutations=(
         _in_tensors("a matrix zeroed", "all-zero", _zeroed((2, 2))),
         _in_tensors("a matrix of one head zeroed", "all-zero", _zeroed((1, 2, 2))),
         _in_tensors("a copy of another", "repeated", _copied),

@@ -14,8 +14,8 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires
-from weighbridge.clauses.faults import RowFault, in_rows, only_rows
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, codes, rows_of
+from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, codes, rows_of
+from weighbridge.clauses.mutations import column_moves, in_rows, only_rows
 from weighbridge.core.canonical import at_pointer, loads
 from weighbridge.core.errors import WeighbridgeError
 from weighbridge.core.limits import Doc
@@ -25,7 +25,7 @@ from weighbridge.quantities.commands import KEPT, CommandRun, Leftover, case_of
 RUNS = "runs"
 NONZERO = "nonzero"
 TEXT = "a text in one line of the output, in which `*` stands for anything"
-LATE = RowFault(code="too-late", need=RUNS, column="wall_seconds")
+LATE = column_moves("too-late", RUNS, "wall_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Limits:
 
     within_s: Annotated[
         float | None,
-        Doc("how long each run may take", unit="s", gt=0, le=86400, tight="down", must="at most", fault=LATE),
+        Doc("how long each run may take", unit="s", gt=0, le=86400, must="at most", moves=LATE),
     ] = None
     cases: Annotated[tuple[Case, ...], Doc("lists of arguments, and what each must do", min_items=1, tight="up")] = (
         Case(),
@@ -250,7 +250,7 @@ def _arguments(limits: Fields) -> Fields:
 Change = Callable[[Case, CommandRun], CommandRun | None]
 
 
-def _breaks(name: str, code: str, change: Change, outcome: Outcome = Outcome.FAIL) -> Falsifier[Limits]:
+def _breaks(name: str, code: str, change: Change, outcome: Outcome = Outcome.FAIL) -> Mutation[Limits]:
     def changed(run: CommandRun, limits: Limits) -> CommandRun | None:
         return change(next(case for case in limits.cases if case_of(case.args) == run.case), run)
 
@@ -312,7 +312,7 @@ KIND = Kind(
     ),
     judge=ClauseJudge(clauses, figures=_figures),
     check=check,
-    falsifiers=(
+    mutations=(
         _breaks(
             "another exit code", "wrong-exit",
             lambda case, run: replace(run, exit_code=0 if case.exit == NONZERO else int(case.exit) + 1),

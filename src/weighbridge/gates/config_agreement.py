@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.faults import in_rows, only_rows
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, codes, failed, passed, rows_of
+from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, blocked, codes, failed, passed, rows_of
+from weighbridge.clauses.mutations import in_rows, only_rows
 from weighbridge.core.limits import Doc, nearest, plain
 from weighbridge.core.model import Offence, Outcome, SubjectKind, Verdict
 from weighbridge.gates.families.harmless_keys import harmless
@@ -140,7 +140,7 @@ def check(limits: Limits, _measure: object) -> list[str]:
     ]
 
 
-# --- Falsifiers -------------------------------------------------------------------------------------------------------
+# --- Mutations -------------------------------------------------------------------------------------------------------
 
 Change: TypeAlias = Callable[[ConfigField, Limits], ConfigField | None]
 SILENT: dict[str, dict[str, Any]] = {side: {side: None, f"{side}_basis": ""} for side in ("source", "candidate")}
@@ -166,11 +166,11 @@ def _unless(allowed: str, change: Change) -> Change:
     return changed
 
 
-def _broken(name: str, code: str, change: Change) -> Falsifier[Limits]:
+def _broken(name: str, code: str, change: Change) -> Mutation[Limits]:
     return in_rows(name, code, "fields", ConfigField, change, why="every field here is allowed to")
 
 
-def _required(name: str, allowed: str = "", **changed: Any) -> Falsifier[Limits]:
+def _required(name: str, allowed: str = "", **changed: Any) -> Mutation[Limits]:
     """Change required fields, of which a side need not state those that `allowed` names."""
 
     def change(row: ConfigField, limits: Limits) -> ConfigField | None:
@@ -183,7 +183,7 @@ def _required(name: str, allowed: str = "", **changed: Any) -> Falsifier[Limits]
     return in_rows(name, "not-compared", "fields", ConfigField, change, why=why, outcome=Outcome.BLOCKED)
 
 
-def _none_left(name: str, change: Change) -> Falsifier[Limits]:
+def _none_left(name: str, change: Change) -> Mutation[Limits]:
     def left(row: ConfigField, limits: Limits) -> ConfigField | None:
         return None if limits.required else change(row, limits)
 
@@ -199,7 +199,7 @@ KIND = Kind(
     codes=codes("differs", "entries", "missing", "extra", blocked=("not-compared", "nothing-compared")),
     judge=judge,
     check=check,
-    falsifiers=(
+    mutations=(
         _broken("another value", "differs", _stated_but(candidate=2)),
         _broken("a smaller value", "differs", _stated_but(candidate=0)),
         _broken("another entry", "entries", _stated_but(candidate=2, first_difference=ENTRY)),

@@ -9,16 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
-from weighbridge.clauses.faults import Injected, in_record, in_rows
 from weighbridge.clauses.kind import (
-    Damage,
     Evidence,
-    Falsifier,
     Kind,
+    Mutated,
+    Mutation,
     Need,
-    NotApplicable,
     blocked,
     failed,
     passed,
@@ -27,6 +25,7 @@ from weighbridge.clauses.kind import (
     with_rows,
     with_value,
 )
+from weighbridge.clauses.mutations import Limit, Moves, in_record, in_rows
 from weighbridge.core.limits import Doc, plain
 from weighbridge.core.model import Fields, Offence, Outcome, Record, SubjectKind, Verdict
 from weighbridge.gates.families import column_basis
@@ -36,26 +35,31 @@ SAMPLED = "sampled"  # batches drawn at random: tokens are counted, and nothing 
 FINGERPRINTS = (1.0, math.e, 0.0)  # what stands in for a loss, its exponential, and nothing at all
 FINGERPRINT_SHARE = 1e-6  # float32 keeps so much of e
 
-# --- How what a limit bounds is broken: `moved` takes the progress, the count of epochs and the value to move to ------
-
-Moved = Mapping[str, CorpusProgress]
+# --- How what a limit bounds is broken --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgressFault:
-    """Fault of a limit that the progress through the corpus is held against, in one or more ways."""
+Way: TypeAlias = Callable[[CorpusProgress, int, Any], CorpusProgress | None]  # with the count of epochs and the value
 
-    code: str
-    place: str
-    moved: Callable[[CorpusProgress, int, Any], Moved]
 
-    def inject(
-        self, evidence: Evidence, _held: Any, _limits: Any, value: Any, _places: Sequence[str]
-    ) -> Iterator[Injected]:
-        """Yield the progress moved, in each way that there is."""
-        progress, epochs = record_of(evidence, "progress", CorpusProgress), rows_of(evidence, "epochs", CorpusEpoch)
-        for way, record in self.moved(progress, len(epochs), value).items() if progress else ():
-            yield Injected(way, self.code, with_value(evidence, "progress", Record(record)), frozenset({self.place}))
+def _moves(code: str, place: str, ways: Mapping[str, Way]) -> Moves:
+    """Return how to move the progress through the corpus, in each of these ways."""
+
+    def moves(limit: Limit) -> Iterator[Mutation[Any]]:
+        for name, way in ways.items():
+
+            def apply(evidence: Evidence, _limits: Any, _places: Sequence[str], way: Way = way) -> Mutated | str:
+                progress, epochs = (
+                    record_of(evidence, "progress", CorpusProgress),
+                    rows_of(evidence, "epochs", CorpusEpoch),
+                )
+                moved = way(progress, len(epochs), limit.value) if progress else None
+                if moved is None:
+                    return "no such number of tokens"
+                return Mutated(with_value(evidence, "progress", Record(moved)), frozenset({place}))
+
+            yield Mutation(name, code, apply)
+
+    return moves
 
 
 def _equal(progress: CorpusProgress, **changed: Any) -> CorpusProgress:
@@ -69,32 +73,31 @@ def _equal(progress: CorpusProgress, **changed: Any) -> CorpusProgress:
     )  # fmt: skip
 
 
-def _placeholders(progress: CorpusProgress, _epochs: int, length: int) -> Moved:
-    return {
-        "a loss of 1": _equal(progress, length=length, loss=1.0),
-        "a loss of e": _equal(progress, length=length, loss=math.e * (1 - 0.99 * FINGERPRINT_SHARE)),
-        "a loss of 0": _equal(progress, length=length, loss=0.0),
-        "loss and gradient norm stand still": _equal(progress, length=length, grad_norm_equal=True),
-    }
+def _holding(loss: float, *, norm_too: bool = False) -> Way:
+    return lambda progress, _, length: _equal(progress, length=length, loss=loss, grad_norm_equal=norm_too)
 
 
-def _standing_still(progress: CorpusProgress, _epochs: int, length: int) -> Moved:
-    return {"the loss stands still": _equal(progress, length=length)}
-
-
-def _too_quick(progress: CorpusProgress, _epochs: int, share: float) -> Moved:
+def _too_quick(progress: CorpusProgress, _epochs: int, share: float) -> CorpusProgress:
     below = math.nextafter(share * 100.0, 0.0)
-    quick = QuickSteps(first_step=7, last_step=9, length=3, below_ms=below, above_ms=100.0)
-    return {"three steps too quick to have trained": replace(progress, quick=quick)}
+    return replace(progress, quick=QuickSteps(first_step=7, last_step=9, length=3, below_ms=below, above_ms=100.0))
 
 
-def _too_many_tokens(progress: CorpusProgress, epochs: int, slack: float) -> Moved:
-    expected, off = progress.tokens_expected or 0, slack * epochs * (progress.tokens_per_step or 0)
-    moved = {
-        "more than steps account for": math.nextafter(expected + off, math.inf),
-        "fewer than steps account for": math.nextafter(expected - off, -math.inf),
-    }
-    return {way: replace(progress, tokens=tokens) for way, tokens in moved.items() if tokens > 0}
+def _off(sign: int) -> Way:
+    def moved(progress: CorpusProgress, epochs: int, slack: float) -> CorpusProgress | None:
+        off = sign * slack * epochs * (progress.tokens_per_step or 0)
+        tokens = math.nextafter((progress.tokens_expected or 0) + off, sign * math.inf)
+        return replace(progress, tokens=tokens) if tokens > 0 else None
+
+    return moved
+
+
+PLACEHOLDERS: Mapping[str, Way] = {
+    "a loss of 1": _holding(1.0),
+    "a loss of e": _holding(math.e * (1 - 0.99 * FINGERPRINT_SHARE)),
+    "a loss of 0": _holding(0.0),
+    "loss and gradient norm stand still": _holding(2.5, norm_too=True),
+}
+OFF: Mapping[str, Way] = {"more than steps account for": _off(1), "fewer than steps account for": _off(-1)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,23 +106,23 @@ class Limits:
 
     placeholder_steps: Annotated[
         int,
-        Doc("so many equal losses in a row that are 1, e or 0, or with equal gradient norms", ge=2, le=16, tight="down",
-            must="below", fault=ProgressFault(code="placeholder", place="loss", moved=_placeholders)),
+        Doc("so many equal losses in a row that are 1, e or 0, or with equal gradient norms", ge=2, le=16,
+            must="below", moves=_moves("placeholder", "loss", PLACEHOLDERS)),
     ] = 3  # fmt: skip
     max_equal_losses: Annotated[
         int,
-        Doc("most equal losses in a row that rounding does not explain", ge=1, le=64, tight="down", must="at most",
-            fault=ProgressFault(code="constant-loss", place="loss", moved=_standing_still)),
+        Doc("most equal losses in a row that rounding does not explain", ge=1, le=64, must="at most",
+            moves=_moves("constant-loss", "loss", {"the loss stands still": _holding(2.5)})),
     ] = 7  # fmt: skip
     min_step_share: Annotated[
         float | None,
         Doc("three steps in a row must not all take less than this share of all others", ge=0.01, lt=1, tight="up",
-            fault=ProgressFault(code="impossible-speed", place="speed", moved=_too_quick)),
+            moves=_moves("impossible-speed", "speed", {"three steps too quick to have trained": _too_quick})),
     ] = 0.2  # fmt: skip
     slack_steps: Annotated[
         float,
         Doc("steps' worth of tokens an epoch that may be missing or over", ge=0, le=1000, tight="down",
-            fault=ProgressFault(code="tokens-mismatch", place="tokens", moved=_too_many_tokens)),
+            moves=_moves("tokens-mismatch", "tokens", OFF)),
     ] = 1.0  # fmt: skip
     min_pass_share: Annotated[
         float, Doc("share of the corpus that a complete epoch must have seen, a step less", ge=0.5, le=1, tight="up")
@@ -250,22 +253,22 @@ def _clamped(progress: CorpusProgress, _limits: Limits) -> CorpusProgress:
     return replace(progress, tokens=tokens, corpus_tokens=corpus, coverage=(honest, clamped, honest))
 
 
-def _silent_wrap(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Damage | NotApplicable:
+def _silent_wrap(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Mutated | str:
     """Add one epoch more that no event announces."""
     rows = rows_of(evidence, "epochs", CorpusEpoch)
     if rows[0].by == SAMPLED:
-        return NotApplicable("batches drawn at random do not wrap")
+        return "batches drawn at random do not wrap"
     name = f"epoch {len(rows) + 1}"
     added = replace(rows[-1], epoch=name, number=len(rows) + 1, events=0, stray=0, complete=False)
-    return Damage(with_rows(evidence, "epochs", (*rows, added)), frozenset({name}))
+    return Mutated(with_rows(evidence, "epochs", (*rows, added)), frozenset({name}))
 
 
 def _of_length(
     name: str, code: str, tokens: Callable[[CorpusProgress, Limits], float], *, complete: bool
-) -> Falsifier[Limits]:
-    """Return the falsifier that gives epochs another length in tokens; `tokens` returns it."""
+) -> Mutation[Limits]:
+    """Return the mutation that gives epochs another length in tokens; `tokens` returns it."""
 
-    def damage(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+    def damage(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
         progress = record_of(evidence, "progress", CorpusProgress)
 
         def change(row: CorpusEpoch, _limits: Limits) -> CorpusEpoch | None:
@@ -274,9 +277,9 @@ def _of_length(
             return replace(row, tokens=length, complete=row.complete or complete) if bounded else None
 
         why = "a step is as long as an epoch"
-        return in_rows(name, code, "epochs", CorpusEpoch, change, why=why).damage(evidence, limits, places)
+        return in_rows(name, code, "epochs", CorpusEpoch, change, why=why)(evidence, limits, places)
 
-    return Falsifier(name, code, damage)
+    return Mutation(name, code, damage)
 
 
 def _too_long(progress: CorpusProgress, _limits: Limits) -> float:
@@ -288,8 +291,8 @@ def _too_short(progress: CorpusProgress, limits: Limits) -> float:
     return math.nextafter(least, 0.0) - (progress.tokens_per_step or 0)
 
 
-def _told(name: str, code: str, **changed: int) -> Falsifier[Limits]:
-    """Return the falsifier that tells the wrap before an epoch otherwise."""
+def _told(name: str, code: str, **changed: int) -> Mutation[Limits]:
+    """Return the mutation that tells the wrap before an epoch otherwise."""
 
     def change(row: CorpusEpoch, _limits: Limits) -> CorpusEpoch | None:
         return replace(row, **changed) if row.number > 1 or "stray" in changed else None  # type: ignore[arg-type]
@@ -297,7 +300,7 @@ def _told(name: str, code: str, **changed: int) -> Falsifier[Limits]:
     return in_rows(name, code, "epochs", CorpusEpoch, change, why="the run did not wrap")
 
 
-def _unmeasured(name: str, code: str, **changed: int | None) -> Falsifier[Limits]:
+def _unmeasured(name: str, code: str, **changed: int | None) -> Mutation[Limits]:
     def change(progress: CorpusProgress, limits: Limits) -> CorpusProgress | None:
         asked = code != "no-wall-time" or limits.min_step_share is not None
         return replace(progress, **changed) if asked else None  # type: ignore[arg-type]
@@ -335,11 +338,11 @@ KIND = Kind(
         "no-wall-time": Outcome.BLOCKED,
     },
     judge=judge,
-    falsifiers=(
+    mutations=(
         in_record(
             "coverage clamped at full", "clamped-coverage", "progress", CorpusProgress, _clamped, place="coverage"
         ),
-        Falsifier("a silent wrap more", "unlogged", _silent_wrap),
+        Mutation("a silent wrap more", "unlogged", _silent_wrap),
         _told("a wrap that no event tells", "unlogged", events=0),
         _told("a wrap told twice", "logged-twice", events=2),
         _told("an event where nothing wrapped", "unfounded", stray=1),

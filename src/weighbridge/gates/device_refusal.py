@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from weighbridge.clauses.faults import RecordFault, in_record
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, failed, passed, record_of
+from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, blocked, failed, passed, record_of
+from weighbridge.clauses.mutations import in_record, record_moves
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.commands import CommandOutcome, Leftover
 
 NONZERO = "nonzero"
-LATE = RecordFault(code="too-late", need="outcome", field="wall_seconds", place="time")
+LATE = record_moves("too-late", "outcome", "wall_seconds", "time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Limits:
     exit: Annotated[int | str, Doc("nonzero, or the very exit code", pattern=NONZERO, ge=1, le=255)] = NONZERO
     within_s: Annotated[
         float,
-        Doc("how long a refusal may take", unit="s", gt=0, le=3600, tight="down", must="at most", fault=LATE),
+        Doc("how long a refusal may take", unit="s", gt=0, le=3600, must="at most", moves=LATE),
     ]
     names: Annotated[tuple[str, ...], Doc("words that the output must contain, as they are written", min_items=1)]
     leaves_no: Annotated[
@@ -102,7 +102,7 @@ def check(limits: Limits, measure: Measure) -> list[str]:
 
 def _breaks(
     name: str, place: str, code: str, change: Callable[[CommandOutcome, Limits], CommandOutcome | None], why: str = ""
-) -> Falsifier[Limits]:
+) -> Mutation[Limits]:
     return in_record(name, code, "outcome", CommandOutcome, change, place=place, why=why)
 
 
@@ -144,7 +144,7 @@ KIND = Kind(
     },
     judge=judge,
     check=check,
-    falsifiers=(
+    mutations=(
         _breaks("exits 0", "exit", "exits-zero", lambda seen, _: replace(seen, exit_code=0)),
         _breaks("killed by a signal", "exit", "wrong-exit", lambda seen, _: replace(seen, exit_code=-11)),
         _breaks("another exit code", "exit", "wrong-exit", _exit_besides, "every exit code but 0 is a refusal"),

@@ -99,7 +99,7 @@ KIND = tensor_pairs.kind_of_pairs(
     limits=Limits,
     judge=judge,
     fails=("content", "overflow"),
-    falsifiers=(
+    mutations=(
         *tensor_pairs.of_policy(lambda _pair, _dtype, _policy: False),
         breaks("one element changed", "content", _one_fewer, "no tensor of both sides has elements"),
         breaks("more elements than there are", "content", _one_more),

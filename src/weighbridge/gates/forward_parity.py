@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.core.limits import plain
 from weighbridge.core.model import Fields, Offence, SubjectKind, Verdict
-from weighbridge.gates.families.forward_trials import CODES, FALSIFIERS
+from weighbridge.gates.families.forward_trials import CODES, MUTATIONS
 from weighbridge.gates.families.local_errors import (
     Limits,
     allowed,
@@ -327,5 +327,5 @@ KIND = Kind(
     limits=Limits,
     codes=CODES,
     judge=judge,
-    falsifiers=FALSIFIERS,
+    mutations=MUTATIONS,
 )

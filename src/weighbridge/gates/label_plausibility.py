@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 from weighbridge.clauses.clause import every_glob_names, listed
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, failed, passed, rows_of
+from weighbridge.clauses.mutations import Moves
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, Offence, SubjectKind, Verdict
 from weighbridge.gates.families import implausible_bits as faults
@@ -24,13 +25,13 @@ OK, UNDECIDED = "ok", "undecided"
 WRONG = ("mislabelled", "byte-swapped", "pairs")
 
 
-def _decision(text: str, must: str, fault: faults.Undecided, **more: Any) -> Doc:
+def _decision(text: str, must: str, moves: Moves, **more: Any) -> Doc:
     """Return what a limit of the decisions means: beyond it nothing is decided."""
-    return Doc(text, must=must, fault=fault, comes_to="BLOCKED", **more)
+    return Doc(text, must=must, moves=moves, **more)
 
 
-def _bits(text: str, must: str, fault: faults.Undecided, *, le: float | None = 8, lt: float | None = None) -> Doc:
-    return _decision(text, must, fault, unit="bits", gt=0, le=le, lt=lt)
+def _bits(text: str, must: str, moves: Moves, *, le: float | None = 8, lt: float | None = None) -> Doc:
+    return _decision(text, must, moves, unit="bits", gt=0, le=le, lt=lt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,18 +44,18 @@ class Limits:
     tensors: Annotated[tuple[str, ...], Doc("globs of the tensors to look at", min_items=1, tight="up")] = ("*",)
     wrong_at_most_share: Annotated[
         float,
-        Doc("of the decided elements, how many may be mislabelled, swapped or pairs", ge=0, lt=1, tight="down",
-            must="at most", fault=faults.WRONG),
+        Doc("of the decided elements, how many may be mislabelled, swapped or pairs", ge=0, lt=1,
+            must="at most", moves=faults.WRONG),
     ] = 0.0  # fmt: skip
     implausible_at_most_share: Annotated[
         float,
-        Doc("of the decided elements, how many may fit no reading", ge=0, lt=1, tight="down", must="at most",
-            fault=faults.IMPLAUSIBLE),
+        Doc("of the decided elements, how many may fit no reading", ge=0, lt=1, must="at most",
+            moves=faults.IMPLAUSIBLE),
     ] = 0.5  # fmt: skip
     decided_at_least_share: Annotated[
         float,
-        Doc("of the elements of the named tensors, how many must be decided", ge=0.01, le=1, tight="up",
-            must="at least", fault=faults.TOO_LITTLE, comes_to="BLOCKED"),
+        Doc("of the elements of the named tensors, how many must be decided", ge=0.01, le=1,
+            must="at least", moves=faults.too_little),
     ] = 0.5  # fmt: skip
     trailing_zero_bits_at_most: Annotated[
         Mapping[str, int],
@@ -225,6 +226,6 @@ KIND = Kind(
         *WRONG, "implausible", "unused-bits", blocked=("nothing-decided", "names-nothing", "too-little-decided")
     ),
     judge=judge,
-    falsifiers=faults.FALSIFIERS,
+    mutations=faults.MUTATIONS,
     check=check,
 )

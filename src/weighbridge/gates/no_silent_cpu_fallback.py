@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeAlias
 
-from weighbridge.clauses.faults import RowsFault, TableFault, Way, in_rows
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, codes, failed, passed, rows_of
+from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, blocked, codes, failed, passed, rows_of
+from weighbridge.clauses.mutations import Way, in_rows, row_moves, table_moves
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.runs import DeviceProbe, Witness
@@ -81,10 +81,6 @@ def _instead(row: DeviceProbe, limits: Limits, witness: Witness) -> DeviceProbe:
     return replace(row, witnesses=(*others, witness))
 
 
-def _by_row(*ways: Way[DeviceProbe]) -> RowsFault[DeviceProbe]:
-    return RowsFault(need="probes", row=DeviceProbe, ways=ways)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What was asked for, and what must show that it was had."""
@@ -94,31 +90,33 @@ class Limits:
     ]
     min_device_memory_mib: Annotated[
         float,
-        Doc("memory that the device must have held", unit="MiB", ge=0.01, le=1e7, tight="up", must="at least",
-            fault=_by_row(Way("less memory held", "memory", _little_held),
+        Doc("memory that the device must have held", unit="MiB", ge=0.01, le=1e7, must="at least",
+            moves=row_moves("probes", DeviceProbe, Way("less memory held", "memory", _little_held),
                           Way("less memory seen by the driver", "no-witness", _little_seen, Outcome.BLOCKED))),
     ] = 1.0  # fmt: skip
     external_witnesses: Annotated[
         int,
-        Doc("kinds of witness outside the training code that must confirm it", ge=1, le=2, tight="up",
-            must="at least", fault=_by_row(Way("too few", "no-witness", _few_witnesses)), comes_to="BLOCKED"),
+        Doc("kinds of witness outside the training code that must confirm it", ge=1, le=2,
+            must="at least",
+            moves=row_moves("probes", DeviceProbe, Way("too few", "no-witness", _few_witnesses, Outcome.BLOCKED))),
     ] = 1  # fmt: skip
     min_probes: Annotated[
         int,
-        Doc("different steps that must have been probed", ge=1, le=1000, tight="up", must="at least",
-            comes_to="BLOCKED",
-            fault=TableFault(way="too few", code="few-probes", need="probes", row=DeviceProbe, change=_few_probes)),
+        Doc("different steps that must have been probed", ge=1, le=1000, must="at least",
+            moves=table_moves("too few", "few-probes", "probes", DeviceProbe, change=_few_probes,
+                              outcome=Outcome.BLOCKED)),
     ] = 2  # fmt: skip
     max_unprobed_steps: Annotated[
         int,
-        Doc("most steps between one probe and the next, and after the last", ge=1, le=100000, tight="down",
-            must="at most", comes_to="BLOCKED",
-            fault=TableFault(way="at the end", code="few-probes", need="probes", row=DeviceProbe, change=_long_after)),
+        Doc("most steps between one probe and the next, and after the last", ge=1, le=100000,
+            must="at most",
+            moves=table_moves("at the end", "few-probes", "probes", DeviceProbe, change=_long_after,
+                              outcome=Outcome.BLOCKED)),
     ] = 1000  # fmt: skip
     allowed_host_ops: Annotated[
         int,
-        Doc("floating-point ops of a probed step that may give their result on the host", ge=0, le=1000, tight="down",
-            must="at most", fault=_by_row(Way("too many", "ops", _host_ops))),
+        Doc("floating-point ops of a probed step that may give their result on the host", ge=0, le=1000,
+            must="at most", moves=row_moves("probes", DeviceProbe, Way("too many", "ops", _host_ops))),
     ] = 0  # fmt: skip
 
 
@@ -319,17 +317,17 @@ def _of_another_process(row: DeviceProbe, _limits: Limits) -> DeviceProbe:
     return replace(row, witnesses=tuple(replace(one, pid=pid) for one in row.witnesses for pid in pids))
 
 
-def _breaks(name: str, code: str, change: Change, why: str = "no probe") -> Falsifier[Limits]:
+def _breaks(name: str, code: str, change: Change, why: str = "no probe") -> Mutation[Limits]:
     return in_rows(name, code, "probes", DeviceProbe, change, why=why, outcome=CODES[code])
 
 
-def _told(name: str, code: str, **columns: Any) -> Falsifier[Limits]:
+def _told(name: str, code: str, **columns: Any) -> Mutation[Limits]:
     return _breaks(name, code, lambda row, _: replace(row, **columns))
 
 
 def _confirms_nothing(
     name: str, by: str, *, files: tuple[str, ...] | None = None, used_mib: float | None = None, on: str = ""
-) -> Falsifier[Limits]:
+) -> Mutation[Limits]:
     def change(row: DeviceProbe, limits: Limits) -> DeviceProbe | None:
         if on not in ("", row.resolved.partition(":")[0]):
             return None
@@ -353,7 +351,7 @@ KIND = Kind(
     codes=CODES,
     judge=judge,
     check=check,
-    falsifiers=(
+    mutations=(
         _breaks("asked for another device", "requested",
                 lambda row, limits: replace(row, requested="cuda" if limits.requested == CPU else CPU)),
         _breaks("resolved to another device", "resolved",

@@ -12,18 +12,17 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, Requires, every_figure_is_known
-from weighbridge.clauses.faults import RowFault
 from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of
+from weighbridge.clauses.mutations import column_moves
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, SubjectKind
 from weighbridge.gates.families.tensor_pairs import Look
 from weighbridge.gates.tensor_statistics import STATISTICS
 from weighbridge.quantities.tensors import MomentChanges
 
-CHANGED = RowFault(
-    code="changed", need="changes", column="statistic", names="tensors", exempt="exempt", unknown="not-measured",
-    idle="names-nothing",
-)  # fmt: skip
+CHANGED = column_moves(
+    "changed", "changes", "statistic", names="tensors", exempt="exempt", unknown="not-measured", idle="names-nothing"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +33,8 @@ class Bound:
     statistic: Annotated[str, Doc("of the finite elements, or their number", choices=(*STATISTICS, "finite"))]
     change_at_most: Annotated[
         float,
-        Doc("|it - the source's| / |the source's|, inclusive", ge=0, le=1e6, tight="down", must="at most",
-            fault=CHANGED),
+        Doc("|it - the source's| / |the source's|, inclusive", ge=0, le=1e6, must="at most",
+            moves=CHANGED),
     ]  # fmt: skip
     exempt: Annotated[tuple[str, ...], Doc("globs of tensors that this does not hold", tight="down")] = ()
 

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.faults import At, RowsFault, Way, as_asked, in_rows
 from weighbridge.clauses.kind import (
-    Damage,
+    At,
     Evidence,
-    Falsifier,
     Kind,
+    Mutated,
+    Mutation,
     Need,
-    NotApplicable,
+    as_asked,
     blocked,
     codes,
     failed,
@@ -29,11 +29,12 @@ from weighbridge.clauses.kind import (
     rows_of,
     with_rows,
 )
+from weighbridge.clauses.mutations import Moves, Way, in_rows, row_moves
 from weighbridge.core.limits import Doc, plain
 from weighbridge.core.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.gates.families import column_basis
 from weighbridge.gates.families.column_basis import ColumnBasis, basis_of
-from weighbridge.gates.families.run_columns import SPEED, telling_speed
+from weighbridge.gates.families.run_columns import speed_moves, telling_speed
 from weighbridge.quantities.runs import StepColumn, StepOrder
 
 STEP = "step"
@@ -58,26 +59,26 @@ def _owing(evidence: Evidence, limits: Limits, places: Sequence[str]) -> set[str
     return _required(evidence, limits, places) | ({STEP} & set(places))
 
 
-def _fault(*ways: Way[StepColumn], at: At = _owing) -> RowsFault[StepColumn]:
-    return RowsFault(need=NEED, row=StepColumn, ways=ways, at=at)
+def _moves(*ways: Way, at: At = _owing) -> Moves:
+    return row_moves(NEED, StepColumn, *ways, at=at)
 
 
-def _in_cells(code: str, field: str) -> Way[StepColumn]:
+def _in_cells(code: str, field: str) -> Way:
     def change(row: StepColumn, _limits: Any, value: Any) -> StepColumn | None:
         return None if row.column == STEP else replace(row, **{field: value})
 
     return Way("beyond", code, change)
 
 
-def _in_order(code: str, field: str) -> Way[StepColumn]:
-    return Way("beyond", code, lambda row, _limits, value: _reordered(row, **{field: value}))
+def _in_order(code: str, field: str, outcome: Outcome = Outcome.FAIL) -> Way:
+    return Way("beyond", code, lambda row, _limits, value: _reordered(row, **{field: value}), outcome)
 
 
 def _reordered(row: StepColumn, **changed: Any) -> StepColumn | None:
     return None if row.order is None else replace(row, order=replace(row.order, **changed))
 
 
-def _at_rate(way: str, sign: int) -> Way[StepColumn]:
+def _at_rate(way: str, sign: int) -> Way:
     def change(row: StepColumn, _limits: Any, value: float) -> StepColumn | None:
         off = math.nextafter(1 + sign * value, sign * math.inf)
         return None if row.rate is None else replace(row, rate=replace(row.rate, over_tokens=off))
@@ -105,24 +106,24 @@ class Limits:
     allow_noise: Annotated[tuple[str, ...], Doc("globs of columns that may look like uniform noise")] = ()
     min_steps: Annotated[
         int,
-        Doc("fewest different steps that show anything", ge=2, tight="up", must="at least", comes_to="BLOCKED",
-            fault=_fault(_in_order("too-few-steps", "steps"))),
+        Doc("fewest different steps that show anything", ge=2, must="at least",
+            moves=_moves(_in_order("too-few-steps", "steps", Outcome.BLOCKED))),
     ] = 2  # fmt: skip
     max_repeated_steps: Annotated[
         int,
-        Doc("at how many steps a metric may be logged more than once, resumptions apart", ge=0, le=10_000, tight="down",
-            must="at most", fault=_fault(_in_cells("repeated-steps", "logged_twice"))),
+        Doc("at how many steps a metric may be logged more than once, resumptions apart", ge=0, le=10_000,
+            must="at most", moves=_moves(_in_cells("repeated-steps", "logged_twice"))),
     ] = 0  # fmt: skip
     max_backward_steps: Annotated[
         int,
-        Doc("how often the step may fall, resumptions apart", ge=0, le=100, tight="down", must="at most",
-            fault=_fault(_in_order("backward-steps", "backward_steps"))),
+        Doc("how often the step may fall, resumptions apart", ge=0, le=100, must="at most",
+            moves=_moves(_in_order("backward-steps", "backward_steps"))),
     ] = 0  # fmt: skip
     max_gap: Annotated[
         int | None,
         Doc("most steps from one number of a metric to the next; less than two of its own intervals without it", ge=1,
-            le=10_000, tight="down", must="at most",
-            fault=_fault(_in_cells("missing", "largest_hole"), _in_order("gap", "largest_gap"))),
+            le=10_000, must="at most",
+            moves=_moves(_in_cells("missing", "largest_hole"), _in_order("gap", "largest_gap"))),
     ] = None  # fmt: skip
     allow_filtered: Annotated[tuple[str, ...], Doc("globs of columns that the logger may keep free of NaN")] = ()
     allow_undecided: Annotated[
@@ -131,12 +132,12 @@ class Limits:
     max_flops_per_s: Annotated[
         float,
         Doc("most work that the median wall time may imply, 6 × parameters × tokens of a process", unit="1/s", ge=1e12,
-            le=1e21, tight="down", must="at most", fault=SPEED),
+            le=1e21, must="at most", moves=speed_moves(Outcome.FAIL)),
     ] = column_basis.MOST_FLOPS_PER_S  # fmt: skip
     rate_tolerance: Annotated[
         float,
         Doc("how far tokens_per_sec × wall_ms / 1000 may lie from tokens, as a share", gt=0, le=0.5, tight="down",
-            fault=_fault(_at_rate("above", 1), _at_rate("below", -1), at=as_asked)),
+            moves=_moves(_at_rate("above", 1), _at_rate("below", -1), at=as_asked)),
     ] = 0.05  # fmt: skip
 
 
@@ -297,8 +298,8 @@ def _bases(rows: Mapping[str, StepColumn]) -> Fields:
 def _breaks(
     name: str, code: str, change: Callable[[StepColumn, Limits], StepColumn | None], *, why: str = "not required",
     at: At = as_asked, exempt: Sequence[str] = (), outcome: Outcome = Outcome.FAIL,
-) -> Falsifier[Limits]:  # fmt: skip
-    """Return the falsifier that changes rows, but for those that a limit of `exempt` names."""
+) -> Mutation[Limits]:  # fmt: skip
+    """Return the mutation that changes rows, but for those that a limit of `exempt` names."""
 
     def changed(row: StepColumn, limits: Limits) -> StepColumn | None:
         allowed = any(_named(row, getattr(limits, globs)) for globs in exempt)
@@ -307,14 +308,14 @@ def _breaks(
     return in_rows(name, code, NEED, StepColumn, changed, why=why, at=at, outcome=outcome)
 
 
-def _unlogged(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+def _unlogged(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
     rows = rows_of(evidence, NEED, StepColumn)
     gone = {name: column for name, column in _promised(rows, limits).items() if column in set(places) - {STEP}}
     left = [row for row in rows if row.column not in gone.values() and row.logged_as not in gone]
-    return Damage(with_rows(evidence, NEED, left), frozenset(gone)) if gone else NotApplicable("not required")
+    return Mutated(with_rows(evidence, NEED, left), frozenset(gone)) if gone else "not required"
 
 
-def _left_out(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+def _left_out(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
     """Leave one number out of each required column: twice its interval, or twice the step's where it has too few."""
     rows = rows_of(evidence, NEED, StepColumn)
     of_step = next((row.interval for row in rows if row.column == STEP), None)
@@ -324,21 +325,21 @@ def _left_out(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Da
         return None if row.column == STEP else replace(row, largest_hole=2 * (own or of_step or 1))
 
     if limits.max_gap is not None and _required(evidence, limits, places) - {STEP}:
-        return NotApplicable("max_gap is declared")
-    return _breaks("", "", left_out, at=_required).damage(evidence, limits, places)
+        return "max_gap is declared"
+    return _breaks("", "", left_out, at=_required)(evidence, limits, places)
 
 
-def _row_lost(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+def _row_lost(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
     """Leave out a row where it shows in every column: twice the longest interval of any."""
     longest = max((row.interval or 1 for row in rows_of(evidence, NEED, StepColumn)), default=1)
 
     def lost(row: StepColumn, limits: Limits) -> StepColumn | None:
         return _reordered(row, largest_gap=2 * longest) if limits.max_gap is None else None
 
-    return _breaks("", "", lost, why="max_gap is declared").damage(evidence, limits, places)
+    return _breaks("", "", lost, why="max_gap is declared")(evidence, limits, places)
 
 
-def _invented(name: str, code: str, globs: str, change: Callable[[StepColumn], StepColumn | None]) -> Falsifier[Limits]:
+def _invented(name: str, code: str, globs: str, change: Callable[[StepColumn], StepColumn | None]) -> Mutation[Limits]:
     why = "the contract allows it of every column"
     return _breaks(name, code, lambda row, _: change(row), why=why, exempt=(globs,))
 
@@ -348,7 +349,7 @@ def _only_in_part(row: StepColumn, limits: Limits) -> StepColumn | None:
     return column_basis.as_stretch(row) if _is_given_anew(row, limits) and not still else None
 
 
-def _impossible(name: str, columns: Sequence[str], change: Callable[[StepColumn], StepColumn]) -> Falsifier[Limits]:
+def _impossible(name: str, columns: Sequence[str], change: Callable[[StepColumn], StepColumn]) -> Mutation[Limits]:
     why = "every column may hold that"
     return _breaks(name, "impossible", lambda row, _: change(row) if row.column in columns else None, why=why)
 
@@ -367,18 +368,18 @@ KIND = Kind(
     ),
     judge=judge,
     check=check,
-    falsifiers=(
-        Falsifier("a required metric is not logged", "absent", _unlogged, Outcome.BLOCKED),
+    mutations=(
+        Mutation("a required metric is not logged", "absent", _unlogged, Outcome.BLOCKED),
         _breaks("a NaN would not be logged", "nan-filtered", lambda row, _: replace(row, nan_filtered=True),
                 at=_required, exempt=("allow_filtered",), why="not required, or allowed by the contract",
                 outcome=Outcome.BLOCKED),
-        Falsifier("one number left out", "missing", _left_out),
+        Mutation("one number left out", "missing", _left_out),
         _breaks("one cell is not a number", "unreadable", lambda row, _: replace(row, unreadable=1), at=_owing),
         _breaks("NaN at one step", "non-finite", lambda row, _: replace(row, nan=1), at=_owing),
         _breaks("infinite at one step", "non-finite", lambda row, _: replace(row, infinite=1), at=_owing),
         _breaks("a row without a step", "no-step", lambda row, _: replace(row, missing=1) if row.order else None,
                 why="another column than the step"),
-        Falsifier("a row lost", "gap", _row_lost),
+        Mutation("a row lost", "gap", _row_lost),
         _breaks("half a step", "fractional-steps", lambda row, _: _reordered(row, fractional=1),
                 why="another column than the step"),
         _invented("a placeholder throughout", "constant", "allow_constant", column_basis.as_constant),

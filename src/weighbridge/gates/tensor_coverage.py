@@ -15,14 +15,12 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.faults import in_rows
 from weighbridge.clauses.kind import (
-    Damage,
     Evidence,
-    Falsifier,
     Kind,
+    Mutated,
+    Mutation,
     Need,
-    NotApplicable,
     blocked,
     codes,
     failed,
@@ -30,6 +28,7 @@ from weighbridge.clauses.kind import (
     rows_of,
     with_rows,
 )
+from weighbridge.clauses.mutations import in_rows
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.facts import Fact
@@ -149,7 +148,7 @@ def check(limits: Limits, _measure: object) -> list[str]:
     return nothing + none + [f"tied: {name!r} is not expected" for name in limits.tied if name not in names]
 
 
-# --- Falsifiers -------------------------------------------------------------------------------------------------------
+# --- Mutations -------------------------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=1)  # asked for every row, of a list that may be long
@@ -157,15 +156,15 @@ def _expected(names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(spelled(names))
 
 
-def _left(evidence: Evidence, gone: Iterable[str], places: Iterable[str]) -> Damage | NotApplicable:
+def _left(evidence: Evidence, gone: Iterable[str], places: Iterable[str]) -> Mutated | str:
     """Return the table without these tensors; the judge must object at these places."""
     taken = frozenset(gone)
     left = [row for row in rows_of(evidence, "tensors", TensorHealth) if row.name not in taken]
     places = frozenset(places)
-    return Damage(with_rows(evidence, "tensors", left), places) if places and left else NotApplicable("none can go")
+    return Mutated(with_rows(evidence, "tensors", left), places) if places and left else "none can go"
 
 
-def _dropped(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+def _dropped(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
     """Return the table without expected tensors, one at least staying behind."""
     rows = rows_of(evidence, "tensors", TensorHealth)
     mine = _expected(limits.expected).intersection(places).difference(limits.tied)
@@ -175,7 +174,7 @@ def _dropped(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Dam
     return _left(evidence, gone, gone)
 
 
-def _both_gone(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+def _both_gone(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
     """Return the table without tied tensors, together with what they are tied to."""
     pairs = {name: other for name, other in limits.tied.items() if name in places}
     return _left(evidence, {*pairs, *pairs.values()}, pairs)
@@ -192,7 +191,7 @@ def _zeroed(row: TensorHealth, limits: Limits) -> TensorHealth | None:
     return dataclasses.replace(row, all_zero=True) if held else None
 
 
-def _added(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+def _added(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
     """Add a tensor beside each place."""
     rows, wanted = rows_of(evidence, "tensors", TensorHealth), set(places)
     kept = {row.name for row in rows} | _expected(limits.expected)
@@ -203,40 +202,40 @@ def _added(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damag
         if name not in kept and not any(fnmatchcase(name, glob) for glob in (*limits.allow_extra, *limits.counts))
     ]
     if not new:
-        return NotApplicable("every name may be extra")
-    return Damage(with_rows(evidence, "tensors", (*new[:1], *rows, *new[1:])), frozenset(row.name for row in new))
+        return "every name may be extra"
+    return Mutated(with_rows(evidence, "tensors", (*new[:1], *rows, *new[1:])), frozenset(row.name for row in new))
 
 
-def _untied(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+def _untied(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
     """Return the table with bytes of their own for tied tensors."""
     rows = rows_of(evidence, "tensors", TensorHealth)
     there = {row.name for row in rows}
     pairs = {name: other for name, other in limits.tied.items() if {name, other} <= there and name in places}
     if not pairs:
-        return NotApplicable("no tensor is there beside the one that it is tied to")
+        return "no tensor is there beside the one that it is tied to"
     apart = {*pairs, *pairs.values()}
     changed = [dataclasses.replace(row, repeats=None) if row.name in apart else row for row in rows]
-    return Damage(with_rows(evidence, "tensors", changed), frozenset(pairs))
+    return Mutated(with_rows(evidence, "tensors", changed), frozenset(pairs))
 
 
-def _uncounted(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+def _uncounted(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
     """Return the table without one tensor of each glob that is counted."""
     names = [row.name for row in rows_of(evidence, "tensors", TensorHealth)]
     mine = {glob: name for glob in limits.counts if glob in places for name in names if fnmatchcase(name, glob)}
     return _left(evidence, mine.values(), mine)
 
 
-def _one_more(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+def _one_more(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
     """Return the table with one tensor more for each glob that is counted, where a name can be found for it."""
     rows = rows_of(evidence, "tensors", TensorHealth)
     spellings = [f"{row.name}~" for row in rows] + [f"~{row.name}" for row in rows]
     added = {glob: name for glob in limits.counts if glob in places for name in spellings if fnmatchcase(name, glob)}
     new = [dataclasses.replace(rows[0], name=name) for name in dict.fromkeys(added.values())]
     changed = with_rows(evidence, "tensors", (*rows, *new))
-    return Damage(changed, frozenset(added)) if new else NotApplicable("no glob is counted that a new name would fit")
+    return Mutated(changed, frozenset(added)) if new else "no glob is counted that a new name would fit"
 
 
-def _unnamed(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+def _unnamed(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
     """Return the table without what a glob of `dtypes` names."""
     names = [row.name for row in rows_of(evidence, "tensors", TensorHealth)]
     mine = [glob for glob in limits.dtypes if glob in places]
@@ -249,22 +248,22 @@ def _relabelled(row: TensorHealth, limits: Limits) -> TensorHealth | None:
     return dataclasses.replace(row, dtype="another dtype") if held and not free else None
 
 
-def _stating(value: str | None) -> Callable[[Evidence, Limits, tuple[str, ...]], Damage | NotApplicable]:
+def _stating(value: str | None) -> Callable[[Evidence, Limits, tuple[str, ...]], Mutated | str]:
     """Return the damage that makes the file state this of each fact that is asked for."""
 
-    def damage(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+    def damage(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
         mine = limits.stated.keys() & set(places)
         if not mine or "facts" not in evidence:
-            return NotApplicable("no fact is asked for")
+            return "no fact is asked for"
         rows = rows_of(evidence, "facts", Fact)
         changed = [dataclasses.replace(row, value=value) if row.name in mine else row for row in rows]
-        return Damage(with_rows(evidence, "facts", changed), frozenset(mine))
+        return Mutated(with_rows(evidence, "facts", changed), frozenset(mine))
 
     return damage
 
 
-def _all_gone(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Damage:
-    return Damage(with_rows(evidence, "tensors", ()), frozenset())
+def _all_gone(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Mutated:
+    return Mutated(with_rows(evidence, "tensors", ()))
 
 
 KIND = Kind(
@@ -280,20 +279,20 @@ KIND = Kind(
         "missing", "empty", "untied", "extra", "dtype", "count", "stated", blocked=("nothing-there", "not-stated")
     ),
     judge=judge,
-    falsifiers=(
-        Falsifier("dropped", "missing", _dropped),
-        Falsifier("dropped with what it is tied to", "missing", _both_gone),
+    mutations=(
+        Mutation("dropped", "missing", _dropped),
+        Mutation("dropped with what it is tied to", "missing", _both_gone),
         in_rows("without elements", "empty", "tensors", TensorHealth, _emptied, why="none that is there is expected"),
         in_rows("all zero", "empty", "tensors", TensorHealth, _zeroed, why="everything that is there may be zero"),
-        Falsifier("added", "extra", _added),
-        Falsifier("tied, and of other bytes", "untied", _untied),
+        Mutation("added", "extra", _added),
+        Mutation("tied, and of other bytes", "untied", _untied),
         in_rows("another dtype", "dtype", "tensors", TensorHealth, _relabelled, why="no dtype is given"),
-        Falsifier("nothing that a dtype is given for", "missing", _unnamed),
-        Falsifier("one fewer than are counted", "count", _uncounted),
-        Falsifier("one more than are counted", "count", _one_more),
-        Falsifier("something else stated", "stated", _stating("~")),
-        Falsifier("nothing stated", "not-stated", _stating(None), Outcome.BLOCKED),
-        Falsifier("everything taken away", "nothing-there", _all_gone, Outcome.BLOCKED),
+        Mutation("nothing that a dtype is given for", "missing", _unnamed),
+        Mutation("one fewer than are counted", "count", _uncounted),
+        Mutation("one more than are counted", "count", _one_more),
+        Mutation("something else stated", "stated", _stating("~")),
+        Mutation("nothing stated", "not-stated", _stating(None), Outcome.BLOCKED),
+        Mutation("everything taken away", "nothing-there", _all_gone, Outcome.BLOCKED),
     ),
     check=check,
 )  # fmt: skip

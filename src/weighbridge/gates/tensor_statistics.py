@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, every_figure_is_known, every_glob_names
-from weighbridge.clauses.faults import RowFault
 from weighbridge.clauses.kind import Kind, Need, codes
+from weighbridge.clauses.mutations import Moves, column_moves
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import SubjectKind
 from weighbridge.quantities.tensors import TensorMoments
@@ -21,10 +21,8 @@ STATISTICS = ("mean", "std", "min", "max", "absmax", "rms", "zero_share")
 LARGEST = 1e308
 
 
-def _moved(code: str) -> RowFault:
-    return RowFault(
-        code=code, need="moments", column="statistic", names="tensors", unknown="not-measured", idle="names-nothing"
-    )
+def _moved(code: str) -> Moves:
+    return column_moves(code, "moments", "statistic", names="tensors", unknown="not-measured", idle="names-nothing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +32,10 @@ class Bound:
     tensors: Annotated[str, Doc("glob over tensor names")]
     statistic: Annotated[str, Doc("of the finite elements", choices=STATISTICS)]
     at_least: Annotated[
-        float | None, Doc("inclusive", ge=-LARGEST, le=LARGEST, tight="up", must="at least", fault=_moved("below"))
+        float | None, Doc("inclusive", ge=-LARGEST, le=LARGEST, must="at least", moves=_moved("below"))
     ] = None
     at_most: Annotated[
-        float | None, Doc("inclusive", ge=-LARGEST, le=LARGEST, tight="down", must="at most", fault=_moved("above"))
+        float | None, Doc("inclusive", ge=-LARGEST, le=LARGEST, must="at most", moves=_moved("above"))
     ] = None
 
 

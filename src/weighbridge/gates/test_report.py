@@ -11,8 +11,8 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, Whole
-from weighbridge.clauses.faults import Injected, in_rows
-from weighbridge.clauses.kind import Damage, Evidence, Falsifier, Kind, Need, NotApplicable, codes, rows_of, with_rows
+from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, codes, rows_of, with_rows
+from weighbridge.clauses.mutations import Limit, in_rows
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, Outcome, SubjectKind
 from weighbridge.quantities.reports import ReportedTest, Result
@@ -31,16 +31,15 @@ def _named(evidence: Evidence, globs: Sequence[str]) -> list[ReportedTest]:
     return [row for row in rows if any(fnmatchcase(row.name, glob) for glob in _anywhere(globs))]
 
 
-@dataclass(frozen=True, slots=True)
-class _Fewer:
+def _fewer(limit: Limit) -> Iterator[Mutation[Any]]:
     """Keep only so many of the named tests."""
 
-    def inject(
-        self, evidence: Evidence, held: Any, _limits: Any, value: Any, _places: Sequence[str]
-    ) -> Iterator[Injected]:
-        named = _named(evidence, held.tests)
-        kept = [row for row in rows_of(evidence, TESTS, ReportedTest) if row not in named[int(value) :]]
-        yield Injected("fewer tests", "too-few-tests", with_rows(evidence, TESTS, kept))
+    def apply(evidence: Evidence, limits: Limits, _places: Sequence[str]) -> Mutated:
+        gone = _named(evidence, limits.tests)[int(limit.value) :]
+        kept = [row for row in rows_of(evidence, TESTS, ReportedTest) if row not in gone]
+        return Mutated(with_rows(evidence, TESTS, kept))
+
+    yield Mutation("fewer tests", "too-few-tests", apply, Outcome.BLOCKED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,7 @@ class Limits:
     ] = ("*",)
     at_least: Annotated[
         int,
-        Doc("tests of these names", ge=1, tight="up", must="at least", fault=_Fewer(), comes_to="BLOCKED"),
+        Doc("tests of these names", ge=1, must="at least", moves=_fewer),
     ] = 1
 
 
@@ -100,19 +99,19 @@ def _figures(evidence: Evidence, limits: Limits) -> Fields:
     return {"globs": limits.tests, "all": len(rows_of(evidence, TESTS, ReportedTest))}
 
 
-def _without_a_glob(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+def _without_a_glob(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
     """Remove all that one glob names, that of the first place where it can be, while enough others are named."""
     mine = sorted(limits.tests, key=lambda glob: not any(fnmatchcase(one, glob) for one in places[:1]))
     for glob in mine:
         gone = _named(evidence, [glob])
         left = with_rows(evidence, TESTS, [row for row in rows_of(evidence, TESTS, ReportedTest) if row not in gone])
         if len(_named(left, limits.tests)) >= limits.at_least:
-            return Damage(left, frozenset())
-    return NotApplicable("no glob can be spared")
+            return Mutated(left)
+    return "no glob can be spared"
 
 
-def _of_the_named(name: str, code: str, outcome: Outcome = Outcome.FAIL, **changed: object) -> Falsifier[Limits]:
-    """Return the falsifier that changes the named tests among those that a trial asks for."""
+def _of_the_named(name: str, code: str, outcome: Outcome = Outcome.FAIL, **changed: object) -> Mutation[Limits]:
+    """Return the mutation that changes the named tests among those that a trial asks for."""
 
     def at(evidence: Evidence, limits: Limits, places: Sequence[str]) -> Collection[str]:
         return {row.name for row in _named(evidence, limits.tests)}.intersection(places)
@@ -131,11 +130,11 @@ KIND = Kind(
     limits=Limits,
     codes=codes("failed", blocked=("too-few-tests", "missing", "skipped", "contradicted")),
     judge=ClauseJudge(clauses, figures=_figures),
-    falsifiers=(
+    mutations=(
         _of_the_named("a test fails", "failed", result=Result.FAILED),
         _of_the_named("a test breaks", "failed", result=Result.ERROR),
         _of_the_named("a test is skipped", "skipped", Outcome.BLOCKED, result=Result.SKIPPED),
         _of_the_named("a count that differs", "contradicted", Outcome.BLOCKED, contradicted_by=("it says otherwise",)),
-        Falsifier("a glob that names nothing", "missing", _without_a_glob, Outcome.BLOCKED),
+        Mutation("a glob that names nothing", "missing", _without_a_glob, Outcome.BLOCKED),
     ),
 )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.kind import Evidence, Falsifier, rows_of
+from weighbridge.clauses.kind import Evidence, Mutation, rows_of
 from weighbridge.core.limits import Doc, closest
 from weighbridge.core.model import Fields, Outcome, Verdict
 from weighbridge.gates.families import block_types, tensor_pairs
@@ -306,7 +306,7 @@ def _figures(pair: TensorPair, code: str, together: str) -> Fields:
     }
 
 
-# --- Falsifiers: by rules of their own, so that a weakened rule of the judge cannot weaken them too -------------------
+# --- Mutations: by rules of their own, so that a weakened rule of the judge cannot weaken them too -------------------
 
 
 def _rounds(pair: TensorPair, dtype: str, policy: str) -> bool:
@@ -318,7 +318,7 @@ def _rounds(pair: TensorPair, dtype: str, policy: str) -> bool:
     return verb == "rounded" and dtype == target
 
 
-def _in_blocks(dtype: str) -> Falsifier[Any]:
+def _in_blocks(dtype: str) -> Mutation[Any]:
     def change(pair: TensorPair, limits: Limits) -> TensorPair | None:
         verb, _, target = limits.policy.partition(":")
         meant = tensor_pairs.rule_for(pair, dtype, limits) or (verb == "requant" and dtype == target)
@@ -346,8 +346,8 @@ def _bounded(pair: TensorPair, limits: Limits) -> bool:
     return limits.policy.startswith("quantised:") and blocks and pair.source_dtype != pair.candidate_dtype
 
 
-def _content(name: str, count: Callable[[int], int], **told: Any) -> Falsifier[Any]:
-    """Return the falsifier under which so many elements are exact, and no bound excuses the others."""
+def _content(name: str, count: Callable[[int], int], **told: Any) -> Mutation[Any]:
+    """Return the mutation under which so many elements are exact, and no bound excuses the others."""
 
     def change(pair: TensorPair, limits: Limits) -> TensorPair | None:
         return None if not pair.elements or _bounded(pair, limits) else _unlike(pair, count(pair.elements), **told)
@@ -361,7 +361,7 @@ def _one_fewer(pair: TensorPair, limits: Limits) -> TensorPair | None:
     return fewer if pair.elements and not _bounded(pair, limits) else None
 
 
-def _bound(name: str, **told: float | None) -> Falsifier[Any]:
+def _bound(name: str, **told: float | None) -> Mutation[Any]:
     def change(pair: TensorPair, limits: Limits) -> TensorPair | None:
         if not pair.elements or not _bounded(pair, limits):
             return None
@@ -440,7 +440,7 @@ KIND = tensor_pairs.kind_of_pairs(
     judge=judge,
     fails=("content", "bound", "overflow", "packing", "codes", "distance", "channels", "adapter"),
     blocked=("rescaled",),
-    falsifiers=(
+    mutations=(
         *tensor_pairs.of_policy(_rounds),
         breaks("one code that is not the nearest", "codes", _code_off, "no packed weight is meant"),
         breaks("codes that are too coarse", "codes", _coarse, "no packed weight is meant"),

@@ -139,7 +139,7 @@ def _shown_able_to_fail(verdict: Verdict, trials: Sequence[Trial], canary_trials
     survivor = next((trial for trial in trials if trial.result is TrialResult.SURVIVED), None)
     if survivor is not None:
         return blocked("vacuous", {"survivor": survivor.name, "clause": survivor.code})
-    falsified = any(trial.kind == "falsifier" and trial.result is TrialResult.CAUGHT for trial in trials)
+    falsified = any(trial.kind == "mutation" and trial.result is TrialResult.CAUGHT for trial in trials)
     if not falsified:
         return blocked("nothing-falsified", {"trials": len(trials)})
     unseeing = next((trial for trial in canary_trials if trial.result is not TrialResult.CAUGHT), None)

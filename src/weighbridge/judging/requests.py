@@ -37,6 +37,7 @@ class Request:
 def request_for(gate: GateDecl, need: Need, instance: str) -> Request:
     """Return the measurement that a gate's need is, on one instance."""
     options: dict[str, Json] = {key: gate.measure[key] for key in need.options if key in gate.measure}
+    options |= {option: gate.measure[key] for option, key in need.given.items() if key in gate.measure}
     options |= need.of_limits(gate.limits)
     subjects = tuple(gate.subjects[role] for role in need.of)
     return Request(

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weighbridge.clauses.faults import derived
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, NotApplicable
+from weighbridge.clauses.kind import Evidence, Kind, Mutation
+from weighbridge.clauses.mutations import of_limits
 from weighbridge.core.model import (
     Measurement,
     Outcome,
@@ -32,18 +32,17 @@ def answer(kind: Kind[Any], evidence: Evidence, limits: object) -> Verdict:
 def falsify(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdict) -> Iterable[Trial]:
     """Try to make a pass fail: break each limit and each clause, then take all away.
 
-    Trials of a long measurement run on a cut of it that was first seen to pass; the first falsifier, those that find
+    Trials of a long measurement run on a cut of it that was first seen to pass; the first mutation, those that find
     nothing to break in the cut, and the taking away run on the whole.
     """
     if not verdict.looked or verdict.of == 0:
-        yield Trial(kind="falsifier", name="looked at nothing", code="", result=TrialResult.SURVIVED)
+        yield Trial(kind="mutation", name="looked at nothing", code="", result=TrialResult.SURVIVED)
     cut, within, cut_verdict = _cut(kind, evidence, limits, verdict)
-    falsifiers = (*kind.falsifiers, *derived(cut, within))
-    for at, falsifier in enumerate(falsifiers):
-        trial = _try(kind, falsifier, cut, within, cut_verdict)
+    for at, mutation in enumerate((*kind.mutations, *of_limits(within))):
+        trial = _try(kind, mutation, cut, within, cut_verdict)
         on_whole = trial.result is TrialResult.NOT_APPLICABLE or (at == 0 and trial.result is TrialResult.CAUGHT)
         if cut is not evidence and on_whole:
-            trial = _try(kind, falsifier, evidence, limits, verdict)
+            trial = _try(kind, mutation, evidence, limits, verdict)
         yield trial
     for name in evidence:
         if not kind.needs[name].optional:
@@ -77,22 +76,22 @@ def _few_rows(item: Measurement) -> Measurement:
 FEW_ROWS = 16
 
 
-def _try(kind: Kind[Any], falsifier: Falsifier[Any], evidence: Evidence, limits: object, verdict: Verdict) -> Trial:
+def _try(kind: Kind[Any], mutation: Mutation[Any], evidence: Evidence, limits: object, verdict: Verdict) -> Trial:
     """Break one clause everywhere, at the first and the last place alone, and where nobody said that they looked."""
-    survived = Trial(kind="falsifier", name=falsifier.name, code=falsifier.code, result=TrialResult.SURVIVED)
+    survived = Trial(kind="mutation", name=mutation.name, code=mutation.code, result=TrialResult.SURVIVED)
     caught, why = False, ""
     everywhere, looked = verdict.looked, frozenset(verdict.looked)
     tables = (item.value.places() for item in evidence.values() if isinstance(item.value, Rows))
     elsewhere = tuple(place for places in tables for place in places if place not in looked)
     for places in dict.fromkeys((everywhere, everywhere[-1:], everywhere[:1], *([elsewhere] if elsewhere else []))):
         try:
-            damage = falsifier.damage(evidence, limits, places)
+            broken = mutation(evidence, limits, places)
         except Exception:  # noqa: BLE001 -- one that breaks itself on what passed has shown nothing, whatever it raised
             return survived
-        if isinstance(damage, NotApplicable):
-            why = why or damage.why
+        if isinstance(broken, str):
+            why = why or broken
             continue
-        if not _objects(answer(kind, damage.evidence, limits), falsifier, damage.places):
+        if not _objects(answer(kind, broken.evidence, limits), mutation, broken.places):
             return survived
         caught = True
     if caught:
@@ -100,12 +99,12 @@ def _try(kind: Kind[Any], falsifier: Falsifier[Any], evidence: Evidence, limits:
     return dataclasses.replace(survived, result=TrialResult.NOT_APPLICABLE, why=why)
 
 
-def _objects(came_to: Verdict, falsifier: Falsifier[Any], places: frozenset[str]) -> bool:
-    if came_to.outcome is not falsifier.outcome:
+def _objects(came_to: Verdict, mutation: Mutation[Any], places: frozenset[str]) -> bool:
+    if came_to.outcome is not mutation.outcome:
         return False
     if came_to.outcome is Outcome.BLOCKED:
-        return came_to.code == falsifier.code
-    return bool(places) and places <= {o.place for o in came_to.offences if o.code == falsifier.code}
+        return came_to.code == mutation.code
+    return bool(places) and places <= {o.place for o in came_to.offences if o.code == mutation.code}
 
 
 def _nothing_left(kind: Kind[Any], evidence: Evidence, limits: object, names: Sequence[str]) -> Trial:

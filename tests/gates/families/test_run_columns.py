@@ -9,7 +9,7 @@ from tests.gates.runs import column
 
 from weighbridge.core.limits import read
 from weighbridge.core.model import Measurement, Outcome, Rows, Series, TrialResult
-from weighbridge.gates.families.run_columns import COLUMNS, CUT, SAMPLES, cut
+from weighbridge.gates.families.run_columns import COLUMNS, CUT, SAMPLES
 from weighbridge.gates.wall_time_budget import KIND
 from weighbridge.judging.trials import falsify
 
@@ -37,9 +37,8 @@ def test_a_window_of_a_long_column_is_cut_to_one_that_passes_and_every_trial_of_
 
 
 def test_a_window_is_cut_around_its_own_steps() -> None:
-    part, within = cut(
-        evidence(array("d", [1.0]) * LONG), read(KIND.limits, {"steps": [LONG - 50, LONG - 9], "below_ms": 1})
-    )
+    limits = read(KIND.limits, {"steps": [LONG - 50, LONG - 9], "below_ms": 1})
+    part, within = KIND.cut(evidence(array("d", [1.0]) * LONG), limits)
     assert within.steps == (LONG - 50, LONG - 9)
     assert {LONG - 50, LONG - 9} <= set(part[SAMPLES].value.step)  # type: ignore[union-attr]
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
-from weighbridge.clauses.faults import Injected, in_rows, only_rows, without_all_of_a_glob
-from weighbridge.clauses.kind import Evidence, Falsifier, rows_of, with_rows
+from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
+from weighbridge.clauses.mutations import Limit, Moves, in_rows, only_rows, without_all_of_a_glob
 from weighbridge.core.model import Outcome
 from weighbridge.quantities.tensors import BitReading, TensorBits
 
@@ -25,62 +25,59 @@ FAR = 20.0  # bits: under no reading like weights
 READINGS = {"F16": ("F16", "BF16"), "BF16": ("BF16", "F16"), "F32": ("BF16", "F16")}  # the label's, and the other
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TooMany:
-    """Fault of a share of the elements: as many as just go beyond it are wrong, in ways told with their codes."""
+def too_many(ways: Mapping[str, tuple[str, Words]]) -> Moves:
+    """Return how to break a share of the elements: as many as just go beyond it are wrong, all others plain weights."""
 
-    ways: Mapping[str, tuple[str, Words]]
+    def moves(limit: Limit) -> Iterator[Mutation[Any]]:
+        for way, (code, change) in ways.items():
 
-    def inject(
-        self, evidence: Evidence, _held: Any, limits: Any, value: float, places: Sequence[str]
-    ) -> Iterator[Injected]:
-        """Yield the named tensors at these places wrong, all others plain weights."""
-        rows, wanted = rows_of(evidence, "bits", TensorBits), set(places)
-        for way, (code, change) in self.ways.items():
-            wrong = {row.name: new for row in rows if row.name in wanted and (new := change(row, limits))}
-            if wrong:
+            def apply(evidence: Evidence, limits: Any, places: Sequence[str], change: Words = change) -> Mutated | str:
+                rows, wanted = rows_of(evidence, "bits", TensorBits), set(places)
+                wrong = {row.name: new for row in rows if row.name in wanted and (new := change(row, limits))}
+                if not wrong:
+                    return "not at these places"
                 right = {row.name: new for row in rows if row.name not in wrong and (new := words(row, limits))}
                 *others, last = wrong
-                least = math.floor(value * sum(row.elements for row in right.values()) / (1 - value)) + 1
+                right_elements, share = sum(row.elements for row in right.values()), limit.value
+                least = math.floor(share * right_elements / (1 - share)) + 1
                 wrong[last] = replace(wrong[last], elements=max(least - sum(wrong[one].elements for one in others), 1))
                 changed = [wrong.get(row.name) or right.get(row.name) or row for row in rows]
-                yield Injected(way, code, with_rows(evidence, "bits", changed), frozenset(wrong))
+                return Mutated(with_rows(evidence, "bits", changed), frozenset(wrong))
+
+            yield Mutation(way, code, apply)
+
+    return moves
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TooLittle:
-    """Fault of the share that must be decided: one element fewer of very many, in tensors that are plain weights."""
+def too_little(limit: Limit) -> Iterator[Mutation[Any]]:
+    """Yield one tensor of plain weights, short of the share by one element, among others that decide nothing."""
 
-    def inject(
-        self, evidence: Evidence, _held: Any, limits: Any, value: float, _places: Sequence[str]
-    ) -> Iterator[Injected]:
-        """Yield one tensor of plain weights among others that nothing can be told of."""
+    def apply(evidence: Evidence, limits: Any, _places: Sequence[str]) -> Mutated | str:
         plain = [new for row in rows_of(evidence, "bits", TensorBits) if (new := words(row, limits))]
-        if len(plain) > 1:
-            decided = math.ceil(value * MANY)
-            others = [replace(row, elements=0, as_stored=None, byte_swapped=None) for row in plain[1:]]
-            others[0] = replace(others[0], elements=max(MANY - decided, 1))
-            rows = [replace(plain[0], elements=decided - 1), *others]
-            changed = with_rows(evidence, "bits", rows)
-            yield Injected("too little decided", "too-little-decided", changed, outcome=Outcome.BLOCKED)
+        if len(plain) < 2:
+            return "there is one tensor"
+        decided = math.ceil(limit.value * MANY)
+        others = [replace(row, elements=0, as_stored=None, byte_swapped=None) for row in plain[1:]]
+        others[0] = replace(others[0], elements=max(MANY - decided, 1))
+        return Mutated(with_rows(evidence, "bits", [replace(plain[0], elements=decided - 1), *others]))
+
+    yield Mutation("too little decided", "too-little-decided", apply, Outcome.BLOCKED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Undecided:
-    """Fault of a limit of a decision: every tensor just short of it, so that nothing is decided."""
+def undecided(ways: Mapping[str, Short]) -> Moves:
+    """Return how to break a limit of a decision: every tensor just short of it, so that nothing is decided."""
 
-    ways: Mapping[str, Short]
+    def moves(limit: Limit) -> Iterator[Mutation[Any]]:
+        for way, change in ways.items():
 
-    def inject(
-        self, evidence: Evidence, _held: Any, limits: Any, value: Any, _places: Sequence[str]
-    ) -> Iterator[Injected]:
-        """Yield nothing but tensors that are short of a decision, in each way."""
-        rows = rows_of(evidence, "bits", TensorBits)
-        for way, change in self.ways.items():
-            short = [new for row in rows if (new := change(row, limits, value)) is not None]
-            if short:
-                changed = with_rows(evidence, "bits", short)
-                yield Injected(way, "nothing-decided", changed, outcome=Outcome.BLOCKED)
+            def apply(evidence: Evidence, limits: Any, _places: Sequence[str], change: Short = change) -> Mutated | str:
+                rows = rows_of(evidence, "bits", TensorBits)
+                short = [new for row in rows if (new := change(row, limits, limit.value)) is not None]
+                return Mutated(with_rows(evidence, "bits", short)) if short else "no tensor is words"
+
+            yield Mutation(way, "nothing-decided", apply, Outcome.BLOCKED)
+
+    return moves
 
 
 # --- Words that are decided by a hair, and only just ------------------------------------------------------------------
@@ -175,42 +172,41 @@ def _told(change: Callable[[Any, Limits], int], column: str) -> Mapping[str, Sho
 
 # --- The faults of each limit -----------------------------------------------------------------------------------------
 
-WRONG = TooMany(ways={
+WRONG = too_many({
     "the other reading fits": ("mislabelled", _mislabelled),
     "the other order of bytes fits": ("byte-swapped", _swapped),
     "the other order of bytes fits, this one has no order": ("byte-swapped", _swapped_of_one_sign),
     "both halves of every word alike": ("pairs", _pairs),
 })  # fmt: skip
-IMPLAUSIBLE = TooMany(ways={"no reading fits": ("implausible", _implausible)})
-TOO_LITTLE = TooLittle()
-FEW = Undecided(ways={
+IMPLAUSIBLE = too_many({"no reading fits": ("implausible", _implausible)})
+FEW = undecided({
     "stored": lambda row, limits, many: words(row, limits, nonzero=many),
     "swapped": lambda row, limits, many: _swapped(row, limits, nonzero=many),
 })  # fmt: skip
-FEW_SYMBOLS = Undecided(ways=_told(lambda symbols, _: int(symbols), "symbols"))
-ONE_SIGN = Undecided(ways={
+FEW_SYMBOLS = undecided(_told(lambda symbols, _: int(symbols), "symbols"))
+ONE_SIGN = undecided({
     **{f"negative, {way}": words for way, words in _told(_one_sign, "negative").items()},
     **{f"positive, {way}": words for way, words in _told(
         lambda share, limits: limits.min_nonzero - _one_sign(share, limits), "negative").items()},
 })  # fmt: skip
-NO_FIT = Undecided(ways={
+NO_FIT = undecided({
     "the label's reading": lambda row, limits, bits: words(row, limits, label=bits),
     "the other reading": lambda row, limits, bits: words(row, limits, label=limits.implausible_above_bits, other=bits),
     "swapped": lambda row, limits, bits: words(row, limits, label=limits.implausible_above_bits, swapped=bits),
 })  # fmt: skip
-STILL_FITS = Undecided(ways={
+STILL_FITS = undecided({
     "the other reading better": lambda row, limits, bits: words(row, limits, label=bits, other=0.0),
     "swapped better": lambda row, limits, bits: words(row, limits, label=bits, swapped=0.0),
 })  # fmt: skip
-NO_BETTER = Undecided(ways={"no reading better": _no_better})
-ALMOST_IMPLAUSIBLE = Undecided(ways={
+NO_BETTER = undecided({"no reading better": _no_better})
+ALMOST_IMPLAUSIBLE = undecided({
     "both": lambda row, limits, bits: words(row, limits, label=_above(bits), other=bits),
     "the label's reading": lambda row, limits, bits: words(row, limits, label=bits),
 })  # fmt: skip
-HALVES_APART = Undecided(ways={
+HALVES_APART = undecided({
     "halves": lambda row, limits, bits: words(row, limits, label=limits.fits_below_bits, half_divergence=bits),
 })  # fmt: skip
-HALVES_OF_NOISE = Undecided(ways={
+HALVES_OF_NOISE = undecided({
     "halves": lambda row, limits, bits: words(
         row, limits, label=limits.fits_below_bits, half_divergence=0.0, half_entropy=bits),
 })  # fmt: skip
@@ -225,7 +221,7 @@ def _unused(row: TensorBits, limits: Limits) -> TensorBits | None:
     return None if most is None or not named else replace(row, nonzero=limits.min_nonzero, trailing_zero_bits=most + 1)
 
 
-FALSIFIERS: tuple[Falsifier[Limits], ...] = (
+MUTATIONS: tuple[Mutation[Limits], ...] = (
     in_rows("bits unused", "unused-bits", "bits", TensorBits, _unused, why="no dtype is held to its bits"),
     only_rows(
         "all zeros", "nothing-decided", "bits", TensorBits,

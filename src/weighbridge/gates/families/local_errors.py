@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
-from weighbridge.clauses.faults import Injected, RowsFault, Way
-from weighbridge.clauses.kind import Evidence, rows_of, with_rows
+from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
+from weighbridge.clauses.mutations import Limit, Moves, Way, row_moves
 from weighbridge.core.limits import Doc
+from weighbridge.core.model import Outcome
 from weighbridge.quantities.forward import ForwardError, LocalError
 
 NONE = LocalError(all=None, token=None, channel=None)
@@ -82,44 +83,43 @@ def _of_elements(row: ForwardError, _limits: Limits, elements: int) -> ForwardEr
     return replace(row, elements=elements)
 
 
-@dataclass(frozen=True, slots=True)
-class Silence:
-    """Fault of the number of points that carry a signal: the others agree on zeros."""
+def silence(limit: Limit) -> Iterator[Mutation[Any]]:
+    """Yield the points with so many left that carry a signal; the others agree on zeros."""
 
-    def inject(
-        self, evidence: Evidence, _held: Any, limits: Limits, value: Any, _places: Sequence[str]
-    ) -> Iterator[Injected]:
-        """Yield the points with so many left that carry a signal."""
+    def apply(evidence: Evidence, limits: Limits, _places: Sequence[str]) -> Mutated:
         rows = list(rows_of(evidence, "points", ForwardError))
         telling = [at for at, row in enumerate(rows) if row.truth_norm and among(row.point, limits.points)]
-        for at in telling[value:]:
+        for at in telling[limit.value :]:
             rows[at] = replace(rows[at], truth_norm=0.0, candidate_error=0.0)
-        yield Injected("too few", "nothing-compared", with_rows(evidence, "points", rows))
+        return Mutated(with_rows(evidence, "points", rows))
+
+    yield Mutation("too few", "nothing-compared", apply, Outcome.BLOCKED)
 
 
 Change = Callable[[ForwardError, Any, Any], ForwardError | None]
 
 
-def _moved(code: str, *changes: tuple[str, Change]) -> RowsFault[ForwardError]:
-    ways = tuple(Way(name, code, _where_compared(change)) for name, change in changes)
-    return RowsFault(need="points", row=ForwardError, ways=ways)
+def _moved(code: str, *changes: tuple[str, Change], outcome: Outcome = Outcome.FAIL) -> Moves:
+    ways = (Way(name, code, _where_compared(change), outcome) for name, change in changes)
+    return row_moves("points", ForwardError, *ways)
 
 
 def _where_compared(change: Change) -> Change:
     return lambda row, limits, value: change(row, limits, value) if among(row.point, limits.points) else None
 
 
-def _in_run(code: str, column: str) -> RowsFault[ForwardError]:
-    """Return the fault of a figure that is the same at every point."""
-    return _moved(code, ("beyond", lambda row, _, value: replace(row, run=replace(row.run, **{column: value}))))
+def _in_run(code: str, column: str) -> Moves:
+    """Return how to move a figure that is the same at every point."""
+    change: Change = lambda row, _, value: replace(row, run=replace(row.run, **{column: value}))  # noqa: E731
+    return _moved(code, ("beyond", change), outcome=Outcome.BLOCKED)
 
 
-def _demand(text: str, least: int, most: int, fault: object) -> Doc:
-    return Doc(text, ge=least, le=most, tight="up", must="at least", fault=fault, comes_to="BLOCKED")
+def _demand(text: str, least: int, most: int, moves: Moves) -> Doc:
+    return Doc(text, ge=least, le=most, must="at least", moves=moves)
 
 
-def _bound(text: str, above: float, most: float, *faults: tuple[str, Change], unit: str = "") -> Doc:
-    return Doc(text, gt=above, le=most, tight="down", must="at most", unit=unit, fault=_moved("diverged", *faults))
+def _bound(text: str, above: float, most: float, *ways: tuple[str, Change], unit: str = "") -> Doc:
+    return Doc(text, gt=above, le=most, must="at most", unit=unit, moves=_moved("diverged", *ways))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,13 +150,13 @@ class Limits:
     ] = 8.0  # fmt: skip
     max_limit: Annotated[
         float,
-        Doc("a limit above this could not tell a broken point; it is BLOCKED", gt=0, le=0.5, tight="down",
-            must="at most", fault=_moved("too-coarse", ("beyond", _too_coarse)), comes_to="BLOCKED"),
+        Doc("a limit above this could not tell a broken point; it is BLOCKED", gt=0, le=0.5,
+            must="at most", moves=_moved("too-coarse", ("beyond", _too_coarse), outcome=Outcome.BLOCKED)),
     ] = 0.5  # fmt: skip
     noise_ratio: Annotated[
         float,
         Doc("times the trusted run's error that a second run may lie from the first, where it first does", ge=0, le=1,
-            tight="down", must="at most", fault=_moved("not-repeatable", ("beyond", _noisy)), comes_to="BLOCKED"),
+             must="at most", moves=_moved("not-repeatable", ("beyond", _noisy), outcome=Outcome.BLOCKED)),
     ] = 1.0  # fmt: skip
     points: Annotated[
         tuple[Annotated[str, Doc(pattern=POINT)], ...],
@@ -175,11 +175,11 @@ class Limits:
     device: Annotated[str, Doc("where the candidate must compute", choices=("", "cpu", "cuda"))] = ""
     min_sequences: Annotated[int, _demand("different sequences", 2, 10**6, _in_run("one-token", "sequences"))] = 2
     min_tokens: Annotated[int, _demand("tokens in a sequence", 2, 10**7, _in_run("one-token", "tokens"))] = 2
-    min_points: Annotated[int, _demand("points compared", 1, 10**6, Silence())] = 1
+    min_points: Annotated[int, _demand("points compared", 1, 10**6, silence)] = 1
     min_elements: Annotated[
         int,
         _demand("finite elements compared at a point", 1, 10**12,
-                _moved("too-few-elements", ("beyond", _of_elements))),
+                _moved("too-few-elements", ("beyond", _of_elements), outcome=Outcome.BLOCKED)),
     ] = 1  # fmt: skip
 
 

@@ -16,65 +16,71 @@ from dataclasses import dataclass, make_dataclass, replace
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Requires, Whole
-from weighbridge.clauses.faults import At, Injected, RowsFault, Way, in_rows
 from weighbridge.clauses.kind import (
-    Damage,
+    At,
     Evidence,
-    Falsifier,
     Kind,
+    Mutated,
+    Mutation,
     Need,
     rows_of,
     series_of,
     with_rows,
     with_value,
 )
+from weighbridge.clauses.mutations import Limit, Moves, Way, in_rows, row_moves
 from weighbridge.core.limits import Doc, plain
-from weighbridge.core.model import EMPTY, Fields, Outcome, Series, SubjectKind
+from weighbridge.core.model import Fields, Outcome, Series, SubjectKind
 from weighbridge.gates.families import column_basis
 from weighbridge.gates.families.column_basis import ColumnBasis, basis_of
 from weighbridge.quantities.runs import QuickSteps, StepColumn, Stretch
 
-SAMPLES, COLUMNS = "samples", "columns"
+SAMPLES, OTHERS, BASELINE, COLUMNS = "samples", "others", "baseline", "columns"
+COMPARED = (SAMPLES, OTHERS, BASELINE)  # series, in the order in which figures take them
 INVENTED = (ColumnBasis.CONSTANT, ColumnBasis.NOISE, ColumnBasis.DERIVED, ColumnBasis.UNDECIDED)
 CUT = 4096  # samples that trials need of a long column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """One thing asked of a column before it is judged: the clauses, their codes, and how they are broken."""
+class ColumnGuard:
+    """One thing asked of a column before it is judged: the clauses under these limits, their codes, their mutations."""
 
-    clauses: Callable[[], Iterator[Clause]]
+    clauses: Callable[[Any], Iterator[Clause]]
     codes: Mapping[str, Outcome]
-    falsifiers: tuple[Falsifier[Any], ...]
+    mutations: tuple[Mutation[Any], ...]
 
 
 def kind_of_column(
-    name: str, *, version: int, column: str, means: str = "the column that is judged", asks: Sequence[Asked],
-    limits: type[Any],
-    clauses: Callable[[Any], Sequence[Clause]], codes: Mapping[str, Outcome],
-    falsifiers: Sequence[Falsifier[Any]] = (), figures: Callable[[Evidence, Any], Fields] = lambda _e, _l: EMPTY,
-    **more: Any,
+    name: str, *, version: int, column: str, means: str = "the column that is judged", guards: Sequence[ColumnGuard],
+    limits: type[Any], clauses: Callable[[Any], Sequence[Clause]], codes: Mapping[str, Outcome], other: str = "",
+    baseline: bool = False, reach: Callable[[Any], tuple[int, int]], **more: Any,
 ) -> Kind[Any]:  # fmt: skip
-    """Return a kind that judges one column of a run: `column`, where the contract names no other, told as `means`."""
-    hint = Annotated[str, Doc(means)]
+    """Return a kind that judges one column of a run: `column`, where the contract names no other.
 
-    def everything(held: Any) -> Sequence[Clause]:
-        return (*(clause for one in asks for clause in one.clauses()), *clauses(held))
-
+    `other` is a column beside it, `baseline` the same column of another run, the role `baseline`. `reach` returns the
+    first step and the number of samples that trials need of a long column.
+    """
+    named = [("column", Annotated[str, Doc(means)], column)]
+    needs = {
+        SAMPLES: Need("step_series", of=("run",), options=("column",)),
+        COLUMNS: Need("step_columns", of=("run",)),
+    }
+    if other:
+        named.append(("other", Annotated[str, Doc("the column that it is compared with")], other))
+        needs[OTHERS] = Need("step_series", of=("run",), given={"column": "other"})
+    if baseline:
+        needs[BASELINE] = Need("step_series", of=("baseline",), options=("column",))
     return Kind(
         name=name,
         version=version,
-        roles={"run": SubjectKind.RUN},
-        needs={
-            SAMPLES: Need("step_series", of=("run",), options=("column",)),
-            COLUMNS: Need("step_columns", of=("run",)),
-        },
+        roles=dict.fromkeys(("run", "baseline") if baseline else ("run",), SubjectKind.RUN),
+        needs=needs,
         limits=limits,
-        measure=make_dataclass("Measure", [("column", hint, column)], frozen=True, kw_only=True),
-        codes={**codes, **{code: outcome for one in asks for code, outcome in one.codes.items()}},
-        judge=ClauseJudge(everything, figures),
-        falsifiers=(*(falsifier for one in asks for falsifier in one.falsifiers), *falsifiers),
-        cut=cut,
+        measure=make_dataclass("Measure", named, frozen=True, kw_only=True),
+        codes={**codes, **{code: outcome for one in guards for code, outcome in one.codes.items()}},
+        judge=ClauseJudge(lambda held: (*(clause for one in guards for clause in one.clauses(held)), *clauses(held))),
+        mutations=tuple(mutation for one in guards for mutation in one.mutations),
+        cut=lambda evidence, held: cut(evidence, held, *reach(held)),
         **more,
     )
 
@@ -107,14 +113,17 @@ def changed(evidence: Evidence, change: Callable[[array[int], array[float]], Non
     return with_value(evidence, SAMPLES, Series(steps, values))
 
 
-def cut(evidence: Evidence, limits: Any) -> tuple[Evidence, Any]:
-    """Return as many samples of a long column as the limits need, with a few around them, and limits of that window."""
+def cut(evidence: Evidence, limits: Any, first: int, needed: int) -> tuple[Evidence, Any]:
+    """Return the samples of a long column that the limits need from a step on, with a few around them.
+
+    Where the limits name a window of `steps`, they then name one that ends there.
+    """
     series = series_of(evidence, SAMPLES)
     if len(series.step) <= 2 * CUT:
         return evidence, limits
     steps = getattr(limits, "steps", None)
-    start = bisect.bisect_left(series.step, steps[0] if steps else getattr(limits, "warmup_steps", 0))
-    stop = start + getattr(limits, "window", 0) + max(getattr(limits, "min_samples", None) or 0, CUT)
+    start = bisect.bisect_left(series.step, steps[0] if steps else first)
+    stop = start + max(needed, CUT)
     if steps:
         stop = min(stop, bisect.bisect_right(series.step, steps[1]))
         limits = replace(limits, steps=(steps[0], series.step[stop - 1]))
@@ -129,9 +138,9 @@ def _row(evidence: Evidence) -> StepColumn | None:
     return next((row for row in rows_of(evidence, COLUMNS, StepColumn) if row.column == place(evidence)), None)
 
 
-def _genuine() -> Iterator[Clause]:
+def _genuine(bases: Sequence[ColumnBasis]) -> Iterator[Clause]:
     yield Requires(code="no-basis", lacking=lambda evidence: None if _row(evidence) else {"column": place(evidence)})
-    for basis in INVENTED:
+    for basis in bases:
         yield Requires(code=f"column-{basis}", lacking=lambda evidence, basis=basis: _invented(evidence, basis))  # type: ignore[misc]
 
 
@@ -171,7 +180,7 @@ def _meets(one: Stretch | QuickSteps, window: tuple[int, int]) -> bool:
     return first is None or last is None or (first <= window[1] and last >= window[0])
 
 
-def _rising() -> Iterator[Clause]:
+def _rising(_limits: object) -> Iterator[Clause]:
     def lacking(evidence: Evidence) -> Fields | None:
         pairs = itertools.pairwise(series_of(evidence, SAMPLES).step)
         return next(({"step": after, "after": before} for before, after in pairs if after <= before), None)
@@ -179,7 +188,7 @@ def _rising() -> Iterator[Clause]:
     yield Requires(code="out-of-order", lacking=lacking)
 
 
-def _finite() -> Iterator[Clause]:
+def _finite(_limits: object) -> Iterator[Clause]:
     def read(evidence: Evidence) -> tuple[float, Fields]:
         series = series_of(evidence, SAMPLES)
         bad = [step for step, value in zip(series.step, series.value, strict=True) if not math.isfinite(value)]
@@ -192,25 +201,25 @@ def _the_judged(evidence: Evidence, _limits: object, _places: Sequence[str]) -> 
     return (place(evidence),)
 
 
-def _of_basis(name: str, basis: ColumnBasis, change: Callable[[StepColumn], StepColumn | None]) -> Falsifier[Any]:
+def _of_basis(name: str, basis: ColumnBasis, change: Callable[[StepColumn], StepColumn | None]) -> Mutation[Any]:
     return in_rows(
         name, f"column-{basis}", COLUMNS, StepColumn, lambda row, _: change(row),
         why="no other column has the rank of this one", outcome=Outcome.BLOCKED, at=_the_judged,
     )  # fmt: skip
 
 
-def _without_row(evidence: Evidence, _limits: object, _places: tuple[str, ...]) -> Damage:
+def _without_row(evidence: Evidence, _limits: object, _places: tuple[str, ...]) -> Mutated:
     left = [row for row in rows_of(evidence, COLUMNS, StepColumn) if row.column != place(evidence)]
-    return Damage(with_rows(evidence, COLUMNS, left), frozenset())
+    return Mutated(with_rows(evidence, COLUMNS, left))
 
 
 def _in_samples(
     name: str, code: str, change: Callable[[array[int], array[float]], None], outcome: Outcome = Outcome.BLOCKED
-) -> Falsifier[Any]:
-    def damage(evidence: Evidence, _limits: object, _places: tuple[str, ...]) -> Damage:
-        return Damage(changed(evidence, change), frozenset({place(evidence)}))
+) -> Mutation[Any]:
+    def damage(evidence: Evidence, _limits: object, _places: tuple[str, ...]) -> Mutated:
+        return Mutated(changed(evidence, change), frozenset({place(evidence)}))
 
-    return Falsifier(name, code, damage, outcome)
+    return Mutation(name, code, damage, outcome)
 
 
 def _again(steps: array[int], values: array[float], at: int, later: int) -> None:
@@ -224,32 +233,39 @@ def _put(values: array[float], at: int, value: float) -> None:
     values[at] = value
 
 
-GENUINE = Asked(
-    clauses=_genuine,
-    codes={"no-basis": Outcome.BLOCKED, **{f"column-{basis}": Outcome.BLOCKED for basis in INVENTED}},
-    falsifiers=(
-        Falsifier("no such column", "no-basis", _without_row, Outcome.BLOCKED),
-        _of_basis("a constant column", ColumnBasis.CONSTANT, column_basis.as_constant),
-        _of_basis("a column of noise", ColumnBasis.NOISE, column_basis.as_noise),
-        _of_basis("a column of noise that hardly moves", ColumnBasis.NOISE, column_basis.as_faint_noise),
-        _of_basis("a column too short to tell from noise", ColumnBasis.UNDECIDED, column_basis.as_undecided),
-        _of_basis("a derived column", ColumnBasis.DERIVED, column_basis.as_derived),
-        _of_basis("a derived column, with holes", ColumnBasis.DERIVED, column_basis.as_derived_with_holes),
-        _of_basis("a copy of another column", ColumnBasis.DERIVED, column_basis.as_copy),
-    ),
+INVENTING: tuple[Mutation[Any], ...] = (
+    Mutation("no such column", "no-basis", _without_row, Outcome.BLOCKED),
+    _of_basis("a constant column", ColumnBasis.CONSTANT, column_basis.as_constant),
+    _of_basis("a column of noise", ColumnBasis.NOISE, column_basis.as_noise),
+    _of_basis("a column of noise that hardly moves", ColumnBasis.NOISE, column_basis.as_faint_noise),
+    _of_basis("a column too short to rule out noise", ColumnBasis.UNDECIDED, column_basis.as_undecided),
+    _of_basis("a derived column", ColumnBasis.DERIVED, column_basis.as_derived),
+    _of_basis("a derived column, with holes", ColumnBasis.DERIVED, column_basis.as_derived_with_holes),
+    _of_basis("a copy of another column", ColumnBasis.DERIVED, column_basis.as_copy),
 )
-RISING = Asked(
+
+
+def genuine(*bases: ColumnBasis) -> ColumnGuard:
+    """Return the guard that a column is there, and came about in none of these ways."""
+    codes = {"no-basis": Outcome.BLOCKED, **{f"column-{basis}": Outcome.BLOCKED for basis in bases}}
+    mutations = tuple(one for one in INVENTING if one.code in codes)
+    return ColumnGuard(clauses=lambda _limits: _genuine(bases), codes=codes, mutations=mutations)
+
+
+GENUINE = genuine(*INVENTED)
+EVALUATED = genuine(ColumnBasis.CONSTANT, ColumnBasis.DERIVED)  # evaluations are too few to rule out noise
+RISING = ColumnGuard(
     clauses=_rising,
     codes={"out-of-order": Outcome.BLOCKED},
-    falsifiers=(
+    mutations=(
         _in_samples("the last step logged twice", "out-of-order", lambda steps, values: _again(steps, values, -1, 0)),
         _in_samples("the step falls", "out-of-order", lambda steps, values: _again(steps, values, 0, -1)),
     ),
 )
-FINITE = Asked(
+FINITE = ColumnGuard(
     clauses=_finite,
     codes={"not-finite": Outcome.FAIL},
-    falsifiers=(
+    mutations=(
         _in_samples("the last sample is NaN", "not-finite", lambda _, values: _put(values, -1, math.nan), Outcome.FAIL),
         _in_samples("the first is infinite", "not-finite", lambda _, values: _put(values, 0, math.inf), Outcome.FAIL),
     ),
@@ -262,10 +278,10 @@ def telling_speed(evidence: Evidence, _limits: object, places: Sequence[str]) ->
     return [name for name in places if name != "wall_ms" or "cpu_ms" not in logged]
 
 
-def without_placeholders(steps: str) -> tuple[Falsifier[Any], ...]:
-    """Return the falsifiers of a window, the limit `steps`, in which no row may be a placeholder."""
+def without_placeholders(steps: str) -> tuple[Mutation[Any], ...]:
+    """Return the mutations of a window, the limit `steps`, in which no row may be a placeholder."""
 
-    def breaks(name: str, change: Callable[[StepColumn, int], StepColumn | None], at: At) -> Falsifier[Any]:
+    def breaks(name: str, change: Callable[[StepColumn, int], StepColumn | None], at: At) -> Mutation[Any]:
         return in_rows(
             name, "placeholder-rows", COLUMNS, StepColumn, lambda row, limits: change(row, getattr(limits, steps)[1]),
             why="this column does not tell how quick a step was", outcome=Outcome.BLOCKED, at=at,
@@ -292,36 +308,30 @@ def _as_fast(row: StepColumn, _limits: Any, value: float) -> StepColumn | None:
     return None if row.flops_per_s is None else replace(row, flops_per_s=value)
 
 
-SPEED = RowsFault(
-    need=COLUMNS, row=StepColumn, ways=(Way("faster than any hardware", "beyond-hardware", _as_fast),)
-)  # fmt: skip
+def speed_moves(outcome: Outcome) -> Moves:
+    """Return how to move the work that a wall time implies."""
+    return row_moves(COLUMNS, StepColumn, Way("faster than any hardware", "beyond-hardware", _as_fast, outcome))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplesFault:
-    """Fault of a limit on the samples of a column: each of `ways` changes steps and samples in place.
+def sample_moves(
+    code: str, outcome: Outcome, ways: Mapping[str, Callable[[array[int], array[float], Any], None]]
+) -> Moves:
+    """Return how to move the samples of a column: each way changes steps and samples in place, given the value."""
 
-    A way is given the value that the figure must come to, the nearest one that breaks the limit.
-    """
+    def moves(limit: Limit) -> Iterator[Mutation[Any]]:
+        for way, change in ways.items():
 
-    code: str
-    ways: Mapping[str, Callable[[array[int], array[float], Any], None]]
+            def moved(steps: array[int], samples: array[float], change: Any = change) -> None:
+                change(steps, samples, limit.value)
 
-    def inject(
-        self, evidence: Evidence, _held: Any, _limits: Any, value: Any, _places: Sequence[str]
-    ) -> Iterator[Injected]:
-        """Yield the column changed in each way."""
-        for way, change in self.ways.items():
-            moved = changed(evidence, lambda steps, samples, change=change: change(steps, samples, value))  # type: ignore[misc]
-            yield Injected(way, self.code, moved, frozenset({place(evidence)}))
+            yield _in_samples(way, code, moved, outcome)
 
-
-def middle(ordered: Sequence[float]) -> float:
-    """Return the median of values in order of size: the mean of the two middle ones."""
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else math.fsum(ordered[half - 1 : half + 1]) / 2
+    return moves
 
 
 def end(steps: array[int], samples: array[float], count: int) -> None:
     """End a column after so many samples."""
     del steps[count:], samples[count:]
+
+
+ENDS = sample_moves("too-few-samples", Outcome.BLOCKED, {"the run ends too early": end})

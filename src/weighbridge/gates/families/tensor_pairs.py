@@ -14,8 +14,8 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.faults import in_rows, only_rows
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, codes, failed, passed
+from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, blocked, codes, failed, passed
+from weighbridge.clauses.mutations import in_rows, only_rows
 from weighbridge.core.limits import Doc, plain
 from weighbridge.core.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.gates.families.block_types import BOUND
@@ -78,7 +78,7 @@ class Look:
 
 def kind_of_pairs(
     name: str, *, version: int, limits: type[L], judge: Callable[[Evidence, L], Verdict], fails: Sequence[str],
-    blocked: Sequence[str] = (), falsifiers: Sequence[Falsifier[L]],
+    blocked: Sequence[str] = (), mutations: Sequence[Mutation[L]],
 ) -> Kind[L]:  # fmt: skip
     """Return a kind that judges the pairs of two checkpoints; `fails` and `blocked` are the codes that are its own."""
     both = SubjectKind.CHECKPOINT
@@ -102,7 +102,7 @@ def kind_of_pairs(
             blocked=("not-compared", "packed", "no-rule", "nothing-compared", *blocked),
         ),
         judge=judge,
-        falsifiers=tuple(falsifiers),
+        mutations=tuple(mutations),
     )
 
 
@@ -282,7 +282,7 @@ def verdict_of(coded: Coded, figures: Figures, summary: Fields, *, names: int | 
     return passed(looked=looked, unit="tensors", figures=summary)
 
 
-# --- Falsifiers: by rules of their own, so that a weakened rule of a judge cannot weaken them too ---------------------
+# --- Mutations: by rules of their own, so that a weakened rule of a judge cannot weaken them too ---------------------
 
 NO_DTYPE = "another dtype"  # no contract can mean it
 EXACT = ("identical", "value-cast", "requantised")
@@ -300,8 +300,8 @@ Change: TypeAlias = Callable[[TensorPair, Any], TensorPair | None]
 
 def breaks(
     name: str, code: str, change: Change, why: str = "no tensor is on both sides", outcome: Outcome = Outcome.FAIL
-) -> Falsifier[Any]:
-    """Return the falsifier that changes tensors of both sides."""
+) -> Mutation[Any]:
+    """Return the mutation that changes tensors of both sides."""
 
     def on_both(pair: TensorPair, limits: Any) -> TensorPair | None:
         told_by_codes = pair.packed or ADAPTED in pair.reproduced
@@ -350,10 +350,10 @@ def rule_for(pair: TensorPair, dtype: str, limits: Meant) -> bool:
     return any((pair.source_dtype, dtype) == (one.source, one.candidate) for one in limits.allow)
 
 
-def of_policy(rounds: Callable[[TensorPair, str, str], bool]) -> tuple[Falsifier[Any], ...]:
-    """Return the falsifiers of a policy; `rounds` returns whether it means rounding a tensor to a dtype of itself."""
+def of_policy(rounds: Callable[[TensorPair, str, str], bool]) -> tuple[Mutation[Any], ...]:
+    """Return the mutations of a policy; `rounds` returns whether it means rounding a tensor to a dtype of itself."""
 
-    def narrowed(dtype: str) -> Falsifier[Any]:
+    def narrowed(dtype: str) -> Mutation[Any]:
         def change(pair: TensorPair, limits: Meant) -> TensorPair | None:
             meant = rule_for(pair, dtype, limits) or rounds(pair, dtype, limits.policy)
             lossy = dtype in NARROWER.get(pair.source_dtype, ())

@@ -1,0 +1,267 @@
+"""How trials break a promise. What a limit bounds is broken by rules of its own, never by the judge's clauses.
+
+So a weakened judge cannot weaken its own trials: a mutation reads the limits as the contract gave them, and no clause.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from weighbridge.clauses.kind import (
+    At,
+    Evidence,
+    Mutated,
+    Mutation,
+    as_asked,
+    record_of,
+    rows_of,
+    table_of,
+    with_rows,
+    with_value,
+)
+from weighbridge.core.limits import Doc, fields
+from weighbridge.core.model import Outcome, Record
+
+L = TypeVar("L")
+R = TypeVar("R")
+
+
+class Limit(NamedTuple):
+    """A limit that a contract set: the dataclass that it is a field of, and the nearest value that breaks it."""
+
+    within: Any
+    value: Any
+
+
+Moves: TypeAlias = Callable[[Limit], Iterable[Mutation[Any]]]  # how to move the figure that a limit bounds
+
+
+def of_limits(limits: Any) -> Iterator[Mutation[Any]]:
+    """Yield the mutations of every limit that the contract set and that says what it bounds."""
+    for at, (doc, name, within) in enumerate(bounding(limits)):
+        limit = getattr(within, name)
+        value = beyond(doc.must, limit) if doc.must else limit
+        for one in doc.moves(Limit(within, value)):
+            yield dataclasses.replace(one, name=f"{name}{f' {at}' if at else ''}: {one.name}")
+
+
+def beyond(must: str, limit: float) -> float:
+    """Return the value nearest to a limit that breaks it."""
+    if must in ("below", "above"):
+        return limit
+    away = 1 if must == "at most" else -1
+    return limit + away if isinstance(limit, int) else math.nextafter(limit, away * math.inf)
+
+
+def bounding(limits: Any) -> Iterator[tuple[Doc, str, Any]]:
+    """Yield every limit that is set and says how it is broken, however deep: its doc, its field, what that is of."""
+    cls: type = type(limits)
+    for item in fields(cls):
+        value = getattr(limits, item.name)
+        if item.doc.moves is not None and value is not None:
+            yield item.doc, item.name, limits
+        for one in value if isinstance(value, tuple) else (value,):
+            if dataclasses.is_dataclass(one):
+                yield from bounding(one)
+
+
+def nudged(limits: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield these limits with one bound of this name moved.
+
+    "on": to the next value, tighter where the bound is inclusive, looser where it is strict, so that only a figure on
+    the limit is judged otherwise. "beyond": looser by a little, so that only a figure on or just beyond it is.
+    """
+    cls: type = type(limits)
+    for item in fields(cls):
+        value = getattr(limits, item.name)
+        if item.name == name and item.doc.moves is not None and item.doc.must and value is not None:
+            up = 1 if item.doc.must in ("at most", "below") else -1  # the direction in which it loosens
+            next_one = up if item.doc.must in ("below", "above") else -up
+            step = 1 if isinstance(value, int) else max(abs(value), 1e-6) * LOOSER
+            on = value + next_one if isinstance(value, int) else math.nextafter(value, next_one * math.inf)
+            yield "on", dataclasses.replace(limits, **{name: on})
+            yield "beyond", dataclasses.replace(limits, **{name: value + up * step})
+        for at, one in enumerate(value if isinstance(value, tuple) else ()):
+            if dataclasses.is_dataclass(one):
+                for where, changed in nudged(one, name):
+                    yield where, dataclasses.replace(limits, **{item.name: (*value[:at], changed, *value[at + 1 :])})
+
+
+LOOSER = 0.01  # of a limit: an example that this does not heal lies far beyond it
+
+
+# --- What a limit bounds ----------------------------------------------------------------------------------------------
+
+
+def column_moves(
+    code: str, need: str, column: str, *, names: str = "", exempt: str = "", unknown: str = "", idle: str = "",
+    outcome: Outcome = Outcome.FAIL,
+) -> Moves:  # fmt: skip
+    """Return how to move a column of the rows that a glob names.
+
+    `names`, `column` and `exempt` may name a field of the limits; `unknown` is the code of a figure that is no number,
+    `idle` that of a glob that names nothing.
+    """
+
+    def moves(limit: Limit) -> Iterator[Mutation[Any]]:
+        within, moved = limit.within, getattr(limit.within, column, column)
+        globs, spared = getattr(within, names, "*"), getattr(within, exempt, ())
+
+        def is_mine(place: str) -> bool:
+            named = any(fnmatchcase(place, glob) for glob in ((globs,) if isinstance(globs, str) else globs))
+            return named and not any(fnmatchcase(place, glob) for glob in spared)
+
+        def mine(_evidence: Evidence, _limits: object, places: Sequence[str]) -> list[str]:
+            return [place for place in places if is_mine(place)]
+
+        def as_moved(figure: Any) -> Callable[[Any, Any], Any]:
+            return lambda row, _limits: dataclasses.replace(row, **{moved: figure})
+
+        def taken_away(evidence: Evidence, _limits: object, _places: tuple[str, ...]) -> Mutated:
+            table = table_of(evidence, need, object)
+            left = [row for place, row in zip(table.places(), table.rows, strict=True) if not is_mine(place)]
+            return Mutated(with_rows(evidence, need, left))
+
+        ways = [("beyond", code, limit.value, outcome)]
+        ways += [
+            (way, unknown, none, Outcome.BLOCKED) for way, none in (("absent", None), ("NaN", math.nan)) if unknown
+        ]
+        for way, comes_to, figure, becomes in ways:
+            yield in_rows(
+                way, comes_to, need, object, as_moved(figure), why="not at these places", outcome=becomes, at=mine
+            )
+        if idle:
+            yield Mutation("nothing named", idle, taken_away, Outcome.BLOCKED)
+
+    return moves
+
+
+def record_moves(code: str, need: str, column: str, place: str = "", outcome: Outcome = Outcome.FAIL) -> Moves:
+    """Return how to move a field of a record; the judge must object at `place`."""
+
+    def moves(limit: Limit) -> Iterator[Mutation[Any]]:
+        def change(record: Any, _limits: Any) -> Any:
+            return dataclasses.replace(record, **{column: limit.value})
+
+        yield in_record("beyond", code, need, object, change, place=place, outcome=outcome)
+
+    return moves
+
+
+class Way(NamedTuple):
+    """One way to move a figure; `change` takes a row, all limits and the value, and returns None where it cannot."""
+
+    name: str
+    code: str
+    change: Callable[[Any, Any, Any], Any]
+    outcome: Outcome = Outcome.FAIL
+
+
+def row_moves(need: str, row: type[R], *ways: Way, at: At = as_asked) -> Moves:
+    """Return how to move a figure that is not one column of a row, in each of several ways."""
+
+    def moves(limit: Limit) -> Iterator[Mutation[Any]]:
+        for way in ways:
+
+            def change(row: R, limits: Any, way: Way = way) -> Any:
+                return way.change(row, limits, limit.value)
+
+            yield in_rows(way.name, way.code, need, row, change, why="not at these places", outcome=way.outcome, at=at)
+
+    return moves
+
+
+def table_moves(
+    name: str, code: str, need: str, row: type[R], *, change: Callable[[Sequence[R], Any], Sequence[R] | None],
+    outcome: Outcome = Outcome.FAIL,
+) -> Moves:  # fmt: skip
+    """Return how to change all rows of a need at once; `change` returns None where the value cannot be reached."""
+
+    def moves(limit: Limit) -> Iterator[Mutation[Any]]:
+        def apply(evidence: Evidence, _limits: Any, _places: tuple[str, ...]) -> Mutated | str:
+            changed = change(rows_of(evidence, need, row), limit.value)
+            return "that value cannot be reached" if changed is None else Mutated(with_rows(evidence, need, changed))
+
+        yield Mutation(name, code, apply, outcome)
+
+    return moves
+
+
+# --- What no limit bounds ---------------------------------------------------------------------------------------------
+
+
+def in_rows(
+    name: str, code: str, need: str, row: type[R], change: Callable[[R, L], R | None], *, why: str,
+    outcome: Outcome = Outcome.FAIL, at: At = as_asked,
+) -> Mutation[L]:  # fmt: skip
+    """Return the mutation that changes the rows that `at` names; `change` returns None where nothing is to break."""
+
+    def apply(evidence: Evidence, limits: L, places: tuple[str, ...]) -> Mutated | str:
+        table, wanted = table_of(evidence, need, row), set(places)
+        changed = {
+            place: new
+            for place, one in zip(table.places(), table.rows, strict=True)
+            if place in wanted and (new := change(one, limits)) is not None
+        }
+        if not changed:
+            return why
+        rows = [changed.get(place, one) for place, one in zip(table.places(), table.rows, strict=True)]
+        return Mutated(with_rows(evidence, need, rows), frozenset(changed))
+
+    return Mutation(name, code, apply, outcome, at)
+
+
+def in_record(
+    name: str, code: str, need: str, record: type[R], change: Callable[[R, L], R | None], *, place: str,
+    why: str = "nothing to break", outcome: Outcome = Outcome.FAIL,
+) -> Mutation[L]:  # fmt: skip
+    """Return the mutation that changes a record; the judge must object at `place`."""
+
+    def apply(evidence: Evidence, limits: L, _places: tuple[str, ...]) -> Mutated | str:
+        found = record_of(evidence, need, record)
+        changed = change(found, limits) if found is not None else None
+        return why if changed is None else Mutated(with_value(evidence, need, Record(changed)), frozenset({place}))
+
+    return Mutation(name, code, apply, outcome)
+
+
+def only_rows(
+    name: str, code: str, need: str, row: type[R], change: Callable[[R, L], R | None], *, why: str
+) -> Mutation[L]:
+    """Return the mutation that leaves only the rows that `change` returns; the judge must answer BLOCKED, `code`."""
+
+    def apply(evidence: Evidence, limits: L, _places: tuple[str, ...]) -> Mutated | str:
+        left = [new for one in rows_of(evidence, need, row) if (new := change(one, limits)) is not None]
+        return Mutated(with_rows(evidence, need, left)) if left else why
+
+    return Mutation(name, code, apply, Outcome.BLOCKED)
+
+
+def without_all_of_a_glob(
+    code: str, need: str, row: type[R], globs: Callable[[L], Sequence[str]],
+    kept: Callable[[R, L], R | None] = lambda one, _limits: one,
+) -> Mutation[L]:  # fmt: skip
+    """Return the mutation that takes away all that a glob names, while others still name something.
+
+    The glob is the one that names the first of the places, where it can be: trials at several places try several globs.
+    `kept` returns what stays of a row that others name, for a judge that would not look at it as it is.
+    """
+
+    def apply(evidence: Evidence, limits: L, places: tuple[str, ...]) -> Mutated | str:
+        table = table_of(evidence, need, row)
+        for gone in sorted(globs(limits), key=lambda glob: not any(fnmatchcase(place, glob) for place in places[:1])):
+            left = [
+                new
+                for place, one in zip(table.places(), table.rows, strict=True)
+                if not fnmatchcase(place, gone) and any(fnmatchcase(place, glob) for glob in globs(limits))
+                and (new := kept(one, limits)) is not None
+            ]  # fmt: skip
+            if left:
+                return Mutated(with_rows(evidence, need, left))
+        return "no other row is named"
+
+    return Mutation("a glob that names nothing", code, apply, Outcome.BLOCKED)

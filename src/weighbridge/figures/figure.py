@@ -1,0 +1,60 @@
+"""What a figure is: a named number of measured values, and what a message says beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from weighbridge.core.model import EMPTY, Fields, Series
+
+
+class Found(NamedTuple):
+    """The value of a figure, and what a message says of it."""
+
+    value: float
+    more: Fields = EMPTY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One number of one or more inputs: columns of a run, columns of two runs, a record, the rows of a table.
+
+    `compute` takes the inputs in their order, and the limits of the gate for its options. `samples` returns how many
+    samples of a series it stands on.
+    """
+
+    name: str
+    unit: str
+    formula: str
+    source: str
+    compute: Callable[..., Found]
+    samples: Callable[[Series, Any], int]
+
+    def __call__(self, *inputs: Any) -> Found:
+        """Return the figure of these inputs and limits."""
+        return self.compute(*inputs)
+
+
+def every_sample(series: Series, _limits: object) -> int:
+    """Return how many samples a series has."""
+    return len(series.value)
+
+
+def figure(
+    formula: str, *, unit: str = "", source: str = "", samples: Callable[[Series, Any], int] = every_sample
+) -> Callable[[Callable[..., Found]], Figure]:
+    """Return the decorator that makes a function a figure of its name."""
+
+    def named(compute: Callable[..., Found]) -> Figure:
+        name = compute.__name__.replace("_", " ")
+        return Figure(name=name, unit=unit, formula=formula, source=source, compute=compute, samples=samples)
+
+    return named
+
+
+def middle(ordered: Sequence[float]) -> float:
+    """Return the median of values in order of size: the mean of the two middle ones."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else math.fsum(ordered[half - 1 : half + 1]) / 2

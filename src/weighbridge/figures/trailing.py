@@ -1,0 +1,68 @@
+"""Figures that compare each sample of a series with those just before it."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from weighbridge.core.model import Series
+from weighbridge.figures.figure import Found, figure, middle
+
+DEVIATION = 1.4826  # of a normal law: standard deviations in one median absolute deviation
+LISTED = 20  # spikes that are listed one by one
+
+
+def trailing(series: Series, limits: Any) -> Iterator[tuple[int, float, list[float]]]:
+    """Yield step and value of each sample that has a window before it, with that window in order of size.
+
+    The window is one and the same list throughout; what comes before `warmup_steps` is neither judged nor part of it.
+    """
+    start = bisect.bisect_left(series.step, limits.warmup_steps)
+    before = sorted(series.value[start : start + limits.window])
+    for index in range(start + limits.window, len(series.value)):
+        yield series.step[index], series.value[index], before
+        del before[bisect.bisect_left(before, series.value[index - limits.window])]
+        bisect.insort(before, series.value[index])
+
+
+def with_a_window(series: Series, limits: Any) -> int:
+    """Return how many samples have a window before them."""
+    start: int = bisect.bisect_left(series.step, limits.warmup_steps) + limits.window
+    return max(len(series.step) - start, 0)
+
+
+def usual(before: Sequence[float], limits: Any) -> float:
+    """Return how high a sample may lie after these samples, which stand in order of size."""
+    median = middle(before)
+    spread = middle(sorted(abs(value - median) for value in before))
+    rise: float = max(limits.k * DEVIATION * spread, limits.min_rise * abs(median))
+    return median + rise
+
+
+@figure(
+    "samples above median + max(k × 1.4826 × MAD, min_rise × |median|) of the window before them", unit="spikes",
+    source="median absolute deviation: Hampel 1974", samples=with_a_window,
+)  # fmt: skip
+def spikes(series: Series, limits: Any) -> Found:
+    """Return how many samples lie far above the samples before them, where the worst is, and what it might be."""
+    found = [
+        (value - top, step, value, top)
+        for step, value, before in trailing(series, limits)
+        if value > before[len(before) // 2 - 1] and value > (top := usual(before, limits))
+    ]
+    _, at, worst, allowed = max(found, default=(None, None, None, None))
+    listed = {"worst_step": at, "worst": worst, "allowed": allowed, "spikes": [one[1] for one in found[:LISTED]]}
+    asked = {"window": limits.window, "warmup_steps": limits.warmup_steps, "k": limits.k}
+    return Found(len(found), {**asked, **listed})
+
+
+@figure("largest of value / median of the window before it", source="gradient spikes: 10 × the median of 30",
+        samples=with_a_window)  # fmt: skip
+def jump(series: Series, limits: Any) -> Found:
+    """Return how many times a sample is the median of those before it, at most."""
+    found = (
+        (value / middle(before), value, step) for step, value, before in trailing(series, limits) if middle(before)
+    )
+    worst, value, step = max(found, default=(0.0, None, None))
+    return Found(worst, {"step": step, "value": value, "window": limits.window})

@@ -1,0 +1,300 @@
+"""A kind that is one figure within one bound: the figure is a pure function, and the rest is said here once.
+
+A trial moves what was measured by a lever that the rule names, by the least that breaks the bound. A lever that cannot
+break it moves as far as numbers go, so that a figure which does not look there is seen not to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, make_dataclass
+from typing import Annotated, Any, Literal, TypeAlias
+
+from weighbridge.clauses.clause import HOLDS, Clause, ClauseJudge, Requires, Whole
+from weighbridge.clauses.kind import (
+    Evidence,
+    Kind,
+    Mutated,
+    Mutation,
+    Need,
+    NoOptions,
+    record_of,
+    series_of,
+    with_value,
+)
+from weighbridge.clauses.mutations import Limit, Moves
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import Fields, Outcome, Record, Series, SubjectKind
+from weighbridge.figures.figure import Figure
+from weighbridge.gates.families import run_columns
+from weighbridge.gates.families.run_columns import FINITE, GENUINE, RISING, ColumnGuard
+
+FARTHEST = 1e30
+Must: TypeAlias = Literal["at most", "below", "at least", "above"]
+Lever: TypeAlias = Callable[["array[int]", "array[float]", float, Any], None]  # moves samples, by an amount
+Moved: TypeAlias = Callable[[Evidence, float], Evidence]
+
+
+# --- Levers -----------------------------------------------------------------------------------------------------------
+
+
+def lift(first: int | None, last: int | None, sign: int) -> Lever:
+    """Return the lever that moves the samples between two indices up, or down."""
+
+    def move(_steps: array[int], values: array[float], amount: float, _limits: Any) -> None:
+        for at in range(*slice(first, last).indices(len(values))):
+            values[at] += sign * amount
+
+    return move
+
+
+def zigzag(_steps: array[int], values: array[float], amount: float, _limits: Any) -> None:
+    """Move every other sample up."""
+    for at in range(1, len(values), 2):
+        values[at] += amount
+
+
+LEVERS: Mapping[str, Lever] = {
+    "the last up": lift(-1, None, 1),
+    "the last down": lift(-1, None, -1),
+    "the first up": lift(0, 1, 1),
+    "the first down": lift(0, 1, -1),
+    "all up": lift(None, None, 1),
+    "all down": lift(None, None, -1),
+    "a zigzag": zigzag,
+}
+
+
+def by_the_least(evidence: Evidence, move: Moved, breaks: Callable[[Evidence], bool]) -> Evidence:
+    """Return what was measured moved by the least that breaks a bound; as far as numbers go where nothing does."""
+    most = 1e-9
+    while most < FARTHEST and not breaks(move(evidence, most)):
+        most *= 4
+    least = most / 4
+    for _ in range(60 if most < FARTHEST else 0):
+        middle = (least + most) / 2
+        least, most = (least, middle) if breaks(move(evidence, middle)) else (middle, most)
+    return move(evidence, most)
+
+
+# --- Rules ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounded:
+    """What every rule says: its figure, the bound on it, and how trials move it."""
+
+    name: str
+    figure: Figure
+    code: str
+    doc: str
+    must: tuple[Must, ...]  # a contract gives one of them
+    bound: int | float | None = None  # the default of the one bound; without it every contract says it
+    ge: float = -1e308
+    le: float = 1e308
+    options: type = NoOptions  # further limits, which the figure reads
+    checks: Callable[[Any], list[str]] = lambda _limits: []
+    version: int = 1
+
+    def limits(self, *more: tuple[Any, ...], moves: Callable[[Must], Moves]) -> type:
+        """Return the limits: the bound under its name, the options of the figure, and `more`."""
+        named: list[tuple[Any, ...]] = []
+        for must in self.must:
+            kind: Any = int if isinstance(self.bound, int) else float
+            doc = Doc(self.doc, unit=self.figure.unit, ge=self.ge, le=self.le, must=must, moves=moves(must))
+            several = len(self.must) > 1
+            default = [None] if several else [] if self.bound is None else [self.bound]
+            named.append((self.key(must), Annotated[kind | None if several else kind, doc], *default))
+        named += more
+        return make_dataclass("Limits", named, bases=(self.options,), frozen=True, slots=True, kw_only=True)
+
+    def key(self, must: Must) -> str:
+        """Return the name of a bound in contracts, with its unit: `at_most_ms`."""
+        return "_".join(filter(None, (must.replace(" ", "_"), self.figure.unit)))
+
+    def bound_of(self, limits: Any) -> tuple[Must, float]:
+        """Return the bound that a contract gives."""
+        return next((must, bound) for must in self.must if (bound := getattr(limits, self.key(must))) is not None)
+
+    def check(self, limits: Any, _measure: object) -> list[str]:
+        """Return what is wrong where not exactly one bound is given."""
+        given = [must for must in self.must if getattr(limits, self.key(must)) is not None]
+        one = [] if len(given) == 1 else [f"give one of {' and '.join(map(self.key, self.must))}"]
+        return [*one, *self.checks(limits)]
+
+    def moves(self, must: Must, levers: Mapping[str, Callable[[Any], Moved]], value: Any, place: Any) -> Moves:
+        """Return the mutations of the bound: each lever, by the least that breaks it."""
+
+        def moves(limit: Limit) -> Iterator[Mutation[Any]]:
+            for name, lever in levers.items():
+
+                def apply(evidence: Evidence, limits: Any, _places: Sequence[str], lever: Any = lever) -> Mutated:
+                    bound = getattr(limits, self.key(must))
+
+                    def breaks(moved: Evidence) -> bool:
+                        found = value(moved, limits)
+                        return math.isfinite(found) and not HOLDS[must](found, bound)
+
+                    return Mutated(by_the_least(evidence, lever(limits), breaks), frozenset({place(evidence, limits)}))
+
+                yield Mutation(name, self.code, apply)
+
+        return moves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule(Bounded):
+    """A rule over a column of a run, with another column beside it, or the same column of a baseline run.
+
+    `guards` is what is asked of the column first: evaluations are not steps. With `window` the limit `steps` says which
+    steps are looked at. `place` returns where an offence is; `reach`, for trials on a part of a long column, its first
+    step and how many samples.
+    """
+
+    column: str
+    other: str = ""
+    baseline: bool = False
+    levers: tuple[str, ...] = ()
+    own_levers: Mapping[str, Lever] = field(default_factory=dict)
+    min_samples: int | None = 100  # None: a guard sees to it
+    window: bool = True
+    guards: tuple[ColumnGuard, ...] = (GENUINE, RISING, FINITE)
+    reach: Callable[[Any], tuple[int, int]] = lambda limits: (0, limits.min_samples)
+    place: Callable[[Evidence, Any], str] = lambda evidence, _limits: run_columns.place(evidence)
+    means: str = "the column that is judged"
+
+    def kind(self) -> Kind[Any]:
+        """Return the kind that this rule is."""
+        levers = {**{name: LEVERS[name] for name in self.levers}, **self.own_levers}
+        moved = {name: _in_samples(lever) for name, lever in levers.items()}
+        least = Doc("samples that there must be", ge=2, must="at least", moves=run_columns.ENDS)
+        steps = Doc("first and last step that are looked at; all without it")
+        more: list[tuple[Any, ...]] = []
+        if self.min_samples is not None:
+            more.append(("min_samples", Annotated[int, least], self.min_samples))
+        if self.window:
+            more.append(("steps", Annotated[tuple[int, int] | None, steps], None))
+        return run_columns.kind_of_column(
+            self.name, version=self.version, column=self.column, means=self.means, guards=self.guards, other=self.other,
+            baseline=self.baseline, clauses=self._clauses, check=self.check, reach=self.reach,
+            limits=self.limits(*more, moves=lambda must: self.moves(must, moved, self._value, self.place)),
+            codes={self.code: Outcome.FAIL, "too-few-samples": Outcome.BLOCKED},
+        )  # fmt: skip
+
+    def _inputs(self, evidence: Evidence, limits: Any) -> list[Series]:
+        """Return the columns that the figure is of, at the steps that all of them have."""
+        columns = [series_of(evidence, need) for need in run_columns.COMPARED if need in evidence]
+        common = set.intersection(*(set(one.step) for one in columns)) if len(columns) > 1 else None
+        steps = limits.steps if self.window else None
+        if common is None and steps is None:
+            return columns
+        first, last = steps or (-math.inf, math.inf)
+        kept = (
+            [pair for pair in zip(one.step, one.value, strict=True) if first <= pair[0] <= last
+             and (common is None or pair[0] in common)]
+            for one in columns
+        )  # fmt: skip
+        return [Series(tuple(step for step, _ in part), tuple(value for _, value in part)) for part in kept]
+
+    def _value(self, evidence: Evidence, limits: Any) -> float:
+        return self.figure(*self._inputs(evidence, limits), limits).value
+
+    def _clauses(self, limits: Any) -> Sequence[Clause]:
+        must, bound = self.bound_of(limits)
+
+        def enough(evidence: Evidence) -> tuple[float, Fields]:
+            found = self.figure.samples(self._inputs(evidence, limits)[0], limits)
+            return found, {"samples": found, "needed": limits.min_samples}
+
+        def read(evidence: Evidence) -> tuple[float, Fields]:
+            inputs = self._inputs(evidence, limits)
+            found = self.figure(*inputs, limits)
+            of = self.figure.samples(inputs[0], limits)
+            return found.value, {"of": of, "enough": found.value, "unit": self.figure.unit, "bound": must, **found.more}
+
+        bounded = Whole(code=self.code, place=lambda one: self.place(one, limits), read=read, must=must, bound=bound)
+        if self.min_samples is None:
+            return (bounded,)
+        few = Whole(
+            code="too-few-samples", place=run_columns.place, read=enough, must="at least", bound=limits.min_samples,
+            outcome=Outcome.BLOCKED,
+        )  # fmt: skip
+        return few, bounded
+
+
+def _in_samples(lever: Lever) -> Callable[[Any], Moved]:
+    def of(limits: Any) -> Moved:
+        return lambda evidence, amount: run_columns.changed(
+            evidence, lambda steps, values: lever(steps, values, amount, limits)
+        )
+
+    return of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordRule(Bounded):
+    """A rule over a record of a run: `levers` move fields of it, as in "tokens up"."""
+
+    quantity: str
+    record: type
+    place: str
+    levers: tuple[str, ...]
+    unknown: str  # the code where the figure cannot be had
+
+    def kind(self) -> Kind[Any]:
+        """Return the kind that this rule is."""
+
+        def by(lever: str) -> Callable[[Any], Moved]:
+            name, _, way = lever.partition(" ")
+            sign = 1 if way == "up" else -1
+
+            def move(evidence: Evidence, amount: float) -> Evidence:
+                record: Any = record_of(evidence, "record", self.record)
+                moved = dataclasses.replace(record, **{name: getattr(record, name) + sign * amount})
+                return with_value(evidence, "record", Record(moved))
+
+            return lambda _limits: move
+
+        levers = {lever: by(lever) for lever in self.levers}
+
+        def unknown(name: str) -> Mutation[Any]:
+            def apply(evidence: Evidence, _limits: Any, _places: Sequence[str]) -> Mutated:
+                record: Any = record_of(evidence, "record", self.record)
+                return Mutated(with_value(evidence, "record", Record(dataclasses.replace(record, **{name: None}))))
+
+            return Mutation(f"{name} unknown", self.unknown, apply, Outcome.BLOCKED)
+
+        return Kind(
+            name=self.name, version=self.version, roles={"run": SubjectKind.RUN}, check=self.check,
+            needs={"record": Need(self.quantity, of=("run",))},
+            limits=self.limits(moves=lambda must: self.moves(must, levers, self._value, lambda _, __: self.place)),
+            codes={self.code: Outcome.FAIL, self.unknown: Outcome.BLOCKED}, judge=ClauseJudge(self._clauses),
+            mutations=tuple(map(unknown, self.fields)),
+        )  # fmt: skip
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Return the fields that the figure stands on."""
+        return tuple(dict.fromkeys(lever.partition(" ")[0] for lever in self.levers))
+
+    def _value(self, evidence: Evidence, limits: Any) -> float:
+        return self.figure(record_of(evidence, "record", self.record), limits).value
+
+    def _clauses(self, limits: Any) -> Sequence[Clause]:
+        must, bound = self.bound_of(limits)
+
+        def lacking(evidence: Evidence) -> Fields | None:
+            record: Any = record_of(evidence, "record", self.record)
+            gone = [name for name in self.fields if record is None or getattr(record, name) is None]
+            return {"unknown": gone} if gone else None
+
+        def read(evidence: Evidence) -> tuple[float, Fields]:
+            found = self.figure(record_of(evidence, "record", self.record), limits)
+            return found.value, {"enough": found.value, "of": 1, **found.more}
+
+        return Requires(code=self.unknown, lacking=lacking), Whole(
+            code=self.code, place=lambda _: self.place, read=read, must=must, bound=bound
+        )

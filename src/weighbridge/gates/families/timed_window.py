@@ -1,0 +1,160 @@
+"""What is asked of the times of a window of steps: enough of them, of different steps, real, and none a placeholder."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from weighbridge.clauses.clause import Clause, Requires
+from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, series_of
+from weighbridge.clauses.mutations import in_rows
+from weighbridge.core.model import Fields, Outcome
+from weighbridge.figures.whole import in_window
+from weighbridge.gates.families import column_basis
+from weighbridge.gates.families.run_columns import (
+    COLUMNS,
+    SAMPLES,
+    ColumnGuard,
+    changed,
+    inside,
+    place,
+    placeholder_rows,
+    telling_speed,
+)
+from weighbridge.quantities.runs import StepColumn
+
+
+def needed(limits: Any) -> int:
+    """Return how many steps of the window must have a time: all of them, where the contract names no number."""
+    width: int = limits.steps[1] - limits.steps[0] + 1
+    return width if limits.min_samples is None else limits.min_samples
+
+
+def _clauses(limits: Any) -> Iterator[Clause]:
+    asked: Fields = {"needed": needed(limits), "steps": list(limits.steps)}
+
+    def too_fast(evidence: Evidence) -> Fields | None:
+        speeds = (row.flops_per_s for row in rows_of(evidence, COLUMNS, StepColumn) if row.flops_per_s is not None)
+        fastest, most = max(speeds, default=0.0), limits.max_flops_per_s
+        return {"flops_per_s": fastest, "most": most} if fastest > most else None
+
+    def too_few(evidence: Evidence) -> Fields | None:
+        distinct = len(set(inside(evidence, limits.steps)[0]))
+        return {**asked, "samples": distinct} if distinct < needed(limits) else None
+
+    def repeats(evidence: Evidence) -> Fields | None:
+        steps = Counter(inside(evidence, limits.steps)[0])
+        again = sorted(step for step, times in steps.items() if times > 1)
+        some = again and limits.repeated is None
+        return {**asked, "again": len(again), "first_step": again[0], "rows": steps.total()} if some else None
+
+    def not_times(evidence: Evidence) -> Fields | None:
+        window = in_window(series_of(evidence, SAMPLES), limits)
+        bad = [step for step, value in zip(window.step, window.value, strict=True) if not 0.0 < value < math.inf]
+        return {**asked, "bad": len(bad), "first_step": bad[0], "samples": len(set(window.step))} if bad else None
+
+    def constant(evidence: Evidence) -> Fields | None:
+        values = in_window(series_of(evidence, SAMPLES), limits).value
+        return {**asked, "value": values[0]} if len(values) > 1 and min(values) == max(values) else None
+
+    yield Requires(code="beyond-hardware", lacking=too_fast)
+    yield Requires(code="placeholder-rows", lacking=lambda evidence: placeholder_rows(evidence, limits.steps))
+    yield Requires(code="too-few-samples", lacking=too_few)
+    yield Requires(code="repeated-steps", lacking=repeats)
+    yield Requires(code="not-a-time", lacking=not_times)
+    yield Requires(code="constant-window", lacking=constant)
+
+
+# --- How it is broken: each change takes steps, times, and the indices of the window's rows ---------------------------
+
+Change = Callable[["array[int]", "array[float]", Sequence[int], Any], None]
+
+
+def rows_that_count(steps: Sequence[int], limits: Any, which: str | None) -> list[int]:
+    """Return the indices of the window's rows; of a repeated step the first or the last alone, where it is said."""
+    at = [index for index, step in enumerate(steps) if limits.steps[0] <= step <= limits.steps[1]]
+    if which is None:
+        return at
+    return sorted({steps[index]: index for index in (at if which == "last" else at[::-1])}.values())
+
+
+def _breaks(name: str, code: str, change: Change, least: int = 1) -> Mutation[Any]:
+    def apply(evidence: Evidence, limits: Any, _places: tuple[str, ...]) -> Mutated | str:
+        if code == "repeated-steps" and limits.repeated is not None:
+            return "the contract says which row of a repeated step counts"
+        which = limits.repeated if code in ("not-a-time", "constant-window") else None
+        at = rows_that_count(series_of(evidence, SAMPLES).step, limits, which)
+        if len(at) < least or needed(limits) < least:
+            return "one sample is enough for this contract"
+        return Mutated(changed(evidence, lambda steps, times: change(steps, times, at, limits)))
+
+    return Mutation(name, code, apply, Outcome.BLOCKED)
+
+
+def _push_out(steps: array[int], _times: array[float], at: Sequence[int], limits: Any) -> None:
+    """Leave one step too few in the window, and put the others right before and right after it."""
+    kept = set(sorted({steps[index] for index in at})[: needed(limits) - 1])
+    for turn, index in enumerate(index for index in at if steps[index] not in kept):
+        steps[index] = limits.steps[0] - 1 if turn % 2 else limits.steps[1] + 1
+
+
+def _repeat(steps: array[int], _times: array[float], at: Sequence[int], _limits: Any) -> None:
+    for index in at:
+        steps[index] = steps[at[0]]
+
+
+def _twice(steps: array[int], times: array[float], at: Sequence[int], _limits: Any) -> None:
+    steps.append(steps[at[-1]])
+    times.append(times[at[-1]])
+
+
+def _equal(_steps: array[int], times: array[float], at: Sequence[int], _limits: Any) -> None:
+    for index in at:
+        times[index] = times[at[0]]
+
+
+def _one(which: int, value: float) -> Change:
+    return lambda _steps, times, at, _limits: times.__setitem__(at[which], value)
+
+
+def _placeholders(name: str, change: Callable[[StepColumn, int], StepColumn | None], *, timed: bool) -> Mutation[Any]:
+    def at(evidence: Evidence, limits: Any, _places: Sequence[str]) -> Sequence[str]:
+        return telling_speed(evidence, limits, (place(evidence),)) if timed else (place(evidence),)
+
+    why = "this column does not tell how quick a step was"
+    return in_rows(
+        name, "placeholder-rows", COLUMNS, StepColumn, lambda row, limits: change(row, limits.steps[1]), why=why,
+        outcome=Outcome.BLOCKED, at=at,
+    )  # fmt: skip
+
+
+def _stands_still(row: StepColumn, at: int) -> StepColumn:
+    still = column_basis.as_stretch(row)
+    return replace(still, stretches=tuple(replace(one, first_step=at, last_step=at + 9) for one in still.stretches))
+
+
+def _too_quick(row: StepColumn, at: int) -> StepColumn | None:
+    quick = column_basis.as_quick(row)
+    return quick and replace(quick, quick=quick.quick and replace(quick.quick, first_step=at, last_step=at))
+
+
+_CODES = ("beyond-hardware", "placeholder-rows", "too-few-samples", "repeated-steps", "not-a-time", "constant-window")
+TIMES = ColumnGuard(
+    clauses=_clauses,
+    codes=dict.fromkeys(_CODES, Outcome.BLOCKED),
+    mutations=(
+        _breaks("one step too few", "too-few-samples", _push_out),
+        _breaks("one step again and again", "too-few-samples", _repeat, least=2),
+        _breaks("one step twice", "repeated-steps", _twice),
+        _placeholders("placeholders at the end", _stands_still, timed=False),
+        _placeholders("steps too quick to have trained", _too_quick, timed=True),
+        _breaks("the last time is NaN", "not-a-time", _one(-1, math.nan)),
+        _breaks("the last time is infinite", "not-a-time", _one(-1, math.inf)),
+        _breaks("the first time is zero", "not-a-time", _one(0, 0.0)),
+        _breaks("one time throughout the window", "constant-window", _equal, least=2),
+    ),
+)
