@@ -49,6 +49,7 @@ BLOCKED = (
 
 
 Change: TypeAlias = Callable[[CorpusProgress, int, Any], CorpusProgress | None]  # by the count of epochs and the value
+NO_NUMBER = "no such number of tokens"
 _breaks = Breaks(need="progress", row=CorpusProgress, blocked=BLOCKED, why="the contract does not bound the speed")
 
 
