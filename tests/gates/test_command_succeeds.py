@@ -11,9 +11,17 @@ from weighbridge.gates.command_succeeds import KIND, Case, Limits, Measure, Said
 
 @pytest.mark.parametrize(
     "case",
-    [{"exit": 256}, {"exit": -1}, {"exit": "zero"}, {"json": {"cuda": True}}, {"json": {"/a": {"is": 1}}},
-     {"says": [{"text": "a"}]}, {"says": [{"text": "a", "times": 0}]}, {"args": "--json"}],
-)  # fmt: skip
+    [
+        {"exit": 256},
+        {"exit": -1},
+        {"exit": "zero"},
+        {"json": {"cuda": True}},
+        {"json": {"/a": {"is": 1}}},
+        {"says": [{"text": "a"}]},
+        {"says": [{"text": "a", "times": 0}]},
+        {"args": "--json"},
+    ],
+)
 def test_cases_that_mean_nothing_are_lint_errors(case: dict[str, Any]) -> None:
     with pytest.raises(LimitsError):
         read(Limits, {"cases": [case]})
