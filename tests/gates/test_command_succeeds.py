@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from weighbridge.core.limits import LimitsError, read
-from weighbridge.gates.command_succeeds import KIND, Case, Limits, Measure, Said, check
+from weighbridge.gates.command_succeeds import KIND, Limits, Measure, check
+from weighbridge.gates.families.command_cases import Case, Said
 
 
 @pytest.mark.parametrize(

@@ -291,7 +291,7 @@ def _no_time(_progress: CorpusProgress, limits: Limits) -> Fields | None:
 
 
 _in_epochs = Breaks(need="epochs", row=CorpusEpoch, why="the run did not wrap")
-UNKNOWN: tuple[tuple[str, str, Fields], ...] = (
+UNKNOWN: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("the corpus is unknown", "unknown-corpus", {"corpus_tokens": None}),
     ("the tokens are unknown", "unknown-tokens", {"tokens": None}),
     ("the tokens of a step are unknown", "unknown-tokens", {"tokens_expected": None}),

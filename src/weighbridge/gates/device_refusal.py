@@ -14,9 +14,9 @@ from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, faile
 from weighbridge.clauses.mutations import Breaks, record_moves
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, Offence, SubjectKind, Verdict
+from weighbridge.gates.families.command_cases import NONZERO, cut_short
 from weighbridge.quantities.commands import CommandOutcome, Leftover
 
-NONZERO = "nonzero"
 LATE = record_moves("too-late", "outcome", "wall_seconds", "time")
 
 
@@ -83,11 +83,7 @@ def check(limits: Limits, measure: Measure) -> list[str]:
     problems = []
     if any(not name.strip() for name in limits.names):
         problems.append("names: an empty word is in every output")
-    if measure.timeout_s <= limits.within_s:
-        problems.append(
-            f"timeout_s: {measure.timeout_s:g} s would stop the command before the {limits.within_s:g} s are over"
-        )
-    return problems
+    return [*problems, *cut_short(measure.timeout_s, limits.within_s)]
 
 
 # --- How what no limit bounds is broken -------------------------------------------------------------------------------

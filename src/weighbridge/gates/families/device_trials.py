@@ -171,7 +171,7 @@ CHANGED: tuple[tuple[str, str, Change], ...] = (
     ("a probe before the run", "outside-run", lambda row, _: {"step": (row.first_step or 0) - 1}),
     ("witnesses of another process, or of none", "no-witness", _of_another_process),
 )
-SET: tuple[tuple[str, str, Fields], ...] = (
+SET: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("parameters not looked at", "no-probe", {"parameters": {}}),
     ("gradients not looked at", "no-probe", {"gradients": None}),
     ("no gradient found", "no-probe", {"gradients": {}}),
@@ -183,7 +183,7 @@ SET: tuple[tuple[str, str, Fields], ...] = (
     ("an audit without a result", "not-audited", {"dispatch": ""}),
     ("an audit that saw no op", "not-audited", {"ops": {}}),
 )
-CONFIRMS_NOTHING: tuple[tuple[str, str, str, Fields], ...] = (  # what is shown, by whom, on which device
+CONFIRMS_NOTHING: tuple[tuple[str, str, str, dict[str, Any]], ...] = (  # what is shown, by whom, on which device
     ("self-reported utilisation only", "self-reported", "", {"used_mib": 1e9}),
     ("the driver, of a run on the CPU", "nvml", CPU, {"used_mib": 1e9}),
     ("memory that the driver does not show", "nvml", "", {}),

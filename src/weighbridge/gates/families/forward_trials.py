@@ -36,7 +36,7 @@ _breaks = Breaks(need="points", row=ForwardError, blocked=BLOCKED, why="no point
 def _run(name: str, code: str, asked: str = "", **fields: Any) -> Mutation[Limits]:
     """Return the mutation that puts these fields into the run, where the contract has asked for something."""
 
-    def change(row: ForwardError, limits: Limits) -> Fields | None:
+    def change(row: ForwardError, limits: Limits) -> dict[str, Any] | None:
         return {"run": replace(row.run, **fields)} if not asked or getattr(limits, asked) else None
 
     return _breaks(name, code, change, f"the contract names no {asked}")
@@ -62,7 +62,7 @@ def _other_weights(evidence: Evidence, limits: Limits, places: tuple[str, ...]) 
     return Mutated(with_rows(evidence, "points", rows), frozenset({"weight"}))
 
 
-def _without_weights(row: ForwardError, limits: Limits) -> Fields | None:
+def _without_weights(row: ForwardError, limits: Limits) -> dict[str, Any] | None:
     weights = replace(row.run.weights, on_both_sides=0)
     return None if limits.other_weights else {"run": replace(row.run, weights=weights)}
 
