@@ -48,14 +48,9 @@ class Limits:
 
     tests: Annotated[
         tuple[str, ...],
-        Doc(
-            "globs of tests that must have passed, by `classname::name` or its end after `::`", min_items=1, tight="up"
-        ),
+        Doc("globs of tests that must have passed, by `classname::name` or its end", min_items=1, tight="up"),
     ] = ("*",)
-    at_least: Annotated[
-        int,
-        Doc("tests of these names", ge=1, must="at least", moves=_fewer),
-    ] = 1
+    at_least: Annotated[int, Doc("tests of these names", ge=1, must="at least", moves=_fewer)] = 1
 
 
 def clauses(limits: Limits) -> Sequence[Clause]:
