@@ -14,7 +14,16 @@ from typing import Any, TypeAlias
 
 import click
 
-from weighbridge.cards.words import CodeCard, Meaning, any_gate, gate_card, gate_words, glossary, verifier_words
+from weighbridge.cards.words import (
+    CodeCard,
+    Meaning,
+    any_gate,
+    code_card,
+    gate_card,
+    gate_words,
+    glossary,
+    verifier_words,
+)
 from weighbridge.clauses.kind import Kind
 from weighbridge.cli.completion import cards as complete
 from weighbridge.cli.options import WIDEST, columns_of, tell
@@ -31,6 +40,7 @@ from weighbridge.report import ENOUGH, hints
 from weighbridge.verifiers import BROUGHT, MODULES
 
 SHAPE = {"tokens_per_step": 2048}
+SHARED = ("  as any gate says it",)
 Telling: TypeAlias = Callable[[], Iterator[str]]
 
 
@@ -141,8 +151,9 @@ def _kind(name: str) -> Iterator[str]:
         yield "\noptions (measure:)"
         yield from _keys(kind.measure)
     yield "\ncodes"
-    for code, words in card.codes.items():
-        yield from _item(f"{kind.codes[code]:<8} {code}: {words.says}")
+    for code, outcome in kind.codes.items():
+        words = code_card(kind.name, code)
+        yield from _item(f"{outcome:<8} {code}: {words.says}" if words else f"{outcome:<8} {code}")
     yield "\nshown able to fail by"
     yield from dict.fromkeys(f"  {one.name} ({one.code})" for one in kind.mutations)
     if not kind.mutations or any(item.doc.must for item in fields(kind.limits)):
@@ -222,7 +233,8 @@ def _meaning(heading: str, meaning: Meaning) -> Iterator[str]:
 
 
 def _code_of(kind: str, code: str, outcome: str) -> Iterator[str]:
-    return _code(f"{kind}: {outcome}", gate_words(kind).codes[code])
+    own = gate_words(kind).codes.get(code)
+    return _code(f"{kind}: {outcome}", own) if own else iter((click.style(f"{kind}: {outcome}", bold=True), *SHARED))
 
 
 def _code(of: str, words: CodeCard) -> Iterator[str]:

@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 from weighbridge import __version__
-from weighbridge.cards.words import gate_words
+from weighbridge.cards.words import code_card, gate_words
+from weighbridge.gates import KINDS
 from weighbridge.report import Level, Row, gate_name, hints
 from weighbridge.report.rows import Report, Suite
 
@@ -38,10 +39,10 @@ def log(report: Report) -> str:
 
 def _rule(kind: str) -> dict[str, Any]:
     card = gate_words(kind)
-    told = {
-        code: [f"{label}: {text}" for label, text in hints(words).items() if text] for code, words in card.codes.items()
-    }
-    codes = [f"{code}: {'; '.join(said)}" for code, said in told.items() if said]
+    known = KINDS[kind].codes if kind in KINDS else ()
+    words = {code: found for code in known if (found := code_card(kind, code))}
+    said = {code: [f"{label}: {text}" for label, text in hints(one).items() if text] for code, one in words.items()}
+    codes = [f"{code}: {'; '.join(texts)}" for code, texts in said.items() if texts]
     text = "\n".join((card.why, *codes, f"`weighbridge explain {kind}` says more."))
     return {
         "id": kind,
