@@ -100,7 +100,7 @@ def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mappi
         what, near = f"there is no gate kind {show(named)}{nearest(named, KINDS)}", closest(named, list(KINDS))
         yield layered.found((*path, "kind"), "unknown-kind", what, "" if near else FROM_A_PACKAGE)
         return
-    yield from _roles(layered, (*path, "subjects"), kind, _mapping(gate, "subjects"), subjects)
+    yield from _roles(layered, path, kind, gate, subjects)
     yield from _limits(layered, path, kind, gate)
     executed = any(role in EXECUTED for role in kind.roles.values())
     if gate.get("requires") and not executed:
@@ -119,15 +119,19 @@ def is_timed(kind: Kind[Any]) -> bool:
 
 
 def _roles(
-    layered: Layered, path: Path, kind: Kind[Any], roles: Mapping[str, Any], subjects: Mapping[str, Any]
+    layered: Layered, gate_path: Path, kind: Kind[Any], gate: Mapping[str, Any], subjects: Mapping[str, Any]
 ) -> Iterator[Found]:
-    free = [role for role in kind.roles if role not in roles]
+    path, roles, filled = (*gate_path, "subjects"), _mapping(gate, "subjects"), kind.filled(_mapping(gate, "with"))
+    free = [role for role in filled if role not in roles]
     for role, subject in roles.items():
         needed, place = kind.roles.get(role), (*path, role)
         given = _mapping(subjects, str(subject)).get("kind")
         if needed is None:
             what = f"{kind.name} has no role {show(role)}{nearest(role, free or kind.roles)}"
             yield layered.found(place, "unknown-role", what, at_key=True)
+        elif role not in filled:
+            what = f"nothing that this gate limits is of the role {show(role)}"
+            yield layered.found(place, "idle-role", what, "delete it, or say what is relative to it", at_key=True)
         elif isinstance(subject, str) and subject not in subjects:
             what = f"there is no subject {show(subject)}{nearest(subject, subjects)}"
             yield layered.found(place, "unknown-subject", what)

@@ -192,7 +192,7 @@ def _kind(kind: Kind[Any]) -> dict[str, Any]:
     return {
         **({"required": ["with"]} if needed else {}),
         "properties": {
-            "subjects": {"properties": roles, "required": list(roles), "additionalProperties": False},
+            "subjects": {"properties": roles, "required": kind.filled({}), "additionalProperties": False},
             "with": _referable(limits.schema(kind.limits)),
             "measure": _referable(limits.schema(kind.measure)),
         },

@@ -53,8 +53,8 @@ def check_limits(contract: Contract) -> None:
         at, kind = ("contract", "gates", index), KINDS.get(gate.kind)
         if kind is None:
             raise wrong(f"the kind {gate.kind!r} is not known here", at)
-        if set(gate.subjects) != set(kind.roles):
-            raise wrong(f"the gate does not fill the roles {', '.join(kind.roles)}", (*at, "subjects"))
+        if sorted(gate.subjects) != sorted(filled := kind.filled(gate.limits)):
+            raise wrong(f"the gate does not fill the roles {', '.join(filled)}", (*at, "subjects"))
         try:
             read(kind.limits, gate.limits, ("limits",))
             read(kind.measure, gate.measure, ("measure",))

@@ -23,6 +23,7 @@ _MODULES = {
     "label-plausibility": "label_plausibility",
     "loss-spike": "loss_spike",
     "no-silent-cpu-fallback": "no_silent_cpu_fallback",
+    "series-bound": "series_bound",
     "statistics-preservation": "statistics_preservation",
     "step-metrics": "step_metrics",
     "tensor-coverage": "tensor_coverage",

@@ -48,7 +48,7 @@ def judge_gate(
     """Judge one gate on one instance, with its trials and its conditions."""
     kind = KINDS[gate.kind]
     limits = read(kind.limits, gate.limits)
-    keys = {name: request_for(gate, need, instance).key for name, need in kind.needs.items()}
+    keys = {name: request_for(gate, need, instance).key for name, need in kind.needed(gate.limits).items()}
     facts = facts_of(gate, instance, measured)
     canary_trials = tuple(
         _canary_trial(item.key, canaries.get(item.key))
@@ -108,14 +108,14 @@ def _evidence(
 ) -> dict[str, Measurement] | Verdict:
     """Return what the kind needs, or the verdict where something of it is not there."""
     evidence: dict[str, Measurement] = {}
-    for name, need in kind.needs.items():
-        item = measured.get(keys[name], NEVER_MEASURED)
+    for name, key in keys.items():
+        need, item = kind.needs[name], measured.get(key, NEVER_MEASURED)
         if isinstance(item, Faulted):
-            return Verdict(outcome=Outcome.ERROR, code=item.code, figures={"measurement": keys[name]})
+            return Verdict(outcome=Outcome.ERROR, code=item.code, figures={"measurement": key})
         if isinstance(item, Unmeasured):
             if need.optional:
                 continue
-            return blocked(item.code, {"measurement": keys[name]})
+            return blocked(item.code, {"measurement": key})
         if item.examined < item.total:
             return blocked("partial-look", {"examined": item.examined, "total": item.total})
         evidence[name] = item

@@ -37,7 +37,6 @@ class Request:
 def request_for(gate: GateDecl, need: Need, instance: str) -> Request:
     """Return the measurement that a gate's need is, on one instance."""
     options: dict[str, Json] = {key: gate.measure[key] for key in need.options if key in gate.measure}
-    options |= {option: gate.measure[key] for option, key in need.given.items() if key in gate.measure}
     options |= need.of_limits(gate.limits)
     subjects = tuple(gate.subjects[role] for role in need.of)
     return Request(
@@ -60,5 +59,5 @@ def host_request(gate: GateDecl) -> Request | None:
 
 def all_requests(gate: GateDecl, instance: str) -> tuple[Request, ...]:
     """List every measurement that a gate needs on one instance."""
-    needs = [request_for(gate, need, instance) for need in KINDS[gate.kind].needs.values()]
+    needs = [request_for(gate, need, instance) for need in KINDS[gate.kind].needed(gate.limits).values()]
     return (*needs, *(extra for extra in (facts_request(gate, instance), host_request(gate)) if extra is not None))

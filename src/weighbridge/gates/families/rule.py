@@ -11,6 +11,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
+from decimal import Decimal
 from typing import Annotated, Any, Literal, TypeAlias
 
 from weighbridge.clauses.clause import HOLDS, Clause, ClauseJudge, Requires, Whole
@@ -22,6 +23,7 @@ from weighbridge.clauses.kind import (
     Need,
     NoOptions,
     record_of,
+    rows_of,
     series_of,
     with_value,
 )
@@ -30,7 +32,8 @@ from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, Outcome, Record, Series, SubjectKind
 from weighbridge.figures.figure import Figure
 from weighbridge.gates.families import run_columns
-from weighbridge.gates.families.run_columns import FINITE, GENUINE, RISING, ColumnGuard
+from weighbridge.gates.families.run_columns import FINITE, GENUINE, RISING, SAMPLES, ColumnGuard
+from weighbridge.quantities.facts import Fact
 
 FARTHEST = 1e30
 Must: TypeAlias = Literal["at most", "below", "at least", "above"]
@@ -78,6 +81,34 @@ def by_the_least(evidence: Evidence, move: Moved, breaks: Callable[[Evidence], b
         middle = (least + most) / 2
         least, most = (least, middle) if breaks(move(evidence, middle)) else (middle, most)
     return move(evidence, most)
+
+
+# --- References -------------------------------------------------------------------------------------------------------
+
+OTHER, BASELINE, FACTS = "other", "baseline", "facts"
+COLUMN, LN_VOCAB, VOCAB = "column:", "ln_vocab", "vocab"
+REFERENCES: Mapping[str, Need] = {
+    OTHER: Need(
+        "step_series", of=("run",), of_limits=lambda limits: {"column": str(limits["relative_to"])[len(COLUMN) :]},
+        when=lambda limits: str(limits.get("relative_to", "")).startswith(COLUMN),
+    ),
+    BASELINE: Need(
+        "step_series", of=("baseline",), options=("column",), when=lambda limits: limits.get("relative_to") == BASELINE
+    ),
+    FACTS: Need("facts", of=("run",), when=lambda limits: limits.get("relative_to") == LN_VOCAB),
+}  # fmt: skip
+
+
+def reference(evidence: Evidence) -> list[Series]:
+    """Return the series that samples are compared with; none where the vocabulary that it follows from is unknown."""
+    if FACTS not in evidence:
+        return [series_of(evidence, need) for need in (OTHER, BASELINE) if need in evidence]
+    known = {fact.name: fact for fact in rows_of(evidence, FACTS, Fact) if not fact.contradicted_by}
+    vocab = known[VOCAB].value if VOCAB in known else None
+    if not isinstance(vocab, int) or vocab < 2:
+        return []
+    steps = series_of(evidence, SAMPLES).step
+    return [Series(steps, [float(Decimal(vocab).ln())] * len(steps))]
 
 
 # --- Rules ------------------------------------------------------------------------------------------------------------
@@ -147,7 +178,7 @@ class Bounded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule(Bounded):
-    """A rule over a column of a run, with another column beside it, or the same column of a baseline run.
+    """A rule over a column of a run; a `relative` one compares it with what its limit `relative_to` names.
 
     `guards` is what is asked of the column first: evaluations are not steps. With `window` the limit `steps` says which
     steps are looked at. `place` returns where an offence is; `reach`, for trials on a part of a long column, its first
@@ -155,8 +186,7 @@ class Rule(Bounded):
     """
 
     column: str
-    other: str = ""
-    baseline: bool = False
+    relative: bool = False
     levers: tuple[str, ...] = ()
     own_levers: Mapping[str, Lever] = field(default_factory=dict)
     min_samples: int | None = 100  # None: a guard sees to it
@@ -169,8 +199,8 @@ class Rule(Bounded):
     def kind(self) -> Kind[Any]:
         """Return the kind that this rule is."""
         levers = {**{name: LEVERS[name] for name in self.levers}, **self.own_levers}
-        moved = {name: _in_samples(lever) for name, lever in levers.items()}
-        least = Doc("samples that there must be", ge=2, must="at least", moves=run_columns.ENDS)
+        moved = {name: _in_samples(lever, window=self.window) for name, lever in levers.items()}
+        least = Doc("samples that there must be", ge=1, must="at least", moves=run_columns.ENDS)
         steps = Doc("first and last step that are looked at; all without it")
         more: list[tuple[Any, ...]] = []
         if self.min_samples is not None:
@@ -178,26 +208,28 @@ class Rule(Bounded):
         if self.window:
             more.append(("steps", Annotated[tuple[int, int] | None, steps], None))
         return run_columns.kind_of_column(
-            self.name, version=self.version, column=self.column, means=self.means, guards=self.guards, other=self.other,
-            baseline=self.baseline, clauses=self._clauses, check=self.check, reach=self.reach,
+            self.name, version=self.version, column=self.column, means=self.means, guards=self.guards,
+            clauses=self._clauses, check=self.check, reach=self.reach, needs=REFERENCES if self.relative else {},
             limits=self.limits(*more, moves=lambda must: self.moves(must, moved, self._value, self.place)),
-            codes={self.code: Outcome.FAIL, "too-few-samples": Outcome.BLOCKED},
+            codes={
+                self.code: Outcome.FAIL, "too-few-samples": Outcome.BLOCKED,
+                **dict.fromkeys(("no-reference", "same-run") if self.relative else (), Outcome.BLOCKED),
+            },
         )  # fmt: skip
 
     def _inputs(self, evidence: Evidence, limits: Any) -> list[Series]:
-        """Return the columns that the figure is of, at the steps that all of them have."""
-        columns = [series_of(evidence, need) for need in run_columns.COMPARED if need in evidence]
-        common = set.intersection(*(set(one.step) for one in columns)) if len(columns) > 1 else None
+        """Return the column and what it is compared with, at the steps of the window that both have."""
+        columns = [series_of(evidence, SAMPLES), *reference(evidence)]
         steps = limits.steps if self.window else None
-        if common is None and steps is None:
+        if len(columns) == 1 and steps is None:
             return columns
         first, last = steps or (-math.inf, math.inf)
-        kept = (
-            [pair for pair in zip(one.step, one.value, strict=True) if first <= pair[0] <= last
-             and (common is None or pair[0] in common)]
+        common = {step for step in set.intersection(*(set(one.step) for one in columns)) if first <= step <= last}
+        return [
+            Series(*zip(*pairs, strict=True)) if (pairs := [pair for pair in zip(one.step, one.value, strict=True)
+                                                            if pair[0] in common]) else Series((), ())
             for one in columns
-        )  # fmt: skip
-        return [Series(tuple(step for step, _ in part), tuple(value for _, value in part)) for part in kept]
+        ]  # fmt: skip
 
     def _value(self, evidence: Evidence, limits: Any) -> float:
         return self.figure(*self._inputs(evidence, limits), limits).value
@@ -215,20 +247,44 @@ class Rule(Bounded):
             of = self.figure.samples(inputs[0], limits)
             return found.value, {"of": of, "enough": found.value, "unit": self.figure.unit, "bound": must, **found.more}
 
+        def lacking(evidence: Evidence) -> Fields | None:
+            given = limits.relative_to if self.relative else "value"
+            below = [step for one in reference(evidence) for step, value in zip(one.step, one.value, strict=True)
+                     if not 0 < value < math.inf]  # fmt: skip
+            missing = given not in ("value", "first", "previous") and not reference(evidence)
+            return {"relative_to": given, "bad": len(below), "first_step": below[:1]} if below or missing else None
+
+        def same(evidence: Evidence) -> Fields | None:
+            return (
+                {} if BASELINE in evidence and series_of(evidence, BASELINE) == series_of(evidence, SAMPLES) else None
+            )
+
         bounded = Whole(code=self.code, place=lambda one: self.place(one, limits), read=read, must=must, bound=bound)
         if self.min_samples is None:
             return (bounded,)
+        known = (Requires(code="no-reference", lacking=lacking), Requires(code="same-run", lacking=same))
         few = Whole(
             code="too-few-samples", place=run_columns.place, read=enough, must="at least", bound=limits.min_samples,
             outcome=Outcome.BLOCKED,
         )  # fmt: skip
-        return few, bounded
+        return *(known if self.relative else ()), few, bounded
 
 
-def _in_samples(lever: Lever) -> Callable[[Any], Moved]:
+def _in_samples(lever: Lever, *, window: bool) -> Callable[[Any], Moved]:
+    """Return how a lever moves the samples that are looked at."""
+
     def of(limits: Any) -> Moved:
+        first, last = (limits.steps if window else None) or (-math.inf, math.inf)
+
+        def change(steps: array[int], values: array[float], amount: float) -> None:
+            at = [index for index, step in enumerate(steps) if first <= step <= last]
+            some_steps, some = array("q", [steps[index] for index in at]), array("d", [values[index] for index in at])
+            lever(some_steps, some, amount, limits)
+            for index, value in zip(at, some, strict=True):
+                values[index] = value
+
         return lambda evidence, amount: run_columns.changed(
-            evidence, lambda steps, values: lever(steps, values, amount, limits)
+            evidence, lambda steps, values: change(steps, values, amount)
         )
 
     return of
