@@ -19,6 +19,7 @@ _MODULES = {
     "corpus-wrap-around": "corpus_wrap_around",
     "device-refusal": "device_refusal",
     "dtype-preservation": "dtype_preservation",
+    "ends-at-best": "ends_at_best",
     "forward-parity": "forward_parity",
     "label-plausibility": "label_plausibility",
     "loss-spike": "loss_spike",
