@@ -21,6 +21,7 @@ _MODULES = {
     "dtype-preservation": "dtype_preservation",
     "ends-at-best": "ends_at_best",
     "forward-parity": "forward_parity",
+    "gradient-jump": "gradient_jump",
     "label-plausibility": "label_plausibility",
     "loss-spike": "loss_spike",
     "no-silent-cpu-fallback": "no_silent_cpu_fallback",
