@@ -23,6 +23,7 @@ _MODULES = {
     "forward-parity": "forward_parity",
     "gradient-jump": "gradient_jump",
     "label-plausibility": "label_plausibility",
+    "learning-progress": "learning_progress",
     "loss-spike": "loss_spike",
     "no-silent-cpu-fallback": "no_silent_cpu_fallback",
     "series-bound": "series_bound",
