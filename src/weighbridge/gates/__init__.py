@@ -28,6 +28,7 @@ _MODULES = {
     "no-silent-cpu-fallback": "no_silent_cpu_fallback",
     "series-bound": "series_bound",
     "statistics-preservation": "statistics_preservation",
+    "steady-rate": "steady_rate",
     "step-metrics": "step_metrics",
     "tensor-coverage": "tensor_coverage",
     "tensor-statistics": "tensor_statistics",
