@@ -17,6 +17,7 @@ _MODULES = {
     "command-succeeds": "command_succeeds",
     "config-agreement": "config_agreement",
     "corpus-wrap-around": "corpus_wrap_around",
+    "declared-epochs": "declared_epochs",
     "device-refusal": "device_refusal",
     "dtype-preservation": "dtype_preservation",
     "ends-at-best": "ends_at_best",
