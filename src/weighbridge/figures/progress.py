@@ -7,7 +7,7 @@ from weighbridge.quantities.runs import CorpusProgress
 @figure("tokens consumed / tokens of the corpus", unit="epochs")
 def epochs(progress: CorpusProgress, _limits: object) -> Found:
     """Return how often the corpus was passed over."""
-    return Found(
-        (progress.tokens or 0) / (progress.corpus_tokens or 1),
-        {"tokens": progress.tokens, "corpus_tokens": progress.corpus_tokens},
-    )
+    tokens, corpus = progress.tokens, progress.corpus_tokens
+    assert tokens
+    assert corpus
+    return Found(tokens / corpus, {"tokens": tokens, "corpus_tokens": corpus})

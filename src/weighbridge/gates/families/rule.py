@@ -248,11 +248,15 @@ class Rule(Bounded):
             return found.value, {"of": of, "enough": found.value, "unit": self.figure.unit, "bound": must, **found.more}
 
         def lacking(evidence: Evidence) -> Fields | None:
-            given = limits.relative_to if self.relative else "value"
-            below = [step for one in reference(evidence) for step, value in zip(one.step, one.value, strict=True)
-                     if not 0 < value < math.inf]  # fmt: skip
-            missing = given not in ("value", "first", "previous") and not reference(evidence)
-            return {"relative_to": given, "bad": len(below), "first_step": below[:1]} if below or missing else None
+            given, columns = limits.relative_to, self._inputs(evidence, limits)
+            if given == "value":
+                return None
+            if len(columns) == 1 and given not in ("first", "previous"):
+                return {"relative_to": given, "bad": "all", "first_step": None}
+            upto = {"first": 1, "previous": -1}.get(given)
+            pairs = zip(columns[-1].step[:upto], columns[-1].value[:upto], strict=True)
+            bad = [step for step, value in pairs if not 0 < value < math.inf]
+            return {"relative_to": given, "bad": len(bad), "first_step": bad[0]} if bad else None
 
         def same(evidence: Evidence) -> Fields | None:
             return (
@@ -344,7 +348,7 @@ class RecordRule(Bounded):
 
         def lacking(evidence: Evidence) -> Fields | None:
             record: Any = record_of(evidence, "record", self.record)
-            gone = [name for name in self.fields if record is None or getattr(record, name) is None]
+            gone = [name for name in self.fields if record is None or not getattr(record, name)]
             return {"unknown": gone} if gone else None
 
         def read(evidence: Evidence) -> tuple[float, Fields]:
