@@ -9,6 +9,7 @@ from weighbridge.clauses.mutations import of_limits
 from weighbridge.core.limits import read
 from weighbridge.core.model import Outcome, TrialResult
 from weighbridge.gates import KINDS
+from weighbridge.gates.families.run_columns import INVENTING
 from weighbridge.judging.trials import falsify
 
 # Codes of measurements that are empty as a whole, which judging tries of every kind; and those that a point which has
@@ -18,6 +19,10 @@ OF_NOTHING = {
     "device-refusal": {"not-run"},
     "forward-parity": {"capture-mismatch", "other-basis"},
 }
+
+
+# What several kinds ask of a column is broken in the examples of one of them.
+SHARED = {one.name for one in INVENTING} & {one.name for one in KINDS["wall-time-budget"].mutations}
 
 
 @pytest.mark.slow
@@ -33,7 +38,7 @@ def test_every_trial_of_a_pass_is_caught_or_does_not_apply_and_each_is_caught_so
         found = {trial.name for trial in trials if trial.result is TrialResult.CAUGHT}
         assert (name, bool(found)) == (name, True)
         caught |= found
-    assert {mutation.name for mutation in KINDS[kind].mutations} <= caught
+    assert {one.name for one in KINDS[kind].mutations} <= caught | (SHARED if kind != "wall-time-budget" else set())
 
 
 @pytest.mark.slow

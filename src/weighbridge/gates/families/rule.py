@@ -25,6 +25,7 @@ from weighbridge.clauses.kind import (
     record_of,
     rows_of,
     series_of,
+    with_rows,
     with_value,
 )
 from weighbridge.clauses.mutations import Limit, Moves
@@ -109,6 +110,39 @@ def reference(evidence: Evidence) -> list[Series]:
         return []
     steps = series_of(evidence, SAMPLES).step
     return [Series(steps, [float(Decimal(vocab).ln())] * len(steps))]
+
+
+def _unreferenced(name: str, code: str, change: Callable[[Evidence, Any], Mutated | str]) -> Mutation[Any]:
+    return Mutation(name, code, lambda evidence, limits, _places: change(evidence, limits), Outcome.BLOCKED)
+
+
+def _zeroed(evidence: Evidence, limits: Any) -> Mutated | str:
+    """Make the first reference zero: of another series, or of the samples themselves."""
+    need = next((need for need in (OTHER, BASELINE) if need in evidence), SAMPLES)
+    if limits.relative_to in ("value", LN_VOCAB):
+        return "nothing that is logged is its reference"
+    series, first = series_of(evidence, need), (getattr(limits, "steps", None) or (-math.inf,))[0]
+    at = next(index for index, step in enumerate(series.step) if step >= first)
+    values = [*series.value[:at], 0.0, *series.value[at + 1 :]]
+    return Mutated(with_value(evidence, need, Series(series.step, values)))
+
+
+def _unknown_vocabulary(evidence: Evidence, _limits: Any) -> Mutated | str:
+    if FACTS not in evidence:
+        return "the vocabulary is not its reference"
+    return Mutated(with_rows(evidence, FACTS, [one for one in rows_of(evidence, FACTS, Fact) if one.name != VOCAB]))
+
+
+def _itself(evidence: Evidence, _limits: Any) -> Mutated | str:
+    same = BASELINE in evidence
+    return Mutated(with_value(evidence, BASELINE, series_of(evidence, SAMPLES))) if same else "there is no baseline"
+
+
+UNREFERENCED = (
+    _unreferenced("a reference of zero", "no-reference", _zeroed),
+    _unreferenced("an unknown vocabulary", "no-reference", _unknown_vocabulary),
+    _unreferenced("the run as its own baseline", "same-run", _itself),
+)
 
 
 # --- Rules ------------------------------------------------------------------------------------------------------------
@@ -210,6 +244,7 @@ class Rule(Bounded):
         return run_columns.kind_of_column(
             self.name, version=self.version, column=self.column, means=self.means, guards=self.guards,
             clauses=self._clauses, check=self.check, reach=self.reach, needs=REFERENCES if self.relative else {},
+            mutations=UNREFERENCED if self.relative else (),
             limits=self.limits(*more, moves=lambda must: self.moves(must, moved, self._value, self.place)),
             codes={
                 self.code: Outcome.FAIL, "too-few-samples": Outcome.BLOCKED,

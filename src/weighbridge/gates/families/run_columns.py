@@ -53,7 +53,8 @@ class ColumnGuard:
 def kind_of_column(
     name: str, *, version: int, column: str, means: str = "the column that is judged", guards: Sequence[ColumnGuard],
     limits: type[Any], clauses: Callable[[Any], Sequence[Clause]], codes: Mapping[str, Outcome],
-    reach: Callable[[Any], tuple[int, int]], needs: Mapping[str, Need] = EMPTY_NEEDS, **more: Any,
+    reach: Callable[[Any], tuple[int, int]], needs: Mapping[str, Need] = EMPTY_NEEDS,
+    mutations: Sequence[Mutation[Any]] = (), **more: Any,
 ) -> Kind[Any]:  # fmt: skip
     """Return a kind that judges one column of a run: `column`, where the contract names no other.
 
@@ -74,7 +75,7 @@ def kind_of_column(
         measure=make_dataclass("Measure", [("column", Annotated[str, Doc(means)], column)], frozen=True, kw_only=True),
         codes={**codes, **{code: outcome for one in guards for code, outcome in one.codes.items()}},
         judge=ClauseJudge(lambda held: (*(clause for one in guards for clause in one.clauses(held)), *clauses(held))),
-        mutations=tuple(mutation for one in guards for mutation in one.mutations),
+        mutations=(*(mutation for one in guards for mutation in one.mutations), *mutations),
         cut=lambda evidence, held: cut(evidence, held, *reach(held)),
         **more,
     )
