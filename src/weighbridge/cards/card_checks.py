@@ -14,7 +14,7 @@ from typing import Any
 
 from weighbridge import gates, quantities, verifiers
 from weighbridge.cards.examples import Example, examples
-from weighbridge.cards.words import GateCard, Specimen, VerifierCard, any_gate, read_card, render
+from weighbridge.cards.words import GateCard, Specimen, VerifierCard, any_gate, hints, read_card, render, unfilled
 from weighbridge.clauses.kind import Kind
 from weighbridge.clauses.mutations import bounding, nudged
 from weighbridge.core.data import data_path
@@ -176,6 +176,8 @@ def _differs(card: GateCard, kind: Kind[Any], example: Example, verdict: Verdict
     said = render(card, verdict)
     if example.says is not None and said != list(example.says):
         yield f"said {said}, not {list(example.says)}"
+    for text, figures in hints(card, verdict):
+        yield from (f"no figure fills {{{name}}} in {text!r}" for name in unfilled(text, figures))
     if verdict.outcome is Outcome.PASS:
         for trial in falsify(kind, example.evidence, example.limits, verdict):
             if trial.result is TrialResult.SURVIVED:
