@@ -91,8 +91,8 @@ class Kind(Generic[L]):
 
     `mutations` are those that no limit implies; what a limit bounds is broken by the mutations that the limit names.
     `check` returns what is wrong with limits that are each in order alone. `cut` returns a smaller part of a long
-    measurement, for trials, with limits that look no farther. `recordable` are the roles of a model that a
-    trace may fill.
+    measurement, for trials, with limits that look no farther. Of a kind that judges a run, `window` returns the steps
+    that limits and measure name, and `columns` the columns. `recordable` are the roles of a model that a trace may fill.
     """
 
     name: str
@@ -107,6 +107,8 @@ class Kind(Generic[L]):
     mutations: tuple[Mutation[L], ...] = ()
     check: Callable[[L, Any], Sequence[str]] = field(default=lambda _limits, _measure: ())
     cut: Callable[[Evidence, L], tuple[Evidence, L]] = field(default=lambda evidence, limits: (evidence, limits))
+    window: Callable[[L, Any], tuple[int, int] | None] = field(default=lambda _limits, _measure: None)
+    columns: Callable[[L, Any], Collection[str]] = field(default=lambda _limits, _measure: ())
 
     def needed(self, limits: Fields) -> Mapping[str, Need]:
         """Return what a gate with these limits needs, by name."""

@@ -179,7 +179,8 @@ class Rule(Bounded):
             more.append(("steps", Annotated[tuple[int, int] | None, steps], None))
         return run_columns.kind_of_column(
             self.name, version=self.version, column=self.column, means=self.means, guards=self.guards,
-            clauses=self._clauses, check=self.check, reach=self.reach, needs=REFERENCES if self.relative else {},
+            clauses=self._clauses, check=self.check, cut=self._cut,
+            window=lambda limits, _: self._steps(limits), needs=REFERENCES if self.relative else {},
             mutations=UNREFERENCED if self.relative else (),
             limits=self.limits(*more, moves=lambda must: self.moves(must, moved, self._value, self.place)),
             codes={
@@ -188,10 +189,22 @@ class Rule(Bounded):
             },
         )  # fmt: skip
 
+    def _steps(self, limits: Any) -> tuple[int, int] | None:
+        steps: tuple[int, int] | None = getattr(limits, "steps", None)  # of this rule, or of its options
+        return steps
+
+    def _cut(self, evidence: Evidence, limits: Any) -> tuple[Evidence, Any]:
+        """Return a part of a long column that trials need; a window then ends there."""
+        first, needed = self.reach(limits)
+        begin, end = self._steps(limits) or (first, math.inf)
+        part, last = run_columns.cut(evidence, begin, needed, end)
+        narrower = last is not None and end != math.inf
+        return part, dataclasses.replace(limits, steps=(begin, last)) if narrower else limits
+
     def _inputs(self, evidence: Evidence, limits: Any) -> list[Series]:
         """Return the column and what it is compared with, at the steps of the window that both have."""
         columns = [series_of(evidence, SAMPLES), *reference(evidence)]
-        steps = limits.steps if self.window else None
+        steps = self._steps(limits) if self.window else None
         if len(columns) == 1 and steps is None:
             return columns
         first, last = steps or (-math.inf, math.inf)

@@ -53,13 +53,12 @@ class ColumnGuard:
 def kind_of_column(
     name: str, *, version: int, column: str, means: str = "the column that is judged", guards: Sequence[ColumnGuard],
     limits: type[Any], clauses: Callable[[Any], Sequence[Clause]], codes: Mapping[str, Outcome],
-    reach: Callable[[Any], tuple[int, int]], needs: Mapping[str, Need] = EMPTY_NEEDS,
+    needs: Mapping[str, Need] = EMPTY_NEEDS,
     mutations: Sequence[Mutation[Any]] = (), **more: Any,
 ) -> Kind[Any]:  # fmt: skip
     """Return a kind that judges one column of a run: `column`, where the contract names no other.
 
-    `needs` are further needs, which may be of the role `baseline`, another run. `reach` returns the first step and the
-    number of samples that trials need of a long column.
+    `needs` are further needs, which may be of the role `baseline`, another run.
     """
     roles = ("run", *(role for role in ("baseline",) if any(role in need.of for need in needs.values())))
     return Kind(
@@ -76,7 +75,7 @@ def kind_of_column(
         codes={**codes, **{code: outcome for one in guards for code, outcome in one.codes.items()}},
         judge=ClauseJudge(lambda held: (*(clause for one in guards for clause in one.clauses(held)), *clauses(held))),
         mutations=(*(mutation for one in guards for mutation in one.mutations), *mutations),
-        cut=lambda evidence, held: cut(evidence, held, *reach(held)),
+        columns=lambda _limits, measure: (measure.column,),
         **more,
     )
 
@@ -109,22 +108,18 @@ def changed(evidence: Evidence, change: Callable[[array[int], array[float]], Non
     return with_value(evidence, SAMPLES, Series(steps, values))
 
 
-def cut(evidence: Evidence, limits: Any, first: int, needed: int) -> tuple[Evidence, Any]:
-    """Return the samples of a long column that the limits need from a step on, with a few around them.
+def cut(evidence: Evidence, first: int, needed: int, last: float) -> tuple[Evidence, int | None]:
+    """Return as many samples of a long column as are needed from a step on, with a few around them, and the last step.
 
-    Where the limits name a window of `steps`, they then name one that ends there.
+    No step is None where the whole column is kept; none beyond `last` is counted.
     """
     series = series_of(evidence, SAMPLES)
     if len(series.step) <= 2 * CUT:
-        return evidence, limits
-    steps = getattr(limits, "steps", None)
-    start = bisect.bisect_left(series.step, steps[0] if steps else first)
-    stop = start + max(needed, CUT)
-    if steps:
-        stop = min(stop, bisect.bisect_right(series.step, steps[1]))
-        limits = replace(limits, steps=(steps[0], series.step[stop - 1]))
+        return evidence, None
+    start = bisect.bisect_left(series.step, first)
+    stop = min(start + max(needed, CUT), bisect.bisect_right(series.step, last))
     kept = slice(max(start - CUT // 4, 0), stop + CUT // 4)
-    return with_value(evidence, SAMPLES, Series(series.step[kept], series.value[kept])), limits
+    return with_value(evidence, SAMPLES, Series(series.step[kept], series.value[kept])), series.step[stop - 1]
 
 
 # --- What is asked ----------------------------------------------------------------------------------------------------
