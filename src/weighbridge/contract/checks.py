@@ -106,7 +106,7 @@ def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mappi
     if gate.get("requires") and not executed:
         what = f"{kind.name} judges what is recorded, on any host"
         yield layered.found((*path, "requires"), "requires-on-record", what, "delete requires", at_key=True)
-    if is_timed(kind) and not gate.get("where"):
+    if is_timed(kind) and not (gate.get("where") or gate.get("when")):
         what = "a time is measured on whatever shape the run had"
         remedy = "say the shape that the budget is for, such as where: {tokens_per_step: 2048}"
         yield layered.found(path, "time-without-where", what, remedy, warning=True)
@@ -257,7 +257,7 @@ def looser(old: GateDecl, new: GateDecl) -> Iterator[tuple[tuple[str, ...], str]
     limits = KINDS[new.kind].limits
     for key in loosened(read(limits, old.limits), read(limits, new.limits)):
         yield ("with", key), f"{key} was {_shown(old.limits[key])}, is {_shown(new.limits[key])}"
-    for section in ("subjects", "measure", "where", "requires"):
+    for section in ("subjects", "measure", "when", "where", "requires"):
         was, now = getattr(old, section), getattr(new, section)
         for key in now:
             if key in was and was[key] != now[key]:

@@ -41,7 +41,7 @@ def falsify(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdic
     falsifiers = (*kind.falsifiers, *derived(cut, within))
     for at, falsifier in enumerate(falsifiers):
         trial = _try(kind, falsifier, cut, within, cut_verdict)
-        on_whole = trial.result is TrialResult.NOT_APPLICABLE or (at == 0 and trial.result is TrialResult.CAUGHT)
+        on_whole = trial.result is TrialResult.UNTRIED or (at == 0 and trial.result is TrialResult.CAUGHT)
         if cut is not evidence and on_whole:
             trial = _try(kind, falsifier, evidence, limits, verdict)
         yield trial
@@ -97,7 +97,7 @@ def _try(kind: Kind[Any], falsifier: Falsifier[Any], evidence: Evidence, limits:
         caught = True
     if caught:
         return dataclasses.replace(survived, result=TrialResult.CAUGHT)
-    return dataclasses.replace(survived, result=TrialResult.NOT_APPLICABLE, why=why)
+    return dataclasses.replace(survived, result=TrialResult.UNTRIED, why=why)
 
 
 def _objects(came_to: Verdict, falsifier: Falsifier[Any], places: frozenset[str]) -> bool:

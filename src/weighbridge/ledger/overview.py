@@ -185,7 +185,7 @@ def stale(at: Instance, shown: Shown, newest: Shown, contract: Contract | None, 
 def _changed(old: GateDecl, new: GateDecl, before: Contract, after: Contract) -> Iterator[str]:
     """Yield which part of a gate's contract changed, by its keys; loosening says from what to what."""
     was, now = plain(old), plain(new)
-    differ = [key for key in was if dumps(was[key]) != dumps(now[key])]
+    differ = [key for key in {**was, **now} if dumps(was.get(key)) != dumps(now.get(key))]
     names = {*old.subjects.values(), *new.subjects.values()}
     subjects = [f"subject {name}" for name in sorted(names) if before.subjects.get(name) != after.subjects.get(name)]
     collected = [*(key for key in COLLECTED if key in differ), *subjects]

@@ -159,10 +159,10 @@ def _hints(words: CodeCard, verdict: Verdict, figures: Mapping[str, object]) -> 
 def trials_told(trials: Sequence[Trial]) -> str:
     """Return how many trials were caught, and how many did not apply."""
     caught = sum(trial.result is TrialResult.CAUGHT for trial in trials)
-    skipped = sum(trial.result is TrialResult.NOT_APPLICABLE for trial in trials)
+    skipped = sum(trial.result is TrialResult.UNTRIED for trial in trials)
     if not trials:
         return ""
-    return f"{caught}/{len(trials) - skipped} caught" + (f", {skipped} n/a" if skipped else "")
+    return f"{caught}/{len(trials) - skipped} caught" + (f", {skipped} untried" if skipped else "")
 
 
 def capped(lines: Sequence[str], limit: int = TOLD) -> list[str]:
