@@ -227,7 +227,10 @@ def test_a_figure_of_a_finding_has_a_short_pointer() -> None:
             lambda body: body["findings"][0].update(counted=True),
             "/findings/0/verdict/counted: true is not a whole number",
         ),
-        (lambda body: body["findings"][0].update(outcome="OK"), "is not one of PASS, FAIL, BLOCKED, ERROR"),
+        (
+            lambda body: body["findings"][0].update(outcome="OK"),
+            "is not one of PASS, FAIL, BLOCKED, NOT_APPLICABLE, ERROR",
+        ),
         (lambda body: body.update(schema="weighbridge.verdicts/v9"), "/schema: not"),
     ],
 )

@@ -17,7 +17,7 @@ from weighbridge.contract.strict_yaml import Path
 from weighbridge.core.limits import Doc, LimitsError, Problem, closest, fields, nearest, read, show
 from weighbridge.core.model import EXECUTED, Contract, GateDecl, Severity, SubjectDecl, SubjectKind
 from weighbridge.gates import KINDS
-from weighbridge.quantities.facts import ACCEPTED, ENDED
+from weighbridge.quantities.facts import ACCEPTED, ENDED, ENDS
 
 TIMES: Final = ("s", "ms")
 SHOWN: Final = 8
@@ -102,6 +102,10 @@ def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mappi
         return
     yield from _roles(layered, (*path, "subjects"), kind, _mapping(gate, "subjects"), subjects)
     yield from _limits(layered, path, kind, gate)
+    ended = _mapping(gate, "when").get(ENDED, ENDED)
+    if ended not in ENDS and next(iter(kind.roles.values())) is SubjectKind.RUN:  # a slip would switch the gate off
+        what = f"{show(ended)} is none of {', '.join(ENDS)}{nearest(str(ended), ENDS)}"
+        yield layered.found((*path, "when", ENDED), "unknown-choice", what)
     executed = any(role in EXECUTED for role in kind.roles.values())
     if gate.get("requires") and not executed:
         what = f"{kind.name} judges what is recorded, on any host"

@@ -137,7 +137,7 @@ class _Reading:
 def read(cls: type[T], data: object, path: Path = (), *, exact: bool = False, omitted: Omitted = NOTHING) -> T:
     """Return a value of a dataclass, read from plain data.
 
-    With `exact` every field but the `omitted` and later ones is demanded as `plain` writes it: no default, no conversion.
+    With `exact` every field is demanded as `plain` writes it, but `omitted` and later ones: no default, no conversion.
 
     Raises:
         LimitsError: with every problem found: unknown or missing keys, wrong types, values out of bounds.
@@ -162,6 +162,8 @@ def _read_class(cls: type, data: object, path: Path, reading: _Reading) -> objec
     for item in known.values():
         if item.key in data:
             values[item.name] = _read(item.type, item.doc, data[item.key], (*path, item.key), reading)
+            if item.later and reading.exact and data[item.key] == item.default:  # `plain` would have left it out
+                reading.note("unknown-key", f"the key {item.key!r} says nothing", (*path, item.key), at_key=True)
         elif (item.required or (reading.exact and not item.later)) and item.key not in near:
             reading.note("missing-key", f"missing key {item.key!r}", path)
     if not reading.exact:

@@ -49,7 +49,7 @@ def unmet(gate: GateDecl, facts: Mapping[str, Fact], measured: Mapping[str, Meas
     if (lacking := lacking_here(gate, measured)) is not None:
         name, found = lacking
         return blocked("requires", {"requirement": name, "needed": gate.requires[name], "found": found})
-    problems = (_unmet("where", name, needed, facts.get(name)) for name, needed in sorted(gate.where.items()))
+    problems = (_unmet(WHERE, name, needed, facts.get(name)) for name, needed in sorted(gate.where.items()))
     return unmeant(gate, facts) or next(filter(None, problems), None)
 
 
@@ -63,14 +63,15 @@ def unmeant(gate: GateDecl, facts: Mapping[str, Fact]) -> Verdict | None:
 
 
 def _unmeant(name: str, needed: Scalar, fact: Fact | None) -> Verdict | None:
-    problem = _unmet("when", name, needed, fact)
-    if problem is None or fact is None or problem.code != "when-false":
+    problem = _unmet(WHEN, name, needed, fact)
+    if problem is None or fact is None or problem.code != WHEN[-1]:
         return problem
     if not _comparable(fact.value, needed):  # it could never be true: a slip must not switch the gate off
         return dataclasses.replace(problem, code="when-incomparable")
     if fact.basis is Basis.REPORTED:  # or a run could excuse itself from a gate by what it says
         return dataclasses.replace(problem, code="when-reported")
-    return dataclasses.replace(problem, outcome=Outcome.NOT_APPLICABLE)
+    figures = {**problem.figures, "basis": str(fact.basis)}
+    return dataclasses.replace(problem, outcome=Outcome.NOT_APPLICABLE, figures=figures)
 
 
 def lacking_here(gate: GateDecl, measured: Mapping[str, Measured]) -> tuple[str, Json] | None:
@@ -82,13 +83,18 @@ def lacking_here(gate: GateDecl, measured: Mapping[str, Measured]) -> tuple[str,
     return next((pair for pair in told if pair[1] is not gate.requires[pair[0]]), None)
 
 
-def _unmet(key: str, name: str, needed: Scalar, fact: Fact | None) -> Verdict | None:
+WHEN = ("when-unknown", "when-contradicted", "when-false")
+WHERE = ("where-unknown", "where-contradicted", "where-false")
+
+
+def _unmet(codes: tuple[str, str, str], name: str, needed: Scalar, fact: Fact | None) -> Verdict | None:
+    unknown, contradicted, false = codes
     if fact is None or fact.value is None:
-        return blocked(f"{key}-unknown", {"fact": name, "needed": needed})
+        return blocked(unknown, {"fact": name, "needed": needed})
     if fact.contradicted_by:
-        return blocked(f"{key}-contradicted", {"fact": name, "needed": needed, "by": list(fact.contradicted_by)})
+        return blocked(contradicted, {"fact": name, "needed": needed, "by": list(fact.contradicted_by)})
     if not _comparable(fact.value, needed) or fact.value != needed:
-        return blocked(f"{key}-false", {"fact": name, "needed": needed, "found": _value(fact)})
+        return blocked(false, {"fact": name, "needed": needed, "found": _value(fact)})
     return None
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from weighbridge.core.model import Basis, Fields
 from weighbridge.core.pseudonym import key_file, pseudonym
+from weighbridge.quantities.facts import ENDS
 
-ENDED, EARLY, RAISED, KILLED, GOING, UNKNOWN = "ended", "early", "raised", "killed", "going", "unknown"
+ENDED, EARLY, RAISED, KILLED, GOING, UNKNOWN = ENDS
 # What reports call it (`status`, `state`), in lower case.
 STATUS = {
     **dict.fromkeys(("completed", "complete", "finished", "success", "succeeded", "done", "ok"), ENDED),
