@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from tests.judging.test_judging import FACTS, GATE, SEEN, judge, outcome, pairs, row
+from tests.judging.test_judging import FACTS, GATE, GOOD, SEEN, judge, outcome, pairs, row
 
 import pytest
 from weighbridge.core.model import (
@@ -18,6 +18,7 @@ from weighbridge.core.model import (
     Measurement,
     Outcome,
     Rows,
+    Scalar,
     TrialResult,
     Unmeasured,
 )
@@ -42,8 +43,7 @@ def meant_for(
     found = Measurement(quantity="facts", value=Rows("name", facts), by="t", examined=1, total=total)
     gate = dataclasses.replace(GATE, when=when)
     canaries = {FACTS: canary} if canary else {}
-    given = {} if measured is None else {"measured": measured}
-    return judge(**given, gate=gate, others={FACTS: found}, other_canaries=canaries)
+    return judge(measured or GOOD, gate=gate, others={FACTS: found}, other_canaries=canaries)
 
 
 def test_a_gate_that_is_meant_for_the_subject_is_judged() -> None:
@@ -145,7 +145,8 @@ def test_what_the_reader_noted_is_accepted_by_name() -> None:
     gate = dataclasses.replace(GATE, kind="step-metrics", subjects={"run": "a"}, limits={"required": ["loss"]})
     assert conditions.is_of_run(gate)
     early, torn = {"ended": fact("ended", "early")}, {"torn_last_line": fact("torn_last_line", 61)}
-    for facts, when in ((early, {"ended": "early"}), (early | torn, {"ended": "early", "torn_last_line": 61})):
+    names: tuple[dict[str, Scalar], ...] = ({"ended": "early"}, {"ended": "early", "torn_last_line": 61})
+    for facts, when in zip((early, early | torn), names, strict=True):
         accepted = dataclasses.replace(gate, when=when)
         assert conditions.unfit_run(accepted, facts) is None
         assert conditions.unfit_run(gate, facts) is not None

@@ -16,7 +16,7 @@ from tests.verifiers.logs_of_others import trainer_state, weighed
 import pytest
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import ContractError, SubjectError
-from weighbridge.core.model import Finding, Outcome, SubjectKind
+from weighbridge.core.model import Fields, Finding, Outcome, SubjectKind
 from weighbridge.core.pseudonym import key_file, pseudonym
 from weighbridge.run_logs.run_end import GOING, KILLED, UNKNOWN, run_end
 from weighbridge.verifiers import VERIFIERS
@@ -251,7 +251,7 @@ def test_fewer_steps_than_asked_for_are_an_early_end() -> None:
 def test_an_end_is_derived_only_where_the_log_bears_it_out(
     facts: Any, by: str | None, last: float, ended: str, basis: str
 ) -> None:
-    events = () if by is None else ({"event": "end", "steps": 60, "by": by},)
+    events: list[Fields] = [] if by is None else [{"event": "end", "steps": 60, "by": by}]
     found = run_end(facts, events, 60, last)
     assert (found.ended, found.basis) == (ended, basis)
 

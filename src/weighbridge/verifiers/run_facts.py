@@ -187,9 +187,11 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     source = _telling(few)
     noted = {**few.notes, "canary": 1, "another canary": 2}
     steps, before = distinct(dense(few, STEP)), list(_tokens_per_step(few))
-    failed: list[Fields] = [{"event": FAILURE, "costs": costs} for costs in (["other"], ["device", "canary"])]
-    events, asked = (*failed, {"event": "end", "steps": steps + 1}), {**few.facts, "requested_steps": steps + 2}
-    laid = dataclasses.replace(few.overlaid(last, STEP, stranger(few, STEP)), notes=noted, events=events, facts=asked)
+    events: list[Fields] = [{"event": FAILURE, "costs": costs} for costs in (["other"], ["device", "canary"])]
+    events.append({"event": "end", "steps": steps + 1})
+    facts = {**few.facts, "requested_steps": steps + 2}
+    laid = few.overlaid(last, STEP, stranger(few, STEP))
+    laid = dataclasses.replace(laid, notes=noted, events=tuple(events), facts=facts)
     if source:
         laid = laid.overlaid(last, source, stranger(few, source))
     beside = {**noted, RECORDER_FAILED: "canary other"}
