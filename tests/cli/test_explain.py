@@ -82,12 +82,15 @@ def policies() -> Iterator[str]:
         yield from doc.choices or re.split(", | or ", doc.form)
 
 
+MOVES_NOTHING = {"verdict-blocked", "verdict-error", "verdict-not-applicable"}  # made of the outcome
+
+
 def words() -> set[str]:
     carded = {word for name in ("codes", "terms") for group in glossary(name).values() for word in group}
     kinds = {code for kind in KINDS.values() for code in (kind.name, *kind.codes, *(f.code for f in kind.mutations))}
     listed = {*STATUS_WORDS.values(), *MECHANISMS, UNEXPLAINED, QUANTISED, *QUESTIONS, *ELSEWHERE}
     named = {quantity for quantity, _ in VERIFIERS} | {f"builtin:{name}" for name in builtin_names()}
-    counted = {f"exit {int(code)}" for code in ExitCode} | {"verdict-blocked", "verdict-error"}
+    counted = {f"exit {int(code)}" for code in ExitCode} | MOVES_NOTHING
     return {*carded, *kinds, *listed, *named, *counted, *any_gate(), *codes(), *enumerated(), *policies()}
 
 
@@ -103,7 +106,7 @@ def test_no_code_is_explained_that_the_source_does_not_know() -> None:
     groups = glossary("codes")
     held = {code for group in ("measurement", "command line", "bundle") for code in groups[f"code of a {group}"]}
     known = held | set(groups["code of the ledger"]) | set(groups["code of an amendment"]) | set(any_gate())
-    assert known - there == {"verdict-blocked", "verdict-error"}
+    assert known - there == MOVES_NOTHING
 
 
 def test_every_mechanism_says_what_to_do_about_it() -> None:

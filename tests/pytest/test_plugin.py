@@ -213,6 +213,41 @@ def test_a_gate_that_was_expected_to_be_blocked_and_passes_fails(tmp_path: Path)
     assert "expected to be blocked, and PASS: take it off --gate-expect-blocked" in out
 
 
+UNMEANT = """weighbridge: contract/v0
+id: mine
+version: 1.0.0
+title: t
+owner: me
+subjects: {source: {kind: checkpoint}, import: {kind: checkpoint}}
+gates:
+  - id: G-ONE
+    title: A file of one tensor is copied whole
+    kind: byte-identity
+    subjects: {source: source, candidate: import}
+    when: {tensors: 1}
+"""
+WIDE = """  - id: G-WIDE
+    title: Every tensor keeps its dtype
+    kind: dtype-preservation
+    subjects: {source: source, candidate: import}
+    with: {policy: lossless}
+"""
+
+
+def test_a_gate_that_is_not_meant_for_the_subject_is_skipped_with_the_false_fact(tmp_path: Path) -> None:
+    subjects = (subject("source", SOURCE), subject("import", WIDENED))
+    (tmp_path / "contracts").mkdir()
+    (tmp_path / "contracts" / "x.yaml").write_text(UNMEANT + WIDE)
+    code, out = run(tmp_path, *subjects, own=True)
+    assert (code, "1 passed, 1 skipped" in out) == (0, True)
+    assert re.search(r"SKIPPED .*NOT_APPLICABLE G-ONE", out)
+    assert re.search(r"tensors = \d+ \(measured\), and the gate is meant for 1", out)
+    assert run(tmp_path, *subjects, "--gate-expect-blocked=G-ONE", own=True)[0] == 1
+    (tmp_path / "contracts" / "x.yaml").write_text(UNMEANT)
+    code, out = run(tmp_path, *subjects, own=True)
+    assert (code, "no gate passed, so nothing was shown (1 NOT_APPLICABLE)" in out) == (5, True)
+
+
 @pytest.mark.slow
 def test_the_summary_has_the_finding_and_a_hint_has_the_option_of_pytest(tmp_path: Path) -> None:
     written(tmp_path, {"good": TEXT})

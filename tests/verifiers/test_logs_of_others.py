@@ -16,7 +16,7 @@ from tests.verifiers.logs_of_others import trainer_state, weighed
 import pytest
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import ContractError, SubjectError
-from weighbridge.core.model import Finding, Outcome, SubjectKind
+from weighbridge.core.model import Fields, Finding, Outcome, SubjectKind
 from weighbridge.core.pseudonym import key_file, pseudonym
 from weighbridge.run_logs.run_end import GOING, KILLED, UNKNOWN, run_end
 from weighbridge.verifiers import VERIFIERS
@@ -232,6 +232,28 @@ def test_a_process_that_told_no_end_is_looked_for_on_its_own_host(
 
 def test_fewer_steps_than_asked_for_are_an_early_end() -> None:
     assert run_end({"requested_steps": 100}, ({"event": "end", "steps": 60, "by": ""},), 60).ended == "early"
+
+
+@pytest.mark.parametrize(
+    ("facts", "by", "last", "ended", "basis"),
+    [
+        ({"requested_steps": 60}, "", 59, "ended", "derived"),
+        ({"requested_steps": 70}, "", 59, "early", "derived"),
+        ({}, "", 59, "ended", "reported"),
+        ({"requested_steps": 60}, "KeyError", 59, "raised", "reported"),
+        ({"max_steps": 60, "global_step": 60}, None, 60, "ended", "derived"),
+        ({"max_steps": 60, "global_step": 60}, None, 50, "ended", "reported"),
+        ({"max_steps": 60, "global_step": 50}, None, 50, "unknown", "reported"),
+        ({"status": "completed"}, None, 59, "ended", "reported"),
+        ({}, None, 59, "unknown", "reported"),
+    ],
+)
+def test_an_end_is_derived_only_where_the_log_bears_it_out(
+    facts: Any, by: str | None, last: float, ended: str, basis: str
+) -> None:
+    events: list[Fields] = [] if by is None else [{"event": "end", "steps": 60, "by": by}]
+    found = run_end(facts, events, 60, last)
+    assert (found.ended, found.basis) == (ended, basis)
 
 
 # --- What the reader noted --------------------------------------------------------------------------------------------

@@ -92,7 +92,8 @@ class Kind(Generic[L]):
     `mutations` are those that no limit implies; what a limit bounds is broken by the mutations that the limit names.
     `check` returns what is wrong with limits that are each in order alone. `cut` returns a smaller part of a long
     measurement, for trials, with limits that look no farther. Of a kind that judges a run, `window` returns the steps
-    that limits and measure name, and `columns` the columns. `recordable` are the roles of a model that a trace may fill.
+    that limits and measure name, and `columns` the columns. `recordable` are the roles of a model that a trace may
+    fill.
     """
 
     name: str

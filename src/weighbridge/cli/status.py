@@ -107,6 +107,7 @@ def _table(gates: Sequence[Gate], waivers: Waivers) -> Iterator[str]:
         remarks = (
             ", ".join(f"{one.place.instance}: {_word(one.status)}" for one in others),
             *sorted({f"({one.unverified})" for one in gate.instances if one.unverified}),
+            *(_unmeant(one) for one in gate.instances if one.unmeant),
             "DIVERGED" if gate.diverged else "",
             f"STALE: {', '.join(gate.stale)}" if gate.stale else "",
             f"waits for {', '.join(gate.waits_for)}" if gate.waits_for else "",
@@ -120,9 +121,20 @@ def _table(gates: Sequence[Gate], waivers: Waivers) -> Iterator[str]:
     for (_, root), waiting in blockers(gates).items():
         yield f"{root} holds back {', '.join(waiting)}"
     told = ", ".join(f"{count} {_word(status)}" for status, count in tally(gates).items())
-    stale = sum(bool(gate.stale) for gate in gates)
+    stale, apart = sum(bool(gate.stale) for gate in gates), sum(map(_is_unmeant, gates))
+    besides = "".join(f"{word}: {count}; " for word, count in (("STALE", stale), ("NOT_APPLICABLE", apart)) if count)
     done, whole = discharged(gates)
-    yield f"gates: {len(gates)}, of which {told}; {f'STALE: {stale}; ' if stale else ''}discharged: {done} of {whole}"
+    yield f"gates: {len(gates)}, of which {told}; {besides}discharged: {done} of {whole}"
+
+
+def _unmeant(one: Instance) -> str:
+    of = "" if one.place.instance == DEFAULT else f" {one.place.instance}"
+    return f"NOT_APPLICABLE{of}: {one.unmeant}"
+
+
+def _is_unmeant(gate: Gate) -> bool:
+    """Return whether a gate applies to nothing that was judged last."""
+    return bool(gate.instances) and all(one.unmeant for one in gate.instances)
 
 
 def _waived(gate: Gate, waivers: Waivers) -> Iterator[str]:
@@ -150,6 +162,7 @@ def _json(gates: Sequence[Gate], now: dt.datetime, waivers: Waivers) -> Json:
             for gate in gates
         ],
         "tally": tally(gates),
+        "not_applicable": sum(map(_is_unmeant, gates)),
         "discharged": {"gates": done, "of": whole},
         "criteria": {
             name: {"status": members[0].status, "gates": [gate.gate for gate in members]}
@@ -167,7 +180,7 @@ def _instance(one: Instance) -> dict[str, Json]:
     return {
         "instance": one.place.instance, "status": one.status, "recorded": str(at.status), "unverified": one.unverified,
         "diverged": at.diverged, "stale": one.stale, "evidence_at": utc(at.evidence_at) if at.evidence_at else "",
-        "bundle": at.bundle, "seq": at.seq,
+        "bundle": at.bundle, "seq": at.seq, "not_applicable": one.unmeant,
     }  # fmt: skip
 
 
@@ -260,6 +273,7 @@ def _entry(entry: Entry, refuted: str) -> Iterator[str]:
 
 def _now(one: Instance, gate: Gate) -> Iterator[str]:
     yield f"now: {_word(one.status)}"
+    yield from [_unmeant(one)] if one.unmeant else ()
     yield from (f"STALE: {reason}" for reason in one.stale)
     if gate.waits_for:
         yield f"waits for: {', '.join(gate.waits_for)}"

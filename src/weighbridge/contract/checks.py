@@ -17,7 +17,7 @@ from weighbridge.contract.strict_yaml import Path
 from weighbridge.core.limits import Doc, LimitsError, Problem, closest, fields, nearest, read, show
 from weighbridge.core.model import EXECUTED, Contract, GateDecl, Severity, SubjectDecl, SubjectKind
 from weighbridge.gates import KINDS
-from weighbridge.quantities.facts import ACCEPTED, ENDED
+from weighbridge.quantities.facts import ACCEPTED, ENDED, ENDS
 
 TIMES: Final = ("s", "ms")
 SHOWN: Final = 8
@@ -102,11 +102,15 @@ def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mappi
         return
     yield from _roles(layered, path, kind, gate, subjects)
     yield from _limits(layered, path, kind, gate)
+    ended = _mapping(gate, "when").get(ENDED, ENDED)
+    if ended not in ENDS and next(iter(kind.roles.values())) is SubjectKind.RUN:  # a slip would switch the gate off
+        what = f"{show(ended)} is none of {', '.join(ENDS)}{nearest(str(ended), ENDS)}"
+        yield layered.found((*path, "when", ENDED), "unknown-choice", what)
     executed = any(role in EXECUTED for role in kind.roles.values())
     if gate.get("requires") and not executed:
         what = f"{kind.name} judges what is recorded, on any host"
         yield layered.found((*path, "requires"), "requires-on-record", what, "delete requires", at_key=True)
-    if is_timed(kind) and not gate.get("where"):
+    if is_timed(kind) and not (gate.get("where") or gate.get("when")):
         what = "a time is measured on whatever shape the run had"
         remedy = "say the shape that the budget is for, such as where: {tokens_per_step: 2048}"
         yield layered.found(path, "time-without-where", what, remedy, warning=True)
@@ -261,7 +265,7 @@ def looser(old: GateDecl, new: GateDecl) -> Iterator[tuple[tuple[str, ...], str]
     limits = KINDS[new.kind].limits
     for key in loosened(read(limits, old.limits), read(limits, new.limits)):
         yield ("with", key), f"{key} was {_shown(old.limits[key])}, is {_shown(new.limits[key])}"
-    for section in ("subjects", "measure", "where", "requires"):
+    for section in ("subjects", "measure", "when", "where", "requires"):
         was, now = getattr(old, section), getattr(new, section)
         for key in now:
             if key in was and was[key] != now[key]:

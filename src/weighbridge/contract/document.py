@@ -85,6 +85,9 @@ class GateDocument:
     subjects: Annotated[Mapping[str, str], Doc("role to the name of a subject")]
     limits: Annotated[Mapping[str, object], Doc("what the kind judges by", name="with")] = field(default_factory=dict)
     measure: Annotated[Mapping[str, object], Doc("what the verifiers are to measure")] = field(default_factory=dict)
+    when: Annotated[
+        Mapping[str, Plain], Doc("facts of the subjects that the gate is meant for; of others it is NOT_APPLICABLE")
+    ] = field(default_factory=dict)
     where: Annotated[Mapping[str, Plain], Doc("facts of the subject that must hold, or the gate is BLOCKED")] = field(
         default_factory=dict
     )

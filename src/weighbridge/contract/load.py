@@ -244,7 +244,7 @@ def _gate(gate: GateDocument) -> GateDecl:
     return GateDecl(
         id=gate.id, kind=gate.kind, title=gate.title, why=gate.why, severity=gate.severity, subjects=gate.subjects,
         limits=plain(read(kind.limits, gate.limits)), measure=plain(read(kind.measure, gate.measure)),
-        where=gate.where, requires=gate.requires, binds=gate.binds, depends_on=gate.depends_on,
+        when=gate.when, where=gate.where, requires=gate.requires, binds=gate.binds, depends_on=gate.depends_on,
         max_age_days=float(gate.max_age.removesuffix("d")) if gate.max_age else None,
         stale_on=gate.stale_on,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from weighbridge.gates import KINDS
 
 SCHEMA = "weighbridge.contract.resolved/v0"
 COLLECTED = ("id", "kind", "subjects", "measure", "requires")
-JUDGED = ("id", "kind", "limits", "where", "requires", "severity", "max_age_days", "stale_on")
+JUDGED = ("id", "kind", "limits", "when", "where", "requires", "severity", "max_age_days", "stale_on")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,9 @@ def check_limits(contract: Contract) -> None:
 def digests(contract: Contract) -> ContractRef:
     """Digest a contract: the whole, what is measured, and what is judged; titles and reasons are in neither part."""
     whole = plain(contract)
-    collect, judge = ([{key: gate[key] for key in keys} for gate in whole["gates"]] for keys in (COLLECTED, JUDGED))
+    collect, judge = (
+        [{key: gate[key] for key in keys if key in gate} for gate in whole["gates"]] for keys in (COLLECTED, JUDGED)
+    )
     return ContractRef(
         id=contract.id,
         version=contract.version,

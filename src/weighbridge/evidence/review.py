@@ -272,13 +272,15 @@ def freshness(bundle: Bundle, against: Against) -> Answer:
 
 
 def coverage(findings: Collection[Finding]) -> Answer:
-    """Return how many of the required gates were counted, PASS or FAIL, and which were not."""
+    """Return how many of the required gates were counted, PASS or FAIL, which were not, and how many do not apply."""
     required = [finding for finding in findings if finding.severity is Severity.REQUIRED]
-    missed = [finding for finding in required if finding.verdict.outcome not in (Outcome.PASS, Outcome.FAIL)]
+    outcomes = [finding.verdict.outcome for finding in required]
+    apart, counted = outcomes.count(Outcome.NOT_APPLICABLE), outcomes.count(Outcome.PASS) + outcomes.count(Outcome.FAIL)
+    missed = [one for one in required if one.verdict.outcome in (Outcome.BLOCKED, Outcome.ERROR)]
     shown = tuple(f"{f.gate}[{f.instance}]: {f.verdict.outcome} ({f.verdict.code})" for f in missed)
-    says = f"{len(required) - len(missed)} of {len(required)} required gates counted"
-    if not required:
-        return Answer(Held.BROKEN, "0 of 0 required gates: nothing was shown")
+    says = f"{counted} of {len(required)} required gates counted" + (f", {apart} not applicable" if apart else "")
+    if not counted and not missed:
+        return Answer(Held.BROKEN, f"{says if required else '0 of 0 required gates'}: nothing was shown")
     held = Held.BROKEN if missed else Held.HOLDS
     return Answer(held, f"{says}; not: {', '.join(shown)}" if missed else says, details=shown)
 

@@ -361,6 +361,8 @@ KIND = Kind(
     needs={NEED: Need("step_columns", of=("run",), options=("steps",))},
     limits=Limits,
     measure=Measure,
+    window=lambda _, measure: measure.steps,
+    columns=lambda limits, _: limits.required,
     codes=codes(
         "missing", "no-step", "unreadable", "non-finite", "repeated-steps", "backward-steps", "gap", "fractional-steps",
         "constant", "noise", "placeholder", "impossible-speed", "beyond-hardware", "impossible", "inconsistent",

@@ -47,7 +47,7 @@ def request_for(gate: GateDecl, need: Need, instance: str) -> Request:
 def facts_request(gate: GateDecl, instance: str) -> Request | None:
     """Return the facts that a gate stands on: those of its first role, or None without conditions on what is no run."""
     role, kind = next(iter(KINDS[gate.kind].roles.items()))
-    if not gate.where and kind is not SubjectKind.RUN:
+    if not (gate.when or gate.where) and kind is not SubjectKind.RUN:
         return None
     return Request(quantity="facts", subjects=(gate.subjects[role],), instance=instance, options="{}")
 

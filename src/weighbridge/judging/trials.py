@@ -40,7 +40,7 @@ def falsify(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdic
     cut, within, cut_verdict = _cut(kind, evidence, limits, verdict)
     for at, mutation in enumerate((*kind.mutations, *of_limits(within))):
         trial = _try(kind, mutation, cut, within, cut_verdict)
-        on_whole = trial.result is TrialResult.NOT_APPLICABLE or (at == 0 and trial.result is TrialResult.CAUGHT)
+        on_whole = trial.result is TrialResult.UNTRIED or (at == 0 and trial.result is TrialResult.CAUGHT)
         if cut is not evidence and on_whole:
             trial = _try(kind, mutation, evidence, limits, verdict)
         yield trial
@@ -96,7 +96,7 @@ def _try(kind: Kind[Any], mutation: Mutation[Any], evidence: Evidence, limits: o
         caught = True
     if caught:
         return dataclasses.replace(survived, result=TrialResult.CAUGHT)
-    return dataclasses.replace(survived, result=TrialResult.NOT_APPLICABLE, why=why)
+    return dataclasses.replace(survived, result=TrialResult.UNTRIED, why=why)
 
 
 def _objects(came_to: Verdict, mutation: Mutation[Any], places: frozenset[str]) -> bool:

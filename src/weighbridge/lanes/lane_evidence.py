@@ -41,6 +41,7 @@ class Unfit(enum.StrEnum):
     INSTANCE = "lane-other-instance"
     CONTRACT = "lane-other-contract"
     TREE = "lane-other-tree"
+    SUBJECT = "lane-other-subject"
     STALE = "lane-stale"
     UNPROVEN = "lane-unproven"
     UNDECIDED = "lane-undecided"
@@ -58,11 +59,15 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """What a gate comes to by evidence of a lane: a finding, and what it stands on or, BLOCKED, what is lacking."""
+    """What a gate comes to by evidence of a lane: a finding, and what it stands on or, BLOCKED, what is lacking.
+
+    `judged` are the digests of the files that it judged, by the name of the subject.
+    """
 
     finding: Finding
     says: str
     lacking: Mapping[str, Unmeasured] = field(default_factory=dict)
+    judged: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -118,7 +123,7 @@ class LaneEvidence:
             where = self.causes.ledger.root.parent
             unfit = [(Unfit.NONE, f"there is no evidence of it in {where} for {gate} of {asked.contract.id}")]
         (code, why), older = unfit[0], len(unfit) - 1
-        return _blocked(asked, code, f"{why}{f'; {older} older ones do not count either' if older else ''}")
+        return blocked_for(asked, code, f"{why}{f'; {older} older ones do not count either' if older else ''}")
 
     def _sealed_by(self, asked: Wanted) -> Iterator[tuple[str, Predicate, Fields]]:
         """Yield the bundles that the lane sealed of a gate, the newest first, with their environments."""
@@ -149,12 +154,14 @@ class LaneEvidence:
         if opened.statement.tool.dirty:
             return Unfit.UNPROVEN, "was sealed by a build of weighbridge with changes that no commit has"
         found = next(one for one in opened.findings if (one.gate, one.instance) == (asked.gate.id, asked.instance))
-        if found.verdict.outcome not in (Outcome.PASS, Outcome.FAIL):
+        if found.verdict.outcome not in (Outcome.PASS, Outcome.FAIL, Outcome.NOT_APPLICABLE):
             return Unfit.UNDECIDED, f"came to {found.verdict.outcome} ({found.verdict.code}) there"
-        at = bundle_evidence(opened, found).at
+        at, names = bundle_evidence(opened, found).at, (asked.instance, DEFAULT)
+        own_last = sorted(stated.subjects, key=lambda one: one.instance != DEFAULT)
+        judged = {one.name: frozenset(one.digests.values()) for one in own_last if one.instance in names}
         said = f"by lane {asked.by}: bundle {bundle[:ID_SHOWN]}, {_long(self.now - at)} old"
         said += "" if limit is None else f", at most {_long(limit)}"
-        return self._too_old(at, limit) or Decided(finding=found, says=said)
+        return self._too_old(at, limit) or Decided(finding=found, says=said, judged=judged)
 
     def _limit(self, asked: Wanted) -> dt.timedelta | None:
         accepts, days = self.project.lane(self.lane).accepts.get(asked.by), asked.gate.max_age_days
@@ -216,7 +223,8 @@ def _other_contract(stated: Predicate, contract: Contract) -> tuple[Unfit, str] 
     return None
 
 
-def _blocked(asked: Wanted, code: Unfit, why: str) -> Decided:
+def blocked_for(asked: Wanted, code: Unfit, why: str) -> Decided:
+    """Return that a gate is BLOCKED, for what is lacking."""
     key, kind = f"lane.{asked.gate.id}.{asked.instance}", KINDS[asked.gate.kind]
     finding = Finding(
         gate=asked.gate.id,

@@ -15,10 +15,11 @@ from functools import cached_property
 from pathlib import Path
 
 from weighbridge.contract.resolved import digests
-from weighbridge.core.canonical import sha256
+from weighbridge.core.canonical import dumps, sha256
 from weighbridge.core.errors import LedgerError, WeighbridgeError
+from weighbridge.core.limits import plain
 from weighbridge.core.local_files import is_file
-from weighbridge.core.model import Contract, Finding, GateDecl, Origin, Outcome
+from weighbridge.core.model import Contract, Fields, Finding, GateDecl, Origin, Outcome
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle
 from weighbridge.evidence.disk import digest_regular, read_regular
@@ -37,13 +38,17 @@ RESTORE = "restore it from the history of the repository"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What is kept of a bundle that was judged again: `versions` are those of its kinds that are not here."""
+    """What is kept of a bundle that was judged again: `versions` are those of its kinds that are not here.
+
+    `unmeant` has the false fact of each place that is NOT_APPLICABLE.
+    """
 
     id: str
     contract: Contract
     evidence: Mapping[Place, BundleEvidence]
     versions: tuple[str, ...]
     facts: Mapping[Place, Mapping[str, object]]
+    unmeant: Mapping[Place, Fields]
 
 
 def shown_by(bundle: Bundle) -> Shown:
@@ -55,8 +60,15 @@ def shown_by(bundle: Bundle) -> Shown:
         for place in evidence
         if place.gate in gates
     }
+    verdicts = {place_of(bundle, finding): finding.verdict for finding in bundle.findings}
+    unmeant = {place: one.figures for place, one in verdicts.items() if one.outcome is Outcome.NOT_APPLICABLE}
     return Shown(
-        id=bundle.id, contract=bundle.contract, evidence=evidence, versions=other_versions(bundle), facts=facts
+        id=bundle.id,
+        contract=bundle.contract,
+        evidence=evidence,
+        versions=other_versions(bundle),
+        facts=facts,
+        unmeant=unmeant,
     )
 
 
@@ -202,6 +214,25 @@ class Causes:
             if one.contract.id == place.contract and place.instance in one.instances.get(place.gate, ()):
                 with contextlib.suppress(WeighbridgeError):
                     return self.shown(known)
+        return None
+
+    def unmeant(self, place: Place, gate: GateDecl, now: datetime) -> Fields | None:
+        """Return the false fact, where the newest bundle that judged a place by now found that its gate does not apply.
+
+        It must have judged the gate as it stands now, and be no older than the gate allows. Only a bundle that says
+        that something does not apply is judged again.
+        """
+        past = ((known, one) for known, one in reversed(self.stated.items()) if moment(one.finished) <= now)
+        mine = ((known, one) for known, one in past if one.contract.id == place.contract)
+        newest = next((known for known, one in mine if place.instance in one.instances.get(place.gate, ())), None)
+        if newest is None:
+            return None
+        with contextlib.suppress(WeighbridgeError):  # one that is damaged is told by `ledger check`
+            path = self.folders[newest[:ID_SHOWN]] / VERDICTS
+            shown = self.shown(newest) if b'"NOT_APPLICABLE"' in read_regular(path, VERDICTS, MAX_FILE) else None
+            judged = next((one for one in shown.contract.gates if one.id == gate.id), None) if shown else None
+            if shown and judged and dumps(plain(judged)) == dumps(plain(gate)) and shown.evidence[place].fresh(now):
+                return shown.unmeant.get(place)
         return None
 
     def left_out(self, chains: Mapping[Place, Mapping[str, Entry]], now: datetime) -> dict[Place, str]:

@@ -236,7 +236,8 @@ def _demand_movable(standing: Standing, evidence: BundleEvidence, now: datetime)
     if evidence.bundle in standing.causes:
         raise LedgerError("already-recorded", f"bundle {evidence.bundle[:12]} has moved it already")
     if evidence.outcome not in (Outcome.PASS, Outcome.FAIL):
-        raise LedgerError(f"verdict-{evidence.outcome.lower()}", f"{evidence.outcome} is no evidence either way")
+        code = f"verdict-{evidence.outcome.lower().replace('_', '-')}"
+        raise LedgerError(code, f"{evidence.outcome} is no evidence either way")
     if evidence.overridden:
         raise LedgerError("overridden-params", f"{', '.join(evidence.overridden)} overridden: that is not the contract")
     if evidence.at > now + timedelta(seconds=CLOCK_SKEW_S):

@@ -33,13 +33,17 @@ ORDER: Final = (UNVERIFIED, UNDECLARED, *map(str, STATUS_ORDER))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """Where one gate stands on one instance; `unverified` says why its status does not follow, `stale` what changed."""
+    """Where one gate stands on one instance; `unverified` says why its status does not follow, `stale` what changed.
+
+    `unmeant` says by which fact the gate does not apply to what was judged last.
+    """
 
     place: Place
     entries: Mapping[str, Entry]
     standing: Standing
     unverified: str = ""
     stale: tuple[str, ...] = ()
+    unmeant: str = ""
 
     @property
     def status(self) -> str:
@@ -104,6 +108,7 @@ def overview(
             if place in left_out:
                 told = f"a live FAIL is not recorded: weighbridge ledger record {left_out[place][:12]}"
                 at = replace(at, stale=(*at.stale, told))
+            at = replace(at, unmeant=_unmeant(place, causes, contracts.get(place.contract), now))
             found.setdefault((place.contract, place.gate), []).append(at)
     declared = {
         (name, gate.id): gate
@@ -137,6 +142,14 @@ def _instance(
         return replace(at, unverified=f"{refused.code} {refused.what}")
     newest = causes.newest(place, now) if place in shown.facts else None
     return replace(at, stale=tuple(stale(at, shown, newest or shown, contract, now)))
+
+
+def _unmeant(place: Place, causes: Causes, contract: Contract | None, now: datetime) -> str:
+    """Return by which fact a gate does not apply to what was judged last, or "" where it does or nothing says so."""
+    gate = next((one for one in contract.gates if one.id == place.gate), None) if contract else None
+    if gate is None or not gate.when or (fact := causes.unmeant(place, gate, now)) is None:
+        return ""
+    return f"{fact.get('fact')} = {fact.get('found')}, meant for {fact.get('needed')}"
 
 
 def stands_on(entries: Mapping[str, Entry], heads: Sequence[str]) -> Iterator[str]:
@@ -185,7 +198,7 @@ def stale(at: Instance, shown: Shown, newest: Shown, contract: Contract | None, 
 def _changed(old: GateDecl, new: GateDecl, before: Contract, after: Contract) -> Iterator[str]:
     """Yield which part of a gate's contract changed, by its keys; loosening says from what to what."""
     was, now = plain(old), plain(new)
-    differ = [key for key in was if dumps(was[key]) != dumps(now[key])]
+    differ = [key for key in {**was, **now} if dumps(was.get(key)) != dumps(now.get(key))]
     names = {*old.subjects.values(), *new.subjects.values()}
     subjects = [f"subject {name}" for name in sorted(names) if before.subjects.get(name) != after.subjects.get(name)]
     collected = [*(key for key in COLLECTED if key in differ), *subjects]

@@ -35,6 +35,7 @@ NOT_RUN, DESELECTED = "never run", "deselected"
 ELEMENTS = {NOT_RUN: "skipped", DESELECTED: "skipped", "passed": "", "skipped": "skipped", "failed": "failure",
             "error": "error"}  # fmt: skip
 WORST = tuple(ELEMENTS)  # the last; "never run" and "deselected" give way to whatever a test came to
+UNBROKEN = (Outcome.PASS, Outcome.NOT_APPLICABLE)  # of a required gate
 ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
@@ -153,7 +154,8 @@ class MarkedTests:
         asked = {gate for gate, tests in gates.items() if any(one != DESELECTED for one, _ in tests.values())}
         findings = [one for one in evaluation.findings if one.gate in asked]
         self.outcomes.update(str(one.verdict.outcome) for one in findings)
-        allowed = {Severity.REQUIRED: (Outcome.PASS,), Severity.ADVISORY: (Outcome.PASS, Outcome.FAIL, Outcome.BLOCKED)}
+        advisory = (*UNBROKEN, Outcome.FAIL, Outcome.BLOCKED)
+        allowed = {Severity.REQUIRED: UNBROKEN, Severity.ADVISORY: advisory}
         return any(one.verdict.outcome not in allowed[one.severity] and not excuses[one.gate] for one in findings)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

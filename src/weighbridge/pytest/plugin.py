@@ -281,7 +281,7 @@ class GateItem(pytest.Item):
         self.key = key
 
     def runtest(self) -> None:
-        """Pass on PASS; what an advisory gate finds is an expected failure, and an expected block is a skip."""
+        """Pass on PASS; an advisory finding is an expected failure; an expected block and NOT_APPLICABLE are skips."""
         from weighbridge.core.model import Outcome, Severity
         from weighbridge.pytest.evaluation import told, under_pytest
 
@@ -299,6 +299,8 @@ class GateItem(pytest.Item):
         if outcome is Outcome.PASS:
             return
         text = told(finding, evaluation)
+        if outcome is Outcome.NOT_APPLICABLE:
+            pytest.skip(text)
         if excuse := gates.excuses.of(contract, finding):
             pytest.skip(f"{under_pytest(excuse)}\n{text}")
         if finding.severity is Severity.ADVISORY and outcome is not Outcome.ERROR:

@@ -95,7 +95,7 @@ class Row:
             return Level.ERROR
         if self.outcome is Outcome.PASS:
             return Level.NONE
-        if self.excused:
+        if self.excused or self.outcome is Outcome.NOT_APPLICABLE:
             return Level.NOTICE
         return Level.WARNING if self.finding.severity is Severity.ADVISORY else Level.ERROR
 
@@ -159,10 +159,10 @@ def _hints(words: CodeCard, verdict: Verdict, figures: Mapping[str, object]) -> 
 def trials_told(trials: Sequence[Trial]) -> str:
     """Return how many trials were caught, and how many did not apply."""
     caught = sum(trial.result is TrialResult.CAUGHT for trial in trials)
-    skipped = sum(trial.result is TrialResult.NOT_APPLICABLE for trial in trials)
+    skipped = sum(trial.result is TrialResult.UNTRIED for trial in trials)
     if not trials:
         return ""
-    return f"{caught}/{len(trials) - skipped} caught" + (f", {skipped} n/a" if skipped else "")
+    return f"{caught}/{len(trials) - skipped} caught" + (f", {skipped} untried" if skipped else "")
 
 
 def capped(lines: Sequence[str], limit: int = TOLD) -> list[str]:
@@ -174,7 +174,13 @@ def capped(lines: Sequence[str], limit: int = TOLD) -> list[str]:
 # --- On a terminal ----------------------------------------------------------------------------------------------------
 
 
-COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.BLOCKED: "yellow", Outcome.ERROR: "magenta"}
+COLOURS = {
+    Outcome.PASS: "green",
+    Outcome.FAIL: "red",
+    Outcome.BLOCKED: "yellow",
+    Outcome.NOT_APPLICABLE: "blue",
+    Outcome.ERROR: "magenta",
+}
 STATUS_WORDS = {status: status.value for status in Status} | {
     Status.PARTIAL_ALGORITHM_LEVEL: "fixture only",
     Status.ACTIVE_WITH_LIVE_EVIDENCE: "live",
@@ -224,7 +230,8 @@ def gate_name(finding: Finding) -> str:
 def tally(findings: Sequence[Finding], code: ExitCode, excused: int = 0) -> str:
     """Return how many findings came to which outcome, how many of them are excused, and the exit code."""
     counts = Counter(finding.verdict.outcome for finding in findings)
-    words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "blocked", Outcome.PASS: "passed"}
+    words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "blocked"}
+    words |= {Outcome.NOT_APPLICABLE: "not applicable", Outcome.PASS: "passed"}
     told = ", ".join(f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome])
     told = f"{told or 'nothing judged'} of {len(findings)}{f', {excused} excused' if excused else ''}"
     return f"{told} -> exit {code.value} ({code.name.lower().replace('_', ' ')})"

@@ -91,11 +91,14 @@ def _contract(bundle: Bundle) -> dict[str, Json]:
 
 
 def test_result(told: Told) -> dict[str, Json]:
-    """Return a Test Result: what did not pass is failed where it was required or the tool broke, otherwise warned."""
+    """Return a Test Result: what did not pass is failed where it was required or the tool broke, otherwise warned.
+
+    What does not apply is in none of the lists, as it is neither.
+    """
     passed: list[str] = []
     warned: list[str] = []
     failed: list[str] = []
-    for one in told.results:
+    for one in (each for each in told.results if each.outcome != Outcome.NOT_APPLICABLE):
         required = one.gate.severity is Severity.REQUIRED or one.outcome == Outcome.ERROR
         names = passed if one.outcome == Outcome.PASS else failed if required else warned
         names.append(f"{told.bundle.contract.id}/{one.name}")

@@ -1,6 +1,6 @@
 """A report as JUnit XML: one test suite a contract, one test case a gate and instance.
 
-A FAIL is `<failure>`, BLOCKED and ERROR are `<error>`, and what is excused is `<skipped>` with the reason.
+A FAIL is `<failure>`, BLOCKED and ERROR are `<error>`; what is excused or does not apply is `<skipped>`, with the why.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def _case(suite: Suite, row: Row) -> ET.Element:
         ET.SubElement(case, "system-out").text = f"{text}\ntrials: {row.said.trials}"
         return case
     failed = row.unexpected or row.outcome is Outcome.FAIL
-    tag = "skipped" if row.excused else "failure" if failed else "error"
+    skipped = row.excused or (row.outcome is Outcome.NOT_APPLICABLE and not failed)
+    tag = "skipped" if skipped else "failure" if failed else "error"
     message = _xml(f"{row.outcome}: {row.excused or row.unexpected or row.said.lines[0]}")
     ET.SubElement(case, tag, type=row.finding.verdict.code, message=message).text = text
     return case

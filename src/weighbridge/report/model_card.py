@@ -19,7 +19,7 @@ SECTION = """\
 ## Evidence
 
 **{passed} of {all} gates passed**, {held} of the {required} required ones, under the contract {contract}.
-BLOCKED could not look and DRAFT was not judged: neither is a pass.
+BLOCKED could not look, DRAFT was not judged, NOT_APPLICABLE is for other models: none of them is a pass.
 
 | gate | promise | kind | severity | outcome | found |
 |---|---|---|---|---|---|

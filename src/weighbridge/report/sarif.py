@@ -1,6 +1,7 @@
 """A report as SARIF 2.1.0: what did not pass, by gate kind as the rule.
 
-BLOCKED and ERROR are failures of level error: GitHub shows nobody a result of the kind `open`.
+BLOCKED and ERROR are failures of level error: GitHub shows nobody a result of the kind `open`. NOT_APPLICABLE is of the
+kind `notApplicable`, which demands the level none.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from urllib.parse import quote
 
 from weighbridge import __version__
 from weighbridge.cards.words import gate_words
+from weighbridge.core.model import Outcome
 from weighbridge.report import Level, Row, gate_name, hints
 from weighbridge.report.rows import Report, Suite
 
@@ -57,12 +59,13 @@ def _result(suite: Suite, row: Row, rule: int) -> dict[str, Any]:
     heading = f"{row.outcome} {gate_name(finding)}: {row.title}"
     location: dict[str, Any] = {"artifactLocation": {"uri": quote(row.file), "uriBaseId": "%SRCROOT%"}}
     location["region"] = {"startLine": max(row.line, 1), "startColumn": max(row.column, 1)}
+    unmeant = row.outcome is Outcome.NOT_APPLICABLE and not row.unexpected
     accepted = {"kind": "external", "status": "accepted", "justification": row.excused}
     return {
         "ruleId": finding.kind,
         "ruleIndex": rule,
-        "kind": "fail",
-        "level": LEVELS[row.level],
+        "kind": "notApplicable" if unmeant else "fail",
+        "level": "none" if unmeant else LEVELS[row.level],
         "message": {"text": "\n".join((heading, *row.told(), *row.said.hints))},
         "locations": [{"physicalLocation": location}],
         # GitHub would make the first one of the line alone, which the instances of a gate have in common.

@@ -175,7 +175,7 @@ def _figures(mine: Sequence[Cited]) -> Iterator[str]:
             for name, fact in facts.items():
                 yield from _flat(bundle, name, fact, f"{at}/{group}/{_escaped(name)}")
         results = Counter(trial.result for trial in finding.trials)
-        skipped = results[TrialResult.NOT_APPLICABLE]
+        skipped = results[TrialResult.UNTRIED]
         idle = f", {skipped} had nothing to break" if skipped else ""
         yield f"- trials: {results[TrialResult.CAUGHT]} of {len(finding.trials) - skipped} caught{idle}"
 
@@ -251,6 +251,6 @@ def _is_not(bundles: Sequence[Bundle], mine: Sequence[Cited]) -> Iterator[str]:
         verdict, named = one.finding.verdict, f"`{one.gate.id}` on {one.finding.instance}"
         if verdict.outcome is not Outcome.PASS:
             yield f"- A pass of {named}: it is {verdict.outcome} ({printed(verdict.code)})."
-        skipped = [trial.name for trial in one.finding.trials if trial.result is TrialResult.NOT_APPLICABLE]
+        skipped = [trial.name for trial in one.finding.trials if trial.result is TrialResult.UNTRIED]
         if skipped:
             yield f"- Tried against {', '.join(skipped)}, for {named}: these had nothing to break."

@@ -15,7 +15,7 @@ from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import ALL, RECORDER_FAILED, Fact
 from weighbridge.run_logs.column_statistics import LARGEST_STEP, dense, distinct
 from weighbridge.run_logs.log_table import NUMBER
-from weighbridge.run_logs.run_end import run_end
+from weighbridge.run_logs.run_end import EARLY, run_end
 from weighbridge.verifiers.step_series import spread, stranger
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
@@ -59,7 +59,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         *_tokens_per_step(view),
     ]
     return Measurement(
-        quantity=QUANTITY, value=Rows("name", tuple(facts)), by="run_facts/2", examined=view.rows, total=view.rows
+        quantity=QUANTITY, value=Rows("name", tuple(facts)), by="run_facts/3", examined=view.rows, total=view.rows
     )
 
 
@@ -67,13 +67,14 @@ def _steps_and_end(view: RunView) -> Iterator[Fact]:
     """Yield how many steps were logged, the last of them, how many were asked for, and how the run ended."""
     steps = dense(view, STEP)
     held, count = steps.values[steps.known], distinct(steps)
-    end = run_end(view.facts, view.events, count)
+    last = float(held.max()) if len(held) else None
+    end = run_end(view.facts, view.events, count, last)
     yield _fact("steps", count, Basis.MEASURED)
-    if len(held) and float(held.max()).is_integer() and abs(held.max()) <= LARGEST_STEP:
-        yield _fact("last_step", int(held.max()), Basis.MEASURED)
+    if last is not None and last.is_integer() and abs(last) <= LARGEST_STEP:
+        yield _fact("last_step", int(last), Basis.MEASURED)
     if end.requested_steps is not None:
         yield _fact("requested_steps", end.requested_steps, Basis.REPORTED)
-    yield _fact("ended", end.ended, Basis.REPORTED, end.contradicted_by)
+    yield _fact("ended", end.ended, end.basis, end.contradicted_by)
     if end.by:
         yield _fact("ended_by", end.by, Basis.REPORTED)
 
@@ -178,19 +179,22 @@ def extent(views: Views, _options: Fields) -> int:
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
     """Lay another step over the last of a few rows, another number where tokens are told, notes and failures beside.
 
-    There is then one step more, and what a step's tokens are is told otherwise.
+    There is then one step more, what a step's tokens are is told otherwise, and the run ended a step early.
     """
     view: RunView = views[0]
     few = view.cut([*spread(view.rows), view.rows - 1])  # the last row twice: one step fewer than rows
     last = few.rows - 1
     source = _telling(few)
     noted = {**few.notes, "canary": 1, "another canary": 2}
-    failed = tuple({"event": FAILURE, "costs": costs} for costs in (["other"], ["device", "canary"]))
-    laid = dataclasses.replace(few.overlaid(last, STEP, stranger(few, STEP)), notes=noted, events=failed)
+    steps, before = distinct(dense(few, STEP)), list(_tokens_per_step(few))
+    events: list[Fields] = [{"event": FAILURE, "costs": costs} for costs in (["other"], ["device", "canary"])]
+    events.append({"event": "end", "steps": steps + 1})
+    facts = {**few.facts, "requested_steps": steps + 2}
+    laid = few.overlaid(last, STEP, stranger(few, STEP))
+    laid = dataclasses.replace(laid, notes=noted, events=tuple(events), facts=facts)
     if source:
         laid = laid.overlaid(last, source, stranger(few, source))
     beside = {**noted, RECORDER_FAILED: "canary other"}
-    steps, before = distinct(dense(few, STEP)), list(_tokens_per_step(few))
     counted = numbers(laid, "tokens")
     varying = f"from {min(counted):g} to {max(counted):g}" if len(counted) > 1 else ""
 
@@ -200,6 +204,8 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
         values = [facts[name].value for name in ("rows", "steps") if name in facts]
         otherwise = told != before and varying in str(told)
         if any(name not in facts or facts[name].value != value for name, value in beside.items()):
+            return False
+        if facts["ended"] != _fact("ended", EARLY, Basis.DERIVED):
             return False
         return values == [few.rows, steps + 1] and (not source or otherwise)
 

@@ -94,7 +94,8 @@ class Bounded:
     doc: str
     must: tuple[Must, ...]  # a contract gives one of them
     bound: int | float | None = None  # the default of the one bound; without it every contract says it
-    ge: float = -1e308
+    gt: float | None = None
+    ge: float | None = -1e308
     le: float = 1e308
     options: type = NoOptions  # further limits, which the figure reads
     checks: Callable[[Any], list[str]] = lambda _limits: []
@@ -105,7 +106,7 @@ class Bounded:
         named: list[tuple[Any, ...]] = []
         for must in self.must:
             kind: Any = int if isinstance(self.bound, int) else float
-            doc = Doc(self.doc, unit=self.figure.unit, ge=self.ge, le=self.le, must=must, moves=moves(must))
+            doc = Doc(self.doc, unit=self.figure.unit, gt=self.gt, ge=self.ge, le=self.le, must=must, moves=moves(must))
             several = len(self.must) > 1
             default = [None] if several else [] if self.bound is None else [self.bound]
             named.append((self.key(must), Annotated[kind | None if several else kind, doc], *default))
