@@ -51,7 +51,9 @@ MEASURING: Mapping[str, set[str]] = {
 # What judging again rests on, from the floor up: each floor may import itself and the floors before it.
 FLOORS = (
     {"core"},
-    {"quantities", "clauses", "gates"},
+    {"quantities"},
+    {"figures"},
+    {"clauses", "gates"},
     {"contract"},
     {"judging"},
     {"evidence"},
@@ -160,14 +162,14 @@ def test_the_floor_imports_nothing_of_ours() -> None:
 
 
 def test_a_judge_imports_nothing_that_measures() -> None:
-    judges = list(of("gates", "clauses", "quantities"))
+    judges = list(of("gates", "clauses", "figures", "quantities"))
     assert len(judges) > 30
     assert [(one.name, found) for one in judges if (found := one.libraries & IMPURE)] == []
     assert [(one.name, found) for one in judges if (found := one.rooms & {*MEASURING, "evaluation"})] == []
 
 
 def test_what_measures_never_imports_a_judge() -> None:
-    judges = {"gates", "clauses", "judging", "evaluation", "evidence"}
+    judges = {"gates", "clauses", "figures", "judging", "evaluation", "evidence"}
     assert [(one.name, found) for one in of(*MEASURING) if (found := one.rooms & judges)] == []
 
 
