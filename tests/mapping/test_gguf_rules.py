@@ -16,7 +16,7 @@ from weighbridge.core.model import Outcome
 from weighbridge.mapping.generated_tables import generated
 from weighbridge.mapping.gguf_layouts import Shape
 from weighbridge.mapping.gguf_mapping import Sides, plan
-from weighbridge.mapping.gguf_rules import PROVEN, RULES
+from weighbridge.mapping.gguf_rules import rules
 from weighbridge.mapping.mapping_plan import Pairing
 from weighbridge.views.checkpoint import open_checkpoint
 
@@ -176,11 +176,10 @@ def test_a_table_that_the_configuration_does_not_give_is_none(said: dict[str, An
 
 def test_every_rule_has_a_case_and_families_that_are_proven() -> None:
     tried = [(case.architecture, case.name.partition(".0.")[2]) for case in CASES]
-    for rule in RULES:
-        families = rule.families.split()
-        assert set(families) <= set(PROVEN.split())
+    for rule in rules().tensors:
+        assert set(rule.of) <= set(rules().proven)
         assert any(
-            re.fullmatch(rule.names, f"layers.0.{name}") and (not families or architecture in families)
+            re.fullmatch(rule.names, f"layers.0.{name}") and (not rule.of or architecture in rule.of)
             for architecture, name in tried
         ), rule
 
@@ -194,7 +193,7 @@ def test_an_architecture_is_proven_where_the_page_shows_a_family_of_it_that_is_a
     ]
     assert len(rows) > 100
     accepted = {cells[0].strip() for cells in rows if int(cells[1])}
-    assert accepted == set(PROVEN.split()) - {"clip"}  # mmproj files, which are in no row: test_known_layouts.py
+    assert accepted == set(rules().proven) - {"clip"}  # mmproj files, which are in no row: test_known_layouts.py
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 
 from weighbridge.mapping.gguf_mapping import Sides
 from weighbridge.mapping.gguf_mapping import plan as gguf_plan
-from weighbridge.mapping.known_layouts import BUILT_IN, ENCODERS, PROJECTORS
+from weighbridge.mapping.known_layouts import built_in, encoders, projectors
 from weighbridge.mapping.mapping_plan import Pairing, Part, Plan, identity
 from weighbridge.mapping.renaming import WRAPPED, renamings, unwrapped
 from weighbridge.mapping.tensor_rules import Numbers, Rule, Shape, made
@@ -45,7 +45,8 @@ def automatic(source: Mapping[str, Shape], candidate: Mapping[str, Shape], numbe
     if len(found) == 1 and found[0].known:
         pairings = {new: _plain(new, old, source[old]) for new, old in found[0].origin.items()}
         plan = replace(plan, name=f"renamed: {found[0].told}", pairings=pairings)
-    return by_rules(plan, BUILT_IN, source, candidate, numbers)
+    unpaired = candidate.keys() - plan.pairings.keys()
+    return by_rules(plan, built_in(), source, candidate, numbers) if unpaired else plan
 
 
 def converted(sides: Sides) -> Plan:
@@ -53,20 +54,20 @@ def converted(sides: Sides) -> Plan:
 
     Of a model that sees or hears, such a file holds one half: the text model, or (`clip`) what goes before it.
     """
-    whole, encoders = sides.source, _encoders(sides)
+    whole, encoder = sides.source, _encoder(sides)
     spoken = {name: SPOKEN for name in whole if SPEAKER.fullmatch(name)}
     sides = replace(sides, source={name: shape for name, shape in whole.items() if name not in spoken})
-    if encoders:
+    if encoder:
         of_clip = sides.architecture == CLIP
         half = {name: shape for name, shape in sides.source.items() if bool(ENCODER.fullmatch(name)) is of_clip}
-        sides = replace(sides, source=half, config={**sides.config, **encoders} if of_clip else sides.config)
+        sides = replace(sides, source=half, config={**sides.config, **encoder} if of_clip else sides.config)
     best: Plan | None = None
     for names in unwrapped(sides.source):
         bare = {bare: whole[name] for bare, name in names.items()}
         plan = gguf_plan(replace(sides, source=bare))
         if sides.architecture == CLIP:
-            plan = by_rules(plan, ENCODERS, bare, sides.candidate, partial(numbers_of, sides.config), first=True)
-            plan = plan if set(sides.projectors) <= {*PROJECTORS.split()} else _untried(plan, sides, bare)
+            plan = by_rules(plan, encoders(), bare, sides.candidate, partial(numbers_of, sides.config), first=True)
+            plan = plan if set(sides.projectors) <= {*projectors()} else _untried(plan, sides, bare)
         if best is None or len(plan.pairings) > len(best.pairings):
             held = any(bare != name for bare, name in names.items())
             best = replace(
@@ -85,7 +86,7 @@ def _untried(plan: Plan, sides: Sides, source: Mapping[str, Shape]) -> Plan:
     return replace(plan, without_rule=frozenset(unpaired), untried=f"projector {' '.join(sides.projectors)!r}")
 
 
-def _encoders(sides: Sides) -> Mapping[str, Any]:
+def _encoder(sides: Sides) -> Mapping[str, Any]:
     """Return what a configuration says of the encoder that goes before the text model; nothing where there is none."""
     found = next((sides.config[key] for key in ("vision_config", "audio_config") if sides.config.get(key)), None)
     depth = found.get("num_hidden_layers") or found.get("depth") if isinstance(found, dict) else None

@@ -14,6 +14,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from weighbridge.core.data import table
 from weighbridge.core.model import Json
 from weighbridge.model_config.model_keys import HUGGING_FACE, SHOWN, Fields
 from weighbridge.quantities.checkpoints import UNREAD, ConfigField
@@ -21,42 +22,12 @@ from weighbridge.views.checkpoint import OF_THE_WHOLE, TEXT_PARTS
 
 SIDES = "source", "candidate"
 MAX_KEYS = 4096  # of one file; a longer one is compared as one value
-WHOLE = {  # thousands of keys, or rules that are read as one, are one value each
-    "tokenizer_config.json:added_tokens_decoder",
-    *(f"tokenizer.json:{key}" for key in ("added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder")),
-}
-LISTS = {"tokenizer.json:model.vocab", "tokenizer.json:model.merges", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"}
+TABLE = "model_config/literal_keys"
 
-# Where the other format keeps what a key says, by globs: llama.cpp's converter computes tensors from some keys.
-IN_FREQUENCIES = "converters compute rope_freqs.weight from it, compared as a tensor"
-BIASES = "biases are tensors, and compared as such"
-IN_FACTORS = "a tensor of a GGUF file, and compared as one"
-ELSEWHERE: Mapping[str, str] = {
-    "config.json:*attention_bias": BIASES, "config.json:*mlp_bias": BIASES,
-    "*.low_freq_factor": IN_FREQUENCIES, "*.high_freq_factor": IN_FREQUENCIES,
-    "*.short_factor": IN_FACTORS, "*.long_factor": IN_FACTORS,
-    "tokenizer.ggml.scores": "scores lie in a sentencepiece model, and are not compared",
-    "tokenizer.ggml.pre": "a directory names no pre-tokenizer: converters know it by what it makes of a text",
-    "tokenizer.ggml.token_type": "types of tokens follow from a directory only for byte pairs",
-    "tokenizer.json:pre_tokenizer": "GGUF names a pre-tokenizer, which is not held against the rules of this one",
-    "tokenizer.json:normalizer": "GGUF keeps no normalizer, only what a loader does for its kind of tokenizer",
-    "tokenizer.json:decoder": "GGUF keeps no decoder, only what a loader does for its kind of tokenizer",
-}  # fmt: skip
 
-# Of config.json: what transformers 5 calls otherwise, wherever it stands.
-RENAMED = tuple((re.compile(old), new) for old, new in (
-    (r"\brope_scaling\.", "rope_parameters."), (r"\brope_parameters\.type$", "rope_parameters.rope_type"),
-    (r"(?<!rope_parameters\.)(?<!_attention\.)\b(?:rope_theta|rotary_emb_base)$", "rope_parameters.rope_theta"),
-    (r"(?<!rope_parameters\.)(?<!_attention\.)\b(?:partial_rotary_factor|rotary_pct)$",
-     "rope_parameters.partial_rotary_factor"),
-    (r"\btorch_dtype$", "dtype"), (r"\b(bos|eos|pad)_index$", r"\1_token_id"),
-))  # fmt: skip
-LAYERS = {"mamba": "linear_attention", "attention": "full_attention"}  # kinds, by their newest names
-# What every class of it took where nothing was said, and writes today.
-TAKEN: Mapping[re.Pattern[str], Json] = {
-    re.compile(r"\b(?:is_decoder|add_cross_attention|is_encoder_decoder)$"): "false",
-    re.compile(r"\brope_parameters\.(?:\w+_attention\.)?rope_type$"): "default",
-}
+def is_list(key: str) -> bool:
+    """Return whether a key stands for a list that is compared entry by entry."""
+    return key in table(TABLE)["lists"]
 
 
 def of_document(document: Mapping[str, Any] | None, place: str) -> dict[str, Json]:
@@ -66,13 +37,16 @@ def of_document(document: Mapping[str, Any] | None, place: str) -> dict[str, Jso
 
 
 def _leaves(value: Mapping[str, Any], before: str) -> Iterator[tuple[str, Json]]:
+    rules = table(TABLE) if value else {}
     for key, inner in value.items():
         name = f"{before}{key}"
-        if isinstance(inner, Mapping) and name not in WHOLE and name not in LISTS:
+        if inner is None or is_list(name):
+            continue
+        if isinstance(inner, Mapping) and name not in rules["whole"]:
             yield from _leaves(inner, f"{name}.")
-        elif inner is not None and name not in LISTS:
+        else:
             kinds = key in ("layer_types", "layers_block_type") and isinstance(inner, list)
-            yield name, as_text([LAYERS.get(str(kind), kind) for kind in inner] if kinds else inner)
+            yield name, as_text([rules["layers"].get(str(kind), kind) for kind in inner] if kinds else inner)
 
 
 def as_text(value: Any) -> Json:
@@ -104,7 +78,7 @@ def key_rows(
 
 def elsewhere(name: str) -> str:
     """Return where the other format keeps what a key says, or that no rule reads it."""
-    return next((why for glob, why in ELSEWHERE.items() if fnmatchcase(name, glob)), UNREAD)
+    return next((why for glob, why in table(TABLE)["elsewhere"].items() if fnmatchcase(name, glob)), UNREAD)
 
 
 def unread(keys: Mapping[str, Json], fields: Fields) -> dict[str, Json]:
@@ -142,8 +116,8 @@ def _by_newest_name(keys: Mapping[str, Json]) -> dict[str, str]:
     found = {name: name for name in keys}
     for name in keys:
         newest = name
-        for old, new in RENAMED:
-            newest = old.sub(new, newest)
+        for old, new in table(TABLE)["renamed"]:
+            newest = re.sub(old, new, newest)
         if newest not in found:
             found[newest] = found.pop(name)
     return found
@@ -155,7 +129,7 @@ def _pair(newest: str, names: Sequence[str], values: Sequence[Json], unstated: s
         return _row(names[0] if names[0] == names[1] else newest, source=values[0], candidate=values[1])
     stated = 0 if names[0] else 1
     side, silent = SIDES[stated], SIDES[1 - stated]
-    known = next((value for old, value in TAKEN.items() if old.search(newest)), None)
+    known = next((value for old, value in table(TABLE)["taken"].items() if re.search(old, newest)), None)
     told: dict[str, Any] = {side: values[stated]}
     if known is None or not unstated:
         return _row(names[stated], **told, why=unstated.format("source" if stated else "import"))

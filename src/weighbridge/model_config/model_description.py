@@ -97,7 +97,7 @@ def _header_keys(metadata: Mapping[str, Json], values: LongValues) -> dict[str, 
     return {
         key: literal_keys.as_text(value) if value is not None else values.digest(key)
         for key, value in metadata.items()
-        if key not in literal_keys.LISTS
+        if not literal_keys.is_list(key)
     }
 
 

@@ -5,12 +5,14 @@ Pure: takes plain values that were parsed already. What is null states nothing.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from weighbridge.core.data import table
 from weighbridge.core.model import Json
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
 
@@ -79,109 +81,27 @@ def text(value: Json) -> str:
 
 # --- Hugging Face and APR ---------------------------------------------------------------------------------------------
 
-# Keys of config.json, the first that is there; those of APR's metadata are among them.
-CONFIG_KEYS: Mapping[str, tuple[str, ...]] = {
-    "architecture": ("model_type", "architecture"),
-    "block_count": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "embedding_length": ("hidden_size", "n_embd", "d_model", "dim"),
-    "feed_forward_length": ("intermediate_size", "n_inner", "d_ff", "ffn_dim", "ffn_hidden_size", "hidden_dim"),
-    "context_length": (
-        "max_position_embeddings",
-        "n_ctx",
-        "n_positions",
-        "max_sequence_length",
-        "max_seq_len",
-        "seq_length",
-        "model_max_length",
-    ),
-    "vocab_size": ("vocab_size",),
-    "head_count": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
-    "head_count_kv": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads"),
-    "head_dim": ("head_dim", "d_kv"),
-    "head_dim_local": (),
-    "rope_base": ("rope_theta", "rotary_emb_base", "global_rope_theta"),
-    "rope_base_local": ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta"),
-    "rope_dimensions": ("rotary_dim", "qk_rope_head_dim"),
-    "rope_original_context": ("original_max_position_embeddings",),
-    "norm_epsilon": ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
-    "activation": ("hidden_activation", "hidden_act", "activation_function", "dense_act_fn", "activation"),
-    "expert_count": ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
-    "expert_used_count": (
-        "num_experts_per_tok",
-        "num_experts_per_token",
-        "top_k_experts",
-        "moe_topk",
-        "moe_top_k",
-        "moe_k",
-    ),
-    "sliding_window": ("sliding_window", "local_attention"),
-    "attn_logit_softcap": ("attn_logit_softcapping",),
-    "final_logit_softcap": ("final_logit_softcapping",),
-    "tied_embeddings": ("tie_word_embeddings",),
-    # As llama.cpp's converter writes them: conversion/base.py, and the module of the family.
-    "value_dim": ("v_head_dim",),
-    "q_lora_rank": ("q_lora_rank",),
-    "kv_lora_rank": ("kv_lora_rank",),
-    "expert_feed_forward_length": ("moe_intermediate_size",),
-    "expert_shared_feed_forward_length": ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"),
-    "expert_shared_count": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
-    "expert_group_count": ("n_group",),
-    "expert_group_used_count": ("topk_group",),
-    "leading_dense_block_count": ("first_k_dense_replace",),
-    "nextn_predict_layers": ("num_nextn_predict_layers",),
-    "expert_weights_norm": ("norm_topk_prob",),
-    "expert_weights_scale": ("routed_scaling_factor",),
-    "expert_gating": ("scoring_func", "score_function", "score_func", "moe_router_activation", "expert_selection_fn"),
-    "ssm_conv_kernel": ("conv_kernel", "mamba_d_conv", "linear_conv_kernel_dim"),
-    "ssm_inner_size": ("mamba_d_ssm",),
-    "ssm_state_size": ("state_size", "ssm_state_size", "mamba_d_state", "linear_key_head_dim"),
-    "ssm_time_step_rank": ("mamba_dt_rank", "mamba_n_heads", "linear_num_value_heads"),
-    "ssm_group_count": ("n_groups", "mamba_n_groups", "linear_num_key_heads"),
-    "logit_scale": ("logit_scale", "logits_scaling", "output_multiplier_scale"),
-    "embedding_scale": ("embedding_multiplier", "embedding_multiplier_scale"),
-    "residual_scale": ("residual_multiplier",),
-    "attention_scale": ("attention_multiplier",),
-    "clamp_kqv": ("clip_qkv",),
-    "parallel_residual": ("use_parallel_residual",),
-    "causal": ("is_causal",),
-}
-# By `model_type`, where another key counts; a dot leads into an object.
-OTHER_KEYS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "bamba": {"rope_dimensions": ("attn_rotary_emb",)},
-    "cohere": {"context_length": ("model_max_length", "max_position_embeddings")},
-    "cohere2_moe": {  # conversion/command_r.py:90
-        "feed_forward_length": ("prefix_dense_intermediate_size", "intermediate_size"),
-        "expert_feed_forward_length": ("intermediate_size",),
-    },
-    "dbrx": {  # conversion/dbrx.py:19
-        "feed_forward_length": ("ffn_config.ffn_hidden_size",), "head_count_kv": ("attn_config.kv_n_heads",),
-        "expert_count": ("ffn_config.moe_num_experts",), "expert_used_count": ("ffn_config.moe_top_k",),
-        "rope_base": ("attn_config.rope_theta",), "clamp_kqv": ("attn_config.clip_qkv",),
-    },
-    "falcon": {"feed_forward_length": ("ffn_hidden_size",)},
-    "granitemoeshared": {"expert_shared_feed_forward_length": ("shared_intermediate_size",)},
-    "granitemoehybrid": {"expert_shared_feed_forward_length": ("shared_intermediate_size",)},
-    "gemma4_text": {"head_dim": ("global_head_dim", "head_dim"), "head_dim_local": ("head_dim",)},
-    "llama4_text": {  # conversion/llama.py:386
-        "feed_forward_length": ("intermediate_size_mlp",), "expert_feed_forward_length": ("intermediate_size",),
-    },
-    "mamba": {"ssm_inner_size": ("intermediate_size",), "ssm_time_step_rank": ("time_step_rank",)},
-    "mamba2": {"ssm_time_step_rank": ("num_heads",)},
-    "nemotron_h": {  # conversion/nemotron.py:330
-        "feed_forward_length": ("moe_intermediate_size", "intermediate_size"),
-        "ssm_time_step_rank": ("mamba_num_heads",),
-    },
-}  # fmt: skip
+# What the key of a field is: `model_keys.yaml` has a row for each, and says what the columns are.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldKeys:
+    """The keys that state one field, of either format, and what a loader takes where none does."""
+
+    config: tuple[str, ...] = ()
+    gguf: tuple[str, ...] = ()
+    rope: str = ""
+    default: Json = None
+    optional: bool = False
+
+
+@functools.cache
+def field_keys() -> Mapping[str, FieldKeys]:
+    """Read the table of keys, by field."""
+    return {name: FieldKeys(**row) for name, row in table("model_config/model_keys")["fields"].items()}
+
+
 PARTIAL = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rope_percent")
-ROPE_KEYS = {
-    "rope_base": "rope_theta",
-    "rope_scaling_factor": "factor",
-    "rope_original_context": "original_max_position_embeddings",
-    "rope_attn_factor": "attention_factor",
-    "rope_ext_factor": "extrapolation_factor",
-    "rope_beta_fast": "beta_fast",
-    "rope_beta_slow": "beta_slow",
-}
 # Names of GGUF; `table` is a scaling whose factors are a tensor.
 SCALINGS = {"default": "none", "mrope": "none", "su": "longrope", "llama3": "table", "proportional": "table"}
 # Of tokenizer.json, by its model's type and whether unknown bytes have pieces of their own; others are not told apart.
@@ -196,14 +116,14 @@ TOKENS = ("bos", "eos", "pad", "unk")
 
 def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     """Read the fields that a config.json, or the metadata of an APR file, states."""
-    other = OTHER_KEYS.get(str(config.get("model_type")), {})
     found: dict[str, Stated] = {}
-    for name, keys in CONFIG_KEYS.items():
-        key, value = next(
-            ((key, said) for key in other.get(name, keys) if (said := _at(config, key)) is not None), ("", 0)
-        )
-        if key:
-            found[name] = Stated(value=canonical(value, CONFIG_FIELDS[name]), read=f"{place} {key}")
+    if not config:
+        return found
+    other = table("model_config/model_keys")["of_model_type"].get(str(config.get("model_type")), {})
+    for name, keys in field_keys().items():
+        key = next((key for key in other.get(name, keys.config) if _at(config, key) is not None), None)
+        if key is not None:
+            found[name] = Stated(value=canonical(_at(config, key), CONFIG_FIELDS[name]), read=f"{place} {key}")
     found |= _rope(config, place)
     found |= _partial(config, place, found)
     found |= _of_layers(config, place)
@@ -277,7 +197,8 @@ def _of_layers(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     key = next((key for key in ("layer_types", "layers_block_type") if isinstance(config.get(key), list)), "")
     kinds, read = config.get(key, ()), f"{place} {key}"
     found: dict[str, Stated] = {}
-    if kinds and key == "layers_block_type" and all(config.get(name) is None for name in CONFIG_KEYS["block_count"]):
+    counts = field_keys()["block_count"].config
+    if kinds and key == "layers_block_type" and all(config.get(name) is None for name in counts):
         found["block_count"] = Stated(value=len(kinds), read=read, basis="derived")
     if not kinds or any(kind not in (*WINDOWED, *WHOLE, *RECURRENT, *ELSE) for kind in kinds):
         return found
@@ -309,9 +230,9 @@ def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     if not isinstance(rope, Mapping):
         return {} if rope is None else {"rope_scaling": Stated(value=text(rope), read=read)}
     found = {
-        field: Stated(value=canonical(rope[key], CONFIG_FIELDS[field]), read=f"{read}.{key}")
-        for field, key in ROPE_KEYS.items()
-        if rope.get(key) is not None
+        field: Stated(value=canonical(rope[keys.rope], CONFIG_FIELDS[field]), read=f"{read}.{keys.rope}")
+        for field, keys in field_keys().items()
+        if keys.rope and rope.get(keys.rope) is not None
     }
     key = "rope_type" if rope.get("rope_type") is not None else "type"
     if rope.get(key) is not None:
