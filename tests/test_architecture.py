@@ -34,7 +34,7 @@ MEASURING: Mapping[str, set[str]] = {
     "formats": {"storage"},
     "run_logs": {"storage", "views"},
     "model_config": {"storage", "formats", "views"},
-    "comparison": {"formats", "storage", "model_config", "views", "mapping", "packing"},
+    "comparison": {"formats", "storage", "model_config", "views", "mapping"},
     "mapping": {"formats", "model_config", "views"},
     "packing": {"formats", "comparison", "mapping", "views"},
     "scheduling": {"formats", "storage", "views"},

@@ -83,6 +83,7 @@ READ = table("model_config/literal_keys")
 OLD = {
     "rope_scaling.factor": "rope_parameters.factor",
     "rope_scaling.type": "rope_parameters.rope_type",
+    "rope_parameters.type": "rope_parameters.rope_type",
     "rotary_emb_base": "rope_parameters.rope_theta",
     "partial_rotary_factor": "rope_parameters.partial_rotary_factor",
     "torch_dtype": "dtype",

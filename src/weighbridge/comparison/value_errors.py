@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weighbridge.comparison import bytewise
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import BLOCKS, INTEGERS, ExactCast, decode, numpy_dtype, overflowed, shown, values
-from weighbridge.packing.nearest_codes import not_nearest
+from weighbridge.comparison.nearest_codes import not_nearest
 from weighbridge.quantities.tensors import FirstDifference
 from weighbridge.views.checkpoint import CheckpointView
 
