@@ -1,8 +1,6 @@
-"""What llama.cpp's converter writes of its own, whatever a source says, and what it is known to lose. Data.
+"""What llama.cpp's converter writes of its own, whatever a source says, and what it is known to lose.
 
-One row a fact, with the line of the converter that makes it (llama-cpp-python 0.3.36, below `conversion/`).
-Architectures are GGUF's names. A field that a fact covers is told and not compared; what is lost stays a difference,
-and says where it is lost.
+`conversion_facts.yaml` has one row a fact, and says what its columns are.
 """
 
 from __future__ import annotations
@@ -20,11 +18,7 @@ CONVERTER = "of llama.cpp's converter"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """What a converter does with fields of some architectures; `unsaid` holds where a directory does not state them.
-
-    Of what is lost, `makes` is what the import then holds, as multiples of its fields (of 1 under no name; nothing
-    where it is empty), `whose` the `model_type` of the source and `said` its value, where these tell it.
-    """
+    """What a converter does with fields of some architectures, with its line."""
 
     of: tuple[str, ...]
     fields: tuple[str, ...]

@@ -52,14 +52,12 @@ def _of_arrays(metadata: Mapping[str, Json], found: Fields) -> dict[str, Stated]
             more["sliding_window"] = Stated(value=0, read=pattern.read, basis="derived")
     if gating is not None:
         number = metadata[gating.read]
-        more["expert_gating"] = replace(
-            gating, value=GATINGS.get(number, gating.value) if type(number) is int else number
-        )
+        value = GATINGS.get(number, gating.value) if type(number) is int else number
+        more["expert_gating"] = replace(gating, value=value)
     for name in ("head_count_kv", "feed_forward_length"):  # of the layers that have any
         stated = found.get(name)
         if stated is not None and isinstance(each := metadata[stated.read], list) and 0 in each and any(each):
-            told = canonical([count for count in each if count], FieldKind.COUNT)
-            more[name] = replace(stated, value=told)
+            more[name] = replace(stated, value=canonical([count for count in each if count], FieldKind.COUNT))
             if name == "head_count_kv":
                 more["attention_layers"] = Stated(value=digits(map(bool, each)), read=stated.read, basis="derived")
     blocks, nextn = (found.get(name) for name in ("block_count", "nextn_predict_layers"))
@@ -67,7 +65,6 @@ def _of_arrays(metadata: Mapping[str, Json], found: Fields) -> dict[str, Stated]
         less = blocks.value - nextn.value
         more["block_count"] = replace(blocks, also=((less, f"{blocks.read} less {nextn.read}"),))
         if pattern is not None and isinstance(layers := more["sliding_layers"].value, str):
-            more["sliding_layers"] = replace(
-                pattern, value=layers, also=((layers[:less], f"{pattern.read}, less them"),)
-            )
+            fewer = ((layers[:less], f"{pattern.read}, less them"),)
+            more["sliding_layers"] = replace(pattern, value=layers, also=fewer)
     return more

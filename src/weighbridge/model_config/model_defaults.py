@@ -1,6 +1,6 @@
 """What a loader takes where a configuration says nothing, and which fields two formats cannot be compared in. Pure.
 
-A default is only ever held against what the other side states; where neither side states a field, nothing is compared.
+A default is only ever compared with what the other side states; where neither side states a field, nothing is.
 Sources: the defaults of transformers' configuration classes, and those of llama.cpp's loader.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from weighbridge.core.data import table
 from weighbridge.core.model import Json
@@ -48,14 +49,12 @@ def default(name: str, model: Model) -> Stated | None:
         if name in own:
             return _taken(own[name], f"the default of {key}")
     if name in COMPUTED_FROM:
-        value, how = COMPUTED_FROM[name](model)
-        return None if value is None else _taken(value, how)
-    plain = field_keys()[name].default if name in field_keys() else None
-    return None if plain is None else _taken(plain, "the default")
+        return _taken(*COMPUTED_FROM[name](model))
+    return _taken(field_keys()[name].default if name in field_keys() else None, "the default")
 
 
-def _taken(value: Json, how: str) -> Stated:
-    return Stated(value=value, read=f"nothing said; {how}", basis="default")
+def _taken(value: Json, how: str) -> Stated | None:
+    return None if value is None else Stated(value=value, read=f"nothing said; {how}", basis="default")
 
 
 def _value(model: Model, name: str) -> Json:
@@ -64,22 +63,22 @@ def _value(model: Model, name: str) -> Json:
 
 
 def _head_dim(model: Model) -> tuple[Json, str]:
-    own = table(DEFAULTS)["of_model_type"].get(model.architecture, {}).get("head_dim") if model.form != GGUF else None
-    if own is not None and "head_dim" not in model.fields:
-        return own, f"the default of {model.architecture}"
+    own = {} if model.form == GGUF else table(DEFAULTS)["of_model_type"].get(model.architecture, {})
+    if "head_dim" in own and "head_dim" not in model.fields:
+        return own["head_dim"], f"the default of {model.architecture}"
     return head_dim(model.fields), "embedding_length / head_count"
 
 
 def _value_dim(model: Model) -> tuple[Json, str]:
     """Compute it from the width where GGUF does not state it, whatever the size of a key."""
-    stated = {name: one for name, one in model.fields.items() if name != "head_dim"} if model.form == GGUF else None
-    return (head_dim(stated), "embedding_length / head_count") if stated is not None else _head_dim(model)
+    if model.form == GGUF:
+        model = replace(model, fields={name: one for name, one in model.fields.items() if name != "head_dim"})
+    return _head_dim(model)
 
 
 def _feed_forward(model: Model) -> tuple[Json, str]:
-    width = _value(model, "embedding_length")
-    fits = model.architecture in FOUR_TIMES_AS_WIDE and isinstance(width, int)
-    return (4 * width if fits and isinstance(width, int) else None), "4 x embedding_length"
+    width = _value(model, "embedding_length") if model.architecture in FOUR_TIMES_AS_WIDE else None
+    return (4 * width if isinstance(width, int) else None), "4 x embedding_length"
 
 
 COMPUTED_FROM: Mapping[str, Callable[[Model], tuple[Json, str]]] = {

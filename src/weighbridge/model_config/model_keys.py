@@ -71,22 +71,24 @@ def canonical(value: Json, kind: FieldKind) -> Json:
 def text(value: Json) -> str:
     """Return a value of an unexpected kind in a few letters, unlike every other value's."""
     try:
-        told = json.dumps(value, sort_keys=True)
+        written = json.dumps(value, sort_keys=True)
     except (RecursionError, ValueError, TypeError):
         return "a value that cannot be written"
-    if len(told) <= SHOWN:
-        return f"{told} ({type(value).__name__})"
-    return f"{told[:20]}… sha256:{hashlib.sha256(told.encode()).hexdigest()} ({type(value).__name__})"
+    return f"{shortened(written)} ({type(value).__name__})"
+
+
+def shortened(text: str) -> str:
+    """Return a text; of a long one its beginning and its digest."""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return text if len(text) <= SHOWN else f"{text[:20]}… sha256:{digest}"
 
 
 # --- Hugging Face and APR ---------------------------------------------------------------------------------------------
 
-# What the key of a field is: `model_keys.yaml` has a row for each, and says what the columns are.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldKeys:
-    """The keys that state one field, of either format, and what a loader takes where none does."""
+    """The keys that state one field, as `model_keys.yaml` says, and what a loader takes where none does."""
 
     config: tuple[str, ...] = ()
     gguf: tuple[str, ...] = ()
@@ -104,7 +106,7 @@ def field_keys() -> Mapping[str, FieldKeys]:
 PARTIAL = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rope_percent")
 # Names of GGUF; `table` is a scaling whose factors are a tensor.
 SCALINGS = {"default": "none", "mrope": "none", "su": "longrope", "llama3": "table", "proportional": "table"}
-# Of tokenizer.json, by its model's type and whether unknown bytes have pieces of their own; others are not told apart.
+# Of tokenizer.json, by its model's type and whether unknown bytes have pieces of their own; others are not known.
 TOKENIZER_KINDS = {("BPE", False): "gpt2", ("BPE", True): "llama", ("WordPiece", False): "bert"}
 # Kinds of layers in transformers.
 WINDOWED, WHOLE = ("sliding_attention", "chunked_attention"), ("full_attention", "attention")
@@ -131,17 +133,13 @@ def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
         found["head_count_kv"] = Stated(value=1, read=f"{place} multi_query")
     if config.get("use_sliding_window") is False:
         found["sliding_window"] = Stated(value=0, read=f"{place} use_sliding_window")
-    if config.get("model_type") == "lfm2" and config.get("block_auto_adjust_ff_dim") is True:
-        found |= _adjusted(config, place)
-    if config.get("model_type") == "mpt":
-        found |= _expanded(config, place)
+    found |= {name: Stated(value=one, read=f"{place} {key}", basis="derived") for name, key, one in _computed(config)}
     found |= _head_sizes(config, place)
-    if _headless(config.get("architectures")):
+    # A class without a head has none that could be tied: `LlamaModel`, but not `GPT2LMHeadModel`.
+    classes = config.get("architectures")
+    names = [name for name in classes if isinstance(name, str)] if isinstance(classes, list) else []
+    if any(name.endswith("Model") and "Head" not in name for name in names):
         found.pop("tied_embeddings", None)
-    context, padding = (config.get(key) for key in ("max_position_embeddings", "pad_token_id"))
-    if config.get("model_type") in BEYOND_PADDING and isinstance(context, int) and isinstance(padding, int):
-        read = f"{place} max_position_embeddings"
-        found["context_length"] = Stated(value=context - padding - 1, read=read, basis="derived")
     return found
 
 
@@ -151,25 +149,31 @@ def _at(config: Any, key: str) -> Any:
     return config
 
 
-def _adjusted(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
+def _computed(config: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
+    """Yield fields that the class of a family computes, each with the key that it computes from."""
+    family, width = config.get("model_type"), config.get("d_model")
+    if family == "lfm2" and config.get("block_auto_adjust_ff_dim") is True:
+        key = "block_ff_dim" if "block_ff_dim" in config else "intermediate_size"
+        adjusted = _adjusted(*(config.get(one) for one in (key, "block_ffn_dim_multiplier", "block_multiple_of")))
+        if adjusted is not None:
+            yield "feed_forward_length", key, adjusted
+    times = config.get("expansion_ratio")
+    if family == "mpt" and isinstance(times, int) and isinstance(width, int):
+        yield "feed_forward_length", "expansion_ratio", times * width
+    context, padding = (config.get(key) for key in ("max_position_embeddings", "pad_token_id"))
+    if family in BEYOND_PADDING and isinstance(context, int) and isinstance(padding, int):
+        yield "context_length", "max_position_embeddings", context - padding - 1
+
+
+def _adjusted(width: Any, times: Any, step: Any) -> int | None:
     """Compute the width that Lfm2 makes of the stated one, as its class and conversion/lfm2.py do."""
-    key = "block_ff_dim" if "block_ff_dim" in config else "intermediate_size"
-    width, times, step = (config.get(key) for key in (key, "block_ffn_dim_multiplier", "block_multiple_of"))
     if not isinstance(width, int) or not isinstance(step, int) or step < 1:
-        return {}
+        return None
     try:
         width = int(2 * width / 3)
-        width = int(times * width) if isinstance(times, (int, float)) else width
+        return -(-int(times * width if isinstance(times, (int, float)) else width) // step) * step
     except OverflowError:
-        return {}
-    return {"feed_forward_length": Stated(value=-(-width // step) * step, read=f"{place} {key}", basis="derived")}
-
-
-def _expanded(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
-    times, width = config.get("expansion_ratio"), config.get("d_model")
-    if not isinstance(times, int) or not isinstance(width, int):
-        return {}
-    return {"feed_forward_length": Stated(value=times * width, read=f"{place} expansion_ratio", basis="derived")}
+        return None
 
 
 def _head_sizes(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
@@ -184,12 +188,6 @@ def _head_sizes(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
         if isinstance(size := _at(each, f"{at}.head_dim"), int):
             return {"head_dim": Stated(value=size, read=f"{place} per_layer_config.{at}.head_dim")}
     return {}
-
-
-def _headless(classes: Any) -> bool:
-    """Return whether a class has no head that could be tied: `LlamaModel`, but not `GPT2LMHeadModel`."""
-    names = classes if isinstance(classes, list) else []
-    return any(isinstance(name, str) and name.endswith("Model") and "Head" not in name for name in names)
 
 
 def _of_layers(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
@@ -219,9 +217,8 @@ def digits(flags: Iterable[bool]) -> Json:
 def _rope_of(config: Mapping[str, Any]) -> tuple[str, Any]:
     """Return what is said of rotary positions: in the newer place, before the older one."""
     name = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
-    rope = config.get(name)
-    inner = rope.get("full_attention") if isinstance(rope, Mapping) else None
-    return (f"{name}.full_attention", inner) if isinstance(inner, Mapping) else (name, rope)
+    inner = _at(config, f"{name}.full_attention")
+    return (f"{name}.full_attention", inner) if isinstance(inner, Mapping) else (name, config.get(name))
 
 
 def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
@@ -238,24 +235,20 @@ def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     if rope.get(key) is not None:
         word = canonical(rope[key], FieldKind.WORD)
         found["rope_scaling"] = Stated(value=SCALINGS.get(str(word).lower(), word), read=f"{read}.{key}")
-    name = name.partition(".")[0]
-    local = config[name].get("sliding_attention")
-    if isinstance(local, Mapping) and local.get("rope_theta") is not None:
-        base = canonical(local["rope_theta"], FieldKind.NUMBER)
-        found["rope_base_local"] = Stated(value=base, read=f"{place} {name}.sliding_attention.rope_theta")
+    local = f"{name.partition('.')[0]}.sliding_attention.rope_theta"
+    if (base := _at(config, local)) is not None:
+        found["rope_base_local"] = Stated(value=canonical(base, FieldKind.NUMBER), read=f"{place} {local}")
     return found
 
 
 def _partial(config: Mapping[str, Any], place: str, found: Fields) -> dict[str, Stated]:
     """Compute how many dimensions of a head turn, where a share of them is stated."""
-    name, rope = _rope_of(config)
-    places = [(rope, f"{name}.{PARTIAL[0]}", PARTIAL[0])] if isinstance(rope, Mapping) else []
-    places += [(config, key, key) for key in PARTIAL]
-    for where, told, key in places:
-        share, size = where.get(key), head_dim(found)
+    name, _ = _rope_of(config)
+    size = head_dim(found)
+    for key in (f"{name}.{PARTIAL[0]}", *PARTIAL):
+        share = _at(config, key)
         if isinstance(share, (int, float)) and 0 < share <= 1 and size is not None:
-            value = int(float(share) * size)
-            return {"rope_dimensions": Stated(value=value, read=f"{place} {told}", basis="derived")}
+            return {"rope_dimensions": Stated(value=int(float(share) * size), read=f"{place} {key}", basis="derived")}
     return {}
 
 
@@ -283,22 +276,22 @@ def of_tokenizer(
     """
     found = {}
     for token in TOKENS:
-        told = list(_ids(token, config, generation, tokenizer, known))
-        if told:
-            (value, read), *also = told
+        stated = [*_named(token, tokenizer, known)]
+        stated += _numbered(token, config, "config.json")
+        stated += _numbered(token, generation, "generation_config.json")
+        if stated:
+            (value, read), *also = stated
             found[f"{token}_token_id"] = Stated(value=value, read=read, also=tuple(also))
-    for token in ("bos", "eos"):
-        value = tokenizer.get(f"add_{token}_token")
-        if value is not None:
-            read = f"tokenizer_config.json add_{token}_token"
-            found[f"add_{token}_token"] = Stated(value=canonical(value, FieldKind.SWITCH), read=read)
+    for name in ("add_bos_token", "add_eos_token"):
+        if (value := tokenizer.get(name)) is not None:
+            found[name] = Stated(value=canonical(value, FieldKind.SWITCH), read=f"tokenizer_config.json {name}")
     return found
 
 
 def of_tokenizer_model(model: Any) -> dict[str, Stated]:
     """Read which kind of tokenizer a tokenizer.json holds, by GGUF's name of it."""
-    told = (str(model.get("type")), model.get("byte_fallback") is True) if isinstance(model, Mapping) else ("", False)
-    kind = TOKENIZER_KINDS.get(told)
+    model = model if isinstance(model, Mapping) else {}
+    kind = TOKENIZER_KINDS.get((str(model.get("type")), model.get("byte_fallback") is True))
     return {} if kind is None else {"tokenizer_model": Stated(value=kind, read="tokenizer.json model.type")}
 
 
@@ -306,22 +299,21 @@ ALSO = {"eos": ("eod_token_id",)}  # Hunyuan's, which its converter writes
 STANDS_FOR = {"bos": "cls", "eos": "sep"}  # where an encoder names no such token
 
 
-def _ids(
-    token: str, config: Mapping[str, Any], generation: Mapping[str, Any], tokenizer: Mapping[str, Any],
-    known: Mapping[str, int],
-) -> Iterator[tuple[Json, str]]:  # fmt: skip
+def _named(token: str, tokenizer: Mapping[str, Any], known: Mapping[str, int]) -> Iterator[tuple[Json, str]]:
     for name in (token, STANDS_FOR.get(token, "")):
         entry = tokenizer.get(f"{name}_token")
         content = entry.get("content") if isinstance(entry, Mapping) else entry
         if isinstance(content, str) and content in known:
             yield known[content], f"tokenizer_config.json {name}_token"
-            break
-    for place, where in (("config.json", config), ("generation_config.json", generation)):
-        for key in (f"{token}_token_id", *ALSO.get(token, ())):
-            value = where.get(key)
-            for one in value if isinstance(value, list) else [value]:
-                if one is not None:
-                    yield canonical(one, FieldKind.COUNT), f"{place} {key}"
+            return
+
+
+def _numbered(token: str, config: Mapping[str, Any], place: str) -> Iterator[tuple[Json, str]]:
+    for key in (f"{token}_token_id", *ALSO.get(token, ())):
+        value = config.get(key)
+        for one in value if isinstance(value, list) else [value]:
+            if one is not None:
+                yield canonical(one, FieldKind.COUNT), f"{place} {key}"
 
 
 def of_post_processor(processor: Any, special: Mapping[str, str]) -> dict[str, Stated]:
