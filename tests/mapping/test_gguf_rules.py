@@ -14,10 +14,9 @@ import pytest
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.core.model import Outcome
 from weighbridge.mapping.generated_tables import generated
-from weighbridge.mapping.gguf_layouts import Shape
 from weighbridge.mapping.gguf_mapping import Sides, plan
 from weighbridge.mapping.gguf_rules import rules
-from weighbridge.mapping.mapping_plan import Pairing
+from weighbridge.mapping.mapping_plan import Pairing, Shape
 from weighbridge.views.checkpoint import open_checkpoint
 
 LATENT = {"num_attention_heads": 2, "qk_nope_head_dim": 3, "v_head_dim": 2}

@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from weighbridge.mapping.generated_tables import generated
-from weighbridge.mapping.gguf_layouts import Shape, pairings, sizes_of
+from weighbridge.mapping.gguf_layouts import pairings, sizes_of
 from weighbridge.mapping.gguf_names import Names, by_layer
 from weighbridge.mapping.gguf_rules import LAYER, rules
-from weighbridge.mapping.mapping_plan import Pairing, Part, Plan, rope_order, ties
+from weighbridge.mapping.mapping_plan import Pairing, Part, Plan, Shape, Shapes, rope_order, ties, whole
 from weighbridge.model_config.model_keys import field_keys
 
 # One expert of a layer: its place, and which of the three matrices it is.
@@ -43,23 +43,20 @@ class Expert(NamedTuple):
 def expert(name: str) -> Expert | None:
     """Return which expert's matrix a source tensor is."""
     found = EXPERT.fullmatch(name)
-    known = found is not None and found[3] in MATRIX
-    return Expert(int(found[1]), int(found[2]), MATRIX[found[3]]) if found and known else None
+    return Expert(int(found[1]), int(found[2]), MATRIX[found[3]]) if found and found[3] in MATRIX else None
 
 
-def left_out(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
+def left_out(shapes: Shapes) -> dict[str, str]:
     """Return, for each source tensor that a rule leaves out, what it is.
 
     A mask must have a mask's shape, and a pooler that a classifier stands on is no tensor to leave out.
     """
-    found = ((name, why) for name in shapes for rule, why in rules().left_out.items() if re.fullmatch(rule, name))
-    pooled = any(name.startswith(CLASSIFIER) for name in shapes)
-    return {
-        name: why for name, why in found if (why != MASK or _masks(shapes[name])) and not (why == POOLER and pooled)
-    }
+    found = {name: why for name in shapes for rule, why in rules().left_out.items() if re.fullmatch(rule, name)}
+    kept = POOLER if any(name.startswith(CLASSIFIER) for name in shapes) else ""
+    return {name: why for name, why in found.items() if why != kept and (why != MASK or _masks(shapes[name]))}
 
 
-def _masks(shape: tuple[int, ...]) -> bool:
+def _masks(shape: Shape) -> bool:
     """Return whether a tensor is shaped as a causal mask is, or as the one value that stands for minus infinity."""
     return shape in ((), (1,)) or (len(shape) == 4 and shape[:2] == (1, 1) and shape[2] == shape[3])
 
@@ -73,8 +70,8 @@ class Sides:
 
     architecture: str
     config: Mapping[str, Any]
-    source: Mapping[str, Shape]
-    candidate: Mapping[str, Shape]
+    source: Shapes
+    candidate: Shapes
     numbers: Callable[[str], Any] = lambda _key: None
     projectors: tuple[str, ...] = ()
 
@@ -123,7 +120,7 @@ def plan(sides: Sides) -> Plan:
     # A lost head may repeat the source's embedding, and a new head the candidate's.
     embedding = kept["token_embd.weight"].parts[0].source if "token_embd.weight" in kept else ""
     lost = {name: embedding for name, target in gone.items() if target == "output.weight" and embedding}
-    whole = Plan(
+    planned = Plan(
         name=f"gguf:auto ({sides.architecture})",
         pairings={target: _reshaped(found, sides.candidate[target]) for target, found in kept.items()},
         tied={**ties(sides.candidate), **ties(sides.source), **lost, **repeats},
@@ -132,7 +129,7 @@ def plan(sides: Sides) -> Plan:
         in_header=_in_header(sides),
         heads=sides.heads,
     )
-    return whole if sides.is_one_of(rules().proven) else _unproven(sides, whole, made)
+    return planned if sides.is_one_of(rules().proven) else _unproven(sides, planned, made)
 
 
 def _unproven(sides: Sides, plan: Plan, made: Mapping[str, Pairing]) -> Plan:
@@ -154,15 +151,15 @@ def _single(sides: Sides) -> list[Pairing]:
         one = expert(spelled)
         if one is not None and _is_stacked(sides, one):
             continue
-        told = _by_rule(sides, spelled, name), _by_name(sides, names, spelled, name)
-        held = (made for made in told if any(one.candidate in sides.candidate for one in made))
-        found += [_computed(sides, spelled, one) for one in next(held, told[0] or told[1])]
+        ways = _by_rule(sides, spelled, name), _by_name(sides, names, spelled, name)
+        there = (made for made in ways if any(one.candidate in sides.candidate for one in made))
+        found += [_computed(sides, spelled, one) for one in next(there, ways[0] or ways[1])]
     return found
 
 
 def _by_rule(sides: Sides, spelled: str, name: str) -> list[Pairing]:
     """Return what the first rule makes whose targets the file has, else what the first rule makes."""
-    told: list[list[Pairing]] = []
+    found: list[list[Pairing]] = []
     for rule in rules().tensors:
         layer = re.fullmatch(rule.names, spelled)
         if layer is None or not sides.is_one_of(rule.of):
@@ -171,8 +168,8 @@ def _by_rule(sides: Sides, spelled: str, name: str) -> list[Pairing]:
         made = pairings(rule.layout, targets, name, sides.source[name], sizes_of(sides.config))
         if any(one.candidate in sides.candidate for one in made):
             return made
-        told.append(made)
-    return next(filter(None, told), [])
+        found.append(made)
+    return next(filter(None, found), [])
 
 
 def _by_name(sides: Sides, names: Names, spelled: str, name: str) -> list[Pairing]:
@@ -186,7 +183,7 @@ def _by_name(sides: Sides, names: Names, spelled: str, name: str) -> list[Pairin
 
 def pairing(sides: Sides, target: str, name: str) -> Pairing:
     """Return how one source tensor makes one GGUF tensor; the first rule that applies counts."""
-    plain = Pairing(candidate=target, parts=(Part(source=name),), shape=sides.source[name])
+    plain = whole(target, name, sides.source)
     part = _attention(sides, target, name)
     if part is not None:
         return replace(plain, parts=part[0], transform=part[1])
@@ -200,12 +197,13 @@ def _attention(sides: Sides, target: str, name: str) -> tuple[tuple[Part, ...], 
     """Return queries and keys in the file's order, and how that is called; None where they stay as they are."""
     (heads, groups), (rows, *_) = sides.heads, (*sides.source[name], 0)
     stem = target.rsplit(".", 1)[0]
-    if sides.is_one_of(rules().of_sections) and stem.endswith((".attn_q", ".attn_k")):
-        return _of_sections(sides, name, groups if stem.endswith(".attn_k") else heads, rows)
-    if sides.is_one_of(rules().permuted) and stem.endswith((".attn_q", ".attn_k")):
+    if stem.endswith((".attn_q", ".attn_k")):
         heads = groups if stem.endswith(".attn_k") else heads
-        if heads and rows % (2 * heads) == 0:
+        if sides.is_one_of(rules().of_sections):
+            return _of_sections(sides, name, heads, rows)
+        if sides.is_one_of(rules().permuted) and heads and rows % (2 * heads) == 0:
             return (rope_order(name, heads, rows),), f"rope permutation of {heads} heads"
+        return None
     if not heads or not stem.endswith(".attn_qkv"):
         return None
     if sides.architecture in rules().interleaved:
@@ -255,9 +253,9 @@ def _cut(sides: Sides, plain: Pairing) -> Pairing | None:
     if sides.architecture in rules().cut_vocabulary and embedding and rows - there[0] <= PADDING:
         take, transform = (0, 0, there[0]), f"{there[0]} of {rows} rows"
     elif (
-        "roberta" in str(sides.config.get("model_type"))
-        and target == "position_embd.weight"
+        target == "position_embd.weight"
         and there[0] == rows - offset
+        and "roberta" in str(sides.config.get("model_type"))
     ):
         take, transform = (0, offset, rows), f"rows from {offset} on"
     else:
@@ -285,8 +283,8 @@ def _multiplied(sides: Sides, spelled: str, made: Pairing) -> Pairing:
     if len(factors) < len(stated) or set(factors) <= {1.0}:
         return made
     parts = tuple(replace(part, factors=factors) for part in made.parts)
-    told = " ".join(f"x {factor:g}" for factor in factors if factor != 1.0)
-    return replace(made, parts=parts, transform=", ".join(filter(None, (made.transform, told))))
+    times = " ".join(f"x {factor:g}" for factor in factors if factor != 1.0)
+    return replace(made, parts=parts, transform=", ".join(filter(None, (made.transform, times))))
 
 
 def _multiplied_apart(sides: Sides, made: Pairing) -> Pairing:

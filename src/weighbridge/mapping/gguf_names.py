@@ -13,9 +13,9 @@ from weighbridge.mapping.gguf_rules import rules
 
 SUFFIXES = (".weight", ".bias")
 PREFIXES = (  # wrappers are gone before
-    "bert.", "roberta.", "distilbert.", "model.language_model.", "language_model.", "thinker.", "transformer.",
-    "model.",
-)  # fmt: skip
+    *("bert.", "roberta.", "distilbert.", "model.language_model.", "language_model.", "thinker."),
+    *("transformer.", "model."),
+)
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)")
 MOVED = ("mtp.", "model.mtp.", "model.L_", "model.H_")
 OF_MTP = re.compile(r"(?:model\.)?mtp\.(?:layers\.(\d+)\.(.+)|(\w+)(\.weight))")
