@@ -14,7 +14,7 @@ import pytest
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.core.model import Outcome
 from weighbridge.mapping.generated_tables import generated
-from weighbridge.mapping.gguf_mapping import Sides, plan
+from weighbridge.mapping.gguf_mapping import MASK, POOLER, Sides, plan
 from weighbridge.mapping.gguf_rules import rules
 from weighbridge.mapping.mapping_plan import Pairing, Shape
 from weighbridge.views.checkpoint import open_checkpoint
@@ -217,6 +217,10 @@ def test_every_other_row_is_for_the_names_that_it_was_written_for(kind: str) -> 
     patterns = [row if isinstance(row, str) else row.names for row in rows]
     looked_for = re.search if kind == "respelled" else re.fullmatch
     assert [name for pattern, name in zip(patterns, NAMED[kind], strict=True) if not looked_for(pattern, name)] == []
+
+
+def test_what_is_left_out_under_a_condition_is_in_the_table() -> None:
+    assert {MASK, POOLER} <= {*rules().left_out.values()}
 
 
 def test_every_row_is_of_architectures_that_are_known() -> None:

@@ -51,9 +51,9 @@ def left_out(shapes: Shapes) -> dict[str, str]:
 
     A mask must have a mask's shape, and a pooler that a classifier stands on is no tensor to leave out.
     """
-    found = {name: why for name in shapes for rule, why in rules().left_out.items() if re.fullmatch(rule, name)}
+    found = ((name, why) for name in shapes for rule, why in rules().left_out.items() if re.fullmatch(rule, name))
     kept = POOLER if any(name.startswith(CLASSIFIER) for name in shapes) else ""
-    return {name: why for name, why in found.items() if why != kept and (why != MASK or _masks(shapes[name]))}
+    return {name: why for name, why in found if why != kept and (why != MASK or _masks(shapes[name]))}
 
 
 def _masks(shape: Shape) -> bool:
@@ -248,15 +248,11 @@ def _cut(sides: Sides, plain: Pairing) -> Pairing | None:
             return None
         zeros = (there[0] - rows) * plain.shape[1]
         return replace(plain, shape=(there[0], plain.shape[1]), zeros=zeros, transform=f"zeros from row {rows} on")
-    offset = int(sides.config.get("pad_token_id") or 0) + 1
+    offset, family = int(sides.config.get("pad_token_id") or 0) + 1, str(sides.config.get("model_type"))
     embedding = target in ("token_embd.weight", "output.weight")
     if sides.architecture in rules().cut_vocabulary and embedding and rows - there[0] <= PADDING:
         take, transform = (0, 0, there[0]), f"{there[0]} of {rows} rows"
-    elif (
-        target == "position_embd.weight"
-        and there[0] == rows - offset
-        and "roberta" in str(sides.config.get("model_type"))
-    ):
+    elif target == "position_embd.weight" and there[0] == rows - offset and "roberta" in family:
         take, transform = (0, offset, rows), f"rows from {offset} on"
     else:
         return None

@@ -64,7 +64,7 @@ class PackedWeight:
             return self.members[self.packing.codes]
         return max(self.members.values(), key=lambda one: one.nbytes)
 
-    def told(self, settings: Mapping[str, Any]) -> str:
+    def summary(self, settings: Mapping[str, Any]) -> str:
         """Return the packing in words: its method, and the figures that the configuration gives."""
 
         def said(*keys: str) -> str:
