@@ -92,7 +92,7 @@ def head_counts(view: CheckpointView) -> tuple[int, ...]:
     """Return the head counts that a side states, of queries and of keys, in any layer."""
     try:
         config = config_beside(view) or {}
-    except SubjectError:  # told where configurations are compared; only a mechanism's name hangs on it here
+    except SubjectError:  # reported where configurations are compared; only a mechanism's name hangs on it here
         config = {}
     counts = ("head_count", "head_count_kv") if config else ()
     stated = [config.get(key) for count in counts for key in field_keys()[count].config]
