@@ -150,15 +150,13 @@ class _Sides:
 
     def within(self, shares: list[float]) -> list[int]:
         """Count the elements that are so many updates from the base, within what rounding makes of it."""
-        import numpy as np
-
         counts = [0] * len(shares)
         unit, least = self._unit(), max(LEAST[dtype] for dtype in self._dtypes())
         for base, new, added, size in self._steps():
             for at, share in enumerate(shares):
                 meant, off = base + share * added, abs(share) * size + least
-                bound = unit * (np.abs(meant) * (1 + unit) + ROUNDINGS * np.abs(share * added)) + off
-                counts[at] += int((np.abs(new - meant) <= bound * max(1.0, share)).sum())
+                bound = unit * (abs(meant) * (1 + unit) + ROUNDINGS * abs(share * added)) + off
+                counts[at] += int((abs(new - meant) <= bound * max(1.0, share)).sum())
         return counts
 
     def _dtypes(self) -> tuple[str, str]:
@@ -195,12 +193,10 @@ class _Sides:
 
 
 def _rows(view: CheckpointView, name: str, start: int, stop: int) -> Any:
-    import numpy as np
-
     tensor = view.tensor(name)
     size = math.prod(tensor.shape[1:]) * tensor.unit[1]
     stored = words(view.read(name, start * size, stop * size), tensor.dtype)
-    return decode(stored, tensor.dtype).astype(np.float64).reshape(stop - start, -1)
+    return decode(stored, tensor.dtype).astype("f8").reshape(stop - start, -1)
 
 
 def _matrix(view: CheckpointView, name: str) -> Any:

@@ -52,8 +52,8 @@ def castable(source: str, candidate: str) -> bool:
     old, new = numpy_dtype(source), numpy_dtype(candidate)
     if old is None or new is None:
         return False
-    if source == candidate or candidate == "F8_E8M0":
-        return source == candidate
+    if candidate in (source, "F8_E8M0"):
+        return candidate == source
     if candidate in INTEGERS:
         return source in INTEGERS and bool(np.can_cast(old, new, "safe"))
     if source == "F64" or (source in INTEGERS and old.itemsize > 2):
@@ -96,16 +96,14 @@ def _widened(stored: Words) -> Values:
 
     Exponent and fraction stand in a float32 whose exponent is too small by 127 - 15, subnormal numbers included.
     """
-    import numpy as np
-
     if (stored << 1).max(initial=0) >= INFINITE_F16:
-        widened: Values = stored.view("<f2").astype(np.float32)
+        widened: Values = stored.view("<f2").astype("f4")
         return widened
-    words = stored.view("<i2").astype(np.int32)  # the sign fills the upper half
+    words = stored.view("<i2").astype("i4")  # the sign fills the upper half
     words <<= 13
     words &= -0x70002000  # sign, exponent and fraction: 0x8fffe000
-    values: Values = words.view(np.float32)
-    values *= np.float32(2.0**112)
+    values: Values = words.view("f4")
+    values *= 2.0**112
     return values
 
 
@@ -270,9 +268,8 @@ def dequantise(stored: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
 DECODED = tuple(dtype for dtype in BLOCKS if dtype not in UNREAD)
 # Bytes at which the F16 scales of a block start, from ggml's block structures.
 F16_FIELDS: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(
-        ["Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "IQ4_XS", "IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"], (0,)
-    ),
+    **dict.fromkeys(("Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "IQ4_XS", "IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S"), (0,)),
+    **dict.fromkeys(("IQ3_XXS", "IQ3_S"), (0,)),
     **dict.fromkeys(("Q4_1", "Q5_1", "Q4_K", "Q5_K"), (0, 2)),
     "Q2_K": (80, 82),
     "Q3_K": (108,),

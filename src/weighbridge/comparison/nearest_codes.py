@@ -103,9 +103,7 @@ def _nearest_points(points: tuple[int, ...]) -> Floats:
 
 def _half(blocks: Bytes, at: int) -> Floats:
     """Return the F16 of each block that starts at a byte, `[blocks, 1]`."""
-    import numpy as np
-
-    return blocks[:, at : at + 2].copy().view("<f2").astype(np.float32)
+    return blocks[:, at : at + 2].copy().view("<f2").astype("f4")
 
 
 def _at(byte: int) -> Callable[[Bytes], Scales]:
@@ -117,10 +115,8 @@ def _two(blocks: Bytes) -> Scales:
 
 
 def _q2_k(blocks: Bytes) -> Scales:
-    import numpy as np
-
     both = blocks[:, :16]
-    return _half(blocks, 80) * (both & 15).astype(np.float32), -_half(blocks, 82) * (both >> 4).astype(np.float32)
+    return _half(blocks, 80) * (both & 15).astype("f4"), -_half(blocks, 82) * (both >> 4).astype("f4")
 
 
 def _q3_k(blocks: Bytes) -> Scales:
@@ -142,9 +138,7 @@ def _q45_k(blocks: Bytes) -> Scales:
 
 
 def _q6_k(blocks: Bytes) -> Scales:
-    import numpy as np
-
-    return _half(blocks, 208) * blocks[:, 192:208].view(np.int8).astype(np.float32), None
+    return _half(blocks, 208) * blocks[:, 192:208].view("i1").astype("f4"), None
 
 
 def _iq4_xs(blocks: Bytes) -> Scales:
@@ -164,9 +158,8 @@ def _mxfp4(blocks: Bytes) -> Scales:
 
 def _nvfp4(blocks: Bytes) -> Scales:
     import ml_dtypes
-    import numpy as np
 
-    return blocks[:, :4].copy().view(ml_dtypes.float8_e4m3fn).astype(np.float32) / 2, None
+    return blocks[:, :4].copy().view(ml_dtypes.float8_e4m3fn).astype("f4") / 2, None
 
 
 _one = _at(0)

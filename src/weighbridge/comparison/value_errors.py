@@ -157,7 +157,7 @@ def scaled(aligned: AlignedTensor) -> bool:
 
 
 def from_table(view: CheckpointView, name: str, meant: Sequence[float]) -> float | None:
-    """Return the largest relative error of a small tensor against computed values; None where they cannot be compared."""
+    """Return the largest relative error of a small tensor, by computed values; None for another dtype or size."""
     import numpy as np
 
     tensor = view.tensor(name)
@@ -218,13 +218,11 @@ class _Sums:
 
     def add_words(self, predicted: Words, there: NDArray[np.uint8]) -> None:
         """Compare words: the largest distance in units of the last place, and order-free prints of both."""
-        import numpy as np
-
         words = there.view(predicted.dtype)
         if self.ulps is not None:
-            self.ulps = max(self.ulps, int(np.abs(_ordered(predicted) - _ordered(words)).max(initial=0)))
+            self.ulps = max(self.ulps, int(abs(_ordered(predicted) - _ordered(words)).max(initial=0)))
         for side, one in enumerate((predicted, words)):
-            self.prints[side] = (self.prints[side] + int(_mixed(one).sum(dtype=np.uint64))) % (1 << 64)
+            self.prints[side] = (self.prints[side] + int(_mixed(one).sum(dtype="u8"))) % (1 << 64)
 
     def summary(self) -> dict[str, Any]:
         """Return what is measured, by the columns of a row."""

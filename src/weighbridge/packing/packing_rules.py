@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import math
+import struct
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
-from weighbridge.comparison.casts import FLOATS, decode, numpy_dtype
+from weighbridge.comparison.casts import FLOATS, decode, numpy_dtype, words
 from weighbridge.core.canonical import loads
 from weighbridge.core.errors import WeighbridgeError
 from weighbridge.formats.tensor import Tensor
@@ -91,9 +92,7 @@ def _scaled(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> R
 
 @functools.cache
 def _f8() -> tuple[float, ...]:
-    import numpy as np
-
-    return tuple(decode(np.arange(256, dtype=np.uint8), "F8_E4M3").tolist())
+    return tuple(decode(words(memoryview(bytes(range(256))), "F8_E4M3"), "F8_E4M3").tolist())
 
 
 def _affine(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> Rule | None:
@@ -124,8 +123,6 @@ def _mx(weight: PackedWeight, _settings: Mapping[str, Any], _read: Read) -> Rule
 
 def _compressed(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
     """compressed-tensors' pack-quantized: whole numbers in words, with a scale for each row or group of columns."""
-    import numpy as np
-
     codes, scales, shape = weight.codes, weight.members[".weight_scale"], weight.members.get(".weight_shape")
     scheme = _only_scheme(settings.get("config_groups"))
     if shape is None or (shape.dtype, shape.elements) != ("I64", 2) or not _reads(scales):
@@ -133,7 +130,7 @@ def _compressed(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -
     bits, zeros = scheme.get("num_bits"), weight.members.get(".weight_zero_point")
     if scheme.get("type") != "int" or bits not in (4, 8) or codes.dtype != "I32":
         return None
-    rows, columns = np.frombuffer(read(shape), "<i8").tolist()
+    rows, columns = struct.unpack("<2q", read(shape))
     group = scheme.get("group_size") or columns
     if scheme.get("strategy") not in ("channel", "group") or not _is_size(group) or min(rows, columns) < 1:
         return None
@@ -182,13 +179,13 @@ def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) 
     _require(scales, (-(-inputs // group), outputs), f"groups of {group}")
     _require(zeros, (scales.shape[0], outputs // per), f"groups of {group} in {bits} bits")
     order = AWQ_ORDER if awq else ()
-    words = Codes(tensor=codes, bits=bits, columns=inputs, order=order, down=awq, turned=True)
+    in_words = Codes(tensor=codes, bits=bits, columns=inputs, order=order, down=awq, turned=True)
     of_groups = Codes(tensor=zeros, bits=bits, columns=scales.shape[0], order=order, down=True, turned=True)
     numbers = _numbers(numbered, inputs, scales.shape[0], read)
     if numbers is not None and (numbers == np.arange(inputs) // group).all():
         numbers = None
     values = {"zeros": of_groups, "early": 0 if awq else early or 0, "columns_of": numbers, **_whole(bits, 0)}
-    return Rule(shape=(outputs, inputs), codes=words, scales=scales, high=1, wide=group, chosen=True, **values)
+    return Rule(shape=(outputs, inputs), codes=in_words, scales=scales, high=1, wide=group, chosen=True, **values)
 
 
 def _bitsandbytes(weight: PackedWeight, _settings: Mapping[str, Any], read: Read) -> Rule | None:

@@ -117,12 +117,10 @@ class CodeErrors:
 
     def _near(self, values: Floats, found: Floats, scales: Floats, added: Floats) -> NDArray[np.bool_]:
         """Mark the codes in doubt that are as near as the nearest one, but for roundings."""
-        import numpy as np
-
         least, most = self.rule.reach
         units = (values - added) / scales
-        best = np.abs(values - (self.rule.nearest(units) * scales + added))
-        near: NDArray[np.bool_] = np.abs(values - found) <= best + self.rule.slack * (np.abs(values) + np.abs(added))
+        best = abs(values - (self.rule.nearest(units) * scales + added))
+        near: NDArray[np.bool_] = abs(values - found) <= best + self.rule.slack * (abs(values) + abs(added))
         near &= (units >= least) & (units <= most)
         near |= values == found
         return near

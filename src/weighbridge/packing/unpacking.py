@@ -225,15 +225,13 @@ class Band:
 
     def tile(self, start: int, stop: int, *, ends: bool = False) -> Tile:
         """Return the values of some rows; with `ends`, from where to where each of few points is the nearest."""
-        import numpy as np
-
         rule, inside = self.rule, self.start // self.rule.codes.high * self.rule.codes.high
         part = self.codes, start - inside, stop - inside
         scales = self._spread(self.scales, start, stop)
         zeros, offsets = (None if one is None else self._spread(one, start, stop) for one in (self.zeros, self.offsets))
         shape = (stop - start, -1, rule.wide) if scales.ndim == 3 else (stop - start, rule.codes.columns)
         points = rule.codes.values(*part, rule.points, rule.least).reshape(shape)
-        values = np.multiply(points if zeros is None else points - zeros, scales)
+        values = (points if zeros is None else points - zeros) * scales
         if offsets is not None:
             values += offsets
         far = None
@@ -244,8 +242,6 @@ class Band:
 
     def _spread(self, found: Floats, start: int, stop: int) -> Floats:
         """Return for some rows what there is one of for each block, so that it is broadcast over their elements."""
-        import numpy as np
-
         rule = self.rule
         first = self.start // rule.high
         rows = found[start // rule.high - first : -(-stop // rule.high) - first]
@@ -253,18 +249,16 @@ class Band:
             return rows[:, rule.columns_of]
         if rule.high == 1 and rule.codes.columns % rule.wide == 0:
             return rows[:, :, None]
-        return np.repeat(rows, rule.wide, axis=1)[:, : rule.codes.columns]
+        return rows.repeat(rule.wide, axis=1)[:, : rule.codes.columns]
 
 
 def band(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Band:
     """Read what is stored of some rows."""
-    import numpy as np
-
     codes, scales = rule.codes.read(stored, start, stop), rule.of_blocks(stored, rule.scales, start, stop)
     zeros, inside = None, start % rule.zeros.high if rule.zeros is not None else 0
     if rule.zeros is not None:
         zeros = rule.zeros.values(rule.zeros.read(stored, start, stop), inside, inside + stop - start, (), 0)
-        zeros += np.float32(rule.early)
+        zeros += rule.early
     offsets = None if rule.offsets is None else rule.of_blocks(stored, rule.offsets, start, stop)
     return Band(rule=rule, start=start, stop=stop, codes=codes, scales=scales, zeros=zeros, offsets=offsets)
 
@@ -283,11 +277,9 @@ def _ends(points: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[float, ..
 
 def floats(data: memoryview, dtype: str) -> Floats:
     """Return the values of scales; bytes are exponents."""
-    import numpy as np
-
     if dtype == "U8":  # of MX scales, which older files store as plain bytes
         dtype = "F8_E8M0"
-    return decode(words(data, dtype), dtype).astype(np.float32, copy=False)
+    return decode(words(data, dtype), dtype).astype("f4", copy=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,9 +323,7 @@ def decoded(rule: Rule | Blocks, stored: CheckpointView, start: int, stop: int) 
 
 def _computed(dtype: str, tile: Tile) -> Words:
     """Return the words of values, rounded after each step where they are computed in less than F32."""
-    import numpy as np
-
     if dtype == "F32" or tile.added is None:
-        return tile.values.view(np.uint32)
+        return tile.values.view("u4")
     product = decode(encode(tile.points * tile.scales, dtype), dtype)
-    return encode(product.astype(np.float32, copy=False) + tile.added, dtype)
+    return encode(product.astype("f4", copy=False) + tile.added, dtype)
