@@ -170,7 +170,9 @@ class _Sides:
         """Yield base, candidate, update, and the error of a product in float32, some rows at a time, in float64."""
         import numpy as np
 
-        low, high = (_matrix(self.source.adapter, name) for name in (self.update.low, self.update.high))
+        adapter = self.source.adapter
+        names = (self.update.low, self.update.high)
+        low, high = (_rows(adapter, name, 0, adapter.tensor(name).shape[0]) for name in names)
         first, second = (low.T, high.T) if self.update.transposed else (high, low)
         error = (low.shape[0] + 4) * UNITS["F32"] * abs(self.update.scale)
         weight, name = self.pairing.parts[0].source, self.pairing.candidate
@@ -183,7 +185,7 @@ class _Sides:
             added, size = self.update.scale * (part @ second), error * (np.abs(part) @ np.abs(second))
             if self.update.magnitude:
                 meant = base + added
-                lengths = _rows(self.source.adapter, self.update.magnitude, at, stop)
+                lengths = _rows(adapter, self.update.magnitude, at, stop)
                 factor = lengths / np.linalg.norm(meant, axis=1, keepdims=True)
                 added = meant * factor - base
                 size = size * np.abs(factor) + NORM_ROUNDINGS * self._unit() * np.abs(meant * factor)
@@ -197,10 +199,6 @@ def _rows(view: CheckpointView, name: str, start: int, stop: int) -> Any:
     size = math.prod(tensor.shape[1:]) * tensor.unit[1]
     stored = words(view.read(name, start * size, stop * size), tensor.dtype)
     return decode(stored, tensor.dtype).astype("f8").reshape(stop - start, -1)
-
-
-def _matrix(view: CheckpointView, name: str) -> Any:
-    return _rows(view, name, 0, view.tensor(name).shape[0])
 
 
 def _refuse(adapter: CheckpointView, what: str) -> NoReturn:

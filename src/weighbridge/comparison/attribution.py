@@ -107,7 +107,10 @@ def _explaining(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
     plain = pairing.plain and pairing.shape == new.shape
     if back is not None and aligned.dtype != new.dtype and plain and value_errors.explains_back(aligned, back):
         yield "swapped"
-    yield from _otherwise(aligned, plan)
+    for name, other in _made_otherwise(aligned, plan):
+        exact_cast = other.exact_cast
+        if exact_cast is not None and value_errors.explains(other, exact_cast):
+            yield name
     if pairing.shape == new.shape:
         yield from _exchanged(aligned)
 
@@ -129,14 +132,6 @@ def _elsewhere(aligned: AlignedTensor, plan: Plan) -> str | None:
         if first == head and value_errors.explains(there, exact_cast):
             return other.parts[0].source
     return None
-
-
-def _otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
-    """Yield the other makings of the tensor that give it, by the exact way between the dtypes."""
-    for name, other in _made_otherwise(aligned, plan):
-        exact_cast = other.exact_cast
-        if exact_cast is not None and value_errors.explains(other, exact_cast):
-            yield name
 
 
 def errors_otherwise(aligned: AlignedTensor, plan: Plan) -> dict[str, float | None]:

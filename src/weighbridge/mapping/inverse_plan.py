@@ -49,17 +49,14 @@ def _back(name: str, shape: Shape, used: Sequence[_Use]) -> Pairing:
     """Return how a tensor is made of what became of it."""
     (arithmetic, *others) = {BACK.get(use.pairing.arithmetic, NO_RULE) for use in used}
     parts = tuple(_whole(shape, used[0]) if len(used) == 1 else _apart(used))
-    if not parts or others or not all(map(_is_known, used)):
+    # Nothing was done to the rows but what is undone here.
+    plain = (replace(use.part, view=(), take=None, order=(), transposed=False) for use in used)
+    known = all(part == Part(source=part.source) for part in plain) and not any(use.pairing.zeros for use in used)
+    if not parts or others or not known:
         arithmetic, parts = NO_RULE, (Part(source=used[0].pairing.candidate),)
     done = ", ".join(dict.fromkeys(use.pairing.transform for use in used if use.pairing.transform))
     transform = f"back from {done}" if done else ""
     return Pairing(candidate=name, parts=parts, shape=shape, arithmetic=arithmetic, transform=transform)
-
-
-def _is_known(use: _Use) -> bool:
-    """Return whether nothing was done to the rows but what is undone here."""
-    untouched = replace(use.part, view=(), take=None, order=(), transposed=False)
-    return not use.pairing.zeros and untouched == Part(source=use.part.source)
 
 
 def _whole(shape: Shape, use: _Use) -> Iterator[Part]:

@@ -322,30 +322,23 @@ def of_post_processor(processor: Any, special: Mapping[str, str]) -> dict[str, S
     `special` gives the texts of the tokens that stand for `bos` and `eos`.
     """
     nested = processor.get("processors") if isinstance(processor, Mapping) else None
-    found: dict[str, Stated] = {}
+    found: dict[str, tuple[bool, str]] = {}
     for one in nested if isinstance(nested, list) else [processor]:
         kind = one.get("type") if isinstance(one, Mapping) else None
         if kind == "ByteLevel":
-            found = {**_added(bos=False, eos=False, kind=kind), **found}
+            found = {"bos": (False, kind), "eos": (False, kind), **found}
         elif kind == "RobertaProcessing":
-            found |= _added(bos=True, eos=True, kind=kind)
+            found |= {"bos": (True, kind), "eos": (True, kind)}
         elif kind == "TemplateProcessing":
-            found |= _of_template(one.get("single"), special)
-    return found
+            found |= {token: (value, kind) for token, value in _of_template(one.get("single"), special)}
+    place = "tokenizer.json post_processor"
+    return {f"add_{token}_token": Stated(value=one, read=f"{place} {kind}") for token, (one, kind) in found.items()}
 
 
-def _added(*, kind: str, **switches: bool) -> dict[str, Stated]:
-    read = f"tokenizer.json post_processor {kind}"
-    return {f"add_{token}_token": Stated(value=value, read=read) for token, value in switches.items()}
-
-
-def _of_template(template: Any, special: Mapping[str, str]) -> dict[str, Stated]:
+def _of_template(template: Any, special: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
     """Read the first and the last piece of a template; one that is the text itself adds nothing."""
-    if not isinstance(template, list) or len(template) < 2:
-        return {}
-    switches = {}
-    for token, piece in (("bos", template[0]), ("eos", template[-1])):
+    ends = (template[0], template[-1]) if isinstance(template, list) and len(template) > 1 else ()
+    for token, piece in zip(("bos", "eos"), ends, strict=False):
         inner = piece.get("SpecialToken") if isinstance(piece, Mapping) else None
         if isinstance(inner, Mapping):
-            switches[token] = inner.get("id") == special.get(token)
-    return _added(kind="TemplateProcessing", **switches)
+            yield token, inner.get("id") == special.get(token)

@@ -100,7 +100,8 @@ class Channels:
             return None
         rows, columns = found
         beside = [*self._weights(name.split(".")[:-2], name)]
-        before = (_inverse(_last(other, len(columns.values))) for other, _ in self._parts(beside))
+        wide = len(columns.values)
+        before = (_inverse(Factors(*(one[-wide:] for one in other))) for other, _ in self._parts(beside))
         behind = (_padded(_inverse(other), len(rows.values)) for _, other in self._parts(beside))
         off = _least_off(columns, itertools.chain(self._norms(name), before))
         other = _least_off(rows, behind)
@@ -221,10 +222,6 @@ def _inverse(factors: Factors) -> Factors:
 
     with np.errstate(all="ignore"):
         return Factors(1 / factors.values, factors.error)
-
-
-def _last(factors: Factors, many: int) -> Factors:
-    return Factors(factors.values[-many:], factors.error[-many:])
 
 
 def _padded(factors: Factors, many: int) -> Factors:
