@@ -24,7 +24,7 @@ from weighbridge.lanes.lane_evidence import Unfit
 from weighbridge.lanes.lanes import Lane
 from weighbridge.lanes.waivers import Waiver
 from weighbridge.ledger.fold import EDGES, SCHEMA, Entry, Step
-from weighbridge.model_config import header_keys, model_defaults, model_keys
+from weighbridge.model_config import header_keys, model_keys
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
@@ -195,10 +195,11 @@ def test_every_field_of_a_configuration_is_on_its_page_with_its_keys_and_plain_d
     assert tuple(name for name, *_ in rows) == config_agreement.FIELDS
     stored = header_keys.gguf_keys("ARCH")
     for name, config, gguf, default in rows[: -len(CONFIG_LISTS)]:
-        assert tuple(words(config)) == model_keys.CONFIG_KEYS.get(name, ()), name
+        keys = model_keys.field_keys().get(name, model_keys.FieldKeys())
+        assert tuple(words(config)) == keys.config, name
         assert tuple(words(gguf)) == stored.get(name, ()), name
-        if name in model_defaults.PLAIN:
-            assert default == f"`{model_defaults.PLAIN[name]}`"
+        if keys.default is not None:
+            assert default == f"`{keys.default}`"
 
 
 def test_every_file_that_says_what_a_model_is_is_on_its_page() -> None:

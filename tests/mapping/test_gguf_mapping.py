@@ -26,8 +26,8 @@ from weighbridge.core.model import Measurement, Outcome
 from weighbridge.evaluation.runner import lay_canary
 from weighbridge.gates import KINDS
 from weighbridge.gates.value_preservation import class_of
-from weighbridge.mapping.gguf_layouts import Shape
 from weighbridge.mapping.gguf_mapping import Sides, plan
+from weighbridge.mapping.mapping_plan import Shape
 from weighbridge.verifiers.tensor_values import VERIFIER
 from weighbridge.views.checkpoint import open_checkpoint
 

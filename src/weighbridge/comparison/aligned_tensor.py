@@ -110,10 +110,6 @@ def computation(arithmetic: str) -> Callable[[Any], Any]:
     return COMPUTED.get(arithmetic) or (lambda values: values + values.dtype.type(arithmetic))
 
 
-def _plus_one(values: Any) -> Any:
-    return values + values.dtype.type(1)
-
-
 def _minus_exp(values: Any) -> Any:
     import numpy as np
 
@@ -122,8 +118,7 @@ def _minus_exp(values: Any) -> Any:
 
 COMPUTED = {
     "": lambda values: values,
-    "+1": _plus_one,
-    "+2": lambda values: _plus_one(_plus_one(values)),
+    "+2": lambda values: values + values.dtype.type(1) + values.dtype.type(1),
     "-exp": _minus_exp,
 }
 

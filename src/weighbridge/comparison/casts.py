@@ -21,18 +21,13 @@ if TYPE_CHECKING:
     Values: TypeAlias = NDArray[Any]
     Bytes = NDArray[np.uint8]
 
-EXTENDED = {
-    "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
-}  # fmt: skip
+EXTENDED = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
+EXTENDED |= {"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}
 INFINITE_F16 = 0xF800  # the least word of an infinity or NaN, without its sign, shifted by one
-NOT_FINITE = {  # by range, least first: the exponent of infinities and NaN; F8_E4M3 has NaN alone, all bits set
-    "F8_E4M3": 0x7F, "F8_E5M2": 0x7C, "F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF << 52,
-}  # fmt: skip
+# By range, least first: the exponent of infinities and NaN; F8_E4M3 has NaN alone, all bits set.
+NOT_FINITE = {"F8_E4M3": 0x7F, "F8_E5M2": 0x7C, "F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF << 52}
 FLOATS = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
-INTEGERS = {
-    "I8": "<i1", "U8": "<u1", "I16": "<i2", "U16": "<u2", "I32": "<i4", "U32": "<u4", "I64": "<i8", "U64": "<u8",
-}  # fmt: skip
+INTEGERS = {f"{letter}{8 * size}": f"<{letter.lower()}{size}" for size in (1, 2, 4, 8) for letter in "IU"}
 
 
 @functools.cache
@@ -54,16 +49,14 @@ def castable(source: str, candidate: str) -> bool:
     """Return whether source values convert to the candidate's dtype with one correct rounding."""
     import numpy as np
 
-    kinds = numpy_dtype(source), numpy_dtype(candidate)
-    if kinds[0] is None or kinds[1] is None:
+    old, new = numpy_dtype(source), numpy_dtype(candidate)
+    if old is None or new is None:
         return False
-    if source == candidate:
-        return True
+    if candidate in (source, "F8_E8M0"):
+        return candidate == source
     if candidate in INTEGERS:
-        return source in INTEGERS and bool(np.can_cast(kinds[0], kinds[1], "safe"))
-    if candidate == "F8_E8M0":
-        return False
-    if source == "F64" or (source in INTEGERS and kinds[0].itemsize > 2):
+        return source in INTEGERS and bool(np.can_cast(old, new, "safe"))
+    if source == "F64" or (source in INTEGERS and old.itemsize > 2):
         # Narrower targets are reached through float32 by both libraries, which would round twice.
         return candidate in ("F32", "F64") or (source == "F64" and candidate == "F16")
     return True
@@ -103,16 +96,14 @@ def _widened(stored: Words) -> Values:
 
     Exponent and fraction stand in a float32 whose exponent is too small by 127 - 15, subnormal numbers included.
     """
-    import numpy as np
-
     if (stored << 1).max(initial=0) >= INFINITE_F16:
-        widened: Values = stored.view("<f2").astype(np.float32)
+        widened: Values = stored.view("<f2").astype("f4")
         return widened
-    words = stored.view("<i2").astype(np.int32)  # the sign fills the upper half
+    words = stored.view("<i2").astype("i4")  # the sign fills the upper half
     words <<= 13
     words &= -0x70002000  # sign, exponent and fraction: 0x8fffe000
-    values: Values = words.view(np.float32)
-    values *= np.float32(2.0**112)
+    values: Values = words.view("f4")
+    values *= 2.0**112
     return values
 
 
@@ -164,8 +155,8 @@ def shorten(values: Values, dtype: str) -> Words:
 
 def shown(data: bytes, dtype: str) -> str:
     """Write one stored word's value exactly, as the shortest text that reads back to it; "" without such a value."""
-    found = numpy_dtype(dtype)
-    if found is None or len(data) != found.itemsize:
+    kind = numpy_dtype(dtype)
+    if kind is None or len(data) != kind.itemsize:
         return ""
     value = decode(words(memoryview(data), dtype), dtype)[0]
     return str(int(value)) if dtype in INTEGERS else repr(float(value))
@@ -280,8 +271,12 @@ F16_FIELDS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "IQ4_XS", "IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S"), (0,)),
     **dict.fromkeys(("IQ3_XXS", "IQ3_S"), (0,)),
     **dict.fromkeys(("Q4_1", "Q5_1", "Q4_K", "Q5_K"), (0, 2)),
-    "Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,), "TQ1_0": (52,), "TQ2_0": (64,)
-}  # fmt: skip
+    "Q2_K": (80, 82),
+    "Q3_K": (108,),
+    "Q6_K": (208,),
+    "TQ1_0": (52,),
+    "TQ2_0": (64,),
+}
 AT_ONCE = 1 << 10  # blocks that are decoded together
 LARGEST_FINITE = 250  # of an E8M0 scale, whatever number it is multiplied with
 

@@ -148,14 +148,14 @@ def _doubts(offences: Sequence[Offence]) -> Iterator[str]:
 
 def known_faults(evaluation: Evaluation) -> Iterator[str]:
     """Yield what the converter is known to do wrong, where that is what was found."""
-    from weighbridge.mapping.gguf_rules import FAULTS
+    from weighbridge.mapping.gguf_rules import rules
 
     plans = " ".join(one.at for one in evaluation.measured.values() if isinstance(one, Measurement))
     offences = evaluation.findings[0].verdict.offences
     found = [(one.place, {one.code, one.figures.get("mechanism")}) for one in offences]
-    for fault in FAULTS:
+    for fault in rules().faults if found else ():
         known = any(fault.found in how and re.fullmatch(fault.names, place) for place, how in found)
-        if known and any(f"gguf:auto ({family})" in plans for family in fault.families.split()):
+        if known and any(f"gguf:auto ({family})" in plans for family in fault.of):
             yield fault.why
 
 

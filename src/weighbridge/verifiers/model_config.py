@@ -15,7 +15,7 @@ from typing import Any
 from weighbridge.core.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
 from weighbridge.model_config.conversion_facts import lost
 from weighbridge.model_config.literal_keys import key_rows
-from weighbridge.model_config.model_defaults import UNLESS_SAID, default, family, incomparable
+from weighbridge.model_config.model_defaults import default, family, incomparable, may_be_unstated
 from weighbridge.model_config.model_description import ModelDescription, describe_model
 from weighbridge.model_config.model_keys import GGUF, HUGGING_FACE, Stated
 from weighbridge.model_config.vocabulary import Compared, Vocabulary, Walk, compare_merges, compare_pieces
@@ -108,7 +108,7 @@ def _unstated(name: str, told: str, silent: ModelDescription, other: ModelDescri
     """Return why nothing is missing from a side that does not state a field, or nothing where it should."""
     if silent.model.form == other.model.form:
         return OTHER_VERSION.format(told) if _resaved(silent, other) else ""
-    if name in UNLESS_SAID or (silent.model.form != GGUF and name not in OF_A_TOKENIZER):
+    if may_be_unstated(name) or (silent.model.form != GGUF and name not in OF_A_TOKENIZER):
         return f"the {told} does not state it, and its loader is not asked"
     return ""
 

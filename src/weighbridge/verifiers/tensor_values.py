@@ -30,7 +30,7 @@ from weighbridge.packing.unpacked_view import (
     UnpackedView,
     UnpackedWeight,
     as_stored,
-    hold,
+    code_errors,
     packed_parts,
     packed_weight,
     unpacked,
@@ -220,7 +220,7 @@ class _Pair:
             return row
         assert isinstance(self.candidate, UnpackedView)
         factors = None if self.channels is None else self.channels.fitted(row.name)
-        held = hold(aligned, rule, self.candidate.stored, factors and (factors[0].values, factors[1].values))
+        held = code_errors(aligned, rule, self.candidate.stored, factors and (factors[0].values, factors[1].values))
         return replace(
             row, compared=True, not_nearest=held.not_nearest, relative_rmse=held.relative_rmse,
             error_in_steps=held.error_in_steps,

@@ -9,9 +9,9 @@ from safetensors.numpy import load_file
 
 import pytest
 from weighbridge.comparison.casts import dequantise, quantise
+from weighbridge.comparison.nearest_codes import SIGNED, not_nearest
 from weighbridge.formats.tensor import UNITS
 from weighbridge.gates.families.block_types import NOT_NEAREST, TYPICAL_ERROR
-from weighbridge.packing.nearest_codes import SIGNED, not_nearest
 
 # 1,024 values in each type by ggml (llama-cpp-python 0.3.36), with importances that are drawn log-normally
 MADE = load_file(Path(__file__).parent / "blocks-by-ggml.safetensors")
