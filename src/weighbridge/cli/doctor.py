@@ -14,6 +14,7 @@ import click
 
 from weighbridge.cards.card_checks import plugin_checks
 from weighbridge.cards.words import fill
+from weighbridge.cli import BROUGHT
 from weighbridge.cli.options import as_json, print_json, tell
 from weighbridge.core.data import FOLDERS, data_path
 from weighbridge.core.limits import plain
@@ -145,6 +146,6 @@ def _completion() -> str:
 
 def _plugins() -> Iterator[tuple[str, str]]:
     """Yield what other packages bring, with the package and its version, or what is wrong with it."""
-    for check in plugin_checks():
+    for check in plugin_checks(BROUGHT):
         name, _, package = check.name.rpartition(": ")
         yield name, "; ".join(check.wrong) or package

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from weighbridge.cards.card_checks import Check, selftest
+from weighbridge.cli import BROUGHT
 from weighbridge.cli.completion import cards as complete
 from weighbridge.cli.options import as_json, print_json, progress, tell
 from weighbridge.core.errors import UsageError
@@ -35,7 +36,7 @@ def command(names: tuple[str, ...], cards: Path | None, verbose: bool, as_json: 
     """
     checks: list[Check] = []
     with progress() as show:
-        for check in selftest(cards, names):
+        for check in selftest(cards, names, BROUGHT):
             checks.append(check)
             show(f"{len(checks)}: {check.name}")
     if not checks:

@@ -249,6 +249,6 @@ GGUF = b"GGUF"
 FILES = {GGUF: "gguf_file", b"APR\0": "apr_file", b"\x93NUMPY": "npy_file"}
 READERS: Mapping[bytes, Callable[[ReadableFile], Reading]] = OnDemand(__package__, "read", FILES)
 OWN = ("safetensors", "gguf", "torch", "torch-legacy", "dcp", "apr", "onnx", "npy", "npz")
-BROUGHT: Brought[Format] = Brought("checkpoints", Format, OWN, named="name")
+BROUGHT: Brought[Format] = Brought("reader of checkpoints", OWN)
 ZIPPED = b"PK\x03\x04", b"PK\x05\x06"  # the second: an archive without members
 PICKLE = b"\x80"

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain, compress
+from pathlib import Path
 
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Fields
@@ -138,6 +139,17 @@ class Log:
     units: Mapping[str, str] = field(default_factory=dict)  # by column, as its header has it
     nan_filtered: frozenset[str] = frozenset()  # columns that the logger keeps free of NaN, whatever happened
     traced: bool = False  # whether the reader found a recorder's run.json with complete provenance
+
+
+@dataclass(frozen=True, slots=True)
+class LogFormat:
+    """A format of run logs of another package: the suffix of its files without the dot, and how one is read.
+
+    `read` gets a dict, into which it puts the digest of each file that it reads, by the file's name.
+    """
+
+    name: str
+    read: Callable[[Path, dict[str, str]], Log]
 
 
 class TableBuilder:

@@ -21,16 +21,14 @@ from weighbridge.core.printable import bare
 from weighbridge.run_logs.csv_log import read_csv
 from weighbridge.run_logs.json_log import decode, read_jsonl, read_report, read_run_directory
 from weighbridge.run_logs.log_file import open_regular
-from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE, Cells, Log, standard_names
+from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE, Cells, Log, LogFormat, standard_names
 from weighbridge.run_logs.units import PLAIN, factor
 
 STEP = "step"
 SKIPPED, GRAD_NORM = "skipped", "grad_norm"
 _MAX_STEP = 2.0**53
 SUFFIXES = {".csv": read_csv, ".tsv": read_csv, ".jsonl": read_jsonl, ".ndjson": read_jsonl}
-BROUGHT: Brought[Callable[[Path, dict[str, str]], Log]] = Brought(
-    "run_logs", Callable, [*(suffix[1:] for suffix in SUFFIXES), "json"]
-)
+BROUGHT: Brought[LogFormat] = Brought("reader of run logs", [*(suffix[1:] for suffix in SUFFIXES), "json"])
 TELL = "tell whoever wrote that reader"
 _IS_NUMBER = bytes(int(state == NUMBER) for state in range(256))
 
@@ -215,7 +213,7 @@ def _reader(path: Path) -> Callable[[Path, dict[str, str]], Log]:
     if path.suffix in SUFFIXES:
         return SUFFIXES[path.suffix]
     brought = BROUGHT.get(path.suffix[1:]) if path.suffix not in ("", ".json") else None
-    return partial(_read_brought, brought) if brought else _by_content
+    return partial(_read_brought, brought.read) if brought else _by_content
 
 
 def _read_brought(read: Callable[[Path, dict[str, str]], Log], path: Path, digests: dict[str, str]) -> Log:
