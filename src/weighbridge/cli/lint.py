@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.completion import contracts as complete
-from weighbridge.cli.options import LEDGER, as_json, in_github_actions, print_json, tell
+from weighbridge.cli.options import LEDGER, as_json, in_github_actions, print_json, tell, verb
 from weighbridge.contract.layers import Found, from_errors
 from weighbridge.contract.load import (
     BUILTIN,
@@ -28,11 +28,7 @@ from weighbridge.core.exit_code import ExitCode
 from weighbridge.core.local_files import is_file, is_folder
 
 
-@click.command(
-    "lint",
-    short_help="Check contracts for mistakes.",
-    epilog="\b\nExample: weighbridge lint contracts/*.yaml",
-)
+@verb("lint", "Check contracts for mistakes.", "lint contracts/*.yaml")
 @click.argument("contracts", nargs=-1, shell_complete=complete)
 @LEDGER
 @as_json
@@ -63,8 +59,8 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
     warnings = [warning for one in loaded for warning in one.warnings] + [found for found in beside if found.warning]
     if as_json:
         levels = [("error", problem) for problem in problems] + [("warning", found.error) for found in warnings]
-        told = ("code", "what", "where", "remedy")
-        print_json([{"level": level, **{key: getattr(one, key) for key in told}} for level, one in levels])
+        said = ("code", "what", "where", "remedy")
+        print_json([{"level": level, **{key: getattr(one, key) for key in said}} for level, one in levels])
     else:
         tell((line for one in (*problems, *warnings) for line in str(one).splitlines()), err=True)
         tell([f"{len(loaded)} of {len(names)} contracts are usable"])

@@ -1,6 +1,6 @@
 """Read an APR file of version 2, of either generation of its dtype codes, and never trust an extent in it.
 
-Parses untrusted bytes: the header must have its checksum, every count and length is held against the bytes that are
+Parses untrusted bytes: the header must have its checksum, every count and length is checked against the bytes that are
 left, and the size of a tensor must be what its shape and dtype take. Nothing is read from the payload.
 """
 
@@ -75,8 +75,8 @@ def read(file: ReadableFile) -> Reading:
     if metadata_size > MAX_METADATA:
         what = f"{metadata_size} bytes of metadata, more than the {MAX_METADATA} that are read"
         _refuse("metadata", what, file, 20)
-    told = file.read(metadata_at, metadata_at + metadata_size)
-    value = strict_json(told, "apr-metadata", file, metadata_at) if metadata_size else {}
+    text = file.read(metadata_at, metadata_at + metadata_size)
+    value = strict_json(text, "apr-metadata", file, metadata_at) if metadata_size else {}
     if not isinstance(value, dict):
         _refuse("metadata", "the metadata is not a JSON object", file, metadata_at)
     metadata = {key: short(item) for key, item in value.items()}

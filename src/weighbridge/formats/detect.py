@@ -227,8 +227,8 @@ def _sharded(index: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Re
             if name in tensors:
                 _refuse("tensor-twice", f"{quoted(name)} is in {quoted(shard)} and in another shard", index)
             if homes.get(name) != shard:
-                told = f"the index says {quoted(homes[name])}" if name in homes else "but not in the index"
-                _refuse("shard-wrong", f"{quoted(name)} is in the shard {quoted(shard)}, {told}", index)
+                homed = f"the index says {quoted(homes[name])}" if name in homes else "but not in the index"
+                _refuse("shard-wrong", f"{quoted(name)} is in the shard {quoted(shard)}, {homed}", index)
             tensors[name] = tensor
     absent = next((name for name in homes if name not in tensors), None)
     if absent is not None:

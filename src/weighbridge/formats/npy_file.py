@@ -50,9 +50,9 @@ def parse(file: ReadableFile, members: dict[str, Member]) -> Reading:
 def _array(file: ReadableFile, start: int, stop: int, name: str) -> Tensor:
     """Return the array that lies between two bytes of the file, which it must fill."""
     text, data = _header(file, start, stop, name)
-    told = _items(text, file, start, name)
-    dtype = _dtype(told["descr"], file, start, name)
-    shape = tuple(int(number) for number in re.findall(r"\d+", told["shape"]))
+    given = _items(text, file, start, name)
+    dtype = _dtype(given["descr"], file, start, name)
+    shape = tuple(int(number) for number in re.findall(r"\d+", given["shape"]))
     if len(shape) > MAX_RANK:
         _refuse("shape", f"{quoted(name)} has {len(shape)} dimensions, at most {MAX_RANK} are read", file, start)
     size = span(dtype, shape)
@@ -60,7 +60,7 @@ def _array(file: ReadableFile, start: int, stop: int, name: str) -> Tensor:
         needed = "more bytes than can be counted" if size is None else f"{size} bytes"
         what = f"{quoted(name)}: {dtype} {list(shape)[:8]} takes {needed}, there are {stop - data}"
         _refuse("span", what, file, data)
-    fortran = told["fortran_order"] == "True"
+    fortran = given["fortran_order"] == "True"
     return Tensor(
         name=name, dtype=dtype, shape=shape, nbytes=size, offset=data, file=file.name,
         strides=strides_of(shape, row_major(shape[::-1])[::-1]) if fortran else None,

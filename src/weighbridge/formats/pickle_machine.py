@@ -156,12 +156,12 @@ class _Machine:
     def name_global(self, module: object, name: object) -> None:
         if not isinstance(name, str) or not isinstance(module, str):
             self.refuse("global", "names a global by something else than text")
-        told = f"{module}.{name}"
-        if not any(told in part for part in self.vocabulary):
+        dotted = f"{module}.{name}"
+        if not any(dotted in part for part in self.vocabulary):
             self.refuse(
-                "global", f"names {quoted(told)}, which no state dictionary needs; nothing was imported or called"
+                "global", f"names {quoted(dotted)}, which no state dictionary needs; nothing was imported or called"
             )
-        self.push(Global(told))
+        self.push(Global(dotted))
 
     def line(self) -> str:
         rest = bytes(self.file.read(self.at, min(self.at + MAX_NAME, self.stop)))

@@ -202,8 +202,8 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def strides_of(shape: tuple[int, ...], steps: tuple[int, ...]) -> Strides | None:
     """Return a view by its steps, in elements; None where its elements lie together in row-major order."""
-    told = zip(shape, steps, row_major(shape), strict=True)
-    if 0 in shape or all(step == expected for size, step, expected in told if size > 1):
+    dimensions = zip(shape, steps, row_major(shape), strict=True)
+    if 0 in shape or all(step == expected for size, step, expected in dimensions if size > 1):
         return None
     # The step of a dimension of one is never taken, and may be anything.
     taken = tuple(step if size > 1 else 0 for size, step in zip(shape, steps, strict=True))

@@ -207,10 +207,15 @@ class _Walk:
 
     def reference(self, made: Made) -> Reference:
         """Read `("storage", type, key, location, size, [view])`."""
-        told = made.args[0]
-        if not isinstance(told, tuple) or len(told) < 5 or told[0] != "storage" or told[5:] not in ((), (None,)):
+        key_of = made.args[0]
+        if (
+            not isinstance(key_of, tuple)
+            or len(key_of) < 5
+            or key_of[0] != "storage"
+            or key_of[5:] not in ((), (None,))
+        ):
             self.refuse("storage", "a reference is to no storage, or to a part of one as PyTorch before 0.4 wrote it")
-        kind, key, size = told[1], told[2], told[4]
+        kind, key, size = key_of[1], key_of[2], key_of[4]
         if not isinstance(kind, Global) or not isinstance(key, str) or type(size) is not int or size < 0:
             self.refuse("storage", "a reference to a storage has no type, key and size")
         dtype = "" if kind.name == UNTYPED else BY_GLOBAL.get(kind.name, "?")

@@ -104,7 +104,7 @@ class _Reader:
     def _refuse(self, code: str, what: str, remedy: str) -> NoReturn:
         raise SubjectError(code, what, where=self.view.path, remedy=remedy)
 
-    def _doctype(self, *_told: object) -> None:
+    def _doctype(self, *_parts: object) -> None:
         what = f"line {self.parser.CurrentLineNumber}{self.place}: declares a document type"
         self._refuse("report-doctype", what, "delete it: no test runner writes one")
 
@@ -135,8 +135,8 @@ class _Reader:
     def _test(self, said: Mapping[str, str]) -> None:
         if len(self.entries) >= MAX_TESTS:
             self._refuse("report-tests", f"holds more than {MAX_TESTS} tests", "write a report for each suite")
-        told = (STATUS.get(said.get(key, "").lower(), Result.PASSED) for key in ("status", "result"))
-        result = max(told, key=WORST.index)
+        results = (STATUS.get(said.get(key, "").lower(), Result.PASSED) for key in ("status", "result"))
+        result = max(results, key=WORST.index)
         self.entries.append(Entry(full_name(said), result, failed=result in (Result.FAILED, Result.ERROR)))
 
     def _end(self, tag: str) -> None:

@@ -36,8 +36,8 @@ def run_end(facts: Fields, events: Sequence[Fields], steps: int) -> RunEnd:
     reached = _count(facts.get("global_step"))  # a Trainer counts them, however rarely it logs
     end = next((event for event in reversed(events) if event.get("event") == "end"), None)
     if end is not None:
-        by, told = str(end.get("by") or ""), _count(end.get("steps"))
-        other = () if told in (None, steps) else (f"its end tells of {told} steps, the log of {steps}",)
+        by, counted = str(end.get("by") or ""), _count(end.get("steps"))
+        other = () if counted in (None, steps) else (f"its end tells of {counted} steps, the log of {steps}",)
         ended = RAISED if by else ENDED if asked is None or steps >= asked else EARLY
         return RunEnd(ended=ended, by=by, requested_steps=asked, contradicted_by=other)
     if asked is not None and reached is not None:

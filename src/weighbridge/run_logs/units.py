@@ -50,11 +50,11 @@ def factor(standard: str, logged: str, declared: str, said: AbstractSet[str], *,
     promised, named = promised_unit(standard), named_unit(logged)
     inside = said - {"", DATE}
     if len(inside) > 1 or (inside and "" in said):
-        told = ", ".join(sorted(one or "none" for one in said))
-        raise _refused(where, logged, f"its cells are of several units: {told}", "log it in one unit")
-    told_units = {one for one in (*inside, declared, named) if one}
-    if (promised or declared) and len({_same(one) for one in told_units}) > 1:
-        what = f"{' and '.join(sorted(told_units))} contradict each other"
+        listed = ", ".join(sorted(one or "none" for one in said))
+        raise _refused(where, logged, f"its cells are of several units: {listed}", "log it in one unit")
+    units = {one for one in (*inside, declared, named) if one}
+    if (promised or declared) and len({_same(one) for one in units}) > 1:
+        what = f"{' and '.join(sorted(units))} contradict each other"
         raise _refused(where, logged, what, "declare the unit that it has, and name it so")
     unit = declared or next(iter(inside), "") or named
     if not promised or not (unit or mapped):

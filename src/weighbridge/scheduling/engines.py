@@ -54,7 +54,7 @@ class Ran:
             "again": self.again
         }  # fmt: skip
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return it in one line."""
         here = f", {self.here} of them in this process" if self.here else ""
         done = f"{self.tasks} tasks were done by {len(self.workers)} workers{here}"
@@ -163,8 +163,8 @@ class Engine:
                     self._give_up(missing, f"it has had no worker for {PATIENCE_S:g} s")
                 continue
             if isinstance(answer, Exception):
-                held = self.cluster.workers()
-                self._give_up(missing, f"it ended with {type(answer).__name__}" if held else "it has no worker")
+                workers = self.cluster.workers()
+                self._give_up(missing, f"it ended with {type(answer).__name__}" if workers else "it has no worker")
             assert isinstance(answer, Answer)
             seen, missing = time.monotonic(), missing - 1
             yield answer
@@ -259,8 +259,8 @@ def unpack_view(packed: PackedView) -> CheckpointView:
         other = next(name for name in {**packed.files, **found} if found.get(name) != packed.files.get(name))
         raise SubjectError(
             "subject-elsewhere",
-            f"a worker found another file under this path: {_told(found.get(other))}, not "
-            f"{_told(packed.files.get(other))}",
+            f"a worker found another file under this path: {_shown(found.get(other))}, not "
+            f"{_shown(packed.files.get(other))}",
             where=other,
             remedy="give every worker the same files under the same paths: a shared folder, or copies that keep times",
         )
@@ -277,7 +277,7 @@ def file_identity(file: ReadableFile) -> FileIdentity:
     return FileIdentity(size=file.size, version=file.version, ends=digest.hexdigest())
 
 
-def _told(found: FileIdentity | None) -> str:
+def _shown(found: FileIdentity | None) -> str:
     if found is None:
         return "none"
     return f"{found.size} bytes {found.version} with ends {found.ends[:12]}"

@@ -50,8 +50,8 @@ class RemoteFile:
     @property
     def version(self) -> str:
         """Return what the filesystem said of it when it was opened, as a digest."""
-        told = "\n".join(f"{key}={value}" for key, value in sorted(self._marks.items()))
-        return f"told as {hashlib.sha256(told.encode()).hexdigest()[:16]}"
+        marks = "\n".join(f"{key}={value}" for key, value in sorted(self._marks.items()))
+        return f"marks as {hashlib.sha256(marks.encode()).hexdigest()[:16]}"
 
     @property
     def identity(self) -> str:

@@ -128,8 +128,8 @@ class CheckpointView:
         """
         tails = {name: _tail(self.tensors[name], elements) for name in names}
         moved = {name: self.tensors[name].nbytes - tail.nbytes for name, tail in tails.items()}
-        kept = {name: laid for name, laid in self.patches.items() if name in tails}
-        patches = {name: tuple((at - moved[name], data) for at, data in laid) for name, laid in kept.items()}
+        kept = {name: parts for name, parts in self.patches.items() if name in tails}
+        patches = {name: tuple((at - moved[name], data) for at, data in parts) for name, parts in kept.items()}
         return replace(self, tensors=tails, patches=patches, origin=Origin.SYNTHETIC)
 
     def overlaid(self, name: str, offset: int, replacement: bytes) -> CheckpointView:

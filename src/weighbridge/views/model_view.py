@@ -63,7 +63,7 @@ class Runs:
 
     folder: Path | None = None
     made: Stack | Torch | Unmeasured | None = None
-    told: tuple[str, Tokens] | None = None
+    asked: tuple[str, Tokens] | None = None
     checkpoint: str = ""
     prepared: dict[str, Any] = field(default_factory=dict)
     traces: dict[Any, Trace] = field(default_factory=dict)
@@ -101,16 +101,16 @@ class ModelView:
             self.runs.checkpoint = getattr(self.runs.made, "checkpoint", "")
         return self.runs.made
 
-    def told(self) -> tuple[str, Tokens] | Unmeasured:
+    def dtype_and_tokens(self) -> tuple[str, Tokens] | Unmeasured:
         """Return what it computes in and its inputs, as it says itself."""
         if self.trace is not None:
             return self.trace.facts.dtype, self.trace.facts.tokens
-        if self.runs.told is None:
+        if self.runs.asked is None:
             stack = self.stack()
             if isinstance(stack, Unmeasured):
                 return stack
-            self.runs.told = stack.dtype or self.prepared("").dtype, stack.tokens
-        return self.runs.told
+            self.runs.asked = stack.dtype or self.prepared("").dtype, stack.tokens
+        return self.runs.asked
 
     def prepared(self, dtype: str) -> Any:
         """Return the stack, ready to compute in a dtype, or in its own."""

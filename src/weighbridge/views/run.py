@@ -63,7 +63,7 @@ class RunView:
     nan_filtered: frozenset[str] = frozenset()
     origin: Origin = Origin.FIXTURE
     digests: Mapping[str, str] = field(default_factory=dict)
-    laid: Mapping[tuple[int, str], float | None] = field(default_factory=dict)
+    overlay: Mapping[tuple[int, str], float | None] = field(default_factory=dict)
 
     @property
     def started(self) -> str:
@@ -87,12 +87,12 @@ class RunView:
 
     def dense(self, name: str) -> Cells:
         """Return a column's cells `[rows]`, overlays applied."""
-        cells, laid = self.cells[name], {row: value for (row, at), value in self.laid.items() if at == name}
-        if not laid:
+        cells, overlay = self.cells[name], {row: value for (row, at), value in self.overlay.items() if at == name}
+        if not overlay:
             return cells
         changed = Cells()
         changed.values, changed.state = cells.values[:], cells.state[:]
-        for row, value in laid.items():
+        for row, value in overlay.items():
             changed.values[row] = 0.0 if value is None else value
             changed.state[row] = MISSING if value is None else NUMBER
         return changed
@@ -124,11 +124,11 @@ class RunView:
             column = self.dense(name)
             picked.values.extend(column.values[row] for row in rows)
             picked.state.extend(column.state[row] for row in rows)
-        return dataclasses.replace(self, rows=len(rows), cells=cells, laid={})
+        return dataclasses.replace(self, rows=len(rows), cells=cells, overlay={})
 
     def overlaid(self, row: int, column: str, value: float | None) -> RunView:
         """Lay another number, or a missing cell (None), over one cell."""
-        return dataclasses.replace(self, laid={**self.laid, (row, column): value})
+        return dataclasses.replace(self, overlay={**self.overlay, (row, column): value})
 
     def with_events(self, events: Sequence[Fields]) -> RunView:
         """Return the view with other events."""
