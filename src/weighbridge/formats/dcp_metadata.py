@@ -28,22 +28,19 @@ SAVED = f"{MODULE}.Metadata"
 TENSOR, BYTES = f"{MODULE}.TensorStorageMetadata", f"{MODULE}.BytesStorageMetadata"
 CHUNK, INDEX = f"{MODULE}.ChunkStorageMetadata", f"{MODULE}.MetadataIndex"
 PROPERTIES = f"{MODULE}.TensorProperties", f"{OLDER}.TensorProperties"
-PATHS = "PosixPath", "WindowsPath"
+PATHS = {f"{module}.{name}" for module in ("pathlib", "pathlib._local") for name in ("PosixPath", "WindowsPath")}
+ENCODINGS = f"{MODULE}._MEM_FORMAT_ENCODING", f"{OLDER}.MEM_FORMAT_ENCODING"
+GETATTR = "builtins.getattr"  # how Python 3.11.0 to 3.11.4 pickled an enumeration's member; never called
 MAX_FIELDS = 64
 MAX_CELLS = 1 << 22  # that the edges of pieces cut a tensor into
 CELLS = 64  # for each pair of pieces; a grid has one for each piece
 BY_NAME = {f"torch.{name}": dtype for name, dtype in DTYPES.items()}
 VOCABULARY = Vocabulary(
-    calls=frozenset({
-        "torch.Size", "torch.serialization._get_layout", f"{MODULE}._MEM_FORMAT_ENCODING",
-        f"{OLDER}.MEM_FORMAT_ENCODING",
-        "builtins.getattr",  # how Python 3.11.0 to 3.11.4 pickled an enumeration's member; called no more than the rest
-        *(f"{module}.{name}" for module in ("pathlib", "pathlib._local") for name in PATHS),
-    }),
+    calls=frozenset({"torch.Size", "torch.serialization._get_layout", *ENCODINGS, GETATTR, *PATHS}),
     containers=frozenset({"collections.OrderedDict"}),
     classes=frozenset({SAVED, TENSOR, BYTES, CHUNK, INDEX, *PROPERTIES, STORAGE, f"{MODULE}.StorageMeta"}),
     names=frozenset(BY_NAME),
-)  # fmt: skip
+)
 SAVE_AGAIN = "load it with PyTorch and save it again, with torch.distributed.checkpoint or as safetensors"
 REMEDIES = {
     "transformed": "save it without _extensions: what is compressed or encrypted cannot be looked at in place",

@@ -23,11 +23,11 @@ MAX_RANK = 32
 MAX_DEPTH = 16  # of graphs inside nodes
 MAX_KEPT = 1 << 10  # longer texts of metadata are stepped over
 # TensorProto.DataType
-DTYPES: Mapping[int, str] = {
-    1: "F32", 2: "U8", 3: "I8", 4: "U16", 5: "I16", 6: "I32", 7: "I64", 9: "BOOL", 10: "F16", 11: "F64", 12: "U32",
-    13: "U64", 14: "C64", 16: "BF16", 17: "F8_E4M3", 18: "F8_E4M3FNUZ", 19: "F8_E5M2", 20: "F8_E5M2FNUZ", 23: "F4",
-    24: "F8_E8M0", 27: "F6_E2M3", 28: "F6_E3M2",
-}  # fmt: skip
+DTYPES: Mapping[int, str] = (
+    {1: "F32", 2: "U8", 3: "I8", 4: "U16", 5: "I16", 6: "I32", 7: "I64", 9: "BOOL", 10: "F16", 11: "F64", 12: "U32"}
+    | {13: "U64", 14: "C64", 16: "BF16", 17: "F8_E4M3", 18: "F8_E4M3FNUZ", 19: "F8_E5M2", 20: "F8_E5M2FNUZ", 23: "F4"}
+    | {24: "F8_E8M0", 27: "F6_E2M3", 28: "F6_E3M2"}
+)
 UNREAD: Mapping[int, str] = {8: "STRING", 15: "COMPLEX128", 21: "UINT4", 22: "INT4", 25: "UINT2", 26: "INT2"}
 TEXT, NUMBER = (LENGTH,), (VARINT,)
 PACKED = (VARINT, LENGTH)
@@ -42,9 +42,14 @@ FUNCTION = {7: TEXT, 11: TEXT}
 ENTRY = {1: TEXT, 2: TEXT}
 DIMS, DATA_TYPE, SEGMENT, NAME, RAW, EXTERNAL, LOCATION = 1, 2, 3, 8, 9, 13, 14
 TENSOR = {
-    DIMS: PACKED, DATA_TYPE: NUMBER, SEGMENT: TEXT, 4: (FIXED32, LENGTH), 5: PACKED, 6: TEXT, 7: PACKED, NAME: TEXT,
-    RAW: TEXT, 10: (FIXED64, LENGTH), 11: PACKED, EXTERNAL: TEXT, LOCATION: NUMBER,
-}  # fmt: skip
+    DIMS: PACKED,
+    5: PACKED,
+    7: PACKED,
+    11: PACKED,
+    4: (FIXED32, LENGTH),
+    10: (FIXED64, LENGTH),
+    DATA_TYPE: NUMBER,
+} | {LOCATION: NUMBER, SEGMENT: TEXT, 6: TEXT, NAME: TEXT, RAW: TEXT, EXTERNAL: TEXT}
 # Typed fields whose packed bytes are the tensor's own, by the dtypes that they are for; varints are not.
 IN_PLACE = {4: ("F32", "C64"), 10: ("F64",)}
 TYPED = {4: "float_data", 5: "int32_data", 6: "string_data", 7: "int64_data", 10: "double_data", 11: "uint64_data"}

@@ -81,9 +81,7 @@ def read_legacy(file: ReadableFile) -> Reading:
     keys, behind = read_pickle(file, at, file.size, NOTHING)
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys):
         refuse("storage", "the keys of the storages are no list of different texts", file, at)
-    storages = _storages(
-        file, behind, keys, {reference.key: reference for reference in torch_pickle.references(described, file)}
-    )
+    storages = _storages(file, behind, keys, {one.key: one for one in torch_pickle.references(described, file)})
     tensors, metadata = torch_pickle.tensors_of(described, file, storages)
     return Reading(format="torch-legacy", tensors=tensors, metadata=metadata)
 

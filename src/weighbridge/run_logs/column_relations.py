@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from weighbridge.quantities.runs import RateAgreement, Relation
 from weighbridge.run_logs.column_statistics import Dense
-from weighbridge.views.run import STEP
+from weighbridge.run_logs.log_table import STEP
 
 if TYPE_CHECKING:
     from weighbridge.run_logs.column_statistics import Floats, Marks
@@ -29,7 +29,7 @@ def rank_correlations(columns: Mapping[str, Dense]) -> Mapping[str, tuple[float,
     some = [_every(columns[name], RANKED_ROWS) for name in names]
     fewer = some if len(names) <= MANY_COLUMNS else [_every(columns[name], PARTNER_ROWS) for name in names]
     strengths, settled = np.zeros((len(names), len(names))), np.zeros((len(names), len(names)), dtype=bool)
-    together: dict[bytes, list[int]] = {}  # columns that hold a number in the very same rows
+    together: dict[bytes, list[int]] = {}  # columns with a number in the very same rows
     for place, column in enumerate(some):
         together.setdefault(column.known.tobytes(), []).append(place)
     for group in together.values():

@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from weighbridge.quantities.runs import QuickSteps, StepOrder, Stretch
-from weighbridge.run_logs.log_table import MISSING, NOT_OWED, NUMBER, UNREADABLE
-from weighbridge.views.run import STEP, RunView
+from weighbridge.run_logs.log_table import MISSING, NOT_OWED, NUMBER, STEP, UNREADABLE, Cells
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +31,13 @@ IN_A_ROW, SLOW_IN_A_ROW = 3, 16  # one short last batch is quick, a few first st
 GAPS = 8  # widest gaps between times that are looked at
 
 
+class Columns(Protocol):
+    """What has columns by name, as a run has."""
+
+    def dense(self, name: str) -> Cells:
+        """Return the cells of a column."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dense:
     """A column `[rows]`: its numbers, which rows hold a number, and which of those are finite."""
@@ -41,12 +47,12 @@ class Dense:
     known: Marks
 
 
-def dense(view: RunView, name: str) -> Dense:
+def dense(view: Columns, name: str) -> Dense:
     """Return a column as arrays."""
     import numpy as np
 
     cells = view.dense(name)
-    values = np.frombuffer(cells.values, dtype=np.float64) if view.rows else np.zeros(0)
+    values = np.frombuffer(cells.values, dtype=np.float64) if cells.values else np.zeros(0)
     state = np.frombuffer(bytes(cells.state), dtype=np.uint8)
     return Dense(values, state, (state == NUMBER) & np.isfinite(values))
 
@@ -230,14 +236,11 @@ def stretches_at(column: Dense, steps: Dense) -> list[tuple[int, Stretch]]:
         if end - begin > 1:
             first, last = (_step_at(steps, int(rows[place])) for place in (begin, end - 1))
             jump, moves, changes = _distances(values, begin, end, begins)
-            one = Stretch(
-                first_step=first, last_step=last, length=end - begin, value=float(values[begin]), jump=jump,
-                moves=moves, changes=changes,
-            )  # fmt: skip
-            found.append((begin, one))
-    return sorted(found, key=lambda one: (1 - one[1].length) * math.log1p(min(one[1].jump, one[1].changes)))[
-        :LISTED_STRETCHES
-    ]
+            near = {"jump": jump, "moves": moves, "changes": changes}
+            value, length = float(values[begin]), end - begin
+            found.append((begin, Stretch(first_step=first, last_step=last, length=length, value=value, **near)))
+    likely = {begin: (1 - one.length) * math.log1p(min(one.jump, one.changes)) for begin, one in found}
+    return sorted(found, key=lambda one: likely[one[0]])[:LISTED_STRETCHES]
 
 
 def _step_at(steps: Dense, row: int) -> int | float | None:
@@ -253,13 +256,8 @@ def _distances(values: Floats, begin: int, end: int, begins: NDArray[np.int64]) 
     enough = [side for side in moves if len(side) >= ENOUGH_MOVES]
     turn = int(np.searchsorted(begins, begin))
     differing = values[begins[max(turn - NEAR, 0) : turn + NEAR + 1]]
-    jump = (
-        abs(values[begin] - values[begin - 1])
-        if begin
-        else abs(values[end] - values[begin])
-        if end < len(values)
-        else 0.0
-    )
+    aside = begin - 1 if begin else end
+    jump = abs(values[begin] - values[aside]) if aside < len(values) else 0.0
     unit = resolution(np.r_[sides[0], values[begin], sides[1], differing]) or 1.0
     liveliest = max((float(np.median(side)) for side in enough), default=0.0)
     changed = float(np.median(np.abs(np.diff(differing)))) if len(differing) > ENOUGH_MOVES else 0.0

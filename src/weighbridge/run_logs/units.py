@@ -11,18 +11,19 @@ from collections.abc import Set as AbstractSet
 
 from weighbridge.core.errors import SubjectError
 
+DECIMAL = {"kB": 1e3 / 2**20, "KB": 1e3 / 2**20, "MB": 1e6 / 2**20, "GB": 1e9 / 2**20}  # in MiB
 SCALES: Mapping[str, Mapping[str, float]] = {
     "time": {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6},
     "rate": {"1/s": 1.0, "tok/s": 1.0, "1/ms": 1e3},
     "share": {"%": 1.0, "1": 100.0},
-    "memory": {"B": 2.0**-20, "KiB": 2.0**-10, "MiB": 1.0, "GiB": 2.0**10, "kB": 1e3 / 2**20, "KB": 1e3 / 2**20,
-               "MB": 1e6 / 2**20, "GB": 1e9 / 2**20},
-}  # fmt: skip
+    "memory": {"B": 2.0**-20, "KiB": 2.0**-10, "MiB": 1.0, "GiB": 2.0**10, **DECIMAL},
+}
 PROMISED = {"_ms": "ms", "_pct": "%", "_per_sec": "1/s", "_mib": "MiB"}
-SUFFIXES = {
-    **PROMISED, "_s": "s", "_sec": "s", "_secs": "s", "_seconds": "s", "_us": "us", "_ns": "ns",
-    "_hours": "h", "_gib": "GiB", "_gb": "GB", "_mb": "MB", "_bytes": "B", "_percent": "%",
-}  # fmt: skip
+SUFFIXES = (
+    PROMISED
+    | {"_s": "s", "_sec": "s", "_secs": "s", "_seconds": "s", "_us": "us", "_ns": "ns", "_hours": "h", "_gib": "GiB"}
+    | {"_gb": "GB", "_mb": "MB", "_bytes": "B", "_percent": "%"}
+)
 DATE = "date"
 # Standard columns that are plain numbers: 3 % of a loss, or a day, is none.
 PLAIN = frozenset({"step", "loss", "lr", "grad_norm", "tokens", "tokens_seen", "epoch", "wraps", "corpus_position"})
@@ -64,9 +65,8 @@ def factor(standard: str, logged: str, declared: str, said: AbstractSet[str], *,
         raise _refused(where, logged, what, f"declare it: {standard}: {{from: {logged}, unit: …}}")
     scale = next((scale for scale in SCALES.values() if promised in scale), {})
     if unit not in scale:
-        raise _refused(
-            where, logged, f"{standard} is in {promised}, and {unit} is none of {', '.join(scale)}", "map another"
-        )
+        what = f"{standard} is in {promised}, and {unit} is none of {', '.join(scale)}"
+        raise _refused(where, logged, what, "map another")
     if scale[unit] != scale[promised] and not declared:
         what = f"{standard} is in {promised}, and {logged!r} in {unit}"
         raise _refused(where, logged, what, f"declare it: {standard}: {{from: {logged}, unit: {unit}}}")

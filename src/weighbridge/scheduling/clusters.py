@@ -52,7 +52,7 @@ def _dask(place: str) -> Cluster:
     import logging
 
     distributed: Any = importlib.import_module("distributed")
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters of it is told here
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters of it is said here
     try:
         client = distributed.Client(f"tcp://{place}", timeout=CONNECT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as problem:
@@ -70,10 +70,8 @@ def _dask(place: str) -> Cluster:
         tasks_of = {event["worker"]: sum(run in str(key) for key in event["processing-tasks"]) for event in removed}
         return {worker: tasks for worker, tasks in tasks_of.items() if tasks}
 
-    return Cluster(
-        backend=lambda: _elsewhere(client), answers="generator_unordered", workers=workers, lost=lost,
-        close=client.close
-    )  # fmt: skip
+    asked: dict[str, Any] = {"workers": workers, "lost": lost, "close": client.close}
+    return Cluster(backend=lambda: _elsewhere(client), answers="generator_unordered", **asked)
 
 
 def _elsewhere(client: Any) -> Any:
