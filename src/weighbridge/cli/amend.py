@@ -29,12 +29,12 @@ BUNDLE = "The bundle's folder, or at least 6 digits of its id. Repeatable."
 BUNDLE = "The bundle's folder, or at least 6 digits of its id. Repeatable."
 
 
-@verbs("amend", "Draft, land and check sections of a spec.", "amend draft --bundle 2f6a7cfc0f86 --gate GATE-RUN-004")
+@verbs("amend", "Draft, land and check sections of a spec.", "draft --bundle 2f6a7cfc0f86 --gate GATE-RUN-004")
 def command() -> None:
     """Draft a spec section whose every number cites an evidence bundle, land it, and check any text."""
 
 
-TO_DRAFT = """amend draft --bundle 2f6a7cfc0f86 --gate GATE-RUN-004 \\
+TO_DRAFT = """--bundle 2f6a7cfc0f86 --gate GATE-RUN-004 \\
            --author 'A. Lovelace' --out spec/amendments/drafts/step-time.md"""
 
 
@@ -68,9 +68,7 @@ def draft_section(
     tell([f"drafted: {out}", "fill in what is left to the author, then: weighbridge amend land"])
 
 
-@verb(
-    "land", "Make a draft a numbered section of the spec.", "amend land spec/amendments/drafts/step-time.md", of=command
-)
+@verb("land", "Make a draft a numbered section of the spec.", "spec/amendments/drafts/step-time.md", of=command)
 @click.argument("file", type=PATH)
 @click.option("--run-commands", is_flag=True, help="Execute the commands that the draft names as premises.")
 @SPEC_FOLDER
@@ -92,7 +90,7 @@ def land_section(file: Path, spec: Path, folder: Path, *, run_commands: bool) ->
     tell(f"discharged: {place}" for place in section.about.landing.discharges)
 
 
-@verb("check", "Check a spec, or any Markdown, against evidence.", "amend check README.md docs/results.md", of=command)
+@verb("check", "Check a spec, or any Markdown, against evidence.", "README.md docs/results.md", of=command)
 @click.argument("files", nargs=-1, type=PATH)
 @SPEC_FOLDER
 @LEDGER
@@ -118,7 +116,7 @@ def check_texts(files: tuple[Path, ...], spec: Path, folder: Path, *, as_json: b
     sys.exit(ExitCode.FAILED if wrong else ExitCode.PASSED)
 
 
-@verb("render", "Write SPEC.md of the landed sections.", "amend render", of=command)
+@verb("render", "Write SPEC.md of the landed sections.", "", of=command)
 @SPEC_FOLDER
 @LEDGER
 def render_spec(spec: Path, folder: Path) -> None:

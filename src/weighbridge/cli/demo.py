@@ -18,7 +18,7 @@ from weighbridge.core.project import local, make_local
 FOLDER = "The folder to create and work in.  [default: .weighbridge/demo-TIME]"
 
 
-@verb("demo", "Train, import, compare and verify a small model.", "demo --dir /tmp/weighbridge-demo")
+@verb("demo", "Train, import, compare and verify a small model.", "--dir /tmp/weighbridge-demo")
 @click.option("--dir", "folder", type=click.Path(path_type=Path, file_okay=False), help=FOLDER)
 def command(folder: Path | None) -> None:
     """Train, import, compare and verify a small model, and print each command. Needs weighbridge[torch]."""

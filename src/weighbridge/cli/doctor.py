@@ -40,7 +40,7 @@ COMPLETIONS = {
 }
 
 
-@verb("doctor", "Show what is installed here, and what is missing.", "doctor --json")
+@verb("doctor", "Show what is installed here, and what is missing.", "--json")
 @as_json
 def command(as_json: bool) -> None:
     """Show versions, extras, the folders that are read and written, the key, CUDA, and what each lacks."""

@@ -21,24 +21,13 @@ from weighbridge.core.local_files import is_folder
 from weighbridge.core.model import Outcome
 from weighbridge.core.printable import printable
 from weighbridge.core.project import local, root
-from weighbridge.evidence import prune, signatures, statement
+from weighbridge.evidence import prune, review, signatures, statement
 from weighbridge.evidence.archive import PackedFolder, pack
 from weighbridge.evidence.bundle import BUNDLES, decode, files_of, folder_name, unseal, whole
 from weighbridge.evidence.codec import finding_to_json
 from weighbridge.evidence.difference import differences
 from weighbridge.evidence.disk import disk_error, link_new
-from weighbridge.evidence.review import (
-    Against,
-    Answer,
-    Answers,
-    Held,
-    brought_otherwise,
-    other_versions,
-    rejudge,
-    sound,
-    subject,
-    verify,
-)
+from weighbridge.evidence.review import Against, Answer, Answers, Held
 from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
 from weighbridge.report import INDENT, Row, block, capped, finding_text, heading, outcome_line
@@ -70,7 +59,7 @@ SIGNED = "Fail unless the key in this file signed the bundle: ed25519, public, P
 QUESTIONS = ("integrity", "rederivation", "authenticity", "freshness", "coverage")
 
 
-@verbs("evidence", "Verify, show, sign, pack, merge, export, prune evidence.", "evidence verify BUNDLE")
+@verbs("evidence", "Verify, show, sign, pack, merge, export, prune evidence.", "verify BUNDLE")
 def command() -> None:
     """Verify, show, compare, sign, pack, merge, export, prune or re-judge evidence bundles.
 
@@ -114,11 +103,13 @@ def verify_bundle(
         anchored=require_anchor,
         keys={str(key): signatures.public_key(key) for key in keys},
     )
-    answers = verify(bundle, against)
+    answers = review.verify(bundle, against)
     found: dict[str, Answer] = {name: getattr(answers, name) for name in QUESTIONS}
     sealed = answers.bundle
     if sealed is not None:
-        found |= {f"subject {name}": subject(sealed.statement, name, path) for name, path in pairs(subjects, "subject")}
+        found |= {
+            f"subject {name}": review.subject(sealed.statement, name, path) for name, path in pairs(subjects, "subject")
+        }
     findings = sealed.findings if sealed else ()
     if as_json:
         gates = [finding_to_json(one) for one in findings]
@@ -149,7 +140,7 @@ def _lines(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
         yield from (printable(f"  {'':<25} {detail}") for detail in one.details)
 
 
-@verb("show", "Print what a bundle holds.", "evidence show BUNDLE", of=command)
+@verb("show", "Print what a bundle holds.", "BUNDLE", of=command)
 @BUNDLE
 @IDENTITY
 def show(bundle: Path, *, given: str) -> None:
@@ -182,7 +173,7 @@ def _commit(commit: str, dirty: bool | None) -> str:
     return f" at {commit[:12]}{state}" if commit else ""
 
 
-@verb("diff", "Print what differs between two bundles.", "evidence diff BUNDLE OTHER", of=command)
+@verb("diff", "Print what differs between two bundles.", "BUNDLE OTHER", of=command)
 @click.argument("one", type=PATH)
 @click.argument("other", type=PATH)
 @as_json
@@ -203,7 +194,7 @@ def diff(one: Path, other: Path, *, as_json: bool) -> None:
     sys.exit(ExitCode.FAILED if found else ExitCode.PASSED)
 
 
-@verb("pack", "Write a bundle into one file.", "evidence pack BUNDLE import.tar", of=command)
+@verb("pack", "Write a bundle into one file.", "BUNDLE import.tar", of=command)
 @BUNDLE
 @click.argument("archive", type=PATH)
 @IDENTITY
@@ -219,7 +210,7 @@ def pack_bundle(bundle: Path, archive: Path, *, given: str) -> None:
     tell([printable(f"{archive}: {len(data)} bytes, sha256 {sha256(data)}")])
 
 
-@verb("merge", "Bring bundles and ledgers together.", "evidence merge nightly.zip --into evidence", of=command)
+@verb("merge", "Bring bundles and ledgers together.", "nightly.zip --into evidence", of=command)
 @click.argument("sources", nargs=-1, required=True, type=PATH)
 @click.option("--into", required=True, type=PATH, help="The folder of evidence that grows.")
 def merge_evidence(sources: tuple[Path, ...], into: Path) -> None:
@@ -234,12 +225,7 @@ def merge_evidence(sources: tuple[Path, ...], into: Path) -> None:
     tell([f"{there}; {merged.entries} ledger entries new{signed}"])
 
 
-@verb(
-    "prune",
-    "Remove old bundles that nothing cites.",
-    "evidence prune --older-than 30 --keep-last 20 --dry-run",
-    of=command,
-)
+@verb("prune", "Remove old bundles that nothing cites.", "--older-than 30 --keep-last 20 --dry-run", of=command)
 @click.option("--older-than", "days", type=click.IntRange(min=0), metavar="DAYS", help="Only bundles of so many days.")
 @click.option("--keep-last", "last", type=click.IntRange(min=0), metavar="N", help="Never the newest N bundles.")
 @click.option("--dry-run", is_flag=True, help="Remove nothing; say what would be.")
@@ -268,7 +254,7 @@ def prune_bundles(days: int | None, last: int | None, *, dry_run: bool) -> None:
     tell([printable(f"{len(going)} of {len(bundles)} bundles in {store / BUNDLES} {done}, {size} bytes")])
 
 
-@verb("sign", "Sign a bundle.", "evidence sign BUNDLE --key ada.key", of=command)
+@verb("sign", "Sign a bundle.", "BUNDLE --key ada.key", of=command)
 @BUNDLE
 @IDENTITY
 @click.option("--key", required=True, type=PATH, metavar="FILE", help="Your private key, in PEM.")
@@ -279,7 +265,7 @@ def sign_bundle(bundle: Path, *, given: str, key: Path) -> None:
     is not offered. A bundle that does not hold is not signed.
     """
     signer = signatures.private_key(key)
-    opened = sound(bundle, Against(now=dt.datetime.now(dt.UTC), given=given))
+    opened = review.sound(bundle, Against(now=dt.datetime.now(dt.UTC), given=given))
     if not is_folder(bundle):
         raise UsageError("sign-archive", "is an archive", where=str(bundle), remedy="sign the folder, then pack it")
     assert opened.statement is not None
@@ -288,7 +274,7 @@ def sign_bundle(bundle: Path, *, given: str, key: Path) -> None:
     tell([printable(f"{opened.id[:12]} {done} by {signer.public_key.keyid[:16]}: {bundle / name}")])
 
 
-@verb("keygen", "Make a key to sign with.", "evidence keygen ada.key", of=command)
+@verb("keygen", "Make a key to sign with.", "ada.key", of=command)
 @click.argument("file", type=PATH)
 def keygen(file: Path) -> None:
     """Write a new ed25519 key into FILE, readable by you alone, and its public key into FILE.pub."""
@@ -296,7 +282,7 @@ def keygen(file: Path) -> None:
     tell([printable(f"key {keyid[:16]}: {file} signs and stays with you; {file}.pub goes to who verifies")])
 
 
-@verb("export", "Tell other tools what a bundle came to.", "evidence export BUNDLE --as svr --about import", of=command)
+@verb("export", "Tell other tools what a bundle came to.", "BUNDLE --as svr --about import", of=command)
 @BUNDLE
 @IDENTITY
 @click.option("--as", "form", required=True, type=click.Choice(list(FORMS)), help="in-toto's two, or Hugging Face's.")
@@ -307,11 +293,11 @@ def export(bundle: Path, *, given: str, form: str, names: tuple[str, ...]) -> No
     test-result and svr are statements of in-toto; svr lists the gates that passed and nothing else. model-card is the
     YAML and the section of a README on the Hugging Face Hub.
     """
-    sealed = decode(sound(bundle, Against(now=dt.datetime.now(dt.UTC), given=given)))
+    sealed = decode(review.sound(bundle, Against(now=dt.datetime.now(dt.UTC), given=given)))
     tell([FORMS[form](about(sealed, names)).rstrip("\n")], whole=True)
 
 
-@verb("rejudge", "Judge a bundle again from its own bytes.", "evidence rejudge BUNDLE", of=command)
+@verb("rejudge", "Judge a bundle again from its own bytes.", "BUNDLE", of=command)
 @BUNDLE
 @IDENTITY
 @click.option("--print", "printed", is_flag=True, help="Print the new verdicts, byte for byte.")
@@ -321,11 +307,11 @@ def rejudge_bundle(bundle: Path, *, given: str, printed: bool) -> None:
     Exit 0: the same verdicts, byte for byte; 1: others; 3: gate kinds have other versions here; 4: unreadable.
     """
     sealed = unseal(bundle, given)
-    if others := other_versions(sealed):
-        why = "; ".join(brought_otherwise(sealed)) or f"judged by {', '.join(others)}"
+    if others := review.other_versions(sealed):
+        why = "; ".join(review.brought_otherwise(sealed)) or f"judged by {', '.join(others)}"
         tell([f"not re-derivable here: {why}"], err=True)
         sys.exit(ExitCode.BLOCKED)
-    again = rejudge(sealed)
+    again = review.rejudge(sealed)
     if printed:
         click.echo(again, nl=False)  # bytes as they are sealed
     if again != sealed.verdicts:

@@ -34,9 +34,7 @@ SHAPE = {"tokens_per_step": 2048}
 Telling: TypeAlias = Callable[[], Iterator[str]]
 
 
-@verb(
-    "explain", "Explain a gate kind, a code or any word in the output.", "explain dtype-preservation", "explain no-pid"
-)
+@verb("explain", "Explain a gate kind, a code or any word in the output.", "dtype-preservation", "no-pid")
 @click.argument("word", nargs=-1, shell_complete=complete)
 def command(word: tuple[str, ...]) -> None:
     """Explain WORD: a gate kind, quantity, contract, code or any other word in the output.

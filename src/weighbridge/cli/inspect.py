@@ -20,11 +20,7 @@ VALUES = "Show the first N values of the tensors whose names match, decoded, and
 
 
 @verb(
-    "inspect",
-    "Show what a checkpoint or run log contains.",
-    "inspect model.gguf",
-    "inspect runs/a",
-    "inspect model.gguf --values 8 'blk.0.*'",
+    "inspect", "Show what a checkpoint or run log contains.", "model.gguf", "runs/a", "model.gguf --values 8 'blk.0.*'"
 )
 @click.argument("file")
 @click.option("--all", "everything", is_flag=True, help=ALL)

@@ -28,18 +28,18 @@ from weighbridge.ledger.store import Ledger
 
 PLACE = click.argument("place", metavar="CONTRACT/GATE[/INSTANCE]", shell_complete=recorded_gates)
 CAUSE = "The counter-evidence by at least 12 digits of its id, or the gate that replaces it."
-TO_RECONCILE = """ledger reconcile my-import/GATE-DTYPE \\
+TO_RECONCILE = """my-import/GATE-DTYPE \\
            --reason 'both branches recorded a PASS'"""
-TO_RETIRE = """ledger retire my-import/GATE-DTYPE \\
+TO_RETIRE = """my-import/GATE-DTYPE \\
            --reason 'replaced by a gate over all shards' --cause GATE-SHARDS"""
 
 
-@verbs("ledger", "Check or record the ledger, join entries, retire a gate.", "ledger check --base origin/main")
+@verbs("ledger", "Check or record the ledger, join entries, retire a gate.", "check --base origin/main")
 def command() -> None:
     """Check the ledger, record bundles, join the entries of two branches that diverged, or retire a gate."""
 
 
-@verb("check", "Check every entry of the ledger, and its evidence.", "ledger check --base origin/main", of=command)
+@verb("check", "Check every entry of the ledger, and its evidence.", "--base origin/main", of=command)
 @LEDGER
 @click.option("--base", metavar="REF", help="Also check that evidence was only added since this commit.")
 def check_ledger(folder: Path, base: str | None) -> None:
@@ -62,7 +62,7 @@ def check_ledger(folder: Path, base: str | None) -> None:
     tell([f"whole: {sum(map(len, chains.values()))} entries of {len(chains)} gates and instances"])
 
 
-@verb("record", "Record bundles that were sealed elsewhere.", "ledger record 2f6a7cfc0f86", of=command)
+@verb("record", "Record bundles that were sealed elsewhere.", "2f6a7cfc0f86", of=command)
 @LEDGER
 @click.argument("bundles", nargs=-1, required=True, metavar="ID12...")
 def record_bundles(folder: Path, bundles: tuple[str, ...]) -> None:

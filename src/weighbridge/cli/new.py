@@ -21,7 +21,7 @@ QUANTITIES = {"run": ("runs", ', key="column"'), "checkpoint": ("tensors", "")} 
 NEXT = 'next: weighbridge selftest {name}  # says what is missing; CONTRIBUTING.md, "{page}", goes through it'
 
 
-@verbs("new", "Write the files of a new gate kind or verifier.", "new kind loss-floor --over run")
+@verbs("new", "Write the files of a new gate kind or verifier.", "kind loss-floor --over run")
 def command() -> None:
     """Write the files of a new gate kind or verifier into the checkout around the current folder.
 
@@ -29,7 +29,7 @@ def command() -> None:
     """
 
 
-@verb("kind", "Write a gate kind: module, card, a line in the table.", "new kind loss-floor --over run", of=command)
+@verb("kind", "Write a gate kind: module, card, a line in the table.", "loss-floor --over run", of=command)
 @click.argument("name")
 @click.option("--over", **OF, help="What it judges: a column of a run, or the tensors of a checkpoint.")
 def kind(name: str, over: str) -> None:
@@ -52,7 +52,7 @@ def kind(name: str, over: str) -> None:
 @verb(
     "verifier",
     "Write a verifier: module, card, dataclass, a line in the table.",
-    "new verifier expert_load --of checkpoint",
+    "expert_load --of checkpoint",
     of=command,
 )
 @click.argument("quantity")

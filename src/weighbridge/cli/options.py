@@ -29,18 +29,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 WIDEST = 100  # columns of running text, which `explain` breaks in a pipe, too
 HANGING = 4  # columns by which the rest of a broken line is indented further
-IN_ASCII = {
-    "≤": "<=",
-    "≥": ">=",
-    "≠": "!=",
-    "×": "x",
-    "−": "-",
-    "–": "-",
-    "…": "...",
-    "→": "->",
-    "·": "*",
-    "σ": "sigma",
-}
+WRITTEN = ("<=", ">=", "!=", "x", "-", "-", "...", "->", "*", "sigma")
+IN_ASCII = dict(zip("≤≥≠×−–…→·σ", WRITTEN, strict=True))
 
 COMMAND = re.compile(r"^(\s*)(::|##\[)")  # what begins a command of GitHub Actions
 
@@ -50,14 +40,14 @@ LEDGER = click.option("--ledger", "folder", type=PATH, **OF_LEDGER)
 
 
 def verb(name: str, short: str, *examples: str, of: click.Group | None = None) -> Callable[[F], click.Command]:
-    """Make a command of a function, or one `of` a group: its line in a list of verbs, and examples to copy."""
+    """Make a command of a function, or one `of` a group, with its line among verbs and what to write after it."""
     command: Callable[..., Callable[[F], click.Command]] = of.command if of else click.command
-    return command(name, short_help=short, epilog=_to_copy(examples))
+    return command(name, short_help=short, epilog=_to_copy(f"{of.name} {name}" if of else name, examples))
 
 
 def verbs(name: str, short: str, *examples: str) -> Callable[[F], click.Group]:
     """Make a group of commands of a function."""
-    return click.group(name, short_help=short, epilog=_to_copy(examples))
+    return click.group(name, short_help=short, epilog=_to_copy(name, examples))
 
 
 def repeated(flag: str, name: str, metavar: str, text: str, **more: Any) -> Callable[[F], F]:
@@ -65,8 +55,8 @@ def repeated(flag: str, name: str, metavar: str, text: str, **more: Any) -> Call
     return click.option(flag, name, multiple=True, metavar=metavar, help=f"{text} Repeatable.", **more)
 
 
-def _to_copy(examples: Iterable[str]) -> str:
-    return "\n".join(("\b", *(f"Example: weighbridge {one}" for one in examples)))
+def _to_copy(verb: str, examples: Iterable[str]) -> str:
+    return "\n".join(("\b", *(f"Example: weighbridge {verb} {one}".rstrip() for one in examples)))
 
 
 def as_json(command: F) -> F:

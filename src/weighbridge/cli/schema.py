@@ -12,7 +12,7 @@ from weighbridge.contract.document import contract_schema
 OF_REPORT = "Print the schema of that report of `verify`; of jsonl, that of a line."
 
 
-@verb("schema", "Print the JSON Schema of contracts.", "schema > contract.schema.json")
+@verb("schema", "Print the JSON Schema of contracts.", "> contract.schema.json")
 @click.option("--quantities", is_flag=True, help="Print every field of every quantity, as a page in Markdown.")
 @click.option("--report", "form", type=click.Choice(("json", "jsonl")), help=OF_REPORT)
 @click.option("--waivers", is_flag=True, help="Print the schema of a file of waivers.")

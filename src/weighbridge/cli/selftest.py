@@ -19,7 +19,7 @@ from weighbridge.core.printable import printable
 CARDS = "Use the cards in gates/ and verifiers/ of this folder, not the shipped ones."
 
 
-@verb("selftest", "Check that this installation works.", "selftest", "selftest loss-spike step_columns")
+@verb("selftest", "Check that this installation works.", "", "loss-spike step_columns")
 @click.argument("names", nargs=-1, shell_complete=complete)
 @click.option("--cards", type=click.Path(path_type=Path, exists=True, file_okay=False), help=CARDS)
 @click.option("-v", "--verbose", is_flag=True, help="Also list the checks that passed.")

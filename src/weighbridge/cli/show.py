@@ -23,8 +23,8 @@ DEFAULT = "default"
 @verb(
     "show",
     "Print a contract, as it ships or as it comes out.",
-    "show builtin:model-import",
-    "show contracts/import.yaml --resolved",
+    "builtin:model-import",
+    "contracts/import.yaml --resolved",
 )
 @click.argument("contract", required=False)
 @click.option("--resolved", is_flag=True, help="Fill in extends, params and defaults; say where each value is written.")

@@ -215,7 +215,7 @@ def _required_json(asked: Wanted, one: Decided, why: str) -> dict[str, Json]:
 # --- The story of one gate --------------------------------------------------------------------------------------------
 
 
-@verb("why", "Show how a gate came to its status.", "status why GATE-RUN-004", of=command)
+@verb("why", "Show how a gate came to its status.", "GATE-RUN-004", of=command)
 @click.argument("gate", shell_complete=recorded_gates)
 @click.pass_obj
 def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:

@@ -36,7 +36,7 @@ MAX_TEXT = 64 << 20
 PART = re.compile(r"(?P<point>.+?)(?:\.step-(?P<step>\d{3,6}))?\.npy")
 
 
-@verbs("trace", "Capture a forward pass into a file, check one, or pack one.", "trace capture hf:models/qwen gpu.trace")
+@verbs("trace", "Capture a forward pass into a file, check one, or pack one.", "capture hf:models/qwen gpu.trace")
 def command() -> None:
     """Capture, check or pack a trace: what a forward pass had at each capture point.
 
@@ -47,9 +47,7 @@ def command() -> None:
 # --- Capture ----------------------------------------------------------------------------------------------------------
 
 
-@verb(
-    "capture", "Run a model forward and write a trace.", "trace capture hf:qwen gpu.trace --dtype bfloat16", of=command
-)
+@verb("capture", "Run a model forward and write a trace.", "hf:qwen gpu.trace --dtype bfloat16", of=command)
 @click.argument("model")
 @OUT
 @click.option("--tokens", metavar="FILE", help="A JSON file of token ids, a list of equally long lists.")
@@ -128,7 +126,7 @@ def _beside(out: Path) -> Iterator[Path]:
 # --- Check ------------------------------------------------------------------------------------------------------------
 
 
-@verb("check", "Check that a file is a trace, and show it.", "trace check gpu.trace", of=command)
+@verb("check", "Check that a file is a trace, and show it.", "gpu.trace", of=command)
 @click.argument("file")
 @click.option("--all", "everything", is_flag=True, help="List every point.")
 @as_json
@@ -178,7 +176,7 @@ def _device(facts: Facts) -> str:
 # --- Pack -------------------------------------------------------------------------------------------------------------
 
 
-@verb("pack", "Pack NumPy arrays and a file of facts into a trace.", "trace pack dumped/ engine.trace", of=command)
+@verb("pack", "Pack NumPy arrays and a file of facts into a trace.", "dumped/ engine.trace", of=command)
 @click.argument("folder", type=PATH)
 @OUT
 def pack(folder: Path, out: Path) -> None:

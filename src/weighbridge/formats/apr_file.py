@@ -32,18 +32,11 @@ UNKNOWN = "unknown in both generations of the format"
 
 # The code of each dtype; those that mean the same in both generations first. The size of a tensor tells which one it
 # is where another reader takes a code for something else (2 for Q4_0, 3 for Q4_1, 6 for Q5_0, 7 for Q5_1).
-BOTH: Mapping[int, str] = {
-    0: "F32",
-    1: "F16",
-    3: "F64",
-    4: "I32",
-    5: "I64",
-    6: "I8",
-    7: "U8",
-    10: "Q2_K",
-    11: "Q3_K",
-    12: "Q4_K",
-} | {13: "Q5_K", 14: "Q6_K", 16: "IQ2_XXS", 17: "IQ2_XS"}
+BOTH: Mapping[int, str] = (
+    {0: "F32", 1: "F16", 3: "F64", 4: "I32", 5: "I64", 6: "I8", 7: "U8"}
+    | {10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K"}
+    | {16: "IQ2_XXS", 17: "IQ2_XS"}
+)
 OLD: Mapping[int, str] = {2: "BF16"}
 NEW: Mapping[int, str] = {30: "BF16"}
 OWN_BLOCKS = {8: "AprQ4", 9: "AprQ8", 128: "AprQ4", 129: "AprQ8"}

@@ -24,13 +24,9 @@ LENGTHS = {1: "<H", 2: "<I", 3: "<I"}  # by version
 MAX_HEADER = 1 << 16
 MAX_RANK = 32  # NumPy before 2 reads no more
 SAVE_AGAIN = "save it again with numpy.save as a plain little-endian array, or as safetensors"
-DTYPES = {"b1": "BOOL", "u1": "U8", "i1": "I8", "u2": "U16", "i2": "I16", "u4": "U32", "i4": "I32", "u8": "U64"} | {
-    "i8": "I64",
-    "f2": "F16",
-    "f4": "F32",
-    "f8": "F64",
-    "c8": "C64",
-}
+SIZES = {"u": (1, 2, 4, 8), "i": (1, 2, 4, 8), "f": (2, 4, 8)}  # bytes
+DTYPES = {f"{kind}{size}": f"{kind.upper()}{8 * size}" for kind, sizes in SIZES.items() for size in sizes}
+DTYPES |= {"b1": "BOOL", "c8": "C64"}
 ITEM = re.compile(
     r"""\s*(['"])(?P<key>descr|fortran_order|shape)\1\s*:\s*"""
     r"""(?P<value>'[^'\\]*'|"[^"\\]*"|True|False|\((?:\s*\d{1,19}L?\s*,)*(?:\s*\d{1,19}L?)?\s*\)|\[)\s*(?P<more>,?)"""

@@ -41,15 +41,11 @@ TRAINING = {1: TEXT, 2: TEXT}
 FUNCTION = {7: TEXT, 11: TEXT}
 ENTRY = {1: TEXT, 2: TEXT}
 DIMS, DATA_TYPE, SEGMENT, NAME, RAW, EXTERNAL, LOCATION = 1, 2, 3, 8, 9, 13, 14
-TENSOR = {
-    DIMS: PACKED,
-    5: PACKED,
-    7: PACKED,
-    11: PACKED,
-    4: (FIXED32, LENGTH),
-    10: (FIXED64, LENGTH),
-    DATA_TYPE: NUMBER,
-} | {LOCATION: NUMBER, SEGMENT: TEXT, 6: TEXT, NAME: TEXT, RAW: TEXT, EXTERNAL: TEXT}
+TENSOR = (
+    dict.fromkeys((DIMS, 5, 7, 11), PACKED)
+    | {4: (FIXED32, LENGTH), 10: (FIXED64, LENGTH), DATA_TYPE: NUMBER, LOCATION: NUMBER}
+    | dict.fromkeys((SEGMENT, 6, NAME, RAW, EXTERNAL), TEXT)
+)
 # Typed fields whose packed bytes are the tensor's own, by the dtypes that they are for; varints are not.
 IN_PLACE = {4: ("F32", "C64"), 10: ("F64",)}
 TYPED = {4: "float_data", 5: "int32_data", 6: "string_data", 7: "int64_data", 10: "double_data", 11: "uint64_data"}

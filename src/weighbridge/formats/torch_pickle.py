@@ -28,12 +28,11 @@ MAX_KEY = 1 << 16  # characters
 MAX_NAMES = 1 << 26  # characters in all names together
 MAX_REPEATS = 16  # times that the file's bytes may be looked at through its views
 
-STORAGES = {"Bool": "BOOL", "Byte": "U8", "Char": "I8", "Short": "I16", "Int": "I32", "Long": "I64", "Half": "F16"} | {
-    "BFloat16": "BF16",
-    "Float": "F32",
-    "Double": "F64",
-    "ComplexFloat": "C64",
-}
+STORAGES = (
+    {"Byte": "U8", "Char": "I8", "Short": "I16", "Int": "I32", "Long": "I64"}
+    | {"Half": "F16", "BFloat16": "BF16", "Float": "F32", "Double": "F64"}
+    | {"Bool": "BOOL", "ComplexFloat": "C64"}
+)
 DTYPES = (
     {"bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uint16": "U16", "int32": "I32", "uint32": "U32"}
     | {"int64": "I64", "uint64": "U64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
