@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -12,28 +13,36 @@ from typing import NoReturn
 import click
 
 from weighbridge.cli.options import coloured, fit_encoding, in_github_actions, leave_unread, tell
-from weighbridge.core.errors import ContractError, UsageError, WeighbridgeError
+from weighbridge.core.errors import ContractError, PluginError, UsageError, WeighbridgeError
+from weighbridge.core.plugins import Brought
 from weighbridge.core.printable import printable
 from weighbridge.core.version import __version__
 
 COMPLETING = "_WEIGHBRIDGE_COMPLETE"  # set by the shell: click then completes, and runs nothing
 VERBS = (
-    "init", "verify", "compare", "inspect", "lint", "show", "explain", "schema", "status", "ledger", "evidence",
-    "amend", "selftest", "doctor", "demo", "new", "trace", "import-contract",
-)  # fmt: skip
+    *("init", "verify", "compare", "inspect", "lint", "show", "explain", "schema", "status", "ledger", "evidence"),
+    *("amend", "selftest", "doctor", "demo", "new", "trace"),
+)
+BROUGHT: Brought[click.Command] = Brought("verb", VERBS)
+
+
+def _works(name: str) -> bool:
+    with contextlib.suppress(PluginError):
+        return name in BROUGHT
+    return False
 
 
 class Verbs(click.Group):
     """A group whose commands are modules of this package, imported on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the verbs in the order of use."""
-        return list(VERBS)
+        """Return the verbs in the order of use, and after them those that other packages bring and that work."""
+        return [*VERBS, *(name for name in BROUGHT if _works(name))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a verb, imported now."""
         if cmd_name not in VERBS:
-            return None
+            return BROUGHT.get(cmd_name)
         command: click.Command = importlib.import_module(f"weighbridge.cli.{cmd_name.replace('-', '_')}").command
         return command
 
@@ -41,10 +50,10 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Refuse a verb that is not there with the nearest one that is."""
-        if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
+        if not (args[0] in VERBS or args[0].startswith("-") or ctx.resilient_parsing or args[0] in BROUGHT):
             from weighbridge.core.limits import nearest
 
-            what = f"there is no verb {args[0]!r}{nearest(args[0], VERBS)}"
+            what = f"there is no verb {args[0]!r}{nearest(args[0], self.list_commands(ctx))}"
             raise UsageError("unknown-verb", what, remedy="see `weighbridge --help`")
         return super().resolve_command(ctx, args)
 

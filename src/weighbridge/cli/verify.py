@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING
 import click
 
 from weighbridge.cli.completion import contracts, gates
-from weighbridge.cli.options import as_json, debug, in_github_actions, pairs, progress, settings, tell
+from weighbridge.cli.options import (
+    PATH,
+    as_json,
+    debug,
+    in_github_actions,
+    pairs,
+    progress,
+    repeated,
+    settings,
+    tell,
+    verb,
+)
 from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract, written_in
 from weighbridge.core.errors import UsageError
 from weighbridge.core.limits import nearest
@@ -37,53 +48,27 @@ STDOUT = Path("-")
 VALUES = "value-preservation"  # the kind that takes every policy
 NAMED = {"attach": "attached", "input": "inputs"}  # options whose values are called otherwise
 QUIET = ("already-", "verdict-")  # refusals that leave a person nothing to do
+OVERRIDE = "Override a parameter. No status changes then; a line under params: of a contract is for good."
+LACKING = "Accept that this host lacks what the gate requires."
+EXEMPT = f"Dated exemptions for a FAIL or a BLOCKED.  [default: {WAIVERS}, where there is one]"
+STORE = f"The folder for bundles.  [default: the project's {LOCAL}, or {RECORDED} with --record]"
+SEALED = "Seal the text of a log, CSV or test report into the bundle, redacted."
 
 
-@click.command("verify", short_help="Check subjects against contracts; write a bundle.")
+@verb("verify", "Check subjects against contracts; write a bundle.")
 @click.argument("contracts", nargs=-1, shell_complete=contracts)
-@click.option(
-    "--subject", "subjects", multiple=True, metavar="NAME[@INSTANCE]=TARGET",
-    help="The path, URL, command or factory to check. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--param",
-    "params",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Override a parameter. No status changes then; a line under params: of a contract is for good.",
-)
-@click.option(
-    "--gate", "gates", multiple=True, metavar="GLOB", shell_complete=gates,
-    help="Check only gates whose id matches. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--expect-blocked", multiple=True, metavar="GATE-ID", shell_complete=gates,
-    help="Accept that this host lacks what the gate requires.",
-)  # fmt: skip
-@click.option(
-    "--waivers", type=click.Path(path_type=Path), metavar="FILE",
-    help=f"Dated exemptions for a FAIL or a BLOCKED.  [default: {WAIVERS}, where there is one]",
-)  # fmt: skip
+@repeated("--subject", "subjects", "NAME[@INSTANCE]=TARGET", "The path, URL, command or factory to check.")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help=OVERRIDE)
+@repeated("--gate", "gates", "GLOB", "Check only gates whose id matches.", shell_complete=gates)
+@click.option("--expect-blocked", multiple=True, metavar="GATE-ID", shell_complete=gates, help=LACKING)
+@click.option("--waivers", type=PATH, metavar="FILE", help=EXEMPT)
 @click.option("--lane", metavar="NAME", default="", help=f"Measure the gates of this lane of {PROJECT}.")
-@click.option(
-    "--evidence",
-    type=click.Path(path_type=Path),
-    help=f"The folder for bundles.  [default: the project's {LOCAL}, or {RECORDED} with --record]",
-)
+@click.option("--evidence", type=PATH, help=STORE)
 @click.option("--no-evidence", is_flag=True, help="Judge only: keep no bundle.")
 @click.option("--record", is_flag=True, help="Append status changes to the ledger.")
-@click.option(
-    "--attach", "attached", multiple=True, metavar="ROLE=FILE",
-    help="Seal the text of a log, CSV or test report into the bundle, redacted. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--input", "inputs", multiple=True, metavar="ROLE=FILE",
-    help="Seal the digest of a corpus, tokenizer or configuration. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--report", "reports", multiple=True, metavar="FORM:FILE",
-    help=f"Write a report: {', '.join(FORMS)}; - prints it. Repeatable.",
-)  # fmt: skip
+@repeated("--attach", "attached", "ROLE=FILE", SEALED)
+@repeated("--input", "inputs", "ROLE=FILE", "Seal the digest of a corpus, tokenizer or configuration.")
+@repeated("--report", "reports", "FORM:FILE", f"Write a report: {', '.join(FORMS)}; - prints it.")
 @as_json
 @debug
 @click.pass_context
@@ -108,7 +93,7 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
     if as_json:
         _write(STDOUT, data_of("json", report))
     else:
-        tell(told(results, report, asked), err=STDOUT in files)
+        tell(lines_of(results, report, asked), err=STDOUT in files)
     if in_github_actions():
         from weighbridge.report import github
 
@@ -173,9 +158,8 @@ def _reports(texts: Sequence[str], *, as_json: bool) -> dict[Path, str]:
             remedy = f"write one of {', '.join(forms)}, then :FILE, or :- to print it"
             raise UsageError("report-form", f"{text!r} names no report{nearest(form, forms)}", remedy=remedy)
         if path in files or (as_json and path == STDOUT):
-            raise UsageError(
-                "report-form", f"two reports would be written into {name}", remedy="give each its own file"
-            )
+            what = f"two reports would be written into {name}"
+            raise UsageError("report-form", what, remedy="give each its own file")
         files[path] = form
     for path in files:
         try:
@@ -195,13 +179,13 @@ def _write(path: Path, data: bytes) -> None:
         raise disk_error(problem, "the report", path) from None
 
 
-# --- Telling ----------------------------------------------------------------------------------------------------------
+# --- Lines ------------------------------------------------------------------------------------------------------------
 
 
-def told(results: Sequence[Result], report: Report, asked: Asked) -> Iterator[str]:
+def lines_of(results: Sequence[Result], report: Report, asked: Asked) -> Iterator[str]:
     """Yield the lines of every result, the tally, and where the evidence is."""
     for result, suite in zip(results, report.suites, strict=True):
-        yield from _told_one(result, suite, asked)
+        yield from _lines_of(result, suite, asked)
     yield report.tally
     for result in results:
         if result.bundle or asked.evidence is None:
@@ -232,7 +216,7 @@ def _moved(moves: Sequence[Move]) -> Iterator[str]:
         yield printable(f"{change}: {', '.join(places)}")
 
 
-def _told_one(result: Result, suite: Suite, asked: Asked) -> Iterator[str]:
+def _lines_of(result: Result, suite: Suite, asked: Asked) -> Iterator[str]:
     contract, evaluation = result.loaded.contract, result.evaluation
     yield heading(contract, [_subject(item, evaluation) for item in evaluation.bound])
     yield from (str(warning) for warning in result.loaded.warnings)
@@ -243,7 +227,7 @@ def _told_one(result: Result, suite: Suite, asked: Asked) -> Iterator[str]:
         yield from [f"not of lane {asked.lane}: {', '.join(others)}"] if others else ()
     for item in evaluation.bound:
         yield from run_told(evaluation.measured.get(f"facts.{item.subject}.{item.instance}"))
-    refused: set[tuple[str, ...]] = set()  # a subject that cannot be read is told once, not once a gate
+    refused: set[tuple[str, ...]] = set()  # a subject that cannot be read is named once, not once a gate
     for row in suite.rows:
         first, *rest = block(row)
         said = tuple(rest[:-1]) if row.outcome is Outcome.ERROR else ()

@@ -321,14 +321,14 @@ def seal(session: Session, redactor: Redactor | None) -> Sealed:
 def _plugins(session: Session) -> Iterator[plugins.Plugin]:
     """Yield what other packages brought to this evaluation: kinds, quantities with their verifiers, and readers."""
     gates = [gate for gate in session.contract.gates if session.on[gate.id]]
-    yield from plugins.used("kinds", [gate.kind for gate in gates])
+    yield from plugins.used("kind", [gate.kind for gate in gates])
     measured = [item.quantity for gate in gates for one in session.on[gate.id] for item in all_requests(gate, one)]
-    yield from plugins.used("quantities", measured)
-    yield from plugins.used("verifiers", measured)
+    yield from plugins.used("quantity", measured)
+    yield from plugins.used("verifier", measured)
     forms = [view.format.removesuffix("-sharded") for view in session.views.values() if hasattr(view, "format")]
-    yield from plugins.used("checkpoints", [part for form in forms for part in form.split("+")])
+    yield from plugins.used("reader of checkpoints", [part for form in forms for part in form.split("+")])
     runs = [one.target for one in session.bound if one.kind is SubjectKind.RUN]
-    yield from plugins.used("run_logs", [target.rpartition(".")[2] for target in runs])
+    yield from plugins.used("reader of run logs", [target.rpartition(".")[2] for target in runs])
 
 
 def judge(sealed: Sealed) -> Evaluation:

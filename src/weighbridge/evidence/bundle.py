@@ -278,7 +278,7 @@ def decode(opened: Opened) -> Bundle:
         statement=stated,
         contract=contract,
         contract_yaml=_file(files, manifest.CONTRACT_YAML),
-        measured=_measured(files, {one.name for one in brought if one.group == "quantities" and here(one) != one}),
+        measured=_measured(files, {one.name for one in brought if one.what == "quantity" and here(one) != one}),
         canaries=canaries,
         findings=findings,
         verdicts=_file(files, manifest.VERDICTS),

@@ -19,7 +19,7 @@ from weighbridge.core.errors import BundleError, UsageError, WeighbridgeError
 from weighbridge.core.limits import nearest
 from weighbridge.core.local_files import is_file, is_folder
 from weighbridge.core.model import Finding, Outcome, Severity
-from weighbridge.core.plugins import here, told
+from weighbridge.core.plugins import changed, here
 from weighbridge.evidence import manifest, signatures, statement
 from weighbridge.evidence.bundle import Bundle, Opened, decode, open_bundle, whole
 from weighbridge.evidence.codec import finding_to_json, findings_from_json, findings_to_bytes
@@ -335,9 +335,9 @@ def other_versions(bundle: Bundle) -> tuple[str, ...]:
     """Return what judged this bundle and is not here: kinds in that version, as `kind/version`, and quantities."""
     used = sorted({(finding.kind, finding.kind_version) for finding in bundle.findings})
     kinds = (f"{name}/{version}" for name, version in used if getattr(KINDS.get(name), "version", None) != version)
-    return (*kinds, *(str(one) for one in bundle.plugins if one.group == "quantities" and here(one) is None))
+    return (*kinds, *(str(one) for one in bundle.plugins if one.what == "quantity" and here(one) is None))
 
 
 def brought_otherwise(bundle: Bundle) -> tuple[str, ...]:
     """Return which plug-ins that judging again needs are not here as they were sealed, and what to install."""
-    return tuple(said for one in bundle.plugins if one.group in ("kinds", "quantities") and (said := told(one)))
+    return tuple(said for one in bundle.plugins if one.what in ("kind", "quantity") and (said := changed(one)))

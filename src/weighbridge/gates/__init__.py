@@ -39,5 +39,5 @@ _MODULES = {
 }
 
 OWN: Mapping[str, Kind[Any]] = OnDemand(__name__, "KIND", _MODULES)
-BROUGHT: Brought[Kind[Any]] = Brought("kinds", Kind, OWN, named="name")
+BROUGHT: Brought[Kind[Any]] = Brought("kind", OWN)
 KINDS: Mapping[str, Kind[Any]] = Extended(OWN, BROUGHT)

@@ -41,8 +41,8 @@ def run_end(facts: Fields, events: Sequence[Fields], steps: int, last_step: floa
     reached = _count(facts.get("global_step"))  # a Trainer counts them, however rarely it logs
     end = next((event for event in reversed(events) if event.get("event") == "end"), None)
     if end is not None:
-        by, told = str(end.get("by") or ""), _count(end.get("steps"))
-        other = () if told in (None, steps) else (f"its end tells of {told} steps, the log of {steps}",)
+        by, counted = str(end.get("by") or ""), _count(end.get("steps"))
+        other = () if counted in (None, steps) else (f"its end tells of {counted} steps, the log of {steps}",)
         ended = RAISED if by else ENDED if asked is None or steps >= asked else EARLY
         basis = Basis.REPORTED if by or asked is None else Basis.DERIVED
         return RunEnd(ended=ended, basis=basis, by=by, requested_steps=asked, contradicted_by=other)
@@ -60,7 +60,7 @@ def _count(value: object) -> int | None:
 
 
 def _process(pid: object, host: object) -> str:
-    """Return what a process that told no end has come to; of one on another host nothing is known."""
+    """Return what a process that logged no end has come to; of one on another host nothing is known."""
     if type(pid) is not int or pid <= 0 or not host or host != _this_host():
         return UNKNOWN
     if os.name == "nt":  # there, signal 0 is Ctrl-C to the whole console

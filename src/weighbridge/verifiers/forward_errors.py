@@ -223,7 +223,7 @@ def _runs(
     reference: ModelView, candidate: ModelView
 ) -> tuple[Torch, Trace, Trace, Mapping[str, float] | None] | Unmeasured:
     """Run both; return the reference in the candidate's dtype, its trace, the candidate's, and its noise."""
-    stack, told = reference.stack(), candidate.told()
+    stack, told = reference.stack(), candidate.dtype_and_tokens()
     if isinstance(stack, Unmeasured):
         return stack
     if isinstance(told, Unmeasured):

@@ -29,7 +29,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     """
     view: ReportView = views[0]
     found: dict[str, ReportedTest] = {}
-    for one in entries(view):
+    for one in entries(view.data, view.path):
         before = found.get(one.name)
         worst = before if before and WORST.index(before.result) >= WORST.index(one.result) else one
         doubts = (*(before.contradicted_by if before else ()), *one.contradicted_by)
@@ -51,7 +51,7 @@ def extent(views: Views, _options: Fields) -> int:
 def _places(view: ReportView) -> dict[str, tuple[int, int]]:
     """Return where the last test of each name begins: its document, and the byte in it."""
     places: dict[str, tuple[int, int]] = {}
-    for at, document in enumerate(documents(view)):
+    for at, document in enumerate(documents(view.data)):
         parser = expat.ParserCreate()
 
         def start(tag: str, said: dict[str, str], at: int = at, parser: expat.XMLParserType = parser) -> None:
@@ -71,7 +71,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
         return NoCanary("the report holds no test")
     document, byte = max(places.values())
     tests = "".join(f'<testcase name="{name}">{inside}</testcase>' for name, (inside, _) in LAID.items())
-    parts = documents(view)
+    parts = documents(view.data)
     head, tail = parts[document][:byte], parts[document][byte:]
     parts[document] = head + f"{SUITE}{tests}{tests}</testsuite>".encode() + tail
     expected = [(result, 2, "seen" if result is Result.FAILED else "", DOUBTS) for _, result in LAID.values()]

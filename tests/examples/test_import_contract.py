@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.cli.conftest import Cli
+from import_contract.foreign import drafted
+from tests.cli.conftest import Cli, cli
 
 import pytest
 from weighbridge.contract.load import load_contract, read_contract
+from weighbridge.contract.strict_yaml import load
+from weighbridge.core import plugins
+
+__all__ = ["cli"]
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "import_contract"
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install the example with its entry points, from where it lies."""
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text("utf-8"))["project"]
+    about = tmp_path_factory.mktemp("site") / "example.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    groups = ((f"[{group}]", *map(" = ".join, found.items())) for group, found in project["entry-points"].items())
+    (about / "entry_points.txt").write_text("\n".join(line for group in groups for line in group))
+    monkeypatch.syspath_prepend(about.parent)
+    plugins.entry_points.cache_clear()
+    yield
+    plugins.entry_points.cache_clear()
+    plugins._LOADED.clear()
+
 
 OTHER = """\
 contract_id: C-DEMO-DEVICE
@@ -113,3 +140,33 @@ def test_yaml_that_we_would_not_read_twice_alike_does_not_map_and_keeps_nothing_
     ended = cli("import-contract", "other.yaml", "-o", "draft.yaml")
     assert (ended.code, ended.lines[0]) == (0, "other.yaml:2:10: does not map: the anchor &v is not allowed")
     assert len(load_contract("draft.yaml").contract.gates) == 3
+
+
+def test_the_verb_is_listed_with_its_package(cli: Cli) -> None:
+    assert "import-contract" in cli("--help").out
+    assert "verb import-contract weighbridge-import-contract 1.0.0" in cli("doctor").out
+
+
+@pytest.mark.parametrize(
+    ("line", "tests", "subject"),
+    [
+        ("cargo test", ["*"], "cargo-test"),
+        ("cargo test falsify_", ["*falsify_*"], "cargo-test"),
+        ("cargo test -p a-b --test cli -- one two", ["*one*", "*two*"], "cargo-test-p-a-b-test-cli"),
+        ("pytest tests/test_a.py::test_b a.py::TestC::test_d", ["tests.test_a::test_b", "a.TestC::test_d"], "pytest"),
+        ("cargo test -- --ignored", None, "--ignored"),
+        ("cargo test --package", None, "--package"),
+        ("pytest -k gpu", None, "only file.py::test is read"),
+        ("pytest 'tests/test_a.py::test_b[cpu]'", None, "only file.py::test is read"),
+        ("cargo test 'a b'", None, "a b"),
+        ("cargo test && rm -r x", None, "needs a shell"),
+        ("cargo test 'a", None, "not closed"),
+        ("make test", None, "prose"),
+    ],
+)
+def test_only_lines_that_certainly_choose_these_tests_map(line: str, tests: list[str] | None, subject: str) -> None:
+    given: Any = {"gates": [{"id": "G-1", "test": line}]}
+    draft = drafted(load(json.dumps(given), "other.yaml"), "other")
+    found = [gate["with"]["tests"] for gate in draft.gates]
+    assert found == ([] if tests is None else [tests])
+    assert subject in (draft.lines[-1].what if tests is None else " ".join(draft.subjects))

@@ -17,9 +17,7 @@ from weighbridge.contract.document import FORMAT, GATE_ID, KEBAB, VERSION
 from weighbridge.contract.strict_yaml import Document, Path
 
 ITEMS: Final = ("gates", "falsification_tests", "invariants", "proof_obligations")
-STATUS: Final = (
-    "status", "verdict", "discharge_status", "discharged_at", "status_history", "verification_summary",
-)  # fmt: skip
+STATUS: Final = ("status", "verdict", "discharge_status", "discharged_at", "status_history", "verification_summary")
 TITLE: Final = ("title", "rule", "description", "property")
 WHY: Final = ("why", "if_fails", "motivation")
 BINDS: Final = ("binds_to", "binds")
@@ -35,14 +33,8 @@ RUST_TEST: Final = re.compile(r"[^\s:]+\.rs::(?P<name>\w+(?:::\w+)*)")
 PYTHON_TEST: Final = re.compile(r"(?P<file>[\w/-]+)\.py(?:::(?P<group>\w+))?::(?P<name>\w+)")
 CARGO_TAKES: Final = ("-p", "--package", "--test", "--bin", "--features", "--manifest-path")
 CARGO_ALONE: Final = (
-    "--lib",
-    "--bins",
-    "--tests",
-    "--workspace",
-    "--release",
-    "--all-features",
-    "--no-fail-fast",
-    "-q",
+    *("--lib", "--bins", "--tests", "--workspace", "--release"),
+    *("--all-features", "--no-fail-fast", "-q"),
 )
 WITHIN: Final = ("--exact", "--nocapture", "--test-threads=1")  # what changes no test, given to the tests themselves
 
@@ -97,8 +89,8 @@ def drafted(document: Document, name: str) -> Draft:
     """Return the draft of a contract of another style; `name` is what it is called where its own id is none."""
     data = document.data
     metadata = data.get("metadata")
-    told: dict[Path, Any] = {(key,): value for key, value in data.items()}
-    told |= {("metadata", key): value for key, value in metadata.items()} if isinstance(metadata, Mapping) else {}
+    given: dict[Path, Any] = {(key,): value for key, value in data.items()}
+    given |= {("metadata", key): value for key, value in metadata.items()} if isinstance(metadata, Mapping) else {}
     used: set[Path] = {("metadata",)} if isinstance(metadata, Mapping) else set()
     draft = Draft({"weighbridge": FORMAT})
     for key, keys, form, change, otherwise in (
@@ -107,12 +99,12 @@ def drafted(document: Document, name: str) -> Draft:
         ("title", ("title", "description", "summary"), ANYTHING, _one_line, name),
         ("owner", ("owner", "author"), ANYTHING, _one_line, "nobody yet"),
     ):
-        path, draft.head[key] = _first(told, keys, form, change) or ((), otherwise)
+        path, draft.head[key] = _first(given, keys, form, change) or ((), otherwise)
         used.add(path)
         absent = f"no {key} in our form is there, so it is {otherwise!r}"
         what = f"{'.'.join(map(str, path))} to {key}" if path else absent
         draft.lines.append(Line(path, bool(path), what))
-    for path, value in told.items():
+    for path, value in given.items():
         if path[0] in ITEMS and isinstance(value, list):
             for at, item in enumerate(value):
                 _add(draft, (*path, at), item)
@@ -124,11 +116,11 @@ def drafted(document: Document, name: str) -> Draft:
 
 
 def _first(
-    told: Mapping[Path, Any], keys: Sequence[str], form: str, change: Callable[[str], str]
+    given: Mapping[Path, Any], keys: Sequence[str], form: str, change: Callable[[str], str]
 ) -> tuple[Path, str] | None:
     """Return the first of some keys, of the top before the metadata, whose text has the form that is needed."""
-    paths = (path for key in keys for path in ((key,), ("metadata", key)) if isinstance(told.get(path), str))
-    texts = ((path, change(told[path])) for path in paths)
+    paths = (path for key in keys for path in ((key,), ("metadata", key)) if isinstance(given.get(path), str))
+    texts = ((path, change(given[path])) for path in paths)
     return next(((path, text) for path, text in texts if re.fullmatch(form, text)), None)
 
 
