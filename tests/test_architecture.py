@@ -190,6 +190,11 @@ def test_a_mapping_looks_at_no_file() -> None:
         assert own <= plain, one.name
 
 
+def test_what_drives_an_evaluation_imports_no_words_and_lanes_import_no_driver() -> None:
+    assert [one.name for one in of("evaluation") if one.rooms & {"cards", "report", "cli", "pytest"}] == []
+    assert [one.name for one in of("lanes") if "evaluation" in one.rooms] == []
+
+
 def test_imports_go_downwards() -> None:
     above = {*MEASURING, "cli", "report", "evaluation"}
     for floor, rooms in enumerate(FLOORS):

@@ -19,7 +19,7 @@ from weighbridge.core.model import Finding, Outcome
 
 if TYPE_CHECKING:
     from weighbridge.evaluation.inspection import Inspection
-    from weighbridge.evaluation.verification import Result
+    from weighbridge.evaluation.verification import ContractResult
     from weighbridge.evidence.review import Answers
     from weighbridge.quantities.tensors import TensorPair
 
@@ -44,7 +44,7 @@ class Comparison:
 class Verification:
     """What one `verify` came to: a result for each contract, and the exit code of the command line."""
 
-    results: tuple[Result, ...]
+    results: tuple[ContractResult, ...]
     exit_code: ExitCode
 
     @property
@@ -84,8 +84,9 @@ def compare(
 def inspect(target: PathLike, *, headers: bool = False) -> Inspection:
     """Look at a checkpoint or a run log by itself, as `weighbridge inspect` does; this is no verdict."""
     from weighbridge.evaluation import inspection
+    from weighbridge.report import verdict_lines
 
-    return inspection.inspect(os.fspath(target), headers=headers)
+    return inspection.inspect(os.fspath(target), verdict_lines, headers=headers)
 
 
 def verify(
@@ -99,13 +100,13 @@ def verify(
     `record` into `evidence`, which holds the ledger, too.
     """
     from weighbridge.core.project import local
-    from weighbridge.evaluation.verification import Asked, code_of, verify
+    from weighbridge.evaluation.verification import VerifyRequest, code_of, verify
 
     names = tuple(os.fspath(one) for one in (contract, *more))
     bound = tuple(f"{name}={os.fspath(target)}" for name, target in subjects.items())
     recorded, expected = Path(evidence or "evidence"), frozenset(expect_blocked)
     words = ("weighbridge.verify", *names, *(word for text in bound for word in ("--subject", text)))
-    asked = Asked(
+    asked = VerifyRequest(
         contracts=names, subjects=bound, params=params, gates=tuple(gates), expect_blocked=expected,
         evidence=recorded if evidence or record else local(), ledger=recorded / "ledger", record=record, command=words,
     )  # fmt: skip

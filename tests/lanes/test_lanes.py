@@ -18,8 +18,8 @@ from tests.ledgers import git
 import pytest
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import ContractError
+from weighbridge.evaluation import lane_turn
 from weighbridge.evidence.statement import Tool
-from weighbridge.lanes import lane_turn
 from weighbridge.lanes.lanes import load_project
 
 __all__ = ["cli"]

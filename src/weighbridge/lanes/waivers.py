@@ -7,10 +7,10 @@ excuses. It ends with the day of `expires`, UTC, at most 90 days after it was cr
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 from weighbridge.contract import strict_yaml
 from weighbridge.contract.checks import structural
@@ -20,11 +20,8 @@ from weighbridge.contract.load import WAIVERS
 from weighbridge.core.errors import ContractError
 from weighbridge.core.limits import Doc, LimitsError, nearest, read, schema
 from weighbridge.core.local_files import is_file, is_folder, read_regular_file
-from weighbridge.core.model import Contract, Outcome
+from weighbridge.core.model import Outcome
 from weighbridge.judging.requests import DEFAULT
-
-if TYPE_CHECKING:
-    from weighbridge.evaluation.binding import Bound
 
 FORMAT: Final = "waivers/v0"
 LONGEST: Final = dt.timedelta(days=90)
@@ -204,13 +201,14 @@ def waivers_schema() -> dict[str, Any]:
 # --- Held against what there is ---------------------------------------------------------------------------------------
 
 
-def demand_places(waivers: Waivers, judged: Iterable[tuple[Contract, Sequence[Bound]]], folder: Path) -> None:
+def demand_places(waivers: Waivers, judged: Mapping[str, Mapping[str, Sequence[str]]], folder: Path) -> None:
     """Demand that waivers are of what there is: instances that are bound or in the ledger, in other contracts here any.
+
+    `judged` gives the instances of each gate of each contract that is judged.
 
     Raises:
         ContractError: `waives-nothing`.
     """
-    from weighbridge.evaluation.binding import instances
     from weighbridge.lanes.lanes import known_contracts
     from weighbridge.ledger.fold import Place
     from weighbridge.ledger.store import Ledger
@@ -218,14 +216,11 @@ def demand_places(waivers: Waivers, judged: Iterable[tuple[Contract, Sequence[Bo
     places = {Place(contract=one.contract, gate=one.gate, instance=one.instance) for one in waivers.given}
     recorded = {place for place in places if is_folder(Ledger(folder).folder(place))}
     known: dict[str, dict[str, Collection[str] | None]] = {
-        contract.id: {
-            gate.id: {
-                *instances(gate, subjects),
-                *(one.instance for one in recorded if (one.contract, one.gate) == (contract.id, gate.id)),
-            }
-            for gate in contract.gates
+        contract: {
+            gate: {*bound, *(one.instance for one in recorded if (one.contract, one.gate) == (contract, gate))}
+            for gate, bound in gates.items()
         }
-        for contract, subjects in judged
+        for contract, gates in judged.items()
     }
     others = known_contracts() if {place.contract for place in places} - known.keys() else {}
     waivers.demand_known({name: dict.fromkeys(gate.id for gate in one.gates) for name, one in others.items()} | known)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weighbridge.evaluation.runner import judge, measure, seal
+from weighbridge.evaluation.runner import EvaluationSession
 from weighbridge.evaluation.verification import keep
 from weighbridge.evidence.redact import own_key, redactor_here
 from weighbridge.report import Row, block, finding_text
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     import pytest
     from weighbridge.contract.load import LoadedContract
     from weighbridge.core.model import Finding
-    from weighbridge.evaluation.binding import Bound
+    from weighbridge.evaluation.binding import Binding
     from weighbridge.evaluation.runner import Evaluation
 
 OPTION = re.compile(r"(?<![\w-])--(subject|param|expect-blocked|evidence|waivers)\b")
 
 
 def evaluate(
-    config: pytest.Config, loaded: LoadedContract, bound: Sequence[Bound], on: Mapping[str, tuple[str, ...]]
+    config: pytest.Config, loaded: LoadedContract, bound: Sequence[Binding], on: Mapping[str, tuple[str, ...]]
 ) -> Evaluation:
     """Measure and judge the gates that `on` names instances for; write a bundle where `--gate-evidence` says so."""
     folder = config.getoption("--gate-evidence")
     named = (str(loaded.path), *sys.argv, *(item.target for item in bound))
     redactor = redactor_here(own_key(), run=Path.cwd(), named=named) if folder else None
-    evaluation = judge(seal(measure(loaded.contract, bound, on), redactor))
+    evaluation = EvaluationSession(contract=loaded.contract, bound=bound, on=on).evaluate(redactor)
     if redactor:
         words = ("pytest", *config.invocation_params.args)
         keep(evaluation, loaded.source, redactor, folder, words)

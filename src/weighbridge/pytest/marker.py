@@ -21,7 +21,7 @@ from weighbridge.core.errors import WeighbridgeError
 from weighbridge.core.limits import nearest
 from weighbridge.core.model import GateDecl, Outcome, Severity, SubjectKind
 from weighbridge.core.printable import printable
-from weighbridge.evaluation.binding import Bound
+from weighbridge.evaluation.binding import Binding
 from weighbridge.judging.requests import DEFAULT
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class MarkedTests:
                 path = Path(folder, f"{subject}.xml")
                 path.write_bytes(junit(gate, tests))
                 bound.append(
-                    Bound(subject=subject, instance=DEFAULT, kind=SubjectKind.REPORT, target=str(path), by_hand=False)
+                    Binding(subject=subject, instance=DEFAULT, kind=SubjectKind.REPORT, target=str(path), by_hand=False)
                 )
             on = {one.id: (DEFAULT,) if one.id in gates else () for one in loaded.contract.gates}
             evaluation = evaluate(self.config, loaded, bound, on)

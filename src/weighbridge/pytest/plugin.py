@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from weighbridge.contract.load import LoadedContract
     from weighbridge.core.exit_code import Excuses
     from weighbridge.core.model import Outcome
-    from weighbridge.evaluation.binding import Bound
+    from weighbridge.evaluation.binding import Binding
     from weighbridge.evaluation.runner import Evaluation
     from weighbridge.lanes.waivers import Waivers
     from weighbridge.pytest.marker import MarkedTests
@@ -177,11 +177,13 @@ class Gates:
         from weighbridge.core.errors import ContractError
         from weighbridge.pytest.evaluation import under_pytest
 
-        judged = [(file.loaded.contract, file.bound) for file in self.files]
         try:
             if self.waivers.given:
+                from weighbridge.evaluation.binding import all_instances
                 from weighbridge.lanes.waivers import demand_places
 
+                contracts = ((file.loaded.contract, file.bound) for file in self.files)
+                judged = {contract.id: all_instances(contract, bound) for contract, bound in contracts}
                 demand_places(self.waivers, judged, self.config.rootpath / "evidence" / "ledger")
         except ContractError as error:
             self.refused = under_pytest(str(error))
@@ -224,7 +226,7 @@ class ContractFile(pytest.File):
 
     loaded: LoadedContract
     params: frozenset[str]
-    bound: tuple[Bound, ...]
+    bound: tuple[Binding, ...]
     _evaluation: Evaluation | None = None
 
     def collect(self) -> Iterable[GateItem]:
