@@ -26,7 +26,7 @@ from safetensors.numpy import save_file
 
 from weighbridge.evaluation import verification
 from weighbridge.evaluation.runner import EvaluationSession
-from weighbridge.evidence.bundle import Bundle, Draft, seal, unseal
+from weighbridge.evidence.bundle import Bundle, BundleDraft, seal, unseal
 from weighbridge.evidence.redact import Redactor
 from weighbridge.evidence.review import Against, verify
 from weighbridge.ledger.audit import check
@@ -79,7 +79,7 @@ def copied(bundle: Bundle, at: int) -> None:
     """Seal another bundle of the same measurements, under another command and an hour later each."""
     stated = bundle.statement
     moment = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=at)
-    draft = Draft(
+    draft = BundleDraft(
         contract=bundle.contract, contract_yaml=bundle.contract_yaml, subjects=stated.subjects,
         instances=stated.instances, measured=bundle.measured, canaries=bundle.canaries, findings=bundle.findings,
         tool=stated.tool, host=stated.host, started=moment, finished=moment, command=("weighbridge", str(at)),

@@ -31,7 +31,7 @@ from weighbridge.evidence.review import (
     Against,
     Answer,
     Answers,
-    Held,
+    State,
     brought_otherwise,
     other_versions,
     rejudge,
@@ -141,7 +141,7 @@ def verify_bundle(
         print_json({"id": answers.id, "gates": shown, **told})
     else:
         tell(_told(answers, found))
-    other = any(one.held is Held.BROKEN for name, one in found.items() if name not in QUESTIONS)
+    other = any(one.held is State.BROKEN for name, one in found.items() if name not in QUESTIONS)
     wanted = other or (require_pass and exit_code(("", one) for one in findings) is not ExitCode.PASSED)
     sys.exit(answers.exit_code or int(wanted))
 
@@ -149,7 +149,7 @@ def verify_bundle(
 def _told(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
     """Yield the outcome of every gate first, as it was sealed, then the answers."""
     yield click.style(f"bundle {answers.id}", bold=True)
-    if answers.rederivation.held is Held.BROKEN:
+    if answers.rederivation.held is State.BROKEN:
         yield "as sealed, which is not what the measurements give:"
     if answers.bundle is None:
         yield "what its gates came to cannot be said: it is not whole"

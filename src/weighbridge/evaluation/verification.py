@@ -29,7 +29,7 @@ from weighbridge.core.project import LOCAL, make_local
 from weighbridge.core.version import __version__
 from weighbridge.evaluation.binding import ARGUMENT, Binding, all_instances, bind
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
-from weighbridge.evidence.bundle import BUNDLES, Bundle, Draft
+from weighbridge.evidence.bundle import BUNDLES, Bundle, BundleDraft
 from weighbridge.evidence.bundle import seal as write_bundle
 from weighbridge.evidence.disk import digest_regular, disk_error
 from weighbridge.evidence.redact import Redactor, host_pseudonym, own_key, redactor_here
@@ -253,7 +253,7 @@ def keep(
     Raises:
         BundleError: where it cannot be written.
     """
-    draft = Draft(
+    draft = BundleDraft(
         contract=evaluation.contract,
         contract_yaml=source,
         subjects=tuple(_subject(item, evaluation, redactor) for item in evaluation.bound),

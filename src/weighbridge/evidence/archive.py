@@ -82,8 +82,8 @@ def bundles_in(files: Mapping[str, bytes], path: Path, given: str = "") -> tuple
     names, found = sorted(files), []  # those of a folder stand together
     for root in chosen:
         first, last = (cut(names, root, key=lambda name: name[: len(root)]) for cut in (bisect_left, bisect_right))
-        held = {name.removeprefix(root): files[name] for name in names[first:last]}
-        found.append(PackedFolder(root.rstrip("/").rpartition("/")[2] or SUFFIX.sub("", path.name), held))
+        inside = {name.removeprefix(root): files[name] for name in names[first:last]}
+        found.append(PackedFolder(root.rstrip("/").rpartition("/")[2] or SUFFIX.sub("", path.name), inside))
     return tuple(found)
 
 
@@ -138,7 +138,7 @@ def _inflated(data: bytes, limit: int, window: int, where: str) -> bytes:
 
 
 def _zip(data: bytes, left: int, where: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the members that the directory at the end of a zip lists, each held against its own header."""
+    """Yield the members that the directory at the end of a zip lists, each compared with its own header."""
     end = data.rfind(b"PK\x05\x06")
     if end < 0 or end + END.size > len(data):
         _broken("is a zip without an end: it is cut short", where)
@@ -148,11 +148,11 @@ def _zip(data: bytes, left: int, where: str) -> Iterator[tuple[str, bytes]]:
     for _ in range(count):
         if at + ENTRY.size > end or data[at : at + 4] != b"PK\x01\x02":
             _broken("is a zip whose directory is damaged", where)
-        told = ENTRY.unpack_from(data, at)
-        flags, method, crc, packed, size = told[3], told[4], *told[7:10]
-        raw, header = data[at + ENTRY.size : at + ENTRY.size + told[10]], told[16]
-        at += ENTRY.size + sum(told[10:13])
-        kind = stat.S_IFMT(told[15] >> 16)
+        fields = ENTRY.unpack_from(data, at)
+        flags, method, crc, packed, size = fields[3], fields[4], *fields[7:10]
+        raw, header = data[at + ENTRY.size : at + ENTRY.size + fields[10]], fields[16]
+        at += ENTRY.size + sum(fields[10:13])
+        kind = stat.S_IFMT(fields[15] >> 16)
         name = _decoded(raw, where)
         if flags & ENCRYPTED or method not in (STORED, DEFLATED) or kind not in (0, stat.S_IFREG, stat.S_IFDIR):
             _refuse(f"a member is encrypted, packed in an unusual way, or no file: {quoted(name)}", where)
@@ -232,8 +232,9 @@ def pack(folder: PackedFolder) -> bytes:
         above, _, last = f"{folder.name}/{name}".rpartition("/")
         if len(last) > 100 or len(above) > 155:
             raise BundleError("file-name", "is too long a name for an archive", where=name)
-        fields = (last, "0000644", "0000000", "0000000", f"{len(data):011o}", f"{0:011o}", " " * 8, "0", "",
-                  "ustar", "00", "", "", "0000000", "0000000", above)  # fmt: skip
+        zero = "0000000"
+        fields = [last, "0000644", zero, zero, f"{len(data):011o}", f"{0:011o}", " " * 8, "0", "", "ustar", "00"]
+        fields += ["", "", zero, zero, above]
         header = struct.pack("100s8s8s8s12s12s8s1s100s6s2s32s32s8s8s155s12x", *(word.encode() for word in fields))
         header = header[:148] + b"%06o\0 " % sum(header) + header[156:]
         parts += [header, data, b"\0" * (-len(data) % BLOCK)]

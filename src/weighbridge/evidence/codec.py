@@ -146,7 +146,7 @@ def _take(code: str, digest: object, arrays: Arrays, at: Pointer) -> array.array
 
 
 def finding_to_json(finding: Finding) -> dict[str, Any]:
-    """Write a finding with its verdict laid flat beside it, so that `/findings/0/measured` is a figure's pointer."""
+    """Write a finding with its verdict flat beside it, so that `/findings/0/measured` is a figure's pointer."""
     body: dict[str, Any] = plain(finding, UNSEALED)
     verdict: dict[str, Any] = body.pop("verdict")
     return body | verdict

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import getpass
 import json
 import os
@@ -23,10 +24,10 @@ from weighbridge.core.model import CanaryResult, Measured
 from weighbridge.core.printable import bare
 from weighbridge.core.pseudonym import key_file, keyed, passing_key, read_key
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.evidence.secret_rules import RULES, Rule
+from weighbridge.evidence.secret_rules import RULES, SecretRule
 
 
-def found(text: str) -> Iterator[Rule]:
+def found(text: str) -> Iterator[SecretRule]:
     """Yield every rule that a text breaks, never the secret itself."""
     lowered = text.lower()
     for rule in RULES:
@@ -52,23 +53,22 @@ def withheld(text: str, key: bytes) -> str:
 
 
 # Names that machines share or that contracts use as words: replacing them hides nobody and garbles text.
-SHARED_NAMES = frozenset((
-    "admin", "azureuser", "build", "candidate", "checkpoint", "cuda", "data", "default", "docker", "guest", "home",
-    "host", "import", "jenkins", "linux", "local", "localhost", "loss", "main", "mean", "median", "model", "node",
-    "nobody", "python", "research", "root", "runner", "server", "source", "step", "steps", "test", "torch", "train",
-    "trainer", "training", "ubuntu", "user", "users", "vagrant", "work", "worker", "workstation",
-))  # fmt: skip
+_SHARED = (
+    "admin azureuser build candidate checkpoint cuda data default docker guest home host import jenkins linux local "
+    "localhost loss main mean median model node nobody python research root runner server source step steps test torch "
+    "train trainer training ubuntu user users vagrant work worker workstation"
+)
+SHARED_NAMES = frozenset(_SHARED.split())
 SHORTEST_NAME = 4
 # The roots under which absolute paths are found by form; a name like `/model/layers.0/MatMul` is no path of these.
 _ROOTS = (
-    "home", "homes", "root", "Users", "users", "mnt", "tmp", "var", "opt", "srv", "usr", "etc", "media", "private",
-    "scratch", "gpfs", "lustre", "nfs", "workspace", "workspaces", "work", "Volumes", "data", "datasets", "disk",
-    "project", "projects", "fsx", "efs", "ceph", "cephfs", "beegfs", "raid", "ssd", "nvme", "storage", "export", "app",
-    "kaggle", "dbfs",
-)  # fmt: skip
+    "home|homes|root|Users|users|mnt|tmp|var|opt|srv|usr|etc|media|private|scratch|gpfs|lustre|nfs|workspace|workspaces"
+    "|work|Volumes|data|datasets|disk|project|projects|fsx|efs|ceph|cephfs|beegfs|raid|ssd|nvme|storage|export|app"
+    "|kaggle|dbfs"
+)
 _PART = r"[^\s\"'`<>|:;,(){}\[\]\\/]"
 ABSOLUTE = re.compile(
-    rf"(?:(?<=file://)|(?<![\w.$}}~/-]))/(?:{'|'.join(_ROOTS)})\d{{0,3}}(?:/{_PART}{{1,255}}){{1,64}}/?"
+    rf"(?:(?<=file://)|(?<![\w.$}}~/-]))/(?:{_ROOTS})\d{{0,3}}(?:/{_PART}{{1,255}}){{1,64}}/?"
     r"|(?<![\w$}])[A-Za-z]:\\{1,2}Users\\{1,2}[^\s\"'<>|]{1,255}"
 )
 ADDRESS = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
@@ -107,7 +107,7 @@ class Redactor:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Where a rule still found something; the value is never told."""
+    """Where a rule still found something; the value is never repeated."""
 
     rule: str
     path: str
@@ -177,12 +177,7 @@ def redact_json(value: Any, redactor: Redactor) -> Any:
     Raises:
         BundleError: `redaction-collides`, where two keys of one mapping would become the same.
     """
-    memo: dict[str, str] = {}
-
-    def text(word: str) -> str:
-        if word not in memo:
-            memo[word] = redactor.text(word)
-        return memo[word]
+    text = functools.cache(redactor.text)
 
     def walk(item: Any) -> Any:
         if isinstance(item, str):
@@ -225,8 +220,7 @@ def scan(name: str, data: bytes, redactor: Redactor) -> Hit | None:
 
 
 def _may_hold_path(text: str) -> bool:
-    """Rule most texts out at the cost of a substring search."""
-    return "/" in text or "\\" in text
+    return "/" in text or "\\" in text  # a substring search rules most texts out
 
 
 def _path_pattern(prefix: str) -> re.Pattern[str]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from securesystemslib.signer import SSlibKey
 
 
-class Held(enum.StrEnum):
+class State(enum.StrEnum):
     """What an answer comes to."""
 
     HOLDS = "holds"
@@ -45,7 +45,7 @@ class Held(enum.StrEnum):
 class Answer:
     """One answer: what it comes to, in one line, with the places behind it."""
 
-    held: Held
+    held: State
     says: str
     details: tuple[str, ...] = ()
 
@@ -65,9 +65,9 @@ class Answers:
     @property
     def exit_code(self) -> int:
         """Return 0 where the bundle holds, 1 where it does not, 3 where it cannot be judged again here."""
-        if Held.BROKEN in (self.integrity.held, self.rederivation.held, self.authenticity.held):
+        if State.BROKEN in (self.integrity.held, self.rederivation.held, self.authenticity.held):
             return 1
-        return 3 if self.rederivation.held is Held.CANNOT_SAY or self.integrity.held is Held.CANNOT_SAY else 0
+        return 3 if self.rederivation.held is State.CANNOT_SAY or self.integrity.held is State.CANNOT_SAY else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +87,10 @@ class Against:
     keys: Mapping[str, SSlibKey] = field(default_factory=dict)
 
 
-UNREAD = Answer(Held.CANNOT_SAY, "not asked: the bundle is not whole")
+UNREAD = Answer(State.CANNOT_SAY, "not asked: the bundle is not whole")
 
 
-def verify(path: Path, against: Against, folder: manifest.Folder | None = None) -> Answers:
+def verify(path: Path, against: Against, folder: manifest.BundleFolder | None = None) -> Answers:
     """Answer for a bundle's folder or archive; `folder` as for `open_bundle`.
 
     Raises:
@@ -115,7 +115,7 @@ def verify(path: Path, against: Against, folder: manifest.Folder | None = None) 
     )
 
 
-def sound(path: Path, against: Against, folder: manifest.Folder | None = None) -> Opened:
+def sound(path: Path, against: Against, folder: manifest.BundleFolder | None = None) -> Opened:
     """Open a bundle that is to be passed on: unchanged, its verdicts re-derived, its signatures of their form.
 
     Raises:
@@ -123,14 +123,14 @@ def sound(path: Path, against: Against, folder: manifest.Folder | None = None) -
     """
     answers = verify(path, against, folder)
     answered = (answers.integrity, answers.rederivation, answers.authenticity)
-    broken = next((one for one in answered if one.held is Held.BROKEN), None)
+    broken = next((one for one in answered if one.held is State.BROKEN), None)
     if broken is not None:
         raise BundleError("not-whole", broken.says, where=str(path), remedy="run: weighbridge evidence verify")
     return whole(path, against.given, folder)
 
 
 def _unread(found: str, problems: Collection[WeighbridgeError | RecursionError]) -> Answers:
-    unsigned = Answer(Held.NONE, "NONE: the bundle is not whole")
+    unsigned = Answer(State.NONE, "NONE: the bundle is not whole")
     return Answers(found, None, _broken(problems), UNREAD, unsigned, UNREAD, UNREAD)
 
 
@@ -139,16 +139,16 @@ def _unread(found: str, problems: Collection[WeighbridgeError | RecursionError])
 
 def _broken(problems: Collection[WeighbridgeError | RecursionError]) -> Answer:
     shown = tuple(f"{p.where}: {p.what}" if isinstance(p, WeighbridgeError) else "nested too deep" for p in problems)
-    return Answer(Held.BROKEN, f"{len(shown)} problems; the first: {shown[0]}", details=shown)
+    return Answer(State.BROKEN, f"{len(shown)} problems; the first: {shown[0]}", details=shown)
 
 
 def _integrity(opened: Opened, against: Against) -> Answer:
     files = len(opened.files) + 2
     whole = f"{files} of {files} files as sealed, id {opened.id[:12]}"
     if opened.anchor:
-        return Answer(Held.HOLDS, f"{whole}; {opened.anchor}")
+        return Answer(State.HOLDS, f"{whole}; {opened.anchor}")
     why = "no ledger was given" if against.recorded is None else "the ledger does not name this id"
-    held = Held.BROKEN if against.anchored else Held.HOLDS
+    held = State.BROKEN if against.anchored else State.HOLDS
     return Answer(held, f"{whole}; NOT ANCHORED: {why}, so only the folder's name vouches for it")
 
 
@@ -196,27 +196,27 @@ def rederivation(bundle: Bundle) -> Answer:
     Nor is what another version of a plug-in gives; where that gives the same, it is told beside.
     """
     others, brought = other_versions(bundle), brought_otherwise(bundle)
-    not_here = Answer(Held.CANNOT_SAY, f"not re-derivable here: {next(iter(brought), '')}", brought[1:])
+    not_here = Answer(State.CANNOT_SAY, f"not re-derivable here: {next(iter(brought), '')}", brought[1:])
     if others and brought:
         return not_here
     if others:
         says = f"not re-derivable here: judged by {', '.join(others)}, which this version does not have"
-        return Answer(Held.CANNOT_SAY, says, (f"judge it with weighbridge {bundle.statement.tool.version}",))
+        return Answer(State.CANNOT_SAY, says, (f"judge it with weighbridge {bundle.statement.tool.version}",))
     try:
         again = rejudge(bundle)
     except Exception as problem:  # noqa: BLE001 -- crafted measurements may break a judge in any way; none may pass
         if brought:
             return not_here
         what = problem.what if isinstance(problem, WeighbridgeError) else "its measurements break a judge"
-        return Answer(Held.BROKEN, f"cannot be judged again: {what}")
+        return Answer(State.BROKEN, f"cannot be judged again: {what}")
     count = len(bundle.findings)
     if again == bundle.verdicts:
-        return Answer(Held.HOLDS, f"judged again: {count} of {count} verdicts follow, byte for byte", brought)
+        return Answer(State.HOLDS, f"judged again: {count} of {count} verdicts follow, byte for byte", brought)
     if brought:
         return not_here
     changed = tuple(_changed(bundle, again))
     says = f"{len(changed) or 'some'} of {count} verdicts no longer follow from the measurements"
-    return Answer(Held.BROKEN, says, changed)
+    return Answer(State.BROKEN, says, changed)
 
 
 def _changed(bundle: Bundle, again: bytes) -> Iterator[str]:
@@ -240,22 +240,22 @@ def _authenticity(opened: Opened, keys: Mapping[str, SSlibKey]) -> Answer:
         found = signatures.signatures_in(opened.folder, stated)
         if not keys:
             unchecked = f"signed, {len(found)} signatures not checked: name a key by --key"
-            return Answer(Held.NONE, f"NONE: {unchecked if found else 'not signed; who measured is not shown'}")
+            return Answer(State.NONE, f"NONE: {unchecked if found else 'not signed; who measured is not shown'}")
         signed = signatures.check(found, stated, keys)
     except BundleError as refused:
-        return Answer(Held.BROKEN, f"{refused.where}: {refused.code} {refused.what}", details=(refused.remedy,))
+        return Answer(State.BROKEN, f"{refused.where}: {refused.code} {refused.what}", details=(refused.remedy,))
     named = {key.keyid for key in keys.values()}
     absent = [f"not signed by {file}" for file in keys if file not in signed]
     others = [f"not checked: {keyid[:16]}, whose key was not named" for keyid in found if keyid not in named]
     by = ", ".join(f"{file} ({keys[file].keyid[:16]})" for file in signed)
-    return Answer(Held.HOLDS, f"signed by {by}", details=(*absent, *others))
+    return Answer(State.HOLDS, f"signed by {by}", details=(*absent, *others))
 
 
 def freshness(bundle: Bundle, against: Against) -> Answer:
     """Return how old the evidence is, against its gates' own limits, and whether the contract has changed since."""
     age_s = (against.now - moment(bundle.statement.finished)).total_seconds()
     if age_s < -CLOCK_SKEW_S:
-        return Answer(Held.BROKEN, f"finished {bundle.statement.finished}, which is in the future")
+        return Answer(State.BROKEN, f"finished {bundle.statement.finished}, which is in the future")
     days = age_s / DAY_S
     stale = tuple(
         f"{gate.id}: at most {gate.max_age_days:g} days old, is {days:.1f}"
@@ -266,9 +266,9 @@ def freshness(bundle: Bundle, against: Against) -> Answer:
     if current is not None and current != bundle.statement.contract.whole:
         stale = ("the contract has changed since", *stale)
     if stale:
-        return Answer(Held.BROKEN, f"STALE: {days:.1f} days old; {stale[0]}", details=stale)
+        return Answer(State.BROKEN, f"STALE: {days:.1f} days old; {stale[0]}", details=stale)
     unknown = "" if current is not None else "; whether the contract changed since was not asked"
-    return Answer(Held.HOLDS, f"{days:.1f} days old{unknown}")
+    return Answer(State.HOLDS, f"{days:.1f} days old{unknown}")
 
 
 def coverage(findings: Collection[Finding]) -> Answer:
@@ -278,8 +278,8 @@ def coverage(findings: Collection[Finding]) -> Answer:
     shown = tuple(f"{f.gate}[{f.instance}]: {f.verdict.outcome} ({f.verdict.code})" for f in missed)
     says = f"{len(required) - len(missed)} of {len(required)} required gates counted"
     if not required:
-        return Answer(Held.BROKEN, "0 of 0 required gates: nothing was shown")
-    held = Held.BROKEN if missed else Held.HOLDS
+        return Answer(State.BROKEN, "0 of 0 required gates: nothing was shown")
+    held = State.BROKEN if missed else State.HOLDS
     return Answer(held, f"{says}; not: {', '.join(shown)}" if missed else says, details=shown)
 
 
@@ -299,16 +299,16 @@ def subject(stated: Predicate, name: str, path: Path) -> Answer:
     if is_folder(path):
         same = [key for key, files in wanted.items() if files and all(_is(path / one, files[one]) for one in files)]
         return (
-            Answer(Held.HOLDS, f"{path} is {same[0]} as it was measured, {len(wanted[same[0]])} files")
+            Answer(State.HOLDS, f"{path} is {same[0]} as it was measured, {len(wanted[same[0]])} files")
             if same
-            else (Answer(Held.BROKEN, f"{path} is not {name} as it was measured: a file of it is missing or another"))
+            else (Answer(State.BROKEN, f"{path} is not {name} as it was measured: a file of it is missing or another"))
         )
     found = digest_regular(path)
     for key, files in wanted.items():
         if found in files.values():
             part = f", one of its {len(files)} files" if len(files) > 1 else ""
-            return Answer(Held.HOLDS, f"{path} is {key} as it was measured{part} (sha256 {found[:12]}…)")
-    return Answer(Held.BROKEN, f"{path} is not {name} as it was measured: it has the sha256 {found[:12]}…")
+            return Answer(State.HOLDS, f"{path} is {key} as it was measured{part} (sha256 {found[:12]}…)")
+    return Answer(State.BROKEN, f"{path} is not {name} as it was measured: it has the sha256 {found[:12]}…")
 
 
 def _is(path: Path, digest: str) -> bool:

@@ -28,7 +28,7 @@ FORM = re.compile(
     rb'"signatures":\[\{"keyid":"(?P<keyid>[0-9a-f]{64})","sig":"(?P<sig>[A-Za-z0-9+/]{86}==)"\}\]\}\n'
 )
 ALGORITHM = "ed25519"
-LONGER = 1 << 20  # by which an envelope of another bundle may be longer than ours, to be told as one
+LONGER = 1 << 20  # by which an envelope of another bundle may be longer than ours, to be refused as one
 MAX_KEY = 1 << 16
 REMOVE = "remove it, and have its signer sign again: weighbridge evidence sign BUNDLE --key FILE"
 PUBLIC = "name an ed25519 public key: openssl pkey -in KEY -pubout -out KEY.pub"
@@ -49,7 +49,7 @@ def _file(keyid: str) -> str:
     return f"{manifest.SIGNATURES}{keyid}.dsse.json"
 
 
-def signatures_in(folder: manifest.Folder, stated: bytes) -> dict[str, bytes]:
+def signatures_in(folder: manifest.BundleFolder, stated: bytes) -> dict[str, bytes]:
     """Return the signatures in a bundle's folder, none of them checked, by the id of the key that each says it is by.
 
     Raises:

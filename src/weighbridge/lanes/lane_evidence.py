@@ -26,7 +26,7 @@ from weighbridge.gates import KINDS
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.lanes.lanes import EVERYTHING, Project
 from weighbridge.ledger.causes import Causes, bundle_evidence, causes_of
-from weighbridge.ledger.fold import RETIRED, Entry, Place, fold
+from weighbridge.ledger.fold import RETIRED, LedgerEntry, LedgerPlace, fold
 from weighbridge.ledger.store import Ledger
 
 LANE = "lane"  # what `verify --lane` seals into a bundle's environment
@@ -73,7 +73,7 @@ class LaneEvidence:
     lane: str
     now: dt.datetime
     causes: Causes
-    chains: Mapping[Place, Mapping[str, Entry]]
+    chains: Mapping[LedgerPlace, Mapping[str, LedgerEntry]]
     trees: dict[str, Mapping[str, str]] = field(default_factory=dict)
     opened: dict[str, Bundle] = field(default_factory=dict)
 

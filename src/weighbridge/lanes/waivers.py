@@ -210,10 +210,10 @@ def demand_places(waivers: Waivers, judged: Mapping[str, Mapping[str, Sequence[s
         ContractError: `waives-nothing`.
     """
     from weighbridge.lanes.lanes import known_contracts
-    from weighbridge.ledger.fold import Place
+    from weighbridge.ledger.fold import LedgerPlace
     from weighbridge.ledger.store import Ledger
 
-    places = {Place(contract=one.contract, gate=one.gate, instance=one.instance) for one in waivers.given}
+    places = {LedgerPlace(contract=one.contract, gate=one.gate, instance=one.instance) for one in waivers.given}
     recorded = {place for place in places if is_folder(Ledger(folder).folder(place))}
     known: dict[str, dict[str, Collection[str] | None]] = {
         contract: {

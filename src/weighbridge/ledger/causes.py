@@ -23,11 +23,21 @@ from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle
 from weighbridge.evidence.disk import digest_regular, read_regular
 from weighbridge.evidence.manifest import MAX_FILE, VERDICTS
-from weighbridge.evidence.review import Held, other_versions, rederivation
+from weighbridge.evidence.review import State, other_versions, rederivation
 from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
 from weighbridge.judging.conditions import facts_of
 from weighbridge.judging.requests import DEFAULT
-from weighbridge.ledger.fold import BundleEvidence, Entry, Place, Standing, Step, advance, fold, history, stood
+from weighbridge.ledger.fold import (
+    BundleEvidence,
+    LedgerEntry,
+    LedgerPlace,
+    LedgerStep,
+    Standing,
+    advance,
+    fold,
+    history,
+    stood,
+)
 from weighbridge.ledger.store import DIGEST, Ledger
 
 LANDED = re.compile(r"\d{4}-[^/]+\.md")
@@ -41,9 +51,9 @@ class Shown:
 
     id: str
     contract: Contract
-    evidence: Mapping[Place, BundleEvidence]
+    evidence: Mapping[LedgerPlace, BundleEvidence]
     versions: tuple[str, ...]
-    facts: Mapping[Place, Mapping[str, object]]
+    facts: Mapping[LedgerPlace, Mapping[str, object]]
 
 
 def shown_by(bundle: Bundle) -> Shown:
@@ -68,13 +78,13 @@ def demand_rederivable(bundle: Bundle) -> None:
     """
     if other_versions(bundle):
         raise LedgerError("not-rederivable", f"bundle {bundle.id[:12]} was judged by other versions of its gate kinds")
-    if rederivation(bundle).held is not Held.HOLDS:
+    if rederivation(bundle).held is not State.HOLDS:
         raise LedgerError("not-rederivable", f"the verdicts of bundle {bundle.id[:12]} do not follow from it")
 
 
-def place_of(bundle: Bundle, finding: Finding) -> Place:
+def place_of(bundle: Bundle, finding: Finding) -> LedgerPlace:
     """Return the place that a finding is about."""
-    return Place(contract=bundle.contract.id, gate=finding.gate, instance=finding.instance)
+    return LedgerPlace(contract=bundle.contract.id, gate=finding.gate, instance=finding.instance)
 
 
 def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
@@ -195,7 +205,7 @@ class Causes:
             demand_rederivable(bundle)
         return bundle
 
-    def newest(self, place: Place, now: datetime) -> Shown | None:
+    def newest(self, place: LedgerPlace, now: datetime) -> Shown | None:
         """Return what the newest whole bundle shows that judged a place by now, whatever it came to."""
         past = ((known, one) for known, one in reversed(self.stated.items()) if moment(one.finished) <= now)
         for known, one in past:
@@ -204,14 +214,16 @@ class Causes:
                     return self.shown(known)
         return None
 
-    def left_out(self, chains: Mapping[Place, Mapping[str, Entry]], now: datetime) -> dict[Place, str]:
+    def left_out(
+        self, chains: Mapping[LedgerPlace, Mapping[str, LedgerEntry]], now: datetime
+    ) -> dict[LedgerPlace, str]:
         """Return the places that a live FAIL would move which no entry names, and the bundle of each.
 
         Where an entry names a FAIL as late as that one, nothing is left out. Only bundles that say that something
         failed are judged again.
         """
         named = {entry.cause for entries in chains.values() for entry in entries.values()}
-        found: dict[Place, str] = {}
+        found: dict[LedgerPlace, str] = {}
         for bundle in (one for one in self.stated if one not in named):
             verdicts = self.folders[bundle[:ID_SHOWN]] / VERDICTS
             with contextlib.suppress(WeighbridgeError):  # one that is damaged is told by `ledger check`
@@ -228,7 +240,7 @@ class Causes:
     # --- Entries ------------------------------------------------------------------------------------------------------
 
     def refuted(
-        self, entries: Mapping[str, Entry], asked: Iterable[str], now: datetime
+        self, entries: Mapping[str, LedgerEntry], asked: Iterable[str], now: datetime
     ) -> Iterator[tuple[str, WeighbridgeError]]:
         """Yield every entry, of those asked for, that does not follow from its cause, by digest, and why."""
         after = history(entries)
@@ -241,18 +253,18 @@ class Causes:
             except WeighbridgeError as refused:
                 yield digest, refused
 
-    def _demand(self, entry: Entry, before: Standing) -> None:
-        if entry.step in (Step.MOVE, Step.RENEW):
+    def _demand(self, entry: LedgerEntry, before: Standing) -> None:
+        if entry.step in (LedgerStep.MOVE, LedgerStep.RENEW):
             self._demand_move(entry, before)
-        elif entry.step is Step.DECLARE and entry.cause not in self.contracts:
+        elif entry.step is LedgerStep.DECLARE and entry.cause not in self.contracts:
             what = f"no bundle beside the ledger was judged under the contract {entry.cause[:12]}"
             raise LedgerError("no-bundle", what, remedy=RESTORE)
-        elif entry.step is Step.DISCHARGE:
+        elif entry.step is LedgerStep.DISCHARGE:
             self._demand_discharge(entry)
-        elif entry.step is Step.RETIRE:
+        elif entry.step is LedgerStep.RETIRE:
             self.demand_successor_or_bundle(entry.place, entry.cause)
 
-    def _demand_move(self, entry: Entry, before: Standing) -> None:
+    def _demand_move(self, entry: LedgerEntry, before: Standing) -> None:
         seen = self.shown(entry.cause).evidence.get(entry.place)
         name = f"bundle {entry.cause[:12]}"
         if seen is None:
@@ -267,7 +279,7 @@ class Causes:
         if (step, after) != (entry.step, entry.after):
             raise LedgerError("unearned", f"{name} earns a {step} to {after}")
 
-    def _demand_discharge(self, entry: Entry) -> None:
+    def _demand_discharge(self, entry: LedgerEntry) -> None:
         text = self.landed.get(entry.cause)
         if text is None:
             what = f"no amendment in spec/amendments has the digest {entry.cause[:12]}"
@@ -276,7 +288,7 @@ class Causes:
         if not any(one.sound and utc(one.at) == entry.evidence_at for one in cited if one):
             raise LedgerError("unearned", f"the amendment cites no live PASS of {entry.evidence_at}")
 
-    def demand_successor_or_bundle(self, place: Place, cause: str) -> None:
+    def demand_successor_or_bundle(self, place: LedgerPlace, cause: str) -> None:
         """Demand what retires a gate: a whole bundle, or another gate of the ledger.
 
         Raises:
@@ -289,7 +301,7 @@ class Causes:
             raise LedgerError("no-cause", what, remedy="name the counter-evidence by its id, or the successor")
 
 
-def causes_of(ledger: Ledger, places: Collection[Place]) -> Causes:
+def causes_of(ledger: Ledger, places: Collection[LedgerPlace]) -> Causes:
     """Return the causes beside a ledger with these places."""
     gates = {name for place in places for name in (place.gate, f"{place.contract}/{place.gate}")}
     return Causes(ledger=ledger, gates=gates)

@@ -21,7 +21,7 @@ DRAFT, PARTIAL, ACTIVE = Status.DRAFT, Status.PARTIAL_ALGORITHM_LEVEL, Status.AC
 DISCHARGED, REGRESSED, RETIRED = Status.DISCHARGED, Status.REGRESSED, Status.RETIRED
 
 
-class Step(enum.StrEnum):
+class LedgerStep(enum.StrEnum):
     """What an entry does."""
 
     DECLARE = "declare"
@@ -34,21 +34,23 @@ class Step(enum.StrEnum):
 
 # The whole table. A renewal puts newer evidence under a status. What was discharged under another contract or kind is
 # ACTIVE again, for the section that did it does not speak of this one.
-EDGES: Mapping[Step, frozenset[tuple[Status | None, Status]]] = {
-    Step.DECLARE: frozenset({(None, DRAFT)}),
-    Step.MOVE: frozenset(
+EDGES: Mapping[LedgerStep, frozenset[tuple[Status | None, Status]]] = {
+    LedgerStep.DECLARE: frozenset({(None, DRAFT)}),
+    LedgerStep.MOVE: frozenset(
         {(DRAFT, PARTIAL), (DRAFT, ACTIVE), (PARTIAL, ACTIVE), (REGRESSED, ACTIVE)}
         | {(status, REGRESSED) for status in (DRAFT, PARTIAL, ACTIVE, DISCHARGED)}
     ),
-    Step.RENEW: frozenset({(ACTIVE, ACTIVE), (DISCHARGED, DISCHARGED), (DISCHARGED, ACTIVE), (REGRESSED, REGRESSED)}),
-    Step.DISCHARGE: frozenset({(ACTIVE, DISCHARGED)}),
-    Step.RETIRE: frozenset((status, RETIRED) for status in STATUS_ORDER if status is not RETIRED),
-    Step.RECONCILE: frozenset((status, status) for status in STATUS_ORDER),
+    LedgerStep.RENEW: frozenset(
+        {(ACTIVE, ACTIVE), (DISCHARGED, DISCHARGED), (DISCHARGED, ACTIVE), (REGRESSED, REGRESSED)}
+    ),
+    LedgerStep.DISCHARGE: frozenset({(ACTIVE, DISCHARGED)}),
+    LedgerStep.RETIRE: frozenset((status, RETIRED) for status in STATUS_ORDER if status is not RETIRED),
+    LedgerStep.RECONCILE: frozenset((status, status) for status in STATUS_ORDER),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Place:
+class LedgerPlace:
     """One gate of one contract on one instance: what has a status."""
 
     contract: str
@@ -60,7 +62,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LedgerEntry:
     """One move. `cause` is the id of a bundle or an amendment, or the digest of a contract; times are UTC.
 
     `evidence_at` is when the run began that the evidence is of, or else when the evidence was finished; empty where
@@ -68,8 +70,8 @@ class Entry:
     """
 
     schema: str = SCHEMA
-    step: Step
-    place: Place
+    step: LedgerStep
+    place: LedgerPlace
     seq: int
     parents: tuple[str, ...]
     before: Status | None
@@ -128,7 +130,7 @@ class BundleEvidence:
         return self.max_age_days is None or (now - self.at).total_seconds() <= self.max_age_days * DAY_S
 
 
-def fold(entries: Mapping[str, Entry]) -> Standing:
+def fold(entries: Mapping[str, LedgerEntry]) -> Standing:
     """Fold entries, by digest, into a standing. Two heads count as the lower."""
     after = history(entries)
     parents = {parent for entry in entries.values() for parent in entry.parents}
@@ -136,7 +138,7 @@ def fold(entries: Mapping[str, Entry]) -> Standing:
     return replace(standing, causes=frozenset(entry.cause for entry in entries.values()))
 
 
-def history(entries: Mapping[str, Entry]) -> dict[str, Standing]:
+def history(entries: Mapping[str, LedgerEntry]) -> dict[str, Standing]:
     """Return where each entry led, `causes` left out; an entry's parents have lower numbers than itself."""
     after: dict[str, Standing] = {}
     for digest, entry in sorted(entries.items(), key=lambda item: item[1].seq):
@@ -147,7 +149,7 @@ def history(entries: Mapping[str, Entry]) -> dict[str, Standing]:
             status=entry.after,
             heads=(digest,),
             seq=entry.seq,
-            bundle=entry.cause if entry.step in (Step.MOVE, Step.RENEW) else before.bundle,
+            bundle=entry.cause if entry.step in (LedgerStep.MOVE, LedgerStep.RENEW) else before.bundle,
             contract_digest=entry.contract_digest,
             kind_version=entry.kind_version or before.kind_version,
             evidence_at=at,
@@ -156,7 +158,7 @@ def history(entries: Mapping[str, Entry]) -> dict[str, Standing]:
     return after
 
 
-def stood(entry: Entry, after: Mapping[str, Standing]) -> Standing:
+def stood(entry: LedgerEntry, after: Mapping[str, Standing]) -> Standing:
     """Return where an instance stood before an entry, from where the other entries led."""
     return join([after[parent] for parent in entry.parents if parent in after])
 
@@ -188,7 +190,7 @@ def lowest(statuses: Iterable[Status]) -> Status:
 
 def advance(
     standing: Standing, evidence: BundleEvidence, *, now: datetime, contract_digest: str
-) -> tuple[Step, Status]:
+) -> tuple[LedgerStep, Status]:
     """Return the entry that the evidence earns; `contract_digest` is that of the contract as it is now.
 
     Raises:
@@ -200,20 +202,20 @@ def advance(
         if not evidence.live:
             raise LedgerError("not-live", "a FAIL on a fixture, a synthetic subject or a log without provenance")
         if status is not REGRESSED:
-            return Step.MOVE, REGRESSED
+            return LedgerStep.MOVE, REGRESSED
         if standing.failed_at is not None and evidence.at <= standing.failed_at:
             raise LedgerError("already-there", "it stands at REGRESSED for a FAIL as late as this one")
-        return Step.RENEW, REGRESSED
+        return LedgerStep.RENEW, REGRESSED
     survivor = next((trial.name for trial in evidence.trials if trial.result is TrialResult.SURVIVED), "")
     if survivor or not any(trial.result is TrialResult.CAUGHT for trial in evidence.trials):
         raise LedgerError("trials", f"a PASS that was not shown able to fail: {survivor or 'none was caught'}")
     if not evidence.live:
         if status is not DRAFT:
             raise LedgerError("not-live", f"a PASS without live evidence moves nothing from {status}")
-        return Step.MOVE, PARTIAL
+        return LedgerStep.MOVE, PARTIAL
     _demand_current(standing, evidence, now, contract_digest)
-    if (status, ACTIVE) in EDGES[Step.MOVE]:
-        return Step.MOVE, ACTIVE
+    if (status, ACTIVE) in EDGES[LedgerStep.MOVE]:
+        return LedgerStep.MOVE, ACTIVE
     # Newer evidence keeps a gate from being STALE: under another contract or kind, or where the gate says when.
     shown = (evidence.contract_digest, evidence.kind_version)
     other = shown != (standing.contract_digest, standing.kind_version)
@@ -223,7 +225,7 @@ def advance(
         and (later or (other and evidence.at == standing.evidence_at))
         and (other or evidence.max_age_days is not None or evidence.stale_on)
     ):
-        return Step.RENEW, ACTIVE if other else status
+        return LedgerStep.RENEW, ACTIVE if other else status
     raise LedgerError("already-there", f"it stands at {status}, and this evidence adds nothing to it")
 
 

@@ -14,11 +14,11 @@ from weighbridge.evidence.archive import PackedFolder, bundles_in, read_archive
 from weighbridge.evidence.bundle import BUNDLES, files_of, folder_name
 from weighbridge.evidence.disk import disk_error, write_folder
 from weighbridge.evidence.review import Against, sound
-from weighbridge.ledger.fold import Step
+from weighbridge.ledger.fold import LedgerStep
 from weighbridge.ledger.store import NAME, Ledger
 
 LEDGER = "ledger"
-ON_A_BUNDLE = (Step.MOVE, Step.RENEW)
+ON_A_BUNDLE = (LedgerStep.MOVE, LedgerStep.RENEW)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,17 @@ from weighbridge.core.model import STATUS_ORDER, Contract, GateDecl
 from weighbridge.evidence.statement import DAY_S, moment
 from weighbridge.gates import KINDS
 from weighbridge.ledger.causes import Causes, Shown, causes_of
-from weighbridge.ledger.fold import ACTIVE, DISCHARGED, PARTIAL, RETIRED, Entry, Place, Standing, Step, fold
+from weighbridge.ledger.fold import (
+    ACTIVE,
+    DISCHARGED,
+    PARTIAL,
+    RETIRED,
+    LedgerEntry,
+    LedgerPlace,
+    LedgerStep,
+    Standing,
+    fold,
+)
 from weighbridge.ledger.store import Ledger
 
 UNVERIFIED: Final = "UNVERIFIED"
@@ -35,8 +45,8 @@ ORDER: Final = (UNVERIFIED, UNDECLARED, *map(str, STATUS_ORDER))
 class Instance:
     """Where one gate stands on one instance; `unverified` says why its status does not follow, `stale` what changed."""
 
-    place: Place
-    entries: Mapping[str, Entry]
+    place: LedgerPlace
+    entries: Mapping[str, LedgerEntry]
     standing: Standing
     unverified: str = ""
     stale: tuple[str, ...] = ()
@@ -123,7 +133,7 @@ def overview(
 
 
 def _instance(
-    place: Place, entries: Mapping[str, Entry], causes: Causes, contract: Contract | None, now: datetime
+    place: LedgerPlace, entries: Mapping[str, LedgerEntry], causes: Causes, contract: Contract | None, now: datetime
 ) -> Instance:
     at = Instance(place=place, entries=entries, standing=fold(entries))
     asked = stands_on(entries, at.standing.heads)
@@ -139,7 +149,7 @@ def _instance(
     return replace(at, stale=tuple(stale(at, shown, newest or shown, contract, now)))
 
 
-def stands_on(entries: Mapping[str, Entry], heads: Sequence[str]) -> Iterator[str]:
+def stands_on(entries: Mapping[str, LedgerEntry], heads: Sequence[str]) -> Iterator[str]:
     """Yield the entries that a status stands on: the newest, and under a reconciled or DISCHARGED one its parents."""
     waiting, seen = list(heads), set[str]()
     while waiting:
@@ -147,7 +157,7 @@ def stands_on(entries: Mapping[str, Entry], heads: Sequence[str]) -> Iterator[st
         if head in entries and head not in seen:
             seen.add(head)
             yield head
-            joined = entries[head].step is Step.RECONCILE or entries[head].after is DISCHARGED
+            joined = entries[head].step is LedgerStep.RECONCILE or entries[head].after is DISCHARGED
             waiting += entries[head].parents if joined else ()
 
 

@@ -26,7 +26,7 @@ from weighbridge.recorder.provenance import provenance
 from weighbridge.recorder.ranks import of_rank, rank_and_world
 from weighbridge.recorder.run_directory import EVENTS, RUN, STEPS, RowLog, write_run
 from weighbridge.recorder.scalars import on_host
-from weighbridge.recorder.watched_loader import Tally, WatchedLoader, draws_with_replacement, token_counter
+from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, draws_with_replacement, token_counter
 from weighbridge.recorder.witnesses import testimony
 
 P = ParamSpec("P")
@@ -128,7 +128,7 @@ class Recorder:
         self._tokens_of = tokens_of or token_counter(seq_len)
         self._probe_every = max(probe_every, 1)
         self._on_fail = on_fail
-        self._tally = Tally()
+        self._tally = CorpusPosition()
         self._watched = None if loader is None else WatchedLoader(loader, self)
         self._audit = residency.DispatchAudit()
         self._gradients: dict[str, int] = {}

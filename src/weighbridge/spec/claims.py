@@ -14,8 +14,8 @@ from weighbridge.core.errors import WeighbridgeError
 from weighbridge.core.model import Outcome, Status
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import Bundle
-from weighbridge.evidence.review import Held, rederivation
-from weighbridge.ledger.fold import Place, lowest
+from weighbridge.evidence.review import State, rederivation
+from weighbridge.ledger.fold import LedgerPlace, lowest
 from weighbridge.spec.citations import FORMULA, NUMBER, UNIT, Citation, agrees, citations, computed, resolve
 from weighbridge.spec.criteria import criteria
 from weighbridge.spec.hypotheses import undecided
@@ -97,8 +97,8 @@ def _unsound(text: Text, unit: Unit, id_: str) -> Iterator[Found]:
     except WeighbridgeError as problem:
         yield text.found(unit.line, problem.code, f"[ev:{id_}]: {problem.what}", problem.remedy)
         return
-    if answer.held is not Held.HOLDS:  # a kind may have a new version since a section landed, which is never edited
-        warning = text.known.frozen and answer.held is Held.CANNOT_SAY
+    if answer.held is not State.HOLDS:  # a kind may have a new version since a section landed, which is never edited
+        warning = text.known.frozen and answer.held is State.CANNOT_SAY
         what = f"[ev:{id_}]: {answer.says}"
         yield text.found(unit.line, "not-rederivable", what, "run verify again", warning=warning)
     if bundle.statement.tool.dirty:
@@ -188,7 +188,7 @@ def _files(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
 
 
 def _statuses(text: Text) -> Iterator[Found]:
-    by_gate: dict[str, list[tuple[Place, Stood]]] = {}
+    by_gate: dict[str, list[tuple[LedgerPlace, Stood]]] = {}
     for place, stood in text.known.stood.items():
         by_gate.setdefault(place.gate, []).append((place, stood))
     named = (match["gate"] for unit in text.units if _claimed(unit.text) for match in TOKEN.finditer(unit.text))

@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from weighbridge.core.errors import WeighbridgeError
 from weighbridge.core.model import Contract
 from weighbridge.evidence.bundle import FOLDER
-from weighbridge.ledger.fold import Place
+from weighbridge.ledger.fold import LedgerPlace
 from weighbridge.spec.citations import Bundles, stored
 from weighbridge.spec.tally import Stood
 
-Members = list[tuple[Place, Stood]]
+Members = list[tuple[LedgerPlace, Stood]]
 
 
-def criteria(stood: Mapping[Place, Stood], bundles: Bundles, at: str) -> dict[str, Members]:
+def criteria(stood: Mapping[LedgerPlace, Stood], bundles: Bundles, at: str) -> dict[str, Members]:
     """Return the places of the gates of each criterion.
 
     One that a gate outside the ledger binds, too, stands nowhere and is left out; so are all where a contract of the

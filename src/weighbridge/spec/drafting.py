@@ -18,7 +18,7 @@ from weighbridge.core.model import Finding, GateDecl, Json, Measurement, Origin,
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.ledger.causes import place_of
-from weighbridge.ledger.fold import DISCHARGED, Place
+from weighbridge.ledger.fold import DISCHARGED, LedgerPlace
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.spec.amendments import Amendment, Premise, slug, written
@@ -36,7 +36,7 @@ HYPOTHESES, EXPERIMENT = ((f"| {' | '.join(head)} |", "|---|---|---|---|") for h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class AuthorNotes:
     """What only the author can tell, or the command line."""
 
     at: datetime
@@ -81,9 +81,9 @@ def cited(bundles: Iterable[Bundle], gates: Sequence[str]) -> tuple[Cited, ...]:
 def draft(
     bundles: Sequence[Bundle],
     gates: Sequence[str],
-    told: Told,
-    stood: Mapping[Place, Stood],
-    earned: frozenset[Place],
+    notes: AuthorNotes,
+    stood: Mapping[LedgerPlace, Stood],
+    earned: frozenset[LedgerPlace],
 ) -> str:
     """Write the unnumbered section of some gates; `earned` are the places that landing it would discharge.
 
@@ -92,13 +92,13 @@ def draft(
     """
     mine = cited(bundles, gates)
     first = mine[0].gate
-    title = told.title or first.title
+    title = notes.title or first.title
     contracts = {one.bundle.contract.id: one.bundle for one in mine}
     about = Amendment(
-        id=f"A-{told.at.astimezone(UTC):%Y%m%d}-{slug(title)}",
+        id=f"A-{notes.at.astimezone(UTC):%Y%m%d}-{slug(title)}",
         title=title,
-        author=told.author,
-        kind="correction" if told.refutes or told.supersedes else "record",
+        author=notes.author,
+        kind="correction" if notes.refutes or notes.supersedes else "record",
         gates=tuple(dict.fromkeys(gates)),
         evidence=tuple(bundle.id for bundle in bundles),
         premises=(
@@ -106,9 +106,9 @@ def draft(
             *(Premise(kind="contract", id=id_, expect=of.statement.contract.whole) for id_, of in contracts.items()),
             *(Premise(kind="verdict", id=_verdict(one), expect=one.finding.verdict.outcome.value) for one in mine),
         ),
-        supersedes=told.supersedes,
-        refutes=told.refutes,
-        depends_on=told.depends_on,
+        supersedes=notes.supersedes,
+        refutes=notes.refutes,
+        depends_on=notes.depends_on,
     )
     return written(about, _body(title, bundles, mine, stood, earned))
 
@@ -121,8 +121,8 @@ def _body(
     title: str,
     bundles: Sequence[Bundle],
     mine: Sequence[Cited],
-    stood: Mapping[Place, Stood],
-    earned: frozenset[Place],
+    stood: Mapping[LedgerPlace, Stood],
+    earned: frozenset[LedgerPlace],
 ) -> str:
     of_gates = {(one.gate.id, one.bundle.contract.id, one.bundle.contract.version): one.gate for one in mine}
     parts: tuple[tuple[str, Iterable[str]], ...] = (
@@ -211,7 +211,9 @@ def _device(bundles: Sequence[Bundle]) -> Iterator[str]:
             yield f"- {key}, {fact.name}: {cite(bundle, pointer, fact.value, manifest.measurement_file(key))}"
 
 
-def _impact(bundles: Sequence[Bundle], stood: Mapping[Place, Stood], earned: frozenset[Place]) -> Iterator[str]:
+def _impact(
+    bundles: Sequence[Bundle], stood: Mapping[LedgerPlace, Stood], earned: frozenset[LedgerPlace]
+) -> Iterator[str]:
     yield "| gate | severity | verdict | code | in order | prior status | status after |"
     yield "|---|---|---|---|---|---|---|"
     for bundle in bundles:

@@ -16,7 +16,7 @@ from weighbridge.contract.layers import Found
 from weighbridge.core.errors import WeighbridgeError
 from weighbridge.evidence.statement import moment
 from weighbridge.ledger.causes import bundle_evidence, place_of
-from weighbridge.ledger.fold import ACTIVE, DISCHARGED, Entry, Place
+from weighbridge.ledger.fold import ACTIVE, DISCHARGED, LedgerEntry, LedgerPlace
 from weighbridge.ledger.overview import stands_on
 from weighbridge.ledger.store import Ledger
 from weighbridge.spec.amendments import Section, landed
@@ -39,12 +39,12 @@ class Here:
     bundles: Bundles = field(default_factory=Bundles)
 
     @cached_property
-    def chains(self) -> Mapping[Place, Mapping[str, Entry]]:
+    def chains(self) -> Mapping[LedgerPlace, Mapping[str, LedgerEntry]]:
         """Return the entries of every place, as they were when they were first asked for."""
         return self.ledger.chains()
 
 
-def earned(mine: Iterable[Cited], stood: Mapping[Place, Stood], now: datetime) -> frozenset[Place]:
+def earned(mine: Iterable[Cited], stood: Mapping[LedgerPlace, Stood], now: datetime) -> frozenset[LedgerPlace]:
     """Return the places that a section about these findings discharges: ACTIVE ones, by a fresh live PASS."""
     places = set()
     for one in mine:
@@ -148,7 +148,7 @@ def _resting(here: Here, sections: Sequence[Section]) -> Iterator[Found]:
                 yield found(str(one.path), "rests-on-refuted", what, remedy)
 
 
-def _passed(here: Here, one: Section) -> Iterator[Place]:
+def _passed(here: Here, one: Section) -> Iterator[LedgerPlace]:
     """Yield the places of a section's gates that its evidence shows to pass, live."""
     with contextlib.suppress(WeighbridgeError):  # evidence that cannot be read is told with its section
         for each in cited((here.bundles.get(id_) for id_ in one.about.evidence), one.about.gates):

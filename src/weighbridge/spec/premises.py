@@ -20,7 +20,7 @@ from weighbridge.core.canonical import sha256
 from weighbridge.core.errors import AmendmentError, WeighbridgeError
 from weighbridge.core.git import answer
 from weighbridge.evidence.disk import read_regular
-from weighbridge.evidence.review import Held, rederivation
+from weighbridge.evidence.review import State, rederivation
 from weighbridge.spec.amendments import Premise
 from weighbridge.spec.citations import Bundles
 
@@ -52,7 +52,7 @@ def _found(premise: Premise, bundles: Bundles) -> str:
     match premise.kind:
         case "bundle":
             answer = rederivation(bundles.get(premise.id))
-            return IDENTICALLY if answer.held is Held.HOLDS else answer.says
+            return IDENTICALLY if answer.held is State.HOLDS else answer.says
         case "verdict":
             bundle, _, named = premise.id.partition("/")
             outcomes = {f"{one.gate}[{one.instance}]": one.verdict.outcome for one in bundles.get(bundle).findings}

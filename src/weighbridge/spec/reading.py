@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from weighbridge.contract.layers import Found
-from weighbridge.ledger.fold import Place
+from weighbridge.ledger.fold import LedgerPlace
 from weighbridge.spec.citations import Bundles
 from weighbridge.spec.tally import BEGIN, END, Stood
 
@@ -27,7 +27,7 @@ class Known:
     """
 
     bundles: Bundles
-    stood: Mapping[Place, Stood]
+    stood: Mapping[LedgerPlace, Stood]
     at: str = ""
     refuted: Mapping[str, str] = field(default_factory=dict)
     strict: bool = False

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from weighbridge.core.canonical import dumps, sha256
 from weighbridge.core.errors import AmendmentError
 from weighbridge.core.model import STATUS_ORDER, Status
-from weighbridge.ledger.fold import DISCHARGED, RETIRED, Entry, Place, Standing, fold, lowest
+from weighbridge.ledger.fold import DISCHARGED, RETIRED, LedgerEntry, LedgerPlace, Standing, fold, lowest
 
 BEGIN, END = "<!-- weighbridge:tally begin", "<!-- weighbridge:tally end -->"
 
@@ -21,7 +21,7 @@ class Tally:
     counts: Mapping[Status, int]
     gates: int
     instances: int
-    diverged: tuple[Place, ...]
+    diverged: tuple[LedgerPlace, ...]
     heads: str
 
 
@@ -34,14 +34,14 @@ class Stood:
 
 
 def history(
-    chains: Mapping[Place, Mapping[str, Entry]], heads: Mapping[str, Iterable[str]] | None = None
-) -> dict[Place, Stood]:
+    chains: Mapping[LedgerPlace, Mapping[str, LedgerEntry]], heads: Mapping[str, Iterable[str]] | None = None
+) -> dict[LedgerPlace, Stood]:
     """Fold every place of a ledger as it is, or as it was when these entries were the newest, by place.
 
     Raises:
         AmendmentError: `missing-parent`, where the ledger no longer has one of these entries.
     """
-    found: dict[Place, Stood] = {}
+    found: dict[LedgerPlace, Stood] = {}
     for place, known in chains.items():
         entries = known if heads is None else _until(place, known, heads.get(str(place), ()))
         if entries:
@@ -52,8 +52,8 @@ def history(
     return found
 
 
-def _until(place: Place, entries: Mapping[str, Entry], heads: Iterable[str]) -> dict[str, Entry]:
-    kept: dict[str, Entry] = {}
+def _until(place: LedgerPlace, entries: Mapping[str, LedgerEntry], heads: Iterable[str]) -> dict[str, LedgerEntry]:
+    kept: dict[str, LedgerEntry] = {}
     waiting = list(heads)
     while waiting:
         digest = waiting.pop()
@@ -66,7 +66,7 @@ def _until(place: Place, entries: Mapping[str, Entry], heads: Iterable[str]) -> 
     return kept
 
 
-def discharged(found: Mapping[Place, Stood], places: Iterable[str]) -> dict[Place, Stood]:
+def discharged(found: Mapping[LedgerPlace, Stood], places: Iterable[str]) -> dict[LedgerPlace, Stood]:
     """Return where every place stands once a section that discharges some of them has landed."""
     those = set(places)
     after = dict(found)
@@ -77,7 +77,7 @@ def discharged(found: Mapping[Place, Stood], places: Iterable[str]) -> dict[Plac
     return after
 
 
-def tally(found: Mapping[Place, Standing]) -> Tally:
+def tally(found: Mapping[LedgerPlace, Standing]) -> Tally:
     """Count gates by status; a gate stands where its lowest instance stands."""
     by_gate: dict[tuple[str, str], list[Status]] = {}
     for place, standing in found.items():
@@ -94,7 +94,7 @@ def tally(found: Mapping[Place, Standing]) -> Tally:
     )
 
 
-def block(found: Mapping[Place, Stood]) -> str:
+def block(found: Mapping[LedgerPlace, Stood]) -> str:
     """Write the tally of places as they stood."""
     return markdown(tally({place: stood.standing for place, stood in found.items()}))
 
