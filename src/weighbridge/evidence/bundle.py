@@ -135,12 +135,11 @@ def _files(draft: BundleDraft, redactor: Redactor) -> dict[str, bytes]:
         **({manifest.PLUGINS: dumps(brought)} if draft.plugins else {}),
         **files,
         **{f"{manifest.MEASUREMENTS}{digest}.npy": data for digest, data in arrays.items()},
-        **{f"{manifest.LOGS}{_slug(name)}.txt": _tail(redactor.log(text)) for name, text in draft.logs.items()},
+        **{
+            f"{manifest.LOGS}{re.sub(r'[^A-Za-z0-9._-]', '_', name).lstrip('.-') or '_'}.txt": _tail(redactor.log(text))
+            for name, text in draft.logs.items()
+        },
     }
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".-") or "_"
 
 
 def _tail(text: str) -> bytes:
