@@ -26,7 +26,7 @@ from weighbridge.gates import KINDS
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.lanes.lanes import EVERYTHING, Project
 from weighbridge.ledger.causes import Causes, bundle_evidence, causes_of
-from weighbridge.ledger.fold import RETIRED, LedgerEntry, LedgerPlace, fold
+from weighbridge.ledger.fold import RETIRED, Chains, fold
 from weighbridge.ledger.store import Ledger
 
 LANE = "lane"  # what `verify --lane` seals into a bundle's environment
@@ -73,7 +73,7 @@ class LaneEvidence:
     lane: str
     now: dt.datetime
     causes: Causes
-    chains: Mapping[LedgerPlace, Mapping[str, LedgerEntry]]
+    chains: Chains
     trees: dict[str, Mapping[str, str]] = field(default_factory=dict)
     opened: dict[str, Bundle] = field(default_factory=dict)
 
@@ -169,7 +169,7 @@ class LaneEvidence:
         for path, digest in here.items():
             name = f"all that is tracked (the lane {by} has no paths)" if (path,) == EVERYTHING else path
             if not digest:
-                return Unfit.TREE, f"cannot be held against {name}: {UNCOMMITTED}"
+                return Unfit.TREE, f"cannot be compared with {name}: {UNCOMMITTED}"
             if not was[path]:
                 return Unfit.TREE, f"says nothing of {name}: there {UNCOMMITTED}"
             if was[path] != digest:

@@ -1,4 +1,4 @@
-"""What an entry names as its cause: looked up beside the ledger, judged again, and held against what the entry says.
+"""What an entry names as its cause: looked up beside the ledger, judged again, and compared with what the entry says.
 
 A status can so not be typed: an entry stands where the bundle that it names is there, whole, judges again to the same
 verdicts, and earns the very move that the entry says. Nothing here writes.
@@ -29,6 +29,8 @@ from weighbridge.judging.conditions import facts_of
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.ledger.fold import (
     BundleEvidence,
+    Chains,
+    Entries,
     LedgerEntry,
     LedgerPlace,
     LedgerStep,
@@ -149,7 +151,7 @@ class Causes:
         """Return what every bundle states, by its id, oldest first; one that cannot be read states nothing."""
         found: dict[str, Predicate] = {}
         for known, path in self.folders.items():
-            with contextlib.suppress(WeighbridgeError):  # whoever names this bundle is told
+            with contextlib.suppress(WeighbridgeError):  # reported to whoever names this bundle
                 data = read_regular(path / statement.FILE, statement.FILE, MAX_FILE)
                 found |= {sha256(data): statement.from_bytes(data)} if sha256(data).startswith(known) else {}
         return dict(sorted(found.items(), key=lambda item: item[1].finished))
@@ -214,9 +216,7 @@ class Causes:
                     return self.shown(known)
         return None
 
-    def left_out(
-        self, chains: Mapping[LedgerPlace, Mapping[str, LedgerEntry]], now: datetime
-    ) -> dict[LedgerPlace, str]:
+    def left_out(self, chains: Chains, now: datetime) -> dict[LedgerPlace, str]:
         """Return the places that a live FAIL would move which no entry names, and the bundle of each.
 
         Where an entry names a FAIL as late as that one, nothing is left out. Only bundles that say that something
@@ -226,7 +226,7 @@ class Causes:
         found: dict[LedgerPlace, str] = {}
         for bundle in (one for one in self.stated if one not in named):
             verdicts = self.folders[bundle[:ID_SHOWN]] / VERDICTS
-            with contextlib.suppress(WeighbridgeError):  # one that is damaged is told by `ledger check`
+            with contextlib.suppress(WeighbridgeError):  # one that is damaged is reported by `ledger check`
                 failed = b'"FAIL"' in read_regular(verdicts, VERDICTS, MAX_FILE)
                 for place, seen in self.shown(bundle).evidence.items() if failed else ():
                     standing = fold(chains.get(place, {}))
@@ -239,9 +239,7 @@ class Causes:
 
     # --- Entries ------------------------------------------------------------------------------------------------------
 
-    def refuted(
-        self, entries: Mapping[str, LedgerEntry], asked: Iterable[str], now: datetime
-    ) -> Iterator[tuple[str, WeighbridgeError]]:
+    def refuted(self, entries: Entries, asked: Iterable[str], now: datetime) -> Iterator[tuple[str, WeighbridgeError]]:
         """Yield every entry, of those asked for, that does not follow from its cause, by digest, and why."""
         after = history(entries)
         for digest in asked:

@@ -1,7 +1,7 @@
 """Where a gate stands on an instance: what evidence moves it, and how a chain of moves folds into one status.
 
 No disk, no clock, no git: entries in, status out. What is not in the table is refused, and the refusal names what is
-missing. Nothing here can be told a status; it can only be shown evidence.
+missing. Nothing here takes a status; it takes evidence alone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 from weighbridge.core.errors import LedgerError
 from weighbridge.core.model import STATUS_ORDER, Outcome, Status, Trial, TrialResult
@@ -85,6 +86,10 @@ class LedgerEntry:
     recorded_at: str
 
 
+Entries: TypeAlias = Mapping[str, LedgerEntry]  # by digest
+Chains: TypeAlias = Mapping[LedgerPlace, Entries]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """Where an instance stands, folded from its entries; `None` before it was declared.
@@ -130,7 +135,7 @@ class BundleEvidence:
         return self.max_age_days is None or (now - self.at).total_seconds() <= self.max_age_days * DAY_S
 
 
-def fold(entries: Mapping[str, LedgerEntry]) -> Standing:
+def fold(entries: Entries) -> Standing:
     """Fold entries, by digest, into a standing. Two heads count as the lower."""
     after = history(entries)
     parents = {parent for entry in entries.values() for parent in entry.parents}
@@ -138,7 +143,7 @@ def fold(entries: Mapping[str, LedgerEntry]) -> Standing:
     return replace(standing, causes=frozenset(entry.cause for entry in entries.values()))
 
 
-def history(entries: Mapping[str, LedgerEntry]) -> dict[str, Standing]:
+def history(entries: Entries) -> dict[str, Standing]:
     """Return where each entry led, `causes` left out; an entry's parents have lower numbers than itself."""
     after: dict[str, Standing] = {}
     for digest, entry in sorted(entries.items(), key=lambda item: item[1].seq):

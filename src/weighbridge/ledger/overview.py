@@ -28,7 +28,7 @@ from weighbridge.ledger.fold import (
     DISCHARGED,
     PARTIAL,
     RETIRED,
-    LedgerEntry,
+    Entries,
     LedgerPlace,
     LedgerStep,
     Standing,
@@ -46,7 +46,7 @@ class Instance:
     """Where one gate stands on one instance; `unverified` says why its status does not follow, `stale` what changed."""
 
     place: LedgerPlace
-    entries: Mapping[str, LedgerEntry]
+    entries: Entries
     standing: Standing
     unverified: str = ""
     stale: tuple[str, ...] = ()
@@ -112,8 +112,8 @@ def overview(
         if known:
             at = _instance(place, known, causes, contracts.get(place.contract), now)
             if place in left_out:
-                told = f"a live FAIL is not recorded: weighbridge ledger record {left_out[place][:12]}"
-                at = replace(at, stale=(*at.stale, told))
+                why = f"a live FAIL is not recorded: weighbridge ledger record {left_out[place][:12]}"
+                at = replace(at, stale=(*at.stale, why))
             found.setdefault((place.contract, place.gate), []).append(at)
     declared = {
         (name, gate.id): gate
@@ -133,7 +133,7 @@ def overview(
 
 
 def _instance(
-    place: LedgerPlace, entries: Mapping[str, LedgerEntry], causes: Causes, contract: Contract | None, now: datetime
+    place: LedgerPlace, entries: Entries, causes: Causes, contract: Contract | None, now: datetime
 ) -> Instance:
     at = Instance(place=place, entries=entries, standing=fold(entries))
     asked = stands_on(entries, at.standing.heads)
@@ -149,7 +149,7 @@ def _instance(
     return replace(at, stale=tuple(stale(at, shown, newest or shown, contract, now)))
 
 
-def stands_on(entries: Mapping[str, LedgerEntry], heads: Sequence[str]) -> Iterator[str]:
+def stands_on(entries: Entries, heads: Sequence[str]) -> Iterator[str]:
     """Yield the entries that a status stands on: the newest, and under a reconciled or DISCHARGED one its parents."""
     waiting, seen = list(heads), set[str]()
     while waiting:
@@ -204,7 +204,7 @@ def _changed(old: GateDecl, new: GateDecl, before: Contract, after: Contract) ->
         yield f"collect part changed: {', '.join(collected)}"
     if judged:
         yield f"judge part changed: {', '.join(judged)}"
-    with contextlib.suppress(LimitsError):  # limits of another version of the kind, which is told
+    with contextlib.suppress(LimitsError):  # limits of another version of the kind, which is reported
         loosened = [what for _, what in looser(old, new)]
         if loosened:
             yield f"loosened: {'; '.join(loosened)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,6 +17,7 @@ from weighbridge.ledger.fold import (
     DISCHARGED,
     RETIRED,
     BundleEvidence,
+    Entries,
     LedgerEntry,
     LedgerPlace,
     LedgerStep,
@@ -59,9 +60,7 @@ def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: st
     for finding in bundle.findings:
         place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
 
-        def decide(
-            entries: Mapping[str, LedgerEntry], place: LedgerPlace = place, seen: BundleEvidence = seen
-        ) -> Sequence[LedgerEntry]:
+        def decide(entries: Entries, place: LedgerPlace = place, seen: BundleEvidence = seen) -> Sequence[LedgerEntry]:
             standing, declared = fold(entries), []
             moves.append(_move(place, standing, seen, now, contract_digest))
             if standing.status is None:  # the pre-registration: the contract's digest, and when
@@ -73,8 +72,8 @@ def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: st
                 return declared
             step, after = advance(standing, seen, now=now, contract_digest=contract_digest)
             about = {"cause": seen.bundle, "contract_digest": seen.contract_digest, "evidence_at": utc(seen.at)}
-            told = {"outcome": seen.outcome, "kind_version": seen.kind_version}
-            return [*declared, _next(place, standing, step, after, now, **about, **told)]
+            judged = {"outcome": seen.outcome, "kind_version": seen.kind_version}
+            return [*declared, _next(place, standing, step, after, now, **about, **judged)]
 
         digests = ledger.append(place, decide)
         moves[-1] = dataclasses.replace(moves[-1], entries=digests)
@@ -94,8 +93,8 @@ def _move(place: LedgerPlace, standing: Standing, seen: BundleEvidence, now: dat
 def _next(
     place: LedgerPlace, standing: Standing, step: LedgerStep, after: Status, now: datetime, **more: Any
 ) -> LedgerEntry:
-    told = {"parents": standing.heads, "before": standing.status, "after": after, "recorded_at": utc(now)}
-    return LedgerEntry(step=step, place=place, seq=standing.seq + 1, **told, **more)  # type: ignore[arg-type]
+    follows = {"parents": standing.heads, "before": standing.status, "after": after, "recorded_at": utc(now)}
+    return LedgerEntry(step=step, place=place, seq=standing.seq + 1, **follows, **more)  # type: ignore[arg-type]
 
 
 # --- Entries that need a reason ---------------------------------------------------------------------------------------
@@ -109,7 +108,7 @@ def reconcile(ledger: Ledger, place: LedgerPlace, *, reason: str, now: datetime)
     """
     _demand_reason(reason)
 
-    def decide(entries: Mapping[str, LedgerEntry]) -> Sequence[LedgerEntry]:
+    def decide(entries: Entries) -> Sequence[LedgerEntry]:
         standing = fold(entries)
         if not standing.diverged:
             if standing.heads and entries[standing.heads[0]].step is LedgerStep.RECONCILE:
@@ -162,7 +161,7 @@ def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: st
 def _append_one(
     ledger: Ledger, place: LedgerPlace, step: LedgerStep, after: Status, now: datetime, **more: object
 ) -> str:
-    def decide(entries: Mapping[str, LedgerEntry]) -> Sequence[LedgerEntry]:
+    def decide(entries: Entries) -> Sequence[LedgerEntry]:
         standing = fold(entries)
         if standing.status is after and entries[standing.heads[0]].cause == more["cause"]:
             return ()

@@ -8,7 +8,7 @@ entry was taken away only an older commit can show.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +24,7 @@ from weighbridge.ledger.fold import (
     EDGES,
     REGRESSED,
     SCHEMA,
+    Entries,
     LedgerEntry,
     LedgerPlace,
     LedgerStep,
@@ -86,9 +87,7 @@ class Ledger:
         """List every bundle, amendment and contract that an entry names; raises as `chains` does."""
         return frozenset(entry.cause for entries in self.chains().values() for entry in entries.values())
 
-    def append(
-        self, place: LedgerPlace, decide: Callable[[Mapping[str, LedgerEntry]], Sequence[LedgerEntry]]
-    ) -> tuple[str, ...]:
+    def append(self, place: LedgerPlace, decide: Callable[[Entries], Sequence[LedgerEntry]]) -> tuple[str, ...]:
         """Append what `decide` makes of the entries as they stand under the lock; give the digests of the new ones.
 
         Raises:
@@ -114,20 +113,13 @@ class Ledger:
         Raises:
             BundleError: `disk`, where it refuses; the first thing that is wrong with a place as it then stands.
         """
-        from filelock import FileLock
-
         new = 0
-        try:
-            for entry in sorted(entries, key=lambda one: one.seq):
-                folder, digest = self.folder(entry.place), digest_of(entry)
-                make_folders(folder)
-                with FileLock(self.root / LOCK):
-                    sweep(folder)
-                    if digest not in self.read(entry.place):
-                        link_new(folder / file_name(entry.seq, digest), dumps(plain(entry)))
-                        new += 1
-        except OSError as problem:
-            raise disk_error(problem, "the ledger entry", self.root) from None
+        for entry in sorted(entries, key=lambda one: one.seq):
+
+            def decide(known: Entries, entry: LedgerEntry = entry) -> Sequence[LedgerEntry]:
+                return () if digest_of(entry) in known else (entry,)
+
+            new += len(self.append(entry.place, decide))
         return new
 
     def _strangers(self) -> Iterator[BundleError]:
@@ -185,7 +177,7 @@ def digest_of(entry: LedgerEntry) -> str:
     return sha256(dumps(plain(entry)))
 
 
-def illegal(entry: LedgerEntry, entries: Mapping[str, LedgerEntry], before: Standing) -> LedgerError | None:
+def illegal(entry: LedgerEntry, entries: Entries, before: Standing) -> LedgerError | None:
     """Return why an entry may not stand among the others, after `before`, or None where it may."""
     missing = [parent for parent in entry.parents if parent not in entries]
     if missing:

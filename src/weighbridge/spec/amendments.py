@@ -39,7 +39,7 @@ class Landing:
     """What landing added: when, which part of the version it raises, the section before, the ledger's newest entries.
 
     `discharges` are the places that this section has moved to DISCHARGED. The number stands in the file's name alone:
-    two sections which took the same one are told apart by renaming one of them.
+    of two sections which took the same one, one is renamed.
     """
 
     at: str

@@ -1,6 +1,6 @@
 """Acceptance criteria: where each stands, by the gates that the contracts bind to it.
 
-Of each contract counts the version of the newest evidence at a time, so that a landed section is held as it landed.
+Of each contract counts the version of the newest evidence at a time, so that a landed section is checked as it landed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _newest(contract: str, bundles: Bundles, at: str) -> Contract | None:
     for _, same_day in itertools.groupby(sorted(named, key=_date, reverse=True), key=_date):
         kept = []
         for one in same_day:
-            with contextlib.suppress(WeighbridgeError):  # one that cannot be read is told where it is cited
+            with contextlib.suppress(WeighbridgeError):  # one that cannot be read is reported where it is cited
                 kept.append(bundles.get(one["id"]))
         finished = [bundle for bundle in kept if bundle.statement.finished <= at]
         if finished:

@@ -5,6 +5,7 @@ A draft claims nothing that the bundles do not hold; landing it holds every figu
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ FIGURES = ("measured", "limit", "enough")
 DEVICE_FACTS = ("requested_device", "resolved_device", "device_name", "driver")
 OFFENCES = 3
 AUTHOR = "<!-- author:"
+DECIDED = "OPEN, ELIMINATED, CONFIRMED or REFUTED, each with its evidence"
+UNDECIDED = "for each OPEN hypothesis the values that would decide it"
 HYPOTHESES, EXPERIMENT = ((f"| {' | '.join(head)} |", "|---|---|---|---|") for head in HEADS)
 
 
@@ -68,8 +71,7 @@ def cited(bundles: Iterable[Bundle], gates: Sequence[str]) -> tuple[Cited, ...]:
     missing = next((gate for gate in gates if gate not in known), None)
     if missing is not None:
         shown = ", ".join(bundle.id[:12] for bundle in bundles)
-        what = f"bundle {shown} has no gate {missing!r}{nearest(missing, known)}"
-        raise UsageError("unknown-gate", what)
+        raise UsageError("unknown-gate", f"bundle {shown} has no gate {missing!r}{nearest(missing, known)}")
     return tuple(
         Cited(bundle, index, finding, next(gate for gate in bundle.contract.gates if gate.id == finding.gate))
         for bundle in bundles
@@ -91,8 +93,7 @@ def draft(
         UsageError: `unknown-gate`, where no bundle judged one.
     """
     mine = cited(bundles, gates)
-    first = mine[0].gate
-    title = notes.title or first.title
+    title = notes.title or mine[0].gate.title
     contracts = {one.bundle.contract.id: one.bundle for one in mine}
     about = Amendment(
         id=f"A-{notes.at.astimezone(UTC):%Y%m%d}-{slug(title)}",
@@ -124,34 +125,22 @@ def _body(
     stood: Mapping[LedgerPlace, Stood],
     earned: frozenset[LedgerPlace],
 ) -> str:
-    of_gates = {(one.gate.id, one.bundle.contract.id, one.bundle.contract.version): one.gate for one in mine}
+    commands = dict.fromkeys(shlex.join(of.statement.command) or "(not recorded)" for of in bundles)
+    gates = {(one.gate.id, one.bundle.contract.id, one.bundle.contract.version): one.gate.why for one in mine}
+    about = (f"- `{name}`, of contract `{of}` {version}. {why}".rstrip() for (name, of, version), why in gates.items())
     parts: tuple[tuple[str, Iterable[str]], ...] = (
-        (f"## {title}", _about(of_gates)),
+        (f"## {title}", about),
         ("### Claim", (f"{AUTHOR} what this section claims and why; then delete this line -->",)),
-        (
-            "### Command",
-            ("```", *dict.fromkeys(shlex.join(of.statement.command) or "(not recorded)" for of in bundles), "```"),
-        ),
+        ("### Command", ("```", *commands, "```")),
         ("### Figures", _figures(mine)),
         ("### Device", _device(bundles)),
         ("### Impact, gate by gate", _impact(bundles, stood, earned)),
-        (
-            "### Hypotheses",
-            (f"{AUTHOR} OPEN, ELIMINATED, CONFIRMED or REFUTED, each with its evidence -->", *HYPOTHESES),
-        ),
-        (
-            "### Next experiment",
-            (f"{AUTHOR} for each OPEN hypothesis the values that would decide it -->", *EXPERIMENT),
-        ),
-        ("### Evidence", (line for bundle in bundles for line in _evidence(bundle))),
+        ("### Hypotheses", (f"{AUTHOR} {DECIDED} -->", *HYPOTHESES)),
+        ("### Next experiment", (f"{AUTHOR} {UNDECIDED} -->", *EXPERIMENT)),
+        ("### Evidence", itertools.chain.from_iterable(map(_evidence, bundles))),
         ("### What this section is not", dict.fromkeys(_is_not(bundles, mine))),
     )
     return "\n".join("\n".join((head, "", *lines, "")) for head, lines in parts)
-
-
-def _about(gates: Mapping[tuple[str, str, str], GateDecl]) -> Iterator[str]:
-    for (name, contract, version), gate in gates.items():
-        yield f"- `{name}`, of contract `{contract}` {version}. {gate.why}".rstrip()
 
 
 def _figures(mine: Sequence[Cited]) -> Iterator[str]:
@@ -198,17 +187,12 @@ def _device(bundles: Sequence[Bundle]) -> Iterator[str]:
         yield f"- host: `{bundle.statement.host}`"
         for name, value in bundle.environment.items():
             yield f"- {name}: {cite(bundle, f'/{_escaped(name)}', value, manifest.ENVIRONMENT)}"
-    measured = [(of, key, item) for of in bundles for key, item in of.measured.items() if isinstance(item, Measurement)]
-    facts = [
-        (of, key, pair)
-        for of, key, item in measured
-        if item.quantity == "facts"
-        for pair in enumerate(rows_of(item, Fact))
-    ]
-    for bundle, key, (index, fact) in facts:
-        if fact.name in DEVICE_FACTS and fact.value is not None:
-            pointer = f"/measured/measurement/value/rows/{index}/value"
-            yield f"- {key}, {fact.name}: {cite(bundle, pointer, fact.value, manifest.measurement_file(key))}"
+    for bundle, (key, item) in ((of, pair) for of in bundles for pair in of.measured.items()):
+        facts = rows_of(item, Fact) if isinstance(item, Measurement) and item.quantity == "facts" else ()
+        for index, fact in enumerate(facts):
+            if fact.name in DEVICE_FACTS and fact.value is not None:
+                pointer = f"/measured/measurement/value/rows/{index}/value"
+                yield f"- {key}, {fact.name}: {cite(bundle, pointer, fact.value, manifest.measurement_file(key))}"
 
 
 def _impact(

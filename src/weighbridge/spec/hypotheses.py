@@ -57,7 +57,7 @@ def tables(units: Iterable[Unit]) -> tuple[list[HypothesisRow], dict[int, list[s
 
 
 def undecided(text: Text) -> Iterator[Found]:
-    """Hold the tables of one text: decided ones have evidence, open ones an experiment that would decide them."""
+    """Check the tables of one text: decided ones have evidence, open ones an experiment that would decide them."""
     hypotheses, experiments = tables(text.units)
     text.planned |= experiments.keys()
     planned = {name for name, measure, yes, no in experiments.values() if measure and yes and no and yes != no}
@@ -75,12 +75,12 @@ def undecided(text: Text) -> Iterator[Found]:
 
 
 def contradicted(mine: Section, earlier: Sequence[Section], known: Known) -> Iterator[Found]:
-    """Hold the hypotheses of a section against those of the sections before it, and against their experiments."""
+    """Compare the hypotheses of a section with those of the sections before it, and with their experiments."""
     rows = tables(units_of(mine.body, mine.first_line))[0]
     before: dict[str, tuple[HypothesisRow, Section]] = {}
     planned: dict[str, list[str]] = {}
     for section in earlier if rows else ():
-        then, experiments = _landed(section.body)
+        then, experiments = _tables_of(section.body)
         before |= {row.name: (row, section) for row in then}
         planned |= {cells[0]: cells for cells in experiments.values()}
     for row in rows:
@@ -90,7 +90,7 @@ def contradicted(mine: Section, earlier: Sequence[Section], known: Known) -> Ite
 
 
 @lru_cache(maxsize=4096)
-def _landed(body: str) -> tuple[list[HypothesisRow], dict[int, list[str]]]:
+def _tables_of(body: str) -> tuple[list[HypothesisRow], dict[int, list[str]]]:
     """Return the tables of a landed section, each read once however many sections follow it."""
     return tables(units_of(body))
 
@@ -110,7 +110,7 @@ def _against(
 
 
 def _undeserved(row: HypothesisRow, experiment: list[str] | None) -> Iterator[tuple[str, str]]:
-    """Hold the first figure of a decided row against the value that its experiment named, where it named one."""
+    """Compare the first figure of a decided row with the value that its experiment named, where it named one."""
     condition = CONDITION.fullmatch(experiment[DECIDED_BY[row.state]] if experiment and row.state in DECIDED_BY else "")
     figure = next((one.text for one in citations(row.evidence) if re.fullmatch(NUMBER, one.text)), None)
     if condition and figure and not SIGNS[condition["sign"]](_number(figure), _number(condition["value"])):
@@ -126,7 +126,7 @@ def _measured_after(row: HypothesisRow, section: Section, bundles: Bundles) -> b
     """Return whether all of a bundle that a row cites was measured after a section landed."""
     landed = moment(section.about.landing.at)
     for id_ in (one.id for one in citations(row.evidence) if one.id):
-        with contextlib.suppress(WeighbridgeError):  # a bundle that cannot be read is told where it is cited
+        with contextlib.suppress(WeighbridgeError):  # a bundle that cannot be read is reported where it is cited
             stated = bundles.get(id_).statement
             began = [stated.started, *(subject.started for subject in stated.subjects if subject.started)]
             if min(map(moment, began)) > landed:

@@ -22,9 +22,8 @@ def page(spec: Path) -> str:
     """Return what SPEC.md holds: the base, a list of sections, and the sections."""
     base, sections = spec / BASE, landed(spec / AMENDMENTS)
     opening = read_regular(base, str(base), MAX_TEXT).decode() if base.is_file() else "# Specification\n"
-    return "\n".join(
-        (HEAD, opening, *_contents(sections), *(line for one in sections for line in _shown(one, sections)))
-    )
+    shown = (line for one in sections for line in _shown(one, sections))
+    return "\n".join((HEAD, opening, *_contents(sections), *shown))
 
 
 def _contents(sections: Sequence[Section]) -> Iterator[str]:
