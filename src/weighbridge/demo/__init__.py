@@ -36,8 +36,9 @@ class DemoStep:
 
 TRAIN = DemoStep(
     "Train a small GPT on the text of Python's standard library, recorded, until it has passed its corpus once",
-    (".",), module="weighbridge.demo.train",
-)  # fmt: skip
+    (".",),
+    module="weighbridge.demo.train",
+)
 
 
 def steps(*, cuda: bool) -> tuple[DemoStep, ...]:
@@ -48,7 +49,7 @@ def steps(*, cuda: bool) -> tuple[DemoStep, ...]:
     parity = ("verify", "builtin:forward-parity", "--subject", "reference=models.py:reference", "--subject")
     on_cuda = ("--subject", "cuda=models.py:on_cuda", *(() if cuda else ("--expect-blocked", CUDA_GATE)))
     blocked = "" if cuda else "; the CUDA gate is BLOCKED, for this host has none"
-    told = (
+    typed = (
         ("Weigh the run: metrics, wrap-around, wall time, device", (*run, *run_on)),
         ("Compare the GGUF import with its source", ("compare", SOURCE, IMPORT)),
         ("Compare an import whose BF16 bytes are labelled F16: it must be refused, and the mechanism named",
@@ -61,7 +62,7 @@ def steps(*, cuda: bool) -> tuple[DemoStep, ...]:
         ("Drop a bias in the NumPy backend on purpose: the first capture point that parts must be named",
          (*parity, "candidate=models.py:numpy_backend_without_a_bias", *on_cuda), ExitCode.FAILED),
     )  # fmt: skip
-    return tuple(DemoStep(*one) for one in told)
+    return tuple(DemoStep(*one) for one in typed)
 
 
 def closing(bundle: str) -> tuple[DemoStep, ...]:
@@ -128,6 +129,6 @@ def _run(step: DemoStep, folder: Path, say: Callable[[str], None]) -> bool:
         (sys.executable, "-m", step.module, *step.words), cwd=folder, check=False, capture_output=True, text=True
     )
     say((done.stdout + done.stderr).rstrip())
-    held = done.returncode == step.ends
-    say(f"[exit {done.returncode}{'' if held else f', expected {int(step.ends)}'}]")
-    return held
+    expected = done.returncode == step.ends
+    say(f"[exit {done.returncode}{'' if expected else f', expected {int(step.ends)}'}]")
+    return expected

@@ -68,20 +68,16 @@ class Binding:
                 from weighbridge.views.report import open_report
 
                 return open_report(self.target)
-            case SubjectKind.MODEL:
-                from weighbridge.views.model_view import open_model
+            case SubjectKind.MODEL | SubjectKind.TRACE:
+                from weighbridge.views.model_view import open_model, open_recorded
 
-                return open_model(self.target)
-            case SubjectKind.TRACE:
-                from weighbridge.views.model_view import open_recorded
-
-                return open_recorded(self.target)
+                return open_model(self.target) if self.kind is SubjectKind.MODEL else open_recorded(self.target)
 
 
 def origin(bound: Binding, view: Any) -> Origin:
     """Return whether a subject is live: named by hand, and with complete provenance as its view knows it."""
-    found: Origin = view.origin
-    return found if bound.by_hand or found is not Origin.LIVE else Origin.FIXTURE
+    known: Origin = view.origin
+    return known if bound.by_hand or known is not Origin.LIVE else Origin.FIXTURE
 
 
 def bind(contract: Contract, base: Path, arguments: Iterable[str]) -> tuple[Binding, ...]:
@@ -109,24 +105,23 @@ def bind(contract: Contract, base: Path, arguments: Iterable[str]) -> tuple[Bind
 
 def _refuse_unlooked(contract: Contract, bound: tuple[Binding, ...]) -> None:
     """Refuse what is bound beside named instances of the same subject, so that no gate would ever look at it."""
-    looked: set[Binding | None] = set()
-    for gate in contract.gates:
-        looked |= {find(bound, name, one) for one in instances(gate, bound) for name in gate.subjects.values()}
+    judged = ((gate.subjects.values(), one) for gate in contract.gates for one in instances(gate, bound))
+    looked = {item for names, instance in judged for item in found(names, bound, instance)}
     wanted = {name for gate in contract.gates for name in gate.subjects.values()}
     idle = next((item for item in bound if item.subject in wanted and item not in looked), None)
     if idle is not None:
-        what = (
-            f"no gate would look at {idle.subject}={idle.target}: other bindings stand for {idle.subject!r} everywhere"
+        others = f"other bindings stand for {idle.subject!r} everywhere"
+        what, remedy = (
+            f"no gate would look at {idle.subject}={idle.target}",
+            f"name its instance, {idle.subject}@NAME=…",
         )
-        remedy = f"name its instance, {idle.subject}@NAME=…, or leave it out"
-        raise UsageError("never-looked-at", what, remedy=remedy)
+        raise UsageError("never-looked-at", f"{what}: {others}", remedy=f"{remedy}, or leave it out")
 
 
 def _refuse_itself(contract: Contract, bound: tuple[Binding, ...]) -> None:
     """Refuse a gate that would compare a file with itself: it always agrees, and would show nothing."""
     for gate, instance in ((one, name) for one in contract.gates for name in instances(one, bound)):
-        found = (find(bound, name, instance) for name in gate.subjects.values())
-        files = [item for item in found if item is not None and item.kind not in EXECUTED]
+        files = [item for item in found(gate.subjects.values(), bound, instance) if item.kind not in EXECUTED]
         for one, other in itertools.combinations(files, 2):
             if one_file(one.target, other.target):
                 refuse(gate, one, other)
@@ -148,10 +143,10 @@ def one_file(one: str, other: str) -> bool:
 
 def _declared(name: str, declared: SubjectDecl, base: Path) -> Iterator[Binding]:
     """Bind what a contract declares beside itself: one path, or an instance for each file that a glob finds."""
-    found = [(DEFAULT, base / declared.path)] if declared.path else []
-    found += [(instance_name(path), path) for path in sorted(base.glob(declared.for_each))] if declared.for_each else []
-    names = [instance for instance, _ in found]
-    for instance, path in found:
+    files = [(DEFAULT, base / declared.path)] if declared.path else []
+    files += [(instance_name(path), path) for path in sorted(base.glob(declared.for_each))] if declared.for_each else []
+    names = [instance for instance, _ in files]
+    for instance, path in files:
         if names.count(instance) > 1:
             raise UsageError("bound-twice", f"two files of {declared.for_each!r} give the instance {instance!r}")
         said = {"subject": name, "instance": instance, "target": str(path)}
@@ -191,3 +186,8 @@ def find(bound: Sequence[Binding], subject: str, instance: str) -> Binding | Non
     """Return what is bound as a subject on an instance, or on all."""
     by_instance = {item.instance: item for item in bound if item.subject == subject}
     return by_instance.get(instance) or by_instance.get(DEFAULT)
+
+
+def found(names: Iterable[str], bound: Sequence[Binding], instance: str) -> tuple[Binding, ...]:
+    """Return what is bound as these subjects on an instance."""
+    return tuple(one for name in names if (one := find(bound, name, instance)) is not None)

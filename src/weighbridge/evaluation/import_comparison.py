@@ -80,7 +80,10 @@ def compare(
     opened = {} if policy else {name: _opened(path, away=away) for name, path in paths.items()}
     views = {(name, DEFAULT): view for name, view in opened.items() if view is not None}
     if adapter is not None:
-        views["source", DEFAULT] = _adapted(source, adapter)
+        from weighbridge.comparison.adapters import adapted
+        from weighbridge.views.checkpoint import open_checkpoint
+
+        views["source", DEFAULT] = adapted(open_checkpoint(source), open_checkpoint(adapter))
     if not all(imports):
         raise UsageError("subject-form", "an import without a path")
     chosen = {name: policy or _declared(opened.get(name)) for name in paths}
@@ -97,13 +100,14 @@ def compare(
         with_itself=True,
     )
     together = session.evaluate()  # of all imports at once, so that the source is read once
+    of_source = _notes(session, "source", "source")
     return tuple(
         ImportComparison(
             path=path,
             policy=chosen[name],
             evaluation=_alone(together, gates[name]),
             itself=adapter is None and session.is_one(bound["source"], bound[name]),
-            notes=(*_notes(session, "source", "source"), *_notes(session, name, "import")),
+            notes=(*of_source, *_notes(session, name, "import")),
         )
         for name, path in paths.items()
     )
@@ -211,14 +215,6 @@ def _opened(path: str, *, away: bool) -> CheckpointView | None:
         return open_checkpoint(_found_anywhere(path, away=away)) if path else None
     except SubjectError:
         return None
-
-
-def _adapted(source: str, adapter: str) -> CheckpointView:
-    """Return an open source with what an adapter adds to it."""
-    from weighbridge.comparison.adapters import adapted
-    from weighbridge.views.checkpoint import open_checkpoint
-
-    return adapted(open_checkpoint(source), open_checkpoint(adapter))
 
 
 def contradictions(view: CheckpointView) -> Iterator[str]:

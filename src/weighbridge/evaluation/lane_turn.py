@@ -12,7 +12,7 @@ from weighbridge.core.errors import LaneError
 from weighbridge.core.model import EMPTY, Contract, Fields
 from weighbridge.evaluation.binding import instances
 from weighbridge.evaluation.runner import Evaluation
-from weighbridge.lanes.lane_evidence import LANE, LANE_PATHS, LaneEvidence, Wanted, lane_evidence, paths_told
+from weighbridge.lanes.lane_evidence import LANE, LANE_PATHS, LaneEvidence, Wanted, lane_evidence, sealed_paths
 from weighbridge.lanes.lanes import Project
 from weighbridge.ledger.store import Ledger
 from weighbridge.quantities.base import record_of
@@ -71,5 +71,5 @@ def begin(project: Project, name: str, ledger: Path) -> Turn:
                 what = f"lane {name} requires {fact}: {str(needed).lower()}, and this host has not ({found.why})"
                 raise LaneError("lane-host", what, remedy="run it on a host that has it; nothing was measured")
     others = lane_evidence(project, name, Ledger(ledger), dt.datetime.now(dt.UTC))
-    sealed = {LANE: name, LANE_PATHS: paths_told(lane.trees())}
+    sealed = {LANE: name, LANE_PATHS: sealed_paths(lane.trees())}
     return Turn(project=project, lane=name, sealed=sealed, others=others)

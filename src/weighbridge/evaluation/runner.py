@@ -31,7 +31,7 @@ from weighbridge.core.model import (
     SubjectKind,
     Unmeasured,
 )
-from weighbridge.evaluation.binding import Binding, find, origin, refuse
+from weighbridge.evaluation.binding import Binding, find, found, origin, refuse
 from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.judging.conditions import lacking_here
 from weighbridge.judging.judging import judge_contract
@@ -172,14 +172,14 @@ class EvaluationSession:
 
     def require_two(self, gate: GateDecl, instance: str) -> None:
         """Raise `same-subject` where a gate would compare one checkpoint with itself."""
-        found = self._bound(gate.subjects.values(), instance)
-        checkpoints = [one for one in found if one.kind is SubjectKind.CHECKPOINT]
+        mine = found(gate.subjects.values(), self.bound, instance)
+        checkpoints = [one for one in mine if one.kind is SubjectKind.CHECKPOINT]
         for one, other in itertools.combinations(checkpoints, 2):
             if self.is_one(one, other):
                 refuse(gate, one, other)
 
     def is_one(self, one: Binding, other: Binding) -> bool:
-        """Return whether the tensors of one checkpoint lie in files of another; an unreadable one is told later."""
+        """Return whether the tensors of one checkpoint lie in files of another; an unreadable one is reported later."""
         try:
             here, there = self.view(one), self.view(other)
         except SubjectError:
@@ -211,24 +211,20 @@ class EvaluationSession:
         unbound = self._unbound(item)
         if unbound is None:
             self.progress(f"measuring {item.quantity} of {', '.join(item.subjects) or 'this host'}")
-        self.measured[item.key] = unbound or self._guarded(item, self._bound(item.subjects, item.instance))
-
-    def _bound(self, names: Iterable[str], instance: str) -> tuple[Binding, ...]:
-        return tuple(one for name in names if (one := find(self.bound, name, instance)) is not None)
+        self.measured[item.key] = unbound or self._guarded(item, found(item.subjects, self.bound, item.instance))
 
     def _unbound(self, item: Request) -> Unmeasured | None:
-        for name in item.subjects:
-            if find(self.bound, name, item.instance) is None:
-                why = f"the subject {name!r} is not bound"
-                remedy = f"bind it: --subject {name}=… (under pytest --gate-subject {name}=…)"
-                return Unmeasured(code="unbound", why=why, remedy=remedy)
-        return None
+        name = next((name for name in item.subjects if find(self.bound, name, item.instance) is None), None)
+        if name is None:
+            return None
+        remedy = f"bind it: --subject {name}=… (under pytest --gate-subject {name}=…)"
+        return Unmeasured(code="unbound", why=f"the subject {name!r} is not bound", remedy=remedy)
 
     def prefetch(self, items: Iterable[Request]) -> None:
         """Make at once what reads the same: quantities of one subject, or of several that differ in the last alone."""
         alike: dict[Any, dict[str, tuple[Verifier, tuple[Binding, ...]]]] = {}
         for item in items:
-            bound = self._bound(item.subjects, item.instance)
+            bound = found(item.subjects, self.bound, item.instance)
             verifier = VERIFIERS.get((item.quantity, tuple(one.looked_at_as for one in bound)))
             if verifier is not None and verifier.batch is not None and len(bound) == len(item.subjects):
                 shared = verifier.batch, bound[: max(len(bound) - 1, 1)], item.options
@@ -243,7 +239,7 @@ class EvaluationSession:
     ) -> None:
         jobs, began = {}, time.monotonic()
         for key, (verifier, bound) in group.items():
-            with contextlib.suppress(SubjectError):  # told when its own turn comes
+            with contextlib.suppress(SubjectError):  # reported when its own turn comes
                 jobs[key] = MeasurementJob(verifier, tuple(map(self.view, bound)))
         with contextlib.suppress(Exception), contextlib.redirect_stdout(sys.stderr):  # then each is measured alone
             self.prefetched |= dict(zip(jobs, batch(list(jobs.values()), options, self.execution), strict=True))
@@ -272,9 +268,8 @@ class EvaluationSession:
         kinds: tuple[SubjectKind, ...] = tuple(one.looked_at_as for one in bound)
         verifier = VERIFIERS.get((item.quantity, kinds))
         if verifier is None:
-            return Faulted(
-                code="no-verifier", why=f"no verifier measures {item.quantity} of {kinds}", remedy="bind another kind"
-            )
+            why = f"no verifier measures {item.quantity} of {kinds}"
+            return Faulted(code="no-verifier", why=why, remedy="bind another kind")
         views = tuple(self.view(one) for one in bound)
         options: Fields = loads(item.options)
         result = self.prefetched.pop(item.key, None) or _measured(verifier, views, options, self.execution)
@@ -291,8 +286,8 @@ def _measured(
 ) -> Measurement | Unmeasured | SubjectError:
     if verifier.batch is None:
         return verifier.measure(views, options)
-    (found,) = verifier.batch([MeasurementJob(verifier, views)], options, execution)
-    return found
+    (result,) = verifier.batch([MeasurementJob(verifier, views)], options, execution)
+    return result
 
 
 def lay_canary(

@@ -79,10 +79,8 @@ class LaneEvidence:
 
     def instances(self, contract: str, gate: str) -> tuple[str, ...]:
         """Return the instances of a gate that the ledger knows, those that are RETIRED left out."""
-        mine = {
-            place: entries for place, entries in self.chains.items() if (place.contract, place.gate) == (contract, gate)
-        }
-        return tuple(place.instance for place, entries in mine.items() if fold(entries).status is not RETIRED)
+        mine = (item for item in self.chains.items() if (item[0].contract, item[0].gate) == (contract, gate))
+        return tuple(place.instance for place, entries in mine if fold(entries).status is not RETIRED)
 
     def all(self) -> Iterator[tuple[Wanted, Decided]]:
         """Yield what every gate of the lane comes to, by its own evidence and that of the lanes which it accepts."""
@@ -91,22 +89,22 @@ class LaneEvidence:
             for gate in contract.gates:
                 by = self.project.decider(self.lane, contract.id, gate.id)
                 for instance in (self.instances(contract.id, gate.id) or (DEFAULT,)) if by else ():
-                    asked = Wanted(contract, gate, instance, by)
-                    yield asked, self.decide(asked)
+                    wanted = Wanted(contract, gate, instance, by)
+                    yield wanted, self.decide(wanted)
 
-    def decide(self, asked: Wanted) -> Decided:
+    def decide(self, wanted: Wanted) -> Decided:
         """Return what the newest evidence of the lane that counts says of a gate, or a BLOCKED that says why none does.
 
         What cannot be believed ends the search: an older PASS must not stand in for a FAIL that was damaged.
         """
-        gate, instance = asked.gate.id, asked.instance
+        gate, instance = wanted.gate.id, wanted.instance
         unfit: list[tuple[Unfit, str]] = []
         others: set[str] = set()
-        for bundle, stated, told in self._sealed_by(asked):
+        for bundle, stated, lane in self._sealed_by(wanted):
             if instance not in stated.instances[gate]:
                 others.update(stated.instances[gate])
                 continue
-            answer = self._finding(bundle, stated, told, asked)
+            answer = self._finding(bundle, stated, lane, wanted)
             if isinstance(answer, Decided):
                 return answer
             unfit.append((answer[0], f"its bundle {bundle[:ID_SHOWN]} {answer[1]}"))
@@ -116,26 +114,26 @@ class LaneEvidence:
             unfit = [(Unfit.INSTANCE, f"it judged {gate} on {', '.join(sorted(others))}, not on {instance}")]
         elif not unfit:
             where = self.causes.ledger.root.parent
-            unfit = [(Unfit.NONE, f"there is no evidence of it in {where} for {gate} of {asked.contract.id}")]
+            unfit = [(Unfit.NONE, f"there is no evidence of it in {where} for {gate} of {wanted.contract.id}")]
         (code, why), older = unfit[0], len(unfit) - 1
-        return _blocked(asked, code, f"{why}{f'; {older} older ones do not count either' if older else ''}")
+        return _blocked(wanted, code, f"{why}{f'; {older} older ones do not count either' if older else ''}")
 
-    def _sealed_by(self, asked: Wanted) -> Iterator[tuple[str, Predicate, Fields]]:
+    def _sealed_by(self, wanted: Wanted) -> Iterator[tuple[str, Predicate, Fields]]:
         """Yield the bundles that the lane sealed of a gate, the newest first, with their environments."""
         for bundle, stated in reversed(self.causes.stated.items()):
-            if stated.contract.id == asked.contract.id and stated.instances.get(asked.gate.id):
+            if stated.contract.id == wanted.contract.id and stated.instances.get(wanted.gate.id):
                 path = self.causes.folders[bundle[:ID_SHOWN]] / manifest.ENVIRONMENT
-                with contextlib.suppress(WeighbridgeError):  # what is damaged is told by `evidence verify`
-                    told = loads(read_regular(path, manifest.ENVIRONMENT, manifest.MAX_FILE))
-                    if isinstance(told, Mapping) and told.get(LANE) == asked.by:
-                        yield bundle, stated, told
+                with contextlib.suppress(WeighbridgeError):  # what is damaged is reported by `evidence verify`
+                    environment = loads(read_regular(path, manifest.ENVIRONMENT, manifest.MAX_FILE))
+                    if isinstance(environment, Mapping) and environment.get(LANE) == wanted.by:
+                        yield bundle, stated, environment
 
-    def _finding(self, bundle: str, stated: Predicate, told: Fields, asked: Wanted) -> Decided | tuple[Unfit, str]:
+    def _finding(self, bundle: str, stated: Predicate, lane: Fields, wanted: Wanted) -> Decided | tuple[Unfit, str]:
         """Return what a bundle says of a gate, or why it does not count; it is opened last, for that takes longest."""
-        limit = self._limit(asked)
+        limit = self._limit(wanted)
         unfit = (
-            _other_contract(stated, asked.contract)
-            or self._other_tree(paths_read(told), asked.by)
+            _other_contract(stated, wanted.contract)
+            or self._other_tree(paths_read(lane), wanted.by)
             or self._too_old(moment(stated.finished), limit)
         )
         if unfit is not None:
@@ -148,16 +146,16 @@ class LaneEvidence:
             return Unfit.UNPROVEN, f"was judged by {', '.join(others)}, which this version does not have"
         if opened.statement.tool.dirty:
             return Unfit.UNPROVEN, "was sealed by a build of weighbridge with changes that no commit has"
-        found = next(one for one in opened.findings if (one.gate, one.instance) == (asked.gate.id, asked.instance))
+        found = next(one for one in opened.findings if (one.gate, one.instance) == (wanted.gate.id, wanted.instance))
         if found.verdict.outcome not in (Outcome.PASS, Outcome.FAIL):
             return Unfit.UNDECIDED, f"came to {found.verdict.outcome} ({found.verdict.code}) there"
         at = bundle_evidence(opened, found).at
-        said = f"by lane {asked.by}: bundle {bundle[:ID_SHOWN]}, {_long(self.now - at)} old"
+        said = f"by lane {wanted.by}: bundle {bundle[:ID_SHOWN]}, {_long(self.now - at)} old"
         said += "" if limit is None else f", at most {_long(limit)}"
         return self._too_old(at, limit) or Decided(finding=found, says=said)
 
-    def _limit(self, asked: Wanted) -> dt.timedelta | None:
-        accepts, days = self.project.lane(self.lane).accepts.get(asked.by), asked.gate.max_age_days
+    def _limit(self, wanted: Wanted) -> dt.timedelta | None:
+        accepts, days = self.project.lane(self.lane).accepts.get(wanted.by), wanted.gate.max_age_days
         limits = [*([accepts.age] if accepts else ()), *([dt.timedelta(days=days)] if days is not None else ())]
         return min(limits, default=None)
 
@@ -197,15 +195,15 @@ def lane_evidence(project: Project, lane: str, ledger: Ledger, now: dt.datetime)
     return LaneEvidence(project=project, lane=lane, now=now, causes=causes_of(ledger, chains), chains=chains)
 
 
-def paths_told(trees: Mapping[str, str]) -> str:
+def sealed_paths(trees: Mapping[str, str]) -> str:
     """Return the digests of a lane's paths as they are sealed; those that are not known are empty."""
     return ", ".join(f"{path}={digest}" for path, digest in sorted(trees.items()))
 
 
 def paths_read(environment: Fields) -> dict[str, str]:
     """Return the digests of a lane's paths from what was sealed."""
-    told = str(environment.get(LANE_PATHS, ""))
-    return dict(part.rpartition("=")[::2] for part in told.split(", ") if told)
+    sealed = str(environment.get(LANE_PATHS, ""))
+    return dict(part.rpartition("=")[::2] for part in sealed.split(", ") if sealed)
 
 
 def _other_contract(stated: Predicate, contract: Contract) -> tuple[Unfit, str] | None:
@@ -216,18 +214,18 @@ def _other_contract(stated: Predicate, contract: Contract) -> tuple[Unfit, str] 
     return None
 
 
-def _blocked(asked: Wanted, code: Unfit, why: str) -> Decided:
-    key, kind = f"lane.{asked.gate.id}.{asked.instance}", KINDS[asked.gate.kind]
+def _blocked(wanted: Wanted, code: Unfit, why: str) -> Decided:
+    key, kind = f"lane.{wanted.gate.id}.{wanted.instance}", KINDS[wanted.gate.kind]
     finding = Finding(
-        gate=asked.gate.id,
-        instance=asked.instance,
+        gate=wanted.gate.id,
+        instance=wanted.instance,
         kind=kind.name,
         kind_version=kind.version,
-        severity=asked.gate.severity,
+        severity=wanted.gate.severity,
         verdict=blocked(code, {"measurement": key}),
     )
-    why = f"needs lane {asked.by}: {why}"
-    remedy = f"run it there, and bring its evidence here: weighbridge verify --lane {asked.by} --record"
+    why = f"needs lane {wanted.by}: {why}"
+    remedy = f"run it there, and bring its evidence here: weighbridge verify --lane {wanted.by} --record"
     return Decided(finding=finding, says=why, lacking={key: Unmeasured(code=code, why=why, remedy=remedy)})
 
 

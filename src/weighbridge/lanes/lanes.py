@@ -159,8 +159,8 @@ def load_project(path: Path = Path(PROJECT)) -> Project:
     try:
         lanes = read(ProjectDocument, written.data()).lanes
     except LimitsError as error:
-        told = (written.found(one.path, one.code, one.what) for one in error.problems)
-        raise collected(tuple(problem.error for problem in sorted(told))) from None
+        wrong = sorted(written.found(one.path, one.code, one.what) for one in error.problems)
+        raise collected(tuple(problem.error for problem in wrong)) from None
     loaded: dict[str, LoadedContract] = {}
     problems: list[Found] = []
     named: dict[str, list[str]] = {}

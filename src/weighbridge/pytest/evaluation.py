@@ -1,4 +1,4 @@
-"""What gates come to under pytest, and how it is told there; imported when a gate is to be judged."""
+"""What gates come to under pytest, and how it is shown there; imported when a gate is to be judged."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def evaluate(
     return evaluation
 
 
-def told(finding: Finding, evaluation: Evaluation, excused: str = "") -> str:
+def summary(finding: Finding, evaluation: Evaluation, excused: str = "") -> str:
     """Return what a gate came to, in lines."""
     title = next(gate.title for gate in evaluation.contract.gates if gate.id == finding.gate)
     row = Row(finding=finding, title=title, said=finding_text(finding, evaluation.measured), excused=excused)

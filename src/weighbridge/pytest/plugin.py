@@ -285,7 +285,7 @@ class GateItem(pytest.Item):
     def runtest(self) -> None:
         """Pass on PASS; what an advisory gate finds is an expected failure, and an expected block is a skip."""
         from weighbridge.core.model import Outcome, Severity
-        from weighbridge.pytest.evaluation import told, under_pytest
+        from weighbridge.pytest.evaluation import summary, under_pytest
 
         gates = gates_of(self.config)
         if gates.refused:
@@ -300,7 +300,7 @@ class GateItem(pytest.Item):
             raise NotPassedError(f"expected to be blocked, and {outcome}: take it off --gate-expect-blocked")
         if outcome is Outcome.PASS:
             return
-        text = told(finding, evaluation)
+        text = summary(finding, evaluation)
         if excuse := gates.excuses.of(contract, finding):
             pytest.skip(f"{under_pytest(excuse)}\n{text}")
         if finding.severity is Severity.ADVISORY and outcome is not Outcome.ERROR:

@@ -58,12 +58,12 @@ def _tensors(value: Any) -> Iterable[torch.Tensor]:
 
 def resolved_device(model: torch.nn.Module) -> str:
     """Return the device that holds most of the parameters' bytes, or "" for a model without parameters."""
-    held = bytes_by_device(model.parameters())
-    return max(held, key=lambda device: held[device]) if held else ""
+    found = bytes_by_device(model.parameters())
+    return max(found, key=lambda device: found[device]) if found else ""
 
 
 def allocated_bytes(device: str) -> tuple[int | None, str]:
-    """Return the most bytes that the device's allocator has held, or None and why there is no such number."""
+    """Return the most bytes that the device's allocator has taken, or None and why there is no such number."""
     kind = device.partition(":")[0]
     if kind == "cuda":
         return int(torch.cuda.max_memory_allocated(device)), ""

@@ -31,7 +31,7 @@ class Watcher(Protocol):
 class CorpusPosition:
     """How far into the corpus a run is: tokens of this pass, tokens of this step, wraps so far.
 
-    One batch whose tokens cannot be told makes both unknown: of its step, and of its pass. So does a step for which no
+    One batch whose tokens are not known makes both unknown: of its step, and of its pass. So does a step for which no
     batch was drawn here.
     """
 
