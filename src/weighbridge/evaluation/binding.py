@@ -46,11 +46,7 @@ class Binding:
         return SubjectKind.MODEL if self.kind is SubjectKind.TRACE else self.kind
 
     def open(self) -> Any:
-        """Open the view of this subject.
-
-        Raises:
-            SubjectError: when it cannot be read.
-        """
+        """Open the view of this subject, or raise the SubjectError that says why it cannot be read."""
         match self.kind:
             case SubjectKind.CHECKPOINT:
                 from weighbridge.views.checkpoint import open_checkpoint
@@ -81,12 +77,7 @@ def origin(bound: Binding, view: Any) -> Origin:
 
 
 def bind(contract: Contract, base: Path, arguments: Iterable[str]) -> tuple[Binding, ...]:
-    """Bind the subjects of a contract from `NAME[@INSTANCE]=TARGET` arguments, and by `path:` beside the contract.
-
-    Raises:
-        UsageError: for an argument that is not of that form, names no subject, binds one twice, or is never looked at,
-            and where a gate would compare a file with itself.
-    """
+    """Bind a contract's subjects from `NAME[@INSTANCE]=TARGET` words and by `path:`; refuse what nothing looks at."""
     bound: dict[tuple[str, str], Binding] = {}
     for argument in arguments:
         item = _by_hand(contract, argument)
@@ -111,11 +102,9 @@ def _refuse_unlooked(contract: Contract, bound: tuple[Binding, ...]) -> None:
     idle = next((item for item in bound if item.subject in wanted and item not in looked), None)
     if idle is not None:
         others = f"other bindings stand for {idle.subject!r} everywhere"
-        what, remedy = (
-            f"no gate would look at {idle.subject}={idle.target}",
-            f"name its instance, {idle.subject}@NAME=…",
-        )
-        raise UsageError("never-looked-at", f"{what}: {others}", remedy=f"{remedy}, or leave it out")
+        what = f"no gate would look at {idle.subject}={idle.target}: {others}"
+        remedy = f"name its instance, {idle.subject}@NAME=…, or leave it out"
+        raise UsageError("never-looked-at", what, remedy=remedy)
 
 
 def _refuse_itself(contract: Contract, bound: tuple[Binding, ...]) -> None:

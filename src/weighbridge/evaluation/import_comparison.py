@@ -150,11 +150,7 @@ def policy_of(text: str) -> Policy:
 
 
 def mapping_of(path: str, source: str, imports: Sequence[str]) -> dict[str, Json]:
-    """Return the options that a mapping file gives for these checkpoints.
-
-    Raises:
-        ContractError: `map`, with each thing wrong at its line, a rule that makes no tensor of any import among them.
-    """
+    """Return the options that a mapping file gives for these checkpoints, or raise each thing wrong at its line."""
     from weighbridge.contract import strict_yaml
 
     if not Path(path).is_file():

@@ -76,12 +76,7 @@ def _opened(target: str, kind: SubjectKind) -> Any:
 
 
 def first_values(target: str, count: int, glob: str) -> dict[str, Fields]:
-    """Return the tensors whose names match, each with its first values; None for those of a dtype that nothing reads.
-
-    Raises:
-        SubjectError: where the file cannot be read.
-        UsageError: `values`, where it is a run log, or no name matches.
-    """
+    """Return the tensors whose names match, each with its first values; None of a dtype that nothing reads."""
     if kind_of(target) is SubjectKind.RUN:
         raise UsageError("values", "is a run log, and --values is for checkpoints", where=target)
     view = _opened(target, SubjectKind.CHECKPOINT)
@@ -174,11 +169,7 @@ class CheckpointReport:
 def look(
     view: Any, table: Mapping[str, Fields], words: Callable[[str, Verdict], Sequence[str]], *, moments: bool = False
 ) -> CheckpointReport:
-    """Return what a checkpoint's values show, with what each tensor of its table looks like.
-
-    Raises:
-        SubjectError: `subject-changed`, when a file was written to meanwhile.
-    """
+    """Return what a checkpoint's values show, with what each tensor of its table looks like."""
     files = _measure("file_structure", SubjectKind.CHECKPOINT, view)
     instruments = [tensor_bits, tensor_health, *([tensor_moments] if moments else [])]
     read_once = tensor_walk.walk(view, [(one.QUANTITY, one.begin) for one in instruments])

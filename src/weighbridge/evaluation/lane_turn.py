@@ -55,11 +55,7 @@ class Turn:
 
 
 def begin(project: Project, name: str, ledger: Path) -> Turn:
-    """Return the turn of a lane on this host.
-
-    Raises:
-        LaneError: `lane-host`, where this host lacks what the lane requires.
-    """
+    """Return the turn of a lane on this host, or raise `lane-host` where that lacks what the lane requires."""
     lane = project.lane(name)
     if lane.requires:
         from weighbridge.verifiers import host

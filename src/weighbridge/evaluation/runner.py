@@ -293,10 +293,7 @@ def _measured(
 def lay_canary(
     verifier: Verifier, views: Views, options: Fields, measured: Measurement, execution: Execution = HERE
 ) -> CanaryResult:
-    """Lay one known damage over a subject, measure again, and tell whether the instrument saw it.
-
-    An instrument whose answer cannot even be compared with the damage has not seen it.
-    """
+    """Measure again with a known damage; an instrument whose answer cannot be compared with it did not see it."""
     canary = verifier.canary(views, options, measured)
     if isinstance(canary, NoCanary):
         return CanaryResult(name="", place="", applied=False, seen=False, why=canary.why)
@@ -311,10 +308,7 @@ def lay_canary(
 
 
 def _as_sealed(item: Measured, redactor: Redactor | None) -> Measured:
-    """Return what the sealed bytes decode to.
-
-    What cannot be sealed was not measured: a hostile subject may hold names or numbers that no bundle can.
-    """
+    """Return what the sealed bytes decode to; what a hostile subject makes unfit for a bundle was not measured."""
     try:
         body, arrays = encode_measured(item)
         if redactor:

@@ -155,11 +155,7 @@ def _recorded(bundle: Bundle, loaded: LoadedContract, evaluation: Evaluation, le
 
 
 def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedContract, ...]:
-    """Return every contract, loaded, or raise the problems of all of them together.
-
-    Raises:
-        ContractError: with every problem of every contract.
-    """
+    """Return every contract, loaded, or raise the problems of all of them together."""
     loaded: list[LoadedContract] = []
     problems: list[ContractError] = []
     for name in names:
@@ -184,11 +180,7 @@ def _demand_own_version(loaded: Sequence[LoadedContract], ledger: Path) -> None:
 
 
 def bind_all(loaded: Sequence[LoadedContract], arguments: Sequence[str]) -> tuple[tuple[Binding, ...], ...]:
-    """Bind each argument in every contract that declares its subject.
-
-    Raises:
-        UsageError: for an argument that no contract knows, or that is of no form.
-    """
+    """Bind each argument in every contract that declares its subject; refuse one that no contract knows."""
     known = {name for contract in loaded for name in contract.contract.subjects}
     names = {text: match["name"] if (match := ARGUMENT.fullmatch(text)) else None for text in arguments}
     for name in names.values():

@@ -55,12 +55,7 @@ class PackedFolder:
 
 
 def open_archive(path: Path, given: str = "") -> PackedFolder:
-    """Return the one bundle that an archive holds, or of several that whose id begins with `given`.
-
-    Raises:
-        BundleError: `archive`, `archive-member` or `too-large` for an archive that is refused; `not-a-bundle` where it
-            holds none; `several-bundles`.
-    """
+    """Return the one bundle that an archive holds, or of several the one whose id begins with `given`."""
     chosen = bundles_in(read_archive(path), path, given)
     if len(chosen) > 1:
         what = f"holds {len(chosen)} bundles"
@@ -69,11 +64,7 @@ def open_archive(path: Path, given: str = "") -> PackedFolder:
 
 
 def bundles_in(files: Mapping[str, bytes], path: Path, given: str = "") -> tuple[PackedFolder, ...]:
-    """Return the bundles among the files of an archive, at least one, whose ids begin with `given`.
-
-    Raises:
-        BundleError: `not-a-bundle`.
-    """
+    """Return the bundles among an archive's files whose ids begin with `given`; raise `not-a-bundle` for none."""
     roots = [name.removesuffix(statement.FILE) for name in files if re.search(rf"(?:^|/){statement.FILE}$", name)]
     chosen = [root for root in roots if sha256(files[f"{root}{statement.FILE}"]).startswith(given)]
     if not chosen:
@@ -88,11 +79,7 @@ def bundles_in(files: Mapping[str, bytes], path: Path, given: str = "") -> tuple
 
 
 def read_archive(path: Path) -> dict[str, bytes]:
-    """Return the files of a zip, a tar, or a gzipped tar by name, without extracting anything.
-
-    Raises:
-        BundleError: `archive`, `archive-member` or `too-large`.
-    """
+    """Return the files of a zip, a tar, or a gzipped tar by name, without extracting anything."""
     data, shown = read_regular(path.resolve(), str(path), MAX_BYTES), str(path)
     limit = min(max(ALWAYS_INFLATED, MAX_RATIO * len(data)), MAX_BYTES)
     if data.startswith(b"\x1f\x8b"):
@@ -222,11 +209,7 @@ def _pax_path(body: bytes, where: str) -> str:
 
 
 def pack(folder: PackedFolder) -> bytes:
-    """Write a bundle as a tar of one form: sorted, owned by nobody, at no time; the same bundle gives the same bytes.
-
-    Raises:
-        BundleError: `file-name`, where a name does not fit into a header.
-    """
+    """Write a bundle as a tar of one form, sorted, of nobody and no time: the same bundle gives the same bytes."""
     parts = []
     for name, data in sorted(folder.files.items()):
         above, _, last = f"{folder.name}/{name}".rpartition("/")

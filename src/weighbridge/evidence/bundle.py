@@ -249,20 +249,12 @@ def files_of(opened: Opened) -> dict[str, bytes]:
 
 
 def unseal(path: Path, given: str = "") -> Bundle:
-    """Read a bundle's folder or archive, as `whole` does.
-
-    Raises:
-        BundleError: also with the first value that is not of its form.
-    """
+    """Read a bundle's folder or archive, as `whole` does, and decode it."""
     return decode(whole(path, given))
 
 
 def decode(opened: Opened) -> Bundle:
-    """Decode the files of a bundle that is whole.
-
-    Raises:
-        BundleError: `structure`, naming the file and the place in it.
-    """
+    """Decode the files of a bundle that is whole, or raise `structure` with the file and the place in it."""
     files, stated = opened.files, opened.statement
     assert stated is not None
     contract = _read(files, manifest.CONTRACT_JSON, contract_from_json)
@@ -342,11 +334,7 @@ def _json(files: Mapping[str, bytes], name: str) -> Fields:
 
 
 def _anchor(data: bytes, named: re.Match[str] | None, given: str, recorded: Collection[str]) -> str:
-    """Return what, outside the bundle, vouches for the id of a statement; nothing where its folder's name alone does.
-
-    Raises:
-        BundleError: `id-mismatch`, or what git did to it instead; `not-anchored` where nothing vouches.
-    """
+    """Return what, outside the bundle, vouches for a statement's id; nothing where its folder's name alone does."""
     found = sha256(data)
     for by, wanted in (("its folder", named["id"] if named else ""), ("--id", given)):
         if not found.startswith(wanted):

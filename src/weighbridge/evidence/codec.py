@@ -74,11 +74,7 @@ def encode_measured(item: Measured) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def decode_measured(data: object, arrays: Arrays) -> Measured:
-    """Read what `encode_measured` wrote.
-
-    Raises:
-        BundleError: `structure`, for anything else.
-    """
+    """Read what `encode_measured` wrote, or raise `structure` for anything else."""
     if not isinstance(data, Mapping) or len(data) != 1 or next(iter(data)) not in TAGS:
         raise wrong(f"not one of {', '.join(TAGS)}", ())
     word, body = next(iter(data.items()))

@@ -36,11 +36,7 @@ LINK = ".tmp-"
 
 
 def write_new(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file that must not exist, and make it durable.
-
-    Raises:
-        OSError: where it exists, or the disk refuses: then nothing half-written is left.
-    """
+    """Write a file that must not exist, and make it durable; on an OSError nothing half-written is left."""
     handle = os.open(path, NEW_FILE, mode)
     try:
         left = memoryview(data)
@@ -90,10 +86,7 @@ def write_folder(into: Path, name: str, files: Mapping[str, bytes]) -> Path:
 
 @contextlib.contextmanager
 def _writing_into(folder: Path) -> Iterator[None]:
-    """Hold a folder as one of its writers; whoever finds no other there removes what dead ones left.
-
-    Without locks on folders nobody can tell whether another writes, so nothing is removed.
-    """
+    """Lock a folder as one of its writers; whoever finds no other there removes what dead ones left."""
     if FOLDER is None:  # where fcntl is lacking, too
         yield
         return
@@ -136,11 +129,7 @@ def sweep(folder: Path) -> None:
 
 
 def link_new(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file under its name in one step; a file of that name is never replaced.
-
-    Raises:
-        OSError: where it exists, or the disk refuses.
-    """
+    """Write a file under its name in one step, or raise an OSError: a file of that name is never replaced."""
     draft = path.with_name(f"{LINK}{secrets.token_hex(8)}")
     try:
         write_new(draft, data, mode)

@@ -57,11 +57,7 @@ def measurement_file(key: str) -> str:
 
 
 def to_bytes(files: Mapping[str, bytes]) -> bytes:
-    """Write the manifest of these files.
-
-    Raises:
-        BundleError: `too-large` or `file-name`, for a bundle that could not be read back.
-    """
+    """Write the manifest of these files; refuse what could not be read back as `too-large` or `file-name`."""
     if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BUNDLE:
         raise BundleError("too-large", f"a bundle holds at most {MAX_FILES} files and {MAX_BUNDLE >> 20} MiB")
     too_large = next((name for name, data in files.items() if len(data) > MAX_FILE), None)
@@ -74,11 +70,7 @@ def to_bytes(files: Mapping[str, bytes]) -> bytes:
 
 
 def from_bytes(data: bytes) -> Manifest:
-    """Read a manifest back.
-
-    Raises:
-        BundleError: where it is not exactly what `to_bytes` writes.
-    """
+    """Read a manifest back, or raise a BundleError where it is not exactly what `to_bytes` writes."""
     manifest = build(Manifest, loads(data, where=FILE))
     names = [entry.path for entry in manifest.files]
     if manifest.schema != SCHEMA or dumps(plain(manifest)) != data or names != sorted(set(names)):

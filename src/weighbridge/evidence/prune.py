@@ -63,11 +63,7 @@ def dispensable(bundles: Sequence[Stored], *, before: dt.date | None, last: int)
 
 
 def remove(bundle: Stored) -> None:
-    """Remove a bundle in one step: what a crash leaves of it is no bundle, and the next to write there clears it away.
-
-    Raises:
-        BundleError: `disk`, where the disk refuses.
-    """
+    """Remove a bundle in one step; what a crash leaves is no bundle, and the next writer there clears it away."""
     try:
         leaving = bundle.path.rename(bundle.path.with_name(f"{STAGE}{secrets.token_hex(8)}"))
         shutil.rmtree(leaving)

@@ -114,11 +114,7 @@ class Hit:
 
 
 def own_key() -> bytes:
-    """Read the person's pseudonym key, made on demand for its owner alone; a passing one where none can be kept.
-
-    Raises:
-        BundleError: `pseudonym-key`, where there is one that cannot be read, or holds no key.
-    """
+    """Read the person's pseudonym key, made on demand for its owner alone; a passing one where none can be kept."""
     file = key_file(os.environ)
     if file is None:
         return passing_key()
@@ -172,11 +168,7 @@ def host_pseudonym(key: bytes) -> str:
 
 
 def redact_json(value: Any, redactor: Redactor) -> Any:
-    """Redact every text in plain JSON, keys included.
-
-    Raises:
-        BundleError: `redaction-collides`, where two keys of one mapping would become the same.
-    """
+    """Redact every text in plain JSON, or raise `redaction-collides` where two keys would become the same."""
     text = functools.cache(redactor.text)
 
     def walk(item: Any) -> Any:

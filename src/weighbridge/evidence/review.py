@@ -95,11 +95,7 @@ UNREAD = Answer(CANNOT_SAY, "not asked: the bundle is not whole")
 
 
 def verify(path: Path, against: Against, folder: manifest.BundleFolder | None = None) -> Answers:
-    """Answer for a bundle's folder or archive; `folder` as for `open_bundle`.
-
-    Raises:
-        BundleError: where there is no bundle to be read at all.
-    """
+    """Answer for a bundle's folder or archive; `folder` as for `open_bundle`, which raises where there is no bundle."""
     opened = open_bundle(path, against.given, against.recorded or (), folder)
     if opened.problems:
         return _unread(opened.id, opened.problems)
@@ -120,11 +116,7 @@ def verify(path: Path, against: Against, folder: manifest.BundleFolder | None = 
 
 
 def sound(path: Path, against: Against, folder: manifest.BundleFolder | None = None) -> Opened:
-    """Open a bundle that is to be passed on: unchanged, its verdicts re-derived, its signatures of their form.
-
-    Raises:
-        BundleError: `not-whole`, with what does not hold; where there is no bundle to be read.
-    """
+    """Open a bundle to be passed on, or raise `not-whole`: its bytes, verdicts and signatures must hold."""
     answers = verify(path, against, folder)
     answered = (answers.integrity, answers.rederivation, answers.authenticity)
     broken = next((one for one in answered if one.held is BROKEN), None)
@@ -173,10 +165,7 @@ def _contradictions(bundle: Bundle) -> Iterator[BundleError]:
 
 
 def _as_written(bundle: Bundle) -> str:
-    """Return how `contract.yaml` contradicts the contract that was judged.
-
-    One that extends another is compared with it by name and version alone: what it extends is not in the bundle.
-    """
+    """Return how `contract.yaml` contradicts what was judged; what one extends is not here, so its name must do."""
     from weighbridge.contract.load import read_contract  # only here is YAML read
 
     judged = bundle.contract
@@ -317,11 +306,7 @@ def subject(stated: Predicate, name: str, path: Path) -> Answer:
 
 
 def rejudge(bundle: Bundle) -> bytes:
-    """Return what `verdicts.json` would hold had the bundle been judged here and now.
-
-    Raises:
-        BundleError: `structure`, where the contract cannot be judged by this version.
-    """
+    """Return what `verdicts.json` would hold had the bundle been judged here and now."""
     check_limits(bundle.contract)
     findings = judge_contract(bundle.contract, bundle.statement.instances, bundle.measured, bundle.canaries)
     return findings_to_bytes(findings)

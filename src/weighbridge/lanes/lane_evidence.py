@@ -184,12 +184,7 @@ class LaneEvidence:
 
 
 def lane_evidence(project: Project, lane: str, ledger: Ledger, now: dt.datetime) -> LaneEvidence:
-    """Return the evidence beside a ledger for a lane.
-
-    Raises:
-        UsageError: `unknown-lane`.
-        BundleError: where the ledger is not whole.
-    """
+    """Return the evidence beside a whole ledger for a lane; raise `unknown-lane`."""
     project.lane(lane)
     chains = ledger.chains()
     return LaneEvidence(project=project, lane=lane, now=now, causes=causes_of(ledger, chains), chains=chains)

@@ -95,11 +95,7 @@ class Project:
     contracts: Mapping[str, Mapping[str, LoadedContract]]
 
     def lane(self, name: str) -> Lane:
-        """Return a lane.
-
-        Raises:
-            UsageError: `unknown-lane`.
-        """
+        """Return a lane, or raise `unknown-lane`."""
         if name not in self.lanes:
             raise UsageError("unknown-lane", f"{PROJECT} has no lane {name!r}{nearest(name, self.lanes)}")
         return self.lanes[name]
@@ -124,22 +120,14 @@ class Project:
 
 
 def known_contracts() -> dict[str, Contract]:
-    """Return the contracts that are known here, by id: the starter contracts, those in contracts/, those of lanes.
-
-    Raises:
-        ContractError: where there are lanes that cannot be used.
-    """
+    """Return the contracts that are known here, by id: the starter contracts, those in contracts/, those of lanes."""
     of_lanes = load_project().contracts if is_file(PROJECT) else {}
     found = {name: one.contract for name, one in contracts_here().items()}
     return found | {one.contract.id: one.contract for named in of_lanes.values() for one in named.values()}
 
 
 def refuse_contracts(lane: str, named: object) -> None:
-    """Refuse contracts that are named beside a lane.
-
-    Raises:
-        UsageError: `lane-contracts`.
-    """
+    """Refuse contracts that are named beside a lane, as `lane-contracts`."""
     if named:
         what = f"the lane {lane} says in {PROJECT} which contracts are its"
         raise UsageError("lane-contracts", what, remedy="leave out either the contracts or the lane")
@@ -149,12 +137,7 @@ def refuse_contracts(lane: str, named: object) -> None:
 
 
 def load_project(path: Path = Path(PROJECT)) -> Project:
-    """Read the lanes of a project, and its contracts.
-
-    Raises:
-        ContractError: with every problem: of the file, of its contracts, a lane that is not there, a glob that matches
-            nothing, a gate that no lane decides.
-    """
+    """Read the lanes of a project and its contracts, or raise every problem of either."""
     written = _Written(str(path), _text(path))
     try:
         lanes = read(ProjectDocument, written.data()).lanes

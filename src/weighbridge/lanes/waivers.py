@@ -147,11 +147,7 @@ class Waivers:
 
 
 def read_waivers(path: Path, now: dt.datetime) -> Waivers:
-    """Read a file of waivers.
-
-    Raises:
-        ContractError: with every problem of it, each at its `file:line:col`.
-    """
+    """Read a file of waivers, or raise every problem of it, each at its `file:line:col`."""
     document = strict_yaml.load(read_regular_file(path, strict_yaml.MAX_BYTES, ContractError), str(path))
     layered = Layered(document.data, {(): (document, ())})
     try:

@@ -73,11 +73,7 @@ def shown_by(bundle: Bundle) -> Shown:
 
 
 def demand_rederivable(bundle: Bundle) -> None:
-    """Judge again before believing a verdict: sealed is not the same as true.
-
-    Raises:
-        LedgerError: `not-rederivable`.
-    """
+    """Judge again before believing a verdict, or raise `not-rederivable`: sealed is not the same as true."""
     if other_versions(bundle):
         raise LedgerError("not-rederivable", f"bundle {bundle.id[:12]} was judged by other versions of its gate kinds")
     if rederivation(bundle).held is not State.HOLDS:
@@ -130,10 +126,7 @@ def is_live(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> 
 
 @dataclass(kw_only=True)
 class Causes:
-    """The bundles and landed amendments beside a ledger; each is read and judged again once.
-
-    `gates` are the names that a successor may have.
-    """
+    """The bundles and amendments beside a ledger, each read once; `gates` are the names that a successor may have."""
 
     ledger: Ledger
     gates: Collection[str]
@@ -169,11 +162,7 @@ class Causes:
         return {sha256(data): data.decode("utf-8", errors="replace") for data in files}
 
     def shown(self, bundle: str) -> Shown:
-        """Return what a bundle shows, named by its id or at least 12 digits of it.
-
-        Raises:
-            LedgerError: `no-bundle`, `not-rederivable`.
-        """
+        """Return what a bundle shows, by 12 digits of its id or more; raise `no-bundle` or `not-rederivable`."""
         short = bundle[:ID_SHOWN]
         if short not in self.read:
             try:
@@ -188,11 +177,7 @@ class Causes:
         return found
 
     def open(self, short: str) -> Bundle:
-        """Return a bundle, by the first 12 digits of its id: whole, and judged again where its kinds are here.
-
-        Raises:
-            LedgerError: `no-bundle`, `not-rederivable`.
-        """
+        """Return a whole bundle by the first 12 digits of its id, judged again where its kinds are here."""
         path = self.folders.get(short)
         if path is None:
             raise LedgerError("no-bundle", f"bundle {short} is not in {BUNDLES}/ beside the ledger", remedy=RESTORE)
@@ -287,11 +272,7 @@ class Causes:
             raise LedgerError("unearned", f"the amendment cites no live PASS of {entry.evidence_at}")
 
     def demand_successor_or_bundle(self, place: LedgerPlace, cause: str) -> None:
-        """Demand what retires a gate: a whole bundle, or another gate of the ledger.
-
-        Raises:
-            LedgerError: `no-bundle`, `not-rederivable`, `no-cause`.
-        """
+        """Demand what retires a gate: a whole bundle, or another gate of the ledger; else raise `no-cause`."""
         if DIGEST.fullmatch(cause):
             self.shown(cause)
         elif cause not in self.gates or cause in (place.gate, f"{place.contract}/{place.gate}"):

@@ -92,10 +92,7 @@ Chains: TypeAlias = Mapping[LedgerPlace, Entries]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Where an instance stands, folded from its entries; `None` before it was declared.
-
-    `bundle` is the one that moved it last.
-    """
+    """Where an instance stands, None before it was declared; `bundle` is the one that moved it last."""
 
     status: Status | None = None
     heads: tuple[str, ...] = ()
@@ -196,11 +193,7 @@ def lowest(statuses: Iterable[Status]) -> Status:
 def advance(
     standing: Standing, evidence: BundleEvidence, *, now: datetime, contract_digest: str
 ) -> tuple[LedgerStep, Status]:
-    """Return the entry that the evidence earns; `contract_digest` is that of the contract as it is now.
-
-    Raises:
-        LedgerError: where it earns none, with a code that names what is missing.
-    """
+    """Return the entry that the evidence earns, or raise what is missing; `contract_digest` is the contract's now."""
     status = standing.status or DRAFT
     _demand_movable(standing, evidence, now)
     if evidence.outcome is Outcome.FAIL:

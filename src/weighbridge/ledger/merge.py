@@ -23,10 +23,7 @@ ON_A_BUNDLE = (LedgerStep.MOVE, LedgerStep.RENEW)
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge brought: the names of new bundles, how many were there, and how many entries and signatures are new.
-
-    The signatures are those of bundles that were there.
-    """
+    """The new bundles of a merge, how many were there, and how many entries, and signatures of those, are new."""
 
     bundles: tuple[str, ...]
     present: int

@@ -101,11 +101,7 @@ def _next(
 
 
 def reconcile(ledger: Ledger, place: LedgerPlace, *, reason: str, now: datetime) -> str:
-    """Join two heads into one, at the lower status; reconciling again gives the entry that did.
-
-    Raises:
-        LedgerError: `no-reason`; `not-diverged`, where there is nothing to join.
-    """
+    """Join two heads into one, at the lower status; reconciling again gives the entry that did."""
     _demand_reason(reason)
 
     def decide(entries: Entries) -> Sequence[LedgerEntry]:
@@ -124,11 +120,7 @@ def reconcile(ledger: Ledger, place: LedgerPlace, *, reason: str, now: datetime)
 
 
 def retire(ledger: Ledger, place: LedgerPlace, *, reason: str, cause: str, now: datetime) -> str:
-    """Retire a gate on an instance: refuted by a bundle, or superseded by another gate; `cause` names either.
-
-    Raises:
-        LedgerError: `no-reason`, `no-cause`, `no-bundle`, `diverged`, or `illegal-edge` where it was never declared.
-    """
+    """Retire a gate on an instance: refuted by a bundle, or superseded by another gate; `cause` names either."""
     _demand_reason(reason)
     places = ledger.places()
     if place in places:
@@ -137,12 +129,7 @@ def retire(ledger: Ledger, place: LedgerPlace, *, reason: str, cause: str, now: 
 
 
 def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: str, reason: str, now: datetime) -> str:
-    """Discharge an ACTIVE gate: a landed amendment cites a live PASS that has just been judged again identically.
-
-    Raises:
-        LedgerError: `not-rederivable`, `no-amendment`, `not-live`, `not-passed`, `older-than-fail`, `diverged`, or
-            `illegal-edge` where it is not ACTIVE.
-    """
+    """Discharge an ACTIVE gate: a landed amendment cites a live PASS that has just been judged again identically."""
     demand_rederivable(bundle)
     place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
     standing = fold(ledger.read(place))

@@ -52,11 +52,7 @@ class Ledger:
         return self.root / segment(place.contract) / segment(place.gate) / segment(place.instance)
 
     def chains(self) -> dict[LedgerPlace, dict[str, LedgerEntry]]:
-        """Read the entries of every place, by digest.
-
-        Raises:
-            BundleError: with the first thing that is wrong, anywhere: a status left out would be a status made up.
-        """
+        """Read the entries of every place, or raise the first thing wrong: a status left out would be made up."""
         _refuse(tuple(self._strangers()))
         found: dict[LedgerPlace, dict[str, LedgerEntry]] = {}
         for folder in self._folders():
@@ -70,11 +66,7 @@ class Ledger:
         return tuple(self.chains())
 
     def read(self, place: LedgerPlace) -> dict[str, LedgerEntry]:
-        """Read the entries of a place, by digest.
-
-        Raises:
-            BundleError: with the first entry that is not whole or not legal.
-        """
+        """Read the entries of a place, by digest, or raise the first that is not whole or not legal."""
         entries, problems = self._load(self.folder(place))
         _refuse(problems)
         return entries
@@ -88,11 +80,7 @@ class Ledger:
         return frozenset(entry.cause for entries in self.chains().values() for entry in entries.values())
 
     def append(self, place: LedgerPlace, decide: Callable[[Entries], Sequence[LedgerEntry]]) -> tuple[str, ...]:
-        """Append what `decide` makes of the entries as they stand under the lock; give the digests of the new ones.
-
-        Raises:
-            BundleError: `disk`, where it refuses: the entry is there whole or not there.
-        """
+        """Append what `decide` makes of the entries under the lock; give the digests of the new ones."""
         from filelock import FileLock  # it loads asyncio: 90 ms that only who writes has to wait
 
         folder = self.folder(place)
@@ -108,11 +96,7 @@ class Ledger:
             raise disk_error(problem, "the ledger entry", folder) from None
 
     def adopt(self, entries: Iterable[LedgerEntry]) -> int:
-        """Link entries of another ledger that are not here yet, parents before children; return how many are new.
-
-        Raises:
-            BundleError: `disk`, where it refuses; the first thing that is wrong with a place as it then stands.
-        """
+        """Link entries of another ledger that are not here yet, parents before children; return how many are new."""
         new = 0
         for entry in sorted(entries, key=lambda one: one.seq):
 

@@ -73,10 +73,7 @@ def allocated_bytes(device: str) -> tuple[int | None, str]:
 
 
 def not_auditable(model: torch.nn.Module) -> str:
-    """Return why a step cannot be audited, or "" where it can.
-
-    Compiled code runs few ops that a dispatch mode sees, and a mode that dynamo does not ignore stops it for good.
-    """
+    """Return why a step cannot be audited, or ""; compiled code shows few ops, and some modes stop dynamo for good."""
     if not hasattr(TorchDispatchMode, "ignore_compile_internals"):
         return f"torch {torch.__version__} would compile nothing more after an audit"
     compiled = sys.modules.get("torch._dynamo")
@@ -148,10 +145,7 @@ class DispatchAudit(TorchDispatchMode):
         self.live = True
 
     def pause(self) -> None:
-        """Stop counting, and leave the stack of modes, unless somebody has entered another above this one.
-
-        Then it stays, counting nothing, until it is paused again and is the topmost.
-        """
+        """Stop counting, and leave the stack of modes, at the latest when this is paused as the topmost one."""
         self.live = False
         if self.entered and _get_current_dispatch_mode() is self:
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]

@@ -84,11 +84,7 @@ class WatchedLoader:
         return getattr(self.loader, name)
 
     def cycle(self) -> Iterator[Any]:
-        """Hand out batches for ever, beginning again whenever the loader runs dry.
-
-        Raises:
-            RuntimeError: if a new pass gives no batch at all, so that no step can be made up from nothing.
-        """
+        """Hand out batches for ever, beginning again; raise a RuntimeError where a new pass gives no batch."""
         while True:
             batch = None
             for batch in self:

@@ -96,11 +96,7 @@ class Section:
 
 
 def section_of(path: Path) -> Section:
-    """Read an amendment.
-
-    Raises:
-        AmendmentError: `front-matter`; `altered`, where a landed one does not have the digest in its name.
-    """
+    """Read an amendment; raise `front-matter`, or `altered` for a landed one without the digest in its name."""
     data = read_regular(path, str(path), MAX_TEXT)
     text = data.decode("utf-8", errors="replace")
     named, digest = LANDED.fullmatch(path.name), sha256(data)
@@ -137,11 +133,7 @@ def written(about: Amendment, body: str) -> str:
 
 
 def landed(folder: Path) -> tuple[Section, ...]:
-    """Read every landed section, in the order of their numbers.
-
-    Raises:
-        AmendmentError: with the first that is not as it landed.
-    """
+    """Read every landed section, in the order of their numbers, or raise the first that is not as it landed."""
     paths = sorted(folder.glob("[0-9]*.md")) if folder.is_dir() else []
     strange = next((path for path in paths if not LANDED.fullmatch(path.name)), None)
     if strange is not None:

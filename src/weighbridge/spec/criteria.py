@@ -21,11 +21,7 @@ Members = list[tuple[LedgerPlace, Stood]]
 
 
 def criteria(stood: Mapping[LedgerPlace, Stood], bundles: Bundles, at: str) -> dict[str, Members]:
-    """Return the places of the gates of each criterion.
-
-    One that a gate outside the ledger binds, too, stands nowhere and is left out; so are all where a contract of the
-    ledger is in no bundle here.
-    """
+    """Return the places of the gates of each criterion; one that a gate outside the ledger binds, too, is left out."""
     names = {place.contract for place in stood}
     contracts = [contract for name in sorted(names) if (contract := _newest(name, bundles, at))]
     found: dict[str, Members] = {}

@@ -61,11 +61,7 @@ class Cited:
 
 
 def cited(bundles: Iterable[Bundle], gates: Sequence[str]) -> tuple[Cited, ...]:
-    """Find what the bundles hold of these gates.
-
-    Raises:
-        UsageError: `unknown-gate`, where no bundle judged one.
-    """
+    """Find what the bundles hold of these gates, or raise `unknown-gate` where none judged one."""
     bundles = tuple(bundles)
     known = {gate.id for bundle in bundles for gate in bundle.contract.gates}
     missing = next((gate for gate in gates if gate not in known), None)
@@ -87,11 +83,7 @@ def draft(
     stood: Mapping[LedgerPlace, Stood],
     earned: frozenset[LedgerPlace],
 ) -> str:
-    """Write the unnumbered section of some gates; `earned` are the places that landing it would discharge.
-
-    Raises:
-        UsageError: `unknown-gate`, where no bundle judged one.
-    """
+    """Write the unnumbered section of some gates; `earned` are the places that landing it would discharge."""
     mine = cited(bundles, gates)
     title = notes.title or mine[0].gate.title
     contracts = {one.bundle.contract.id: one.bundle for one in mine}

@@ -37,11 +37,7 @@ from weighbridge.spec.tally import BEGIN, END, block, discharged, history
 
 
 def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section | None, tuple[Found, ...]]:
-    """Return the section that a draft has become, or None, and what was found in it.
-
-    Raises:
-        WeighbridgeError: where the draft, a landed section or the ledger cannot be read, or the disk refuses.
-    """
+    """Return the section that a draft has become, or None, and what was found in it."""
     from filelock import FileLock
 
     folder = here.spec / AMENDMENTS

@@ -56,11 +56,7 @@ def taken_back(one: Section, sections: Sequence[Section]) -> Iterator[tuple[str,
 
 
 def render(spec: Path) -> Path:
-    """Write SPEC.md in one step.
-
-    Raises:
-        BundleError: `disk`, where it refuses: the old page stays.
-    """
+    """Write SPEC.md in one step; where the disk refuses, the old page stays."""
     target = spec / SPEC
     try:
         replace_file(target, page(spec).encode())

@@ -44,11 +44,7 @@ class Stood:
 
 
 def history(chains: Chains, heads: Mapping[str, Iterable[str]] | None = None) -> dict[LedgerPlace, Stood]:
-    """Fold every place of a ledger as it is, or as it was when these entries were the newest, by place.
-
-    Raises:
-        AmendmentError: `missing-parent`, where the ledger no longer has one of these entries.
-    """
+    """Fold every place of a ledger as it is, or as it was when these entries were the newest, by place."""
     found: dict[LedgerPlace, Stood] = {}
     for place, known in chains.items():
         entries = known if heads is None else _until(place, known, heads.get(str(place), ()))
