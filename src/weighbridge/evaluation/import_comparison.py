@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -88,11 +88,15 @@ def compare(
         raise UsageError("subject-form", "an import without a path")
     chosen = {name: policy or _declared(opened.get(name)) for name in paths}
     gates = {name: _gates(name, chosen[name], look, may_differ) for name in paths}
-    bound = {name: _bound(name, path, away=away) for name, path in ({"source": source} | paths).items()}
+    every = tuple(itertools.chain.from_iterable(gates.values()))
+    bind, kind = partial(Binding, instance=DEFAULT, by_hand=True), SubjectKind.CHECKPOINT
+    targets = {name: _found_anywhere(path, away=away) for name, path in ({"source": source} | paths).items()}
+    bound = {name: bind(subject=name, kind=kind, target=target) for name, target in targets.items()}
+    declared = dict.fromkeys(bound, SubjectDecl(kind=kind))
     session = EvaluationSession(
-        contract=_contract(bound, itertools.chain.from_iterable(gates.values())),
+        contract=Contract(id=GATE, version="0.0.0", title="", owner="", subjects=declared, gates=every),
         bound=tuple(bound.values()),
-        on={gate.id: (DEFAULT,) for of_one in gates.values() for gate in of_one},
+        on={gate.id: (DEFAULT,) for gate in every},
         views=views,
         execution=execution,
         progress=progress,
@@ -111,16 +115,6 @@ def compare(
         )
         for name, path in paths.items()
     )
-
-
-def _bound(name: str, path: str, *, away: bool) -> Binding:
-    target = _found_anywhere(path, away=away)
-    return Binding(subject=name, instance=DEFAULT, kind=SubjectKind.CHECKPOINT, target=target, by_hand=True)
-
-
-def _contract(subjects: Iterable[str], gates: Iterable[GateDecl]) -> Contract:
-    declared = dict.fromkeys(subjects, SubjectDecl(kind=SubjectKind.CHECKPOINT))
-    return Contract(id=GATE, version="0.0.0", title="", owner="", subjects=declared, gates=tuple(gates))
 
 
 def _notes(session: EvaluationSession, name: str, side: str) -> list[str]:
@@ -266,11 +260,9 @@ def _alone(evaluation: Evaluation, gates: Sequence[GateDecl]) -> Evaluation:
     """Return the part of one import, under the gate names that every import has."""
     ids = {gate.id: gate.id.partition(".")[0] for gate in gates}
     keys = {item.key for gate in gates for item in all_requests(gate, DEFAULT)}
-    return dataclasses.replace(
-        evaluation,
-        findings=tuple(dataclasses.replace(one, gate=ids[one.gate]) for one in evaluation.findings if one.gate in ids),
-        measured={key: item for key, item in evaluation.measured.items() if key in keys},
-    )
+    findings = (dataclasses.replace(one, gate=ids[one.gate]) for one in evaluation.findings if one.gate in ids)
+    measured = {key: item for key, item in evaluation.measured.items() if key in keys}
+    return dataclasses.replace(evaluation, findings=tuple(findings), measured=measured)
 
 
 def _found_anywhere(path: str, *, away: bool) -> str:

@@ -64,7 +64,7 @@ def inspect(
     """
     kind = kind_of(target)
     view = _opened(target, kind)
-    facts = _facts(kind, view)
+    facts = {row.pop("name"): row for row in map(plain, rows_of(_measure("facts", kind, view), Fact))}
     table: Mapping[str, Fields] = _columns(view) if kind is SubjectKind.RUN else _tensors(view)
     progress(f"reading {target}")
     report = None if headers or kind is SubjectKind.RUN else look(view, table, words, moments=moments)
@@ -129,15 +129,9 @@ def _measure(quantity: str, kind: SubjectKind, view: Any) -> Measurement:
     return result
 
 
-def _facts(kind: SubjectKind, view: Any) -> Fields:
-    rows = [plain(fact) for fact in rows_of(_measure("facts", kind, view), Fact)]
-    return {row.pop("name"): row for row in rows}
-
-
 def _columns(view: Any) -> dict[str, Fields]:
-    rows: Any = rows_of(_measure("step_columns", SubjectKind.RUN, view), StepColumn)
     columns: dict[str, Fields] = {}
-    for row in rows:
+    for row in rows_of(_measure("step_columns", SubjectKind.RUN, view), StepColumn):
         found = basis_of(row)
         by = f" ({found.how} of {found.partner})" if found.partner else ""
         counted = {"samples": row.samples, "missing": row.missing, "min": row.min, "max": row.max}
@@ -174,30 +168,20 @@ def look(
     instruments = [tensor_bits, tensor_health, *([tensor_moments] if moments else [])]
     read_once = tensor_walk.walk(view, [(one.QUANTITY, one.begin) for one in instruments])
     measured = {found.quantity: found for found in (files, *read_once)}
-    verdicts = {gate: _judged(gate, measured) for gate in GATES}
-    failed = {gate: verdict for gate, verdict in verdicts.items() if verdict.outcome is Outcome.FAIL}
-    findings = tuple(
-        {"place": offence.place, "gate": gate, "code": offence.code, "says": says}
-        for gate, verdict in failed.items()
-        for offence, says in zip(verdict.offences, words(gate, verdict), strict=True)
-    )
+    verdicts, findings = {}, list[Mapping[str, str]]()
+    for gate in GATES:
+        evidence = {name: measured[need.quantity] for name, need in KINDS[gate].needs.items()}
+        verdict = verdicts[gate] = KINDS[gate].judge(evidence, read(KINDS[gate].limits, {}))
+        shown = zip(verdict.offences, words(gate, verdict), strict=True) if verdict.outcome is Outcome.FAIL else ()
+        findings += [{"place": one.place, "gate": gate, "code": one.code, "says": says} for one, says in shown]
     rows = {row.name: {**table[row.name], **_stored(row)} for row in rows_of(measured["tensor_bits"], TensorBits)}
     for row in rows_of(measured["tensor_moments"], TensorMoments) if moments else ():
         rows[row.name] |= {name: getattr(row, name) for name in MOMENTS}
     wrong = {finding["place"] for finding in findings}
     worst_first = sorted(rows, key=lambda name: (name not in wrong, name))
-    return CheckpointReport(
-        findings=findings,
-        labels=verdicts["label-plausibility"].figures,
-        health=verdicts["checkpoint-integrity"].figures,
-        tensors={name: rows[name] for name in worst_first},
-    )
-
-
-def _judged(gate: str, measured: Mapping[str, Measurement]) -> Verdict:
-    kind = KINDS[gate]
-    evidence = {name: measured[need.quantity] for name, need in kind.needs.items()}
-    return kind.judge(evidence, read(kind.limits, {}))
+    health, labels = (verdicts[gate].figures for gate in GATES)
+    tensors = {name: rows[name] for name in worst_first}
+    return CheckpointReport(findings=tuple(findings), labels=labels, health=health, tensors=tensors)
 
 
 def _stored(row: TensorBits) -> Fields:

@@ -258,11 +258,9 @@ class EvaluationSession:
                 import traceback
 
                 traceback.print_exc()
-            return Faulted(
-                code="verifier-raised",
-                why=f"the verifier of {item.quantity} raised {type(error).__name__}",
-                remedy="this is a fault of the tool: run again with --debug",
-            )
+            why = f"the verifier of {item.quantity} raised {type(error).__name__}"
+            remedy = "this is a fault of the tool: run again with --debug"
+            return Faulted(code="verifier-raised", why=why, remedy=remedy)
 
     def _measured(self, item: Request, bound: tuple[Binding, ...]) -> Measured:
         kinds: tuple[SubjectKind, ...] = tuple(one.looked_at_as for one in bound)

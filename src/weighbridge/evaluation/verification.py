@@ -186,12 +186,8 @@ def bind_all(loaded: Sequence[LoadedContract], arguments: Sequence[str]) -> tupl
     for name in names.values():
         if name is not None and name not in known:
             raise UsageError("unknown-subject", f"no contract has a subject {name!r}{nearest(name, known)}")
-    return tuple(
-        bind(
-            one.contract, one.path.parent, [text for text in arguments if names[text] in {None, *one.contract.subjects}]
-        )
-        for one in loaded
-    )
+    mine = ([text for text in arguments if names[text] in {None, *one.contract.subjects}] for one in loaded)
+    return tuple(bind(one.contract, one.path.parent, texts) for one, texts in zip(loaded, mine, strict=True))
 
 
 def _check_gates(loaded: Sequence[LoadedContract], request: VerifyRequest) -> None:
@@ -274,6 +270,9 @@ def keep(
 def _subject(item: Binding, evaluation: Evaluation, redactor: Redactor) -> BoundSubject:
     found: Mapping[str, str] = evaluation.digests.get(item.key, {})
     commit, dirty = evaluation.programs.get(item.key) or _program(item)
+    path = Path(item.target)
+    files = [path] if is_file(path) else [path / name for name in found]
+    nbytes = 0 if item.kind in EXECUTED else sum(file.stat().st_size for file in files if is_file(file))
     return BoundSubject(
         commit=commit,
         dirty=dirty,
@@ -284,7 +283,7 @@ def _subject(item: Binding, evaluation: Evaluation, redactor: Redactor) -> Bound
         origin=evaluation.origins.get(item.key, Origin.FIXTURE),
         digests={redactor.text(name): digest for name, digest in found.items()},
         started=evaluation.starts.get(item.key, ""),
-        size=evaluation.sizes.get(item.key) or _size(item, found),
+        size=evaluation.sizes.get(item.key) or nbytes,
     )
 
 
@@ -296,16 +295,8 @@ def _program(item: Binding) -> tuple[str, bool | None]:
     return commit, git.is_dirty(root) if commit else None
 
 
-def _size(item: Binding, digests: Mapping[str, str]) -> int:
-    """Sum the bytes of a subject's files; what is executed is no file of its own."""
-    path = Path(item.target)
-    files = [path] if is_file(path) else [path / name for name in digests]
-    return 0 if item.kind in EXECUTED else sum(file.stat().st_size for file in files if is_file(file))
-
-
 def environment() -> Fields:
     """Return the versions that measuring rested on; only what is on the bundle's allow-list is sealed."""
-    versions = {name: version_of(name) for name in PACKAGES}
     return {
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
@@ -313,7 +304,7 @@ def environment() -> Fields:
         "machine": platform.machine(),
         "weighbridge": __version__,
         "cpu_count": os.cpu_count(),
-        **{name: version for name, version in versions.items() if version},
+        **{name: version for name in PACKAGES if (version := version_of(name))},
     }
 
 

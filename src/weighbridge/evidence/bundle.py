@@ -125,6 +125,8 @@ def _files(draft: BundleDraft, redactor: Redactor) -> dict[str, bytes]:
         body, named = encode_measured(item)
         files[manifest.measurement_file(key)] = dumps({"key": key, "measured": body})
         arrays |= named
+    slugs = {name: re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".-") or "_" for name in draft.logs}
+    logs = {f"{manifest.LOGS}{slugs[name]}.txt": _tail(redactor.log(text)) for name, text in draft.logs.items()}
     brought = {"schema": PLUGINS_SCHEMA, "plugins": [plain(one) for one in draft.plugins]}
     return {
         manifest.CONTRACT_YAML: draft.contract_yaml,
@@ -135,10 +137,7 @@ def _files(draft: BundleDraft, redactor: Redactor) -> dict[str, bytes]:
         **({manifest.PLUGINS: dumps(brought)} if draft.plugins else {}),
         **files,
         **{f"{manifest.MEASUREMENTS}{digest}.npy": data for digest, data in arrays.items()},
-        **{
-            f"{manifest.LOGS}{re.sub(r'[^A-Za-z0-9._-]', '_', name).lstrip('.-') or '_'}.txt": _tail(redactor.log(text))
-            for name, text in draft.logs.items()
-        },
+        **logs,
     }
 
 
@@ -230,13 +229,7 @@ def folder_name(stated: Predicate, found: str) -> str:
 
 
 def whole(path: Path, given: str = "", folder: manifest.BundleFolder | None = None) -> Opened:
-    """Open a bundle's folder or archive; `given` is the id that it must have, or its first digits.
-
-    Of an archive that was read already, `folder` is the bundle in it.
-
-    Raises:
-        BundleError: with the first file that is not as sealed.
-    """
+    """Open a bundle's folder or archive as `open_bundle` does, or raise the first file that is not as sealed."""
     opened = open_bundle(path, given, folder=folder)
     if opened.problems:
         raise opened.problems[0]

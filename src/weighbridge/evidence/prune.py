@@ -35,15 +35,12 @@ def stored(store: Path, cited: Mapping[str, str]) -> tuple[Stored, ...]:
     named = ((FOLDER.fullmatch(path.name), path) for path in (store.iterdir() if is_folder(store) else ()))
     found = [(path.stat().st_mtime_ns, match, path) for match, path in named if match and not path.is_symlink()]
     newest = sorted(found, key=lambda item: (item[1]["date"], item[0]), reverse=True)
-    return tuple(
-        Stored(
-            path=path,
-            date=dt.date.fromisoformat(match["date"]),
-            size=sum(file.stat().st_size for file in path.rglob("*") if is_file(file)),
-            cited_by=known.get(match["id"], ""),
-        )
-        for _, match, path in newest
-    )
+    bundles = []
+    for _, match, path in newest:
+        date, cited_by = dt.date.fromisoformat(match["date"]), known.get(match["id"], "")
+        size = sum(file.stat().st_size for file in path.rglob("*") if is_file(file))
+        bundles.append(Stored(path=path, date=date, size=size, cited_by=cited_by))
+    return tuple(bundles)
 
 
 def cited_in(root: Path) -> dict[str, str]:

@@ -143,19 +143,14 @@ def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Ite
     telling = [word for word in names if len(word) >= SHORTEST_NAME and not word.isdigit()]
     kept = {word: names[word] for word in telling if word.lower() not in SHARED_NAMES}
     own = {form: word for path, word in ((home, "${HOME}"), (run, "${RUN}")) for form in _forms(path)}
-    paths = (local_path(word.rpartition("=")[2]) for word in named)
-    folders_named = {path.parent for path in paths if path is not None and path.is_absolute()}
-    elsewhere = {
-        form: f"${{ELSEWHERE}}/{keyed('dir', os.path.realpath(folder), key)}"
-        for folder in folders_named
-        for form in _forms(folder)
-    }
+    given = (local_path(word.rpartition("=")[2]) for word in named)
+    folders_named = {path.parent for path in given if path is not None and path.is_absolute()}
+    words = {folder: f"${{ELSEWHERE}}/{keyed('dir', os.path.realpath(folder), key)}" for folder in folders_named}
+    elsewhere = {form: word for folder, word in words.items() for form in _forms(folder)}
     folders = {form: word for form, word in elsewhere.items() if not form.startswith(tuple(own))} | own
-    return Redactor(
-        paths=tuple(sorted(folders.items(), key=_longest_first)),
-        names=tuple(sorted(((name, keyed(kind, name, key)) for name, kind in kept.items()), key=_longest_first)),
-        key=key,
-    )
+    pseudonyms = ((name, keyed(kind, name, key)) for name, kind in kept.items())
+    paths, words_of = (tuple(sorted(pairs, key=_longest_first)) for pairs in (folders.items(), pseudonyms))
+    return Redactor(paths=paths, names=words_of, key=key)
 
 
 def _forms(path: Path) -> set[str]:

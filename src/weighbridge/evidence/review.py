@@ -250,11 +250,8 @@ def freshness(bundle: Bundle, against: Against) -> Answer:
     if age_s < -CLOCK_SKEW_S:
         return Answer(BROKEN, f"finished {bundle.statement.finished}, which is in the future")
     days = age_s / DAY_S
-    stale = tuple(
-        f"{gate.id}: at most {gate.max_age_days:g} days old, is {days:.1f}"
-        for gate in bundle.contract.gates
-        if gate.max_age_days is not None and days > gate.max_age_days
-    )
+    limits = ((gate.id, gate.max_age_days) for gate in bundle.contract.gates if gate.max_age_days is not None)
+    stale = tuple(f"{gate}: at most {most:g} days old, is {days:.1f}" for gate, most in limits if days > most)
     current = against.contracts.get(bundle.contract.id)
     if current is not None and current != bundle.statement.contract.whole:
         stale = ("the contract has changed since", *stale)
@@ -276,12 +273,7 @@ def coverage(findings: Collection[Finding]) -> Answer:
 
 
 def subject(stated: Predicate, name: str, path: Path) -> Answer:
-    """Return whether a file, or a folder with every file of it, is a subject or an input as it was measured, by digest.
-
-    Raises:
-        UsageError: `unknown-subject`.
-        BundleError: where it cannot be read.
-    """
+    """Return whether a file, or a folder with every file of it, is a subject or an input as it was measured."""
     bound = {f"{one.name}@{one.instance}": one.digests for one in stated.subjects}
     bound |= {one.role: {one.name: one.sha256} for one in stated.companions}
     wanted = {key: files for key, files in bound.items() if name in (key, key.partition("@")[0])}
