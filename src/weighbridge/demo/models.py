@@ -91,13 +91,12 @@ def _numpy(forgets: str = "") -> Stack:
 
 def read_gguf(path: Path) -> dict[str, Array]:
     """Read every BF16 tensor of a GGUF file as float32, an exact widening."""
-    return {tensor.name: _widened(tensor) for tensor in GGUFReader(path).tensors}
-
-
-def _widened(tensor: Any) -> Array:
-    shape = [int(size) for size in reversed(tensor.shape)]
-    words = np.ascontiguousarray(tensor.data).view(ml_dtypes.bfloat16)
-    return np.asarray(words.reshape(shape), dtype=np.float32)
+    tensors: dict[str, Array] = {}
+    for tensor in GGUFReader(path).tensors:
+        words = np.ascontiguousarray(tensor.data).view(ml_dtypes.bfloat16)
+        shape = [int(size) for size in reversed(tensor.shape)]
+        tensors[tensor.name] = np.asarray(words.reshape(shape), dtype=np.float32)
+    return tensors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import datetime as dt
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from weighbridge.clauses.kind import blocked
 from weighbridge.contract.resolved import digests
@@ -131,11 +132,8 @@ class LaneEvidence:
     def _finding(self, bundle: str, stated: Predicate, lane: Fields, wanted: Wanted) -> Decided | tuple[Unfit, str]:
         """Return what a bundle says of a gate, or why it does not count; it is opened last, for that takes longest."""
         limit = self._limit(wanted)
-        unfit = (
-            _other_contract(stated, wanted.contract)
-            or self._other_tree(paths_read(lane), wanted.by)
-            or self._too_old(moment(stated.finished), limit)
-        )
+        unfit = _other_contract(stated, wanted.contract) or self._other_tree(paths_read(lane), wanted.by)
+        unfit = unfit or self._too_old(moment(stated.finished), limit)
         if unfit is not None:
             return unfit
         try:
@@ -156,8 +154,8 @@ class LaneEvidence:
 
     def _limit(self, wanted: Wanted) -> dt.timedelta | None:
         accepts, days = self.project.lane(self.lane).accepts.get(wanted.by), wanted.gate.max_age_days
-        limits = [*([accepts.age] if accepts else ()), *([dt.timedelta(days=days)] if days is not None else ())]
-        return min(limits, default=None)
+        limits = [accepts.age if accepts else None, dt.timedelta(days=days) if days is not None else None]
+        return min((one for one in limits if one is not None), default=None)
 
     def _other_tree(self, was: Mapping[str, str], by: str) -> tuple[Unfit, str] | None:
         if by not in self.trees:
@@ -211,14 +209,9 @@ def _other_contract(stated: Predicate, contract: Contract) -> tuple[Unfit, str] 
 
 def _blocked(wanted: Wanted, code: Unfit, why: str) -> Decided:
     key, kind = f"lane.{wanted.gate.id}.{wanted.instance}", KINDS[wanted.gate.kind]
-    finding = Finding(
-        gate=wanted.gate.id,
-        instance=wanted.instance,
-        kind=kind.name,
-        kind_version=kind.version,
-        severity=wanted.gate.severity,
-        verdict=blocked(code, {"measurement": key}),
-    )
+    gate, verdict = wanted.gate, blocked(code, {"measurement": key})
+    of_kind = partial(Finding, kind=kind.name, kind_version=kind.version, severity=gate.severity)
+    finding = of_kind(gate=gate.id, instance=wanted.instance, verdict=verdict)
     why = f"needs lane {wanted.by}: {why}"
     remedy = f"run it there, and bring its evidence here: weighbridge verify --lane {wanted.by} --record"
     return Decided(finding=finding, says=why, lacking={key: Unmeasured(code=code, why=why, remedy=remedy)})

@@ -112,11 +112,8 @@ class Project:
         """Return the contracts that a lane has a gate in, its own or one that it accepts, as `verify` names them."""
         self.lane(lane)
         known = {name: one.contract for of in self.contracts.values() for name, one in of.items()}
-        return tuple(
-            name
-            for name, contract in known.items()
-            if any(self.decider(lane, contract.id, gate.id) for gate in contract.gates)
-        )
+        gates = ((name, one.id, gate.id) for name, one in known.items() for gate in one.gates)
+        return tuple(dict.fromkeys(name for name, contract, gate in gates if self.decider(lane, contract, gate)))
 
 
 def known_contracts() -> dict[str, Contract]:
@@ -204,9 +201,8 @@ class _Written:
                 place = starts[0]
                 key = re.escape(str(path[depth])) if depth < len(path) else "$."
                 inside = takewhile(lambda line: not line.startswith("["), lines[place:])
-                place = next(
-                    (at for at, line in enumerate(inside, place + 1) if re.match(rf"{key}\s*[.=]", line)), place
-                )
+                keyed = (at for at, line in enumerate(inside, place + 1) if re.match(rf"{key}\s*[.=]", line))
+                place = next(keyed, place)
         return Found(file=self.file, line=place, column=1, code=code, what=what, remedy=remedy)
 
     def matches_nothing(self, path: At, glob: str, what: str) -> Found:

@@ -96,13 +96,7 @@ class Waivers:
         return tuple(one for one in self.given if one.days[1] < self.today and one.key not in self.good)
 
     def demand_known(self, known: Mapping[str, Mapping[str, Collection[str] | None]]) -> None:
-        """Demand that each is of a contract, gate and instance that there is.
-
-        `known` gives the instances of each gate of each contract, None where any may be.
-
-        Raises:
-            ContractError: `waives-nothing`, for every one that is of none.
-        """
+        """Demand that each is of a contract, gate and instance among those `known`; None stands for any instance."""
         problems = []
         for index, one in enumerate(self.given):
             gates = known.get(one.contract, {})
@@ -126,9 +120,8 @@ class Waivers:
             of = f"the waiver of {one.owner} for {one.place}"
             if ends < self.today:
                 what = f"{of} ended with {one.expires}, and is ignored"
-                yield self._found(
-                    index, "expires", "waiver-expired", what, "mend the gate, or give a new reason and date"
-                )
+                remedy = "mend the gate, or give a new reason and date"
+                yield self._found(index, "expires", "waiver-expired", what, remedy)
                 continue
             if begins > self.today:
                 yield self._found(index, "created", "waiver-not-begun", f"{of} begins on {one.created}, and is ignored")
@@ -198,25 +191,18 @@ def waivers_schema() -> dict[str, Any]:
 
 
 def demand_places(waivers: Waivers, judged: Mapping[str, Mapping[str, Sequence[str]]], folder: Path) -> None:
-    """Demand that waivers are of what there is: instances that are bound or in the ledger, in other contracts here any.
-
-    `judged` gives the instances of each gate of each contract that is judged.
-
-    Raises:
-        ContractError: `waives-nothing`.
-    """
+    """Demand that waivers are of what there is: instances in the ledger or `judged`, in other contracts here any."""
     from weighbridge.lanes.lanes import known_contracts
     from weighbridge.ledger.fold import LedgerPlace
     from weighbridge.ledger.store import Ledger
 
     places = {LedgerPlace(contract=one.contract, gate=one.gate, instance=one.instance) for one in waivers.given}
     recorded = {place for place in places if is_folder(Ledger(folder).folder(place))}
-    known: dict[str, dict[str, Collection[str] | None]] = {
-        contract: {
-            gate: {*bound, *(one.instance for one in recorded if (one.contract, one.gate) == (contract, gate))}
-            for gate, bound in gates.items()
-        }
-        for contract, gates in judged.items()
-    }
+    known: dict[str, dict[str, Collection[str] | None]] = {}
+    for contract, gates in judged.items():
+        mine = {place for place in recorded if place.contract == contract}
+        known[contract] = {}
+        for gate, bound in gates.items():
+            known[contract][gate] = {*bound, *(one.instance for one in mine if one.gate == gate)}
     others = known_contracts() if {place.contract for place in places} - known.keys() else {}
     waivers.demand_known({name: dict.fromkeys(gate.id for gate in one.gates) for name, one in others.items()} | known)

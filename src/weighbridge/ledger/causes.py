@@ -62,14 +62,12 @@ def shown_by(bundle: Bundle) -> Shown:
     """Return what a bundle shows of each place that it judged."""
     evidence = {place_of(bundle, finding): bundle_evidence(bundle, finding) for finding in bundle.findings}
     gates = {gate.id: gate for gate in bundle.contract.gates if gate.stale_on}
-    facts = {
-        place: {name: fact.value for name, fact in facts_of(gates[place.gate], place.instance, bundle.measured).items()}
-        for place in evidence
-        if place.gate in gates
-    }
-    return Shown(
-        id=bundle.id, contract=bundle.contract, evidence=evidence, versions=other_versions(bundle), facts=facts
-    )
+    facts: dict[LedgerPlace, dict[str, object]] = {}
+    for place in (place for place in evidence if place.gate in gates):
+        known = facts_of(gates[place.gate], place.instance, bundle.measured)
+        facts[place] = {name: fact.value for name, fact in known.items()}
+    contract, versions = bundle.contract, other_versions(bundle)
+    return Shown(id=bundle.id, contract=contract, evidence=evidence, versions=versions, facts=facts)
 
 
 def demand_rederivable(bundle: Bundle) -> None:
@@ -88,12 +86,14 @@ def place_of(bundle: Bundle, finding: Finding) -> LedgerPlace:
 def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
     """Return what a bundle shows that matters to one gate's status."""
     gate = next(gate for gate in bundle.contract.gates if gate.id == finding.gate)
+    mine = _subjects(gate, finding.instance, bundle.statement.subjects)
+    began = [moment(one.started) for one in mine if one is not None and one.started]  # the oldest recorded run counts
     return BundleEvidence(
         bundle=bundle.id,
         outcome=finding.verdict.outcome,
         live=is_live(gate, finding.instance, bundle.statement.subjects),
         trials=finding.trials,
-        at=_measured_at(gate, finding.instance, bundle),
+        at=min([*began, moment(bundle.statement.finished)]),
         contract_digest=bundle.statement.contract.whole,
         kind_version=finding.kind_version,
         dirty=bundle.statement.tool.dirty,
@@ -101,13 +101,6 @@ def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
         max_age_days=gate.max_age_days,
         stale_on=gate.stale_on,
     )
-
-
-def _measured_at(gate: GateDecl, instance: str, bundle: Bundle) -> datetime:
-    """Return when the oldest recorded run of a gate began, or where it has none, when its evidence was finished."""
-    mine = _subjects(gate, instance, bundle.statement.subjects)
-    began = [moment(one.started) for one in mine if one is not None and one.started]
-    return min([*began, moment(bundle.statement.finished)])
 
 
 def _subjects(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> list[BoundSubject | None]:
@@ -202,15 +195,11 @@ class Causes:
         return None
 
     def left_out(self, chains: Chains, now: datetime) -> dict[LedgerPlace, str]:
-        """Return the places that a live FAIL would move which no entry names, and the bundle of each.
-
-        Where an entry names a FAIL as late as that one, nothing is left out. Only bundles that say that something
-        failed are judged again.
-        """
+        """Return the places that a live FAIL would move which no entry as late names, and the bundle of each."""
         named = {entry.cause for entries in chains.values() for entry in entries.values()}
         found: dict[LedgerPlace, str] = {}
         for bundle in (one for one in self.stated if one not in named):
-            verdicts = self.folders[bundle[:ID_SHOWN]] / VERDICTS
+            verdicts = self.folders[bundle[:ID_SHOWN]] / VERDICTS  # what says of no failure is not judged again
             with contextlib.suppress(WeighbridgeError):  # one that is damaged is reported by `ledger check`
                 failed = b'"FAIL"' in read_regular(verdicts, VERDICTS, MAX_FILE)
                 for place, seen in self.shown(bundle).evidence.items() if failed else ():

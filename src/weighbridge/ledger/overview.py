@@ -115,15 +115,11 @@ def overview(
                 why = f"a live FAIL is not recorded: weighbridge ledger record {left_out[place][:12]}"
                 at = replace(at, stale=(*at.stale, why))
             found.setdefault((place.contract, place.gate), []).append(at)
-    declared = {
-        (name, gate.id): gate
-        for name in {contract for contract, _ in found} & contracts.keys()
-        for gate in contracts[name].gates
-    }
-    gates = {
-        (contract, gate): Gate(contract=contract, gate=gate, instances=tuple(found.get((contract, gate), ())))
-        for contract, gate in sorted({*found, *declared})
-    }
+    known_here = {contract for contract, _ in found} & contracts.keys()
+    declared = {(name, gate.id): gate for name in known_here for gate in contracts[name].gates}
+    gates: dict[tuple[str, str], Gate] = {}
+    for key in sorted({*found, *declared}):
+        gates[key] = Gate(contract=key[0], gate=key[1], instances=tuple(found.get(key, ())))
     needs = {key: [(key[0], name) for name in gate.depends_on] for key, gate in declared.items()}
     for key in TopologicalSorter(needs).static_order():  # what a gate depends on comes before it
         roots = [gates[one].waits_for or (() if gates[one].holds else (one[1],)) for one in needs[key]]

@@ -188,13 +188,17 @@ class Recorder:
         watched = self._watched is not None
         drawn = self._position.take_step() if watched else self._declared_tokens
         passes = watched and not self._sampled
+        spent: dict[str, float] = {}
+        if self._mark is not None:
+            now = time.perf_counter(), time.process_time()
+            spent = {"wall_ms": (now[0] - self._mark[0]) * 1e3, "cpu_ms": (now[1] - self._mark[1]) * 1e3}
         row = {
             "step": self._step,
             "loss": loss_value,
             "lr": self._lr if self._lr is not None else self._learning_rate(),
             "grad_norm": norm_value,
             "tokens": drawn if tokens is None else tokens,
-            **self._spent(),
+            **spent,
             "corpus_position": self._position.position if passes else None,
             "wraps": self._position.wraps if passes else None,
             "skipped": skipped or None,
@@ -202,12 +206,6 @@ class Recorder:
         self._append(self._steps, {name: value for name, value in row.items() if value is not None})
         if self._probes(self._step):
             self._probe()
-
-    def _spent(self) -> dict[str, float]:
-        if self._mark is None:
-            return {}
-        wall, cpu = self._mark
-        return {"wall_ms": (time.perf_counter() - wall) * 1e3, "cpu_ms": (time.process_time() - cpu) * 1e3}
 
     def _next_step(self) -> None:
         self._norm, self._lr, self._updated_once = None, None, False

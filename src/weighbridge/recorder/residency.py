@@ -93,11 +93,10 @@ def compiled_frames() -> int:
 
 
 class DispatchAudit(TorchDispatchMode):
-    """Count the ops of a step by the device of their results, floating-point tensors apart from bookkeeping.
+    """Count the ops of a step by the device of their results, or of their arguments where they give no tensor.
 
     Work is an op that gives a floating-point or complex tensor with at least one dimension. Scalars (step counts, the
-    logged loss) and integers (token ids being sliced) are bookkeeping: they may live on the host in an honest step. An
-    op that gives no tensor counts where its arguments are.
+    logged loss) and integers (token ids being sliced) are bookkeeping: they may live on the host in an honest step.
     """
 
     supports_higher_order_operators = True  # else one that runs under an audit raises into training
