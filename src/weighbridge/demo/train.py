@@ -119,9 +119,6 @@ def standard_library(size: int) -> bytes:
     return bytes(text)
 
 
-# --- Training ---------------------------------------------------------------------------------------------------------
-
-
 SEED = 7
 STEPS = 130
 BATCH = 8

@@ -144,9 +144,6 @@ def _tensors(view: Any) -> dict[str, Fields]:
     return {name: {"dtype": t.dtype, "shape": list(t.shape), "bytes": t.nbytes} for name, t in tensors.items()}
 
 
-# --- A checkpoint without its source: what the gates see under their default limits, in their words -------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointReport:
     """What a checkpoint shows by itself: problems, figures of its stored dtypes and health, and every tensor.

@@ -121,9 +121,6 @@ def _inflated(data: bytes, limit: int, window: int, where: str) -> bytes:
     return whole
 
 
-# --- zip --------------------------------------------------------------------------------------------------------------
-
-
 def _zip(data: bytes, left: int, where: str) -> Iterator[tuple[str, bytes]]:
     """Yield the members that the directory at the end of a zip lists, each compared with its own header."""
     end = data.rfind(b"PK\x05\x06")
@@ -164,9 +161,6 @@ def _decoded(raw: bytes, where: str) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
         _refuse("a member's name is not UTF-8", where)
-
-
-# --- tar --------------------------------------------------------------------------------------------------------------
 
 
 def _tar(data: bytes, where: str) -> Iterator[tuple[str, bytes]]:

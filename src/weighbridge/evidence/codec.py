@@ -57,9 +57,6 @@ TAGS = ("measurement", "unmeasured", "faulted")
 HEAD = tuple(item.name for item in dataclasses.fields(_Head))
 
 
-# --- Measured ---------------------------------------------------------------------------------------------------------
-
-
 def encode_measured(item: Measured) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Write what a verifier gave, under one key that says what it is, and the arrays that it names by digest."""
     arrays: dict[str, bytes] = {}
@@ -138,9 +135,6 @@ def _take(code: str, digest: object, arrays: Arrays, at: Pointer) -> array.array
     return values
 
 
-# --- Verdicts ---------------------------------------------------------------------------------------------------------
-
-
 def finding_to_json(finding: Finding) -> dict[str, Any]:
     """Write a finding with its verdict flat beside it, so that `/findings/0/measured` is a figure's pointer."""
     body: dict[str, Any] = plain(finding, UNSEALED)
@@ -166,9 +160,6 @@ def findings_from_json(data: object) -> tuple[Finding, ...]:
     if not isinstance(items, list):
         raise wrong("not a list", ("findings",))
     return tuple(finding_from_json(item, ("findings", index)) for index, item in enumerate(items))
-
-
-# --- Canaries ---------------------------------------------------------------------------------------------------------
 
 
 def canaries_to_bytes(canaries: Mapping[str, CanaryResult]) -> bytes:

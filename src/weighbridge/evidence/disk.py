@@ -200,9 +200,6 @@ def disk_error(problem: OSError, what: str, where: Path) -> BundleError:
     return BundleError("disk", what, where=str(where), remedy=remedy)
 
 
-# --- A folder of files ------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class DiskFolder:
     """A folder on this disk; links in it are neither followed nor read."""

@@ -49,9 +49,6 @@ def withheld(text: str, key: bytes) -> str:
     return text
 
 
-# --- Redaction --------------------------------------------------------------------------------------------------------
-
-
 # Names that machines share or that contracts use as words: replacing them hides nobody and garbles text.
 _SHARED = (
     "admin azureuser build candidate checkpoint cuda data default docker guest home host import jenkins linux local "

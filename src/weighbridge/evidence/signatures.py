@@ -86,9 +86,6 @@ def add(bundle: Path, name: str, data: bytes) -> bool:
     return False
 
 
-# --- With keys: the extra `sign` --------------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def _extra() -> Iterator[None]:
     try:

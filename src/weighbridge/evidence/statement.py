@@ -108,9 +108,6 @@ def from_bytes(data: bytes) -> Predicate:
     return predicate
 
 
-# --- Moments: UTC, to the millisecond, in one form --------------------------------------------------------------------
-
-
 CLOCK_SKEW_S = 300
 DAY_S = 86_400
 

@@ -187,9 +187,6 @@ def waivers_schema() -> dict[str, Any]:
     return {"$schema": DIALECT, "title": "weighbridge waivers, v0", **schema(WaiversDocument)}
 
 
-# --- Held against what there is ---------------------------------------------------------------------------------------
-
-
 def demand_places(waivers: Waivers, judged: Mapping[str, Mapping[str, Sequence[str]]], folder: Path) -> None:
     """Demand that waivers are of what there is: instances in the ledger or `judged`, in other contracts here any."""
     from weighbridge.lanes.lanes import known_contracts

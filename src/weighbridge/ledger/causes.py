@@ -114,9 +114,6 @@ def is_live(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> 
     return bool(mine) and all(one is not None and one.origin is Origin.LIVE for one in mine)
 
 
-# --- Beside a ledger --------------------------------------------------------------------------------------------------
-
-
 @dataclass(kw_only=True)
 class Causes:
     """The bundles and amendments beside a ledger, each read once; `gates` are the names that a successor may have."""
@@ -210,8 +207,6 @@ class Causes:
                             advance(standing, seen, now=now, contract_digest=seen.contract_digest)
                             found[place] = bundle
         return found
-
-    # --- Entries ------------------------------------------------------------------------------------------------------
 
     def refuted(self, entries: Entries, asked: Iterable[str], now: datetime) -> Iterator[tuple[str, WeighbridgeError]]:
         """Yield every entry, of those asked for, that does not follow from its cause, by digest, and why."""

@@ -157,9 +157,6 @@ def stands_on(entries: Entries, heads: Sequence[str]) -> Iterator[str]:
             waiting += entries[head].parents if joined else ()
 
 
-# --- What changed since the evidence ----------------------------------------------------------------------------------
-
-
 def stale(at: Instance, shown: Shown, newest: Shown, contract: Contract | None, now: datetime) -> Iterator[str]:
     """Yield why an instance is STALE: what changed since the bundle that it stands on, and the age of that.
 
@@ -204,9 +201,6 @@ def _changed(old: GateDecl, new: GateDecl, before: Contract, after: Contract) ->
         loosened = [what for _, what in looser(old, new)]
         if loosened:
             yield f"loosened: {'; '.join(loosened)}"
-
-
-# --- Rolled up --------------------------------------------------------------------------------------------------------
 
 
 def tally(gates: Sequence[Gate]) -> dict[str, int]:

@@ -97,9 +97,6 @@ def _next(
     return LedgerEntry(step=step, place=place, seq=standing.seq + 1, **follows, **more)  # type: ignore[arg-type]
 
 
-# --- Entries that need a reason ---------------------------------------------------------------------------------------
-
-
 def reconcile(ledger: Ledger, place: LedgerPlace, *, reason: str, now: datetime) -> str:
     """Join two heads into one, at the lower status; reconciling again gives the entry that did."""
     _demand_reason(reason)

@@ -87,8 +87,6 @@ class MarkedTests:
             tests = self.tests.setdefault(contract, {}).setdefault(gate, {})
             tests[test] = _worse(tests.get(test, (NOT_RUN, "")), (outcome, why))
 
-    # --- Hooks --------------------------------------------------------------------------------------------------------
-
     def pytest_deselected(self, items: Iterable[pytest.Item]) -> None:
         """Note which marked tests were deselected."""
         for item in items:

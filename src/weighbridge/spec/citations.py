@@ -134,9 +134,6 @@ def agrees(text: str, value: object) -> bool:
         return False
 
 
-# --- Bundles by name --------------------------------------------------------------------------------------------------
-
-
 def _stores() -> tuple[Path, ...]:
     return KEPT, local() / BUNDLES
 
