@@ -130,8 +130,7 @@ def policy_of(text: str) -> Policy:
     if Path(text).is_file():
         from weighbridge.contract import strict_yaml
 
-        document = strict_yaml.load(Path(text).read_bytes(), where=text)
-        limits = document.data
+        limits = strict_yaml.load(Path(text).read_bytes(), where=text).data
         beside = f" ({text})"
     else:
         limits, beside = {"policy": text}, ""

@@ -150,8 +150,7 @@ def _recorded(bundle: Bundle, loaded: LoadedContract, evaluation: Evaluation, le
     from weighbridge.ledger.record import record  # what reads bundles again loads as long as the rest
     from weighbridge.ledger.store import Ledger
 
-    digest = digests(loaded.contract).whole
-    return record(bundle, Ledger(ledger), now=evaluation.finished, contract_digest=digest)
+    return record(bundle, Ledger(ledger), now=evaluation.finished, contract_digest=digests(loaded.contract).whole)
 
 
 def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedContract, ...]:

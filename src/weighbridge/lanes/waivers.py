@@ -135,8 +135,7 @@ class Waivers:
 
     def _found(self, index: int, key: str, code: str, what: str, remedy: str = "") -> Found:
         assert self.layered is not None
-        warning = code != "waives-nothing"
-        return self.layered.found(("waivers", index, key), code, what, remedy, warning=warning)
+        return self.layered.found(("waivers", index, key), code, what, remedy, warning=code != "waives-nothing")
 
 
 def read_waivers(path: Path, now: dt.datetime) -> Waivers:

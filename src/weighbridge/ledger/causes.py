@@ -241,8 +241,7 @@ class Causes:
             raise LedgerError("unearned", what)
         if (entry.contract_digest, entry.kind_version) != (seen.contract_digest, seen.kind_version):
             raise LedgerError("unearned", f"{name} was judged under another contract or kind version")
-        at = moment(entry.recorded_at)
-        step, after = advance(before, seen, now=at, contract_digest=entry.contract_digest)
+        step, after = advance(before, seen, now=moment(entry.recorded_at), contract_digest=entry.contract_digest)
         if (step, after) != (entry.step, entry.after):
             raise LedgerError("unearned", f"{name} earns a {step} to {after}")
 

@@ -215,8 +215,7 @@ def advance(
     if (status, ACTIVE) in EDGES[LedgerStep.MOVE]:
         return LedgerStep.MOVE, ACTIVE
     # Newer evidence keeps a gate from being STALE: under another contract or kind, or where the gate says when.
-    shown = (evidence.contract_digest, evidence.kind_version)
-    other = shown != (standing.contract_digest, standing.kind_version)
+    other = (evidence.contract_digest, evidence.kind_version) != (standing.contract_digest, standing.kind_version)
     later = standing.evidence_at is None or evidence.at > standing.evidence_at
     if (
         status in (ACTIVE, DISCHARGED)

@@ -75,8 +75,8 @@ def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: st
             judged = {"outcome": seen.outcome, "kind_version": seen.kind_version}
             return [*declared, _next(place, standing, step, after, now, **about, **judged)]
 
-        digests = ledger.append(place, decide)
-        moves[-1] = dataclasses.replace(moves[-1], entries=digests)
+        appended = ledger.append(place, decide)
+        moves[-1] = dataclasses.replace(moves[-1], entries=appended)
     return tuple(moves)
 
 

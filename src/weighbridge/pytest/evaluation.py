@@ -35,8 +35,7 @@ def evaluate(
     redactor = redactor_here(own_key(), run=Path.cwd(), named=named) if folder else None
     evaluation = EvaluationSession(contract=loaded.contract, bound=bound, on=on).evaluate(redactor)
     if redactor:
-        words = ("pytest", *config.invocation_params.args)
-        keep(evaluation, loaded.source, redactor, folder, words)
+        keep(evaluation, loaded.source, redactor, folder, ("pytest", *config.invocation_params.args))
     return evaluation
 
 

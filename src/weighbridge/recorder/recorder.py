@@ -333,8 +333,7 @@ class Recorder:
         witnesses, why = testimony()
         nbytes = residency.model_bytes(self._model)
         nbytes["gradients"] = nbytes["gradients"] or self._gradients
-        device = residency.resolved_device(self._model)
-        allocated, no_memory = residency.allocated_bytes(device)
+        allocated, no_memory = residency.allocated_bytes(residency.resolved_device(self._model))
         unaudited = self._unaudited or self._audit.failure or ("" if self._audited else "no step was audited")
         why |= {name: reason for name, reason in (("allocated", no_memory), ("dispatch", unaudited)) if reason}
         if self._optimizer is None:
