@@ -142,6 +142,13 @@ def finding_to_json(finding: Finding) -> dict[str, Any]:
     return body | verdict
 
 
+def finding_from_json(data: object, at: Pointer = ()) -> Finding:
+    """Read what `finding_to_json` wrote."""
+    given = closed(data, (*FINDING, *VERDICT), at)
+    nested = {key: given[key] for key in FINDING} | {"verdict": {key: given[key] for key in VERDICT}}
+    return build(Finding, nested, UNSEALED, at)
+
+
 def findings_to_bytes(findings: Sequence[Finding]) -> bytes:
     """Write `verdicts.json`: the bytes that judging again must give."""
     return dumps({"schema": VERDICTS_SCHEMA, "findings": [finding_to_json(finding) for finding in findings]})
@@ -152,12 +159,10 @@ def findings_from_json(data: object) -> tuple[Finding, ...]:
     items = _inside(data, VERDICTS_SCHEMA, "findings")
     if not isinstance(items, list):
         raise wrong("not a list", ("findings",))
-    findings = []
-    for index, item in enumerate(items):
-        given = closed(item, (*FINDING, *VERDICT), ("findings", index))
-        nested = {key: given[key] for key in FINDING} | {"verdict": {key: given[key] for key in VERDICT}}
-        findings.append(build(Finding, nested, UNSEALED, ("findings", index)))
-    return tuple(findings)
+    return tuple(finding_from_json(item, ("findings", index)) for index, item in enumerate(items))
+
+
+# --- Canaries ---------------------------------------------------------------------------------------------------------
 
 
 def canaries_to_bytes(canaries: Mapping[str, CanaryResult]) -> bytes:

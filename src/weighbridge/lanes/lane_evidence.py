@@ -11,7 +11,6 @@ import datetime as dt
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from weighbridge.clauses.kind import blocked
 from weighbridge.contract.resolved import digests
@@ -90,22 +89,22 @@ class LaneEvidence:
             for gate in contract.gates:
                 by = self.project.decider(self.lane, contract.id, gate.id)
                 for instance in (self.instances(contract.id, gate.id) or (DEFAULT,)) if by else ():
-                    wanted = Wanted(contract, gate, instance, by)
-                    yield wanted, self.decide(wanted)
+                    asked = Wanted(contract, gate, instance, by)
+                    yield asked, self.decide(asked)
 
-    def decide(self, wanted: Wanted) -> Decided:
+    def decide(self, asked: Wanted) -> Decided:
         """Return what the newest evidence of the lane that counts says of a gate, or a BLOCKED that says why none does.
 
         What cannot be believed ends the search: an older PASS must not stand in for a FAIL that was damaged.
         """
-        gate, instance = wanted.gate.id, wanted.instance
+        gate, instance = asked.gate.id, asked.instance
         unfit: list[tuple[Unfit, str]] = []
         others: set[str] = set()
-        for bundle, stated, lane in self._sealed_by(wanted):
+        for bundle, stated, lane in self._sealed_by(asked):
             if instance not in stated.instances[gate]:
                 others.update(stated.instances[gate])
                 continue
-            answer = self._finding(bundle, stated, lane, wanted)
+            answer = self._finding(bundle, stated, lane, asked)
             if isinstance(answer, Decided):
                 return answer
             unfit.append((answer[0], f"its bundle {bundle[:ID_SHOWN]} {answer[1]}"))
@@ -115,24 +114,24 @@ class LaneEvidence:
             unfit = [(Unfit.INSTANCE, f"it judged {gate} on {', '.join(sorted(others))}, not on {instance}")]
         elif not unfit:
             where = self.causes.ledger.root.parent
-            unfit = [(Unfit.NONE, f"there is no evidence of it in {where} for {gate} of {wanted.contract.id}")]
+            unfit = [(Unfit.NONE, f"there is no evidence of it in {where} for {gate} of {asked.contract.id}")]
         (code, why), older = unfit[0], len(unfit) - 1
-        return _blocked(wanted, code, f"{why}{f'; {older} older ones do not count either' if older else ''}")
+        return _blocked(asked, code, f"{why}{f'; {older} older ones do not count either' if older else ''}")
 
-    def _sealed_by(self, wanted: Wanted) -> Iterator[tuple[str, Predicate, Fields]]:
+    def _sealed_by(self, asked: Wanted) -> Iterator[tuple[str, Predicate, Fields]]:
         """Yield the bundles that the lane sealed of a gate, the newest first, with their environments."""
         for bundle, stated in reversed(self.causes.stated.items()):
-            if stated.contract.id == wanted.contract.id and stated.instances.get(wanted.gate.id):
+            if stated.contract.id == asked.contract.id and stated.instances.get(asked.gate.id):
                 path = self.causes.folders[bundle[:ID_SHOWN]] / manifest.ENVIRONMENT
                 with contextlib.suppress(WeighbridgeError):  # what is damaged is reported by `evidence verify`
                     environment = loads(read_regular(path, manifest.ENVIRONMENT, manifest.MAX_FILE))
-                    if isinstance(environment, Mapping) and environment.get(LANE) == wanted.by:
+                    if isinstance(environment, Mapping) and environment.get(LANE) == asked.by:
                         yield bundle, stated, environment
 
-    def _finding(self, bundle: str, stated: Predicate, lane: Fields, wanted: Wanted) -> Decided | tuple[Unfit, str]:
+    def _finding(self, bundle: str, stated: Predicate, lane: Fields, asked: Wanted) -> Decided | tuple[Unfit, str]:
         """Return what a bundle says of a gate, or why it does not count; it is opened last, for that takes longest."""
-        limit = self._limit(wanted)
-        unfit = _other_contract(stated, wanted.contract) or self._other_tree(paths_read(lane), wanted.by)
+        limit = self._limit(asked)
+        unfit = _other_contract(stated, asked.contract) or self._other_tree(paths_read(lane), asked.by)
         unfit = unfit or self._too_old(moment(stated.finished), limit)
         if unfit is not None:
             return unfit
@@ -144,16 +143,16 @@ class LaneEvidence:
             return Unfit.UNPROVEN, f"was judged by {', '.join(others)}, which this version does not have"
         if opened.statement.tool.dirty:
             return Unfit.UNPROVEN, "was sealed by a build of weighbridge with changes that no commit has"
-        found = next(one for one in opened.findings if (one.gate, one.instance) == (wanted.gate.id, wanted.instance))
+        found = next(one for one in opened.findings if (one.gate, one.instance) == (asked.gate.id, asked.instance))
         if found.verdict.outcome not in (Outcome.PASS, Outcome.FAIL):
             return Unfit.UNDECIDED, f"came to {found.verdict.outcome} ({found.verdict.code}) there"
         at = bundle_evidence(opened, found).at
-        said = f"by lane {wanted.by}: bundle {bundle[:ID_SHOWN]}, {_long(self.now - at)} old"
+        said = f"by lane {asked.by}: bundle {bundle[:ID_SHOWN]}, {_long(self.now - at)} old"
         said += "" if limit is None else f", at most {_long(limit)}"
         return self._too_old(at, limit) or Decided(finding=found, says=said)
 
-    def _limit(self, wanted: Wanted) -> dt.timedelta | None:
-        accepts, days = self.project.lane(self.lane).accepts.get(wanted.by), wanted.gate.max_age_days
+    def _limit(self, asked: Wanted) -> dt.timedelta | None:
+        accepts, days = self.project.lane(self.lane).accepts.get(asked.by), asked.gate.max_age_days
         limits = [accepts.age if accepts else None, dt.timedelta(days=days) if days is not None else None]
         return min((one for one in limits if one is not None), default=None)
 
@@ -207,13 +206,18 @@ def _other_contract(stated: Predicate, contract: Contract) -> tuple[Unfit, str] 
     return None
 
 
-def _blocked(wanted: Wanted, code: Unfit, why: str) -> Decided:
-    key, kind = f"lane.{wanted.gate.id}.{wanted.instance}", KINDS[wanted.gate.kind]
-    gate, verdict = wanted.gate, blocked(code, {"measurement": key})
-    of_kind = partial(Finding, kind=kind.name, kind_version=kind.version, severity=gate.severity)
-    finding = of_kind(gate=gate.id, instance=wanted.instance, verdict=verdict)
-    why = f"needs lane {wanted.by}: {why}"
-    remedy = f"run it there, and bring its evidence here: weighbridge verify --lane {wanted.by} --record"
+def _blocked(asked: Wanted, code: Unfit, why: str) -> Decided:
+    key, kind = f"lane.{asked.gate.id}.{asked.instance}", KINDS[asked.gate.kind]
+    finding = Finding(
+        gate=asked.gate.id,
+        instance=asked.instance,
+        kind=kind.name,
+        kind_version=kind.version,
+        severity=asked.gate.severity,
+        verdict=blocked(code, {"measurement": key}),
+    )
+    why = f"needs lane {asked.by}: {why}"
+    remedy = f"run it there, and bring its evidence here: weighbridge verify --lane {asked.by} --record"
     return Decided(finding=finding, says=why, lacking={key: Unmeasured(code=code, why=why, remedy=remedy)})
 
 
