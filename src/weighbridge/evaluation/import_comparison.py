@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from weighbridge.core.errors import ContractError, SubjectError, UsageError
 from weighbridge.core.limits import LimitsError, Problem, read
 from weighbridge.core.local_files import local_path
 from weighbridge.core.model import EMPTY, Contract, Fields, GateDecl, Json, SubjectDecl, SubjectKind
-from weighbridge.evaluation.binding import Binding
+from weighbridge.evaluation.binding import Binding, all_instances
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.gates import config_agreement
 from weighbridge.gates.families.tensor_pairs import Look, Rename
@@ -88,15 +88,12 @@ def compare(
         raise UsageError("subject-form", "an import without a path")
     chosen = {name: policy or _declared(opened.get(name)) for name in paths}
     gates = {name: _gates(name, chosen[name], look, may_differ) for name in paths}
-    every = tuple(itertools.chain.from_iterable(gates.values()))
-    bind, kind = partial(Binding, instance=DEFAULT, by_hand=True), SubjectKind.CHECKPOINT
     targets = {name: _found_anywhere(path, away=away) for name, path in ({"source": source} | paths).items()}
-    bound = {name: bind(subject=name, kind=kind, target=target) for name, target in targets.items()}
-    declared = dict.fromkeys(bound, SubjectDecl(kind=kind))
+    contract, bound = _promise(targets, itertools.chain.from_iterable(gates.values()))
     session = EvaluationSession(
-        contract=Contract(id=GATE, version="0.0.0", title="", owner="", subjects=declared, gates=every),
+        contract=contract,
         bound=tuple(bound.values()),
-        on={gate.id: (DEFAULT,) for gate in every},
+        on=all_instances(contract, tuple(bound.values())),
         views=views,
         execution=execution,
         progress=progress,
@@ -104,17 +101,21 @@ def compare(
         with_itself=True,
     )
     together = session.evaluate()  # of all imports at once, so that the source is read once
-    of_source = _notes(session, "source", "source")
-    return tuple(
-        ImportComparison(
-            path=path,
-            policy=chosen[name],
-            evaluation=_alone(together, gates[name]),
-            itself=adapter is None and session.is_one(bound["source"], bound[name]),
-            notes=(*of_source, *_notes(session, name, "import")),
-        )
-        for name, path in paths.items()
-    )
+    of_source, found = _notes(session, "source", "source"), []
+    for name, path in paths.items():
+        itself = adapter is None and session.is_one(bound["source"], bound[name])
+        notes, alone = (*of_source, *_notes(session, name, "import")), _alone(together, gates[name])
+        found.append(ImportComparison(path=path, policy=chosen[name], evaluation=alone, itself=itself, notes=notes))
+    return tuple(found)
+
+
+def _promise(targets: Mapping[str, str], gates: Iterable[GateDecl]) -> tuple[Contract, dict[str, Binding]]:
+    """Return the contract that the gates make, and what each of its subjects is bound to."""
+    kind = SubjectKind.CHECKPOINT
+    subjects = dict.fromkeys(targets, SubjectDecl(kind=kind))
+    contract = Contract(id=GATE, version="0.0.0", title="", owner="", subjects=subjects, gates=tuple(gates))
+    bind = partial(Binding, instance=DEFAULT, kind=kind, by_hand=True)
+    return contract, {name: bind(subject=name, target=target) for name, target in targets.items()}
 
 
 def _notes(session: EvaluationSession, name: str, side: str) -> list[str]:

@@ -117,7 +117,7 @@ class EvaluationSession:
 
     def judged(self, redactor: Redactor | None) -> Evaluation:
         """Judge what the sealed bytes decode to, so that a live verdict and a re-judged one cannot differ."""
-        views, canaries = self.views, self.canaries
+        views, canaries, digests = self.views, self.canaries, self.digests() if redactor else {}
         if redactor:
             from weighbridge.evidence.redact import redact_canary
 
@@ -131,7 +131,7 @@ class EvaluationSession:
             measured=measured,
             canaries=canaries,
             origins={item.key: origin(item, views[item.key]) for item in self.bound if item.key in views},
-            digests=self.digests() if redactor else {},
+            digests=digests,
             starts={key: began for key, view in views.items() if (began := getattr(view, "started", ""))},
             programs={key: view.program for key, view in views.items() if hasattr(view, "program")},
             sizes={key: view.size for key, view in views.items() if isinstance(view, CheckpointView)},
