@@ -58,9 +58,6 @@ def inspect(
     """Look at a checkpoint or a run log; with `headers`, at no value of a checkpoint; with `moments`, at their spread.
 
     `words` gives what a verdict of a gate kind says of each place.
-
-    Raises:
-        SubjectError: where it cannot be read.
     """
     kind = kind_of(target)
     view = _opened(target, kind)

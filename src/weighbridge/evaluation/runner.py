@@ -187,10 +187,7 @@ class EvaluationSession:
         return bool(here.lies_in(there) or there.lies_in(here))
 
     def measure_gate(self, gate: GateDecl, instance: str) -> None:
-        """Measure what one gate needs; nothing is run where the host lacks what the gate requires.
-
-        What several gates need counts for the first of them, as a fixture's time does for a test.
-        """
+        """Measure what one gate needs where the host has what it requires; what several need counts for the first."""
         began = time.monotonic()
         if (host := host_request(gate)) is not None:
             self.measure(host)

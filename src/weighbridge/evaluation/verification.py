@@ -232,14 +232,7 @@ def keep(
     companions: tuple[Companion, ...] = (),
     lane: Fields = EMPTY,
 ) -> Bundle:
-    """Write a bundle of an evaluation.
-
-    `source` is the contract's own bytes, `logs` and `companions` are what was attached, and `lane` is sealed with the
-    environment.
-
-    Raises:
-        BundleError: where it cannot be written.
-    """
+    """Write a bundle of an evaluation; `source` is the contract's own bytes, `lane` is sealed with the environment."""
     draft = BundleDraft(
         contract=evaluation.contract,
         contract_yaml=source,

@@ -105,10 +105,7 @@ class BundleFolder(Protocol):
 
 
 def read_folder(folder: BundleFolder, manifest_digest: str) -> tuple[dict[str, bytes], tuple[BundleError, ...]]:
-    """Return what a bundle's folder holds: the files that are whole, and every problem found, worst first.
-
-    The folder is checked by its manifest, and the manifest by its digest.
-    """
+    """Return what a bundle's folder holds by its manifest: the files that are whole, and every problem, worst first."""
     try:
         data = folder.read(FILE, MAX_FILE)
         problem = _mismatch(FILE, data, len(data), manifest_digest)

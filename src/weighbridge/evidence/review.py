@@ -184,10 +184,7 @@ def _as_written(bundle: Bundle) -> str:
 
 
 def rederivation(bundle: Bundle) -> Answer:
-    """Judge again and compare byte for byte; another version of a kind is no mismatch, it cannot be said here.
-
-    Nor is what another version of a plug-in gives; where that gives the same, it is a detail.
-    """
+    """Judge again and compare byte for byte; what other versions of kinds or plug-ins give cannot be said here."""
     others, brought = other_versions(bundle), brought_otherwise(bundle)
     not_here = Answer(CANNOT_SAY, f"not re-derivable here: {next(iter(brought), '')}", brought[1:])
     if others and brought:

@@ -99,9 +99,6 @@ def overview(
     """Return every gate of every contract that the ledger knows; `as_of` leaves out what was recorded after `now`.
 
     `contracts` are those that stand now. A gate that a contract has and the ledger does not was never recorded.
-
-    Raises:
-        BundleError: where the ledger is not whole.
     """
     chains = ledger.chains()
     causes = causes_of(ledger, chains)

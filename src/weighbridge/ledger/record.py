@@ -47,13 +47,9 @@ class Move:
 
 
 def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: str) -> tuple[Move, ...]:
-    """Append what a bundle earns; recording it again appends nothing. A gate's first record declares it.
+    """Append what a bundle earns, or raise `not-rederivable`; recording it again appends nothing.
 
-    `contract_digest` is that of the contract as it stands now (`resolved.digests(...).whole`).
-
-    Raises:
-        LedgerError: `not-rederivable`, where the bundle's verdicts do not follow from its measurements here.
-        BundleError: `disk`, or an entry of the ledger that is not whole.
+    A gate's first record declares it. `contract_digest` is the contract's now (`resolved.digests(...).whole`).
     """
     demand_rederivable(bundle)
     moves: list[Move] = []

@@ -22,8 +22,7 @@ import torch
 
 from weighbridge.recorder import failure, residency
 from weighbridge.recorder.optimizer import Updates, unwrapped
-from weighbridge.recorder.provenance import provenance
-from weighbridge.recorder.ranks import of_rank, rank_and_world
+from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
 from weighbridge.recorder.run_directory import EVENTS, RUN, STEPS, RowLog, write_run
 from weighbridge.recorder.scalars import on_host
 from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, draws_with_replacement, token_counter
