@@ -200,6 +200,11 @@ def test_a_table_is_named_by_one_module_of_its_own_room() -> None:
         assert [name.split(".")[1] for name in naming] == [table.split("/")[0]], table
 
 
+def test_what_drives_an_evaluation_imports_no_words_and_lanes_import_no_driver() -> None:
+    assert [one.name for one in of("evaluation") if one.rooms & {"cards", "report", "cli", "pytest"}] == []
+    assert [one.name for one in of("lanes") if "evaluation" in one.rooms] == []
+
+
 def test_imports_go_downwards() -> None:
     above = {*MEASURING, "cli", "report", "evaluation"}
     for floor, rooms in enumerate(FLOORS):

@@ -498,7 +498,7 @@ def test_evidence_that_git_ignores_is_not_landed(kept: Kept) -> None:
 def test_a_logarithm_of_a_word_cannot_be_held_and_says_so(kept: Kept) -> None:
     ended = kept.check("So ln(vocab) = 17.21, with a vocabulary of 151,936.")
     assert (ended.code, codes(ended)) == (5, ["uncited"])
-    assert "ln(vocab) = 17.21 names no number, so it cannot be held\n  write ln(151936) = 11.93" in ended.out
+    assert "ln(vocab) = 17.21 names no number, so it cannot be checked\n  write ln(151936) = 11.93" in ended.out
 
 
 def test_a_number_with_a_unit_and_no_citation_is_a_warning(kept: Kept) -> None:

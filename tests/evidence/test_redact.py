@@ -16,7 +16,7 @@ from weighbridge.core.canonical import dumps
 from weighbridge.core.errors import BundleError
 from weighbridge.core.model import CanaryResult, Measurement, Rows
 from weighbridge.core.pseudonym import keyed
-from weighbridge.evaluation import runner
+from weighbridge.evaluation.runner import EvaluationSession
 from weighbridge.evidence.redact import (
     ABSOLUTE,
     ADDRESS,
@@ -325,8 +325,8 @@ def test_two_values_stay_two(tmp_path: Path) -> None:
 
 def test_where_a_canary_lay_is_redacted_with_all_that_is_sealed() -> None:
     contract = drafts.contract()
-    session = runner.measure(contract, (), {gate.id: () for gate in contract.gates})
+    session = EvaluationSession(contract=contract, bound=(), on={gate.id: () for gate in contract.gates})
     told = "/home/ada/project/w"
     session.canaries["x"] = CanaryResult(name="one flipped bit", place=told, applied=False, seen=False, why=told)
-    (sealed,) = runner.seal(session, ADA).canaries.values()
+    (sealed,) = session.judged(ADA).canaries.values()
     assert (sealed.place, sealed.why) == ("${RUN}/w", "${RUN}/w")

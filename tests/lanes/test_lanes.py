@@ -18,8 +18,8 @@ from tests.ledgers import git
 import pytest
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import ContractError
+from weighbridge.evaluation import lane_turn
 from weighbridge.evidence.statement import Tool
-from weighbridge.lanes import lane_turn
 from weighbridge.lanes.lanes import load_project
 
 __all__ = ["cli"]
@@ -150,7 +150,10 @@ def test_last_nights_evidence_is_accepted_until_it_is_too_old_or_the_tree_is_ano
     later(monkeypatch, 0)
     (project / "src" / "train" / "train.py").write_text("lr = 2\n")
     uncommitted = cli(*PULL)
-    assert (uncommitted.code, "cannot be held against src/train/**: a file was changed" in uncommitted.out) == (3, True)
+    assert (uncommitted.code, "cannot be compared with src/train/**: a file was changed" in uncommitted.out) == (
+        3,
+        True,
+    )
     commit(project)
     other = cli(*PULL)
     assert (other.code, "src/train/** is the tree" in other.out, "(lane-other-tree)" in other.out) == (3, True, True)

@@ -29,7 +29,7 @@ from weighbridge.scheduling.clusters import Cluster, reach
 from weighbridge.scheduling.engines import Engine, Task, pack_view
 from weighbridge.scheduling.threads import Execution, Progress, unheard
 from weighbridge.verifiers import tensor_values
-from weighbridge.verifiers.verifier import Asked, Views
+from weighbridge.verifiers.verifier import MeasurementJob, Views
 from weighbridge.views.checkpoint import open_checkpoint
 
 TENSORS = 60
@@ -66,7 +66,7 @@ def views(paths: tuple[Path, Path]) -> Views:
 
 
 def rows(pair: Views, engine: Engine | None = None, on_progress: Progress = unheard) -> tuple[Any, ...]:
-    asked = [Asked(tensor_values.VERIFIER, pair)]
+    asked = [MeasurementJob(tensor_values.VERIFIER, pair)]
     (found,) = tensor_values.batch(asked, {}, Execution(engine=engine, on_progress=on_progress))
     if isinstance(found, SubjectError):
         raise found

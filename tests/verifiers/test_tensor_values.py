@@ -26,7 +26,7 @@ from weighbridge.quantities.tensors import FirstDifference
 from weighbridge.scheduling.threads import Execution
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.tensor_values import VERIFIER, batch
-from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Views
+from weighbridge.verifiers.verifier import Canary, MeasurementJob, NoCanary, Views
 from weighbridge.views.checkpoint import open_checkpoint
 
 RNG = np.random.default_rng(7)
@@ -218,7 +218,7 @@ def test_labels_alone_look_at_no_content(tmp_path: Path) -> None:
 def test_who_asks_hears_how_far_it_has_come(tmp_path: Path) -> None:
     heard: list[tuple[int, int]] = []
     execution = Execution(on_progress=lambda done, whole: heard.append((done, whole)))
-    batch([Asked(VERIFIER, views(tmp_path, SOURCE, SOURCE))], {}, execution)
+    batch([MeasurementJob(VERIFIER, views(tmp_path, SOURCE, SOURCE))], {}, execution)
     assert heard == sorted(heard)
     assert heard[-1][0] == heard[-1][1] == 12 + 4 * (3 << 18)
 

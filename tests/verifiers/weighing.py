@@ -16,8 +16,8 @@ from tests.formats.files import safetensors
 from weighbridge.contract.load import load_contract
 from weighbridge.core.data import data_path
 from weighbridge.core.model import Measurement, Outcome, Record
-from weighbridge.evaluation.binding import bind, instances
-from weighbridge.evaluation.runner import Evaluation, judge, measure, seal
+from weighbridge.evaluation.binding import all_instances, bind
+from weighbridge.evaluation.runner import Evaluation, EvaluationSession
 from weighbridge.quantities.hosts import Host
 from weighbridge.verifiers import host
 
@@ -114,8 +114,8 @@ class Case:
         path.write_text(json.dumps(contract, indent=1))
         loaded = load_contract(str(path), {})
         bound = bind(loaded.contract, folder, [f"{name}={target}" for name, (_, target) in self.subjects.items()])
-        on = {one.id: instances(one, bound) for one in loaded.contract.gates}
-        return judge(seal(measure(loaded.contract, bound, on), None))
+        on = all_instances(loaded.contract, bound)
+        return EvaluationSession(contract=loaded.contract, bound=bound, on=on).evaluate()
 
 
 def outcome(evaluation: Evaluation) -> tuple[Outcome, str]:

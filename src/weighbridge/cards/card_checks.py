@@ -33,7 +33,7 @@ from weighbridge.core.model import (
     Verdict,
 )
 from weighbridge.core.plugins import GROUPS, Brought, entry_points, package, what_is
-from weighbridge.evaluation.binding import Bound
+from weighbridge.evaluation.binding import Binding
 from weighbridge.evaluation.runner import lay_canary
 from weighbridge.formats import detect
 from weighbridge.gates import KINDS
@@ -221,7 +221,7 @@ def _compare_specimen(verifier: Verifier, specimen: Specimen, folder: Path) -> I
         for kind, path in zip(verifier.kinds, specimen.subjects, strict=True)
     )
     views = tuple(
-        Bound(subject="specimen", instance="default", kind=kind, target=target, by_hand=False).open()
+        Binding(subject="specimen", instance="default", kind=kind, target=target, by_hand=False).open()
         for kind, target in targets
     )
     if specimen.subjects and not specimen.expects and not specimen.error:

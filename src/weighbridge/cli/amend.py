@@ -18,7 +18,7 @@ from weighbridge.evidence.disk import write_new
 from weighbridge.ledger.store import Ledger
 from weighbridge.spec.amendments import landed, versions
 from weighbridge.spec.citations import find
-from weighbridge.spec.drafting import Told, cited, draft
+from weighbridge.spec.drafting import AuthorNotes, cited, draft
 from weighbridge.spec.landed_sections import Here, check_spec, earned
 from weighbridge.spec.landing import check_file, land
 from weighbridge.spec.rendering import AMENDMENTS, SPEC, render
@@ -55,7 +55,7 @@ def draft_section(
     unsealed = [unseal(find(bundle)) for bundle in bundles]
     now, stood = dt.datetime.now(dt.UTC), history(Ledger(folder).chains())
     places = earned(cited(unsealed, gates), stood, now)
-    text = draft(unsealed, gates, Told(at=now, **given), stood, places)  # type: ignore[arg-type]
+    text = draft(unsealed, gates, AuthorNotes(at=now, **given), stood, places)  # type: ignore[arg-type]
     text += f"\n{block(discharged(stood, map(str, places)))}"
     if out is None:
         tell([text.removesuffix("\n")], whole=True)

@@ -19,7 +19,7 @@ from weighbridge.core.errors import UsageError
 from weighbridge.core.exit_code import ExitCode, exit_code
 from weighbridge.core.model import Fields, Json
 from weighbridge.core.printable import printable
-from weighbridge.evaluation.import_comparison import Compared, compare, mapping_of, policy_of
+from weighbridge.evaluation.import_comparison import ImportComparison, compare, mapping_of, policy_of
 from weighbridge.forward.trace_file import names_itself_trace
 from weighbridge.gates import config_agreement
 from weighbridge.report import comparison
@@ -120,7 +120,7 @@ def command(
     else:
         for one in answers:
             moments = _moments(source, one, look) if everything and not headers else {}
-            unasked = one.policy.told if one.policy.why else ""
+            unasked = one.policy.name if one.policy.why else ""
             shown = comparison.DisplayOptions(tensors=tensors, everything=everything, headers=headers, unasked=unasked)
             tell(_lines(source, one, replace(shown, moments=moments)))
         if engine is not None and engine.ran.tasks:
@@ -129,16 +129,16 @@ def command(
     sys.exit(ExitCode.BLOCKED if code is ExitCode.NOTHING_SHOWN else code)
 
 
-def _lines(source: str, one: Compared, display: comparison.DisplayOptions) -> Iterator[str]:
+def _lines(source: str, one: ImportComparison, display: comparison.DisplayOptions) -> Iterator[str]:
     """Yield what a terminal shows of one import."""
-    policy = printable(f"   policy: {one.policy.told}{one.policy.why}")
+    policy = printable(f"   policy: {one.policy.name}{one.policy.why}")
     yield click.style(f"{printable(source)} -> {printable(one.path)}", bold=True) + policy
     yield from ["  both paths are the same file, so nothing can differ"] if one.itself else ()
     yield from (f"  note: {printable(note)}" for note in one.notes)
     yield from comparison.comparison_lines(one.evaluation, display)
 
 
-def _moments(source: str, one: Compared, look: Fields) -> dict[str, MomentChanges]:
+def _moments(source: str, one: ImportComparison, look: Fields) -> dict[str, MomentChanges]:
     """Measure mean, spread and extremes of the tensors of both sides that were refused."""
     from weighbridge.verifiers import moment_changes
     from weighbridge.views.checkpoint import open_checkpoint
@@ -188,7 +188,7 @@ def _rate(show: Callable[[str], None]) -> Progress:
     return on_progress
 
 
-def _json(source: str, one: Compared) -> dict[str, Json]:
+def _json(source: str, one: ImportComparison) -> dict[str, Json]:
     from weighbridge.report import finding_text
     from weighbridge.report.machine import finding_json
 

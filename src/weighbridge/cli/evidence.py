@@ -27,7 +27,7 @@ from weighbridge.evidence.bundle import BUNDLES, decode, files_of, folder_name, 
 from weighbridge.evidence.codec import finding_to_json
 from weighbridge.evidence.difference import differences
 from weighbridge.evidence.disk import disk_error, link_new
-from weighbridge.evidence.review import Against, Answer, Answers, Held
+from weighbridge.evidence.review import Against, Answer, Answers, State
 from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
 from weighbridge.report import INDENT, Row, block, capped, finding_text, heading, outcome_line
@@ -118,7 +118,7 @@ def verify_bundle(
         print_json({"id": answers.id, "gates": shown, **said})
     else:
         tell(_lines(answers, found))
-    other = any(one.held is Held.BROKEN for name, one in found.items() if name not in QUESTIONS)
+    other = any(one.held is State.BROKEN for name, one in found.items() if name not in QUESTIONS)
     wanted = other or (require_pass and exit_code(("", one) for one in findings) is not ExitCode.PASSED)
     sys.exit(answers.exit_code or int(wanted))
 
@@ -126,7 +126,7 @@ def verify_bundle(
 def _lines(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
     """Yield the outcome of every gate first, as it was sealed, then the answers."""
     yield click.style(f"bundle {answers.id}", bold=True)
-    if answers.rederivation.held is Held.BROKEN:
+    if answers.rederivation.held is State.BROKEN:
         yield "as sealed, which is not what the measurements give:"
     if answers.bundle is None:
         yield "what its gates came to cannot be said: it is not whole"

@@ -159,13 +159,13 @@ def _measured(run: str) -> dict[str, str]:
     Raises:
         SubjectError: where the run cannot be read.
     """
-    from weighbridge.evaluation.binding import bind
-    from weighbridge.evaluation.runner import judge, measure, seal
+    from weighbridge.evaluation.binding import all_instances, bind
+    from weighbridge.evaluation.runner import EvaluationSession
 
     contract = load_contract(f"{BUILTIN}{STARTERS['run']}").contract
     bound = bind(contract, Path(), [f"run={run}"])
     bound[0].open()
-    found = judge(seal(measure(contract, bound, {gate.id: (DEFAULT,) for gate in contract.gates}), None))
+    found = EvaluationSession(contract=contract, bound=bound, on=all_instances(contract, bound)).evaluate()
     facts = found.measured[f"facts.run.{DEFAULT}"]
     said = {fact.name: str(fact.value) for fact in rows_of(facts, Fact)} if isinstance(facts, Measurement) else {}
     known = {"device": said.get("requested_device"), "tokens_per_step": said.get("tokens_per_step")}

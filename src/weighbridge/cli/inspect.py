@@ -11,7 +11,7 @@ from weighbridge.cli.options import as_json, print_json, progress, tell, verb
 from weighbridge.core.model import Fields, Json, SubjectKind
 from weighbridge.core.printable import printable
 from weighbridge.evaluation.inspection import CheckpointReport, first_values, inspect
-from weighbridge.report import capped
+from weighbridge.report import capped, verdict_lines
 
 TENSORS_SHOWN = 20
 MOST_VALUES = 10_000
@@ -39,7 +39,7 @@ def command(file: str, *, everything: bool, headers: bool, values: tuple[int, st
         _show_values(file, first_values(file, *values), as_json=as_json)
         return
     with progress() as show:
-        found = inspect(file, headers=headers, moments=everything, progress=show)
+        found = inspect(file, verdict_lines, headers=headers, moments=everything, progress=show)
     kind, report, table = found.kind, found.report, found.table
     if as_json:
         shown: dict[str, Json] = {"file": file, "kind": kind, "facts": found.facts, "table": table}

@@ -22,7 +22,7 @@ from weighbridge.evidence.manifest import CONTRACT_YAML
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.ledger.audit import OTHER_VERSION, check
 from weighbridge.ledger.causes import causes_of, recorded_contracts
-from weighbridge.ledger.fold import Place
+from weighbridge.ledger.fold import LedgerPlace
 from weighbridge.ledger.record import reconcile, record, retire
 from weighbridge.ledger.store import Ledger
 
@@ -111,10 +111,10 @@ def retire_gate(folder: Path, place: str, reason: str, cause: str) -> None:
     tell([f"{named}: retired by {digest[:12]}"])
 
 
-def _place(text: str) -> Place:
+def _place(text: str) -> LedgerPlace:
     contract, _, rest = text.partition("/")
     gate, _, instance = rest.partition("/")
     if not contract or not gate:
         remedy = "write CONTRACT/GATE or CONTRACT/GATE/INSTANCE"
         raise UsageError("place-form", f"{text!r} names no gate", remedy=remedy)
-    return Place(contract=contract, gate=gate, instance=instance or DEFAULT)
+    return LedgerPlace(contract=contract, gate=gate, instance=instance or DEFAULT)

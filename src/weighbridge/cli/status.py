@@ -24,7 +24,7 @@ from weighbridge.evidence.statement import utc
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.lanes.waivers import Waivers, waivers_of
 from weighbridge.ledger.causes import causes_of
-from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, Entry, Step
+from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, LedgerEntry, LedgerStep
 from weighbridge.ledger.overview import Gate, Instance, blockers, criteria, discharged, overview, tally
 from weighbridge.ledger.store import DIGEST, Ledger
 from weighbridge.report import STATUS_WORDS
@@ -256,9 +256,14 @@ def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
             tell(f"  {printable(line)}" for line in _now(one, each))
 
 
-def _entry(entry: Entry, refuted: str) -> Iterator[str]:
+def _entry(entry: LedgerEntry, refuted: str) -> Iterator[str]:
     of = f"  {entry.outcome} of {entry.evidence_at}" if entry.outcome else ""
-    kinds = {Step.DECLARE: "contract ", Step.MOVE: "bundle ", Step.RENEW: "bundle ", Step.DISCHARGE: "amendment "}
+    kinds = {
+        LedgerStep.DECLARE: "contract ",
+        LedgerStep.MOVE: "bundle ",
+        LedgerStep.RENEW: "bundle ",
+        LedgerStep.DISCHARGE: "amendment ",
+    }
     cause = entry.cause[:ID_SHOWN] if DIGEST.fullmatch(entry.cause) else entry.cause
     again = "; judged again: the same" if entry.outcome and not refuted else ""
     yield f"{entry.seq:>3}  {_word(entry.before)} -> {_word(entry.after)}  ({entry.step}){of}"

@@ -29,9 +29,9 @@ from weighbridge.core.limits import nearest
 from weighbridge.core.model import Finding, Outcome
 from weighbridge.core.printable import printable
 from weighbridge.core.project import LOCAL, local
-from weighbridge.evaluation.binding import Bound
+from weighbridge.evaluation.binding import Binding
 from weighbridge.evaluation.runner import Evaluation
-from weighbridge.evaluation.verification import Asked, Result, code_of, verify
+from weighbridge.evaluation.verification import ContractResult, VerifyRequest, code_of, verify
 from weighbridge.evidence.disk import disk_error, make_folders, replace_file
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.lanes.waivers import waivers_of
@@ -105,7 +105,7 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
     sys.exit(code)
 
 
-def _asked_for(context: click.Context) -> Asked:
+def _asked_for(context: click.Context) -> VerifyRequest:
     given = context.params
     record: bool = given["record"]
     evidence: Path | None = given["evidence"]
@@ -121,7 +121,7 @@ def _asked_for(context: click.Context) -> Asked:
         raise UsageError("no-contracts", "no contract was named, and contracts/ holds no .yaml or .yml file")
     if given["no_evidence"]:
         _refuse_to_keep(given)
-    return Asked(
+    return VerifyRequest(
         contracts=contracts,
         subjects=given["subjects"],
         params=settings(given["params"], "param"),
@@ -182,7 +182,7 @@ def _write(path: Path, data: bytes) -> None:
 # --- Lines ------------------------------------------------------------------------------------------------------------
 
 
-def lines_of(results: Sequence[Result], report: Report, asked: Asked) -> Iterator[str]:
+def lines_of(results: Sequence[ContractResult], report: Report, asked: VerifyRequest) -> Iterator[str]:
     """Yield the lines of every result, the tally, and where the evidence is."""
     for result, suite in zip(results, report.suites, strict=True):
         yield from _lines_of(result, suite, asked)
@@ -216,7 +216,7 @@ def _moved(moves: Sequence[Move]) -> Iterator[str]:
         yield printable(f"{change}: {', '.join(places)}")
 
 
-def _lines_of(result: Result, suite: Suite, asked: Asked) -> Iterator[str]:
+def _lines_of(result: ContractResult, suite: Suite, asked: VerifyRequest) -> Iterator[str]:
     contract, evaluation = result.loaded.contract, result.evaluation
     yield heading(contract, [_subject(item, evaluation) for item in evaluation.bound])
     yield from (str(warning) for warning in result.loaded.warnings)
@@ -252,7 +252,7 @@ def _doubts(loaded: LoadedContract, finding: Finding) -> Iterator[str]:
         yield f"{MEANT}`weighbridge init --for import --param policy={policy}` writes a contract that says so"
 
 
-def _subject(item: Bound, evaluation: Evaluation) -> str:
+def _subject(item: Binding, evaluation: Evaluation) -> str:
     instance = "" if item.instance == DEFAULT else f"@{item.instance}"
     origin = evaluation.origins.get((item.subject, item.instance))
     return f"{item.subject}{instance}={item.target}" + (f" ({origin})" if origin else "")

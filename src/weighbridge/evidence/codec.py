@@ -59,9 +59,6 @@ TAGS = ("measurement", "unmeasured", "faulted")
 HEAD = tuple(item.name for item in dataclasses.fields(_Head))
 
 
-# --- Measured ---------------------------------------------------------------------------------------------------------
-
-
 def encode_measured(item: Measured) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Write what a verifier gave, under one key that says what it is, and the arrays that it names by digest."""
     arrays: dict[str, bytes] = {}
@@ -76,11 +73,7 @@ def encode_measured(item: Measured) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def decode_measured(data: object, arrays: Arrays) -> Measured:
-    """Read what `encode_measured` wrote.
-
-    Raises:
-        BundleError: `structure`, for anything else.
-    """
+    """Read what `encode_measured` wrote, or raise `structure` for anything else."""
     if not isinstance(data, Mapping) or len(data) != 1 or next(iter(data)) not in TAGS:
         raise wrong(f"not one of {', '.join(TAGS)}", ())
     word, body = next(iter(data.items()))
@@ -144,11 +137,8 @@ def _take(code: str, digest: object, arrays: Arrays, at: Pointer) -> array.array
     return values
 
 
-# --- Verdicts ---------------------------------------------------------------------------------------------------------
-
-
 def finding_to_json(finding: Finding) -> dict[str, Any]:
-    """Write a finding with its verdict laid flat beside it, so that `/findings/0/measured` is a figure's pointer."""
+    """Write a finding with its verdict flat beside it, so that `/findings/0/measured` is a figure's pointer."""
     body: dict[str, Any] = plain(finding, UNSEALED)
     verdict: dict[str, Any] = body.pop("verdict")
     return body | verdict

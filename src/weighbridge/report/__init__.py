@@ -136,6 +136,13 @@ def finding_text(finding: Finding, measured: Mapping[str, Measured]) -> FindingT
     )
 
 
+def verdict_lines(kind: str, verdict: Verdict) -> list[str]:
+    """Return what a verdict of a kind says, a line for each place that it names."""
+    from weighbridge.cards.words import gate_words, render
+
+    return render(gate_words(kind), verdict)
+
+
 def hints(words: CodeCard) -> Mapping[str, str]:
     """Return what helps with a code, by what the hint is."""
     return {"likely cause": words.cause, "try first": words.knob, "look at": words.look}

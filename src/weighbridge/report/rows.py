@@ -22,7 +22,7 @@ from weighbridge.core.printable import printable
 from weighbridge.report import Row, finding_text, tally
 
 if TYPE_CHECKING:
-    from weighbridge.evaluation.verification import Result
+    from weighbridge.evaluation.verification import ContractResult
 
 ROOTS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
 NOTHING_SHOWN = "no gate passed, so nothing was shown"
@@ -72,12 +72,12 @@ class Report:
         return NOTHING_SHOWN if self.code is ExitCode.NOTHING_SHOWN else ""
 
 
-def report_of(results: Sequence[Result], code: ExitCode, excuses: Excuses) -> Report:
+def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuses) -> Report:
     """Return the report of what was verified."""
     return Report(suites=tuple(_suite(result, excuses) for result in results), code=code)
 
 
-def _suite(result: Result, excuses: Excuses) -> Suite:
+def _suite(result: ContractResult, excuses: Excuses) -> Suite:
     loaded, evaluation, bundle = result.loaded, result.evaluation, result.bundle
     contract, titles = loaded.contract, {gate.id: gate.title for gate in loaded.contract.gates}
     rows = []

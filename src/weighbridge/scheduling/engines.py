@@ -75,19 +75,19 @@ class Task:
     def __str__(self) -> str:
         return self.run  # what an engine calls it
 
-    def __call__(self, at: int, place: Any) -> Answer:
+    def __call__(self, at: int, place: Any) -> WorkerAnswer:
         """Describe one place; whatever goes wrong is brought back as an answer."""
         worker = _worker()
         try:
-            return Answer(at=at, worker=worker, row=_prepared(self).row(place))
+            return WorkerAnswer(at=at, worker=worker, row=_prepared(self).row(place))
         except SubjectError as error:
-            return Answer(at=at, worker=worker, problem=(error.code, error.what, error.where, error.remedy))
+            return WorkerAnswer(at=at, worker=worker, problem=(error.code, error.what, error.where, error.remedy))
         except Exception:  # noqa: BLE001 -- a fault goes to who asked, not to the engine, which would try it again
-            return Answer(at=at, worker=worker, fault=traceback.format_exc())
+            return WorkerAnswer(at=at, worker=worker, fault=traceback.format_exc())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class WorkerAnswer:
     """What a task brought back: the row of its place, or why there is none."""
 
     at: int
@@ -145,9 +145,9 @@ class Engine:
         self.ran.again += sum(lost.values())
         return tuple(rows[at] for at in range(len(sizes)))
 
-    def _answers(self, task: Task, places: list[tuple[int, Any]]) -> Iterator[Answer]:
+    def _answers(self, task: Task, places: list[tuple[int, Any]]) -> Iterator[WorkerAnswer]:
         """Return answers as they come, as long as anybody works on the others."""
-        came: queue.Queue[Answer | Exception] = queue.Queue()
+        came: queue.Queue[WorkerAnswer | Exception] = queue.Queue()
         threading.Thread(target=_ask, args=(self.cluster, task, places, came), daemon=True).start()
         seen = time.monotonic()
         missing = len(places)
@@ -162,7 +162,7 @@ class Engine:
             if isinstance(answer, Exception):
                 workers = self.cluster.workers()
                 self._give_up(missing, f"it ended with {type(answer).__name__}" if workers else "it has no worker")
-            assert isinstance(answer, Answer)
+            assert isinstance(answer, WorkerAnswer)
             seen, missing = time.monotonic(), missing - 1
             yield answer
 
@@ -176,7 +176,9 @@ def _worker() -> str:
     return f"{platform.node()}, process {os.getpid()}"
 
 
-def _ask(cluster: Cluster, task: Task, places: list[tuple[int, Any]], came: queue.Queue[Answer | Exception]) -> None:
+def _ask(
+    cluster: Cluster, task: Task, places: list[tuple[int, Any]], came: queue.Queue[WorkerAnswer | Exception]
+) -> None:
     """Put every task to the workers, and hand on what comes back; joblib waits here, so that nobody else has to."""
     import joblib
 

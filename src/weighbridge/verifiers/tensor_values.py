@@ -40,7 +40,16 @@ from weighbridge.packing.unpacking import Blocks, Rule
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution, JobSpec
-from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
+from weighbridge.verifiers.verifier import (
+    Canary,
+    MeasurementJob,
+    NoCanary,
+    Verifier,
+    Views,
+    rows_by_name,
+    table,
+    two_of,
+)
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the candidate's
@@ -61,13 +70,15 @@ def measure(views: Views, options: Fields) -> Measurement:
     Raises:
         SubjectError: `subject-changed`, when a file was written to meanwhile.
     """
-    (found,) = batch([Asked(VERIFIER, views)], options, HERE)
+    (found,) = batch([MeasurementJob(VERIFIER, views)], options, HERE)
     if isinstance(found, SubjectError):
         raise found
     return found
 
 
-def batch(asked: Sequence[Asked], options: Fields, execution: Execution) -> tuple[Measurement | SubjectError, ...]:
+def batch(
+    asked: Sequence[MeasurementJob], options: Fields, execution: Execution
+) -> tuple[Measurement | SubjectError, ...]:
     """Compare several candidates with one source, each of its tensors beside all that is made of it."""
     prepared: list[_Pair | SubjectError] = []
     for _, views in asked:

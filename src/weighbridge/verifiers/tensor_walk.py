@@ -12,7 +12,16 @@ from typing import Any, Protocol, TypeAlias
 
 from weighbridge.core.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.scheduling.threads import Execution
-from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
+from weighbridge.verifiers.verifier import (
+    Canary,
+    MeasurementJob,
+    NoCanary,
+    Verifier,
+    Views,
+    rows_by_name,
+    table,
+    two_of,
+)
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 STEP = 1 << 17  # units read at once: what they are computed through stays in a cache
@@ -118,7 +127,7 @@ def _is_near(found: object, wanted: object) -> bool:
     return found == wanted
 
 
-def batch(asked: Sequence[Asked], _options: Fields, _execution: Execution) -> tuple[Measurement, ...]:
+def batch(asked: Sequence[MeasurementJob], _options: Fields, _execution: Execution) -> tuple[Measurement, ...]:
     """Measure several quantities of one checkpoint."""
     return walk(asked[0].views[0], [(one.verifier.quantity, one.verifier.reading) for one in asked])
 

@@ -36,11 +36,15 @@ class NoCanary:
     why: str
 
 
-class Asked(NamedTuple):
+class MeasurementJob(NamedTuple):
     """One of several measurements that are made at once."""
 
     verifier: Verifier
     views: Views
+
+
+Batched: TypeAlias = Measurement | Unmeasured | SubjectError
+Batch: TypeAlias = Callable[[Sequence[MeasurementJob], Fields, Execution], Sequence[Batched]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +62,7 @@ class Verifier:
     measure: Callable[[Views, Fields], Measurement | Unmeasured]
     extent: Callable[[Views, Fields], int]
     canary: Callable[[Views, Fields, Measurement], Canary | NoCanary]
-    batch: Callable[[Sequence[Asked], Fields, Execution], Sequence[Measurement | Unmeasured | SubjectError]] | None = (
-        None
-    )
+    batch: Batch | None = None
     reading: Any = None
 
 

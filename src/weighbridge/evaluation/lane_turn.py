@@ -10,7 +10,7 @@ from pathlib import Path
 
 from weighbridge.core.errors import LaneError, SubjectError
 from weighbridge.core.model import EMPTY, Contract, Fields, Outcome
-from weighbridge.evaluation.binding import Bound, find, instances
+from weighbridge.evaluation.binding import Binding, find, instances
 from weighbridge.evaluation.runner import Evaluation
 from weighbridge.lanes.lane_evidence import (
     LANE,
@@ -21,7 +21,7 @@ from weighbridge.lanes.lane_evidence import (
     Wanted,
     blocked_for,
     lane_evidence,
-    paths_told,
+    sealed_paths,
 )
 from weighbridge.lanes.lanes import Project
 from weighbridge.ledger.store import Ledger
@@ -67,7 +67,7 @@ class Turn:
         return dataclasses.replace(evaluation, findings=tuple(findings), measured=measured), elsewhere
 
 
-def _of_this(asked: Wanted, decided: Decided, bound: Sequence[Bound]) -> Decided:
+def _of_this(asked: Wanted, decided: Decided, bound: Sequence[Binding]) -> Decided:
     """Return what was decided, unless it was of another subject than is bound here: the gate may be meant for this."""
     for name in asked.gate.subjects.values():
         here = find(bound, name, asked.instance)
@@ -82,11 +82,7 @@ def _of_this(asked: Wanted, decided: Decided, bound: Sequence[Bound]) -> Decided
 
 
 def begin(project: Project, name: str, ledger: Path) -> Turn:
-    """Return the turn of a lane on this host.
-
-    Raises:
-        LaneError: `lane-host`, where this host lacks what the lane requires.
-    """
+    """Return the turn of a lane on this host, or raise `lane-host` where that lacks what the lane requires."""
     lane = project.lane(name)
     if lane.requires:
         from weighbridge.verifiers import host
@@ -98,5 +94,5 @@ def begin(project: Project, name: str, ledger: Path) -> Turn:
                 what = f"lane {name} requires {fact}: {str(needed).lower()}, and this host has not ({found.why})"
                 raise LaneError("lane-host", what, remedy="run it on a host that has it; nothing was measured")
     others = lane_evidence(project, name, Ledger(ledger), dt.datetime.now(dt.UTC))
-    sealed = {LANE: name, LANE_PATHS: paths_told(lane.trees())}
+    sealed = {LANE: name, LANE_PATHS: sealed_paths(lane.trees())}
     return Turn(project=project, lane=name, sealed=sealed, others=others)
