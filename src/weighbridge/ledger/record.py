@@ -57,16 +57,20 @@ def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: st
         place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
 
         def decide(entries: Entries, place: LedgerPlace = place, seen: BundleEvidence = seen) -> Sequence[LedgerEntry]:
-            standing, declared = fold(entries), []
-            moves.append(_move(place, standing, seen, now, contract_digest))
-            if standing.status is None:  # the pre-registration: the contract's digest, and when
+            standing, declared = fold(entries), list[LedgerEntry]()
+            before = standing.status
+            if before is None:  # the pre-registration: the contract's digest, and when
                 of = contract_digest if seen.overridden else seen.contract_digest  # it may be of an earlier contract
                 about = {"cause": of, "contract_digest": of}
                 declared = [_next(place, standing, LedgerStep.DECLARE, Status.DRAFT, now, **about)]
                 standing = fold({digest_of(entry): entry for entry in declared})
-            if not moves[-1].moved:
+            try:
+                step, after = advance(standing, seen, now=now, contract_digest=contract_digest)
+            except LedgerError as refused:
+                code, says, remedy, stays = refused.code, refused.what, refused.remedy, before or Status.DRAFT
+                moves.append(Move(place=place, before=before, after=stays, code=code, says=says, remedy=remedy))
                 return declared
-            step, after = advance(standing, seen, now=now, contract_digest=contract_digest)
+            moves.append(Move(place=place, before=before, after=after, code="", says=f"on {seen.outcome}"))
             about = {"cause": seen.bundle, "contract_digest": seen.contract_digest, "evidence_at": utc(seen.at)}
             judged = {"outcome": seen.outcome, "kind_version": seen.kind_version}
             return [*declared, _next(place, standing, step, after, now, **about, **judged)]
@@ -74,16 +78,6 @@ def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: st
         appended = ledger.append(place, decide)
         moves[-1] = dataclasses.replace(moves[-1], entries=appended)
     return tuple(moves)
-
-
-def _move(place: LedgerPlace, standing: Standing, seen: BundleEvidence, now: datetime, contract_digest: str) -> Move:
-    try:
-        _, after = advance(standing, seen, now=now, contract_digest=contract_digest)
-    except LedgerError as refused:
-        after = standing.status or Status.DRAFT
-        code, says, remedy = refused.code, refused.what, refused.remedy
-        return Move(place=place, before=standing.status, after=after, code=code, says=says, remedy=remedy)
-    return Move(place=place, before=standing.status, after=after, code="", says=f"on {seen.outcome}")
 
 
 def _next(
