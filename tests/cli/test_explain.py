@@ -20,6 +20,7 @@ from weighbridge.core.data import data_path
 from weighbridge.core.exit_code import ExitCode
 from weighbridge.core.limits import fields
 from weighbridge.gates import KINDS
+from weighbridge.gates.families.column_basis import ColumnBasis
 from weighbridge.gates.families.tensor_pairs import MECHANISMS, QUANTISED, UNEXPLAINED
 from weighbridge.report import STATUS_WORDS
 from weighbridge.verifiers import VERIFIERS
@@ -106,6 +107,7 @@ def test_no_code_is_explained_that_the_source_does_not_know() -> None:
     groups = glossary("codes")
     held = {code for group in ("measurement", "command line", "bundle") for code in groups[f"code of a {group}"]}
     known = held | set(groups["code of the ledger"]) | set(groups["code of an amendment"]) | set(any_gate())
+    there |= {f"column-{basis}" for basis in ColumnBasis}
     assert known - there == MOVES_NOTHING
 
 

@@ -96,7 +96,7 @@ def test_a_kind_ends_with_a_gate_that_lints_clean_in_a_contract(
 
 def test_a_kind_is_explained_with_bounds_and_with_what_can_be_measured(cli: Cli) -> None:
     lines = cli("explain", "wall-time-budget").lines
-    assert "  below_ms [ms]: the statistic is less than this (> 0, ≤ 1e+07, default null)" in lines
+    assert "  below_ms [ms]: the statistic of the window is below this (> 0, ≤ 1e+07, default null)" in lines
     assert lines[lines.index("options (measure:)") + 1] == (
         '  column: the column of step wall times in milliseconds (default "wall_ms")'
     )

@@ -115,7 +115,7 @@ def test_what_every_class_takes_is_compared_where_one_side_is_silent(key: str) -
 
 
 def _pattern(key: str) -> str:
-    return next(old for old in READ["taken"] if re.search(old, f"{FILE}:{key}"))
+    return next(str(old) for old in READ["taken"] if re.search(old, f"{FILE}:{key}"))
 
 
 def test_lists_are_no_keys_and_what_is_read_as_one_is_one() -> None:

@@ -151,16 +151,16 @@ def _gate(kind: Kind[Any]) -> Iterator[str]:
     """Yield a gate of a kind as YAML: its roles, and the limits of its card's examples, each with its meaning."""
     given = gate_card(kind.name).given
     judged, wanted = ({key: one for key, one in given.items() if key == name} for name in ("with", "measure"))
-    docs = {item.key: item.doc for item in fields(kind.limits)}
+    docs, filled = {item.key: item.doc for item in fields(kind.limits)}, kind.filled(judged.get("with", {}))  # type: ignore[arg-type]
     named = {"id": f"GATE-{kind.name.upper()}", "title": gate_words(kind.name).asks, "kind": kind.name}
     where = {"where": SHAPE} if is_timed(kind) else {}
-    gate = {**named, "subjects": {role: role for role in kind.roles}, **wanted, **where, **judged}
+    gate = {**named, "subjects": {role: role for role in filled}, **wanted, **where, **judged}
 
     def said(place: tuple[str | int, ...]) -> str:
         doc = docs.get(str(place[-1])) if place[2:3] == ("with",) else None
         return f"{doc.text} [{doc.unit}]" if doc and doc.unit else doc.text if doc else ""
 
-    whole = {"subjects": {role: {"kind": str(taken)} for role, taken in kind.roles.items()}, "gates": [gate]}
+    whole = {"subjects": {role: {"kind": str(kind.roles[role])} for role in filled}, "gates": [gate]}
     for line in block(whole, said):
         if len(line) <= _width() and not line.startswith("    title"):
             yield line

@@ -6,5 +6,5 @@ from weighbridge.gates.families.run_columns import EVALUATED, FINITE, RISING
 
 KIND = Rule(
     name="ends-at-best", column="val_loss", figure=rise, code="rose", must=("at most",), bound=0.05, min_samples=3,
-    doc="how far the last sample may lie above the lowest", levers=("the last up",), guards=(EVALUATED, RISING, FINITE),
+    doc="how far the last sample lies above the lowest", levers=("the last up",), guards=(EVALUATED, RISING, FINITE),
 ).kind()  # fmt: skip

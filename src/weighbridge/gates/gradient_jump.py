@@ -18,6 +18,6 @@ class Options:
 
 KIND = Rule(
     name="gradient-jump", column="grad_norm", figure=jump, code="jumped", must=("at most",), bound=10.0, window=False,
-    doc="times the median of the window before it", levers=("the last up",), options=Options, min_samples=20,
+    doc="a sample over the median of the window before it", levers=("the last up",), options=Options, min_samples=20,
     reach=lambda limits: (limits.warmup_steps, limits.window + limits.min_samples),
 ).kind()  # fmt: skip

@@ -17,5 +17,5 @@ class Options:
 
 KIND = Rule(
     name="learning-progress", column="loss", figure=drop, code="no-progress", must=("at least",), bound=0.05, le=1,
-    doc="share by which the last median lies below the first", levers=("all up",), options=Options, min_samples=20,
+    doc="the share by which the last median lies below the first", levers=("all up",), options=Options, min_samples=20,
 ).kind()  # fmt: skip

@@ -91,7 +91,7 @@ class Bounded:
     name: str
     figure: Figure
     code: str
-    doc: str
+    doc: str  # what the bound is on
     must: tuple[Must, ...]  # a contract gives one of them
     bound: int | float | None = None  # the default of the one bound; without it every contract says it
     gt: float | None = None
@@ -106,7 +106,15 @@ class Bounded:
         named: list[tuple[Any, ...]] = []
         for must in self.must:
             kind: Any = int if isinstance(self.bound, int) else float
-            doc = Doc(self.doc, unit=self.figure.unit, gt=self.gt, ge=self.ge, le=self.le, must=must, moves=moves(must))
+            doc = Doc(
+                f"{self.doc} is {must} this",
+                unit=self.figure.unit,
+                gt=self.gt,
+                ge=self.ge,
+                le=self.le,
+                must=must,
+                moves=moves(must),
+            )
             several = len(self.must) > 1
             default = [None] if several else [] if self.bound is None else [self.bound]
             named.append((self.key(must), Annotated[kind | None if several else kind, doc], *default))
