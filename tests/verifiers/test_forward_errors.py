@@ -116,11 +116,7 @@ def test_repeated_sequences_and_single_tokens_are_no_inputs_to_judge_on(tokens: 
 
 @pytest.mark.parametrize(
     ("reference", "candidate", "code"),
-    [
-        ([[1, 2]], [[1, 3]], "inputs-differ"),
-        ([[1], [2, 3]], [], "no-inputs"),
-        ([[]], [], "no-inputs"),
-    ],
+    [([[1, 2]], [[1, 3]], "inputs-differ"), ([[1], [2, 3]], [], "no-inputs"), ([[]], [], "no-inputs")],
 )
 def test_inputs_that_cannot_be_compared_are_unmeasured(reference: Any, candidate: Any, code: str) -> None:
     found = measure((tapped(tokens=reference), tapped(tokens=candidate)), {})

@@ -196,11 +196,7 @@ class Torch:
         return frozenset(found)
 
     def forward(
-        self,
-        tokens: Tokens,
-        visit: Visit,
-        wanted: frozenset[str] | None = None,
-        casts: frozenset[str] = frozenset(),
+        self, tokens: Tokens, visit: Visit, wanted: frozenset[str] | None = None, casts: frozenset[str] = frozenset()
     ) -> None:
         """Run it forward, and call `visit` at each point with its rows; `casts` as in `visited`."""
         import torch

@@ -117,9 +117,7 @@ def _reading(stored: Words) -> BitReading:
 
     counts = np.bincount(symbols(stored), minlength=SYMBOLS)
     return BitReading(
-        negative=int(np.count_nonzero(stored & 0x8000)),
-        symbols=int(np.count_nonzero(counts)),
-        excess=excess(counts),
+        negative=int(np.count_nonzero(stored & 0x8000)), symbols=int(np.count_nonzero(counts)), excess=excess(counts)
     )
 
 
