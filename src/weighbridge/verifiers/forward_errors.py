@@ -376,9 +376,5 @@ def _norm(trace: Trace, point: str) -> float:
 
 
 VERIFIER = Verifier(
-    quantity="forward_errors",
-    kinds=(SubjectKind.MODEL, SubjectKind.MODEL),
-    measure=measure,
-    extent=extent,
-    canary=canary,
+    quantity="forward_errors", kinds=(SubjectKind.MODEL,) * 2, measure=measure, extent=extent, canary=canary
 )

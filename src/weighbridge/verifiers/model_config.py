@@ -336,9 +336,5 @@ def _marked(walk: Walk, last: int) -> Walk:
 
 
 VERIFIER = Verifier(
-    quantity=QUANTITY,
-    kinds=(SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT),
-    measure=measure,
-    extent=extent,
-    canary=canary,
+    quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,) * 2, measure=measure, extent=extent, canary=canary
 )

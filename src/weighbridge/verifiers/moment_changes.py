@@ -119,9 +119,5 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
 
 
 VERIFIER = Verifier(
-    quantity=QUANTITY,
-    kinds=(SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT),
-    measure=measure,
-    extent=extent,
-    canary=canary,
+    quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,) * 2, measure=measure, extent=extent, canary=canary
 )

@@ -17,7 +17,7 @@ Views: TypeAlias = tuple[Any, ...]  # one view a subject, in the order of the ne
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canary:
-    """One known damage of a subject, aligned over it: the views to measure again, and whether the damage shows there.
+    """One known damage of a subject, as an overlay: the views to measure again, and whether the damage shows there.
 
     The views are cut down to a few places (always more than one where there is more than one, the damage in the
     last), so that an instrument that looks only at the first place is blind, and trials stay cheap.
@@ -31,7 +31,7 @@ class Canary:
 
 @dataclass(frozen=True, slots=True)
 class NoCanary:
-    """Why no damage could be aligned over this subject."""
+    """Why this subject could not be damaged."""
 
     why: str
 
@@ -41,6 +41,9 @@ class Asked(NamedTuple):
 
     verifier: Verifier
     views: Views
+
+
+Batch: TypeAlias = Callable[[Sequence[Asked], Fields, Execution], Sequence[Measurement | Unmeasured | SubjectError]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +61,7 @@ class Verifier:
     measure: Callable[[Views, Fields], Measurement | Unmeasured]
     extent: Callable[[Views, Fields], int]
     canary: Callable[[Views, Fields, Measurement], Canary | NoCanary]
-    batch: Callable[[Sequence[Asked], Fields, Execution], Sequence[Measurement | Unmeasured | SubjectError]] | None = (
-        None
-    )
+    batch: Batch | None = None
     reading: Any = None
 
 
