@@ -193,10 +193,10 @@ HARMLESS: dict[str, dict[str, str]] = {
     },
     "step_series": {},
     "corpus_progress": {
-        "measure: for told in tokens_told(view)": SAME,
+        "measure: for claim in token_claims(view)": SAME,
         "_speed: for name, column in timed.items() if bool((column.known & (column.values > 0)).all())": SAME,
         "announced_steps: for event in view.events if event.get('event') == 'end'": NOT_LAID,
-        "announced_steps: for steps in reversed(told) if type(steps) is int": NOT_LAID,
+        "announced_steps: for steps in reversed(ends) if type(steps) is int": NOT_LAID,
         "measure: for event in view.events": NOT_LAID,
         "_coverage: for name in (name for name in full if name in columns):": "this run logs one of these columns",
     },
@@ -213,11 +213,11 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_of_run: for event in view.events": NOT_LAID,
     },
     "facts-run": {
-        "measure: for name, (section, key) in REPORTED.items()": ABSENT,
+        "measure: for name, section in REPORTED.items()": ABSENT,
         "measure: for name, value in found.items() if value is not None and value != ''": ABSENT,
         "products: for a, known, b, also in pairs if known == NUMBER and also == NUMBER and "
         "(0 < a < float('inf')) and (0 < b < float('inf'))": UNUSED,
-        "_tokens_per_step: for other in told[1:] if other.value != told[0].value": ONE,
+        "_tokens_per_step: for other in claims[1:] if other.value != claims[0].value": ONE,
         "_from_rate: for value in formed": UNUSED,
     },
     "model_config": {

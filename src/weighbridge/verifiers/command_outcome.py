@@ -105,7 +105,7 @@ def run(
         beside = (item for item in left_behind(Path(sandbox), work) if item.what == RUN)
         found = dict.fromkeys((*left_behind(work, work), *beside, *fresh))
     left = sorted(found, key=lambda item: item.what != RUN)  # first, where the list is cut
-    listed = {"left": tuple(left[:MAX_LEFT]), "left_total": len(left), "watched": tuple(roots)}
+    listed: dict[str, Any] = {"left": tuple(left[:MAX_LEFT]), "left_total": len(left), "watched": tuple(roots)}
     return CommandOutcome(timeout_s=timeout_s, hidden=tuple(sorted(hidden)), **ended, **listed)
 
 

@@ -219,7 +219,7 @@ class _Pair:
         new, old = self.candidate.tensor(name), [self.source.tensor(part.source) for part in pairing.parts]
         shape = new.shape if packed_weight(self.candidate, name) is None else pairing.shape
         found: dict[str, Any] = ABSENT | {"transform": pairing.transform, "drop_rule": ""}
-        found |= {f"{side}_shape": shape for side in ("source", "candidate")}
+        found |= {"source_shape": shape, "candidate_shape": shape}
         found |= {"source_dtype": old[0].dtype, "source_bytes": sum(tensor.nbytes for tensor in old)}
         found |= {"candidate_dtype": new.dtype, "candidate_bytes": new.nbytes}
         found["nonzero"] = not self.contents or bytewise.any_nonzero(self.candidate, name)
