@@ -1,4 +1,4 @@
-"""The local test: errors of one step, over all, a token and a channel; NaN equals nothing; relations are found."""
+"""Local errors: those of one step, over all, a token and a channel; NaN equals nothing; relations are found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from weighbridge.core.errors import SubjectError  # noqa: E402
-from weighbridge.forward.local_pass import compare, end_to_end, local_test  # noqa: E402
+from weighbridge.forward.local_pass import compare, end_to_end, local_errors  # noqa: E402
 from weighbridge.forward.relations import Neighbours  # noqa: E402
 from weighbridge.forward.stacks import Torch  # noqa: E402
 
@@ -91,7 +91,7 @@ def test_an_error_counts_at_the_step_that_made_it_and_only_there(tmp_path: Path)
     with torch.no_grad():
         broken.two.bias.add_(1)
     trace = Torch(module=broken, dtype="float32").capture(TOKENS, tmp_path / "a.trace")
-    steps, audit, _ = local_test(reference, TOKENS, trace)
+    steps, audit, _ = local_errors(reference, TOKENS, trace)
     errors = {name: step.distance.all or 0.0 for name, step in steps.items()}
     assert errors["two.out"] > 0.5
     assert max(error for name, error in errors.items() if name != "two.out") < 1e-6
@@ -173,7 +173,7 @@ def test_a_tie_between_experts_may_fall_either_way_and_another_choice_may_not(
     reference = Torch(module=model)
     trace = reference.prepared("bfloat16").capture(tokens, tmp_path / "a.trace")
     model.gate.off = off
-    steps, _, _ = local_test(reference.prepared("bfloat16"), tokens, trace)
+    steps, _, _ = local_errors(reference.prepared("bfloat16"), tokens, trace)
     assert ((steps["gate.out.1"].distance.all or 0) > 2**-6) is found
     assert (steps["last.out"].distance.all or 0) < 2**-7  # it goes on with what was chosen
     assert trace.held_as("gate.out.1") == "int64"
@@ -189,7 +189,7 @@ def test_a_reference_that_cannot_run_in_float64_is_refused(tmp_path: Path) -> No
     reference = Torch(module=Picky()).prepared("float32")
     trace = reference.capture([[1, 2], [3, 4]], tmp_path / "a.trace")
     with pytest.raises(SubjectError) as refused:
-        local_test(reference, [[1, 2], [3, 4]], trace)
+        local_errors(reference, [[1, 2], [3, 4]], trace)
     assert refused.value.code == "forward-raised"
 
 
@@ -227,7 +227,7 @@ class Parts(nn.Module):
 def test_parts_of_one_tensor_are_told_apart_by_what_is_made_from_them(tmp_path: Path) -> None:
     subject = Torch(module=Parts(), tokens=((1, 2, 3), (4, 5, 6)), dtype="float32")
     trace = subject.capture(subject.tokens, tmp_path / "a.trace")
-    steps, _, _ = local_test(subject, subject.tokens, trace)
+    steps, _, _ = local_errors(subject, subject.tokens, trace)
     parts = ("one.in", "three.in", "two.in")
     assert steps["end.in"].made_from == parts
     assert all("fused.out" in steps[part].made_from for part in parts)

@@ -18,7 +18,7 @@ from tests.verifiers.stacks import REFERENCE, Ready, gpt, measured, named, rows,
 from weighbridge.core.errors import SubjectError  # noqa: E402
 from weighbridge.core.model import Fields, Measurement, Outcome, TrialResult, Unmeasured, Verdict  # noqa: E402
 from weighbridge.evidence.codec import encode_measured  # noqa: E402
-from weighbridge.forward import local_pass as local_test  # noqa: E402
+from weighbridge.forward import local_pass  # noqa: E402
 from weighbridge.forward.stacks import Stack, Torch  # noqa: E402
 from weighbridge.forward.trace_file import ROUNDOFF  # noqa: E402
 from weighbridge.gates.families.local_errors import Limits  # noqa: E402
@@ -423,13 +423,13 @@ def test_bits_that_are_equal_up_to_the_last_point_are_judged_in_one_pass_and_oth
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     passes: list[Any] = []
-    honest = local_test.local_test
+    honest = local_pass.local_errors
 
     def counted(*given: Any, **more: Any) -> Any:
         passes.append(1)
         return honest(*given, **more)
 
-    monkeypatch.setattr(local_test, "local_test", counted)
+    monkeypatch.setattr(local_pass, "local_errors", counted)
     same = rows(measured(REFERENCE, named("reference")))
     assert len(passes) == 1
     assert all(row.candidate == row.trusted and row.equal_share == 1 for row in same.values())
@@ -454,8 +454,8 @@ def test_an_instrument_that_answers_always_the_same_is_blind() -> None:
 def test_an_instrument_that_reads_the_first_token_or_channel_only_is_blind(
     part: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = local_test.compare
-    monkeypatch.setattr(local_test, "compare", lambda made, held: honest(made[part], held[part]))
+    honest = local_pass.compare
+    monkeypatch.setattr(local_pass, "compare", lambda made, values: honest(made[part], values[part]))
     canary, _ = laid()
     assert not canary.seen(measure(canary.views, {}))
 
@@ -463,14 +463,14 @@ def test_an_instrument_that_reads_the_first_token_or_channel_only_is_blind(
 @pytest.mark.slow
 def test_an_instrument_that_reads_its_first_point_only_is_blind(monkeypatch: pytest.MonkeyPatch) -> None:
     canary, _ = laid()
-    honest = local_test.compare
+    honest = local_pass.compare
     seen: list[Any] = []
 
     def first_only(made: Any, held: Any) -> Any:
         seen.append(seen[0] if seen else honest(made, held))
         return seen[0]
 
-    monkeypatch.setattr(local_test, "compare", first_only)
+    monkeypatch.setattr(local_pass, "compare", first_only)
     assert not canary.seen(measure(canary.views, {}))
 
 

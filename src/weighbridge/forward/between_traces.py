@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Sums = NDArray[np.float64]
 
 AT_ONCE = 1 << 16  # elements whose float32 of both sides stay in a core's cache
-SMALL = 1e-3  # of the mean norm: a token or channel of less is measured against so much, as in the local test
+SMALL = 1e-3  # of the mean norm: a token or channel of less is measured against so much, as for local errors
 TOO_SMALL = 1e-30  # of a sum of squares: below it, float32 may have lost some
 
 
