@@ -101,7 +101,7 @@ class _Sums:
     channels: Sums
     equal: int = 0
     nonfinite: int = 0
-    held: NDArray[np.uint32] | None = None
+    scratch: NDArray[np.uint32] | None = None
 
     def add(self, at: int, mine: NDArray[Any], theirs: NDArray[Any]) -> None:
         """Add a block of tokens."""
@@ -125,10 +125,10 @@ class _Sums:
 
         if mine.dtype != theirs.dtype or mine.dtype.name not in ("float32", "bfloat16", "float16"):
             return None
-        if self.held is None or self.held[0].shape != mine.shape:
-            self.held = np.empty((2, *mine.shape), np.uint32)
-        norm, error = (words.view(np.float32) for words in self.held)
-        first, second = (_as_float32(side, words) for side, words in zip((mine, theirs), self.held, strict=True))
+        if self.scratch is None or self.scratch[0].shape != mine.shape:
+            self.scratch = np.empty((2, *mine.shape), np.uint32)
+        norm, error = (words.view(np.float32) for words in self.scratch)
+        first, second = (_as_float32(side, words) for side, words in zip((mine, theirs), self.scratch, strict=True))
         with np.errstate(all="ignore"):
             np.subtract(second, first, out=error)
             np.multiply(first, first, out=norm)
