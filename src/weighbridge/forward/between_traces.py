@@ -58,15 +58,10 @@ def apart(one: Trace, other: Trace, point: str) -> Apart | None:
     norm, error = (math.sqrt(float(part.sum())) for part in sums.tokens)
     by_token, by_channel = _relative(token_errors, token_norms), _relative(channel_errors, channel_norms)
     worst = int(by_token.argmax())
-    return Apart(
-        all=error / norm if norm else error,
-        token=float(by_token[worst]),
-        channel=float(by_channel.max()),
-        worst_token=f"sequence {worst // tokens}, token {worst % tokens}",
-        worst_channel=int(by_channel.argmax()),
-        equal_share=sums.equal / (rows * tokens * channels),
-        nonfinite=sums.nonfinite,
-    )
+    found: dict[str, Any] = {"all": error / norm if norm else error, "token": float(by_token[worst])}
+    found |= {"worst_token": f"sequence {worst // tokens}, token {worst % tokens}"}
+    found |= {"channel": float(by_channel.max()), "worst_channel": int(by_channel.argmax())}
+    return Apart(equal_share=sums.equal / (rows * tokens * channels), nonfinite=sums.nonfinite, **found)
 
 
 def same(one: Trace, other: Trace, point: str) -> bool:

@@ -54,10 +54,7 @@ def rebuilt(module: torch.nn.Module) -> Iterator[Constants]:
             made[path] = _made_again(part)
         again: Any = getattr(made[path], own, None)
         current = getattr(part, own)
-        fits = isinstance(again, torch.Tensor) and again.shape == current.shape
-        if fits and (lower := _lower(current)) and not _near(current, again):
-            rounded.append(f"{name} to {lower}")
-        elif fits and _near(current, again):
+        if isinstance(again, torch.Tensor) and again.shape == current.shape and _near(current, again):
             before.append((part, own, current))
             setattr(part, own, again.to(current.device))
         elif lower := _lower(current):

@@ -280,10 +280,12 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Overlay the last of a few tokens at the last point with a value twice the norm, and look at all points.
+    """Overlay the last of a few tokens at the last point with a value of twice the norm, and look at all points.
 
     Which points there are is read from the runs, never from the measurement: one that left some out would agree.
     """
+    import numpy as np
+
     reference, candidate = views
     pair = _runs(reference, candidate)
     if isinstance(pair, Unmeasured):
@@ -291,7 +293,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     tokens = _fewest(pair[0], pair[1].facts.tokens[0])
     trusted, found = pair[1].cut(1, tokens), pair[2].cut(1, tokens)
     both = (name for name in reversed(trusted.facts.order) if trusted.shape(name) == found.shape(name))
-    norms = ((name, _norm(trusted, name)) for name in both)
+    norms = ((name, float(np.linalg.norm(trusted.stored(name).astype(np.float64)))) for name in both)
     last, norm = next(((name, norm) for name, norm in norms if 0 < norm < math.inf), ("", 0.0))
     if not last:
         return NoCanary("no point holds finite values on both sides in one shape")
@@ -300,15 +302,12 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
         after = {row.point: row for row in rows_of(again, ForwardError)} if isinstance(again, Measurement) else {}
         # None other exceeds the trusted run's so far as that of a value larger than all others there together: that a
         # model sees what comes later, which is cut off, is both runs' error.
-        worst = max(after, key=lambda name: _excess(after[name]), default="")
+        excess = {name: (row.candidate.all or 0.0) - (row.trusted.all or 0.0) for name, row in after.items()}
+        worst = max(excess, key=lambda name: excess[name], default="")
         return worst == last and set(after) == {*trusted.facts.order, *found.facts.order}
 
     damaged = candidate.cut(1, tokens).overlaid(last, 2 * max(1.0, norm))
     return Canary(name="one value", place=last, views=(reference.cut(1, tokens), damaged), seen=seen)
-
-
-def _excess(row: ForwardError) -> float:
-    return (row.candidate.all or 0.0) - (row.trusted.all or 0.0)
 
 
 def _fewest(stack: Torch, tokens: Sequence[int]) -> int:
@@ -318,12 +317,6 @@ def _fewest(stack: Torch, tokens: Sequence[int]) -> int:
     except Exception:  # noqa: BLE001 -- a model's own code, which may hold to a length
         return len(tokens)
     return min(CANARY_TOKENS, len(tokens))
-
-
-def _norm(trace: Trace, point: str) -> float:
-    import numpy as np
-
-    return float(np.linalg.norm(trace.stored(point).astype(np.float64)))
 
 
 VERIFIER = Verifier(

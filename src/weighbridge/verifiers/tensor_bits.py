@@ -234,10 +234,6 @@ ONES: Mapping[str, tuple[int, int]] = {
 }
 
 
-def _fits(tensor: Tensor) -> bool:
-    return tensor.dtype in ONES and tensor.elements > 0
-
-
 def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
     """Write ones, and minus the next number after one at the end; reckon what the pattern foretells."""
     import numpy as np
@@ -258,6 +254,9 @@ def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[
 
 
 DAMAGE = Damage(
-    name="ones, and one word unlike them", fits=_fits, without="no tensor holds floating words", lay=_damaged
+    name="ones, and one word unlike them",
+    fits=lambda tensor: tensor.dtype in ONES and tensor.elements > 0,
+    without="no tensor holds floating words",
+    lay=_damaged,
 )
 VERIFIER = instrument(QUANTITY, begin, DAMAGE)

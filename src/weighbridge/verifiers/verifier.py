@@ -69,17 +69,10 @@ def table(
     quantity: str, rows: Sequence[Any], *, by: str = "", at: str = "", unit: str = "", basis: Basis = Basis.MEASURED
 ) -> Measurement:
     """Return the measurement of a table in which every place was looked at."""
-    known = QUANTITIES[quantity]
-    return Measurement(
-        quantity=quantity,
-        value=Rows(known.key, tuple(rows)),
-        by=f"weighbridge.verifiers.{by or quantity}/1",
-        at=at,
-        unit=unit,
-        basis={item.name: basis for item in fields(known.row)},
-        examined=len(rows),
-        total=len(rows),
-    )
+    known, count = QUANTITIES[quantity], len(rows)
+    value, each = Rows(known.key, tuple(rows)), {item.name: basis for item in fields(known.row)}
+    by = f"weighbridge.verifiers.{by or quantity}/1"
+    return Measurement(quantity=quantity, value=value, by=by, at=at, unit=unit, basis=each, examined=count, total=count)
 
 
 def rows_by_name(found: Measurement | Unmeasured) -> dict[str, Any]:
