@@ -207,9 +207,12 @@ def test_a_point_of_another_shape_is_told_and_not_compared() -> None:
 
 @pytest.mark.parametrize(
     ("change", "code"),
-    [(lambda held: held[:, -1], "point-shape"), (lambda held: held.astype(np.int8), "point-shape"),
-     (lambda held: held[:, :3], "trace-shape")],
-)  # fmt: skip
+    [
+        (lambda values: values[:, -1], "point-shape"),
+        (lambda values: values.astype(np.int8), "point-shape"),
+        (lambda values: values[:, :3], "trace-shape"),
+    ],
+)
 def test_a_point_that_is_no_row_of_tokens_is_refused(change: Any, code: str) -> None:
     with pytest.raises(SubjectError) as caught:
         measure((REFERENCE, arrays({"logits": change})), {})

@@ -25,16 +25,9 @@ QUANTITY = "facts"
 FAILURE = "recorder-failure"
 PRINTED = 1e-3  # of the whole number: four printed digits
 REPORTED = {  # fact: the section of run.json that has it
-    "seq_len": "data",
-    "batch_size": "data",
-    "corpus_tokens": "data",
-    "vocab": "model",
-    "parameters": "model",
-    "requested_device": "",
-    "resolved_device": "",
-    "pid": "",
-    "host": "",
-    "commit": "",
+    **dict.fromkeys(("seq_len", "batch_size", "corpus_tokens"), "data"),
+    **dict.fromkeys(("vocab", "parameters"), "model"),
+    **dict.fromkeys(("requested_device", "resolved_device", "pid", "host", "commit"), ""),
 }
 
 
