@@ -148,6 +148,7 @@ UNTOUCHED = "the canary does not touch it; the card's specimens and the tests ch
 INEXACT = "read only where a tensor does not follow, which has then failed already"
 ONE_PAIR = {
     "batch: for _, views in asked:": SAME,
+    "batch: for job in prepared": SAME,
     "batch: for job in prepared if isinstance(job, _Pair)": SAME,
     "batch: for job in jobs": SAME,
     "sizes: for name in self.source.names() if name not in used": "every tensor of the source is used here",

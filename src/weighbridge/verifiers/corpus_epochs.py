@@ -45,11 +45,9 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     tokens, corpus, sampled = _tokens(view), corpus_tokens(view), is_sampled(view)
     by_position = "corpus_position" in view.cells and not sampled
     if not by_position and (corpus is None or not tokens):
-        return Unmeasured(
-            code="epochs-unknown",
-            why="neither a corpus_position column nor the corpus's length and the tokens of a step are logged",
-            remedy="log corpus_position, or data.corpus_tokens with tokens (or seq_len and batch_size) in run.json",
-        )
+        why = "neither a corpus_position column nor the corpus's length and the tokens of a step are logged"
+        remedy = "log corpus_position, or data.corpus_tokens with tokens (or seq_len and batch_size) in run.json"
+        return Unmeasured(code="epochs-unknown", why=why, remedy=remedy)
     steps, wraps = _steps(view), _wraps(view)
     begun = _by_position(view, steps) if by_position else _by_tokens(tokens, steps, corpus or 1)
     begun = begun[:1] if sampled else begun

@@ -43,10 +43,10 @@ MEASURED = (
     *("identical_to", "generated_error", "other", "overflowed"),
 )
 ABSENT: dict[str, Any] = {  # of a tensor whose content was not compared
+    **dict.fromkeys(MEASURED),
     "compared": False,
     "reproduced": {},
     "errors_otherwise": {},
-    **dict.fromkeys(MEASURED),
 }
 
 
@@ -79,7 +79,7 @@ def batch(asked: Sequence[Asked], options: Fields, execution: Execution) -> tupl
         rows = next(found)
         return rows if isinstance(rows, SubjectError) else table(QUANTITY, rows, at=job.plan.name, unit="elements")
 
-    return tuple(map(measured, prepared))
+    return tuple(measured(job) for job in prepared)
 
 
 def pair(views: Views, options: Fields) -> _Pair:
