@@ -104,9 +104,8 @@ def test_one_flipped_bit_anywhere_is_found(tmp_path: Path, at: int, bit: int) ->
     other.reshape(-1)[at] ^= np.uint16(1 << bit)
     found = between(tmp_path, words.view(ml_dtypes.bfloat16), other.view(ml_dtypes.bfloat16))
     assert found.equal_share == 1 - 1 / words.size
-    assert found.nonfinite or (found.worst_token, found.worst_channel) == (
-        f"sequence {at // 75_000}, token {at // 1500 % 50}", at % 1500,
-    )  # fmt: skip
+    token = f"sequence {at // 75_000}, token {at // 1500 % 50}"
+    assert found.nonfinite or (found.worst_token, found.worst_channel) == (token, at % 1500)
 
 
 def test_blocks_are_small_whatever_the_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

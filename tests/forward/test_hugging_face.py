@@ -83,8 +83,7 @@ def test_decoding_agrees_with_the_whole_at_once(name: str, dtype: str, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("position", "row", "first"),
-    [(1, None, "transformer.wpe.out"), (0, 5, "transformer.h.1.attn.c_proj.in")],
+    ("position", "row", "first"), [(1, None, "transformer.wpe.out"), (0, 5, "transformer.h.1.attn.c_proj.in")]
 )
 def test_a_wrong_position_and_a_wrong_row_of_the_cache_are_found_where_they_first_show(
     position: int, row: int | None, first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -67,9 +67,11 @@ def _told(found: Measured, change: Callable[[Any], Any]) -> Measured:
 
 
 PARTS = {
-    "the first place only": slice(1), "the last place only": slice(-1, None),
-    "all but the last place": slice(-1), "all but the first place": slice(1, None),
-}  # fmt: skip
+    "the first place only": slice(1),
+    "the last place only": slice(-1, None),
+    "all but the last place": slice(-1),
+    "all but the first place": slice(1, None),
+}
 ANSWERS: dict[str, Blinding] = {
     **{how: keeping(part) for how, part in PARTS.items()},
     "the first place for all": repeating(0),

@@ -225,8 +225,8 @@ def test_a_process_that_told_no_end_is_looked_for_on_its_own_host(
     here = pseudonym("host", socket.gethostname(), key)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    found = [run_end({"pid": pid, "host": host}, (), 5).ended for pid, host in (
-        (os.getpid(), here), (gone.pid, here), (os.getpid(), "host-0123456789ab"))]  # fmt: skip
+    processes = ((os.getpid(), here), (gone.pid, here), (os.getpid(), "host-0123456789ab"))
+    found = [run_end({"pid": pid, "host": host}, (), 5).ended for pid, host in processes]
     assert found == [GOING, KILLED, UNKNOWN]
 
 
@@ -332,10 +332,9 @@ def test_a_contract_gives_the_unit_of_a_column(unit: str, outcome: Outcome, tmp_
     (tmp_path / "a.jsonl").write_text(
         "".join(json.dumps({"step": s, "time": 2.5 + s % 7 / 9}) + "\n" for s in range(60))
     )
-    finding = weighed(
-        tmp_path / "a.jsonl", tmp_path, kind="wall-time-budget", columns={"wall_ms": {"from": "time", "unit": unit}},
-        **{"with": {"steps": [20, 49], "below_ms": 1000}, "where": {"steps": 60}},
-    )  # fmt: skip
+    columns = {"wall_ms": {"from": "time", "unit": unit}}
+    gate = {"with": {"steps": [20, 49], "below_ms": 1000}, "where": {"steps": 60}}
+    finding = weighed(tmp_path / "a.jsonl", tmp_path, kind="wall-time-budget", columns=columns, **gate)
     assert finding.verdict.outcome is outcome
 
 

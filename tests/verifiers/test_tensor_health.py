@@ -59,9 +59,8 @@ def test_names_the_first_of_equal_tensors_and_no_other(tmp_path: Path) -> None:
     other = WEIGHTS.copy()
     other[20, 1] += 1  # where no probe looks
     tensors = {"a": WEIGHTS, "b": other, "c": WEIGHTS, "d": WEIGHTS.view("<i4"), "e": WEIGHTS, "f": WEIGHTS[:20]}
-    assert {name: row.repeats for name, row in rows_of(view_of(tmp_path, **tensors)).items()} == {
-        "a": None, "b": None, "c": "a", "d": None, "e": "a", "f": None,
-    }  # fmt: skip
+    repeats = {name: row.repeats for name, row in rows_of(view_of(tmp_path, **tensors)).items()}
+    assert repeats == {"a": None, "b": None, "c": "a", "d": None, "e": "a", "f": None}
 
 
 @pytest.mark.parametrize(
