@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
+from tests.cases import each
+
 from weighbridge.contract.foreign import drafted
 from weighbridge.contract.strict_yaml import load
 
 
-@pytest.mark.parametrize(
-    ("line", "tests", "subject"),
+@each(
+    "line, tests, subject",
     [
         ("cargo test", ["*"], "cargo-test"),
         ("cargo test falsify_", ["*falsify_*"], "cargo-test"),

@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 
 import pytest
 from weighbridge.mapping.gguf_mapping import Sides
@@ -34,7 +35,7 @@ def model(form: str = HUGGING_FACE, architecture: str = "llama", tokenizer: str 
     return Model(form=form, architecture=architecture, fields=stated, tokenizer=tokenizer)
 
 
-@pytest.mark.parametrize(("name", "keys"), CONFIG_KEYS.items())
+@each("name, keys", CONFIG_KEYS.items())
 def test_every_spelling_is_read_and_null_says_nothing(name: str, keys: tuple[str, ...]) -> None:
     value: Any = {FieldKind.COUNT: 7, FieldKind.NUMBER: 2.5, FieldKind.WORD: "silu", FieldKind.SWITCH: True}[
         CONFIG_FIELDS[name]
@@ -44,8 +45,8 @@ def test_every_spelling_is_read_and_null_says_nothing(name: str, keys: tuple[str
         assert name not in values({key: None})
 
 
-@pytest.mark.parametrize(
-    ("config", "expected"),
+@each(
+    "config, expected",
     [
         ({"rope_scaling": {"type": "linear", "factor": 2}}, {"rope_scaling": "linear", "rope_scaling_factor": 2.0}),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 64}},
@@ -95,8 +96,8 @@ def test_what_a_configuration_says_in_other_ways(config: dict[str, Any], expecte
     assert values(config) == expected
 
 
-@pytest.mark.parametrize(
-    ("value", "kind", "expected"),
+@each(
+    "value, kind, expected",
     [
         (4096.0, FieldKind.COUNT, 4096),
         (4096.5, FieldKind.COUNT, 4096.5),
@@ -204,8 +205,8 @@ def test_what_frames_a_text_is_read_from_the_post_processor(processor: Any, expe
 # --- Defaults ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "side", "expected"),
+@each(
+    "name, side, expected",
     [
         ("norm_epsilon", model(architecture="olmo"), 1e-5),
         ("norm_epsilon", model(architecture="llama"), None),
@@ -243,8 +244,8 @@ def test_what_a_loader_takes_where_nothing_is_said(name: str, side: Model, expec
     assert found is None or found.basis == "default"
 
 
-@pytest.mark.parametrize(
-    ("name", "source", "candidate", "why"),
+@each(
+    "name, source, candidate, why",
     [
         ("architecture", model(), model(GGUF), "the two formats name architectures differently"),
         ("architecture", model(), model(), ""),
