@@ -35,6 +35,7 @@ def each(names: str, cases: Iterable[Any], ids: Iterable[str] = ()) -> Callable[
         signature = inspect.signature(test)
         fixtures = [given for name, given in signature.parameters.items() if name not in arguments]
         whole.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
+        whole.cases = len(tried) * getattr(test, "cases", 1)  # type: ignore[attr-defined]
         return whole
 
     return decorate

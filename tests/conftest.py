@@ -35,6 +35,13 @@ settings.register_profile("quick", settings.get_profile("weighbridge"), max_exam
 settings.load_profile("weighbridge")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Write into a report how many cases a test tries."""
+    for item in items:
+        if cases := getattr(getattr(item, "function", None), "cases", 0):
+            item.user_properties.append(("cases", cases))
+
+
 @pytest.fixture(autouse=True, scope="session")
 def state(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep the pseudonym key of the person who tests out of the tests, and theirs out of the person's home."""
