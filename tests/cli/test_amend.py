@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import save, save_file
+from tests.cases import each
 from tests.cli.conftest import Cli, Ended
 from tests.disks import failing
 from tests.ledgers import git
@@ -411,7 +412,7 @@ def test_a_claim_that_the_evidence_does_not_hold_is_named(kept: Kept, text: str,
     assert not list(Path("spec/amendments").glob("0*.md"))
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "The median is 264.74 ms [ev:TIMED#/findings/0/measured], GATE-GPUTRAIN-004 came to PASS [ev:TIMED].",
@@ -428,8 +429,8 @@ def test_a_claim_that_holds_is_no_problem(kept: Kept, text: str) -> None:
     assert (codes(ended), ended.code) == ([], 0), ended.out
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
+@each(
+    "text, code",
     [
         ("`264.74` ms [ev:TIMED/#/findings/0].", "citation-form"),
         ("Fast [ev:TIMED#/findings/0/measured].", "citation-form"),

@@ -204,11 +204,17 @@ HOSTILE: dict[str, tuple[bytes | Callable[[], bytes], str]] = {
 }  # fmt: skip
 
 
+def hostile(name: str) -> tuple[bytes, str]:
+    """Return a hostile archive and the code of its refusal; a bomb is made when it is asked for."""
+    data, code = HOSTILE[name]
+    return data if isinstance(data, bytes) else data(), code
+
+
 @each("name", HOSTILE)
 def test_a_hostile_archive_is_refused_whole(name: str, tmp_path: Path) -> None:
-    data, code = HOSTILE[name]
+    data, code = hostile(name)
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.tar").write_bytes(data if isinstance(data, bytes) else data())
+    (tmp_path / "in" / "a.tar").write_bytes(data)
     with pytest.raises(BundleError) as caught:
         unseal(tmp_path / "in" / "a.tar")
     assert caught.value.code == code
