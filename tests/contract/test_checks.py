@@ -3,6 +3,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.cases import each
+
 import pytest
 from weighbridge.contract.document import REQUIREMENT
 from weighbridge.contract.load import load_contract
@@ -52,8 +54,8 @@ def test_a_contract_in_order_is_told_nothing(tmp_path: Path) -> None:
     assert told(tmp_path, HEAD + TIME + SAME) == []
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
+@each(
+    "old, new, message",
     [
         (
             "min_samples: 30",

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.cases import each
+
 import pytest
 from weighbridge.contract.load import LoadedContract, load_contract
 from weighbridge.core.errors import ContractError
@@ -84,8 +86,8 @@ gates:
     assert list(contract.subjects) == ["run", "copy"]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
+@each(
+    "change, message",
     [
         ("with: {below_ms: 501}", "7:22: loosened G-1: below_ms was 500, is 501"),
         ("with: {min_samples: 29}", "7:25: loosened G-1: min_samples was 30, is 29"),

@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.evidence import drafts
 from tests.rows import typed
 
@@ -279,8 +280,8 @@ def test_what_is_no_measured_value_is_refused(body: Any, message: str) -> None:
         decode_measured(body, {})
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
+@each(
+    "change, message",
     [
         (lambda head: head.update(more=1), "/measurement: unknown key 'more'"),
         (lambda head: head.pop("by"), "/measurement: missing key 'by'"),
@@ -314,7 +315,7 @@ def test_a_row_that_is_not_of_its_quantity_is_refused_by_its_pointer(change: Any
     assert caught.value.code == "structure"
 
 
-@pytest.mark.parametrize("quantity", [name for name, known in QUANTITIES.items() if known.form is not Form.SERIES])
+@each("quantity", [name for name, known in QUANTITIES.items() if known.form is not Form.SERIES])
 def test_a_row_of_any_quantity_with_a_field_more_or_less_is_refused(quantity: str) -> None:
     known = QUANTITIES[quantity]
     typical = typed(quantity, {})

@@ -12,6 +12,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.evidence import drafts
 
 import pytest
@@ -383,8 +384,8 @@ def test_a_crafted_measurement_breaks_an_answer_never_the_tool(bundle: Bundle, c
     assert verify(resealed(bundle.path, edit), NOW).exit_code == 1
 
 
-@pytest.mark.parametrize("name", ["contract.json", "canaries.json", MEASUREMENT, "verdicts.json", "environment.json"])
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]\n", b"[" * 100_000, b'{"a":1,"a":2}', b"NaN", b"\xff\xfe"])
+@each("name", ["contract.json", "canaries.json", MEASUREMENT, "verdicts.json", "environment.json"])
+@each("data", [b"", b"{}", b"[]\n", b"[" * 100_000, b'{"a":1,"a":2}', b"NaN", b"\xff\xfe"])
 def test_a_crafted_file_is_named_whatever_it_holds(bundle: Bundle, name: str, data: bytes) -> None:
     answers = verify(resealed(bundle.path, lambda files: files.update({name: data})), NOW)
     if (name, data) == ("environment.json", b"{}"):

@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each
 from verifiers.specimens.make_formats import ProtobufField, message, onnx, onnx_beside, onnx_tensor, varint
 
 import pytest
@@ -165,8 +166,8 @@ def test_one_tensor_may_have_two_names_beside_the_model(tmp_path: Path) -> None:
 # --- What is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
+@each(
+    "data, said",
     [
         (onnx(tensor("w", (9, b"1234"))), "onnx-span 'w' takes 8 bytes, 4 are there"),
         (onnx(tensor("w")), "onnx-span 'w' takes 8 bytes, and has none"),

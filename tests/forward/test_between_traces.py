@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.forward.traces import trace
 
 import pytest
@@ -34,8 +35,8 @@ def plainly(one: Array, other: Array) -> tuple[float, float, float]:
     return found[0], found[1], found[2]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(2, 5, 3), (3, 70, 1500), (1, 2, 70_000)])
+@each("dtype", DTYPES)
+@each("shape", [(2, 5, 3), (3, 70, 1500), (1, 2, 70_000)])
 def test_the_figures_are_those_of_float64(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
     chance = np.random.default_rng(1)
     kind = np.dtype(getattr(ml_dtypes, dtype, dtype))

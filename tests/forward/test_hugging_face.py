@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
 
 from tests.forward.tiny_models import saved  # noqa: E402
 from tests.verifiers.stacks import shown  # noqa: E402
@@ -28,6 +27,11 @@ from weighbridge.views.model_view import ModelView, open_model  # noqa: E402
 
 # Their libraries warn of what is theirs.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def library() -> None:
+    pytest.importorskip("transformers")
 
 
 def weighed(folder: Path, candidate: ModelView) -> Verdict:

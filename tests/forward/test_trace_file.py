@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.forward.traces import TOKENS, entry, facts, trace, written
 
 import pytest
@@ -135,7 +136,7 @@ HOSTILE: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each("name", HOSTILE)
 def test_a_trace_that_lies_is_refused_with_what_where_and_what_to_do(tmp_path: Path, name: str) -> None:
     code, changes = HOSTILE[name]
     path = written(tmp_path / "a.trace", **changes)

@@ -22,7 +22,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "t5": {"vocab_size": 128, "d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 2, "num_heads": 4},
     "mamba": {**SIZES, "state_size": 8},
 }
-HEADS = {"bert": "AutoModelForMaskedLM", "t5": "AutoModelForSeq2SeqLM"}
+HEADS: dict[str, str] = {"bert": "AutoModelForMaskedLM", "t5": "AutoModelForSeq2SeqLM"}
 
 
 def saved(name: str, folder: Path) -> Path:

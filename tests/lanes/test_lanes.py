@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+from tests.cases import each
 from tests.cli.conftest import Cli, cli
 from tests.ledgers import git
 
@@ -343,8 +344,8 @@ def test_a_lane_whose_host_lacks_what_it_requires_measures_nothing(cli: Cli, pro
 # --- What is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
+@each(
+    "old, new, told",
     [
         (
             '["GATE-GPUTRAIN-*"]',
@@ -384,6 +385,7 @@ def test_a_lane_whose_host_lacks_what_it_requires_measures_nothing(cli: Cli, pro
 def test_lint_refuses_lanes_that_leave_something_open_with_its_line(
     cli: Cli, project: Path, old: str, new: str, told: str
 ) -> None:
+    (project / "weighbridge.toml").write_text(LANES)
     assert cli("lint").code == 0
     edit(project / "weighbridge.toml", old, new)
     ended = cli("lint")

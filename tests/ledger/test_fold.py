@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.evidence.drafts import NOON
 
 import pytest
@@ -72,8 +73,8 @@ def test_the_table_moves(status: Status | None, evidence: BundleEvidence, step: 
     assert moved(status, evidence) == (step, after)
 
 
-@pytest.mark.parametrize(
-    ("status", "evidence", "code"),
+@each(
+    "status, evidence, code",
     [
         *((status, dataclasses.replace(PASSED, live=False), "not-live") for status in (PARTIAL, ACTIVE, REGRESSED)),
         *((status, dataclasses.replace(FAILED, live=False), "not-live") for status in (DRAFT, ACTIVE, DISCHARGED)),

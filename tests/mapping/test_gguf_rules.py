@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from tests.cases import each
 from tests.comparison.conversions import CONFIG, converted, decoder, directory, gguf_file, weighed
 
 import pytest
@@ -146,7 +147,7 @@ TOLD: tuple[tuple[Any, ...], ...] = (
 CASES = [Case(*told) for told in TOLD]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.architecture} {case.name} {case.target}")
+@each("case", CASES)
 def test_a_rule_gives_the_values_in_the_file_s_order(tmp_path: Path, case: Case) -> None:
     values = np.arange(1, 1 + np.prod(case.shape), dtype=np.float32).reshape(case.shape)
     wanted, target = case.meant(values), f"blk.0.{case.target}"

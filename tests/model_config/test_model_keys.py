@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 
 import pytest
 from weighbridge.core.data import table
@@ -35,7 +36,7 @@ def model(form: str = HUGGING_FACE, architecture: str = "llama", tokenizer: str 
     return Model(form=form, architecture=architecture, fields=stated, tokenizer=tokenizer)
 
 
-@pytest.mark.parametrize(("name", "keys"), [(name, one.config) for name, one in field_keys().items()])
+@each("name, keys", [(name, one.config) for name, one in field_keys().items()])
 def test_every_spelling_is_read_and_null_says_nothing(name: str, keys: tuple[str, ...]) -> None:
     value = of_kind(name)
     for key in keys:
@@ -62,8 +63,8 @@ def test_every_key_of_rotary_positions_is_read() -> None:
 OTHER = table("model_config/model_keys")["of_model_type"]
 
 
-@pytest.mark.parametrize(
-    ("family", "name", "key"),
+@each(
+    "family, name, key",
     [(family, name, key) for family, row in OTHER.items() for name, keys in row.items() for key in keys],
 )
 def test_every_key_of_a_family_is_read_in_it(family: str, name: str, key: str) -> None:
@@ -72,8 +73,8 @@ def test_every_key_of_a_family_is_read_in_it(family: str, name: str, key: str) -
     assert of_config(config, "p")[name] == Stated(value=of_kind(name), read=f"p {key}")
 
 
-@pytest.mark.parametrize(
-    ("config", "expected"),
+@each(
+    "config, expected",
     [
         ({"rope_scaling": {"type": "linear", "factor": 2}}, {"rope_scaling": "linear", "rope_scaling_factor": 2.0}),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 64}},
@@ -123,8 +124,8 @@ def test_what_a_configuration_says_in_other_ways(config: dict[str, Any], expecte
     assert values(config) == expected
 
 
-@pytest.mark.parametrize(
-    ("value", "kind", "expected"),
+@each(
+    "value, kind, expected",
     [
         (4096.0, FieldKind.COUNT, 4096),
         (4096.5, FieldKind.COUNT, 4096.5),
@@ -237,8 +238,8 @@ def test_what_frames_a_text_is_read_from_the_post_processor(processor: Any, expe
 # --- Defaults ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "side", "expected"),
+@each(
+    "name, side, expected",
     [
         ("norm_epsilon", model(architecture="olmo"), 1e-5),
         ("norm_epsilon", model(architecture="llama"), None),
@@ -276,8 +277,8 @@ def test_what_a_loader_takes_where_nothing_is_said(name: str, side: Model, expec
     assert found is None or found.basis == "default"
 
 
-@pytest.mark.parametrize(
-    ("name", "source", "candidate", "why"),
+@each(
+    "name, source, candidate, why",
     [
         ("architecture", model(), model(GGUF), "the two formats name architectures differently"),
         ("architecture", model(), model(), ""),

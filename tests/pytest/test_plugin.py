@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from tests.pytest.sessions import session
 
 import pytest
 from weighbridge.contract.load import written_in
@@ -23,13 +24,20 @@ SOURCE, GOOD, BAD, WIDENED = (
 
 
 def run(folder: Path, *arguments: str, own: bool = False) -> tuple[int, str]:
-    """Run pytest as its own process: a plugin is loaded before a test could watch it; `own` has its contract there."""
+    """Run pytest over a contract; `own` has its contract there."""
     (folder / "contracts").mkdir(exist_ok=True)
     if not own:
         (folder / "contracts" / "x.yaml").write_bytes(CONTRACT.read_bytes())
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", "-v", "contracts/x.yaml", *arguments]
+    return ended(folder, "-rA", "-v", "contracts/x.yaml", *arguments)
+
+
+def ended(folder: Path, *arguments: str) -> tuple[int, str]:
+    """Run pytest in this process, or in its own where it has workers."""
+    if "-n" not in arguments:
+        return session(folder, *arguments)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
-    return done.returncode, done.stdout
+    return done.returncode, done.stdout + done.stderr
 
 
 def subject(name: str, path: str) -> str:
@@ -147,10 +155,9 @@ def written(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def collected(folder: Path, *arguments: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "contracts", *arguments]
-    wide = {**os.environ, "COLUMNS": "200"}
-    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, env=wide)
-    return done.returncode, done.stdout + done.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "200")
+        return ended(folder, "contracts", *arguments)
 
 
 @pytest.mark.slow

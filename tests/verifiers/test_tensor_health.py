@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.formats.files import gguf_bytes, info
 from tests.verifiers.tensors import view_of
 
@@ -98,7 +99,7 @@ def blocks_of(folder: Path, dtype: str, count: int = 40) -> CheckpointView:
     return open_checkpoint(folder / "x.gguf")
 
 
-@pytest.mark.parametrize("dtype", casts.DECODED)
+@each("dtype", casts.DECODED)
 def test_the_canary_is_seen_in_blocks(tmp_path: Path, dtype: str) -> None:
     view = blocks_of(tmp_path, dtype)
     found = VERIFIER.measure((view,), {})

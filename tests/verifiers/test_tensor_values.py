@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.formats.files import Entry, gguf_bytes, info, safetensors
 
 import pytest
@@ -382,7 +383,7 @@ def seen(pair: Views, measure: Any = VERIFIER.measure) -> bool:
     return canary.seen(measure(canary.views, {}))
 
 
-@pytest.mark.parametrize("dtype", [*REQUANTISED, "Q4_K", "Q6_K", "IQ4_XS", "Q8_K"])
+@each("dtype", [*REQUANTISED, "Q4_K", "Q6_K", "IQ4_XS", "Q8_K"])
 def test_damage_in_any_block_type_is_seen(tmp_path: Path, dtype: str) -> None:
     per, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[dtype]]
     data = blocks(dtype) if dtype in REQUANTISED else b"\x11" * (size * WIDE.size // per)
