@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weighbridge.formats.tensor import GGUF_TYPES
+from weighbridge.formats.word_types import EXTENDED, INTEGERS, numpy_dtype
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,27 +22,9 @@ if TYPE_CHECKING:
     Values: TypeAlias = NDArray[Any]
     Bytes = NDArray[np.uint8]
 
-EXTENDED = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
-EXTENDED |= {"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}
 INFINITE_F16 = 0xF800  # the least word of an infinity or NaN, without its sign, shifted by one
 # By range, least first: the exponent of infinities and NaN; F8_E4M3 has NaN alone, all bits set.
 NOT_FINITE = {"F8_E4M3": 0x7F, "F8_E5M2": 0x7C, "F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF << 52}
-FLOATS = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
-INTEGERS = {f"{letter}{8 * size}": f"<{letter.lower()}{size}" for size in (1, 2, 4, 8) for letter in "IU"}
-
-
-@functools.cache
-def numpy_dtype(dtype: str) -> np.dtype[Any] | None:
-    """Return the NumPy type that reads this dtype's words, or None for blocks, packed bits, booleans and complex."""
-    import numpy as np
-
-    if dtype in EXTENDED:
-        import ml_dtypes
-
-        extended: np.dtype[Any] = np.dtype(getattr(ml_dtypes, EXTENDED[dtype]))
-        return extended
-    plain = FLOATS.get(dtype) or INTEGERS.get(dtype)
-    return np.dtype(plain) if plain else None
 
 
 @functools.cache
