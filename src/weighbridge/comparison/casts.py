@@ -103,13 +103,6 @@ def encode(values: Values, dtype: str) -> Words:
     return rounded.view(f"<u{target.itemsize}")
 
 
-@functools.cache
-def _narrows(source: str, candidate: str) -> bool:
-    """Return whether finite values of one dtype can lie beyond the range of another."""
-    ranges = list(NOT_FINITE)
-    return candidate in ranges and (source not in ranges or ranges.index(candidate) < ranges.index(source))
-
-
 def overflowed(stored: Words, made: Words, source: str, candidate: str) -> int:
     """Count the elements that are finite as they are stored, and infinite or NaN in the words that a cast made."""
     import numpy as np
@@ -117,9 +110,10 @@ def overflowed(stored: Words, made: Words, source: str, candidate: str) -> int:
     if candidate in REQUANTISED:
         beyond = sum(not_finite(made.reshape(-1), candidate))
         return max(beyond - int(np.count_nonzero(~np.isfinite(decode(stored, source)))), 0) if beyond else 0
-    exponent = NOT_FINITE.get(candidate, 0)
+    exponent, ranges = NOT_FINITE.get(candidate, 0), [*NOT_FINITE]
+    wider = candidate in ranges and source not in ranges[: ranges.index(candidate) + 1]
     # The largest word without its sign tells at once that there is none, as nearly always.
-    if not _narrows(source, candidate) or (made << 1).max(initial=0) < exponent << 1:
+    if not wider or (made << 1).max(initial=0) < exponent << 1:
         return 0
     beyond = int(np.count_nonzero((made & exponent) == exponent))
     return beyond - int(np.count_nonzero(~np.isfinite(decode(stored, source))))
@@ -220,13 +214,6 @@ UNREAD = ("Q8_1", "Q8_K", "Q1_0", "Q2_0")  # no library reads these back
 BLOCKS = {dtype: size for dtype, elements, size in GGUF_TYPES.values() if elements > 1}  # with the bytes of one
 
 
-@functools.cache
-def _type(dtype: str) -> Any:
-    import gguf
-
-    return gguf.GGMLQuantizationType[dtype]
-
-
 def quantise(values: NDArray[Any], dtype: str) -> NDArray[np.uint8]:
     """Quantise float32 values, whole blocks of them, and give the bytes; one long row costs a tenth of short ones."""
     import gguf
@@ -235,7 +222,7 @@ def quantise(values: NDArray[Any], dtype: str) -> NDArray[np.uint8]:
     rows = values.astype(np.float32, copy=False).reshape(1, -1)
     bites = [rows[:, at : at + BITE] for at in range(0, rows.shape[1], BITE)] or [rows]
     with np.errstate(all="ignore"):
-        return np.concatenate([gguf.quantize(bite, _type(dtype)) for bite in bites], axis=1)
+        return np.concatenate([gguf.quantize(bite, gguf.GGMLQuantizationType[dtype]) for bite in bites], axis=1)
 
 
 def dequantise(stored: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
@@ -244,7 +231,9 @@ def dequantise(stored: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
     import numpy as np
 
     with np.errstate(all="ignore"):
-        values: NDArray[np.float32] = gguf.dequantize(stored.reshape(1, -1), _type(dtype)).reshape(-1)
+        values: NDArray[np.float32] = gguf.dequantize(stored.reshape(1, -1), gguf.GGMLQuantizationType[dtype]).reshape(
+            -1
+        )
     return values
 
 
