@@ -38,7 +38,7 @@ MEASURING: Mapping[str, set[str]] = {
     "mapping": {"formats", "model_config", "views"},
     "packing": {"formats", "comparison", "mapping", "views"},
     "scheduling": {"formats", "storage", "views"},
-    "forward": {"storage", "formats", "comparison"},
+    "forward": {"storage", "formats"},
     "views": {"storage", "formats", "run_logs", "forward"},
     "verifiers": {
         *("storage", "formats", "run_logs", "model_config", "comparison", "mapping", "packing", "scheduling"),

@@ -13,20 +13,18 @@ from tests.cases import each
 
 import pytest
 from weighbridge.comparison.casts import (
-    FLOATS,
-    INTEGERS,
     REQUANTISED,
     cast,
     castable,
     decode,
     dequantise,
     encode,
-    numpy_dtype,
     overflowed,
     quantise,
     shorten,
     shown,
-)  # fmt: skip
+)
+from weighbridge.formats.word_types import FLOATS, INTEGERS, numpy_dtype
 
 ALL_16 = np.arange(1 << 16, dtype="<u2")
 

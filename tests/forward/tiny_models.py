@@ -22,7 +22,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "t5": {"vocab_size": 128, "d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 2, "num_heads": 4},
     "mamba": {**SIZES, "state_size": 8},
 }
-HEADS: dict[str, str] = {"bert": "AutoModelForMaskedLM", "t5": "AutoModelForSeq2SeqLM"}
+MODEL_CLASSES: dict[str, str] = {"bert": "AutoModelForMaskedLM", "t5": "AutoModelForSeq2SeqLM"}
 
 
 def saved(name: str, folder: Path) -> Path:
@@ -31,7 +31,7 @@ def saved(name: str, folder: Path) -> Path:
     import transformers
 
     torch.manual_seed(1)
-    library: Any = getattr(transformers, HEADS.get(name, "AutoModelForCausalLM"))
+    library: Any = getattr(transformers, MODEL_CLASSES.get(name, "AutoModelForCausalLM"))
     model = library.from_config(transformers.AutoConfig.for_model(name, **CONFIGS[name]))
     for weight in model.parameters():
         if weight.ndim == 1:

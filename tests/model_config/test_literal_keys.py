@@ -111,11 +111,8 @@ def test_every_pattern_of_a_key_has_a_case_above() -> None:
 def test_what_every_class_takes_is_compared_where_one_side_is_silent(key: str) -> None:
     forms = (HUGGING_FACE, HUGGING_FACE)
     (row,) = key_rows(forms, ({f"{FILE}:{key}": "x"}, {f"{FILE}:y": 1}), ({}, {}), (), "not in {}")[:1]
-    assert (row.source, row.candidate, row.candidate_basis) == ("x", READ["taken"][_pattern(key)], "default")
-
-
-def _pattern(key: str) -> str:
-    return next(str(old) for old in READ["taken"] if re.search(old, f"{FILE}:{key}"))
+    taken = next(value for old, value in READ["taken"].items() if re.search(old, f"{FILE}:{key}"))
+    assert (row.source, row.candidate, row.candidate_basis) == ("x", taken, "default")
 
 
 def test_lists_are_no_keys_and_what_is_read_as_one_is_one() -> None:

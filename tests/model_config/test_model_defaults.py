@@ -12,9 +12,7 @@ from weighbridge.quantities.checkpoints import CONFIG_FIELDS
 
 READ = table("model_config/model_defaults")
 FORMS = {"of_model_type": HUGGING_FACE, "of_architecture": GGUF, "of_tokenizer": HUGGING_FACE}
-ROWS = [
-    (by, key, name, value) for by in FORMS for key, row in READ[by].items() for name, value in row.items()
-]  # fmt: skip
+ROWS = [(by, key, *one) for by in FORMS for key, row in READ[by].items() for one in row.items()]
 
 
 def taken(name: str, form: str = HUGGING_FACE, architecture: str = "", tokenizer: str = "") -> Any:

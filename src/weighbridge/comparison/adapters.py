@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from weighbridge.comparison.aligned_tensor import ELEMENTS
 from weighbridge.comparison.casts import decode, words
+from weighbridge.comparison.value_errors import PRECISION, SMALLEST
 from weighbridge.core.errors import SubjectError
 from weighbridge.mapping.mapping_plan import Pairing
 from weighbridge.views.checkpoint import CheckpointView, json_beside
@@ -23,8 +24,6 @@ OUTER = "base_model.model."
 LINEAR, EMBEDDED = (".lora_A.weight", ".lora_B.weight"), (".lora_embedding_A", ".lora_embedding_B")
 MAGNITUDE, WRAPPED = ".lora_magnitude_vector", ".base_layer."
 NO_RULE = ("use_qalora", "use_bdlora", "lora_bias", "layer_replication", "target_parameters", "trainable_token_indices")
-UNITS = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8}  # the most that rounding moves, relative
-LEAST = {"F64": 0.0, "F32": 2.0**-150, "F16": 2.0**-25, "BF16": 2.0**-134}  # and the most for subnormal numbers
 ROUNDINGS = 3  # of the update before it is added: the product, the scale, the cast
 NORM_ROUNDINGS = 4  # of DoRA's weight: the sum, its norm, the quotient of magnitude and norm, the product
 MERGED, UNMERGED, TWICE, SCALED = "adapter-merged", "adapter-not-merged", "adapter-merged-twice", "adapter-scaled"
@@ -122,7 +121,7 @@ def reproduced(
     """
     name, weight = pairing.candidate, pairing.parts[0].source
     dtypes = source.tensor(weight).dtype, candidate.tensor(name).dtype
-    if not pairing.plain or pairing.shape != candidate.tensor(name).shape or not {*dtypes} <= UNITS.keys():
+    if not pairing.plain or pairing.shape != candidate.tensor(name).shape or not {*dtypes} <= PRECISION.keys():
         return {}, None
     sides = _Sides(source, candidate, pairing, update)
     share = sides.share()
@@ -151,7 +150,7 @@ class _Sides:
     def within(self, shares: list[float]) -> list[int]:
         """Count the elements that are so many updates from the base, within what rounding makes of it."""
         counts = [0] * len(shares)
-        unit, least = self._unit(), max(LEAST[dtype] for dtype in self._dtypes())
+        unit, least = self._unit(), max(SMALLEST.get(dtype, 0.0) / 2 for dtype in self._dtypes())
         for base, new, added, size in self._steps():
             for at, share in enumerate(shares):
                 meant, off = base + share * added, abs(share) * size + least
@@ -164,7 +163,7 @@ class _Sides:
         return self.source.tensor(pairing.parts[0].source).dtype, self.candidate.tensor(pairing.candidate).dtype
 
     def _unit(self) -> float:
-        return max(UNITS[dtype] for dtype in self._dtypes())
+        return max(PRECISION[dtype] for dtype in self._dtypes())
 
     def _steps(self) -> Any:
         """Yield base, candidate, update, and the error of a product in float32, some rows at a time, in float64."""
@@ -174,7 +173,7 @@ class _Sides:
         names = (self.update.low, self.update.high)
         low, high = (_rows(adapter, name, 0, adapter.tensor(name).shape[0]) for name in names)
         first, second = (low.T, high.T) if self.update.transposed else (high, low)
-        error = (low.shape[0] + 4) * UNITS["F32"] * abs(self.update.scale)
+        error = (low.shape[0] + 4) * PRECISION["F32"] * abs(self.update.scale)
         weight, name = self.pairing.parts[0].source, self.pairing.candidate
         rows, columns = self.pairing.shape
         step = max(ELEMENTS // 4 // max(columns, 1), 1)

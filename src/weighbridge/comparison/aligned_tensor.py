@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.comparison.casts import ExactCast, decode, encode, find_exact_cast, numpy_dtype, words
+from weighbridge.comparison.casts import ExactCast, decode, encode, find_exact_cast, words
+from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.mapping_plan import Pairing, Part
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 

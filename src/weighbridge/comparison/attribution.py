@@ -11,16 +11,8 @@ from weighbridge.comparison import value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.alternatives import alternatives
 from weighbridge.comparison.bytewise import LookAlikes
-from weighbridge.comparison.casts import (
-    INTEGERS,
-    cast,
-    castable,
-    decode,
-    find_exact_cast,
-    numpy_dtype,
-    shorten,
-    two_step_casts,
-)
+from weighbridge.comparison.casts import cast, castable, decode, find_exact_cast, shorten, two_step_casts
+from weighbridge.formats.word_types import INTEGERS, numpy_dtype
 from weighbridge.mapping.mapping_plan import Pairing, Plan
 from weighbridge.views.checkpoint import Tensor
 

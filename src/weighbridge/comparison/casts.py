@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weighbridge.formats.tensor import GGUF_TYPES
+from weighbridge.formats.word_types import EXTENDED, INTEGERS, numpy_dtype
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,27 +22,9 @@ if TYPE_CHECKING:
     Values: TypeAlias = NDArray[Any]
     Bytes = NDArray[np.uint8]
 
-EXTENDED = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
-EXTENDED |= {"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}
 INFINITE_F16 = 0xF800  # the least word of an infinity or NaN, without its sign, shifted by one
 # By range, least first: the exponent of infinities and NaN; F8_E4M3 has NaN alone, all bits set.
 NOT_FINITE = {"F8_E4M3": 0x7F, "F8_E5M2": 0x7C, "F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF << 52}
-FLOATS = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
-INTEGERS = {f"{letter}{8 * size}": f"<{letter.lower()}{size}" for size in (1, 2, 4, 8) for letter in "IU"}
-
-
-@functools.cache
-def numpy_dtype(dtype: str) -> np.dtype[Any] | None:
-    """Return the NumPy type that reads this dtype's words, or None for blocks, packed bits, booleans and complex."""
-    import numpy as np
-
-    if dtype in EXTENDED:
-        import ml_dtypes
-
-        extended: np.dtype[Any] = np.dtype(getattr(ml_dtypes, EXTENDED[dtype]))
-        return extended
-    plain = FLOATS.get(dtype) or INTEGERS.get(dtype)
-    return np.dtype(plain) if plain else None
 
 
 @functools.cache
@@ -120,13 +103,6 @@ def encode(values: Values, dtype: str) -> Words:
     return rounded.view(f"<u{target.itemsize}")
 
 
-@functools.cache
-def _narrows(source: str, candidate: str) -> bool:
-    """Return whether finite values of one dtype can lie beyond the range of another."""
-    ranges = list(NOT_FINITE)
-    return candidate in ranges and (source not in ranges or ranges.index(candidate) < ranges.index(source))
-
-
 def overflowed(stored: Words, made: Words, source: str, candidate: str) -> int:
     """Count the elements that are finite as they are stored, and infinite or NaN in the words that a cast made."""
     import numpy as np
@@ -134,9 +110,10 @@ def overflowed(stored: Words, made: Words, source: str, candidate: str) -> int:
     if candidate in REQUANTISED:
         beyond = sum(not_finite(made.reshape(-1), candidate))
         return max(beyond - int(np.count_nonzero(~np.isfinite(decode(stored, source)))), 0) if beyond else 0
-    exponent = NOT_FINITE.get(candidate, 0)
+    exponent, ranges = NOT_FINITE.get(candidate, 0), [*NOT_FINITE]
+    wider = candidate in ranges and source not in ranges[: ranges.index(candidate) + 1]
     # The largest word without its sign tells at once that there is none, as nearly always.
-    if not _narrows(source, candidate) or (made << 1).max(initial=0) < exponent << 1:
+    if not wider or (made << 1).max(initial=0) < exponent << 1:
         return 0
     beyond = int(np.count_nonzero((made & exponent) == exponent))
     return beyond - int(np.count_nonzero(~np.isfinite(decode(stored, source))))
@@ -237,13 +214,6 @@ UNREAD = ("Q8_1", "Q8_K", "Q1_0", "Q2_0")  # no library reads these back
 BLOCKS = {dtype: size for dtype, elements, size in GGUF_TYPES.values() if elements > 1}  # with the bytes of one
 
 
-@functools.cache
-def _type(dtype: str) -> Any:
-    import gguf
-
-    return gguf.GGMLQuantizationType[dtype]
-
-
 def quantise(values: NDArray[Any], dtype: str) -> NDArray[np.uint8]:
     """Quantise float32 values, whole blocks of them, and give the bytes; one long row costs a tenth of short ones."""
     import gguf
@@ -252,7 +222,7 @@ def quantise(values: NDArray[Any], dtype: str) -> NDArray[np.uint8]:
     rows = values.astype(np.float32, copy=False).reshape(1, -1)
     bites = [rows[:, at : at + BITE] for at in range(0, rows.shape[1], BITE)] or [rows]
     with np.errstate(all="ignore"):
-        return np.concatenate([gguf.quantize(bite, _type(dtype)) for bite in bites], axis=1)
+        return np.concatenate([gguf.quantize(bite, gguf.GGMLQuantizationType[dtype]) for bite in bites], axis=1)
 
 
 def dequantise(stored: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
@@ -261,7 +231,9 @@ def dequantise(stored: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
     import numpy as np
 
     with np.errstate(all="ignore"):
-        values: NDArray[np.float32] = gguf.dequantize(stored.reshape(1, -1), _type(dtype)).reshape(-1)
+        values: NDArray[np.float32] = gguf.dequantize(stored.reshape(1, -1), gguf.GGMLQuantizationType[dtype]).reshape(
+            -1
+        )
     return values
 
 

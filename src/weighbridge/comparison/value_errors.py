@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from weighbridge.comparison import bytewise
 from weighbridge.comparison.aligned_tensor import AlignedTensor
-from weighbridge.comparison.casts import BLOCKS, INTEGERS, ExactCast, decode, numpy_dtype, overflowed, shown, values
+from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, overflowed, shown, values
 from weighbridge.comparison.nearest_codes import not_nearest
+from weighbridge.formats.word_types import INTEGERS, numpy_dtype
 from weighbridge.quantities.tensors import FirstDifference
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 BITE = 1 << 15  # elements; whole blocks
+# The most that rounding moves a value, relative, and the smallest number, of which it moves a subnormal one by half.
 PRECISION = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8}
 SMALLEST = {"F32": 2.0**-149, "F16": 2.0**-24, "BF16": 2.0**-133}
 CORRELATED, BEYOND = 0.5, 4.0  # of a block and its values: what tells that it is not theirs

@@ -90,6 +90,7 @@ def _first_values(view: Any, name: str, count: int) -> list[float] | None:
     import numpy as np
 
     from weighbridge.comparison import casts
+    from weighbridge.formats.word_types import INTEGERS
 
     tensor = view.tensor(name)
     elements, size = tensor.unit
@@ -97,7 +98,7 @@ def _first_values(view: Any, name: str, count: int) -> list[float] | None:
         return []
     stored = np.frombuffer(view.read(name, 0, -(-count // elements) * size), np.uint8)
     values = casts.values(stored, tensor.dtype)
-    number = int if tensor.dtype in casts.INTEGERS else float
+    number = int if tensor.dtype in INTEGERS else float
     return None if values is None else [number(str(value)) for value in values[:count]]
 
 

@@ -56,7 +56,7 @@ class Stack:
         """Return the digest of each weight in a dtype."""
         import numpy as np
 
-        from weighbridge.comparison.casts import numpy_dtype
+        from weighbridge.formats.word_types import numpy_dtype
         from weighbridge.forward.trace_file import STORED
 
         kind = numpy_dtype(STORED[dtype])

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
 
-from weighbridge.comparison.casts import numpy_dtype
 from weighbridge.core.canonical import dumps, sha256
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.limits import Doc, LimitsError, plain, read
@@ -24,6 +23,7 @@ from weighbridge.core.printable import quoted
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Tensor
+from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.storage.mapped_file import MappedFile
 
 if TYPE_CHECKING:

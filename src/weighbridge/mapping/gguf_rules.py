@@ -15,7 +15,7 @@ EXPERTS = LAYER + r"(?:mlp|feed_forward|block_sparse_moe)\.experts\."
 
 
 class Layout(enum.Enum):
-    """How the values of one source tensor are laid out in what it becomes."""
+    """How the values of one source tensor stand in what it becomes."""
 
     APART = "apart"  # equal stretches of rows, one after the other; each matrix of a stack for itself
     TURNED = "turned"  # equal stretches of columns, rows and columns exchanged

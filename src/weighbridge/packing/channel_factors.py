@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from weighbridge.comparison.aligned_tensor import AlignedTensor
-from weighbridge.comparison.casts import decode, numpy_dtype, words
+from weighbridge.comparison.casts import decode, words
+from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.mapping_plan import Plan
 from weighbridge.packing.unpacked_view import UnpackedView, as_stored, packed_weight, row_stretches
 from weighbridge.packing.unpacking import Rule, Tile, band

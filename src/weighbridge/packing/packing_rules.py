@@ -12,10 +12,11 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
-from weighbridge.comparison.casts import FLOATS, decode, numpy_dtype, words
+from weighbridge.comparison.casts import decode, words
 from weighbridge.core.canonical import loads
 from weighbridge.core.errors import WeighbridgeError
 from weighbridge.formats.tensor import Tensor
+from weighbridge.formats.word_types import FLOATS, numpy_dtype
 from weighbridge.packing.packed_weights import PackedWeight
 from weighbridge.packing.unpacking import LARGEST_F8, NESTED_SLACK, SLACK, WORD, Codes, Nested, Rule, floats
 

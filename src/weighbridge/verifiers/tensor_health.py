@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.comparison import bytewise
-from weighbridge.comparison.casts import DECODED, EXTENDED, FLOATS, INTEGERS, not_finite, numpy_dtype
+from weighbridge.comparison.casts import DECODED, not_finite
+from weighbridge.formats.word_types import EXTENDED, FLOATS, INTEGERS, numpy_dtype
 from weighbridge.quantities.tensors import TensorHealth
 from weighbridge.verifiers.tensor_walk import Damage, instrument, is_alike
 from weighbridge.views.checkpoint import CheckpointView, Tensor

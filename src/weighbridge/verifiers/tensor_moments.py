@@ -10,7 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.comparison.casts import decode, numpy_dtype, words
+from weighbridge.comparison.casts import decode, words
+from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.quantities.tensors import TensorMoments
 from weighbridge.verifiers.tensor_walk import Damage, instrument
 from weighbridge.views.checkpoint import CheckpointView, Tensor

@@ -20,9 +20,10 @@ from weighbridge.comparison.adapters import AdaptedView, reproduced, update_of
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.alternatives import head_counts
 from weighbridge.comparison.attribution import attributed, errors_otherwise
-from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, numpy_dtype, values, words
+from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, values, words
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan
 from weighbridge.packing import unpacked_view
