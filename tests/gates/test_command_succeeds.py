@@ -6,14 +6,23 @@ from typing import Any
 
 import pytest
 from weighbridge.core.limits import LimitsError, read
-from weighbridge.gates.command_succeeds import KIND, Case, Limits, Measure, Said, check
+from weighbridge.gates.command_succeeds import KIND, Limits, Measure, check
+from weighbridge.gates.families.command_cases import Case, Said
 
 
 @pytest.mark.parametrize(
     "case",
-    [{"exit": 256}, {"exit": -1}, {"exit": "zero"}, {"json": {"cuda": True}}, {"json": {"/a": {"is": 1}}},
-     {"says": [{"text": "a"}]}, {"says": [{"text": "a", "times": 0}]}, {"args": "--json"}],
-)  # fmt: skip
+    [
+        {"exit": 256},
+        {"exit": -1},
+        {"exit": "zero"},
+        {"json": {"cuda": True}},
+        {"json": {"/a": {"is": 1}}},
+        {"says": [{"text": "a"}]},
+        {"says": [{"text": "a", "times": 0}]},
+        {"args": "--json"},
+    ],
+)
 def test_cases_that_mean_nothing_are_lint_errors(case: dict[str, Any]) -> None:
     with pytest.raises(LimitsError):
         read(Limits, {"cases": [case]})

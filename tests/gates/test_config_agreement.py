@@ -48,10 +48,13 @@ def test_a_field_that_one_side_alone_states_counts_among_those_held() -> None:
         ((), {"required": []}, "nothing-compared"),
         (SHAPES[:1], {}, "not-compared"),
         ((field("rope_base", 1.0, None),), {"required": [], "allow_missing": ["*"]}, "nothing-compared"),
-        ((field("rope_base", 1.0, 2.0),), {"required": [], "may_differ": [{"field": "rope_base", "why": "x"}]},
-         "nothing-compared"),
+        (
+            (field("rope_base", 1.0, 2.0),),
+            {"required": [], "may_differ": [{"field": "rope_base", "why": "x"}]},
+            "nothing-compared",
+        ),
     ],
-)  # fmt: skip
+)
 def test_nothing_compared_is_never_a_pass(rows: Any, limits: Any, code: str) -> None:
     verdict = judged(*rows, **limits)
     assert (verdict.outcome, verdict.code) == (Outcome.BLOCKED, code)

@@ -160,9 +160,12 @@ def test_no_points_and_points_of_zeros_alone_are_not_a_pass() -> None:
 
 
 FULL: Any = {
-    "required": ("L2.ffn.down",), "dtype": "float32", "device": "cpu", "min_points": 3,
+    "required": ("L2.ffn.down",),
+    "dtype": "float32",
+    "device": "cpu",
+    "min_points": 3,
     "points": ("*L[01].*", "*L2.*"),
-}  # fmt: skip
+}
 ALL_REQUIRED = {"required": ("L0.ffn.down", "L1.ffn.down", "L2.ffn.down")}
 
 
@@ -182,10 +185,22 @@ def test_every_pass_is_shown_able_to_fail(points: int, limits: Any) -> None:
 
 @pytest.mark.parametrize(
     "limits",
-    [{"ratio": 1.0}, {"ratio": 10.5}, {"floor_u": 0.0}, {"min_tokens": 1}, {"min_sequences": 1}, {"dtype": "fp32"},
-     {"max_limit": 0.6}, {"min_points": 0}, {"required": ["a b"]}, {"tolerance": 1e-3},
-     {"tail_ratio": 1.0}, {"noise_ratio": 1.1}, {"points": []}],
-)  # fmt: skip
+    [
+        {"ratio": 1.0},
+        {"ratio": 10.5},
+        {"floor_u": 0.0},
+        {"min_tokens": 1},
+        {"min_sequences": 1},
+        {"dtype": "fp32"},
+        {"max_limit": 0.6},
+        {"min_points": 0},
+        {"required": ["a b"]},
+        {"tolerance": 1e-3},
+        {"tail_ratio": 1.0},
+        {"noise_ratio": 1.1},
+        {"points": []},
+    ],
+)
 def test_limits_that_would_promise_nothing_are_refused(limits: Any) -> None:
     with pytest.raises(LimitsError):
         read(Limits, limits)

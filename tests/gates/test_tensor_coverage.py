@@ -23,8 +23,15 @@ def evidence(*tensors: Any) -> dict[str, Measurement]:
 
 def test_ranges_are_written_out_both_ends_included() -> None:
     assert list(spelled(["a", "l.{9..11}.w", "{0..1}.{2..3}"])) == [
-        "a", "l.9.w", "l.10.w", "l.11.w", "0.2", "0.3", "1.2", "1.3",
-    ]  # fmt: skip
+        "a",
+        "l.9.w",
+        "l.10.w",
+        "l.11.w",
+        "0.2",
+        "0.3",
+        "1.2",
+        "1.3",
+    ]
 
 
 @pytest.mark.parametrize("tensors", [[{"name": "norm"}], [{"name": "norm"}, {"name": "head"}], [{"name": ""}]])

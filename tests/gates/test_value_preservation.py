@@ -32,10 +32,15 @@ def row(name: str, source: str, candidate: str, reproduced: Mapping[str, int] | 
     elements = math.prod(shape)
     counts = {"value-cast": elements} | ({"identical": elements} if source == candidate else {})
     return {
-        "name": name, "source_dtype": source, "candidate_dtype": candidate, "source_shape": shape,
-        "candidate_shape": shape, "elements": elements, "reproduced": counts if reproduced is None else reproduced,
+        "name": name,
+        "source_dtype": source,
+        "candidate_dtype": candidate,
+        "source_shape": shape,
+        "candidate_shape": shape,
+        "elements": elements,
+        "reproduced": counts if reproduced is None else reproduced,
         **more,
-    }  # fmt: skip
+    }
 
 
 def requantised(name: str, candidate: str, source: str = "F32") -> Any:
@@ -146,10 +151,14 @@ def test_a_policy_is_read_in_any_letter_case_and_kept_in_one(written: str, polic
 @pytest.mark.parametrize(
     ("written", "policy"),
     [
-        ("bf16", "rounded:BF16"), ("rounded:bfloat16", "rounded:BF16"), ("fp16", "rounded:F16"),
-        ("roundd:F16", "rounded:F16"), ("q8_0", "requant:Q8_0"), ("quantized:Q4-K-M", "quantised:Q4_K_M"),
+        ("bf16", "rounded:BF16"),
+        ("rounded:bfloat16", "rounded:BF16"),
+        ("fp16", "rounded:F16"),
+        ("roundd:F16", "rounded:F16"),
+        ("q8_0", "requant:Q8_0"),
+        ("quantized:Q4-K-M", "quantised:Q4_K_M"),
     ],
-)  # fmt: skip
+)
 def test_a_policy_in_other_words_is_refused_with_the_one_that_it_means(written: str, policy: str) -> None:
     with pytest.raises(LimitsError, match=f"quantised:FTYPE; did you mean '{policy}'"):
         read(KIND.limits, {"policy": written})

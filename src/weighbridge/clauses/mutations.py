@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -227,6 +228,45 @@ def in_record(
         return why if changed is None else Mutated(with_value(evidence, need, Record(changed)), frozenset({place}))
 
     return Mutation(name, code, apply, outcome)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breaks:
+    """Mutations of one need, a line each: a name, a code, and the fields that are new, or what returns them.
+
+    `change` is given a row and the limits; it returns a row, the fields that are new, or None where nothing is to
+    break. A mutation of a record says at which `place` the judge must object. Codes of `blocked` come to BLOCKED, and
+    rows that `spares` names, with the code, stay as they are.
+    """
+
+    need: str
+    row: type[Any]
+    blocked: Collection[str] = ()
+    why: str = "nothing to break"
+    spares: Callable[[Any, Any, str], bool] = lambda _row, _limits, _code: False
+
+    def __call__(
+        self,
+        name: str,
+        code: str,
+        change: Callable[[Any, Any], Any] | None = None,
+        why: str = "",
+        *,
+        at: At = as_asked,
+        place: str | None = None,
+        **fields: Any,
+    ) -> Mutation[Any]:
+        """Return one mutation."""
+
+        def changed(row: Any, limits: Any) -> Any:
+            new = None if self.spares(row, limits, code) else change(row, limits) if change else fields
+            return dataclasses.replace(row, **new) if isinstance(new, Mapping) else new
+
+        outcome = Outcome.BLOCKED if code in self.blocked else Outcome.FAIL
+        why = why or self.why
+        if place is not None:
+            return in_record(name, code, self.need, self.row, changed, place=place, why=why, outcome=outcome)
+        return in_rows(name, code, self.need, self.row, changed, why=why, outcome=outcome, at=at)
 
 
 def only_rows(

@@ -8,25 +8,18 @@ from fnmatch import fnmatchcase
 from typing import Annotated
 
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.kind import Evidence, Mutation, blocked, rows_of
-from weighbridge.clauses.mutations import in_rows, only_rows, without_all_of_a_glob
+from weighbridge.clauses.kind import Evidence, blocked, rows_of
+from weighbridge.clauses.mutations import Breaks, only_rows, without_all_of_a_glob
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, Outcome, Verdict
-from weighbridge.gates.families.tensor_pairs import (
-    NO_DTYPE,
-    Change,
-    columns_of,
-    deeper,
-    kind_of_pairs,
-    longer,
-    verdict_of,
-)
+from weighbridge.gates.families.pair_trials import NO_DTYPE, deeper, longer
+from weighbridge.gates.families.tensor_pairs import UNREAD, columns_of, kind_of_pairs, verdict_of
 from weighbridge.quantities.tensors import TensorPair
 
 FIGURES = (
-    "source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "source_bytes", "candidate_bytes",
-    "differing_bytes", "first_difference",
-)  # fmt: skip
+    *("source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "source_bytes", "candidate_bytes"),
+    *("differing_bytes", "first_difference", "packed", "no_rule"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,19 +61,18 @@ def code_of(pair: TensorPair) -> str:
 
 
 def _figures(pair: TensorPair, _code: str, _mechanism: str) -> Fields:
-    return columns_of(pair, (*FIGURES, "packed", "no_rule"))
+    return columns_of(pair, FIGURES)
 
 
-def _breaks(name: str, code: str, change: Change, outcome: Outcome = Outcome.FAIL) -> Mutation[Limits]:
-    def of_named(pair: TensorPair, limits: Limits) -> TensorPair | None:
-        return change(pair, limits) if listed(pair.name, limits.tensors) else None
-
-    return in_rows(name, code, "pairs", TensorPair, of_named, why="no such tensor is named", outcome=outcome)
+def _emptied(pair: TensorPair, _limits: Limits) -> TensorPair:
+    return dataclasses.replace(pair, elements=0)
 
 
-def _sets(name: str, code: str, outcome: Outcome = Outcome.FAIL, **changed: object) -> Mutation[Limits]:
-    return _breaks(name, code, lambda pair, _: dataclasses.replace(pair, **changed), outcome)  # type: ignore[arg-type]
+def _is_unnamed(pair: TensorPair, limits: Limits, _code: str) -> bool:
+    return not listed(pair.name, limits.tensors)
 
+
+_breaks = Breaks(need="pairs", row=TensorPair, blocked=UNREAD, why="no such tensor is named", spares=_is_unnamed)
 
 KIND = kind_of_pairs(
     "byte-identity",
@@ -90,21 +82,18 @@ KIND = kind_of_pairs(
     fails=("bytes",),
     blocked=("names-nothing",),
     mutations=(
-        _sets("one byte differs", "bytes", differing_bytes=1),
-        _sets("bytes not counted", "bytes", differing_bytes=None),
-        _sets("the same bytes under another dtype", "dtype", candidate_dtype=NO_DTYPE),
-        _sets("another dtype in the source", "dtype", source_dtype=NO_DTYPE),
-        _breaks("a dimension more", "shape", lambda pair, _: deeper(pair)),
-        _breaks("one longer", "shape", lambda pair, _: longer(pair)),
-        _sets("dropped", "missing", candidate_dtype=""),
-        _sets("added", "extra", source_dtype=""),
-        _sets("not compared", "not-compared", Outcome.BLOCKED, compared=False),
-        _sets("packed on one side", "packed", Outcome.BLOCKED, packed="an unknown method"),
-        _sets("dropped where no rule speaks", "no-rule", Outcome.BLOCKED, candidate_dtype="", no_rule="a family"),
-        only_rows(
-            "every tensor empty", "nothing-compared", "pairs", TensorPair,
-            lambda pair, _: dataclasses.replace(pair, elements=0), why="there is no tensor",
-        ),
+        _breaks("one byte differs", "bytes", differing_bytes=1),
+        _breaks("bytes not counted", "bytes", differing_bytes=None),
+        _breaks("the same bytes under another dtype", "dtype", candidate_dtype=NO_DTYPE),
+        _breaks("another dtype in the source", "dtype", source_dtype=NO_DTYPE),
+        _breaks("a dimension more", "shape", deeper),
+        _breaks("one longer", "shape", longer),
+        _breaks("dropped", "missing", candidate_dtype=""),
+        _breaks("added", "extra", source_dtype=""),
+        _breaks("not compared", "not-compared", compared=False),
+        _breaks("packed on one side", "packed", packed="an unknown method"),
+        _breaks("dropped where no rule speaks", "no-rule", candidate_dtype="", no_rule="a family"),
+        only_rows("every tensor empty", "nothing-compared", "pairs", TensorPair, _emptied, why="there is no tensor"),
         without_all_of_a_glob("names-nothing", "pairs", TensorPair, lambda limits: limits.tensors),
     ),
-)  # fmt: skip
+)

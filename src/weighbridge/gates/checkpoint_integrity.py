@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
-from weighbridge.clauses.kind import At, Evidence, Kind, Mutation, Need, as_asked, codes, rows_of
-from weighbridge.clauses.mutations import Moves, Way, in_rows, only_rows, row_moves
+from weighbridge.clauses.kind import At, Evidence, Kind, Need, as_asked, codes, rows_of
+from weighbridge.clauses.mutations import Breaks, Moves, Way, only_rows, row_moves
 from weighbridge.core.limits import Doc, plain
 from weighbridge.core.model import Fields, Outcome, SubjectKind
 from weighbridge.quantities.checkpoints import FileStructure, WrongChecksum
@@ -20,34 +20,41 @@ from weighbridge.quantities.tensors import TensorHealth
 
 # Tied heads and embeddings, and buffers that every layer keeps a copy of.
 REPEATED = (
-    "*lm_head.weight", "output.weight", "*embed_tokens.weight", "token_embd.weight", "*wte.weight", "*shared.weight",
-    "*embed_out.weight", "*embed_in.weight", "*word_embeddings.weight", "*decoder.weight", "*decoder.bias",
-    "*predictions.bias", "*inv_freq", "*attn.bias", "*attention.bias", "*mask*", "*position_ids",
-)  # fmt: skip
+    *("*lm_head.weight", "output.weight", "*embed_tokens.weight", "token_embd.weight", "*wte.weight", "*shared.weight"),
+    *("*embed_out.weight", "*embed_in.weight", "*word_embeddings.weight", "*decoder.weight", "*decoder.bias"),
+    *("*predictions.bias", "*inv_freq", "*attn.bias", "*attention.bias", "*mask*", "*position_ids"),
+)
 
 
-TOO_MANY: Mapping[str, Callable[[int], Mapping[str, Any]]] = {
-    "NaN": lambda many: {"nan": many, "infinite": 0},
-    "infinities": lambda many: {"nan": 0, "infinite": many},
-    "both together": lambda many: {"nan": many - 1, "infinite": 1},
-}
-CUT_SHORT: Mapping[str, Callable[[int], Mapping[str, Any]]] = {
-    "the end of a row": lambda tail: {"all_zero": False, "zero_tail_bytes": tail, "row_bytes": tail + 1},
-    "a row and half of one": lambda tail: {"all_zero": False, "zero_tail_bytes": 3 * tail, "row_bytes": 2 * tail},
-}
+Columns: TypeAlias = Callable[[int], Mapping[str, Any]]
 
 
-def _columns(code: str, ways: Mapping[str, Callable[[int], Mapping[str, Any]]], at: At = as_asked) -> Moves:
+def _columns(code: str, *ways: tuple[str, Columns], at: At = as_asked) -> Moves:
     """Return how to change several columns of a row, which make up the figure that a limit bounds."""
 
-    def way(name: str, columns: Callable[[int], Mapping[str, Any]]) -> Way:
+    def way(name: str, columns: Columns) -> Way:
         return Way(name, code, lambda row, _limits, value: replace(row, **columns(value)))
 
-    return row_moves("tensors", TensorHealth, *(way(name, columns) for name, columns in ways.items()), at=at)
+    return row_moves("tensors", TensorHealth, *(way(name, columns) for name, columns in ways), at=at)
 
 
 def _may_not_end_in_zeros(_evidence: Evidence, limits: Limits, places: Sequence[str]) -> list[str]:
     return [place for place in places if not listed(place, limits.may_end_in_zeros)]
+
+
+TOO_MANY = _columns(
+    "not-finite",
+    ("NaN", lambda many: {"nan": many, "infinite": 0}),
+    ("infinities", lambda many: {"nan": 0, "infinite": many}),
+    ("both together", lambda many: {"nan": many - 1, "infinite": 1}),
+)
+CUT_SHORT = _columns(
+    "zero-tail",
+    ("the end of a row", lambda tail: {"all_zero": False, "zero_tail_bytes": tail, "row_bytes": tail + 1}),
+    ("a row and half of one", lambda tail: {"all_zero": False, "zero_tail_bytes": 3 * tail, "row_bytes": 2 * tail}),
+    at=_may_not_end_in_zeros,
+)
+TAIL = "run of zeros at a tensor's end that starts inside a row"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +62,11 @@ class Limits:
     """What a whole checkpoint may hold all the same."""
 
     not_finite_at_most: Annotated[
-        int,
-        Doc("NaN and infinities in one tensor", ge=0, le=10**12, must="at most",
-            moves=_columns("not-finite", TOO_MANY)),
-    ] = 0  # fmt: skip
-    zero_tail_below_bytes: Annotated[
-        int,
-        Doc("run of zeros at a tensor's end that starts inside a row", unit="bytes", gt=0, le=10**12,
-            must="below",
-            moves=_columns("zero-tail", CUT_SHORT, _may_not_end_in_zeros)),
-    ] = 4096  # fmt: skip
+        int, Doc("NaN and infinities in one tensor", ge=0, le=10**12, must="at most", moves=TOO_MANY)
+    ] = 0
+    zero_tail_below_bytes: Annotated[int, Doc(TAIL, unit="bytes", gt=0, le=10**12, must="below", moves=CUT_SHORT)] = (
+        4096
+    )
     may_end_in_zeros: Annotated[tuple[str, ...], Doc("globs of tensors that may end in zeros", tight="down")] = ()
     may_be_zero: Annotated[tuple[str, ...], Doc("globs of matrices that may be all zero", tight="down")] = ()
     may_repeat: Annotated[
@@ -79,18 +81,18 @@ class Limits:
 def _tensor(
     code: str, broken: Callable[[TensorHealth], bool], exempt: tuple[str, ...] = (), outcome: Outcome = Outcome.FAIL
 ) -> Each[TensorHealth]:
-    return Each(
-        code=code, need="tensors", row=TensorHealth, exempt=exempt, outcome=outcome,
-        broken=lambda row: plain(row) if broken(row) else None,
-    )  # fmt: skip
+    def seen(row: TensorHealth) -> Fields | None:
+        return plain(row) if broken(row) else None
+
+    return Each(code=code, need="tensors", row=TensorHealth, exempt=exempt, outcome=outcome, broken=seen)
 
 
 def _file(code: str, broken: Callable[[FileStructure], bool], exempt: tuple[str, ...] = ()) -> Each[FileStructure]:
-    def told(row: FileStructure) -> Fields | None:
+    def seen(row: FileStructure) -> Fields | None:
         wrong = {"wrong": len(row.wrong_checksums), "first": plain(next(iter(row.wrong_checksums), None))}
         return {**plain(row), **wrong} if broken(row) else None
 
-    return Each(code=code, need="files", row=FileStructure, exempt=exempt, broken=told)
+    return Each(code=code, need="files", row=FileStructure, exempt=exempt, broken=seen)
 
 
 def clauses(limits: Limits) -> Sequence[Clause]:
@@ -145,57 +147,46 @@ def figures(evidence: Evidence, _limits: Limits) -> Fields:
     }
 
 
-# --- Mutations -------------------------------------------------------------------------------------------------------
+# --- Mutations --------------------------------------------------------------------------------------------------------
+
+FAILS = ("not-finite", "zero-tail", "all-zero", "repeated", "name", "total-size", "beside", "checksum")
+BLOCKED = ("not-decoded", "nothing-read")
+WRONG = WrongChecksum(place="data", stored="0x00000000", computed="0x00000001")
+_in_tensors = Breaks(need="tensors", row=TensorHealth, blocked=BLOCKED, why="every tensor is allowed to")
+_in_files = Breaks(need="files", row=FileStructure, why="every file is allowed to, or not in these places")
 
 
 def _free(name: str, globs: Sequence[str]) -> bool:
     return not any(fnmatchcase(name, glob) for glob in globs)
 
 
-def _in_tensors(
-    name: str, code: str, change: Callable[[TensorHealth, Limits], TensorHealth | None], outcome: Outcome = Outcome.FAIL
-) -> Mutation[Limits]:
-    return in_rows(name, code, "tensors", TensorHealth, change, why="every tensor is allowed to", outcome=outcome)
+def _zeroed(*shape: int) -> Callable[[TensorHealth, Limits], Fields | None]:
+    zeros: Fields = {"all_zero": True, "constant": True, "shape": shape, "elements": 4}
+    return lambda row, limits: zeros if _free(row.name, limits.may_be_zero) else None
 
 
-def _in_files(
-    name: str, code: str, change: Callable[[FileStructure, Limits], FileStructure | None]
-) -> Mutation[Limits]:
-    return in_rows(name, code, "files", FileStructure, change, why="every file is allowed to, or not in these places")
-
-
-def _zeroed(shape: tuple[int, ...]) -> Callable[[TensorHealth, Limits], TensorHealth | None]:
-    def change(row: TensorHealth, limits: Limits) -> TensorHealth | None:
-        free = _free(row.name, limits.may_be_zero)
-        return replace(row, all_zero=True, constant=True, shape=shape, elements=4) if free else None
-
-    return change
-
-
-def _copied(row: TensorHealth, limits: Limits) -> TensorHealth | None:
+def _copied(_row: TensorHealth, limits: Limits) -> Fields | None:
     """Make the tensor repeat one that may not be repeated, whether it may itself or not."""
-    return replace(row, repeats="another", constant=False) if _free("another", limits.may_repeat) else None
+    return {"repeats": "another", "constant": False} if _free("another", limits.may_repeat) else None
 
 
-def _copied_from_tied(row: TensorHealth, limits: Limits) -> TensorHealth | None:
+def _copied_from_tied(row: TensorHealth, limits: Limits) -> Fields | None:
     if not limits.may_repeat or not _free(row.name, limits.may_repeat):
         return None
-    return replace(row, repeats=limits.may_repeat[0], constant=False)
+    return {"repeats": limits.may_repeat[0], "constant": False}
 
 
-def _closed(row: TensorHealth, limits: Limits) -> TensorHealth | None:
-    return replace(row, nan=None, infinite=None) if _free(row.name, limits.may_be_undecoded) else None
+def _closed(row: TensorHealth, limits: Limits) -> Fields | None:
+    return {"nan": None, "infinite": None} if _free(row.name, limits.may_be_undecoded) else None
 
 
-def _declared(by: int) -> Callable[[FileStructure, Limits], FileStructure]:
-    return lambda row, _: replace(row, declared_bytes=row.tensor_bytes + by)
+def _emptied(row: TensorHealth, _limits: Limits) -> TensorHealth:
+    return replace(row, elements=0)
 
 
-def _left_over(row: FileStructure, limits: Limits) -> FileStructure | None:
-    return replace(row, role="beside") if _free(row.name.partition(" ")[2], limits.may_lie_beside) else None
+def _left_over(row: FileStructure, limits: Limits) -> Fields | None:
+    return {"role": "beside"} if _free(row.name.partition(" ")[2], limits.may_lie_beside) else None
 
-
-WRONG = WrongChecksum(place="data", stored="0x00000000", computed="0x00000001")
 
 KIND = Kind(
     name="checkpoint-integrity",
@@ -206,23 +197,19 @@ KIND = Kind(
         "files": Need("file_structure", of=("candidate",)),
     },
     limits=Limits,
-    codes=codes(
-        "not-finite", "zero-tail", "all-zero", "repeated", "name", "total-size", "beside", "checksum",
-        blocked=("not-decoded", "nothing-read"),
-    ),
+    codes=codes(*FAILS, blocked=BLOCKED),
     judge=ClauseJudge(clauses, figures, by_place=True),
     mutations=(
-        _in_tensors("a matrix zeroed", "all-zero", _zeroed((2, 2))),
-        _in_tensors("a matrix of one head zeroed", "all-zero", _zeroed((1, 2, 2))),
+        _in_tensors("a matrix zeroed", "all-zero", _zeroed(2, 2)),
+        _in_tensors("a matrix of one head zeroed", "all-zero", _zeroed(1, 2, 2)),
         _in_tensors("a copy of another", "repeated", _copied),
         _in_tensors("a copy of a tied one", "repeated", _copied_from_tied),
-        _in_tensors("a path for a name", "name", lambda row, _: replace(row, name_flaws=("a path",))),
-        _in_files("one byte more declared", "total-size", _declared(1)),
-        _in_files("one byte less declared", "total-size", _declared(-1)),
+        _in_tensors("a path for a name", "name", name_flaws=("a path",)),
+        _in_files("one byte more declared", "total-size", lambda row, _: {"declared_bytes": row.tensor_bytes + 1}),
+        _in_files("one byte less declared", "total-size", lambda row, _: {"declared_bytes": row.tensor_bytes - 1}),
         _in_files("a file left over", "beside", _left_over),
-        _in_files("a checksum contradicted", "checksum", lambda row, _: replace(row, wrong_checksums=(WRONG,))),
-        _in_tensors("values that nobody decodes", "not-decoded", _closed, outcome=Outcome.BLOCKED),
-        only_rows("every tensor empty", "nothing-read", "tensors", TensorHealth,
-                  lambda row, _: replace(row, elements=0), why="no tensors"),
+        _in_files("a checksum contradicted", "checksum", wrong_checksums=(WRONG,)),
+        _in_tensors("values that nobody decodes", "not-decoded", _closed),
+        only_rows("every tensor empty", "nothing-read", "tensors", TensorHealth, _emptied, why="no tensors"),
     ),
-)  # fmt: skip
+)

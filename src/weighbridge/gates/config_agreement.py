@@ -1,8 +1,8 @@
 """config-agreement: do source and import say the same of their model: shapes, rotary positions, tokens, templates?
 
-A wrong rope base alone breaks a model whose tensors are perfect. What one side states is held against what the other
-states, or what a loader takes where nothing is said; what cannot be compared is told, and never counts as agreement.
-Two sides of one format are held against each other key by key, too.
+A wrong rope base alone breaks a model whose tensors are perfect. What one side states is compared with what the other
+states, or what a loader takes where nothing is said; what cannot be compared is listed, and never counts as agreement.
+Two sides of one format are compared key by key, too.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, blocked, codes, failed, passed, rows_of
-from weighbridge.clauses.mutations import in_rows, only_rows
+from weighbridge.clauses.mutations import Breaks, only_rows
 from weighbridge.core.limits import Doc, nearest, plain
-from weighbridge.core.model import Offence, Outcome, SubjectKind, Verdict
+from weighbridge.core.model import Offence, SubjectKind, Verdict
 from weighbridge.gates.families.harmless_keys import harmless
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, CONFIG_LISTS, UNREAD, ConfigField, EntryDifference
 
 FIELDS = (*CONFIG_FIELDS, *CONFIG_LISTS)
+REQUIRED = ("block_count", "embedding_length")
 SHOWN = 5  # keys of each file that are named
 
 
@@ -28,7 +29,7 @@ SHOWN = 5  # keys of each file that are named
 class Meant:
     """A field, or a key, that is meant to differ."""
 
-    field: Annotated[str, Doc("the field, or the key as it is told: FILE:PATH, or a key of a GGUF header")]
+    field: Annotated[str, Doc("the field, or the key as it is listed: FILE:PATH, or a key of a GGUF header")]
     why: Annotated[str, Doc("why it is meant to differ")]
 
 
@@ -36,10 +37,7 @@ class Meant:
 class Limits:
     """What must agree, and what need not."""
 
-    required: Annotated[tuple[str, ...], Doc("fields that must be compared", tight="up")] = (
-        "block_count",
-        "embedding_length",
-    )
+    required: Annotated[tuple[str, ...], Doc("fields that must be compared", tight="up")] = REQUIRED
     may_differ: Annotated[tuple[Meant, ...], Doc("fields that are meant to differ, with the reason", tight="down")] = ()
     allow_missing: Annotated[tuple[str, ...], Doc("globs of fields that the import need not state", tight="down")] = ()
     allow_extra: Annotated[tuple[str, ...], Doc("globs of fields that the import alone may state", tight="down")] = ()
@@ -52,21 +50,21 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     stated = [row for row in rows if row.source_basis or row.candidate_basis]
     open_ones = [row for row in stated if not row.why]
     compared = [row for row in open_ones if row.source_basis and row.candidate_basis and not _free(row.name, meant)]
-    told: dict[str, Any] = {"unit": "fields", "figures": _figures(rows, stated, compared, limits)}
+    more: dict[str, Any] = {"unit": "fields", "figures": _figures(rows, stated, compared, limits)}
     broken = [(row, code) for row in open_ones if not _free(row.name, meant) and (code := _code(row, limits))]
     if broken:
         offences = [Offence(place=row.name, code=code, figures=plain(row)) for row, code in broken]
-        held = {row.name for row in (*compared, *(row for row, _ in broken))}
-        return failed(offences, looked=[row.name for row in rows], of=len(held), **told)
+        known = {row.name for row in (*compared, *(row for row, _ in broken))}
+        return failed(offences, looked=[row.name for row in rows], of=len(known), **more)
     names = {row.name for row in compared}
     lacking = {name: "not both sides state it" for name in limits.required if name not in names}
     lacking |= {row.name: row.why for row in rows if row.why and row.name in lacking}
     if lacking:
         offences = [Offence(place=name, code="not-compared", figures={"why": why}) for name, why in lacking.items()]
-        return blocked("not-compared", told["figures"], offences=offences, of=len(rows))
+        return blocked("not-compared", more["figures"], offences=offences, of=len(rows))
     if not compared:
-        return blocked("nothing-compared", told["figures"])
-    return passed(looked=[row.name for row in rows], of=len(compared), **told)
+        return blocked("nothing-compared", more["figures"])
+    return passed(looked=[row.name for row in rows], of=len(compared), **more)
 
 
 def _figures(
@@ -116,8 +114,8 @@ def _by_file(names: Sequence[str]) -> list[str]:
 
 def _counted(file: str, keys: Sequence[str]) -> str:
     rest = keys[SHOWN:]
-    told = ", ".join((*keys[:SHOWN], *([f"+{len(rest)} more"] if rest else [])))
-    return f"{len(keys)} key{'s' if len(keys) > 1 else ''} of {file}: {told}"
+    shown = ", ".join((*keys[:SHOWN], *([f"+{len(rest)} more"] if rest else [])))
+    return f"{len(keys)} key{'s' if len(keys) > 1 else ''} of {file}: {shown}"
 
 
 def _file(name: str) -> str:
@@ -140,55 +138,63 @@ def check(limits: Limits, _measure: object) -> list[str]:
     ]
 
 
-# --- Mutations -------------------------------------------------------------------------------------------------------
+# --- Mutations --------------------------------------------------------------------------------------------------------
 
-Change: TypeAlias = Callable[[ConfigField, Limits], ConfigField | None]
+Change: TypeAlias = Callable[[ConfigField, Limits], Any]  # a row, or the fields that are new; None where it cannot
 SILENT: dict[str, dict[str, Any]] = {side: {side: None, f"{side}_basis": ""} for side in ("source", "candidate")}
 ENTRY = EntryDifference(index=7, source="a", candidate="b")
+BLOCKED = ("not-compared", "nothing-compared")
+NOT_REQUIRED, ALL_REQUIRED = "no such field is required", "a field is required, or none is left"
+_breaks = Breaks(need="fields", row=ConfigField, blocked=BLOCKED, why="every field here is allowed to")
 
 
 def _promised(row: ConfigField, limits: Limits) -> bool:
     return not row.why and not _free(row.name, [one.field for one in limits.may_differ])
 
 
-def _stated_but(**changed: Any) -> Change:
-    """Make both sides state the field, alike but for this."""
+def _named(row: ConfigField, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(row.name, glob) for glob in globs)
+
+
+def _stated_but(allowed: str = "", **changed: Any) -> Change:
+    """Make both sides state the field, alike but for this, unless `allowed` names it."""
     alike = {"source": 1, "candidate": 1, "source_basis": "reported", "candidate_basis": "default"}
     columns: dict[str, Any] = {**alike, "first_difference": None, **changed}
-    return lambda row, limits: replace(row, **columns) if _promised(row, limits) else None
+
+    def change(row: ConfigField, limits: Limits) -> dict[str, Any] | None:
+        free = allowed and _named(row, getattr(limits, allowed))
+        return columns if _promised(row, limits) and not free else None
+
+    return change
 
 
-def _unless(allowed: str, change: Change) -> Change:
-    def changed(row: ConfigField, limits: Limits) -> ConfigField | None:
-        free = any(fnmatchcase(row.name, glob) for glob in getattr(limits, allowed))
-        return None if free else change(row, limits)
-
-    return changed
-
-
-def _broken(name: str, code: str, change: Change) -> Mutation[Limits]:
-    return in_rows(name, code, "fields", ConfigField, change, why="every field here is allowed to")
-
-
-def _required(name: str, allowed: str = "", **changed: Any) -> Mutation[Limits]:
+def _required(allowed: str = "", **changed: Any) -> Change:
     """Change required fields, of which a side need not state those that `allowed` names."""
 
-    def change(row: ConfigField, limits: Limits) -> ConfigField | None:
-        needed = row.name in limits.required and (
-            not allowed or any(fnmatchcase(row.name, glob) for glob in getattr(limits, allowed))
-        )
-        return replace(row, **changed) if needed else None
+    def change(row: ConfigField, limits: Limits) -> dict[str, Any] | None:
+        silent = not allowed or _named(row, getattr(limits, allowed))
+        return changed if row.name in limits.required and silent else None
 
-    why = "no such field is required"
-    return in_rows(name, "not-compared", "fields", ConfigField, change, why=why, outcome=Outcome.BLOCKED)
+    return change
 
 
 def _none_left(name: str, change: Change) -> Mutation[Limits]:
     def left(row: ConfigField, limits: Limits) -> ConfigField | None:
         return None if limits.required else change(row, limits)
 
-    return only_rows(name, "nothing-compared", "fields", ConfigField, left, why="a field is required, or none is left")
+    return only_rows(name, "nothing-compared", "fields", ConfigField, left, why=ALL_REQUIRED)
 
+
+def _as_meant(row: ConfigField, limits: Limits) -> ConfigField | None:
+    return None if _promised(row, limits) or row.why else row
+
+
+UNCOMPARED = {
+    "a required field that cannot be compared": _required(why="another form"),
+    "a required field that nobody states": _required(source_basis="", candidate_basis=""),
+    "a required field that the import leaves out": _required("allow_missing", **SILENT["candidate"]),
+    "a required field that the source leaves out": _required("allow_extra", **SILENT["source"]),
+}
 
 KIND = Kind(
     name="config-agreement",
@@ -196,21 +202,17 @@ KIND = Kind(
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
     needs={"fields": Need("model_config", of=("source", "candidate"))},
     limits=Limits,
-    codes=codes("differs", "entries", "missing", "extra", blocked=("not-compared", "nothing-compared")),
+    codes=codes("differs", "entries", "missing", "extra", blocked=BLOCKED),
     judge=judge,
     check=check,
     mutations=(
-        _broken("another value", "differs", _stated_but(candidate=2)),
-        _broken("a smaller value", "differs", _stated_but(candidate=0)),
-        _broken("another entry", "entries", _stated_but(candidate=2, first_difference=ENTRY)),
-        _broken("silent in the import", "missing", _unless("allow_missing", _stated_but(**SILENT["candidate"]))),
-        _broken("silent in the source", "extra", _unless("allow_extra", _stated_but(**SILENT["source"]))),
-        _required("a required field that cannot be compared", why="another form"),
-        _required("a required field that nobody states", source_basis="", candidate_basis=""),
-        _required("a required field that the import leaves out", "allow_missing", **SILENT["candidate"]),
-        _required("a required field that the source leaves out", "allow_extra", **SILENT["source"]),
+        _breaks("another value", "differs", _stated_but(candidate=2)),
+        _breaks("a smaller value", "differs", _stated_but(candidate=0)),
+        _breaks("another entry", "entries", _stated_but(candidate=2, first_difference=ENTRY)),
+        _breaks("silent in the import", "missing", _stated_but("allow_missing", **SILENT["candidate"])),
+        _breaks("silent in the source", "extra", _stated_but("allow_extra", **SILENT["source"])),
+        *(_breaks(name, "not-compared", change, NOT_REQUIRED) for name, change in UNCOMPARED.items()),
         _none_left("no field that can be compared", lambda row, _: replace(row, why="another form")),
-        _none_left("only what is meant to differ",
-                   lambda row, limits: None if _promised(row, limits) or row.why else row),
+        _none_left("only what is meant to differ", _as_meant),
     ),
-)  # fmt: skip
+)

@@ -1,13 +1,13 @@
-"""corpus-wrap-around: was the corpus passed over on purpose, each wrap told once, and was every step a real one?
+"""corpus-wrap-around: was the corpus passed over on purpose, each wrap logged once, and was every step a real one?
 
 An iterator that ran dry goes on with placeholders: losses that stand still, steps too quick to have trained. Tokens,
-epochs and coverage are held against each other, so that a wrap that nobody told shows in at least one of them.
+epochs and coverage are compared with each other, so that a wrap that nobody logged shows in at least one of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeAlias
 
@@ -18,62 +18,66 @@ from weighbridge.clauses.kind import (
     Mutation,
     Need,
     blocked,
+    codes,
     failed,
     passed,
     record_of,
     rows_of,
     with_rows,
-    with_value,
 )
-from weighbridge.clauses.mutations import Limit, Moves, in_record, in_rows
+from weighbridge.clauses.mutations import Breaks, Moves
 from weighbridge.core.limits import Doc, plain
-from weighbridge.core.model import Fields, Offence, Outcome, Record, SubjectKind, Verdict
+from weighbridge.core.model import Fields, Offence, SubjectKind, Verdict
 from weighbridge.gates.families import column_basis
 from weighbridge.quantities.runs import CorpusEpoch, CorpusProgress, Coverage, EqualLosses, QuickSteps
 
 SAMPLED = "sampled"  # batches drawn at random: tokens are counted, and nothing is passed over in order
 FINGERPRINTS = (1.0, math.e, 0.0)  # what stands in for a loss, its exponential, and nothing at all
 FINGERPRINT_SHARE = 1e-6  # float32 keeps so much of e
+EQUAL = "so many equal losses in a row that are 1, e or 0, or with equal gradient norms"
+SHARE = "three steps in a row must not all take less than this share of all others"
+FAILS = (
+    *("placeholder", "constant-loss", "impossible-speed", "tokens-mismatch", "clamped-coverage"),
+    *("unlogged", "logged-twice", "unfounded", "long-pass", "short-pass"),
+)
+BLOCKED = (
+    *("no-passes", "unknown-corpus", "unknown-tokens", "steps-left-out", "no-losses", "no-wall-time"),
+    *("recorder-failure", "steps-not-recorded"),
+)
 
 # --- How what a limit bounds is broken --------------------------------------------------------------------------------
 
 
-Way: TypeAlias = Callable[[CorpusProgress, int, Any], CorpusProgress | None]  # with the count of epochs and the value
+Change: TypeAlias = Callable[[CorpusProgress, int, Any], CorpusProgress | None]  # by the count of epochs and the value
+NO_NUMBER = "no such number of tokens"
+_breaks = Breaks(need="progress", row=CorpusProgress, blocked=BLOCKED, why="the contract does not bound the speed")
 
 
-def _moves(code: str, place: str, ways: Mapping[str, Way]) -> Moves:
+def _moves(code: str, place: str, *ways: tuple[str, Change]) -> Moves:
     """Return how to move the progress through the corpus, in each of these ways."""
 
-    def moves(limit: Limit) -> Iterator[Mutation[Any]]:
-        for name, way in ways.items():
+    def moved(name: str, change: Change, value: Any) -> Mutation[Any]:
+        def apply(evidence: Evidence, limits: Any, places: tuple[str, ...]) -> Mutated | str:
+            epochs = len(rows_of(evidence, "epochs", CorpusEpoch))
+            way = _breaks(
+                name, code, lambda row, _: change(row, epochs, value), "no such number of tokens", place=place
+            )
+            return way(evidence, limits, places)
 
-            def apply(evidence: Evidence, _limits: Any, _places: Sequence[str], way: Way = way) -> Mutated | str:
-                progress, epochs = (
-                    record_of(evidence, "progress", CorpusProgress),
-                    rows_of(evidence, "epochs", CorpusEpoch),
-                )
-                moved = way(progress, len(epochs), limit.value) if progress else None
-                if moved is None:
-                    return "no such number of tokens"
-                return Mutated(with_value(evidence, "progress", Record(moved)), frozenset({place}))
+        return Mutation(name, code, apply)
 
-            yield Mutation(name, code, apply)
-
-    return moves
+    return lambda limit: (moved(name, change, limit.value) for name, change in ways)
 
 
 def _equal(progress: CorpusProgress, **changed: Any) -> CorpusProgress:
     """Return the progress with one more run of equal losses, between two that are harmless."""
-    harmless = EqualLosses(
-        first_step=0, last_step=1, length=2, loss=2.5, grad_norm=1.0, grad_norm_equal=False, last_row=False,
-        jump=1e9, changes=1e9,
-    )  # fmt: skip
-    return replace(
-        progress, equal_losses=(*progress.equal_losses, harmless, replace(harmless, **changed), harmless)
-    )  # fmt: skip
+    shape: dict[str, Any] = {"first_step": 0, "last_step": 1, "length": 2, "loss": 2.5, "jump": 1e9, "changes": 1e9}
+    harmless = EqualLosses(**shape, grad_norm=1.0, grad_norm_equal=False, last_row=False)
+    added = (harmless, replace(harmless, **changed), harmless)
+    return replace(progress, equal_losses=(*progress.equal_losses, *added))
 
 
-def _holding(loss: float, *, norm_too: bool = False) -> Way:
+def _staying(loss: float, *, norm_too: bool = False) -> Change:
     return lambda progress, _, length: _equal(progress, length=length, loss=loss, grad_norm_equal=norm_too)
 
 
@@ -82,7 +86,7 @@ def _too_quick(progress: CorpusProgress, _epochs: int, share: float) -> CorpusPr
     return replace(progress, quick=QuickSteps(first_step=7, last_step=9, length=3, below_ms=below, above_ms=100.0))
 
 
-def _off(sign: int) -> Way:
+def _off(sign: int) -> Change:
     def moved(progress: CorpusProgress, epochs: int, slack: float) -> CorpusProgress | None:
         off = sign * slack * epochs * (progress.tokens_per_step or 0)
         tokens = math.nextafter((progress.tokens_expected or 0) + off, sign * math.inf)
@@ -91,79 +95,66 @@ def _off(sign: int) -> Way:
     return moved
 
 
-PLACEHOLDERS: Mapping[str, Way] = {
-    "a loss of 1": _holding(1.0),
-    "a loss of e": _holding(math.e * (1 - 0.99 * FINGERPRINT_SHARE)),
-    "a loss of 0": _holding(0.0),
-    "loss and gradient norm stand still": _holding(2.5, norm_too=True),
-}
-OFF: Mapping[str, Way] = {"more than steps account for": _off(1), "fewer than steps account for": _off(-1)}
+STAND_INS = _moves(
+    "placeholder",
+    "loss",
+    ("a loss of 1", _staying(1.0)),
+    ("a loss of e", _staying(math.e * (1 - 0.99 * FINGERPRINT_SHARE))),
+    ("a loss of 0", _staying(0.0)),
+    ("loss and gradient norm stand still", _staying(2.5, norm_too=True)),
+)
+STILL = _moves("constant-loss", "loss", ("the loss stands still", _staying(2.5)))
+QUICK = _moves("impossible-speed", "speed", ("three steps too quick to have trained", _too_quick))
+OFF = _moves(
+    "tokens-mismatch", "tokens", ("more than steps account for", _off(1)), ("fewer than steps account for", _off(-1))
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What an epoch, a pass over the corpus, may look like."""
 
-    placeholder_steps: Annotated[
-        int,
-        Doc("so many equal losses in a row that are 1, e or 0, or with equal gradient norms", ge=2, le=16,
-            must="below", moves=_moves("placeholder", "loss", PLACEHOLDERS)),
-    ] = 3  # fmt: skip
+    placeholder_steps: Annotated[int, Doc(EQUAL, ge=2, le=16, must="below", moves=STAND_INS)] = 3
     max_equal_losses: Annotated[
-        int,
-        Doc("most equal losses in a row that rounding does not explain", ge=1, le=64, must="at most",
-            moves=_moves("constant-loss", "loss", {"the loss stands still": _holding(2.5)})),
-    ] = 7  # fmt: skip
-    min_step_share: Annotated[
-        float | None,
-        Doc("three steps in a row must not all take less than this share of all others", ge=0.01, lt=1, tight="up",
-            moves=_moves("impossible-speed", "speed", {"three steps too quick to have trained": _too_quick})),
-    ] = 0.2  # fmt: skip
+        int, Doc("most equal losses in a row that rounding does not explain", ge=1, le=64, must="at most", moves=STILL)
+    ] = 7
+    min_step_share: Annotated[float | None, Doc(SHARE, ge=0.01, lt=1, tight="up", moves=QUICK)] = 0.2
     slack_steps: Annotated[
         float,
-        Doc("steps' worth of tokens an epoch that may be missing or over", ge=0, le=1000, tight="down",
-            moves=_moves("tokens-mismatch", "tokens", OFF)),
-    ] = 1.0  # fmt: skip
+        Doc("steps' worth of tokens an epoch that may be missing or over", ge=0, le=1000, tight="down", moves=OFF),
+    ] = 1.0
     min_pass_share: Annotated[
         float, Doc("share of the corpus that a complete epoch must have seen, a step less", ge=0.5, le=1, tight="up")
     ] = 0.9
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
-    """Hold losses, speed, tokens, coverage and every epoch against each other and against the wraps that were told."""
+    """Compare losses, speed, tokens, coverage and every epoch with each other and with the wraps that were logged."""
     progress, epochs = record_of(evidence, "progress", CorpusProgress), rows_of(evidence, "epochs", CorpusEpoch)
     unknown = _unknown(progress, epochs, limits)
     if progress is None:
-        return blocked(unknown, dict.fromkeys(TOLD))
+        return blocked(unknown, dict.fromkeys(KNOWN))
     placeholders = list(_losses(progress, limits))
     if unknown and placeholders:  # what is broken beyond doubt is not hidden by what is not known
         return failed(placeholders, looked=["loss"], unit="wraps")
     if unknown:
-        return blocked(unknown, {key: getattr(progress, key) for key in TOLD})
-    offences = [
-        *placeholders,
-        *_speed(progress, limits),
-        *_tokens(progress, limits, len(epochs)),
-        *_coverage(progress),
-        *_epochs(epochs, progress, limits),
-    ]
+        return blocked(unknown, {key: getattr(progress, key) for key in KNOWN})
+    offences = [*placeholders, *_speed(progress, limits), *_tokens(progress, limits, len(epochs))]
+    offences += [*_coverage(progress), *_epochs(epochs, progress, limits)]
     speed = [] if limits.min_step_share is None else ["speed"]
     looked = ["loss", *speed, "tokens", "coverage", *(row.epoch for row in epochs)]
     figures = {key: getattr(progress, key) for key in ("tokens", "tokens_from", "corpus_tokens", "steps")}
-    figures |= {
-        "by": epochs[0].by,
-        **_wraps(epochs),
-        "passes": _known(progress.tokens) / _known(progress.corpus_tokens),
-    }
+    passes = _known(progress.tokens) / _known(progress.corpus_tokens)
+    figures |= {"by": epochs[0].by, **_wraps(epochs), "passes": passes}
     if offences:
         return failed(offences, looked=looked, unit="wraps", measured=len(epochs) - 1, figures=figures)
     return passed(looked=looked, unit="wraps", measured=len(epochs) - 1, figures=figures)
 
 
-TOLD = (
-    "corpus_tokens", "tokens", "tokens_per_step", "largest_gap", "losses", "steps", "steps_without_loss",
-    "first_without_loss", "steps_without_time", "first_without_time", "failures", "announced_steps",
-)  # fmt: skip
+KNOWN = (
+    *("corpus_tokens", "tokens", "tokens_per_step", "largest_gap", "losses", "steps", "steps_without_loss"),
+    *("first_without_loss", "steps_without_time", "first_without_time", "failures", "announced_steps"),
+)
 
 
 def _unknown(progress: CorpusProgress | None, epochs: Sequence[CorpusEpoch], limits: Limits) -> str:
@@ -221,9 +212,9 @@ def _tokens(progress: CorpusProgress, limits: Limits, epochs: int) -> Iterator[O
 
 def _coverage(progress: CorpusProgress) -> Iterator[Offence]:
     over = _known(progress.tokens) > _known(progress.corpus_tokens)
-    for told in progress.coverage:
-        if over and told.full is not None and told.last == told.full and told.still > 1:
-            figures = {**plain(told), "tokens": progress.tokens, "corpus_tokens": progress.corpus_tokens}
+    for one in progress.coverage:
+        if over and one.full is not None and one.last == one.full and one.still > 1:
+            figures = {**plain(one), "tokens": progress.tokens, "corpus_tokens": progress.corpus_tokens}
             yield Offence(place="coverage", code="clamped-coverage", figures=figures)
 
 
@@ -270,14 +261,13 @@ def _of_length(
 
     def damage(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
         progress = record_of(evidence, "progress", CorpusProgress)
+        length = tokens(progress, limits) if progress else 0
 
-        def change(row: CorpusEpoch, _limits: Limits) -> CorpusEpoch | None:
-            length = tokens(progress, limits) if progress else 0
+        def change(row: CorpusEpoch, _limits: Limits) -> Fields | None:
             bounded = length > 1 and (complete or row.by != SAMPLED)
-            return replace(row, tokens=length, complete=row.complete or complete) if bounded else None
+            return {"tokens": length, "complete": row.complete or complete} if bounded else None
 
-        why = "a step is as long as an epoch"
-        return in_rows(name, code, "epochs", CorpusEpoch, change, why=why)(evidence, limits, places)
+        return _in_epochs(name, code, change, "a step is as long as an epoch")(evidence, limits, places)
 
     return Mutation(name, code, damage)
 
@@ -291,25 +281,29 @@ def _too_short(progress: CorpusProgress, limits: Limits) -> float:
     return math.nextafter(least, 0.0) - (progress.tokens_per_step or 0)
 
 
-def _told(name: str, code: str, **changed: int) -> Mutation[Limits]:
-    """Return the mutation that tells the wrap before an epoch otherwise."""
-
-    def change(row: CorpusEpoch, _limits: Limits) -> CorpusEpoch | None:
-        return replace(row, **changed) if row.number > 1 or "stray" in changed else None  # type: ignore[arg-type]
-
-    return in_rows(name, code, "epochs", CorpusEpoch, change, why="the run did not wrap")
+def _logged(events: int) -> Callable[[CorpusEpoch, Limits], Fields | None]:
+    """Return the change to so many events of the wrap before an epoch."""
+    return lambda row, _: {"events": events} if row.number > 1 else None
 
 
-def _unmeasured(name: str, code: str, **changed: int | None) -> Mutation[Limits]:
-    def change(progress: CorpusProgress, limits: Limits) -> CorpusProgress | None:
-        asked = code != "no-wall-time" or limits.min_step_share is not None
-        return replace(progress, **changed) if asked else None  # type: ignore[arg-type]
+def _no_time(_progress: CorpusProgress, limits: Limits) -> Fields | None:
+    return None if limits.min_step_share is None else {"steps_without_time": 1}
 
-    why = "the contract does not bound the speed"
-    return in_record(
-        name, code, "progress", CorpusProgress, change, place="", why=why, outcome=Outcome.BLOCKED
-    )  # fmt: skip
 
+_in_epochs = Breaks(need="epochs", row=CorpusEpoch, why="the run did not wrap")
+UNKNOWN: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("the corpus is unknown", "unknown-corpus", {"corpus_tokens": None}),
+    ("the tokens are unknown", "unknown-tokens", {"tokens": None}),
+    ("the tokens of a step are unknown", "unknown-tokens", {"tokens_expected": None}),
+    ("a step left out", "steps-left-out", {"largest_gap": 2}),
+    ("no loss", "no-losses", {"losses": 0}),
+    ("a step without a loss", "no-losses", {"steps_without_loss": 1}),
+    ("the recorder failed once", "recorder-failure", {"failures": 1}),
+)
+STEPS_OFF: tuple[tuple[str, Callable[[CorpusProgress, Limits], Fields]], ...] = (
+    ("a step more than was recorded", lambda progress, _: {"announced_steps": progress.steps + 1}),
+    ("a step less than was recorded", lambda progress, _: {"announced_steps": progress.steps - 1}),
+)
 
 KIND = Kind(
     name="corpus-wrap-around",
@@ -317,50 +311,18 @@ KIND = Kind(
     roles={"run": SubjectKind.RUN},
     needs={"progress": Need("corpus_progress", of=("run",)), "epochs": Need("corpus_epochs", of=("run",))},
     limits=Limits,
-    codes={
-        "placeholder": Outcome.FAIL,
-        "constant-loss": Outcome.FAIL,
-        "impossible-speed": Outcome.FAIL,
-        "tokens-mismatch": Outcome.FAIL,
-        "clamped-coverage": Outcome.FAIL,
-        "unlogged": Outcome.FAIL,
-        "logged-twice": Outcome.FAIL,
-        "unfounded": Outcome.FAIL,
-        "long-pass": Outcome.FAIL,
-        "short-pass": Outcome.FAIL,
-        "no-passes": Outcome.BLOCKED,
-        "unknown-corpus": Outcome.BLOCKED,
-        "unknown-tokens": Outcome.BLOCKED,
-        "steps-left-out": Outcome.BLOCKED,
-        "no-losses": Outcome.BLOCKED,
-        "recorder-failure": Outcome.BLOCKED,
-        "steps-not-recorded": Outcome.BLOCKED,
-        "no-wall-time": Outcome.BLOCKED,
-    },
+    codes=codes(*FAILS, blocked=BLOCKED),
     judge=judge,
     mutations=(
-        in_record(
-            "coverage clamped at full", "clamped-coverage", "progress", CorpusProgress, _clamped, place="coverage"
-        ),
+        _breaks("coverage clamped at full", "clamped-coverage", _clamped, place="coverage"),
         Mutation("a silent wrap more", "unlogged", _silent_wrap),
-        _told("a wrap that no event tells", "unlogged", events=0),
-        _told("a wrap told twice", "logged-twice", events=2),
-        _told("an event where nothing wrapped", "unfounded", stray=1),
+        _in_epochs("a wrap without an event", "unlogged", _logged(0)),
+        _in_epochs("a wrap logged twice", "logged-twice", _logged(2)),
+        _in_epochs("an event where nothing wrapped", "unfounded", stray=1),
         _of_length("an epoch longer than the corpus", "long-pass", _too_long, complete=False),
         _of_length("an epoch broken off early", "short-pass", _too_short, complete=True),
-        _unmeasured("the corpus is unknown", "unknown-corpus", corpus_tokens=None),
-        _unmeasured("the tokens are unknown", "unknown-tokens", tokens=None),
-        _unmeasured("the tokens of a step are unknown", "unknown-tokens", tokens_expected=None),
-        _unmeasured("a step left out", "steps-left-out", largest_gap=2),
-        _unmeasured("no loss", "no-losses", losses=0),
-        _unmeasured("a step without a loss", "no-losses", steps_without_loss=1),
-        _unmeasured("a step without a time", "no-wall-time", steps_without_time=1),
-        _unmeasured("the recorder failed once", "recorder-failure", failures=1),
-        in_record("a step more than was recorded", "steps-not-recorded", "progress", CorpusProgress,
-                  lambda progress, _: replace(progress, announced_steps=progress.steps + 1), place="",
-                  outcome=Outcome.BLOCKED),
-        in_record("a step less than was recorded", "steps-not-recorded", "progress", CorpusProgress,
-                  lambda progress, _: replace(progress, announced_steps=progress.steps - 1), place="",
-                  outcome=Outcome.BLOCKED),
+        _breaks("a step without a time", "no-wall-time", _no_time, place=""),
+        *(_breaks(name, code, place="", **fields) for name, code, fields in UNKNOWN),
+        *(_breaks(name, "steps-not-recorded", change, place="") for name, change in STEPS_OFF),
     ),
-)  # fmt: skip
+)

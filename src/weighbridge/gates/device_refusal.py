@@ -8,15 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
-from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, blocked, failed, passed, record_of
-from weighbridge.clauses.mutations import in_record, record_moves
+from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, failed, passed, record_of
+from weighbridge.clauses.mutations import Breaks, record_moves
 from weighbridge.core.limits import Doc
-from weighbridge.core.model import Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.core.model import Fields, Offence, SubjectKind, Verdict
+from weighbridge.gates.families.command_cases import NONZERO, cut_short
 from weighbridge.quantities.commands import CommandOutcome, Leftover
 
-NONZERO = "nonzero"
 LATE = record_moves("too-late", "outcome", "wall_seconds", "time")
 
 
@@ -25,10 +25,7 @@ class Limits:
     """How a refusal looks."""
 
     exit: Annotated[int | str, Doc("nonzero, or the very exit code", pattern=NONZERO, ge=1, le=255)] = NONZERO
-    within_s: Annotated[
-        float,
-        Doc("how long a refusal may take", unit="s", gt=0, le=3600, must="at most", moves=LATE),
-    ]
+    within_s: Annotated[float, Doc("how long a refusal may take", unit="s", gt=0, le=3600, must="at most", moves=LATE)]
     names: Annotated[tuple[str, ...], Doc("words that the output must contain, as they are written", min_items=1)]
     leaves_no: Annotated[
         tuple[Annotated[str, Doc(choices=("run-directory", "file", "directory"))], ...],
@@ -54,12 +51,8 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
         return blocked("not-run")
     looked = ["exit", "time", "output", "processes", *(["leftovers"] if limits.leaves_no else [])]
     broken = [Offence(place=place, code=code, figures=figures) for place, code, figures in _broken(seen, limits)]
-    figures: Fields = {
-        "exit_code": seen.exit_code,
-        "seconds": seen.wall_seconds,
-        "names": limits.names,
-        "watched": seen.watched,
-    }
+    figures: Fields = {"exit_code": seen.exit_code, "seconds": seen.wall_seconds}
+    figures = {**figures, "names": limits.names, "watched": seen.watched}
     shown = {"measured": seen.wall_seconds, "limit": limits.within_s, "unit": "s", "figures": figures}
     return failed(broken, looked=looked, **shown) if broken else passed(looked=looked, **shown)
 
@@ -90,28 +83,27 @@ def check(limits: Limits, measure: Measure) -> list[str]:
     problems = []
     if any(not name.strip() for name in limits.names):
         problems.append("names: an empty word is in every output")
-    if measure.timeout_s <= limits.within_s:
-        problems.append(
-            f"timeout_s: {measure.timeout_s:g} s would stop the command before the {limits.within_s:g} s are over"
-        )
-    return problems
+    return [*problems, *cut_short(measure.timeout_s, limits.within_s)]
 
 
 # --- How what no limit bounds is broken -------------------------------------------------------------------------------
 
 
-def _breaks(
-    name: str, place: str, code: str, change: Callable[[CommandOutcome, Limits], CommandOutcome | None], why: str = ""
-) -> Mutation[Limits]:
-    return in_record(name, code, "outcome", CommandOutcome, change, place=place, why=why)
+Change: TypeAlias = Callable[[CommandOutcome, Limits], Fields | None]
+_breaks = Breaks(need="outcome", row=CommandOutcome)
 
 
-def _said(change: Callable[[str, Limits], str]) -> Callable[[CommandOutcome, Limits], CommandOutcome | None]:
+def _lacking(at: int) -> Change:
+    """Return the change that takes one of the words out of the output."""
+    return _saying(lambda text, limits: text.replace(limits.names[at], ""))
+
+
+def _saying(change: Callable[[str, Limits], str]) -> Change:
     """Return the change of both streams; None where that leaves them as they are."""
 
-    def changed(seen: CommandOutcome, limits: Limits) -> CommandOutcome | None:
-        other = replace(seen, stdout=change(seen.stdout, limits), stderr=change(seen.stderr, limits))
-        return None if other == seen else other
+    def changed(seen: CommandOutcome, limits: Limits) -> Fields | None:
+        other = {"stdout": change(seen.stdout, limits), "stderr": change(seen.stderr, limits)}
+        return None if other == {"stdout": seen.stdout, "stderr": seen.stderr} else other
 
     return changed
 
@@ -120,8 +112,8 @@ def _in_other_letters(text: str, limits: Limits) -> str:
     return text.replace(limits.names[-1], limits.names[-1].swapcase())
 
 
-def _exit_besides(seen: CommandOutcome, limits: Limits) -> CommandOutcome | None:
-    return replace(seen, exit_code=limits.exit + 1) if isinstance(limits.exit, int) else None
+def _exit_besides(_seen: CommandOutcome, limits: Limits) -> Fields | None:
+    return {"exit_code": limits.exit + 1} if isinstance(limits.exit, int) else None
 
 
 def _leaving(seen: CommandOutcome, limits: Limits) -> CommandOutcome | None:
@@ -130,6 +122,9 @@ def _leaving(seen: CommandOutcome, limits: Limits) -> CommandOutcome | None:
     return replace(seen, left=(harmless, *seen.left, *left, harmless)) if left else None
 
 
+ANY_EXIT, ANY_LEFT = "every exit code but 0 is a refusal", "it may leave anything"
+FAILS = ("exits-zero", "wrong-exit", "too-late", "says-nothing", "left-behind", "left-running")
+
 KIND = Kind(
     name="device-refusal",
     version=3,
@@ -137,35 +132,21 @@ KIND = Kind(
     needs={"outcome": Need("command_outcome", of=("command",), options=("timeout_s", "run_roots"))},
     limits=Limits,
     measure=Measure,
-    codes={
-        **dict.fromkeys(("exits-zero", "wrong-exit", "too-late", "says-nothing"), Outcome.FAIL),
-        **dict.fromkeys(("left-behind", "left-running"), Outcome.FAIL),
-        "not-run": Outcome.BLOCKED,
-    },
+    codes=codes(*FAILS, blocked=("not-run",)),
     judge=judge,
     check=check,
     mutations=(
-        _breaks("exits 0", "exit", "exits-zero", lambda seen, _: replace(seen, exit_code=0)),
-        _breaks("killed by a signal", "exit", "wrong-exit", lambda seen, _: replace(seen, exit_code=-11)),
-        _breaks("another exit code", "exit", "wrong-exit", _exit_besides, "every exit code but 0 is a refusal"),
+        _breaks("exits 0", "exits-zero", place="exit", exit_code=0),
+        _breaks("killed by a signal", "wrong-exit", place="exit", exit_code=-11),
+        _breaks("another exit code", "wrong-exit", _exit_besides, ANY_EXIT, place="exit"),
+        _breaks("a clock that shows no time", "too-late", place="time", wall_seconds=math.nan),
+        _breaks("stopped at its time limit", "too-late", place="time", timed_out=True, exit_code=None),
+        _breaks("lacks the last word", "says-nothing", _lacking(-1), place="output"),
+        _breaks("lacks the first word", "says-nothing", _lacking(0), place="output"),
         _breaks(
-            "a clock that shows no time", "time", "too-late",
-            lambda seen, _: replace(seen, wall_seconds=math.nan),
+            "says it in other letters", "says-nothing", _saying(_in_other_letters), "it has no letters", place="output"
         ),
-        _breaks(
-            "stopped at its time limit", "time", "too-late",
-            lambda seen, _: replace(seen, timed_out=True, exit_code=None),
-        ),
-        _breaks(
-            "lacks the last word", "output", "says-nothing",
-            _said(lambda text, limits: text.replace(limits.names[-1], "")),
-        ),
-        _breaks(
-            "lacks the first word", "output", "says-nothing",
-            _said(lambda text, limits: text.replace(limits.names[0], "")),
-        ),
-        _breaks("says it in other letters", "output", "says-nothing", _said(_in_other_letters), "it has no letters"),
-        _breaks("leaves a process", "processes", "left-running", lambda seen, _: replace(seen, outlived=1)),
-        _breaks("leaves something behind", "leftovers", "left-behind", _leaving, "it may leave anything"),
+        _breaks("leaves a process", "left-running", place="processes", outlived=1),
+        _breaks("leaves something behind", "left-behind", _leaving, ANY_LEFT, place="leftovers"),
     ),
-)  # fmt: skip
+)

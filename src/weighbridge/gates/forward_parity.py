@@ -28,7 +28,7 @@ from weighbridge.gates.families.local_errors import (
 )
 from weighbridge.quantities.forward import ForwardError
 
-END_TO_END = 3.0  # times the trusted run's error: where two errors end to end are told apart
+END_TO_END = 3.0  # times the trusted run's error: where two errors end to end differ
 FITS_BETTER = 0.5  # of the error left: then the value that was captured is not the one that was used
 EXPLAINS = 2  # times the limit: a relation that leaves no more over names the cause
 
@@ -99,7 +99,7 @@ class Sorted(NamedTuple):
 
 
 def _over(rows: Sequence[ForwardError], limits: Limits) -> dict[str, str]:
-    """Return what is wrong by point; a value that is not finite is told where it first arises."""
+    """Return what is wrong by point; a value that is not finite counts where it first arises."""
     over: dict[str, str] = {}
     spoilt: set[str] = set()
     for row in rows:
@@ -250,17 +250,17 @@ def _within(rows: Sequence[ForwardError], telling: Sequence[ForwardError], limit
     )
 
 
-# --- What is told -----------------------------------------------------------------------------------------------------
+# --- Figures ----------------------------------------------------------------------------------------------------------
 
 OF_A_POINT = (
-    "order", "reference_shape", "candidate_shape", "candidate", "trusted", "candidate_error", "elements", "made_from",
-    "nonfinite_candidate", "nonfinite_reference", "worst_token", "worst_channel", "candidate_end_to_end", "held_as",
-    "noise",
-)  # fmt: skip
+    *("order", "reference_shape", "candidate_shape", "candidate", "trusted", "candidate_error", "elements"),
+    *("made_from", "nonfinite_candidate", "nonfinite_reference", "worst_token", "worst_channel"),
+    *("candidate_end_to_end", "held_as", "noise"),
+)
 OF_THE_RUN = (
-    "dtype", "device", "stack", "sequences", "tokens", "distinct_tokens", "audited_ops", "lower_ops",
-    "rounded_constants", "inputs_digest", "repeated",
-)  # fmt: skip
+    *("dtype", "device", "stack", "sequences", "tokens", "distinct_tokens", "audited_ops", "lower_ops"),
+    *("rounded_constants", "inputs_digest", "repeated"),
+)
 
 
 def _offence(row: ForwardError, code: str, limits: Limits) -> Offence:
@@ -273,12 +273,10 @@ def _offence(row: ForwardError, code: str, limits: Limits) -> Offence:
         whole = (limits.ratio, limits.rough_ratio, limits.floor_u)
         ratio, rough_ratio, floor = whole if over == "all" else (limits.tail_ratio,) * 2 + (limits.tail_floor_u,)
         where = {"token": f" over {row.worst_token}", "channel": f" over channel {row.worst_channel}"}
-        figures |= {
-            "limit": limit, "error": getattr(row.candidate, over), "over": over, "ratio": ratio, "floor_u": floor,
-            "trusted_error": getattr(row.trusted, over), "rough_error": getattr(of_rough(row), over),
-            "rough_ratio": rough_ratio, "detectable": detectable(row, limits), "budget_used": share,
-            "where": where.get(over, ""), "relation": _relation(row, limits),
-        }  # fmt: skip
+        figures |= {"limit": limit, "error": getattr(row.candidate, over), "over": over, "where": where.get(over, "")}
+        figures |= {"trusted_error": getattr(row.trusted, over), "rough_error": getattr(of_rough(row), over)}
+        figures |= {"ratio": ratio, "rough_ratio": rough_ratio, "floor_u": floor, "budget_used": share}
+        figures |= {"detectable": detectable(row, limits), "relation": _relation(row, limits)}
     return Offence(place=row.point, code=code, figures=figures)
 
 

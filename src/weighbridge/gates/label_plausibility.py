@@ -1,7 +1,7 @@
 """label-plausibility: from one file alone, can each tensor's bits be what its label says that they are?
 
 Weights have zero-centred magnitudes of a few octaves; under a wrong reading of their bits they have not. What is not
-like weights (norms, constants, rotary tables, tiny tensors) cannot be decided so, and is told as undecided.
+like weights (norms, constants, rotary tables, tiny tensors) cannot be decided so, and is undecided.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ READING: Mapping[str, str] = {"F16": "F16", "BF16": "BF16", "F32": "BF16"}  # of
 OTHER: Mapping[str, str] = {"F16": "BF16", "BF16": "F16"}
 OK, UNDECIDED = "ok", "undecided"
 WRONG = ("mislabelled", "byte-swapped", "pairs")
+REFUSED = "of the decided elements, how many may be mislabelled, swapped or pairs"
+NO_FIT = "of the decided elements, how many may fit no reading"
+SHARE = "of the elements of the named tensors, how many must be decided"
+UNUSED = "by dtype, how many last bits of the mantissa may be unused: 12 of F32 refuses F16 and BF16 values in F32"
+PAIRS = "divergence of upper and lower halves of words that are pairs"
 
 
 def _decision(text: str, must: str, moves: Moves, **more: Any) -> Doc:
@@ -42,26 +47,12 @@ class Limits:
     """
 
     tensors: Annotated[tuple[str, ...], Doc("globs of the tensors to look at", min_items=1, tight="up")] = ("*",)
-    wrong_at_most_share: Annotated[
-        float,
-        Doc("of the decided elements, how many may be mislabelled, swapped or pairs", ge=0, lt=1,
-            must="at most", moves=faults.WRONG),
-    ] = 0.0  # fmt: skip
-    implausible_at_most_share: Annotated[
-        float,
-        Doc("of the decided elements, how many may fit no reading", ge=0, lt=1, must="at most",
-            moves=faults.IMPLAUSIBLE),
-    ] = 0.5  # fmt: skip
-    decided_at_least_share: Annotated[
-        float,
-        Doc("of the elements of the named tensors, how many must be decided", ge=0.01, le=1,
-            must="at least", moves=faults.too_little),
-    ] = 0.5  # fmt: skip
+    wrong_at_most_share: Annotated[float, Doc(REFUSED, ge=0, lt=1, must="at most", moves=faults.WRONG)] = 0.0
+    implausible_at_most_share: Annotated[float, Doc(NO_FIT, ge=0, lt=1, must="at most", moves=faults.IMPLAUSIBLE)] = 0.5
+    decided_at_least_share: Annotated[float, Doc(SHARE, ge=0.01, le=1, must="at least", moves=faults.too_little)] = 0.5
     trailing_zero_bits_at_most: Annotated[
-        Mapping[str, int],
-        Doc("by dtype, how many last bits of the mantissa may be unused: 12 of F32 refuses F16 and BF16 values in F32",
-            ge=0, le=51, keys="^(F64|F32|F16|BF16)$", tight="down"),
-    ] = field(default_factory=dict)  # fmt: skip
+        Mapping[str, int], Doc(UNUSED, ge=0, le=51, keys="^(F64|F32|F16|BF16)$", tight="down")
+    ] = field(default_factory=dict)
     min_nonzero: Annotated[
         int, _decision("sampled elements that a decision takes", "at least", faults.FEW, ge=64, le=65536)
     ] = 256
@@ -79,12 +70,7 @@ class Limits:
     implausible_above_bits: Annotated[
         float, _bits("excess of both readings", "above", faults.ALMOST_IMPLAUSIBLE, le=16)
     ] = 1.5
-    halves_alike_below_bits: Annotated[
-        float,
-        _bits(
-            "divergence of upper and lower halves of words that are pairs", "below", faults.HALVES_APART, le=None, lt=1
-        ),
-    ] = 0.3
+    halves_alike_below_bits: Annotated[float, _bits(PAIRS, "below", faults.HALVES_APART, le=None, lt=1)] = 0.3
     random_from_bits: Annotated[
         float, _bits("entropy of halves that are noise, not pairs", "below", faults.HALVES_OF_NOISE)
     ] = 7.7
@@ -125,7 +111,7 @@ def decide(row: TensorBits, limits: Limits) -> Decision:
 
 
 def _doubt(row: TensorBits, reading: BitReading, limits: Limits) -> str:
-    """Return why these words cannot be told from anything else, or nothing."""
+    """Return why these words may be anything, or nothing."""
     if row.nonzero < limits.min_nonzero:
         return "too few elements"
     if reading.symbols < limits.min_symbols:
@@ -152,7 +138,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     looked = [row.name for row, one in zip(rows, decisions, strict=True) if one.verdict != UNDECIDED]
     figures = _figures(rows, decisions, votes)
     if found:
-        offences = [Offence(place=row.name, code=code, figures=_told(row)) for row, code in found]
+        offences = [Offence(place=row.name, code=code, figures=_seen(row)) for row, code in found]
         return failed(offences, looked=looked, of=len(rows), unit="tensors", figures=figures)
     if not looked:
         return blocked("nothing-decided", figures)
@@ -170,21 +156,13 @@ def _unused(row: TensorBits, limits: Limits) -> bool:
     return most is not None and unused is not None and row.nonzero >= limits.min_nonzero and unused > most
 
 
-def _told(row: TensorBits) -> Fields:
+def _seen(row: TensorBits) -> Fields:
     stored = row.as_stored.excess if row.as_stored else {}
     swapped = row.byte_swapped.excess if row.byte_swapped else {}
     reading, other = READING.get(row.dtype, ""), OTHER.get(row.dtype, "")
-    return {
-        "dtype": row.dtype,
-        "other": other,
-        "sampled": row.sampled,
-        "fits_bits": stored.get(reading),
-        "other_bits": stored.get(other),
-        "swapped_bits": swapped.get(reading),
-        "half_divergence": row.half_divergence,
-        "trailing_zero_bits": row.trailing_zero_bits,
-        "mantissa_bits": row.mantissa_bits,
-    }
+    columns = ("dtype", "sampled", "half_divergence", "trailing_zero_bits", "mantissa_bits")
+    bits = {"fits_bits": stored.get(reading), "other_bits": stored.get(other), "swapped_bits": swapped.get(reading)}
+    return {**{name: getattr(row, name) for name in columns}, "other": other, **bits}
 
 
 def _figures(rows: Sequence[TensorBits], decisions: Sequence[Decision], votes: Mapping[str, int]) -> Fields:

@@ -33,9 +33,8 @@ class Bound:
     statistic: Annotated[str, Doc("of the finite elements, or their number", choices=(*STATISTICS, "finite"))]
     change_at_most: Annotated[
         float,
-        Doc("|it - the source's| / |the source's|, inclusive", ge=0, le=1e6, must="at most",
-            moves=CHANGED),
-    ]  # fmt: skip
+        Doc("|it - the source's| / |the source's|, inclusive", ge=0, le=1e6, must="at most", moves=CHANGED),
+    ]
     exempt: Annotated[tuple[str, ...], Doc("globs of tensors that this does not hold", tight="down")] = ()
 
 
@@ -61,12 +60,18 @@ def clauses(limits: Limits) -> Sequence[Clause]:
     """Return each bound of each tensor that it names; then that every glob names one, and every change is known."""
     bounded = [
         Change(
-            code="changed", need="changes", row=MomentChanges, value=operator.attrgetter(one.statistic),
-            must="at most", bound=one.change_at_most, names=(one.tensors,), exempt=one.exempt,
+            code="changed",
+            need="changes",
+            row=MomentChanges,
+            value=operator.attrgetter(one.statistic),
+            must="at most",
+            bound=one.change_at_most,
+            names=(one.tensors,),
+            exempt=one.exempt,
             figures={"statistic": one.statistic, "glob": one.tensors},
         )
         for one in limits.bounds
-    ]  # fmt: skip
+    ]
 
     def idle(evidence: Evidence) -> Fields | None:
         globs = sorted({glob for one in bounded for glob in one.names if not any(one.promised(evidence))})

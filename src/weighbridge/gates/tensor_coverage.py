@@ -28,7 +28,7 @@ from weighbridge.clauses.kind import (
     rows_of,
     with_rows,
 )
-from weighbridge.clauses.mutations import in_rows
+from weighbridge.clauses.mutations import Breaks
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.facts import Fact
@@ -139,7 +139,7 @@ def _code(name: str, rows: Mapping[str, TensorHealth], limits: Limits) -> str:
 
 
 def check(limits: Limits, _measure: object) -> list[str]:
-    """Return which limits cannot be held."""
+    """Return which limits cannot be met."""
     if sum(1 for _ in itertools.islice(spelled(limits.expected), MOST + 1)) > MOST:
         return [f"expected stands for more than {MOST} names"]
     names = set(spelled(limits.expected))
@@ -180,15 +180,13 @@ def _both_gone(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> M
     return _left(evidence, {*pairs, *pairs.values()}, pairs)
 
 
-def _emptied(row: TensorHealth, limits: Limits) -> TensorHealth | None:
-    held = row.name in _expected(limits.expected)
-    return dataclasses.replace(row, elements=0, all_zero=False) if held else None
+def _emptied(row: TensorHealth, limits: Limits) -> Fields | None:
+    return {"elements": 0, "all_zero": False} if row.name in _expected(limits.expected) else None
 
 
-def _zeroed(row: TensorHealth, limits: Limits) -> TensorHealth | None:
+def _zeroed(row: TensorHealth, limits: Limits) -> Fields | None:
     free = any(fnmatchcase(row.name, glob) for glob in limits.may_be_zero)
-    held = row.name in _expected(limits.expected) and not free
-    return dataclasses.replace(row, all_zero=True) if held else None
+    return {"all_zero": True} if row.name in _expected(limits.expected) and not free else None
 
 
 def _added(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
@@ -242,10 +240,10 @@ def _unnamed(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mut
     return _left(evidence, [name for name in names if listed(name, mine)], mine)
 
 
-def _relabelled(row: TensorHealth, limits: Limits) -> TensorHealth | None:
-    held = any(fnmatchcase(row.name, glob) for glob in limits.dtypes)
+def _relabelled(row: TensorHealth, limits: Limits) -> Fields | None:
+    named = any(fnmatchcase(row.name, glob) for glob in limits.dtypes)
     free = not row.elements or (row.name not in _expected(limits.expected) and not listed(row.name, limits.counts))
-    return dataclasses.replace(row, dtype="another dtype") if held and not free else None
+    return {"dtype": "another dtype"} if named and not free else None
 
 
 def _stating(value: str | None) -> Callable[[Evidence, Limits, tuple[str, ...]], Mutated | str]:
@@ -266,6 +264,8 @@ def _all_gone(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> 
     return Mutated(with_rows(evidence, "tensors", ()))
 
 
+_in_tensors = Breaks(need="tensors", row=TensorHealth)
+
 KIND = Kind(
     name="tensor-coverage",
     version=3,
@@ -282,11 +282,11 @@ KIND = Kind(
     mutations=(
         Mutation("dropped", "missing", _dropped),
         Mutation("dropped with what it is tied to", "missing", _both_gone),
-        in_rows("without elements", "empty", "tensors", TensorHealth, _emptied, why="none that is there is expected"),
-        in_rows("all zero", "empty", "tensors", TensorHealth, _zeroed, why="everything that is there may be zero"),
+        _in_tensors("without elements", "empty", _emptied, "none that is there is expected"),
+        _in_tensors("all zero", "empty", _zeroed, "everything that is there may be zero"),
         Mutation("added", "extra", _added),
         Mutation("tied, and of other bytes", "untied", _untied),
-        in_rows("another dtype", "dtype", "tensors", TensorHealth, _relabelled, why="no dtype is given"),
+        _in_tensors("another dtype", "dtype", _relabelled, "no dtype is given"),
         Mutation("nothing that a dtype is given for", "missing", _unnamed),
         Mutation("one fewer than are counted", "count", _uncounted),
         Mutation("one more than are counted", "count", _one_more),
@@ -295,4 +295,4 @@ KIND = Kind(
         Mutation("everything taken away", "nothing-there", _all_gone, Outcome.BLOCKED),
     ),
     check=check,
-)  # fmt: skip
+)

@@ -27,7 +27,7 @@ def _moved(code: str) -> Moves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """One statistic of the tensors of one role, held on one side or on both."""
+    """One statistic of the tensors of one role, bounded on one side or on both."""
 
     tensors: Annotated[str, Doc("glob over tensor names")]
     statistic: Annotated[str, Doc("of the finite elements", choices=STATISTICS)]
@@ -50,13 +50,19 @@ def clauses(limits: Limits) -> Sequence[Clause]:
     """Return each bound of each tensor that it names; then that every glob names one, and every figure is known."""
     bounded = [
         Bounded(
-            code=code, need="moments", row=TensorMoments, value=operator.attrgetter(one.statistic), must=must,
-            bound=bound, names=(one.tensors,), figures={"statistic": one.statistic, "glob": one.tensors},
+            code=code,
+            need="moments",
+            row=TensorMoments,
+            value=operator.attrgetter(one.statistic),
+            must=must,
+            bound=bound,
+            names=(one.tensors,),
+            figures={"statistic": one.statistic, "glob": one.tensors},
         )
         for one in limits.bounds
         for code, must, bound in (("below", "at least", one.at_least), ("above", "at most", one.at_most))
         if bound is not None
-    ]  # fmt: skip
+    ]
     globs = [one.tensors for one in limits.bounds]
     return (
         *bounded,
@@ -66,7 +72,7 @@ def clauses(limits: Limits) -> Sequence[Clause]:
 
 
 def check(limits: Limits, _measure: object) -> list[str]:
-    """Return which bounds hold nothing, or cannot be held."""
+    """Return which bounds bound nothing, or cannot be met."""
     wrong = []
     for at, bound in enumerate(limits.bounds):
         if bound.at_least is None and bound.at_most is None:

@@ -83,16 +83,24 @@ def clauses(limits: Limits) -> Sequence[Clause]:
     return (
         each("failed", BROKEN, Outcome.FAIL),
         Whole(
-            code="too-few-tests", place=lambda _: "report", read=enough, must="at least", bound=limits.at_least,
+            code="too-few-tests",
+            place=lambda _: "report",
+            read=enough,
+            must="at least",
+            bound=limits.at_least,
             outcome=Outcome.BLOCKED,
         ),
         Requires(code="missing", lacking=missing),
         each("skipped", [Result.SKIPPED], Outcome.BLOCKED),
         Each(
-            code="contradicted", need=TESTS, row=ReportedTest, names=_anywhere(limits.tests), broken=contradicted,
+            code="contradicted",
+            need=TESTS,
+            row=ReportedTest,
+            names=_anywhere(limits.tests),
+            broken=contradicted,
             outcome=Outcome.BLOCKED,
         ),
-    )  # fmt: skip
+    )
 
 
 def _figures(evidence: Evidence, limits: Limits) -> Fields:

@@ -1,4 +1,4 @@
-"""value-preservation: is every tensor what the policy says that it was meant to become, exactly where that can be told?
+"""value-preservation: is every tensor what the policy says that it was meant to become, exactly where that is known?
 
 Every tensor falls into one class of an ordered lattice, from counts that were measured; the policy says which class
 each tensor must reach under its dtypes. A tensor of a format's own fallback (rows that are not whole blocks, heads
@@ -8,30 +8,18 @@ that repeat the embedding) is accepted as the format declares it, and only with 
 from __future__ import annotations
 
 import collections
-import dataclasses
 import enum
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.kind import Evidence, Mutation, rows_of
+from weighbridge.clauses.kind import Evidence, rows_of
 from weighbridge.core.limits import Doc, closest
-from weighbridge.core.model import Fields, Outcome, Verdict
-from weighbridge.gates.families import block_types, tensor_pairs
-from weighbridge.gates.families.block_types import (
-    BLOCK,
-    BOUND,
-    LOST_SHARE,
-    MIXTURES,
-    NOT_NEAREST,
-    REQUANTISED,
-    SIGNED,
-    STANDS_IN,
-    TYPICAL_ERROR,
-)
-from weighbridge.gates.families.tensor_pairs import EXACT, Meant, breaks, follows, is_exact
+from weighbridge.core.model import Fields, Verdict
+from weighbridge.gates.families import block_types, pair_trials, tensor_pairs
+from weighbridge.gates.families.block_types import BLOCK, BOUND, MIXTURES, NOT_NEAREST, REQUANTISED, TYPICAL_ERROR
+from weighbridge.gates.families.tensor_pairs import EXACT, Meant, is_exact
 from weighbridge.quantities.tensors import TensorPair
 
 
@@ -56,14 +44,20 @@ class Class(enum.StrEnum):
 
 RANK: Mapping[Class, int] = {found: rank for rank, found in enumerate(Class)}
 POLICIES = (
-    "same", "lossless", "packed", "rounded:F16", "rounded:BF16",
-    *(f"requant:{dtype}" for dtype in REQUANTISED), *(f"quantised:{mixture}" for mixture in MIXTURES),
-)  # fmt: skip
+    *("same", "lossless", "packed", "rounded:F16", "rounded:BF16"),
+    *(f"requant:{dtype}" for dtype in REQUANTISED),
+    *(f"quantised:{mixture}" for mixture in MIXTURES),
+)
+FORM = "same, lossless, packed, rounded:F16, rounded:BF16, requant:TYPE or quantised:FTYPE"
 SYNONYMS = {
-    "bfloat16": "bf16", "float16": "f16", "fp16": "f16", "half": "f16", "round": "rounded", "quantized": "quantised",
-    "quant": "quantised", "requantised": "requant", "requantized": "requant", "exact": "lossless", "identical": "same",
-    "f32": "lossless", "fp32": "lossless", "float32": "lossless",
-}  # fmt: skip
+    **dict.fromkeys(("f32", "fp32", "float32", "exact"), "lossless"),
+    **dict.fromkeys(("float16", "fp16", "half"), "f16"),
+    **dict.fromkeys(("quantized", "quant"), "quantised"),
+    **dict.fromkeys(("requantised", "requantized"), "requant"),
+    "bfloat16": "bf16",
+    "round": "rounded",
+    "identical": "same",
+}
 STEPS = 0.75  # root mean square distance of codes that GPTQ chose: 0.36 to 0.52; rounding to nearest makes 0.29
 NOT_NEAREST_RESCALED = 0.1  # of codes, under fitted factors of channels: 0.021 of AWQ's at most, 0.29 of damaged ones
 CHANNELS_OFF = 0.05  # of a factor, beyond five standard errors, which leave nothing in what AWQ makes
@@ -72,9 +66,17 @@ COARSEST = 0.5  # relative RMSE: codes of two bits err by 0.35 of normally distr
 COARSEST_CHOSEN = 0.85  # the same, of codes that GPTQ chose
 ROUNDED_FIRST = {"requantised-through-f16", "requantised-through-bf16"}  # quantised from a file that was rounded before
 FIGURES = (
-    "transform", "source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference",
-    "relative_rmse", "lost_share", "max_error", "max_ulps", "error_in_steps", "channels_off", "packed",
-)  # fmt: skip
+    *(
+        "transform",
+        "source_dtype",
+        "candidate_dtype",
+        "source_shape",
+        "candidate_shape",
+        "elements",
+        "first_difference",
+    ),
+    *("relative_rmse", "lost_share", "max_error", "max_ulps", "error_in_steps", "channels_off", "packed"),
+)
 
 
 def meant_policy(text: str) -> str:
@@ -91,19 +93,12 @@ class Limits(Meant):
     """What the candidate was meant to be."""
 
     policy: Annotated[
-        str,
-        Doc(
-            "what was meant: same, lossless, packed, rounded:F16|BF16, requant:TYPE or quantised:FTYPE",
-            choices=POLICIES,
-            any_case=True,
-            meant=meant_policy,
-            form="same, lossless, packed, rounded:F16, rounded:BF16, requant:TYPE or quantised:FTYPE",
-        ),
+        str, Doc(f"what was meant: {FORM}", choices=POLICIES, any_case=True, meant=meant_policy, form=FORM)
     ]
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
-    """Hold every tensor's class against the one that the policy needs."""
+    """Compare every tensor's class with the one that the policy needs."""
     pairs = rows_of(evidence, "pairs", TensorPair)
     classes = collections.Counter(map(class_of, pairs))
     summary: Fields = {
@@ -201,7 +196,7 @@ def class_of(pair: TensorPair) -> Class | None:
         Class.VALUE_EQUAL: (cast and is_exact(pair)) or (dtype in BOUND and pair.max_error == 0),
         Class.ROUNDED_EXACT: cast,
         Class.REQUANT_EXACT: "requantised" in made,
-        Class.NEAREST_CODES: within and dtype in NOT_NEAREST and dtype not in SIGNED,
+        Class.NEAREST_CODES: within and dtype in NOT_NEAREST and dtype not in block_types.SIGNED,
         Class.MERGED: tensor_pairs.ADAPTED in made and _is_whole(pair.adapter_share),
         Class.WITHIN_BOUND: within
         or made & ROUNDED_FIRST
@@ -209,14 +204,14 @@ def class_of(pair: TensorPair) -> Class | None:
         Class.LAYOUT_ONLY: pair.same_values,
         Class.DIFFERENT: pair.compared,
     }
-    return next((found for found, held in holds.items() if held), None)
+    return next((found for found, is_so in holds.items() if is_so), None)
 
 
 def _errs_within(pair: TensorPair) -> bool:
     """Return whether blocks err by no more than is typical of their type; nothing else has such a bound."""
     error, lost = pair.relative_rmse, pair.lost_share
     near = error is not None and error <= BOUND.get(pair.candidate_dtype, -1.0)
-    return near and lost is not None and lost <= LOST_SHARE
+    return near and lost is not None and lost <= block_types.LOST_SHARE
 
 
 def _is_nearly_nearest(pair: TensorPair) -> bool:
@@ -275,7 +270,7 @@ def _stays_half(pair: TensorPair, target: str) -> bool:
 def _in_mixture(dtype: str, target: str) -> bool:
     """Return whether a type is at least as precise as the least precise one of a mixture, or stands in for it."""
     least, error = MIXTURES[target], TYPICAL_ERROR.get(dtype)
-    return error is not None and (error <= TYPICAL_ERROR[least] or STANDS_IN.get(dtype) == least)
+    return error is not None and (error <= TYPICAL_ERROR[least] or block_types.STANDS_IN.get(dtype) == least)
 
 
 # --- Figures ----------------------------------------------------------------------------------------------------------
@@ -285,18 +280,14 @@ def _figures(pair: TensorPair, code: str, together: str) -> Fields:
     found = class_of(pair)
     # What explains all offenders of one change of dtype says most; where nothing does, each has its own.
     name = tensor_pairs.mechanism([pair]) if together == tensor_pairs.UNEXPLAINED else together
-    told = tensor_pairs.explained(pair, name) or 0
+    elements = tensor_pairs.explained(pair, name) or 0
     blocks = pair.packed or pair.candidate_dtype in BOUND
-    if (
-        code == "dtype"
-        and blocks
-        and name == tensor_pairs.UNEXPLAINED
-        and found in (Class.NEAREST_CODES, Class.WITHIN_BOUND)
-    ):
-        name, told = tensor_pairs.QUANTISED, pair.elements
+    as_blocks = found in (Class.NEAREST_CODES, Class.WITHIN_BOUND)
+    if code == "dtype" and blocks and name == tensor_pairs.UNEXPLAINED and as_blocks:
+        name, elements = tensor_pairs.QUANTISED, pair.elements
     return {
         **tensor_pairs.columns_of(pair, FIGURES),
-        **tensor_pairs.explanation(pair, code, name, told),
+        **tensor_pairs.explanation(pair, code, name, elements),
         "class": None if found is None else str(found),
         "bound": BOUND.get(pair.candidate_dtype, COARSEST),
         "may_differ": _may_differ(pair),
@@ -306,133 +297,6 @@ def _figures(pair: TensorPair, code: str, together: str) -> Fields:
     }
 
 
-# --- Mutations: by rules of their own, so that a weakened rule of the judge cannot weaken them too -------------------
-
-
-def _rounds(pair: TensorPair, dtype: str, policy: str) -> bool:
-    verb, _, target = policy.partition(":")
-    if verb in ("requant", "quantised") and dtype == "F16":
-        row = pair.candidate_shape[-1] if pair.candidate_shape else 1
-        halved = target in block_types.TERNARY and pair.name in block_types.HALVED_WITH_TERNARY
-        return row % BLOCK[MIXTURES[target]] > 0 or halved
-    return verb == "rounded" and dtype == target
-
-
-def _in_blocks(dtype: str) -> Mutation[Any]:
-    def change(pair: TensorPair, limits: Limits) -> TensorPair | None:
-        verb, _, target = limits.policy.partition(":")
-        meant = tensor_pairs.rule_for(pair, dtype, limits) or (verb == "requant" and dtype == target)
-        if dtype == pair.source_dtype or meant:
-            return None
-        least = MIXTURES.get(target, "")
-        worse = TYPICAL_ERROR[dtype] > TYPICAL_ERROR.get(least, 0.0) and STANDS_IN.get(dtype) != least
-        if verb == "quantised" and not worse:
-            return None
-        return follows(pair, candidate_dtype=dtype, relative_rmse=0.0, lost_share=0.0)
-
-    return breaks(f"in blocks of {dtype}", "dtype", change, f"{dtype} is in the mixture that is meant")
-
-
-def _unlike(pair: TensorPair, count: int, **told: Any) -> TensorPair:
-    """Return the pair with so many exact elements, and no error told but what `told` says."""
-    untold: dict[str, Any] = dict.fromkeys(("relative_rmse", "max_error", "max_ulps", "lost_share"))
-    other = {**untold, "same_values": False, "compared": True, "no_rule": "", **told}
-    return dataclasses.replace(pair, reproduced=dict.fromkeys(EXACT, count), **other)
-
-
-def _bounded(pair: TensorPair, limits: Limits) -> bool:
-    """Return whether errors of a block type are all that a policy asks for here."""
-    blocks = pair.candidate_dtype in BOUND and pair.candidate_dtype not in block_types.UNWEIGHTED
-    return limits.policy.startswith("quantised:") and blocks and pair.source_dtype != pair.candidate_dtype
-
-
-def _content(name: str, count: Callable[[int], int], **told: Any) -> Mutation[Any]:
-    """Return the mutation under which so many elements are exact, and no bound excuses the others."""
-
-    def change(pair: TensorPair, limits: Limits) -> TensorPair | None:
-        return None if not pair.elements or _bounded(pair, limits) else _unlike(pair, count(pair.elements), **told)
-
-    return breaks(name, "content", change, "only errors are asked for")
-
-
-def _one_fewer(pair: TensorPair, limits: Limits) -> TensorPair | None:
-    ulps = tensor_pairs.EXPONENTIAL_ULPS + (pair.transform == tensor_pairs.EXPONENTIAL)
-    fewer = _unlike(pair, pair.elements - 1, relative_rmse=0.0, lost_share=0.0, max_ulps=ulps)
-    return fewer if pair.elements and not _bounded(pair, limits) else None
-
-
-def _bound(name: str, **told: float | None) -> Mutation[Any]:
-    def change(pair: TensorPair, limits: Limits) -> TensorPair | None:
-        if not pair.elements or not _bounded(pair, limits):
-            return None
-        bounds = {"relative_rmse": BOUND[pair.candidate_dtype], "lost_share": LOST_SHARE, "not_nearest": 0}
-        return _unlike(pair, 0, **{**bounds, **told})
-
-    return breaks(name, "bound", change, "no block is bounded")
-
-
-def _beyond(pair: TensorPair, limits: Limits) -> TensorPair | None:
-    error = math.nextafter(BOUND.get(pair.candidate_dtype, 0.0), math.inf)
-    return _unlike(pair, 0, relative_rmse=error, lost_share=0.0) if pair.elements and _bounded(pair, limits) else None
-
-
-def _another_code(pair: TensorPair, limits: Limits) -> TensorPair | None:
-    share = NOT_NEAREST.get(pair.candidate_dtype)
-    if share is None or not pair.elements or not _bounded(pair, limits):
-        return None
-    count = math.floor(share * pair.elements) + 1
-    return _unlike(pair, 0, relative_rmse=0.0, lost_share=0.0, not_nearest=count)
-
-
-def _codes_untold(pair: TensorPair, limits: Limits) -> TensorPair | None:
-    held = pair.candidate_dtype in NOT_NEAREST and pair.elements and _bounded(pair, limits)
-    return _unlike(pair, 0, relative_rmse=0.0, lost_share=0.0, not_nearest=None) if held else None
-
-
-def _packs(pair: TensorPair, not_nearest: int, error: float | None, steps: float | None = None) -> TensorPair:
-    told: dict[str, Any] = {"packed": "fp8", "compared": True, "not_nearest": not_nearest, "relative_rmse": error}
-    told |= {"error_in_steps": steps}
-    return dataclasses.replace(pair, candidate_dtype="F8_E4M3", **told)
-
-
-def _code_off(pair: TensorPair, limits: Limits) -> TensorPair | None:
-    return _packs(pair, 1, 0.0) if limits.policy == "packed" else None
-
-
-def _coarse(pair: TensorPair, limits: Limits) -> TensorPair | None:
-    return _packs(pair, 0, math.nextafter(0.5, 1)) if limits.policy == "packed" else None  # its own figure
-
-
-def _far(pair: TensorPair, limits: Limits) -> TensorPair | None:
-    far = dataclasses.replace(
-        _packs(pair, pair.elements, 0.1, math.nextafter(0.75, 1)), rescaled=False
-    )  # its own figure
-    return far if limits.policy == "packed" and pair.elements else None
-
-
-def _scaled(not_nearest: float, off: float | None) -> Callable[[TensorPair, Limits], TensorPair | None]:
-    """Return the change to a weight whose packer scales channels: that share of codes, and factors so far off."""
-
-    def change(pair: TensorPair, limits: Limits) -> TensorPair | None:
-        packs = _packs(pair, math.floor(not_nearest * pair.elements) + (not_nearest > 0), 0.1, 0.29)
-        return dataclasses.replace(packs, rescaled=True, channels_off=off) if limits.policy == "packed" else None
-
-    return change
-
-
-def _unmerged(pair: TensorPair, _limits: Limits) -> TensorPair | None:
-    merged = pair.reproduced.get("adapter-merged")
-    return dataclasses.replace(pair, reproduced={"adapter-merged": merged - 1}) if merged else None
-
-
-def _half_merged(pair: TensorPair, _limits: Limits) -> TensorPair | None:
-    return dataclasses.replace(pair, adapter_share=0.5) if "adapter-merged" in pair.reproduced else None
-
-
-def _packed_unasked(pair: TensorPair, limits: Limits) -> TensorPair | None:
-    return _packs(pair, 0, 0.0) if limits.policy != "packed" else None
-
-
 KIND = tensor_pairs.kind_of_pairs(
     "value-preservation",
     version=5,
@@ -440,28 +304,5 @@ KIND = tensor_pairs.kind_of_pairs(
     judge=judge,
     fails=("content", "bound", "overflow", "packing", "codes", "distance", "channels", "adapter"),
     blocked=("rescaled",),
-    mutations=(
-        *tensor_pairs.of_policy(_rounds),
-        breaks("one code that is not the nearest", "codes", _code_off, "no packed weight is meant"),
-        breaks("codes that are too coarse", "codes", _coarse, "no packed weight is meant"),
-        breaks("codes that are too far", "distance", _far, "no packed weight is meant"),
-        breaks("rescaled", "rescaled", _scaled(0, None), "no packed weight is meant", Outcome.BLOCKED),
-        breaks("channels off", "channels", _scaled(0, math.nextafter(0.05, 1)), "no packed weight is meant"),
-        breaks("scaled codes that are not the nearest", "codes", _scaled(0.1, 0.0), "no packed weight is meant"),
-        breaks("packed unasked", "packing", _packed_unasked, "packed weights are meant"),
-        *(_in_blocks(dtype) for dtype in (*REQUANTISED, "Q5_K", "Q3_K", "IQ1_S")),
-        breaks("one element changed", "content", _one_fewer, "only errors are asked for"),
-        _content("more elements than there are", lambda every: every + 1, relative_rmse=0.0, lost_share=0.0),
-        _content("no distance told", lambda every: every - 1, relative_rmse=0.0, lost_share=0.0),
-        _content("in another order", lambda _: 0, same_values=True),
-        breaks("one element that no merge gives", "adapter", _unmerged, "no adapter was meant to be merged"),
-        breaks("half of the adapter's update", "adapter", _half_merged, "no adapter was meant to be merged"),
-        breaks("one element beyond the range", "overflow", lambda pair, _: follows(pair, overflowed=1)),
-        breaks("the error beyond its bound", "bound", _beyond, "no block is bounded"),
-        breaks("a code more that is not the nearest", "codes", _another_code, "no block's codes are held"),
-        breaks("no codes told", "codes", _codes_untold, "no block's codes are held"),
-        _bound("a block lost", lost_share=math.nextafter(1e-9, math.inf)),  # its own figure: LOST_SHARE may be wrong
-        _bound("an error that is not finite", relative_rmse=None),
-        _bound("a share that is not finite", lost_share=None),
-    ),
+    mutations=pair_trials.OF_CONVERSIONS,
 )

@@ -77,7 +77,7 @@ class Relation:
     name: Annotated[
         str, Doc("`scale`, `bias`, `channel-scale`, `permutation`, `neighbour`, `residual`, `shift`; empty where none")
     ]
-    to: Annotated[str, Doc("the weight, point or factor that it is told by; empty where there is none")]
+    to: Annotated[str, Doc("the weight, point or factor that it is known by; empty where there is none")]
     left: Annotated[float | None, Doc("what it leaves over", unit="relative L2")]
 
 
@@ -107,38 +107,38 @@ class ForwardError:
         tuple[int, ...] | None, Doc("shape in the candidate, null where it was not captured", typical=(4, 24, 64))
     ]
     made_from: Annotated[
-        tuple[str, ...], Doc("the points that its values are made from, each as the candidate holds it", typical=())
+        tuple[str, ...], Doc("the points that its values are made from, each as the candidate has it", typical=())
     ]
-    held_as: Annotated[str, Doc("dtype that the candidate holds it in", typical="float32")]
-    trusted_held_as: Annotated[str, Doc("dtype that the trusted run holds it in", typical="float32")]
+    held_as: Annotated[str, Doc("dtype that the candidate stores it in", typical="float32")]
+    trusted_held_as: Annotated[str, Doc("dtype that the trusted run stores it in", typical="float32")]
     elements: Annotated[int, Doc("elements that are finite on both sides", typical=6144)]
     truth_norm: Annotated[float | None, Doc("L2 norm of the truth", typical=80.0)]
     candidate_error: Annotated[float | None, Doc("L2 distance of the candidate from the truth", typical=1e-5)]
     candidate: Annotated[LocalError, Doc("the candidate's error", typical=SMALL)]
     candidate_otherwise: Annotated[
         LocalError,
-        Doc("the same where odd values that odd ones were made from go on as made; null where no point is so",
-            typical=NOT_TRIED),
-    ]  # fmt: skip
+        Doc(
+            "the same where odd values that odd ones were made from go on as made; null where no point is so",
+            typical=NOT_TRIED,
+        ),
+    ]
     trusted: Annotated[LocalError, Doc("the error of a trusted run in the candidate's dtype", typical=SMALL)]
     rough: Annotated[
         LocalError,
-        Doc("the larger error of two runs: by the roughest kernels that are right, and of the trusted run from the "
+        Doc(
+            "the larger error of two runs: by the roughest kernels that are right, and of the trusted run from the "
             "candidate's own values, where a rounding may tip a choice; null where no point asked for it",
-            typical=NOT_TRIED),
-    ]  # fmt: skip
+            typical=NOT_TRIED,
+        ),
+    ]
     worst_token: Annotated[str, Doc("where the candidate's worst token is", typical="sequence 0, token 0")]
     worst_channel: Annotated[int, Doc("the candidate's worst channel", typical=0)]
     candidate_end_to_end: Annotated[
         float | None,
         Doc("distance from a pass in which nothing is replaced, first sequence", unit="relative L2", typical=5e-7),
     ]
-    trusted_end_to_end: Annotated[
-        float | None, Doc("the same of the trusted run", unit="relative L2", typical=5e-7)
-    ]  # fmt: skip
-    equal_share: Annotated[
-        float | None, Doc("share of the elements whose bits are the trusted run's", typical=0.5)
-    ]  # fmt: skip
+    trusted_end_to_end: Annotated[float | None, Doc("the same of the trusted run", unit="relative L2", typical=5e-7)]
+    equal_share: Annotated[float | None, Doc("share of the elements whose bits are the trusted run's", typical=0.5)]
     noise: Annotated[
         float | None, Doc("distance of the candidate's second run from its first", unit="relative L2", typical=0.0)
     ]

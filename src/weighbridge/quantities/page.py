@@ -21,9 +21,8 @@ What verifiers measure and judges read, field by field, as it stands in a bundle
 --quantities` from the dataclasses in `src/weighbridge/quantities/`; `make spec` writes it again. What a field may be is
 said in JSON's words. `weighbridge explain QUANTITY` tells how each is measured.
 """
-NAMES: Mapping[object, str] = {
-    str: "string", int: "integer", float: "number", bool: "boolean", object: "any", type(None): "null",
-}  # fmt: skip
+TYPES = (str, int, float, bool, object, type(None))
+NAMES: Mapping[object, str] = dict(zip(TYPES, ("string", "integer", "number", "boolean", "any", "null"), strict=True))
 
 
 def page() -> str:

@@ -53,7 +53,7 @@ class RateAgreement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """A column that held one number over some samples in a row; distances are in units of its printed resolution there.
+    """A column that had one number over some samples in a row; distances are in units of its printed resolution there.
 
     With few printed digits numbers repeat by chance, and all the more where they move by few units.
     """

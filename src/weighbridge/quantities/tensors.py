@@ -1,4 +1,4 @@
-"""What is measured of tensors: of one checkpoint, and of a checkpoint held against the one that it was made of."""
+"""What is measured of tensors: of one checkpoint, and of one compared with the checkpoint that it was made of."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ class TensorMoments:
     zero_share: Annotated[float | None, Doc("share of elements that are zero", typical=0.0)]
 
 
+NAME = "the candidate's name, or the source's where the candidate has no such tensor"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MomentChanges:
     """How far mean, spread and extremes of one tensor are from the source's, as shares of the source's own.
@@ -35,8 +38,7 @@ class MomentChanges:
     None for a tensor of one side alone, one of another shape and one whose values cannot be read.
     """
 
-    name: Annotated[str, Doc("the candidate's name, or the source's where the candidate has no such tensor",
-                             typical="blk.0.attn_q.weight")]  # fmt: skip
+    name: Annotated[str, Doc(NAME, typical="blk.0.attn_q.weight")]
     source_dtype: Annotated[str, Doc("dtype of the source; empty where it has no such tensor", typical="BF16")]
     candidate_dtype: Annotated[str, Doc("dtype of the candidate; empty where it has no such tensor", typical="Q4_0")]
     elements: Annotated[int, Doc("number of elements", typical=32)]
@@ -64,9 +66,16 @@ class BitReading:
     symbols: Annotated[int, Doc("different values of the eight bits after the sign", typical=64)]
     excess: Annotated[
         Mapping[str, float],
-        Doc("bits that an element costs beyond its entropy under the nearest law of weights, by reading", unit="bits",
-            typical={"BF16": 0.05, "F16": 3.0}),
-    ]  # fmt: skip
+        Doc(
+            "bits that an element costs beyond its entropy under the nearest law of weights, by reading",
+            unit="bits",
+            typical={"BF16": 0.05, "F16": 3.0},
+        ),
+    ]
+
+
+LIKE_WEIGHTS = BitReading(negative=128, symbols=64, excess={"BF16": 0.05, "F16": 3.0})
+UNLIKE_WEIGHTS = BitReading(negative=128, symbols=128, excess={"BF16": 4.0, "F16": 4.0})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,17 +92,11 @@ class TensorBits:
     ]
     mantissa_bits: Annotated[int | None, Doc("bits of the mantissa", unit="bits", typical=7)]
     sampled: Annotated[int, Doc("words of the sample, evenly spaced, the last among them", typical=256)]
-    nonzero: Annotated[int, Doc("words of the sample that are not zero: those of which the rest is told", typical=256)]
-    as_stored: Annotated[
-        BitReading | None,
-        Doc("the words as they are stored",
-            typical=BitReading(negative=128, symbols=64, excess={"BF16": 0.05, "F16": 3.0})),
-    ]  # fmt: skip
+    nonzero: Annotated[int, Doc("words of the sample that are not zero: those that the rest is of", typical=256)]
+    as_stored: Annotated[BitReading | None, Doc("the words as they are stored", typical=LIKE_WEIGHTS)]
     byte_swapped: Annotated[
-        BitReading | None,
-        Doc("the words with their bytes in the other order",
-            typical=BitReading(negative=128, symbols=128, excess={"BF16": 4.0, "F16": 4.0})),
-    ]  # fmt: skip
+        BitReading | None, Doc("the words with their bytes in the other order", typical=UNLIKE_WEIGHTS)
+    ]
     half_divergence: Annotated[
         float | None, Doc("Jensen-Shannon divergence of upper and lower halves of words", unit="bits", typical=0.9)
     ]
@@ -134,12 +137,14 @@ class FirstDifference:
     ulps: Annotated[int | None, Doc("distance in units of the last place", typical=1)]
 
 
+ALL_SIX = {"identical": 6, "value-cast": 6}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorPair:
     """One tensor of a candidate beside what the mapping says that it was made of, or a tensor of one side alone."""
 
-    name: Annotated[str, Doc("the candidate's name, or the source's where the candidate has no such tensor",
-                             typical="blk.0.attn_q.weight")]  # fmt: skip
+    name: Annotated[str, Doc(NAME, typical="blk.0.attn_q.weight")]
     sources: Annotated[tuple[str, ...], Doc("the source's tensors that it is made of", typical=("a",))]
     transform: Annotated[str, Doc("what was done to the source's values besides a change of dtype", typical="")]
     source_dtype: Annotated[str, Doc("dtype of the source; empty where it has no such tensor", typical="BF16")]
@@ -167,14 +172,11 @@ class TensorPair:
     compared: Annotated[bool, Doc("whether its content could be compared", typical=True)]
     differing_bytes: Annotated[
         int | None,
-        Doc("bytes that are not the source's own; None where sizes differ, or a change of dtype explains all",
-            unit="bytes", typical=0),
-    ]  # fmt: skip
+        Doc("bytes not the source's own; None where sizes differ, or a cast explains all", unit="bytes", typical=0),
+    ]
     reproduced: Annotated[
-        Mapping[str, int],
-        Doc("elements that each hypothesis about its making gives, bit for bit",
-            typical={"identical": 6, "value-cast": 6}),
-    ]  # fmt: skip
+        Mapping[str, int], Doc("elements that each hypothesis about its making gives, bit for bit", typical=ALL_SIX)
+    ]
     overflowed: Annotated[
         int | None,
         Doc("finite elements of the source that its cast makes infinite or NaN; None where none was tried", typical=0),
@@ -198,25 +200,34 @@ class TensorPair:
     packed: Annotated[str, Doc("how a weight is packed on either side; empty where it is not", typical="")] = ""
     not_nearest: Annotated[
         int | None,
-        Doc("codes that are not the nearest to the source's values under the file's own scales; None without a rule, "
+        Doc(
+            "codes that are not the nearest to the source's values under the file's own scales; None without a rule, "
             "where every element is exact, or where the type cannot tell",
-            typical=None),
-    ] = None  # fmt: skip
+            typical=None,
+        ),
+    ] = None
     error_in_steps: Annotated[
         float | None,
-        Doc("root mean square distance of codes from the source's values, in steps of their scales, where a packer may "
-            "choose others than the nearest; None elsewhere", unit="steps", typical=None),
-    ] = None  # fmt: skip
+        Doc(
+            "root mean square distance of codes from the source's values, in steps of their scales, where a packer may "
+            "choose others than the nearest; None elsewhere",
+            unit="steps",
+            typical=None,
+        ),
+    ] = None
     rescaled: Annotated[
         bool,
         Doc("whether its packer scales channels, and undoes it in other tensors that then change, too", typical=False),
     ] = False
     channels_off: Annotated[
         float | None,
-        Doc("by how much a factor of its channels is off the one that undoes it, beyond what the codes' steps leave; "
-            "None where none is scaled, or nothing like it was found", typical=None),
-    ] = None  # fmt: skip
-    no_rule: Annotated[str, Doc("what no rule speaks of, where none does; empty where it was held", typical="")] = ""
+        Doc(
+            "by how much a factor of its channels is off the one that undoes it, beyond what the codes' steps leave; "
+            "None where none is scaled, or nothing like it was found",
+            typical=None,
+        ),
+    ] = None
+    no_rule: Annotated[str, Doc("what no rule speaks of, where none does; empty where one does", typical="")] = ""
 
 
 QUANTITIES = (

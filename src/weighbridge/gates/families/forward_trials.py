@@ -3,98 +3,93 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
-from weighbridge.clauses.mutations import in_rows, without_all_of_a_glob
-from weighbridge.core.model import Outcome
+from weighbridge.clauses.kind import Evidence, Mutated, Mutation, codes, rows_of, with_rows
+from weighbridge.clauses.mutations import Breaks, without_all_of_a_glob
+from weighbridge.core.model import Fields, Outcome
 from weighbridge.gates.families.local_errors import NONE, Limits, among
 from weighbridge.quantities.forward import ForwardError
 
-CODES = {
-    **dict.fromkeys(
-        ("weights-differ", "diverged", "missing-candidate", "missing-reference", "missing-required", "shape",
-         "nonfinite", "zero-truth"),
-        Outcome.FAIL,
-    ),
-    **dict.fromkeys(
-        ("names-nothing", "one-token", "reference-not-float64", "other-dtype", "weights-not-compared", "other-device",
-         "capture-mismatch", "other-basis", "no-trusted-run", "reference-nonfinite", "too-few-elements", "too-coarse",
-         "not-repeatable", "held-otherwise", "nothing-compared"),
-        Outcome.BLOCKED,
-    ),
-}  # fmt: skip
+BLOCKED = (
+    *("names-nothing", "one-token", "reference-not-float64", "other-dtype", "weights-not-compared", "other-device"),
+    *("capture-mismatch", "other-basis", "no-trusted-run", "reference-nonfinite", "too-few-elements", "too-coarse"),
+    *("not-repeatable", "held-otherwise", "nothing-compared"),
+)
+CODES = codes(
+    *("weights-differ", "diverged", "missing-candidate", "missing-reference", "missing-required", "shape"),
+    *("nonfinite", "zero-truth"),
+    blocked=BLOCKED,
+)
 NO_SIGNAL: dict[str, Any] = {"truth_norm": 0.0, "candidate": NONE, "trusted": NONE}
-Change = Callable[[ForwardError, Limits], ForwardError | None]
 
 
-def _breaks(
-    name: str, code: str, change: Change | None = None, why: str = "no point", **fields: Any
-) -> Mutation[Limits]:
-    """Return the mutation that changes the rows that are compared, or puts these fields into all of them."""
+def _is_not_compared(row: ForwardError, limits: Limits, _code: str) -> bool:
+    return not among(row.point, limits.points)
 
-    def changed(row: ForwardError, limits: Limits) -> ForwardError | None:
-        if not among(row.point, limits.points):
-            return None
-        return change(row, limits) if change else replace(row, **fields)
 
-    return in_rows(name, code, "points", ForwardError, changed, why=why, outcome=CODES[code])
+_breaks = Breaks(need="points", row=ForwardError, blocked=BLOCKED, why="no point", spares=_is_not_compared)
 
 
 def _run(name: str, code: str, asked: str = "", **fields: Any) -> Mutation[Limits]:
     """Return the mutation that puts these fields into the run, where the contract has asked for something."""
 
-    def change(row: ForwardError, limits: Limits) -> ForwardError | None:
-        return replace(row, run=replace(row.run, **fields)) if not asked or getattr(limits, asked) else None
+    def change(row: ForwardError, limits: Limits) -> dict[str, Any] | None:
+        return {"run": replace(row.run, **fields)} if not asked or getattr(limits, asked) else None
 
     return _breaks(name, code, change, f"the contract names no {asked}")
 
 
 def _misnamed(name: str, form: str) -> Mutation[Limits]:
-    def change(row: ForwardError, limits: Limits) -> ForwardError | None:
+    def change(row: ForwardError, limits: Limits) -> Fields | None:
         other = form.format(row.point)
-        return replace(row, point=other) if row.point in limits.required and among(other, limits.points) else None
+        return {"point": other} if row.point in limits.required and among(other, limits.points) else None
 
     return _breaks(name, "missing-required", change, "the contract requires no such point")
 
 
 def _other_weights(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
-    """Let a weight differ, as told at these places."""
+    """Let a weight differ at these places."""
     rows = list(rows_of(evidence, "points", ForwardError))
-    told = [at for at, row in enumerate(rows) if row.point in places and among(row.point, limits.points)]
-    if among("weight", limits.other_weights) or not told:
+    mine = [at for at, row in enumerate(rows) if row.point in places and among(row.point, limits.points)]
+    if among("weight", limits.other_weights) or not mine:
         return "the contract lets every weight differ"
-    for at in told:
+    for at in mine:
         run = rows[at].run
         rows[at] = replace(rows[at], run=replace(run, weights=replace(run.weights, differing=("weight",))))
     return Mutated(with_rows(evidence, "points", rows), frozenset({"weight"}))
 
 
-def _not_compared(row: ForwardError, limits: Limits) -> ForwardError | None:
+def _without_weights(row: ForwardError, limits: Limits) -> dict[str, Any] | None:
     weights = replace(row.run.weights, on_both_sides=0)
-    return None if limits.other_weights else replace(row, run=replace(row.run, weights=weights))
+    return None if limits.other_weights else {"run": replace(row.run, weights=weights)}
 
 
-def _held(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Mutated | str:
-    """Hold everything in another dtype."""
+def _stored_otherwise(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Mutated | str:
+    """Store everything in another dtype."""
     rows = rows_of(evidence, "points", ForwardError)
     if not any(row.trusted_held_as == row.run.dtype for row in rows):
-        return "the trusted run holds nothing in the dtype"
+        return "the trusted run stores nothing in the dtype"
     return Mutated(with_rows(evidence, "points", [replace(row, held_as="another") for row in rows]))
 
 
+NO_ERRORS = {
+    "was never computed": None,
+    "is not a number": math.nan,
+    "has no bound": math.inf,
+    "lies below zero": -5e-324,
+}
+
+
 def _no_error(column: str, code: str, who: str) -> Iterator[Mutation[Limits]]:
-    for what, value in (
-        ("was never computed", None), ("is not a number", math.nan), ("has no bound", math.inf),
-        ("lies below zero", -5e-324),
-    ):  # fmt: skip
+    for what, value in NO_ERRORS.items():
         for of in ("all", "token", "channel"):
 
-            def change(row: ForwardError, _limits: Limits, of: str = of, value: Any = value) -> ForwardError | None:
+            def change(row: ForwardError, _limits: Limits, of: str = of, value: Any = value) -> Fields | None:
                 broken = {column: replace(getattr(row, column), **{of: value})}
-                return replace(row, made_from=(), **broken) if row.truth_norm else None
+                return {"made_from": (), **broken} if row.truth_norm else None
 
             yield _breaks(f"an error of the {who} over {of} that {what}", code, change, "all points hold zeros")
 
@@ -119,8 +114,8 @@ MUTATIONS: tuple[Mutation[Limits], ...] = (
     _run("another dtype", "other-dtype", "dtype", dtype="another"),
     _run("a dtype of no name", "other-dtype", "dtype", dtype="unknown"),
     _run("another device", "other-device", "device", device="another"),
-    _breaks("no weight compared", "weights-not-compared", _not_compared, "the contract lets weights differ"),
+    _breaks("no weight compared", "weights-not-compared", _without_weights, "the contract lets weights differ"),
     *_no_error("trusted", "no-trusted-run", "trusted run"),
     _breaks("one value of the reference not finite", "reference-nonfinite", nonfinite_reference=1),
-    Mutation("all held in another dtype", "held-otherwise", _held, Outcome.BLOCKED),
+    Mutation("all stored in another dtype", "held-otherwise", _stored_otherwise, Outcome.BLOCKED),
 )

@@ -1,4 +1,4 @@
-"""Keys that change nothing of what a model computes: a difference in one is told, and decides nothing.
+"""Keys that change nothing of what a model computes: a difference in one is listed, and decides nothing.
 
 By globs over the names of keys, each with the reason. Every other key decides.
 """

@@ -6,7 +6,7 @@ By rules of their own, so that a weakened rule of the judge cannot weaken them t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
@@ -25,11 +25,11 @@ FAR = 20.0  # bits: under no reading like weights
 READINGS = {"F16": ("F16", "BF16"), "BF16": ("BF16", "F16"), "F32": ("BF16", "F16")}  # the label's, and the other
 
 
-def too_many(ways: Mapping[str, tuple[str, Words]]) -> Moves:
+def too_many(*ways: tuple[str, str, Words]) -> Moves:
     """Return how to break a share of the elements: as many as just go beyond it are wrong, all others plain weights."""
 
     def moves(limit: Limit) -> Iterator[Mutation[Any]]:
-        for way, (code, change) in ways.items():
+        for way, code, change in ways:
 
             def apply(evidence: Evidence, limits: Any, places: Sequence[str], change: Words = change) -> Mutated | str:
                 rows, wanted = rows_of(evidence, "bits", TensorBits), set(places)
@@ -64,11 +64,11 @@ def too_little(limit: Limit) -> Iterator[Mutation[Any]]:
     yield Mutation("too little decided", "too-little-decided", apply, Outcome.BLOCKED)
 
 
-def undecided(ways: Mapping[str, Short]) -> Moves:
+def undecided(*ways: tuple[str, Short]) -> Moves:
     """Return how to break a limit of a decision: every tensor just short of it, so that nothing is decided."""
 
     def moves(limit: Limit) -> Iterator[Mutation[Any]]:
-        for way, change in ways.items():
+        for way, change in ways:
 
             def apply(evidence: Evidence, limits: Any, _places: Sequence[str], change: Short = change) -> Mutated | str:
                 rows = rows_of(evidence, "bits", TensorBits)
@@ -84,9 +84,15 @@ def undecided(ways: Mapping[str, Short]) -> Moves:
 
 
 def words(
-    row: TensorBits, limits: Limits, *, label: float = 0.0, other: float = FAR, swapped: float = FAR,
-    nonzero: int | None = None, **more: Any,
-) -> TensorBits | None:  # fmt: skip
+    row: TensorBits,
+    limits: Limits,
+    *,
+    label: float = 0.0,
+    other: float = FAR,
+    swapped: float = FAR,
+    nonzero: int | None = None,
+    **more: Any,
+) -> TensorBits | None:
     """Return a row of words with these excesses, or None where the promise is not about such a row."""
     if row.dtype not in READINGS or not any(fnmatchcase(row.name, glob) for glob in limits.tensors):
         return None
@@ -98,15 +104,9 @@ def words(
         excess={reading: label, rival: other},
     )
     turned = swapped if row.dtype != "F32" else min(other, swapped)
-    columns: dict[str, Any] = {
-        "nonzero": many,
-        "as_stored": stored,
-        "byte_swapped": replace(stored, excess={reading: turned, rival: FAR}),
-        "half_divergence": 1.0,
-        "half_entropy": 6.0,
-        "trailing_zero_bits": 0,
-    }
-    return replace(row, **{**columns, **more})
+    order = {"as_stored": stored, "byte_swapped": replace(stored, excess={reading: turned, rival: FAR})}
+    halves = {"half_divergence": 1.0, "half_entropy": 6.0, "trailing_zero_bits": 0}
+    return replace(row, **{"nonzero": many, **order, **halves, **more})
 
 
 def _above(limit: float) -> float:
@@ -154,62 +154,73 @@ def _no_better(row: TensorBits, limits: Limits, apart: float) -> TensorBits | No
     return words(row, limits, label=label, other=other)
 
 
+def _both_almost(row: TensorBits, limits: Limits, bits: float) -> TensorBits | None:
+    return words(row, limits, label=_above(bits), other=bits)
+
+
 def _one_sign(share: float, limits: Limits) -> int:
     return int(limits.min_nonzero * share) + 1
 
 
-def _told(change: Callable[[Any, Limits], int], column: str) -> Mapping[str, Short]:
-    """Return words that are plausible, or swapped, but for one figure of the reading that tells."""
-    return {
-        "stored": lambda row, limits, value: _changed(
-            words(row, limits), "as_stored", **{column: change(value, limits)}
-        ),
-        "swapped": lambda row, limits, value: _changed(
-            _swapped(row, limits), "byte_swapped", **{column: change(value, limits)}
-        ),
-    }
+def _other_sign(share: float, limits: Limits) -> int:
+    many: int = limits.min_nonzero
+    return many - _one_sign(share, limits)
+
+
+def _but_for(column: str, figure: Callable[[Any, Limits], int]) -> tuple[tuple[str, Short], ...]:
+    """Return words that are plausible, or swapped, but for one figure of the reading that decides."""
+
+    def stored(row: TensorBits, limits: Limits, value: Any) -> TensorBits | None:
+        return _changed(words(row, limits), "as_stored", **{column: figure(value, limits)})
+
+    def swapped(row: TensorBits, limits: Limits, value: Any) -> TensorBits | None:
+        return _changed(_swapped(row, limits), "byte_swapped", **{column: figure(value, limits)})
+
+    return ("stored", stored), ("swapped", swapped)
+
+
+def _words(*given: str, **fixed: str | float) -> Short:
+    """Return words with the limit's value in these figures, and in others a number, or the limit of that name."""
+
+    def change(row: TensorBits, limits: Limits, value: Any) -> TensorBits | None:
+        others: dict[str, Any] = {
+            name: getattr(limits, one) if isinstance(one, str) else one for name, one in fixed.items()
+        }
+        return words(row, limits, **dict.fromkeys(given, value), **others)
+
+    return change
 
 
 # --- The faults of each limit -----------------------------------------------------------------------------------------
 
-WRONG = too_many({
-    "the other reading fits": ("mislabelled", _mislabelled),
-    "the other order of bytes fits": ("byte-swapped", _swapped),
-    "the other order of bytes fits, this one has no order": ("byte-swapped", _swapped_of_one_sign),
-    "both halves of every word alike": ("pairs", _pairs),
-})  # fmt: skip
-IMPLAUSIBLE = too_many({"no reading fits": ("implausible", _implausible)})
-FEW = undecided({
-    "stored": lambda row, limits, many: words(row, limits, nonzero=many),
-    "swapped": lambda row, limits, many: _swapped(row, limits, nonzero=many),
-})  # fmt: skip
-FEW_SYMBOLS = undecided(_told(lambda symbols, _: int(symbols), "symbols"))
-ONE_SIGN = undecided({
-    **{f"negative, {way}": words for way, words in _told(_one_sign, "negative").items()},
-    **{f"positive, {way}": words for way, words in _told(
-        lambda share, limits: limits.min_nonzero - _one_sign(share, limits), "negative").items()},
-})  # fmt: skip
-NO_FIT = undecided({
-    "the label's reading": lambda row, limits, bits: words(row, limits, label=bits),
-    "the other reading": lambda row, limits, bits: words(row, limits, label=limits.implausible_above_bits, other=bits),
-    "swapped": lambda row, limits, bits: words(row, limits, label=limits.implausible_above_bits, swapped=bits),
-})  # fmt: skip
-STILL_FITS = undecided({
-    "the other reading better": lambda row, limits, bits: words(row, limits, label=bits, other=0.0),
-    "swapped better": lambda row, limits, bits: words(row, limits, label=bits, swapped=0.0),
-})  # fmt: skip
-NO_BETTER = undecided({"no reading better": _no_better})
-ALMOST_IMPLAUSIBLE = undecided({
-    "both": lambda row, limits, bits: words(row, limits, label=_above(bits), other=bits),
-    "the label's reading": lambda row, limits, bits: words(row, limits, label=bits),
-})  # fmt: skip
-HALVES_APART = undecided({
-    "halves": lambda row, limits, bits: words(row, limits, label=limits.fits_below_bits, half_divergence=bits),
-})  # fmt: skip
-HALVES_OF_NOISE = undecided({
-    "halves": lambda row, limits, bits: words(
-        row, limits, label=limits.fits_below_bits, half_divergence=0.0, half_entropy=bits),
-})  # fmt: skip
+FAR_OFF, FITS = "implausible_above_bits", "fits_below_bits"
+WRONG = too_many(
+    ("the other reading fits", "mislabelled", _mislabelled),
+    ("the other order of bytes fits", "byte-swapped", _swapped),
+    ("the other order of bytes fits, this one has no order", "byte-swapped", _swapped_of_one_sign),
+    ("both halves of every word alike", "pairs", _pairs),
+)
+IMPLAUSIBLE = too_many(("no reading fits", "implausible", _implausible))
+FEW = undecided(
+    ("stored", _words("nonzero")), ("swapped", lambda row, limits, many: _swapped(row, limits, nonzero=many))
+)
+FEW_SYMBOLS = undecided(*_but_for("symbols", lambda symbols, _: int(symbols)))
+ONE_SIGN = undecided(
+    *((f"negative, {way}", change) for way, change in _but_for("negative", _one_sign)),
+    *((f"positive, {way}", change) for way, change in _but_for("negative", _other_sign)),
+)
+NO_FIT = undecided(
+    ("the label's reading", _words("label")),
+    ("the other reading", _words("other", label=FAR_OFF)),
+    ("swapped", _words("swapped", label=FAR_OFF)),
+)
+STILL_FITS = undecided(
+    ("the other reading better", _words("label", other=0.0)), ("swapped better", _words("label", swapped=0.0))
+)
+NO_BETTER = undecided(("no reading better", _no_better))
+ALMOST_IMPLAUSIBLE = undecided(("both", _both_almost), ("the label's reading", _words("label")))
+HALVES_APART = undecided(("halves", _words("half_divergence", label=FITS)))
+HALVES_OF_NOISE = undecided(("halves", _words("half_entropy", label=FITS, half_divergence=0.0)))
 
 
 # --- What no limit bounds ---------------------------------------------------------------------------------------------
@@ -221,11 +232,12 @@ def _unused(row: TensorBits, limits: Limits) -> TensorBits | None:
     return None if most is None or not named else replace(row, nonzero=limits.min_nonzero, trailing_zero_bits=most + 1)
 
 
+def _zeros(row: TensorBits, limits: Limits) -> TensorBits | None:
+    return words(row, limits, as_stored=None, byte_swapped=None)
+
+
 MUTATIONS: tuple[Mutation[Limits], ...] = (
-    in_rows("bits unused", "unused-bits", "bits", TensorBits, _unused, why="no dtype is held to its bits"),
-    only_rows(
-        "all zeros", "nothing-decided", "bits", TensorBits,
-        lambda row, limits: words(row, limits, as_stored=None, byte_swapped=None), why="no tensor is of 16 or 32 bits",
-    ),
+    in_rows("bits unused", "unused-bits", "bits", TensorBits, _unused, why="no dtype is bounded in its bits"),
+    only_rows("all zeros", "nothing-decided", "bits", TensorBits, _zeros, why="no tensor is of 16 or 32 bits"),
     without_all_of_a_glob("names-nothing", "bits", TensorBits, lambda limits: limits.tensors, words),
-)  # fmt: skip
+)

@@ -122,6 +122,20 @@ def _bound(text: str, above: float, most: float, *ways: tuple[str, Change], unit
     return Doc(text, gt=above, le=most, must="at most", unit=unit, moves=_moved("diverged", *ways))
 
 
+def _tails(beyond: Callable[[str], Change]) -> tuple[tuple[str, Change], ...]:
+    return ("token", beyond("token")), ("channel", beyond("channel"))
+
+
+TOO_COARSE = _moved("too-coarse", ("beyond", _too_coarse), outcome=Outcome.BLOCKED)
+NOISY = _moved("not-repeatable", ("beyond", _noisy), outcome=Outcome.BLOCKED)
+FEW_ELEMENTS = _moved("too-few-elements", ("beyond", _of_elements), outcome=Outcome.BLOCKED)
+ROUGH = "times the error of the roughest kernels that are right, where that is more"
+TAIL = "times the trusted or rough run's error over its worst token or channel"
+COARSE = "a limit above this could not tell a broken point; it is BLOCKED"
+NOISE = "times the trusted run's error that a second run may lie from the first, where it first does"
+DTYPES = ("", "bfloat16", "float16", "float32")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """How far a candidate may lie from the truth, and how much must have been looked at."""
@@ -129,35 +143,17 @@ class Limits:
     ratio: Annotated[
         float, _bound("times the trusted run's error at the point", 1, 10, ("beyond", _beyond_ratio("all")))
     ] = 2.5
-    rough_ratio: Annotated[
-        float,
-        _bound("times the error of the roughest kernels that are right, where that is more", 1, 10,
-               ("beyond", _beyond_rough)),
-    ] = 1.5  # fmt: skip
+    rough_ratio: Annotated[float, _bound(ROUGH, 1, 10, ("beyond", _beyond_rough))] = 1.5
     floor_u: Annotated[
         float,
         _bound("the least limit, in units of the dtype's roundoff", 0, 10, ("beyond", _beyond_floor("all")), unit="u"),
     ] = 1.25
-    tail_ratio: Annotated[
-        float,
-        _bound("times the trusted or rough run's error over its worst token or channel", 1, 10,
-               ("token", _beyond_ratio("token")), ("channel", _beyond_ratio("channel"))),
-    ] = 3.0  # fmt: skip
+    tail_ratio: Annotated[float, _bound(TAIL, 1, 10, *_tails(_beyond_ratio))] = 3.0
     tail_floor_u: Annotated[
-        float,
-        _bound("the least limit of the worst token or channel", 0, 50,
-               ("token", _beyond_floor("token")), ("channel", _beyond_floor("channel")), unit="u"),
-    ] = 8.0  # fmt: skip
-    max_limit: Annotated[
-        float,
-        Doc("a limit above this could not tell a broken point; it is BLOCKED", gt=0, le=0.5,
-            must="at most", moves=_moved("too-coarse", ("beyond", _too_coarse), outcome=Outcome.BLOCKED)),
-    ] = 0.5  # fmt: skip
-    noise_ratio: Annotated[
-        float,
-        Doc("times the trusted run's error that a second run may lie from the first, where it first does", ge=0, le=1,
-             must="at most", moves=_moved("not-repeatable", ("beyond", _noisy), outcome=Outcome.BLOCKED)),
-    ] = 1.0  # fmt: skip
+        float, _bound("the least limit of the worst token or channel", 0, 50, *_tails(_beyond_floor), unit="u")
+    ] = 8.0
+    max_limit: Annotated[float, Doc(COARSE, gt=0, le=0.5, must="at most", moves=TOO_COARSE)] = 0.5
+    noise_ratio: Annotated[float, Doc(NOISE, ge=0, le=1, must="at most", moves=NOISY)] = 1.0
     points: Annotated[
         tuple[Annotated[str, Doc(pattern=POINT)], ...],
         Doc("globs of the points that are compared; each of them must be on both sides", min_items=1, tight="up"),
@@ -169,18 +165,12 @@ class Limits:
     other_weights: Annotated[
         tuple[str, ...], Doc("globs of weights that may differ, or that the candidate cannot name", tight="down")
     ] = ()
-    dtype: Annotated[
-        str, Doc("what the candidate must compute in", choices=("", "bfloat16", "float16", "float32"))
-    ] = ""  # fmt: skip
+    dtype: Annotated[str, Doc("what the candidate must compute in", choices=DTYPES)] = ""
     device: Annotated[str, Doc("where the candidate must compute", choices=("", "cpu", "cuda"))] = ""
     min_sequences: Annotated[int, _demand("different sequences", 2, 10**6, _in_run("one-token", "sequences"))] = 2
     min_tokens: Annotated[int, _demand("tokens in a sequence", 2, 10**7, _in_run("one-token", "tokens"))] = 2
     min_points: Annotated[int, _demand("points compared", 1, 10**6, silence)] = 1
-    min_elements: Annotated[
-        int,
-        _demand("finite elements compared at a point", 1, 10**12,
-                _moved("too-few-elements", ("beyond", _of_elements), outcome=Outcome.BLOCKED)),
-    ] = 1  # fmt: skip
+    min_elements: Annotated[int, _demand("finite elements compared at a point", 1, 10**12, FEW_ELEMENTS)] = 1
 
 
 # --- One point --------------------------------------------------------------------------------------------------------
@@ -213,9 +203,8 @@ def detectable(row: ForwardError, limits: Limits) -> float:
 def share_of(row: ForwardError, limits: Limits) -> tuple[float, str]:
     """Return the largest share of a limit that a point uses, and whether over all, a token or a channel."""
     found, limit = row.candidate, allowed(row, limits)
-    pairs = [(found.all, limit.all, "all"), (found.token, limit.token, "token"),
-             (found.channel, limit.channel, "channel")]  # fmt: skip
-    return max((or_nan(error) / or_nan(bound), name) for error, bound, name in pairs)
+    overs = ("all", "token", "channel")
+    return max((or_nan(getattr(found, over)) / or_nan(getattr(limit, over)), over) for over in overs)
 
 
 def or_nan(value: float | None) -> float:

@@ -1,27 +1,22 @@
-"""What all kinds share that hold two checkpoints against each other, tensor by tensor.
+"""What all kinds share that compare two checkpoints tensor by tensor.
 
-What they look at, which changes of dtype are exact or meant, the mechanism that explains a difference, the verdict of a
-code for each pair, and how trials break a pair.
+What they look at, which changes of dtype are exact or meant, the mechanism that explains a difference, and the verdict
+of a code for each pair.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias
 
-from weighbridge.clauses.clause import listed
-from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, blocked, codes, failed, passed
-from weighbridge.clauses.mutations import in_rows, only_rows
+from weighbridge.clauses.kind import Kind, Need, blocked, codes, failed, passed
 from weighbridge.core.limits import Doc, plain
-from weighbridge.core.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.core.model import Fields, Json, Offence, SubjectKind, Verdict
 from weighbridge.gates.families.block_types import BOUND
 from weighbridge.quantities.tensors import TensorPair
 
-L = TypeVar("L")
 Coded: TypeAlias = Sequence[tuple[TensorPair, str]]  # with what is wrong with it, "" where nothing is
 Figures: TypeAlias = Callable[[TensorPair, str, str], Fields]  # of a pair, from its code and its mechanism
 
@@ -76,33 +71,21 @@ class Look:
     ] = ()
 
 
-def kind_of_pairs(
-    name: str, *, version: int, limits: type[L], judge: Callable[[Evidence, L], Verdict], fails: Sequence[str],
-    blocked: Sequence[str] = (), mutations: Sequence[Mutation[L]],
-) -> Kind[L]:  # fmt: skip
+SIDES = ("source", "candidate")
+FAILS = ("dtype", "shape", "missing", "extra")
+BLOCKED = ("not-compared", "packed", "no-rule", "nothing-compared")
+
+
+def kind_of_pairs(name: str, *, fails: Sequence[str], blocked: Sequence[str] = (), **more: Any) -> Kind[Any]:
     """Return a kind that judges the pairs of two checkpoints; `fails` and `blocked` are the codes that are its own."""
-    both = SubjectKind.CHECKPOINT
+    options = ("headers", "map", "names", "rename", "make")
     return Kind(
         name=name,
-        version=version,
-        roles={"source": both, "candidate": both},
-        needs={
-            "pairs": Need(
-                "tensor_values", of=("source", "candidate"), options=("headers", "map", "names", "rename", "make")
-            )
-        },
-        limits=limits,
+        roles=dict.fromkeys(SIDES, SubjectKind.CHECKPOINT),
+        needs={"pairs": Need("tensor_values", of=SIDES, options=options)},
         measure=Look,
-        codes=codes(
-            "dtype",
-            *fails,
-            "shape",
-            "missing",
-            "extra",
-            blocked=("not-compared", "packed", "no-rule", "nothing-compared", *blocked),
-        ),
-        judge=judge,
-        mutations=tuple(mutations),
+        codes=codes(*fails, *FAILS, blocked=(*BLOCKED, *blocked)),
+        **more,
     )
 
 
@@ -154,7 +137,7 @@ def is_exact(pair: TensorPair) -> bool:
 
 
 EXPONENTIAL, EXPONENTIAL_ULPS = "-exp", 1  # NumPy's and PyTorch's exponentials differ by one unit of the last place
-GENERATED_ERROR = 1e-6  # relative; a table computed in float32, held against one computed in float64
+GENERATED_ERROR = 1e-6  # relative; a table computed in float32, compared with one computed in float64
 
 
 def is_exponential(pair: TensorPair) -> bool:
@@ -178,21 +161,22 @@ def may_come(pair: TensorPair) -> bool:
 
 # Simplest first: the order in which a mechanism is offered as the explanation.
 MECHANISMS: tuple[str, ...] = (
-    "value-cast", "requantised", "requantised-through-f16", "requantised-through-bf16", "bf16-bits-as-f16",
-    "f16-bits-as-bf16", "relabelled", "truncated", "byte-swapped", "through-f16", "through-bf16",
-    "truncated-through-bf16", "permutation-missing", "wrong-head-count", "permutation-twice", "permutation-inverse",
-    "permuted-unasked", "plus-one-missing", "plus-one-twice", "plus-one-unasked", "minus-exp-missing", "transposed",
-    "gate-and-up-swapped", "layer-before", "layer-after", "experts-swapped", "parts-swapped", "other-tensor", "swapped",
-    "scaled", "adapter-not-merged", "adapter-merged-twice", "adapter-scaled",
-)  # fmt: skip
+    *("value-cast", "requantised", "requantised-through-f16", "requantised-through-bf16", "bf16-bits-as-f16"),
+    *("f16-bits-as-bf16", "relabelled", "truncated", "byte-swapped", "through-f16", "through-bf16"),
+    *("truncated-through-bf16", "permutation-missing", "wrong-head-count", "permutation-twice", "permutation-inverse"),
+    *("permuted-unasked", "plus-one-missing", "plus-one-twice", "plus-one-unasked", "minus-exp-missing", "transposed"),
+    *("gate-and-up-swapped", "layer-before", "layer-after", "experts-swapped", "parts-swapped", "other-tensor"),
+    *("swapped", "scaled", "adapter-not-merged", "adapter-merged-twice", "adapter-scaled"),
+)
 ADAPTED = "adapter-merged"  # what was meant of a weight that an adapter changes
+EXACT = ("identical", "value-cast", "requantised")
 UNEXPLAINED = "different content"
 QUANTISED = "quantised"  # the content of blocks in a type that nobody meant, within that type's bound
 MISREAD = ("bf16-bits-as-f16", "f16-bits-as-bf16")
-HELD: Mapping[str, str] = {
+KEPT: Mapping[str, str] = {
     **dict.fromkeys((*MISREAD, "relabelled"), "bits"),
     **dict.fromkeys(("value-cast", "requantised", "truncated", QUANTISED), "values"),
-}  # of the source, what a wrong dtype was found to hold
+}  # of the source, by what explains a wrong dtype
 
 
 def explained(pair: TensorPair, name: str) -> int | None:
@@ -224,7 +208,7 @@ def columns_of(pair: TensorPair, columns: Sequence[str]) -> dict[str, Json]:
 PACKED = ("packed", "packing", "codes", "distance", "channels", "rescaled")
 
 
-def explanation(pair: TensorPair, code: str, name: str, told: int) -> Fields:
+def explanation(pair: TensorPair, code: str, name: str, elements: int) -> Fields:
     """Return the figures of a mechanism that gives so many elements."""
     if code == "overflow":  # it is the cast that was meant, so no mechanism explains it
         return {"overflowed": pair.overflowed}
@@ -234,18 +218,18 @@ def explanation(pair: TensorPair, code: str, name: str, told: int) -> Fields:
         return {"packed": pair.packed, "not_nearest": pair.not_nearest, "stored_as": stored_as}
     if code == "no-rule":
         return {"no_rule": pair.no_rule}
-    figures: dict[str, Json] = {"mechanism": name, "explained": told}
+    figures: dict[str, Json] = {"mechanism": name, "explained": elements}
     if code == "adapter":
         beyond = pair.elements - pair.reproduced.get(ADAPTED, 0)
         return figures | {"beyond": beyond, "adapter_share": pair.adapter_share}
-    figures |= {"held": _held(pair, name)} if code == "dtype" else {}
+    figures |= {"held": _kept(pair, name)} if code == "dtype" else {}
     return figures | ({"other": pair.other} if name == "other-tensor" else {})
 
 
-def _held(pair: TensorPair, name: str) -> str:
-    """Return what of the source a mechanism holds: its bits only where it has that dtype itself."""
+def _kept(pair: TensorPair, name: str) -> str:
+    """Return what of the source a mechanism keeps: its bits only where it has that dtype itself."""
     rounded_first = name in MISREAD and not name.startswith(pair.source_dtype.lower())
-    return "values" if rounded_first else HELD.get(name, "tensor")
+    return "values" if rounded_first else KEPT.get(name, "tensor")
 
 
 UNREAD = ("not-compared", "no-rule", "packed", "rescaled")
@@ -259,8 +243,10 @@ def _offences(coded: Coded, figures: Figures) -> list[Offence]:
         if two_sided(pair) and code not in (*UNREAD, *PACKED):
             alike.setdefault((pair.source_dtype, pair.candidate_dtype), []).append(pair)
     together = {pair.name: found for pairs in alike.values() for found in (mechanism(pairs),) for pair in pairs}
-    told = ((pair, code, figures(pair, code, together.get(pair.name, ""))) for pair, code in coded)
-    return [Offence(place=pair.name, code=code, figures=said) for pair, code, said in told]
+    return [
+        Offence(place=pair.name, code=code, figures=figures(pair, code, together.get(pair.name, "")))
+        for pair, code in coded
+    ]
 
 
 def verdict_of(coded: Coded, figures: Figures, summary: Fields, *, names: int | None = None) -> Verdict:
@@ -280,166 +266,3 @@ def verdict_of(coded: Coded, figures: Figures, summary: Fields, *, names: int | 
         count = {"tensors": len(coded)} | ({} if names is None else {"names": names})
         return blocked("nothing-compared", count)
     return passed(looked=looked, unit="tensors", figures=summary)
-
-
-# --- Mutations: by rules of their own, so that a weakened rule of a judge cannot weaken them too ---------------------
-
-NO_DTYPE = "another dtype"  # no contract can mean it
-EXACT = ("identical", "value-cast", "requantised")
-NARROWER: Mapping[str, tuple[str, ...]] = {  # dtypes that lose values, by the source's
-    "F64": ("F32", "BF16", "F16", "F8_E4M3", "I8"),
-    "F32": ("BF16", "F16", "F8_E4M3", "I8"),
-    "BF16": ("F16", "F8_E4M3", "I8"),
-    "F16": ("BF16", "F8_E4M3", "I8"),
-    "I64": ("F32", "I8"),
-    "I32": ("F32", "I8"),
-    "I16": ("I8",),
-}
-Change: TypeAlias = Callable[[TensorPair, Any], TensorPair | None]
-
-
-def breaks(
-    name: str, code: str, change: Change, why: str = "no tensor is on both sides", outcome: Outcome = Outcome.FAIL
-) -> Mutation[Any]:
-    """Return the mutation that changes tensors of both sides."""
-
-    def on_both(pair: TensorPair, limits: Any) -> TensorPair | None:
-        told_by_codes = pair.packed or ADAPTED in pair.reproduced
-        if not two_sided(pair) or (told_by_codes and code in ("not-compared", "content", "bound", "overflow")):
-            return None
-        return None if pair.rescaled and code == "content" else change(pair, limits)
-
-    return in_rows(name, code, "pairs", TensorPair, on_both, why=why, outcome=outcome)
-
-
-def follows(pair: TensorPair, **changed: Any) -> TensorPair:
-    """Return the pair with content that follows from the source in every way, so that only another clause objects."""
-    plain = {"packed": "", "not_nearest": None, "error_in_steps": None, "no_rule": "", **changed}
-    return dataclasses.replace(pair, reproduced=dict.fromkeys(EXACT, pair.elements), **plain)
-
-
-def deeper(pair: TensorPair) -> TensorPair:
-    """Return the pair with a dimension more in the candidate."""
-    return dataclasses.replace(pair, candidate_shape=(1, *pair.candidate_shape), no_rule="")
-
-
-def longer(pair: TensorPair) -> TensorPair | None:
-    """Return the pair with a last dimension that is longer by one."""
-    *rest, last = pair.candidate_shape or (None,)
-    return None if last is None else dataclasses.replace(pair, candidate_shape=(*rest, last + 1), no_rule="")
-
-
-def dropped(pair: TensorPair, limits: Meant, *, nonzero: bool = True) -> TensorPair | None:
-    """Return the source's tensor alone, without any proof that it may go."""
-    if not pair.source_dtype or listed(pair.name, limits.allow_missing):
-        return None
-    unproven: Any = {"identical_to": None, "drop_rule": "", "left_out": "", "no_rule": ""}
-    return dataclasses.replace(pair, candidate_dtype="", nonzero=nonzero, **unproven)
-
-
-def added(pair: TensorPair, limits: Meant, *, error: float | None = None) -> TensorPair | None:
-    """Return the candidate's tensor alone, without any proof of where it is from."""
-    if not pair.candidate_dtype or listed(pair.name, limits.allow_extra):
-        return None
-    alone: Any = {"identical_to": None, "left_out": "", "no_rule": ""}
-    return dataclasses.replace(pair, source_dtype="", generated_error=error, **alone)
-
-
-def rule_for(pair: TensorPair, dtype: str, limits: Meant) -> bool:
-    """Return whether some line of `allow` is of this change of dtype, whatever tensors it names."""
-    return any((pair.source_dtype, dtype) == (one.source, one.candidate) for one in limits.allow)
-
-
-def of_policy(rounds: Callable[[TensorPair, str, str], bool]) -> tuple[Mutation[Any], ...]:
-    """Return the mutations of a policy; `rounds` returns whether it means rounding a tensor to a dtype of itself."""
-
-    def narrowed(dtype: str) -> Mutation[Any]:
-        def change(pair: TensorPair, limits: Meant) -> TensorPair | None:
-            meant = rule_for(pair, dtype, limits) or rounds(pair, dtype, limits.policy)
-            lossy = dtype in NARROWER.get(pair.source_dtype, ())
-            return follows(pair, candidate_dtype=dtype) if lossy and not meant else None
-
-        return breaks(f"narrowed to {dtype}", "dtype", change, f"no tensor is wider, or {dtype} is meant")
-
-    def widened(pair: TensorPair, limits: Meant) -> TensorPair | None:
-        meant = limits.policy != "same" or pair.source_dtype == "F64" or rule_for(pair, "F64", limits)
-        return None if meant else follows(pair, candidate_dtype="F64")
-
-    def elsewhere(pair: TensorPair, limits: Meant) -> TensorPair | None:
-        for rule in limits.allow:
-            other = follows(pair, source_dtype=rule.source, candidate_dtype=rule.candidate)
-            exact = limits.policy != "same" and rule.candidate not in NARROWER.get(rule.source, ())
-            free = rule.source == rule.candidate or exact or rounds(other, rule.candidate, limits.policy)
-            if not free and not limits.allows(other):
-                return other
-        return None
-
-    return (
-        breaks("another dtype", "dtype", lambda pair, _: follows(pair, candidate_dtype=NO_DTYPE)),
-        *(narrowed(dtype) for dtype in ("F32", "BF16", "F16", "F8_E4M3", "I8")),
-        breaks("widened", "dtype", widened, "the policy accepts a widening"),
-        breaks("allowed for other tensors", "dtype", elsewhere, "nothing is allowed elsewhere"),
-        breaks("a dimension more", "shape", lambda pair, _: deeper(pair)),
-        breaks("one longer", "shape", lambda pair, _: longer(pair), "no tensor of both sides has a dimension"),
-        in_rows("dropped", "missing", "pairs", TensorPair, dropped, why="every tensor may be missing"),
-        in_rows("added", "extra", "pairs", TensorPair, added, why="every tensor may be extra"),
-        in_rows("dropped as zeros", "missing", "pairs", TensorPair, _dropped_zeros, why="every tensor may be missing"),
-        in_rows("computed otherwise", "extra", "pairs", TensorPair, _miscomputed, why="every tensor may be extra"),
-        breaks("not comparable", "not-compared", _unread, outcome=Outcome.BLOCKED),
-        breaks("packed by an unknown method", "packed", _packed, outcome=Outcome.BLOCKED),
-        in_rows(
-            "dropped where no rule speaks",
-            "no-rule",
-            "pairs",
-            TensorPair,
-            _unruled,
-            why="every tensor may be missing",
-            outcome=Outcome.BLOCKED,
-        ),
-        *(only_rows(name, "nothing-compared", "pairs", TensorPair, change, why=why) for name, change, why in NOTHING),
-    )
-
-
-def _dropped_zeros(pair: TensorPair, limits: Meant) -> TensorPair | None:
-    return None if pair.name.endswith("bias") else dropped(pair, limits, nonzero=False)
-
-
-def _unruled(pair: TensorPair, limits: Meant) -> TensorPair | None:
-    alone = dropped(pair, limits)
-    return dataclasses.replace(alone, no_rule="an architecture") if alone is not None else None
-
-
-def _miscomputed(pair: TensorPair, limits: Meant) -> TensorPair | None:
-    return added(pair, limits, error=math.nextafter(1e-6, 1))
-
-
-def _unread(pair: TensorPair, _limits: Meant) -> TensorPair:
-    untold = dict.fromkeys(("relative_rmse", "max_error", "max_ulps", "lost_share", "same_values"))
-    return dataclasses.replace(pair, compared=False, reproduced={}, **untold)  # type: ignore[arg-type]
-
-
-def _packed(pair: TensorPair, _limits: Meant) -> TensorPair:
-    return dataclasses.replace(pair, packed="an unknown method", compared=False, not_nearest=None)
-
-
-def _emptied(pair: TensorPair) -> TensorPair:
-    none = None if pair.not_nearest is None else 0
-    empty = dataclasses.replace(pair, elements=0, reproduced=dict.fromkeys(pair.reproduced, 0), not_nearest=none)
-    return empty if pair.packed else follows(empty)
-
-
-def _left_out(pair: TensorPair, limits: Meant) -> TensorPair | None:
-    meant = pair.source_dtype and listed(pair.name, limits.allow_missing)
-    return dataclasses.replace(pair, candidate_dtype="") if meant else None
-
-
-def _new(pair: TensorPair, limits: Meant) -> TensorPair | None:
-    meant = pair.candidate_dtype and listed(pair.name, limits.allow_extra)
-    return dataclasses.replace(pair, source_dtype="") if meant else None
-
-
-NOTHING: tuple[tuple[str, Change, str], ...] = (
-    ("every tensor empty", lambda pair, _: _emptied(pair), "there is no tensor"),
-    ("only what may be missing", _left_out, "nothing may be missing"),
-    ("only what may be extra", _new, "nothing may be extra"),
-)
