@@ -12,7 +12,7 @@ from pathlib import Path
 
 from weighbridge.cards.card_checks import plugin_checks
 from weighbridge.cards.words import fill
-from weighbridge.cli import BROUGHT
+from weighbridge.cli import brought
 from weighbridge.cli.options import as_json, print_json, tell, verb
 from weighbridge.core.data import FOLDERS, data_path
 from weighbridge.core.limits import plain
@@ -139,6 +139,6 @@ def _completion() -> str:
 
 def _plugins() -> Iterator[tuple[str, str]]:
     """Yield what other packages bring, with the package and its version, or what is wrong with it."""
-    for check in plugin_checks(BROUGHT):
+    for check in plugin_checks(brought()):
         name, _, package = check.name.rpartition(": ")
         yield name, "; ".join(check.wrong) or package
