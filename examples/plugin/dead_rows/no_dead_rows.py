@@ -26,13 +26,17 @@ class Limits:
 
 def clauses(limits: Limits) -> Sequence[Clause]:
     """Return that the glob names a tensor, and that none has too many dead rows."""
-    return (
-        every_glob_names("names-nothing", "rows", DeadRows, (limits.tensors,)),
-        Bounded(
-            code="dead", need="rows", row=DeadRows, value=lambda row: row.dead, must="at most", bound=limits.at_most,
-            names=(limits.tensors,),
-        ),
-    )  # fmt: skip
+    names = (limits.tensors,)
+    bounded = Bounded(
+        code="dead",
+        need="rows",
+        row=DeadRows,
+        value=lambda row: row.dead,
+        must="at most",
+        bound=limits.at_most,
+        names=names,
+    )
+    return every_glob_names("names-nothing", "rows", DeadRows, names), bounded
 
 
 KIND = Kind(

@@ -8,27 +8,35 @@ import importlib
 import os
 import signal
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from weighbridge.cli.options import coloured, fit_encoding, in_github_actions, leave_unread, tell
 from weighbridge.core.errors import ContractError, PluginError, UsageError, WeighbridgeError
-from weighbridge.core.plugins import Brought
 from weighbridge.core.printable import printable
 from weighbridge.core.version import __version__
+
+if TYPE_CHECKING:
+    from weighbridge.core.plugins import Brought
 
 COMPLETING = "_WEIGHBRIDGE_COMPLETE"  # set by the shell: click then completes, and runs nothing
 VERBS = (
     *("init", "verify", "compare", "inspect", "lint", "show", "explain", "schema", "status", "ledger", "evidence"),
     *("amend", "selftest", "doctor", "demo", "new", "trace"),
 )
-BROUGHT: Brought[click.Command] = Brought("verb", VERBS)
+
+
+def brought() -> Brought[click.Command]:
+    """Return the verbs that other packages bring."""
+    from weighbridge.core.plugins import Brought  # no verb of the tool needs it
+
+    return Brought("verb", VERBS)
 
 
 def _works(name: str) -> bool:
     with contextlib.suppress(PluginError):
-        return name in BROUGHT
+        return name in brought()
     return False
 
 
@@ -37,12 +45,12 @@ class Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order of use, and after them those that other packages bring and that work."""
-        return [*VERBS, *(name for name in BROUGHT if _works(name))]
+        return [*VERBS, *(name for name in brought() if _works(name))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a verb, imported now."""
         if cmd_name not in VERBS:
-            return BROUGHT.get(cmd_name)
+            return brought().get(cmd_name)
         command: click.Command = importlib.import_module(f"weighbridge.cli.{cmd_name.replace('-', '_')}").command
         return command
 
@@ -50,7 +58,7 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Refuse a verb that is not there with the nearest one that is."""
-        if not (args[0] in VERBS or args[0].startswith("-") or ctx.resilient_parsing or args[0] in BROUGHT):
+        if not (args[0] in VERBS or args[0].startswith("-") or ctx.resilient_parsing or args[0] in brought()):
             from weighbridge.core.limits import nearest
 
             what = f"there is no verb {args[0]!r}{nearest(args[0], self.list_commands(ctx))}"

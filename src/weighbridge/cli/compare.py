@@ -60,9 +60,7 @@ class Field(click.Choice[str]):
 @click.option("--policy", metavar="POLICY", shell_complete=policies, help=POLICY)
 @click.option("--map", "mapping", metavar="FILE", help=MAPPING)
 @click.option("--adapter", metavar="DIR", help=ADAPTER)
-@click.option(
-    "--headers", is_flag=True, help="Compare stored dtypes and shapes only. Values are then BLOCKED (exit 3)."
-)
+@click.option("--headers", is_flag=True, help=HEADERS)
 @repeated("--may-differ", "may_differ", "FIELD", MAY_DIFFER, type=Field(config_agreement.FIELDS))
 @click.option("--tensors", metavar="GLOB", default="*", help="Show only tensors whose name matches. All are compared.")
 @click.option("--all", "everything", is_flag=True, help=ALL)

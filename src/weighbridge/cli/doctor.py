@@ -12,7 +12,7 @@ from pathlib import Path
 
 from weighbridge.cards.card_checks import plugin_checks
 from weighbridge.cards.words import fill
-from weighbridge.cli import BROUGHT
+from weighbridge.cli import brought
 from weighbridge.cli.options import as_json, print_json, tell, verb
 from weighbridge.core.data import FOLDERS, data_path
 from weighbridge.core.limits import plain
@@ -68,6 +68,8 @@ def facts() -> dict[str, Json]:
     found: dict[str, Json] = plain(measured.value) if isinstance(measured, Record) else {"cuda": "unknown"}
     versions = {name: version_of(name) or "not installed" for name in PACKAGES}
     shipped = {name: str(data_path(name)) for name in FOLDERS}
+    checks = [(*check.name.rpartition(": ")[::2], check.wrong) for check in plugin_checks(brought())]
+    plugins = {name: "; ".join(wrong) or package for name, package, wrong in checks}
     evidence = Path("evidence")
     written = {"store": local(), "evidence": evidence, "ledger": evidence / "ledger"}
     return {
@@ -81,7 +83,7 @@ def facts() -> dict[str, Json]:
         "key": _key(),
         "completion": _completion(),
         **found,
-        **dict(_plugins()),
+        **plugins,
     }
 
 
@@ -135,10 +137,3 @@ def _completion() -> str:
     text = place.read_text("utf-8", errors="replace") if place.is_file() else ""
     on = "_WEIGHBRIDGE_COMPLETE" in text
     return f"on in {shell}" if on else f"off in {shell}; add to ~/{file}: {line}"
-
-
-def _plugins() -> Iterator[tuple[str, str]]:
-    """Yield what other packages bring, with the package and its version, or what is wrong with it."""
-    for check in plugin_checks(BROUGHT):
-        name, _, package = check.name.rpartition(": ")
-        yield name, "; ".join(check.wrong) or package

@@ -206,9 +206,8 @@ def _command(contracts: Iterable[Path], bases: Iterable[LoadedContract], targets
     words = ["weighbridge", "verify", *map(str, contracts)]
     words += [word for name, target in targets.items() for word in ("--subject", f"{name}={target}")]
     lacking = [gate.id for base in bases for gate in base.contract.gates if gate.requires]
-    return shlex.join(
-        [bare(word) for word in words] + [word for gate in lacking for word in ("--expect-blocked", gate)]
-    )
+    words += [word for gate in lacking for word in ("--expect-blocked", gate)]
+    return shlex.join(map(bare, words))
 
 
 def _for_ci(ci: str, verify: str, parts: Sequence[str]) -> dict[Path, str]:

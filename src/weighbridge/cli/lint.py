@@ -45,7 +45,12 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
             problems += error.problems
     beside = [one for one in dict.fromkeys(_beside(loaded)) if str(one) not in set(map(str, problems))]
     problems += [found.error for found in beside if not found.warning]
-    known = _recorded(folder) if is_folder(folder) else {}
+    known: Mapping[tuple[str, str], frozenset[str]] = {}
+    if is_folder(folder):
+        from weighbridge.ledger.causes import recorded_contracts  # what reads bundles loads twice as long as linting
+        from weighbridge.ledger.store import Ledger
+
+        known = recorded_contracts(Ledger(folder))
     compared = loaded if known or len(loaded) > 1 else ()
     problems += [found.error for found in load.reused(((one, digests(one.contract).whole) for one in compared), known)]
     warnings = [warning for one in loaded for warning in one.warnings] + [found for found in beside if found.warning]
@@ -85,10 +90,3 @@ def _beside(loaded: Sequence[LoadedContract]) -> Iterator[Found]:
             yield from waivers.remarks({})
     except ContractError as error:
         yield from from_errors(error.problems)
-
-
-def _recorded(folder: Path) -> Mapping[tuple[str, str], frozenset[str]]:
-    from weighbridge.ledger.causes import recorded_contracts  # what reads bundles loads twice as long as linting
-    from weighbridge.ledger.store import Ledger
-
-    return recorded_contracts(Ledger(folder))

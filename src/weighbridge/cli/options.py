@@ -34,6 +34,8 @@ IN_ASCII = dict(zip("≤≥≠×−–…→·σ", WRITTEN, strict=True))
 
 COMMAND = re.compile(r"^(\s*)(::|##\[)")  # what begins a command of GitHub Actions
 
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+debug = click.option("--debug", is_flag=True, help="Show tracebacks of internal errors.")
 PATH = click.Path(path_type=Path)
 OF_LEDGER: Any = {"default": Path("evidence/ledger"), "show_default": True, "help": "The folder of the ledger."}
 LEDGER = click.option("--ledger", "folder", type=PATH, **OF_LEDGER)
@@ -57,16 +59,6 @@ def repeated(flag: str, name: str, metavar: str, text: str, **more: Any) -> Call
 
 def _to_copy(verb: str, examples: Iterable[str]) -> str:
     return "\n".join(("\b", *(f"Example: weighbridge {verb} {one}".rstrip() for one in examples)))
-
-
-def as_json(command: F) -> F:
-    """Add `--json`: one JSON document on standard output, for machines."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")(command)
-
-
-def debug(command: F) -> F:
-    """Add `--debug`: show tracebacks of what broke inside the tool."""
-    return click.option("--debug", is_flag=True, help="Show tracebacks of internal errors.")(command)
 
 
 def pairs(texts: Iterable[str], option: str) -> Iterator[tuple[str, Path]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from weighbridge.cards.card_checks import Check, selftest
-from weighbridge.cli import BROUGHT
+from weighbridge.cli import brought
 from weighbridge.cli.completion import cards as complete
 from weighbridge.cli.options import as_json, print_json, progress, tell, verb
 from weighbridge.core.errors import UsageError
@@ -31,7 +31,7 @@ def command(names: tuple[str, ...], cards: Path | None, verbose: bool, as_json: 
     """
     checks: list[Check] = []
     with progress() as show:
-        for check in selftest(cards, names, BROUGHT):
+        for check in selftest(cards, names, brought()):
             checks.append(check)
             show(f"{len(checks)}: {check.name}")
     if not checks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -83,20 +84,14 @@ def capture(model: str, out: Path, *, tokens: str | None, dtype: str | None, deb
             raise UsageError("no-inputs", "the model gives no tokens", where=model, remedy="name a file by --tokens")
         with progress() as show:
             show(f"running {printable(model)} twice")
-            trace, noise = _run_twice(view, inputs, dtype or stated[0])
+            computed_in = dtype or stated[0]
+            trace = view.capture(inputs, computed_in)
+            apart = view.noise(inputs, computed_in, None) or {}
+            noise = {name: far if math.isfinite(far) else None for name, far in apart.items() if far}
         files = view.digest() if view.origin is Origin.LIVE else {}
         save(trace, replace(trace.facts, noise=noise, files=files), path)
     again = f"run twice, {len(noise)} points differ" if noise else "run twice with equal bits"
     tell([f"{out}: {len(trace.facts.order)} points in {trace.facts.dtype} on {_device(trace.facts)}; {again}"])
-
-
-def _run_twice(view: Any, inputs: Sequence[Sequence[int]], dtype: str) -> tuple[Trace, dict[str, float | None]]:
-    """Return the first run, and how far the second lies from it at each point that differs."""
-    import math
-
-    trace = view.capture(inputs, dtype)
-    found = view.noise(inputs, dtype, None)
-    return trace, {name: far if math.isfinite(far) else None for name, far in found.items() if far}
 
 
 def _tokens(path: str) -> list[list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,8 +119,10 @@ def _asked_for(context: click.Context) -> VerifyRequest:
     contracts = given["contracts"] or (project.names(lane) if project else written_in())
     if not contracts:
         raise UsageError("no-contracts", "no contract was named, and contracts/ holds no .yaml or .yml file")
-    if given["no_evidence"]:
-        _refuse_to_keep(given)
+    needs = [name for name in ("record", "attach", "input", "evidence") if given[NAMED.get(name, name)]]
+    if given["no_evidence"] and needs:
+        what = f"--{needs[0]} needs the bundle that --no-evidence does not keep"
+        raise UsageError("not-kept", what, remedy=f"leave out --no-evidence, or --{needs[0]}")
     return VerifyRequest(
         contracts=contracts,
         subjects=given["subjects"],
@@ -137,14 +139,6 @@ def _asked_for(context: click.Context) -> VerifyRequest:
         lane=lane,
         project=project,
     )
-
-
-def _refuse_to_keep(given: Mapping[str, object]) -> None:
-    """Refuse what needs a bundle to stand in, where none is kept."""
-    needs = [name for name in ("record", "attach", "input", "evidence") if given[NAMED.get(name, name)]]
-    if needs:
-        what = f"--{needs[0]} needs the bundle that --no-evidence does not keep"
-        raise UsageError("not-kept", what, remedy=f"leave out --no-evidence, or --{needs[0]}")
 
 
 def _reports(texts: Sequence[str], *, as_json: bool) -> dict[Path, str]:

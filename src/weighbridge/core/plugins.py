@@ -1,4 +1,4 @@
-"""What other packages bring by their entry points: gates, verifiers and formats, each told apart by its type.
+"""What other packages bring by their entry points: gates, verifiers and formats, each known by its type.
 
 Entry points are read only for a name that the tool's own table lacks. A name of the tool itself, or one that two
 packages bring, is refused; what is broken is an error that names the package, never a name that is silently missing.

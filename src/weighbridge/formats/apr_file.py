@@ -58,9 +58,8 @@ def read(file: ReadableFile) -> Reading:
     """Read the tensors by name, in the order of the index, and the short metadata; refuse with `apr-…` and the byte."""
     if file.size < HEADER.size + FOOTER:
         _refuse("truncated", f"{file.size} bytes hold no header and footer", file, 0)
-    _, major, minor, flags, count, metadata_at, metadata_size, index_at, data_at, crc, _ = HEADER.unpack(
-        file.read(0, HEADER.size)
-    )
+    header = HEADER.unpack(file.read(0, HEADER.size))
+    _, major, minor, flags, count, metadata_at, metadata_size, index_at, data_at, crc, _ = header
     if major != MAJOR:
         _refuse("version", f"version {major}.{minor}; version {MAJOR} is read", file, 4)
     found = zlib.crc32(file.read(44, 64), zlib.crc32(file.read(0, 40)))

@@ -42,7 +42,7 @@ class Format:
 
     def __post_init__(self) -> None:
         if not LEAST_MAGIC <= len(self.magic) <= HEAD:
-            raise ValueError(f"a format is told by its first {LEAST_MAGIC} to {HEAD} bytes")
+            raise ValueError(f"a format is known by its first {LEAST_MAGIC} to {HEAD} bytes")
 
 
 def parse(file: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:

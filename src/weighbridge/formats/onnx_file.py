@@ -148,9 +148,8 @@ class _Graphs:
         entries = _entries(message, found[EXTERNAL])
         for key in ("offset", "length"):
             if key in entries and not re.fullmatch(r"[0-9]{1,19}", entries[key]):
-                message.refuse(
-                    "external", f"{quoted(name)} has the {key} {quoted(entries[key])}, which is no whole number"
-                )
+                what = f"{quoted(name)} has the {key} {quoted(entries[key])}, which is no whole number"
+                message.refuse("external", what)
         location, offset = entries.get("location", ""), int(entries.get("offset", 0))
         if not is_plain(location):
             message.refuse("external", f"{quoted(name)} is in {quoted(location)}, which is not a plain file name")

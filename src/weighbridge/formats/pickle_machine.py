@@ -158,9 +158,8 @@ class _Machine:
             self.refuse("global", "names a global by something else than text")
         dotted = f"{module}.{name}"
         if not any(dotted in part for part in self.vocabulary):
-            self.refuse(
-                "global", f"names {quoted(dotted)}, which no state dictionary needs; nothing was imported or called"
-            )
+            what = f"names {quoted(dotted)}, which no state dictionary needs; nothing was imported or called"
+            self.refuse("global", what)
         self.push(Global(dotted))
 
     def line(self) -> str:
