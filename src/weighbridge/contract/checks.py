@@ -296,7 +296,7 @@ def _as_tight(doc: Doc, old: Any, new: Any) -> bool:
 
 
 def _accepts(fact: str, value: object) -> bool:
-    """Return whether a condition lets through what would be held back without it; any other only narrows."""
+    """Return whether a condition lets through what would be BLOCKED without it; any other only narrows."""
     return fact in ACCEPTED and (fact, value) != (ENDED, ENDED)
 
 

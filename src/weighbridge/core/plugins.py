@@ -23,10 +23,9 @@ K = TypeVar("K")
 T = TypeVar("T")
 V = TypeVar("V")
 PREFIX: Final = "weighbridge."
-WORDS: Final = {
-    "kinds": "kind", "quantities": "quantity", "verifiers": "verifier", "run_logs": "reader of run logs",
-    "checkpoints": "reader of checkpoints", "reporters": "report format",
-}  # fmt: skip
+READERS: Final = {"run_logs": "reader of run logs", "checkpoints": "reader of checkpoints"}
+TABLES: Final = {"kinds": "kind", "quantities": "quantity", "verifiers": "verifier", "reporters": "report format"}
+WORDS: Final = TABLES | READERS
 SHOWN: Final = 12  # digits of a digest
 
 

@@ -62,8 +62,8 @@ def _line(suite: Suite, row: Row) -> str:
     besides = "excused" if row.excused else "unexpected" if row.unexpected else ""
     besides = besides or ("advisory" if row.level is Level.WARNING else "")
     outcome = f"{row.outcome} ({besides})" if besides else str(row.outcome)
-    told = (gate_name(row.finding), row.title, row.told()[0], f"{suite.contract} {suite.version}")
-    return f"| {' | '.join((outcome, *map(_cell, told)))} |"
+    cells = (gate_name(row.finding), row.title, row.lines()[0], f"{suite.contract} {suite.version}")
+    return f"| {' | '.join((outcome, *map(_cell, cells)))} |"
 
 
 def _cell(text: str) -> str:
@@ -79,4 +79,4 @@ def _found(row: Row) -> str:
 
 def _lines(row: Row) -> Iterator[str]:
     yield row.title
-    yield from (f"  {line}" for line in (*row.told(), *row.said.hints))
+    yield from (f"  {line}" for line in (*row.lines(), *row.said.hints))
