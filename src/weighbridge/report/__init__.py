@@ -157,7 +157,7 @@ def _hints(words: CodeCard, verdict: Verdict, figures: Mapping[str, object]) -> 
 
 
 def trials_summary(trials: Sequence[Trial]) -> str:
-    """Return how many trials were caught, and how many did not apply."""
+    """Return how many trials were caught, and how many could not be made."""
     results = Counter(trial.result for trial in trials)
     untried = results[TrialResult.UNTRIED]
     summary = f"{results[TrialResult.CAUGHT]}/{len(trials) - untried} caught"
@@ -173,13 +173,7 @@ def capped(lines: Sequence[str], limit: int = LISTED) -> list[str]:
 # --- On a terminal ----------------------------------------------------------------------------------------------------
 
 
-COLOURS = {
-    Outcome.PASS: "green",
-    Outcome.FAIL: "red",
-    Outcome.BLOCKED: "yellow",
-    Outcome.NOT_APPLICABLE: "blue",
-    Outcome.ERROR: "magenta",
-}
+COLOURS = dict(zip(Outcome, ("green", "red", "yellow", "blue", "magenta"), strict=True))
 STATUS_WORDS = {status: status.value for status in Status} | {
     Status.PARTIAL_ALGORITHM_LEVEL: "fixture only",
     Status.ACTIVE_WITH_LIVE_EVIDENCE: "live",
