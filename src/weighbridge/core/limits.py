@@ -338,7 +338,7 @@ LARGEST = sys.float_info.max
 _NAMES: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
-# --- Schema -----------------------------------------------------------------------------------------------------------
+# --- Schema, and plain data -------------------------------------------------------------------------------------------
 
 
 def schema(cls: type) -> dict[str, Any]:
@@ -392,9 +392,6 @@ def _whole(pattern: str) -> str:
 
 
 _JSON_TYPES: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
-
-
-# --- Plain data -------------------------------------------------------------------------------------------------------
 
 
 def plain(value: Any, omitted: Omitted = NOTHING) -> Any:

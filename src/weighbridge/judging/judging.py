@@ -150,9 +150,8 @@ def _canary_trial(key: str, canary: CanaryResult | None) -> Trial:
     """Turn a canary's result into a trial; an instrument without a canary has not been shown to see."""
     if canary is None:
         return Trial(kind="canary", name=key, code="", result=TrialResult.UNTRIED, why="no canary was measured")
-    result = TrialResult.CAUGHT if canary.seen else TrialResult.SURVIVED
-    if not canary.applied:
-        result = TrialResult.UNTRIED
+    seen = TrialResult.CAUGHT if canary.seen else TrialResult.SURVIVED
+    result = seen if canary.applied else TrialResult.UNTRIED
     return Trial(kind="canary", name=key, code=canary.place, result=result, why=canary.why)
 
 
