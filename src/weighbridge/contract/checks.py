@@ -270,7 +270,8 @@ def looser(old: GateDecl, new: GateDecl) -> Iterator[tuple[tuple[str, ...], str]
         for key in now:
             if key in was and was[key] != now[key]:
                 yield (section, key), f"{section} {key} was {_shown(was[key])}, is {_shown(now[key])}"
-            elif key not in was and (section != "where" or _accepts(key, now[key])):
+            # Of `where:` only what lets through what would be BLOCKED without it; any other only narrows.
+            elif key not in was and (section != "where" or (key in ACCEPTED and (key, now[key]) != (ENDED, ENDED))):
                 yield (section, key), f"{section} {key} is new"
     if old.severity is Severity.REQUIRED and new.severity is not Severity.REQUIRED:
         yield ("severity",), f"was {old.severity}, is {new.severity}"
@@ -297,11 +298,6 @@ def _as_tight(doc: Doc, old: Any, new: Any) -> bool:
     elif isinstance(old, tuple):
         return all(item in new for item in old) if doc.tight == "up" else all(item in old for item in new)
     return bool(new >= old if doc.tight == "up" else new <= old)
-
-
-def _accepts(fact: str, value: object) -> bool:
-    """Return whether a condition lets through what would be held back without it; any other only narrows."""
-    return fact in ACCEPTED and (fact, value) != (ENDED, ENDED)
 
 
 def _shown(value: Any) -> str:

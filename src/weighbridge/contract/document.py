@@ -26,9 +26,9 @@ AGE: Final = r"[1-9][0-9]{0,3}d"
 REQUIREMENT: Final = r"^(cuda|hidden)$"  # what the instrument `host` tells with yes or no
 
 UNITS: Final = (
-    "ns", "us", "ms", "s", "min", "h", "1/s", "1/ms", "tok/s", "%", "1",
-    "B", "kB", "KB", "MB", "GB", "KiB", "MiB", "GiB",
-)  # fmt: skip
+    *("ns", "us", "ms", "s", "min", "h", "1/s", "1/ms", "tok/s", "%", "1"),
+    *("B", "kB", "KB", "MB", "GB", "KiB", "MiB", "GiB"),
+)
 
 Plain: TypeAlias = str | int | float | bool
 

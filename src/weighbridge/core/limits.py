@@ -184,7 +184,7 @@ def _note_ignored(known: Mapping[str, Field], values: Mapping[str, Any], path: P
 
 
 def _unknown(key: object, free: Sequence[str], known: Mapping[str, Field], path: Path, reading: _Reading) -> str:
-    """Note an unknown key; return the missing one that it seems to mean, so that one slip is told once."""
+    """Note an unknown key; return the missing one that it seems to mean, so that one slip is reported once."""
     near = closest(str(key), free) if len(reading.problems) < SUGGESTED else []
     hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}" if known else ""
     reading.note("unknown-key", f"unknown key {show(key)}{hint}", (*path, str(key)), at_key=True)
@@ -342,7 +342,7 @@ LARGEST = sys.float_info.max
 _NAMES: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
-# --- Schema -----------------------------------------------------------------------------------------------------------
+# --- Schema, and plain data -------------------------------------------------------------------------------------------
 
 
 def schema(cls: type) -> dict[str, Any]:
@@ -396,9 +396,6 @@ def _whole(pattern: str) -> str:
 
 
 _JSON_TYPES: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
-
-
-# --- Plain data -------------------------------------------------------------------------------------------------------
 
 
 def plain(value: Any, omitted: Omitted = NOTHING) -> Any:

@@ -150,7 +150,7 @@ Measured: TypeAlias = Measurement | Unmeasured | Faulted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryResult:
-    """Whether an instrument saw one known damage of its subject; `applied` is false where none could be laid."""
+    """Whether an instrument saw one known damage of its subject; `applied` is false where there could be none."""
 
     name: str
     place: str

@@ -10,17 +10,7 @@ from typing import Any
 
 from weighbridge.clauses.kind import blocked
 from weighbridge.core.limits import read
-from weighbridge.core.model import (
-    Basis,
-    GateDecl,
-    Json,
-    Measured,
-    Measurement,
-    Outcome,
-    Scalar,
-    SubjectKind,
-    Verdict,
-)
+from weighbridge.core.model import Basis, GateDecl, Json, Measured, Measurement, Outcome, Scalar, SubjectKind, Verdict
 from weighbridge.gates import KINDS
 from weighbridge.judging.requests import facts_request, host_request
 from weighbridge.quantities.base import record_of, rows_of
@@ -81,8 +71,8 @@ def lacking_here(gate: GateDecl, measured: Mapping[str, Measured]) -> tuple[str,
     item = host_request(gate)
     host = measured.get(item.key) if item else None
     found = record_of(host, Host) if isinstance(host, Measurement) else None
-    told = ((name, getattr(found, name, None)) for name in sorted(gate.requires))  # as in sealed JSON
-    return next((pair for pair in told if pair[1] is not gate.requires[pair[0]]), None)
+    pairs = ((name, getattr(found, name, None)) for name in sorted(gate.requires))  # as in sealed JSON
+    return next((pair for pair in pairs if pair[1] is not gate.requires[pair[0]]), None)
 
 
 WHEN = ("when-unknown", "when-contradicted", "when-false")
@@ -141,8 +131,8 @@ def unfit_run(gate: GateDecl, facts: Mapping[str, Fact]) -> Verdict | None:
     if counted or (found == ENDED and not contradicted_by):
         return None
     names = (ENDED, "ended_by", "requested_steps", "steps", "last_step")
-    told = [f"{name}: {_value(facts[name])}" for name in names if name in facts] + contradicted_by
-    return blocked("not-ended", {"ended": found, "steps": _value(facts.get("steps")), "told": told})
+    said = [f"{name}: {_value(facts[name])}" for name in names if name in facts] + contradicted_by
+    return blocked("not-ended", {"ended": found, "steps": _value(facts.get("steps")), "told": said})
 
 
 def _reads(named: Collection[str], lost: Sequence[str]) -> bool:

@@ -26,7 +26,7 @@ from weighbridge.core.model import (
 )
 from weighbridge.gates import KINDS
 from weighbridge.judging.conditions import RUN_FACTS, facts_of, is_of_run, sealed, unfit_run, unmeant, unmet
-from weighbridge.judging.requests import NOT_HERE, Request, all_requests, facts_request, request_for
+from weighbridge.judging.requests import NOT_HERE, all_requests, facts_request, request_for
 from weighbridge.judging.trials import answer, falsify
 from weighbridge.quantities.facts import Fact
 
@@ -54,8 +54,10 @@ def judge_gate(
         if isinstance(measured.get(item.key), Measurement)
     )
     uncounted, not_meant = None, unmeant(gate, facts)
-    if not_meant is not None and not_meant.outcome is Outcome.NOT_APPLICABLE:
-        verdict, trials = _shown_not_meant(not_meant, facts_request(gate, instance), measured, canary_trials)
+    of_facts = facts_request(gate, instance)
+    if of_facts and not_meant and not_meant.outcome is Outcome.NOT_APPLICABLE:
+        trials = tuple(trial for trial in canary_trials if trial.name == of_facts.key)
+        verdict = _partial(measured[of_facts.key]) or _blind(trials) or _unseeing(trials) or not_meant
     else:
         verdict, trials, uncounted = _under_conditions(gate, instance, facts, measured, canary_trials)
     of_run = [name for name in RUN_FACTS if name in facts] if is_of_run(gate) else []
@@ -90,15 +92,6 @@ def _under_conditions(
     if verdict.outcome is Outcome.ERROR or (verdict.outcome is Outcome.BLOCKED and verdict.code != NOT_HERE):
         held_back = None  # what kept the gate from looking says more than the conditions it would have stood under
     return held_back or verdict, trials, uncounted
-
-
-def _shown_not_meant(
-    verdict: Verdict, item: Request | None, measured: Mapping[str, Measured], canary_trials: tuple[Trial, ...]
-) -> tuple[Verdict, tuple[Trial, ...]]:
-    """Return NOT_APPLICABLE with the trials of the facts, unless their instrument was not shown to see all of it."""
-    key = item.key if item else ""
-    trials = tuple(trial for trial in canary_trials if trial.name == key)
-    return _partial(measured[key]) or _blind(trials) or _unseeing(trials) or verdict, trials
 
 
 # --- One verdict ------------------------------------------------------------------------------------------------------
@@ -157,9 +150,8 @@ def _canary_trial(key: str, canary: CanaryResult | None) -> Trial:
     """Turn a canary's result into a trial; an instrument without a canary has not been shown to see."""
     if canary is None:
         return Trial(kind="canary", name=key, code="", result=TrialResult.UNTRIED, why="no canary was measured")
-    result = TrialResult.CAUGHT if canary.seen else TrialResult.SURVIVED
-    if not canary.applied:
-        result = TrialResult.UNTRIED
+    seen = TrialResult.CAUGHT if canary.seen else TrialResult.SURVIVED
+    result = seen if canary.applied else TrialResult.UNTRIED
     return Trial(kind="canary", name=key, code=canary.place, result=result, why=canary.why)
 
 

@@ -6,11 +6,7 @@ from dataclasses import dataclass
 
 from weighbridge.clauses.kind import Need
 from weighbridge.core.canonical import dumps, sha256
-from weighbridge.core.model import (
-    GateDecl,
-    Json,
-    SubjectKind,
-)
+from weighbridge.core.model import GateDecl, Json, SubjectKind
 from weighbridge.gates import KINDS
 
 HOST = "host"

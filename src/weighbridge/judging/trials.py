@@ -8,17 +8,7 @@ from typing import Any
 
 from weighbridge.clauses.kind import Evidence, Kind, Mutation
 from weighbridge.clauses.mutations import of_limits
-from weighbridge.core.model import (
-    Measurement,
-    Outcome,
-    Record,
-    Rows,
-    Series,
-    Trial,
-    TrialResult,
-    Value,
-    Verdict,
-)
+from weighbridge.core.model import Measurement, Outcome, Record, Rows, Series, Trial, TrialResult, Value, Verdict
 
 
 def answer(kind: Kind[Any], evidence: Evidence, limits: object) -> Verdict:
@@ -112,8 +102,8 @@ def _nothing_left(kind: Kind[Any], evidence: Evidence, limits: object, names: Se
         name: dataclasses.replace(item, value=_emptied(item.value), examined=0) if name in names else item
         for name, item in evidence.items()
     }
-    held = answer(kind, emptied, limits).outcome is Outcome.BLOCKED
-    result = TrialResult.CAUGHT if held else TrialResult.SURVIVED
+    caught = answer(kind, emptied, limits).outcome is Outcome.BLOCKED
+    result = TrialResult.CAUGHT if caught else TrialResult.SURVIVED
     return Trial(kind="nothing-left", name="without " + " and ".join(names), code="", result=result)
 
 

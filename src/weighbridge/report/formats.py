@@ -6,9 +6,8 @@ Other packages bring more.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from weighbridge.core.errors import PluginError
@@ -17,7 +16,7 @@ from weighbridge.core.plugins import Brought
 if TYPE_CHECKING:
     from weighbridge.report.rows import Report
 
-FORMS: Final = MappingProxyType({
+FORMS: Final[Mapping[str, str]] = {
     "json": "machine.document",
     "jsonl": "machine.lines",
     "junit": "junit.suites",
@@ -26,7 +25,7 @@ FORMS: Final = MappingProxyType({
     "gitlab": "gitlab.issues",
     "markdown": "markdown.comment",
     "tap": "tap.points",
-})  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,8 @@ def suites(report: Report) -> str:
         about = {"name": f"{suite.contract} {suite.version}", "tests": str(len(cases)), **counts}
         about |= {"time": f"{suite.seconds:.3f}", "timestamp": suite.started.partition("+")[0]}
         element = ET.SubElement(root, "testsuite", about)
-        element.append(_properties({
-            "contract digest": suite.digest, "bundle": suite.bundle, "bundle id": suite.bundle_id,
-            "exit code": str(int(report.code)),
-        }))  # fmt: skip
+        sealed = {"contract digest": suite.digest, "bundle": suite.bundle, "bundle id": suite.bundle_id}
+        element.append(_properties(sealed | {"exit code": str(int(report.code))}))
         element.extend(cases)
     ET.indent(root)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
@@ -43,11 +41,9 @@ def suites(report: Report) -> str:
 def _case(suite: Suite, row: Row) -> ET.Element:
     place = {"classname": _xml(suite.file), "name": gate_name(row.finding), "file": _xml(row.file)}
     case = ET.Element("testcase", {**place, "line": str(row.line), "time": f"{row.seconds:.3f}"})
-    case.append(_properties({
-        "outcome": row.outcome, "severity": row.finding.severity, "kind": row.finding.kind, "level": row.level,
-        **({"excused": row.excused} if row.excused else {}),
-    }))  # fmt: skip
-    text = _xml("\n".join((row.title, *row.told(), *row.said.hints)))
+    about = {"outcome": row.outcome, "severity": row.finding.severity, "kind": row.finding.kind, "level": row.level}
+    case.append(_properties(about | ({"excused": row.excused} if row.excused else {})))
+    text = _xml("\n".join((row.title, *row.lines(), *row.said.hints)))
     if row.outcome is Outcome.PASS and not row.unexpected:
         ET.SubElement(case, "system-out").text = f"{text}\ntrials: {row.said.trials}"
         return case
@@ -59,9 +55,9 @@ def _case(suite: Suite, row: Row) -> ET.Element:
     return case
 
 
-def _properties(told: Mapping[str, str]) -> ET.Element:
+def _properties(values: Mapping[str, str]) -> ET.Element:
     element = ET.Element("properties")
-    for name, value in told.items():
+    for name, value in values.items():
         ET.SubElement(element, "property", name=name, value=_xml(value))
     return element
 

@@ -17,7 +17,6 @@ from weighbridge.contract.resolved import digests
 from weighbridge.core.canonical import dumps, sha256
 from weighbridge.core.data import data_path
 from weighbridge.core.exit_code import Excuses, ExitCode, unblocked
-from weighbridge.core.model import Finding
 from weighbridge.core.printable import printable
 from weighbridge.report import Row, finding_text, tally
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from weighbridge.evaluation.verification import ContractResult
 
 ROOTS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
+UNEXPECTED = "expected to be blocked, and {}: take it off --expect-blocked"
 NOTHING_SHOWN = "no gate passed, so nothing was shown"
 
 
@@ -92,7 +92,7 @@ def _suite(result: ContractResult, excuses: Excuses) -> Suite:
             column=at.column,
             excused=excuses.of(contract.id, finding),
             elsewhere=result.elsewhere.get((finding.gate, finding.instance), ""),
-            unexpected=_unexpected(finding) if unblocked(finding, excuses) else "",
+            unexpected=UNEXPECTED.format(finding.verdict.outcome) if unblocked(finding, excuses) else "",
             seconds=evaluation.seconds.get((finding.gate, finding.instance), 0.0),
         )
         rows.append(row)
@@ -107,10 +107,6 @@ def _suite(result: ContractResult, excuses: Excuses) -> Suite:
         seconds=(evaluation.finished - evaluation.started).total_seconds(),
         rows=tuple(rows),
     )
-
-
-def _unexpected(finding: Finding) -> str:
-    return f"expected to be blocked, and {finding.verdict.outcome}: take it off --expect-blocked"
 
 
 def shown(file: str) -> str:

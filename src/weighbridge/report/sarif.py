@@ -26,8 +26,7 @@ def log(report: Report) -> str:
     kinds = list(dict.fromkeys(row.finding.kind for _, row in report.rows))
     invocation: dict[str, Any] = {"executionSuccessful": report.code in (0, 1), "exitCode": int(report.code)}
     if report.nothing_shown:
-        told = {"level": "error", "message": {"text": report.nothing_shown}}
-        invocation["toolExecutionNotifications"] = [told]
+        invocation["toolExecutionNotifications"] = [{"level": "error", "message": {"text": report.nothing_shown}}]
     driver = {"name": "weighbridge", "semanticVersion": __version__, "rules": [_rule(kind) for kind in kinds]}
     run = {
         "tool": {"driver": driver},
@@ -40,10 +39,9 @@ def log(report: Report) -> str:
 
 def _rule(kind: str) -> dict[str, Any]:
     card = gate_words(kind)
-    told = {
-        code: [f"{label}: {text}" for label, text in hints(words).items() if text] for code, words in card.codes.items()
-    }
-    codes = [f"{code}: {'; '.join(said)}" for code, said in told.items() if said]
+    of_codes = ((code, hints(words).items()) for code, words in card.codes.items())
+    said = {code: "; ".join(f"{label}: {text}" for label, text in found if text) for code, found in of_codes}
+    codes = [f"{code}: {text}" for code, text in said.items() if text]
     text = "\n".join((card.why, *codes, f"`weighbridge explain {kind}` says more."))
     return {
         "id": kind,
@@ -61,19 +59,18 @@ def _result(suite: Suite, row: Row, rule: int) -> dict[str, Any]:
     location["region"] = {"startLine": max(row.line, 1), "startColumn": max(row.column, 1)}
     unmeant = row.outcome is Outcome.NOT_APPLICABLE and not row.unexpected
     accepted = {"kind": "external", "status": "accepted", "justification": row.excused}
+    properties = {name: getattr(finding, name) for name in ("gate", "instance", "severity")}
+    properties |= {"outcome": row.outcome, "code": finding.verdict.code, "bundle": suite.bundle}
+    properties |= {"bundleId": suite.bundle_id, "contract": f"{suite.contract} {suite.version}"}
     return {
         "ruleId": finding.kind,
         "ruleIndex": rule,
         "kind": "notApplicable" if unmeant else "fail",
         "level": "none" if unmeant else LEVELS[row.level],
-        "message": {"text": "\n".join((heading, *row.told(), *row.said.hints))},
+        "message": {"text": "\n".join((heading, *row.lines(), *row.said.hints))},
         "locations": [{"physicalLocation": location}],
         # GitHub would make the first one of the line alone, which the instances of a gate have in common.
         "partialFingerprints": {"primaryLocationLineHash": fingerprint, "weighbridge/v0": fingerprint},
         "suppressions": [accepted] if row.excused else [],
-        "properties": {
-            "contract": f"{suite.contract} {suite.version}", "gate": finding.gate, "instance": finding.instance,
-            "outcome": row.outcome, "code": finding.verdict.code, "severity": finding.severity,
-            "bundle": suite.bundle, "bundleId": suite.bundle_id,
-        },
-    }  # fmt: skip
+        "properties": properties,
+    }

@@ -13,6 +13,8 @@ from weighbridge.core.model import Outcome
 from weighbridge.report import Level, Row, gate_name
 from weighbridge.report.rows import Report, Suite
 
+TODO = (Level.WARNING, Level.NOTICE)  # shown, and nobody fails on it
+
 
 def points(report: Report) -> str:
     """Return a test point for each finding, and one more that is not ok where no gate passed."""
@@ -27,14 +29,12 @@ def points(report: Report) -> str:
 
 def _point(number: int, suite: Suite, row: Row) -> list[str]:
     name = _escaped(f"{suite.contract} {gate_name(row.finding)} {row.title}")
-    told = {Level.WARNING: "advisory", Level.NOTICE: row.excused}.get(row.level, "")
-    directive = f" # TODO {_escaped(told)}" if told else ""
     unmeant = row.outcome is Outcome.NOT_APPLICABLE and row.level is Level.NOTICE
-    directive = f" # SKIP {_escaped(row.said.lines[0])}" if unmeant else directive
-    diagnostic = {
-        "outcome": row.outcome, "severity": row.finding.severity, "at": f"{row.file}:{row.line}",
-        "duration_ms": round(row.seconds * 1000), "found": row.told(), "hints": row.said.hints,
-    }  # fmt: skip
+    why = row.said.lines[0] if unmeant else "advisory" if row.level is Level.WARNING else row.excused
+    directive = f" # {'SKIP' if unmeant else 'TODO'} {_escaped(why)}" if why and row.level in TODO else ""
+    diagnostic: dict[str, object] = {"outcome": row.outcome, "severity": row.finding.severity}
+    diagnostic |= {"at": f"{row.file}:{row.line}", "duration_ms": round(row.seconds * 1000)}
+    diagnostic |= {"found": row.lines(), "hints": row.said.hints}
     return [
         f"{'ok' if unmeant or row.level is Level.NONE else 'not ok'} {number} - {name}{directive}",
         "  ---",
