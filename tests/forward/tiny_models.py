@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-SIZES = {"vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 3}
-HEADS = {"num_attention_heads": 4, "max_position_embeddings": 256, "pad_token_id": 0, "bos_token_id": 1}
-SMALL = {**SIZES, **HEADS, "intermediate_size": 96, "num_key_value_heads": 2, "eos_token_id": 1}
+SIZES: dict[str, Any] = {"vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 3}
+TOKEN_IDS: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1}
+COMMON: dict[str, Any] = {"num_attention_heads": 4, "max_position_embeddings": 256, **TOKEN_IDS}
+SMALL: dict[str, Any] = {**SIZES, **COMMON, "intermediate_size": 96, "num_key_value_heads": 2, "eos_token_id": 1}
 GPT2 = {"vocab_size": 128, "n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 256, "bos_token_id": 1}
-OPT = {**SIZES, **HEADS, "ffn_dim": 96, "word_embed_proj_dim": 64}
+OPT: dict[str, Any] = {**SIZES, **COMMON, "ffn_dim": 96, "word_embed_proj_dim": 64}
 EXPERTS = {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
 CONFIGS: dict[str, dict[str, Any]] = {
     "qwen2": SMALL,

@@ -194,14 +194,14 @@ def arrays(change: Mapping[str, Any]) -> ModelView:
     assert isinstance(whole, Stack)
 
     def run(tokens: Any) -> Any:
-        return {name: change[name](held) if name in change else held for name, held in whole.run(tokens).items()}
+        return {name: change[name](values) if name in change else values for name, values in whole.run(tokens).items()}
 
     return shown(replace(whole, run=run))
 
 
 @pytest.mark.slow
-def test_a_point_of_another_shape_is_told_and_not_compared() -> None:
-    verdict = judged(REFERENCE, arrays({"L1.attn.q.post_bias": lambda held: held[:, :, :32].copy()}))
+def test_a_point_of_another_shape_is_named_and_not_compared() -> None:
+    verdict = judged(REFERENCE, arrays({"L1.attn.q.post_bias": lambda values: values[:, :, :32].copy()}))
     assert [(o.place, o.code) for o in verdict.offences] == [("L1.attn.q.post_bias", "shape")]
 
 
@@ -368,7 +368,7 @@ def test_roundoff_is_half_the_gap_after_one() -> None:
 # --- The canary and the trials ----------------------------------------------------------------------------------------
 
 
-def laid() -> tuple[Canary, Measurement]:
+def trial() -> tuple[Canary, Measurement]:
     views = (REFERENCE, named("fused"))
     found = measured(*views)
     canary = VERIFIER.canary(views, {}, found)
@@ -378,7 +378,7 @@ def laid() -> tuple[Canary, Measurement]:
 
 @pytest.mark.slow
 def test_the_canary_is_seen_at_the_last_point_of_the_first_sequence() -> None:
-    canary, _ = laid()
+    canary, _ = trial()
     assert canary.place == "logits"
     again = measure(canary.views, {})
     assert canary.seen(again)
@@ -415,7 +415,7 @@ def test_the_canary_is_seen_in_a_model_that_cannot_do_without_its_later_tokens(l
 
 @pytest.mark.slow
 def test_a_canary_costs_no_rough_run() -> None:
-    canary, _ = laid()
+    canary, _ = trial()
     again = rows(measured(*canary.views))
     assert (again["logits"].candidate.all or 0) > 1.5
     assert {row.rough.all for row in again.values()} == {None}
@@ -447,7 +447,7 @@ def test_bits_that_are_equal_up_to_the_last_point_are_judged_in_one_pass_and_oth
 
 
 def test_an_instrument_that_answers_always_the_same_is_blind() -> None:
-    canary, whole = laid()
+    canary, whole = trial()
     assert not canary.seen(whole)
     assert not canary.seen(Unmeasured(code="x", why="", remedy=""))
 
@@ -459,18 +459,18 @@ def test_an_instrument_that_reads_the_first_token_or_channel_only_is_blind(
 ) -> None:
     honest = local_pass.compare
     monkeypatch.setattr(local_pass, "compare", lambda made, values: honest(made[part], values[part]))
-    canary, _ = laid()
+    canary, _ = trial()
     assert not canary.seen(measure(canary.views, {}))
 
 
 @pytest.mark.slow
 def test_an_instrument_that_reads_its_first_point_only_is_blind(monkeypatch: pytest.MonkeyPatch) -> None:
-    canary, _ = laid()
+    canary, _ = trial()
     honest = local_pass.compare
     seen: list[Any] = []
 
-    def first_only(made: Any, held: Any) -> Any:
-        seen.append(seen[0] if seen else honest(made, held))
+    def first_only(made: Any, values: Any) -> Any:
+        seen.append(seen[0] if seen else honest(made, values))
         return seen[0]
 
     monkeypatch.setattr(local_pass, "compare", first_only)

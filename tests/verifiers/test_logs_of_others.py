@@ -37,9 +37,9 @@ class Model(torch.nn.Module):
 torch.manual_seed(7)
 data = [{"x": torch.randn(4)} for _ in range(32)]
 for folder, every in zip(sys.argv[1::2], map(int, sys.argv[2::2])):
-    told = TrainingArguments(folder, max_steps=60 * every, logging_steps=every, use_cpu=True, report_to=[], seed=7,
+    arguments = TrainingArguments(folder, max_steps=60 * every, logging_steps=every, use_cpu=True, report_to=[], seed=7,
                              save_strategy="no", disable_tqdm=True, eval_strategy="steps", eval_steps=20)
-    trainer = Trainer(Model(), told, train_dataset=data, eval_dataset=data[:4])
+    trainer = Trainer(Model(), arguments, train_dataset=data, eval_dataset=data[:4])
     trainer.train()
     trainer.save_state()
 """
@@ -143,8 +143,8 @@ def test_rows_without_a_step_are_counted_as_what_they_are(tmp_path: Path) -> Non
     ]
     (tmp_path / "a.jsonl").write_text("\n".join(rows_of_both) + "\n")
     finding = weighed(tmp_path / "a.jsonl", tmp_path, **{"with": {"required": ["loss"]}, "where": {"ended": "unknown"}})
-    (told,) = [offence for offence in finding.verdict.offences if offence.code == "no-step"]
-    assert (told.place, told.figures["missing"], told.figures["rows"]) == ("step", 64, 128)
+    (missing,) = [offence for offence in finding.verdict.offences if offence.code == "no-step"]
+    assert (missing.place, missing.figures["missing"], missing.figures["rows"]) == ("step", 64, 128)
 
 
 @pytest.mark.parametrize(
@@ -185,8 +185,8 @@ def test_a_gate_over_a_whole_run_waits_until_it_ended_as_asked(end: dict[str, An
     assert came_to(finding) == (Outcome.BLOCKED, "not-ended")
     assert finding.verdict.figures["ended"] == found
     assert finding.uncounted is not None
-    told: Any = finding.facts["ended"]
-    assert told["value"] == found
+    fact: Any = finding.facts["ended"]
+    assert fact["value"] == found
     assert came_to(weighed(run, tmp_path, measure={"steps": [0, 20]}, **gate)) == (Outcome.PASS, "pass")
 
 

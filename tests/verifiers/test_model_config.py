@@ -283,8 +283,8 @@ NEWER: dict[str, Any] = {
 def test_what_another_version_of_transformers_renames_or_leaves_out_is_no_difference(tmp_path: Path) -> None:
     found = rows(resaved(tmp_path / "4", "4.57.6", **OLDER), resaved(tmp_path / "5", "5.23.0", **NEWER))
     assert set(unlike(found)) == {"config.json:transformers_version"}
-    told = "the source does not state it, and another version of transformers wrote it"
-    assert found["tied_embeddings"].why == told
+    why = "the source does not state it, and another version of transformers wrote it"
+    assert found["tied_embeddings"].why == why
     assert found["config.json:is_decoder"].source_basis == "default"
 
 
@@ -298,7 +298,7 @@ def test_what_another_version_of_transformers_renames_or_leaves_out_is_no_differ
         ({"layer_types": ["conv", "full_attention"]}, "config.json:layer_types"),
     ],
 )
-def test_a_value_that_both_versions_know_is_held(tmp_path: Path, changed: dict[str, Any], name: str) -> None:
+def test_a_value_that_both_versions_know_is_compared(tmp_path: Path, changed: dict[str, Any], name: str) -> None:
     found = rows(resaved(tmp_path / "4", "4.57.6", **OLDER), resaved(tmp_path / "5", "5.23.0", **{**NEWER, **changed}))
     assert set(unlike(found)) == {"config.json:transformers_version", name}
 
@@ -316,8 +316,8 @@ def test_a_directory_without_its_tokenizer_differs_in_nothing(tmp_path: Path) ->
     source = folder(tmp_path / "full", CONFIGURATION, tokenizer__json=full, tokenizer_config__json=settings)
     found = rows(source, folder(tmp_path / "bare", CONFIGURATION))
     assert unlike(found) == {}
-    told = {"unk_token_id", "bos_token_id", "tokens", "merges"}
-    assert {found[name].why for name in told} == {"the import has no tokenizer beside it"}
+    absent = {"unk_token_id", "bos_token_id", "tokens", "merges"}
+    assert {found[name].why for name in absent} == {"the import has no tokenizer beside it"}
 
 
 def test_the_types_of_tokens_are_what_added_tokens_make_them(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_names_the_first_of_equal_tensors_and_no_other(tmp_path: Path) -> None:
         ("a/b..c", ()),
     ],
 )
-def test_a_name_that_breaks_tools_is_told(name: str, flaws: tuple[str, ...]) -> None:
+def test_a_name_that_breaks_tools_is_found(name: str, flaws: tuple[str, ...]) -> None:
     assert tensor_health.flaws(name) == flaws
 
 

@@ -171,7 +171,7 @@ def test_values_that_are_not_finite_give_no_error(tmp_path: Path, dtype: str) ->
     assert (row.compared, row.relative_rmse, row.max_error) == (True, None, None)
 
 
-def test_the_same_values_in_another_order_are_told(tmp_path: Path) -> None:
+def test_the_same_values_in_another_order_are_found(tmp_path: Path) -> None:
     turned = VALUES[::-1].copy()
     found = one(tmp_path, ("F32", (48, 32), VALUES.tobytes()), ("BF16", (48, 32), bf16(turned)))
     assert found.same_values is True
@@ -180,7 +180,7 @@ def test_the_same_values_in_another_order_are_told(tmp_path: Path) -> None:
     assert found.same_values is False
 
 
-def test_the_wider_side_as_the_import_is_told(tmp_path: Path) -> None:
+def test_the_wider_side_as_the_import_is_found(tmp_path: Path) -> None:
     found = one(tmp_path, ("BF16", (48, 32), bf16(VALUES)), ("F32", (48, 32), VALUES.tobytes()))
     assert found.reproduced["swapped"] == VALUES.size
     back = views(tmp_path, {"w": ("F32", WIDE.shape, WIDE.tobytes())}, {})[0]
@@ -290,7 +290,7 @@ def test_finite_values_that_a_cast_makes_infinite_are_counted_and_those_that_wer
 
 
 @pytest.mark.parametrize("square", [True, False])
-def test_a_transpose_is_told(tmp_path: Path, square: bool) -> None:
+def test_a_transpose_is_found(tmp_path: Path, square: bool) -> None:
     values = VALUES[:32] if square else VALUES
     source = ("BF16", values.shape, bf16(values))
     row = one(tmp_path, source, ("BF16", values.shape[::-1], bf16(values.T)))
