@@ -19,14 +19,14 @@ from weighbridge.quantities.runs import StepColumn
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> dict[str, Measurement]:
-    """Return pairs of tensors as evidence, each as typical as the card's examples but for what is told."""
+    """Return pairs of tensors as evidence, each as typical as the card's examples but for what is given."""
     kept = tuple(typed("tensor_values", row) for row in rows)
     value = Rows("name", kept)
     return {"pairs": Measurement(quantity="tensor_values", value=value, by="test", examined=len(kept), total=len(kept))}
 
 
 def column(name: str, **more: Any) -> StepColumn:
-    """Return a column as typical as the card's examples, but for what is told."""
+    """Return a column as typical as the card's examples, but for what is given."""
     return build(StepColumn, plain({**QUANTITIES["step_columns"].typical(), "column": name, "logged_as": name, **more}))
 
 

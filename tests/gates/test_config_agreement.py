@@ -36,7 +36,7 @@ def test_values_agree_only_where_they_are_the_same(values: tuple[Any, Any]) -> N
     assert (verdict.outcome, verdict.code, verdict.counted, verdict.of) == (Outcome.FAIL, "differs", 2, 3)
 
 
-def test_a_field_that_one_side_alone_states_counts_among_those_held() -> None:
+def test_a_field_that_one_side_alone_states_counts_among_those_compared() -> None:
     verdict = judged(*SHAPES, field("pad_token_id", 0, None), field("add_bos_token", None, True))
     assert ([one.code for one in verdict.offences], verdict.counted, verdict.of) == (["missing", "extra"], 2, 4)
 

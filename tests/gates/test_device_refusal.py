@@ -35,13 +35,13 @@ def test_a_command_whose_time_is_not_known_or_that_was_stopped_is_too_late(chang
     assert offences(judged(**changes)) == [("time", "too-late")]
 
 
-def test_all_five_things_are_told_at_once() -> None:
+def test_all_five_things_are_listed_at_once() -> None:
     left = (Leftover(path="r", what="run-directory"),)
     verdict = judged(exit_code=0, wall_seconds=9.0, stderr="", left=left, outlived=2)
     assert offences(verdict) == [
-        ("exit", "exits-zero"), ("time", "too-late"), ("output", "says-nothing"),
-        ("processes", "left-running"), ("leftovers", "left-behind"),
-    ]  # fmt: skip
+        *(("exit", "exits-zero"), ("time", "too-late"), ("output", "says-nothing")),
+        *(("processes", "left-running"), ("leftovers", "left-behind")),
+    ]
     assert (verdict.outcome, verdict.counted, verdict.of) == (Outcome.FAIL, 0, 5)
 
 
@@ -60,9 +60,11 @@ def test_only_what_the_contract_names_may_not_be_left() -> None:
 
 @pytest.mark.parametrize(
     "limits",
-    [{"names": []}, {"within_s": 0}, {"exit": 0}, {"exit": 256}, {"exit": "zero"}, {"exit": True}, {"exit": None},
-     {"leaves_no": ["anything"]}],
-)  # fmt: skip
+    [
+        *({"exit": 0}, {"exit": 256}, {"exit": "zero"}, {"exit": True}, {"exit": None}),
+        *({"names": []}, {"within_s": 0}, {"leaves_no": ["anything"]}),
+    ],
+)
 def test_limits_that_are_no_refusal_are_lint_errors(limits: dict[str, Any]) -> None:
     with pytest.raises(LimitsError):
         read(Limits, {"within_s": 2, "names": ["X"], **limits})
@@ -72,7 +74,7 @@ def test_every_limit_that_tightens_is_tried_just_beyond_it() -> None:
     assert [item.name for item in fields(Limits) if item.doc.tight and not (item.doc.must and item.doc.moves)] == []
 
 
-def test_limits_that_no_command_could_meet_are_told() -> None:
+def test_limits_that_no_command_could_meet_are_named() -> None:
     assert check(Limits(within_s=30.0, names=(" ",)), Measure()) == [
         "names: an empty word is in every output",
         "timeout_s: 30 s would stop the command before the 30 s are over",

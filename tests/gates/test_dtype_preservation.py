@@ -19,8 +19,8 @@ from weighbridge.judging.trials import falsify
 
 def row(name: str, source: str, candidate: str, reproduced: Mapping[str, int] | None = None, **more: Any) -> Any:
     counts = {"value-cast": 6} | ({"identical": 6} if source == candidate else {})
-    told = counts if reproduced is None else reproduced
-    return {"name": name, "source_dtype": source, "candidate_dtype": candidate, "reproduced": told, **more}
+    given = counts if reproduced is None else reproduced
+    return {"name": name, "source_dtype": source, "candidate_dtype": candidate, "reproduced": given, **more}
 
 
 def judged(rows: Sequence[Any], **limits: Any) -> Verdict:
@@ -40,8 +40,8 @@ def test_a_narrowing_smuggled_into_the_lossless_table_is_noticed(monkeypatch: py
 def test_explains_each_change_of_dtype_by_itself() -> None:
     bits = {"value-cast": 0, "bf16-bits-as-f16": 6, "relabelled": 6}
     verdict = judged([row("w", "BF16", "F16", bits), row("a", "F32", "F16")])
-    told = {one.place: (one.figures["mechanism"], one.figures["held"]) for one in verdict.offences}
-    assert told == {"a": ("value-cast", "values"), "w": ("bf16-bits-as-f16", "bits")}
+    explained = {one.place: (one.figures["mechanism"], one.figures["held"]) for one in verdict.offences}
+    assert explained == {"a": ("value-cast", "values"), "w": ("bf16-bits-as-f16", "bits")}
 
 
 def test_names_the_tensor_that_took_its_place() -> None:

@@ -171,9 +171,9 @@ ALL_REQUIRED = {"required": ("L0.ffn.down", "L1.ffn.down", "L2.ffn.down")}
 
 @pytest.mark.parametrize(("points", "limits"), [(1, {}), (3, {}), (3, FULL), (3, ALL_REQUIRED)])
 def test_every_pass_is_shown_able_to_fail(points: int, limits: Any) -> None:
-    evidence, held = table(points=points), Limits(**limits)
-    verdict = judge(evidence, held)
-    trials = list(falsify(KIND, evidence, held, verdict))
+    evidence, asked = table(points=points), Limits(**limits)
+    verdict = judge(evidence, asked)
+    trials = list(falsify(KIND, evidence, asked, verdict))
     assert verdict.outcome is Outcome.PASS
     assert [trial.name for trial in trials if trial.result is TrialResult.SURVIVED] == []
     if limits == FULL:  # a contract that leaves nothing open leaves no trial unused
@@ -186,19 +186,9 @@ def test_every_pass_is_shown_able_to_fail(points: int, limits: Any) -> None:
 @pytest.mark.parametrize(
     "limits",
     [
-        {"ratio": 1.0},
-        {"ratio": 10.5},
-        {"floor_u": 0.0},
-        {"min_tokens": 1},
-        {"min_sequences": 1},
-        {"dtype": "fp32"},
-        {"max_limit": 0.6},
-        {"min_points": 0},
-        {"required": ["a b"]},
-        {"tolerance": 1e-3},
-        {"tail_ratio": 1.0},
-        {"noise_ratio": 1.1},
-        {"points": []},
+        *({"ratio": 1.0}, {"ratio": 10.5}, {"floor_u": 0.0}, {"min_tokens": 1}, {"min_sequences": 1}),
+        *({"dtype": "fp32"}, {"max_limit": 0.6}, {"min_points": 0}, {"required": ["a b"]}, {"tolerance": 1e-3}),
+        *({"tail_ratio": 1.0}, {"noise_ratio": 1.1}, {"points": []}),
     ],
 )
 def test_limits_that_would_promise_nothing_are_refused(limits: Any) -> None:

@@ -57,9 +57,9 @@ def test_a_named_tensor_that_was_undecided_is_tried_and_one_that_no_glob_names_i
 
 @pytest.mark.parametrize("limits", [{"fits_not_above_bits": 1.5}, {"fits_below_bits": 1.5, "fits_not_above_bits": 1.5}])
 def test_limits_that_only_just_do_not_contradict_each_other_can_be_falsified(limits: dict[str, float]) -> None:
-    held, found = read(KIND.limits, limits), evidence(words(), words("x", "F16"), words("f", "F32"))
-    trials = list(falsify(KIND, found, held, KIND.judge(found, held)))
-    assert (KIND.check(held, None), [one.name for one in trials if one.result is TrialResult.SURVIVED]) == ([], [])
+    asked, found = read(KIND.limits, limits), evidence(words(), words("x", "F16"), words("f", "F32"))
+    trials = list(falsify(KIND, found, asked, KIND.judge(found, asked)))
+    assert (KIND.check(asked, None), [one.name for one in trials if one.result is TrialResult.SURVIVED]) == ([], [])
 
 
 def test_an_instrument_that_did_not_look_at_the_halves_passes_nothing() -> None:
@@ -67,7 +67,7 @@ def test_an_instrument_that_did_not_look_at_the_halves_passes_nothing() -> None:
         judged(words(half_divergence=None))
 
 
-def test_limits_that_contradict_each_other_are_told() -> None:
+def test_limits_that_contradict_each_other_are_named() -> None:
     limits = read(KIND.limits, {"fits_below_bits": 2.0})
     expected = ["fits_below_bits, fits_not_above_bits and implausible_above_bits must rise in this order"]
     assert KIND.check(limits, None) == expected

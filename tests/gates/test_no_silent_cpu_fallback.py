@@ -80,7 +80,7 @@ def test_a_run_on_the_cpu_is_confirmed_by_open_files_without_an_accelerator_only
 
 
 @pytest.mark.parametrize(
-    ("device", "wanted", "held"),
+    ("device", "wanted", "same"),
     [
         ("cuda:0", "cuda", True),
         ("cuda", "cuda", True),
@@ -92,8 +92,8 @@ def test_a_run_on_the_cpu_is_confirmed_by_open_files_without_an_accelerator_only
         ("", "cuda", False),
     ],
 )
-def test_a_device_is_the_one_wanted_or_any_of_its_kind(device: str, wanted: str, held: bool) -> None:
-    assert matches(device, wanted) is held
+def test_a_device_is_the_one_wanted_or_any_of_its_kind(device: str, wanted: str, same: bool) -> None:
+    assert matches(device, wanted) is same
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_every_limit_that_tightens_is_tried_just_beyond_it() -> None:
     assert [item.name for item in fields(Limits) if item.doc.tight and not (item.doc.must and item.doc.moves)] == []
 
 
-def test_limits_that_no_run_can_meet_are_told() -> None:
+def test_limits_that_no_run_can_meet_are_named() -> None:
     assert check(Limits(requested="cpu", external_witnesses=2), None) == [
         "external_witnesses: a run on the CPU has one outside witness, its list of open device files"
     ]

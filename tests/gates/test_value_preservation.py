@@ -48,9 +48,9 @@ def requantised(name: str, candidate: str, source: str = "F32") -> Any:
 
 
 def bounded(name: str, candidate: str, error: float | None = None, lost: float | None = 0.0, **more: Any) -> Any:
-    told = BOUND[candidate] if error is None else error
+    rmse = BOUND[candidate] if error is None else error
     counts = more.pop("reproduced", {})
-    figures = {"relative_rmse": told, "lost_share": lost, "max_error": 0.5, "not_nearest": 0, **more}
+    figures = {"relative_rmse": rmse, "lost_share": lost, "max_error": 0.5, "not_nearest": 0, **more}
     return row(name, "F32", candidate, counts, **figures)
 
 

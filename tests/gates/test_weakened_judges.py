@@ -40,12 +40,12 @@ def shown(kind: Kind[Any]) -> Sequence[tuple[Example, Verdict]]:
     return [(example, kind.judge(example.evidence, example.limits)) for example in examples(gate_card(kind.name), kind)]
 
 
-def noticed(weak: Kind[Any], told: Sequence[tuple[Example, Verdict]]) -> bool:
+def noticed(weak: Kind[Any], judged: Sequence[tuple[Example, Verdict]]) -> bool:
     """Tell whether an example is judged otherwise, or passes with a trial that survives or with none that is caught."""
     try:
-        if any(weak.judge(example.evidence, example.limits) != verdict for example, verdict in told):
+        if any(weak.judge(example.evidence, example.limits) != verdict for example, verdict in judged):
             return True
-        passed = [(example, verdict) for example, verdict in told if verdict.outcome is Outcome.PASS]
+        passed = [(example, verdict) for example, verdict in judged if verdict.outcome is Outcome.PASS]
         return any(_survives(falsify(weak, one.evidence, one.limits, verdict)) for one, verdict in passed)
     except Exception:
         return True
@@ -69,7 +69,7 @@ def test_an_unchanged_judge_is_noticed_by_nothing() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FREE)
 def test_a_weakened_judge_is_noticed(name: str) -> None:
-    module, told = module_of(KINDS[name]), shown(KINDS[name])
+    module, judged = module_of(KINDS[name]), shown(KINDS[name])
     weak = mutants(module, called_by_judge(module))
-    silent = [what for what, mutant in weak if not noticed(mutant.KIND, told)]
+    silent = [what for what, mutant in weak if not noticed(mutant.KIND, judged)]
     assert len(silent) == SILENT[name], silent

@@ -192,10 +192,7 @@ KIND = Kind(
     name="checkpoint-integrity",
     version=3,
     roles={"candidate": SubjectKind.CHECKPOINT},
-    needs={
-        "tensors": Need("tensor_health", of=("candidate",)),
-        "files": Need("file_structure", of=("candidate",)),
-    },
+    needs={"tensors": Need("tensor_health", of=("candidate",)), "files": Need("file_structure", of=("candidate",))},
     limits=Limits,
     codes=codes(*FAILS, blocked=BLOCKED),
     judge=ClauseJudge(clauses, figures, by_place=True),

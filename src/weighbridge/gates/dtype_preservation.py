@@ -16,8 +16,8 @@ from weighbridge.clauses.kind import Evidence, rows_of
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, Verdict
 from weighbridge.gates.families import tensor_pairs
-from weighbridge.gates.families.pair_trials import breaks, of_policy
 from weighbridge.gates.families.tensor_pairs import Meant, is_exact, two_sided
+from weighbridge.gates.trials.pair_trials import breaks, of_policy
 from weighbridge.quantities.tensors import TensorPair
 
 FIGURES = ("source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference")

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.core.limits import plain
 from weighbridge.core.model import Fields, Offence, SubjectKind, Verdict
-from weighbridge.gates.families.forward_trials import CODES, MUTATIONS
 from weighbridge.gates.families.local_errors import (
     Limits,
     allowed,
@@ -26,6 +25,7 @@ from weighbridge.gates.families.local_errors import (
     or_nan,
     share_of,
 )
+from weighbridge.gates.trials.forward_trials import CODES, MUTATIONS
 from weighbridge.quantities.forward import ForwardError
 
 END_TO_END = 3.0  # times the trusted run's error: where two errors end to end differ

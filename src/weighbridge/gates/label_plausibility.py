@@ -16,7 +16,7 @@ from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, faile
 from weighbridge.clauses.mutations import Moves
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, Offence, SubjectKind, Verdict
-from weighbridge.gates.families import implausible_bits as faults
+from weighbridge.gates.trials import implausible_bits as faults
 from weighbridge.quantities.tensors import BitReading, TensorBits
 
 READING: Mapping[str, str] = {"F16": "F16", "BF16": "BF16", "F32": "BF16"}  # of F32 the upper half is read

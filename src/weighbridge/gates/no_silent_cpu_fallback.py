@@ -15,8 +15,8 @@ from typing import Annotated
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, failed, passed, rows_of
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, Json, Offence, SubjectKind, Verdict
-from weighbridge.gates.families import device_trials as trials
-from weighbridge.gates.families.device_trials import AUTO, CPU, MIB, PARTS, Counts
+from weighbridge.gates.trials import device_trials as trials
+from weighbridge.gates.trials.device_trials import AUTO, CPU, MIB, PARTS, Counts
 from weighbridge.quantities.runs import DeviceProbe, Witness
 
 CONTEXT = (re.compile(r"/dev/nvidia\d+"), re.compile(r"/dev/nvidia-uvm"))  # both are open while CUDA has a context

@@ -27,10 +27,10 @@ from weighbridge.clauses.kind import (
 from weighbridge.core.limits import Doc, plain
 from weighbridge.core.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.gates.families import column_basis
-from weighbridge.gates.families import column_trials as trials
 from weighbridge.gates.families.column_basis import ColumnBasis, basis_of
-from weighbridge.gates.families.column_trials import NEED, STEP
 from weighbridge.gates.families.run_columns import speed_moves
+from weighbridge.gates.trials import column_trials as trials
+from weighbridge.gates.trials.column_trials import NEED, STEP
 from weighbridge.quantities.runs import StepColumn, StepOrder
 
 REGULAR = 3  # numbers; fewer have no cadence of their own, and owe that of the step

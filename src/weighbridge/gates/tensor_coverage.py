@@ -35,6 +35,7 @@ from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.tensors import TensorHealth
 
 RANGE = re.compile(r"\{(\d{1,6})\.\.(\d{1,6})\}")
+FILE = ("candidate",)
 MOST = 1_000_000  # names that a contract may expect
 
 
@@ -270,10 +271,7 @@ KIND = Kind(
     name="tensor-coverage",
     version=3,
     roles={"candidate": SubjectKind.CHECKPOINT},
-    needs={
-        "tensors": Need("tensor_health", of=("candidate",)),
-        "facts": Need("facts", of=("candidate",), optional=True),
-    },
+    needs={"tensors": Need("tensor_health", of=FILE), "facts": Need("facts", of=FILE, optional=True)},
     limits=Limits,
     codes=codes(
         "missing", "empty", "untied", "extra", "dtype", "count", "stated", blocked=("nothing-there", "not-stated")

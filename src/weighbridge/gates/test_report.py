@@ -18,6 +18,7 @@ from weighbridge.core.model import Fields, Outcome, SubjectKind
 from weighbridge.quantities.reports import ReportedTest, Result
 
 TESTS = "tests"
+GLOBS = "globs of tests that must have passed, by `classname::name` or its end after `::`"
 BROKEN = (Result.FAILED, Result.ERROR)
 
 
@@ -46,16 +47,8 @@ def _fewer(limit: Limit) -> Iterator[Mutation[Any]]:
 class Limits:
     """Which tests must have passed, and how many of them there must be."""
 
-    tests: Annotated[
-        tuple[str, ...],
-        Doc(
-            "globs of tests that must have passed, by `classname::name` or its end after `::`", min_items=1, tight="up"
-        ),
-    ] = ("*",)
-    at_least: Annotated[
-        int,
-        Doc("tests of these names", ge=1, must="at least", moves=_fewer),
-    ] = 1
+    tests: Annotated[tuple[str, ...], Doc(GLOBS, min_items=1, tight="up")] = ("*",)
+    at_least: Annotated[int, Doc("tests of these names", ge=1, must="at least", moves=_fewer)] = 1
 
 
 def clauses(limits: Limits) -> Sequence[Clause]:

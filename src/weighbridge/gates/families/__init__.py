@@ -1,1 +1,1 @@
-"""What several kinds share: columns of runs, pairs of tensors, bits, forward passes."""
+"""What several kinds share: columns of runs, pairs of tensors, runs of commands, forward passes."""
