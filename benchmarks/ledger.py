@@ -27,7 +27,7 @@ from weighbridge.core.limits import plain
 from weighbridge.core.model import Outcome
 from weighbridge.evidence.statement import utc
 from weighbridge.ledger.audit import check
-from weighbridge.ledger.fold import DRAFT, REGRESSED, Entry, Step, fold
+from weighbridge.ledger.fold import DRAFT, REGRESSED, LedgerEntry, LedgerStep, fold
 from weighbridge.ledger.overview import overview
 from weighbridge.ledger.store import Ledger, digest_of
 
@@ -43,10 +43,10 @@ def timed(name: str, work: Callable[[], object]) -> float:
     return took
 
 
-def chain(length: int) -> dict[str, Entry]:
+def chain(length: int) -> dict[str, LedgerEntry]:
     """Return a chain that was declared and then failed again and again."""
     about: dict[str, Any] = {"place": PLACE, "contract_digest": DIGEST, "recorded_at": utc(NOW)}
-    last = Entry(step=Step.DECLARE, seq=1, parents=(), before=None, after=DRAFT, cause=DIGEST, **about)
+    last = LedgerEntry(step=LedgerStep.DECLARE, seq=1, parents=(), before=None, after=DRAFT, cause=DIGEST, **about)
     entries = {digest_of(last): last}
     while len(entries) < length:
         after: dict[str, Any] = {
@@ -55,9 +55,9 @@ def chain(length: int) -> dict[str, Entry]:
             "after": REGRESSED,
             "cause": "b" * 64,
         }
-        step = Step.RENEW if last.after is REGRESSED else Step.MOVE
+        step = LedgerStep.RENEW if last.after is REGRESSED else LedgerStep.MOVE
         at = utc(NOON + timedelta(seconds=len(entries)))
-        last = Entry(step=step, seq=len(entries) + 1, evidence_at=at, outcome=Outcome.FAIL, **after, **about)
+        last = LedgerEntry(step=step, seq=len(entries) + 1, evidence_at=at, outcome=Outcome.FAIL, **after, **about)
         entries[digest_of(last)] = last
     return entries
 

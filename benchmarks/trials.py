@@ -21,7 +21,7 @@ from safetensors.numpy import save_file
 
 from weighbridge.core.model import Contract, Fields, GateDecl, SubjectDecl, SubjectKind
 from weighbridge.evaluation import runner
-from weighbridge.evaluation.binding import Bound
+from weighbridge.evaluation.binding import Binding
 from weighbridge.judging import judging, requests, trials
 
 BUDGET = 0.10  # of what reading and measuring cost
@@ -77,11 +77,11 @@ def main() -> None:
         write(folder, gib, dtype)
         paths = {role: str(folder / f"{role}.safetensors") for role in ROLES}
         bound = [
-            Bound(subject=one, instance=requests.DEFAULT, kind=kind, target=path, by_hand=True)
+            Binding(subject=one, instance=requests.DEFAULT, kind=kind, target=path, by_hand=True)
             for one, path in paths.items()
         ]
         before = time.process_time()
-        found = runner.judge(runner.seal(runner.measure(contract, bound, on), None))
+        found = runner.EvaluationSession(contract=contract, bound=bound, on=on).evaluate()
         whole = time.process_time() - before
     looking = whole - spent["canaries"] - spent["trials"]
     print(*(f"{one.gate} {one.verdict.outcome} {one.verdict.code}" for one in found.findings), sep=", ")

@@ -122,7 +122,7 @@ def main(*words: str) -> None:
         beside = (f"--attach=facts={WRAPPED}/run.json", f"--input=log={WRAPPED}/steps.jsonl", "--evidence", BUILD)
         frozen = verify("scripts/frozen.yaml", FROZEN, *beside, ends=(1,))  # some of its gates fail, as they should
         if anew:
-            for old in (EVIDENCE, SPEC / "amendments"):
+            for old in (*(EVIDENCE / name for name in ("bundles", "frozen", "ledger")), SPEC / "amendments"):
                 shutil.rmtree(old, ignore_errors=True)
             weighbridge("evidence", "merge", store, "--into", EVIDENCE)
         shutil.copytree(frozen, FORMAT / frozen.name)

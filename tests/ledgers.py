@@ -12,13 +12,13 @@ from tests.evidence import drafts
 from weighbridge.contract.resolved import digests
 from weighbridge.core.model import Origin
 from weighbridge.evidence.bundle import Bundle, seal
-from weighbridge.ledger.fold import Place
+from weighbridge.ledger.fold import LedgerPlace
 from weighbridge.ledger.record import Move, record
 from weighbridge.ledger.store import Ledger
 
 CONTRACT = drafts.contract(drafts.gate())
 DIGEST = digests(CONTRACT).whole
-PLACE = Place(contract="checkpoint-import", gate="GATE-IMPORT-001", instance="default")
+PLACE = LedgerPlace(contract="checkpoint-import", gate="GATE-IMPORT-001", instance="default")
 GOOD = drafts.pairs(drafts.pair("a"), drafts.pair("b"))
 BAD = drafts.pairs(drafts.pair("a"), drafts.pair("b", candidate_dtype="F16"))
 NOW = drafts.NOON + timedelta(days=1)

@@ -34,11 +34,11 @@ MEASURING: Mapping[str, set[str]] = {
     "formats": {"storage"},
     "run_logs": {"storage", "views"},
     "model_config": {"storage", "formats", "views"},
-    "comparison": {"formats", "storage", "model_config", "views", "mapping", "packing"},
+    "comparison": {"formats", "storage", "model_config", "views", "mapping"},
     "mapping": {"formats", "model_config", "views"},
     "packing": {"formats", "comparison", "mapping", "views"},
     "scheduling": {"formats", "storage", "views"},
-    "forward": {"storage", "formats", "comparison"},
+    "forward": {"storage", "formats"},
     "views": {"storage", "formats", "run_logs", "forward"},
     "verifiers": {
         *("storage", "formats", "run_logs", "model_config", "comparison", "mapping", "packing", "scheduling"),
@@ -51,19 +51,21 @@ MEASURING: Mapping[str, set[str]] = {
 # What judging again rests on, from the floor up: each floor may import itself and the floors before it.
 FLOORS = (
     {"core"},
-    {"quantities", "clauses", "gates"},
+    {"quantities"},
+    {"figures"},
+    {"clauses", "gates"},
     {"contract"},
     {"judging"},
     {"evidence"},
     {"ledger", "spec"},
 )
 
-# What knows only names, keys and shapes, and looks at no file.
+# What knows only names, keys and shapes, and looks at no file but the tables that ship beside it (`core/data.py`).
 PLAIN = (
     *("model_config.model_keys", "model_config.header_keys", "model_config.model_defaults"),
     "model_config.conversion_facts",
     *("mapping.gguf_mapping", "mapping.mapping_plan", "mapping.gguf_rules", "mapping.gguf_names"),
-    *("mapping.gguf_layouts", "mapping.generated_tables"),
+    *("mapping.gguf_layouts", "mapping.generated_tables", "mapping.known_layouts", "mapping.tensor_rules"),
 )
 
 
@@ -160,14 +162,14 @@ def test_the_floor_imports_nothing_of_ours() -> None:
 
 
 def test_a_judge_imports_nothing_that_measures() -> None:
-    judges = list(of("gates", "clauses", "quantities"))
+    judges = list(of("gates", "clauses", "figures", "quantities"))
     assert len(judges) > 30
     assert [(one.name, found) for one in judges if (found := one.libraries & IMPURE)] == []
     assert [(one.name, found) for one in judges if (found := one.rooms & {*MEASURING, "evaluation"})] == []
 
 
 def test_what_measures_never_imports_a_judge() -> None:
-    judges = {"gates", "clauses", "judging", "evaluation", "evidence"}
+    judges = {"gates", "clauses", "figures", "judging", "evaluation", "evidence"}
     assert [(one.name, found) for one in of(*MEASURING) if (found := one.rooms & judges)] == []
 
 
@@ -188,6 +190,19 @@ def test_a_mapping_looks_at_no_file() -> None:
     for one in found:
         own = {name for name in one.imports & set(names()) if name.split(".")[1:2] not in (["core"], ["quantities"])}
         assert own <= plain, one.name
+
+
+def test_a_table_is_named_by_one_module_of_its_own_room() -> None:
+    tables = {path.relative_to(SOURCE).with_suffix("").as_posix() for path in SOURCE.glob("*/*.yaml")}
+    assert len(tables) >= 7
+    for table in tables:
+        naming = {name for name, path in names().items() if f'"{table}"' in path.read_text(encoding="utf-8")}
+        assert [name.split(".")[1] for name in naming] == [table.split("/")[0]], table
+
+
+def test_what_drives_an_evaluation_imports_no_words_and_lanes_import_no_driver() -> None:
+    assert [one.name for one in of("evaluation") if one.rooms & {"cards", "report", "cli", "pytest"}] == []
+    assert [one.name for one in of("lanes") if "evaluation" in one.rooms] == []
 
 
 def test_imports_go_downwards() -> None:

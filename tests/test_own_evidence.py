@@ -22,7 +22,7 @@ import pytest
 from weighbridge.core.model import Outcome, Record, Rows, Series
 from weighbridge.evidence.bundle import unseal
 from weighbridge.evidence.redact import Redactor, scan
-from weighbridge.evidence.review import Against, Held, other_versions, verify
+from weighbridge.evidence.review import Against, State, other_versions, verify
 from weighbridge.evidence.statement import PREDICATE_TYPE
 from weighbridge.gates import KINDS
 from weighbridge.spec.amendments import landed
@@ -183,8 +183,8 @@ def test_a_gate_whose_kind_has_a_new_version_is_stale_by_name_and_nothing_is_red
 def test_a_frozen_bundle_is_read_for_ever_and_judges_again_to_the_same_bytes(bundle: Path) -> None:
     answers = verify(bundle, Against(now=dt.datetime.now(dt.UTC), given=bundle.name[-12:], anchored=True))
     assert answers.bundle is not None, answers.integrity
-    assert answers.integrity.held is Held.HOLDS
-    moved_on = Held.CANNOT_SAY if other_versions(answers.bundle) else Held.HOLDS
+    assert answers.integrity.held is State.HOLDS
+    moved_on = State.CANNOT_SAY if other_versions(answers.bundle) else State.HOLDS
     assert answers.rederivation.held is moved_on, answers.rederivation
 
 

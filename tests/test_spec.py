@@ -23,8 +23,8 @@ from weighbridge.gates.families.tensor_pairs import MECHANISMS, QUANTISED, UNEXP
 from weighbridge.lanes.lane_evidence import Unfit
 from weighbridge.lanes.lanes import Lane
 from weighbridge.lanes.waivers import Waiver
-from weighbridge.ledger.fold import EDGES, SCHEMA, Entry, Step
-from weighbridge.model_config import header_keys, model_defaults, model_keys
+from weighbridge.ledger.fold import EDGES, SCHEMA, LedgerEntry, LedgerStep
+from weighbridge.model_config import header_keys, model_keys
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
@@ -159,11 +159,11 @@ def test_the_exit_codes_of_verifying_a_bundle_are_those_of_the_tool() -> None:
 
 def test_every_field_and_step_of_the_ledger_is_on_its_page() -> None:
     text = section("ledger", "## Files")
-    assert sorted(first_column(text)) == sorted(names(Entry))
+    assert sorted(first_column(text)) == sorted(names(LedgerEntry))
     assert SCHEMA in text
     steps = re.search(r"^\| `step` \| (.*) \|$", text, re.MULTILINE)
     assert steps
-    assert words(steps[1]) == [step.value for step in Step] == [step.value for step in EDGES]
+    assert words(steps[1]) == [step.value for step in LedgerStep] == [step.value for step in EDGES]
 
 
 def test_every_key_and_premise_of_an_amendment_is_on_its_page() -> None:
@@ -195,10 +195,11 @@ def test_every_field_of_a_configuration_is_on_its_page_with_its_keys_and_plain_d
     assert tuple(name for name, *_ in rows) == config_agreement.FIELDS
     stored = header_keys.gguf_keys("ARCH")
     for name, config, gguf, default in rows[: -len(CONFIG_LISTS)]:
-        assert tuple(words(config)) == model_keys.CONFIG_KEYS.get(name, ()), name
+        keys = model_keys.field_keys().get(name, model_keys.FieldKeys())
+        assert tuple(words(config)) == keys.config, name
         assert tuple(words(gguf)) == stored.get(name, ()), name
-        if name in model_defaults.PLAIN:
-            assert default == f"`{model_defaults.PLAIN[name]}`"
+        if keys.default is not None:
+            assert default == f"`{keys.default}`"
 
 
 def test_every_file_that_says_what_a_model_is_is_on_its_page() -> None:

@@ -19,7 +19,7 @@ from weighbridge.core.model import Finding, Outcome
 
 if TYPE_CHECKING:
     from weighbridge.evaluation.inspection import Inspection
-    from weighbridge.evaluation.verification import Result
+    from weighbridge.evaluation.verification import ContractResult
     from weighbridge.evidence.review import Answers
     from weighbridge.quantities.tensors import TensorPair
 
@@ -28,7 +28,7 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One import held against its source: the answer in a line, and the findings behind it.
+    """One import compared with its source: the answer in a line, and the findings behind it.
 
     `outcome` is the worst of the two findings that count; `tensors` has a row for each tensor of either side.
     """
@@ -44,7 +44,7 @@ class Comparison:
 class Verification:
     """What one `verify` came to: a result for each contract, and the exit code of the command line."""
 
-    results: tuple[Result, ...]
+    results: tuple[ContractResult, ...]
     exit_code: ExitCode
 
     @property
@@ -70,22 +70,24 @@ def compare(
     look: dict[str, Json] = {"headers": True} if headers else {}
     if mapping is not None:
         look |= mapping_of(os.fspath(mapping), os.fspath(source), [os.fspath(candidate)])
-    (one,) = compare(
-        os.fspath(source), [os.fspath(candidate)], policy=policy_of(policy) if policy is not None else None,
-        look=look, may_differ=tuple(may_differ),
-    )  # fmt: skip
+    given = policy_of(policy) if policy is not None else None
+    (one,) = compare(os.fspath(source), [os.fspath(candidate)], policy=given, look=look, may_differ=tuple(may_differ))
     finding, configuration = one.evaluation.findings
     return Comparison(
-        outcome=comparison.outcome(one.evaluation), answer=comparison.answer(one.evaluation), finding=finding,
-        configuration=configuration, tensors=comparison.tensor_pairs(one.evaluation),
-    )  # fmt: skip
+        outcome=comparison.outcome(one.evaluation),
+        answer=comparison.answer(one.evaluation),
+        finding=finding,
+        configuration=configuration,
+        tensors=comparison.tensor_pairs(one.evaluation),
+    )
 
 
 def inspect(target: PathLike, *, headers: bool = False) -> Inspection:
     """Look at a checkpoint or a run log by itself, as `weighbridge inspect` does; this is no verdict."""
     from weighbridge.evaluation import inspection
+    from weighbridge.report import verdict_lines
 
-    return inspection.inspect(os.fspath(target), headers=headers)
+    return inspection.inspect(os.fspath(target), verdict_lines, headers=headers)
 
 
 def verify(
@@ -99,18 +101,24 @@ def verify(
     `record` into `evidence`, which holds the ledger, too.
     """
     from weighbridge.core.project import local
-    from weighbridge.evaluation.verification import Asked, code_of, verify
+    from weighbridge.evaluation.verification import VerifyRequest, code_of, verify
 
     names = tuple(os.fspath(one) for one in (contract, *more))
     bound = tuple(f"{name}={os.fspath(target)}" for name, target in subjects.items())
-    recorded, expected = Path(evidence or "evidence"), frozenset(expect_blocked)
-    words = ("weighbridge.verify", *names, *(word for text in bound for word in ("--subject", text)))
-    asked = Asked(
-        contracts=names, subjects=bound, params=params, gates=tuple(gates), expect_blocked=expected,
-        evidence=recorded if evidence or record else local(), ledger=recorded / "ledger", record=record, command=words,
-    )  # fmt: skip
-    results = verify(asked, lambda _text: None)
-    return Verification(results=results, exit_code=code_of(results, asked.excuses))
+    recorded = Path(evidence or "evidence")
+    request = VerifyRequest(
+        contracts=names,
+        subjects=bound,
+        params=params,
+        gates=tuple(gates),
+        expect_blocked=frozenset(expect_blocked),
+        evidence=recorded if evidence or record else local(),
+        ledger=recorded / "ledger",
+        record=record,
+        command=("weighbridge.verify", *names, *(word for text in bound for word in ("--subject", text))),
+    )
+    results = verify(request, lambda _text: None)
+    return Verification(results=results, exit_code=code_of(results, request.excuses))
 
 
 def rejudge(bundle: PathLike, *, id: str = "") -> Answers:  # noqa: A002 -- as `evidence verify --id` calls it

@@ -36,7 +36,7 @@ def test_the_key_is_told_before_and_after_it_is_made_and_where_none_can_be(
     assert told(cli, "key ") == f"{key}: made with the first evidence"
     key.parent.mkdir()
     key.touch()
-    assert told(cli, "key ") == f"{key}: held"
+    assert told(cli, "key ") == f"{key}: kept"
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.delenv("HOME")
     assert told(cli, "key ").startswith("none can be kept, for there is no home folder")

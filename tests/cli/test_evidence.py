@@ -313,7 +313,7 @@ def test_a_subject_rewritten_between_measuring_and_digesting_seals_nothing(
 ) -> None:
     for name in ("a", "b"):
         save_file({"w": np.arange(6, dtype=np.float32)}, workplace / f"{name}.safetensors")
-    path, real = workplace / "b.safetensors", runner.seal
+    path, real = workplace / "b.safetensors", runner.EvaluationSession.judged
 
     def rewriting(*arguments: Any) -> Any:
         before, data = path.stat(), path.read_bytes()
@@ -321,7 +321,7 @@ def test_a_subject_rewritten_between_measuring_and_digesting_seals_nothing(
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
         return real(*arguments)
 
-    monkeypatch.setattr(verification, "seal", rewriting)
+    monkeypatch.setattr(runner.EvaluationSession, "judged", rewriting)
     words = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
     ended = cli("verify", "builtin:checkpoint-import", *words)
     assert (ended.code, "subject-changed" in ended.err) == (4, True)

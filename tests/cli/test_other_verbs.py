@@ -6,6 +6,7 @@ import json
 
 import jsonschema
 import yaml
+from tests.cases import each
 from tests.cli.conftest import Cli
 
 import pytest
@@ -18,7 +19,7 @@ from weighbridge.verifiers import VERIFIERS
 SPECIMENS = data_path("verifiers") / "specimens"
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each("verb", VERBS)
 def test_every_verb_has_help_with_an_example(cli: Cli, verb: str) -> None:
     ended = cli(verb, "--help")
     assert ended.code == 0

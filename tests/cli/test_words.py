@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+from tests.cases import each
 from tests.cli.conftest import Cli
 
 import pytest
@@ -30,7 +31,7 @@ def test_every_verb_is_told_in_one_whole_line(cli: Cli) -> None:
         assert all(line.endswith(".") and not line.endswith("...") for line in listed), listed
 
 
-@pytest.mark.parametrize("verb", [*VERBS, *SUBVERBS])
+@each("verb", [*VERBS, *SUBVERBS])
 def test_every_example_can_be_pasted(cli: Cli, verb: str) -> None:
     examples = [line for line in cli(*verb.split(), "--help").lines if "Example:" in line]
     assert examples
@@ -38,12 +39,12 @@ def test_every_example_can_be_pasted(cli: Cli, verb: str) -> None:
         assert re.match(rf"  Example: weighbridge {verb.split(maxsplit=1)[0]}\b", example)
 
 
-@pytest.mark.parametrize("verb", ["", *VERBS, *SUBVERBS])
+@each("verb", ["", *VERBS, *SUBVERBS])
 def test_help_fits_a_terminal_of_80_columns(cli: Cli, verb: str) -> None:
     assert [line for line in cli(*verb.split(), "--help").lines if len(line) > 80] == []
 
 
-@pytest.mark.parametrize("verb", [*VERBS, *SUBVERBS])
+@each("verb", [*VERBS, *SUBVERBS])
 def test_the_first_screen_of_help_has_an_example(cli: Cli, verb: str) -> None:
     assert any("Example: weighbridge" in line for line in cli(*verb.split(), "--help").lines[:24])
 
@@ -69,7 +70,7 @@ def test_doctor_tells_truth_values_as_yaml_writes_them(cli: Cli) -> None:
     assert {told["cuda"], told["hidden"]} <= {"true", "false"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 def test_a_kind_is_explained_in_yaml_words_on_lines_of_100_columns_and_nothing_twice(cli: Cli, kind: str) -> None:
     lines = cli("explain", kind).lines
     assert not [line for line in lines if re.search(r"default .*(None|True|False|\(|<)", line)]
@@ -96,7 +97,7 @@ def test_a_kind_ends_with_a_gate_that_lints_clean_in_a_contract(
 
 def test_a_kind_is_explained_with_bounds_and_with_what_can_be_measured(cli: Cli) -> None:
     lines = cli("explain", "wall-time-budget").lines
-    assert "  below_ms [ms]: the statistic is less than this (> 0, ≤ 1e+07, default null)" in lines
+    assert "  below_ms [ms]: the statistic of the window is below this (> 0, ≤ 1e+07, default null)" in lines
     assert lines[lines.index("options (measure:)") + 1] == (
         '  column: the column of step wall times in milliseconds (default "wall_ms")'
     )

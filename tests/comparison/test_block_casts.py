@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 
 import pytest
 from weighbridge.comparison import casts
@@ -50,7 +51,7 @@ def test_one_block_among_many_is_found_and_the_others_are_not_decoded(
     assert decoded == [1]
 
 
-@pytest.mark.parametrize("dtype", SCALES)
+@each("dtype", SCALES)
 def test_no_scale_that_gives_a_value_that_is_not_finite_is_passed_over(dtype: str) -> None:
     """Every byte of a block is set alone, beside bytes that make any exponent of F16 full or nearly so."""
     size = UNITS[dtype][1]

@@ -9,23 +9,22 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each
 
 import pytest
 from weighbridge.comparison.casts import (
-    FLOATS,
-    INTEGERS,
     REQUANTISED,
     cast,
     castable,
     decode,
     dequantise,
     encode,
-    numpy_dtype,
     overflowed,
     quantise,
     shorten,
     shown,
-)  # fmt: skip
+)
+from weighbridge.formats.word_types import FLOATS, INTEGERS, numpy_dtype
 
 ALL_16 = np.arange(1 << 16, dtype="<u2")
 
@@ -86,8 +85,8 @@ def test_only_pairs_with_one_correct_rounding_are_cast() -> None:
     assert [pair for pair in refused if castable(*pair)] == []
 
 
-@pytest.mark.parametrize("source", sorted({*FLOATS, *INTEGERS, "BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0"}))
-@pytest.mark.parametrize("candidate", sorted({*FLOATS, "BF16", "F8_E4M3", "F8_E5M2"}))
+@each("source", sorted({*FLOATS, *INTEGERS, "BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0"}))
+@each("candidate", sorted({*FLOATS, "BF16", "F8_E4M3", "F8_E5M2"}))
 def test_what_a_cast_makes_infinite_or_nan_is_counted(source: str, candidate: str) -> None:
     kind = numpy_dtype(source)
     if not castable(source, candidate):
@@ -119,8 +118,8 @@ def test_every_finite_value_of_a_block_whose_scale_is_infinite_overflows(candida
     assert overflowed(words[1:2].repeat(256), quantise(stored[1:2].repeat(256), candidate), "F32", candidate) == 0
 
 
-@pytest.mark.parametrize("source", sorted({*FLOATS, *INTEGERS, "BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0"}))
-@pytest.mark.parametrize("candidate", sorted({*FLOATS, *INTEGERS, "BF16", "F8_E4M3", "F8_E5M2"}))
+@each("source", sorted({*FLOATS, *INTEGERS, "BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0"}))
+@each("candidate", sorted({*FLOATS, *INTEGERS, "BF16", "F8_E4M3", "F8_E5M2"}))
 def test_a_cast_that_is_offered_keeps_small_whole_numbers(source: str, candidate: str) -> None:
     kind = numpy_dtype(source)
     if not castable(source, candidate):

@@ -3,6 +3,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.cases import each
+
 import pytest
 from weighbridge.contract.document import REQUIREMENT
 from weighbridge.contract.load import load_contract
@@ -52,8 +54,8 @@ def test_a_contract_in_order_is_told_nothing(tmp_path: Path) -> None:
     assert told(tmp_path, HEAD + TIME + SAME) == []
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
+@each(
+    "old, new, message",
     [
         (
             "min_samples: 30",
@@ -158,7 +160,7 @@ def test_problems_are_told_up_to_a_hundred_and_that_there_are_more(tmp_path: Pat
         tmp_path, HEAD.replace("  run: {kind: run}\n", "") + "gates:\n" + "".join(gate % n for n in range(wrong))
     )
     assert len(many) == 100
-    assert many[-1].endswith("\n  there is more; only the first hundred are told") is more
+    assert many[-1].endswith("\n  there is more; only the first hundred are listed") is more
 
 
 def test_a_long_text_is_cut_in_a_message(tmp_path: Path) -> None:

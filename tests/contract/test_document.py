@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from jsonschema import Draft202012Validator
+from tests.cases import each
 
 import pytest
 from weighbridge.contract import strict_yaml
@@ -73,7 +74,7 @@ def test_what_can_be_written_is_accepted(document: dict[str, Any]) -> None:
     assert [error.message for error in VALIDATOR.iter_errors(document)] == []
 
 
-@pytest.mark.parametrize(
+@each(
     "document",
     [
         {},

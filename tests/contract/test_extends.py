@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.cases import each
+
 import pytest
 from weighbridge.contract.load import LoadedContract, load_contract
 from weighbridge.core.errors import ContractError
@@ -58,6 +60,17 @@ def test_a_child_may_tighten_a_limit_a_parameter_and_a_condition(tmp_path: Path)
     assert gate.max_age_days == 7.0
 
 
+def test_for_whom_a_gate_is_meant_may_not_be_widened_without_a_reason(tmp_path: Path) -> None:
+    base = BASE.replace("    where:", "    when: {ended: early}\n    where:")
+    change = "gates:\n  - id: G-1\n    when: {ended: raised}\n"
+    assert refusal(tmp_path, CHILD + change, base) == [
+        f"child.yaml:7:19: loosened G-1: when ended was early, is raised{REMEDY}"
+    ]
+    child = loaded(tmp_path, f"{CHILD}{change}    relax: only raised runs are looked into\n", base)
+    assert (child.contract.gates[0].when, child.warnings) == ({"ended": "raised"}, ())
+    assert refusal(tmp_path, CHILD + "gates:\n  - {id: G-1, when: {steps: 60}}\n", base)
+
+
 def test_a_child_may_add_gates_and_subjects_after_those_of_the_base(tmp_path: Path) -> None:
     more = """\
 subjects:
@@ -73,14 +86,16 @@ gates:
     assert list(contract.subjects) == ["run", "copy"]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
+@each(
+    "change, message",
     [
         ("with: {below_ms: 501}", "7:22: loosened G-1: below_ms was 500, is 501"),
         ("with: {min_samples: 29}", "7:25: loosened G-1: min_samples was 30, is 29"),
         ("with: {steps: [0, 49]}", "7:19: loosened G-1: steps was [20, 49], is [0, 49]"),
         ("with: {statistic: mean}", "7:23: loosened G-1: statistic was median, is mean"),
         ("where: {tokens_per_step: 512}", "7:30: loosened G-1: where tokens_per_step was 2048, is 512"),
+        ("when: {ended: early}", "7:19: loosened G-1: when ended is new"),
+        ("when: {tokens_per_step: 2048}", "7:29: loosened G-1: when tokens_per_step is new"),
         ("measure: {column: step_ms}", "7:23: loosened G-1: measure column was wall_ms, is step_ms"),
         ("severity: advisory", "7:15: loosened G-1: was required, is advisory"),
         ("max_age: 31d", "7:14: loosened G-1: was 30 days, is 31 days"),

@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.cases import each
+
 import weighbridge
 from weighbridge.cards.words import glossary
 
@@ -56,7 +57,7 @@ def test_every_code_that_is_raised_is_explained_and_no_other() -> None:
     assert {code for path in RAISING for code in codes_in(path)} == set(CODES)
 
 
-@pytest.mark.parametrize("code", CODES)
+@each("code", CODES)
 def test_an_explanation_is_whole_sentences(code: str) -> None:
     entry = CODES[code]
     for text in (entry.means, entry.example, entry.do):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given
@@ -10,7 +11,7 @@ from tests.evidence import drafts
 
 import pytest
 from weighbridge.contract.resolved import check_limits, contract_from_json, contract_to_json, digests
-from weighbridge.core.canonical import dumps, loads
+from weighbridge.core.canonical import dumps, loads, sha256
 from weighbridge.core.errors import BundleError
 from weighbridge.core.model import Contract, GateDecl, Severity, SubjectDecl, SubjectKind
 
@@ -25,6 +26,7 @@ gates = st.builds(
     subjects=st.dictionaries(keys, texts, max_size=2),
     limits=st.dictionaries(keys, plain | st.lists(plain, max_size=2), max_size=2),
     measure=st.dictionaries(keys, plain, max_size=2),
+    when=st.dictionaries(keys, plain, max_size=2),
     where=st.dictionaries(keys, plain, max_size=2),
     requires=st.dictionaries(keys, st.booleans(), max_size=2),
     severity=st.sampled_from(Severity),
@@ -70,6 +72,9 @@ def test_a_contract_comes_back_equal(contract: Contract) -> None:
         (lambda body: body["contract"]["gates"][0].update(binds="AC-1"), "/contract/gates/0/binds: "),
         (lambda body: body["contract"]["gates"][0].update(requires={"cuda": 1}), "/requires/cuda: "),
         (lambda body: body["contract"]["gates"][0].update(where={"x": []}), "/contract/gates/0/where/x: "),
+        (lambda body: body["contract"]["gates"][0].update(when={"x": []}), "/contract/gates/0/when/x: "),
+        (lambda body: body["contract"]["gates"][0].update(when={}), "the key 'when' says nothing"),
+        (lambda body: body["contract"]["gates"][0].pop("where"), "missing key 'where'"),
         (lambda body: body["contract"]["gates"][0].update(severity="blocker"), "is not one of required, advisory"),
     ],
 )
@@ -100,6 +105,17 @@ def test_limits_are_read_by_their_kind_before_judging(change: Any, message: str)
     check_limits(drafts.contract())
 
 
+def test_a_gate_without_a_when_has_the_bytes_and_digests_that_it_had_before_there_was_one() -> None:
+    (frozen,) = (Path(__file__).parents[2] / "evidence" / "frozen" / "v0").iterdir()
+    sealed = (frozen / "contract.json").read_bytes()
+    contract = contract_from_json(loads(sealed))
+    assert dumps(contract_to_json(contract)) == sealed
+    assert digests(contract).whole == sha256(sealed)
+    assert {gate.id for gate in contract.gates if gate.when} == set()
+    meant = dataclasses.replace(contract, gates=(dataclasses.replace(contract.gates[0], when={"tensors": 1}),))
+    assert contract_from_json(loads(dumps(contract_to_json(meant)))) == meant
+
+
 def test_words_change_the_whole_and_neither_part() -> None:
     old, new = digests(drafts.contract()), digests(drafts.contract(title="Other words"))
     assert old.whole != new.whole
@@ -110,6 +126,7 @@ def test_words_change_the_whole_and_neither_part() -> None:
     ("change", "collect", "judge"),
     [
         ({"limits": {"policy": "lossless"}}, False, True),
+        ({"when": {"tied": True}}, False, True),
         ({"where": {"tied": True}}, False, True),
         ({"severity": Severity.ADVISORY}, False, True),
         ({"max_age_days": 3.0}, False, True),

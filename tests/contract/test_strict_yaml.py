@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each
 
 import pytest
 from weighbridge.contract.strict_yaml import MAX_BYTES, MAX_DEPTH, MAX_VALUES, load, read
@@ -20,8 +21,8 @@ def refusal(text: str | bytes) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
+@each(
+    "text, value",
     [
         ("1e-5", 1e-5),
         ("1E5", 1e5),
@@ -79,8 +80,8 @@ def test_crlf_lines_count_as_lines() -> None:
     assert load("a: 1\r\nb: 2\r\n", "c.yaml").at(("b",)) == "c.yaml:2:4"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
+@each(
+    "text, message",
     [
         ("", "c.yaml:1:1: yaml-empty nothing in it\n  write the document"),
         ("# only a comment\n", "c.yaml:1:1: yaml-empty nothing in it\n  write the document"),

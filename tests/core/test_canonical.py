@@ -12,6 +12,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each
 
 import pytest
 from weighbridge.core.canonical import build, dumps, json_value, loads, npy, read_npy, sha256
@@ -50,8 +51,8 @@ def test_a_digest_is_known() -> None:
     assert sha256(b"abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
+@each(
+    "data, message",
     [
         ('{"verdict": "FAIL", "verdict": "PASS"}', "the key 'verdict' is given twice"),
         ("[NaN]", "NaN is not JSON"),

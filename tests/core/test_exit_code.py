@@ -78,3 +78,13 @@ def test_a_waiver_excuses_the_very_outcome_that_it_covers_and_shows_nothing_by_i
 def test_no_waiver_excuses_an_error_or_a_gate_that_was_expected_to_be_blocked() -> None:
     assert exit_code([finding(Outcome.PASS, gate="H"), ERROR], waived="ERROR") is ExitCode.ERROR
     assert exit_code([finding(Outcome.PASS, gate="H"), FAIL], frozenset("G"), waived="FAIL") is ExitCode.FAILED
+
+
+def test_a_gate_that_does_not_apply_counts_neither_way() -> None:
+    unmeant = finding(Outcome.NOT_APPLICABLE, code="when-false")
+    assert exit_code([unmeant]) is ExitCode.NOTHING_SHOWN
+    assert exit_code([unmeant, finding(Outcome.FAIL, severity=Severity.ADVISORY)]) is ExitCode.NOTHING_SHOWN
+    assert exit_code([PASS, unmeant]) is ExitCode.PASSED
+    assert exit_code([PASS, unmeant, BLOCKED]) is ExitCode.BLOCKED
+    assert exit_code([PASS, unmeant], frozenset({"G"})) is ExitCode.FAILED
+    assert exit_code([unmeant], waived="NOT_APPLICABLE") is ExitCode.NOTHING_SHOWN

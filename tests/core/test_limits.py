@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from tests.cases import each
 
 import pytest
 from weighbridge.contract.checks import loosened
@@ -50,8 +51,8 @@ def problems(**given: object) -> list[str]:
     return [f"{'.'.join(map(str, p.path))}: {p.code}: {p.what}" for p in caught.value.problems]
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
+@each(
+    "given, told",
     [
         ({"below_ms": 0}, ["below_ms: out-of-bounds: 0.0 is not > 0"]),
         ({"below_ms": 1e308}, ["below_ms: out-of-bounds: 1e+308 is not ≤ 1e+07"]),
@@ -148,8 +149,8 @@ def test_plain_fills_in_defaults_and_reads_back_the_same() -> None:
     assert read(Sample, plain(value)) == value
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "looser"),
+@each(
+    "old, new, looser",
     [
         ({"below_ms": 500}, {"below_ms": 500}, ()),
         ({"below_ms": 500}, {"below_ms": 499}, ()),
@@ -221,7 +222,7 @@ CLASSES = [Sample, *(kind.limits for kind in KINDS.values()), *(kind.measure for
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}")
+@each("cls", CLASSES)
 def test_the_reader_accepts_exactly_what_the_schema_accepts(cls: type) -> None:
     described = schema(cls)
     Draft202012Validator.check_schema(described)
@@ -241,7 +242,7 @@ def test_the_reader_accepts_exactly_what_the_schema_accepts(cls: type) -> None:
     agrees()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 def test_no_limit_may_be_set_so_far_out_that_its_clause_is_off(kind: str) -> None:
     """One that loosens as it grows ends somewhere, and one that loosens as it falls begins above the smallest float."""
     for name, hint in get_type_hints(KINDS[kind].limits, include_extras=True).items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import os
 import re
@@ -10,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from tests.cli.conftest import Cli, cli
 
@@ -19,13 +22,13 @@ from weighbridge.core import plugins
 
 __all__ = ["cli"]
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "plugin"
 NAME = "weighbridge-dead-rows"
 SEALED = {
-    ("kinds", "no-dead-rows"), ("quantities", "dead_rows"), ("verifiers", "dead_rows"), ("checkpoints", "flat"),
-    ("run_logs", "trainlog"),
-}  # fmt: skip
+    *(("kind", "no-dead-rows"), ("quantity", "dead_rows"), ("verifier", "dead_rows")),
+    *(("reader of checkpoints", "flat"), ("reader of run logs", "trainlog")),
+}
 
 
 # --- A package that is installed --------------------------------------------------------------------------------------
@@ -74,7 +77,7 @@ def test_a_package_is_used_sealed_and_judged_again_without_it(run: Run, site: Pa
     assert report == "embedding\tGATE-ROWS\tPASS\nembedding\tGATE-LOSS\tPASS\n"
     (bundle,) = (workplace / ".weighbridge" / "bundles").iterdir()
     sealed = json.loads((bundle / "plugins.json").read_bytes())["plugins"]
-    assert {(one["group"], one["name"]) for one in sealed} == SEALED
+    assert {(one["what"], one["name"]) for one in sealed} == SEALED
     assert {(one["package"], one["version"], len(one["digest"])) for one in sealed} == {(NAME, "1.0.0", 64)}
     again = run("evidence", "verify", bundle, sites=(site,))
     assert (again.returncode, "judged again: 2 of 2 verdicts follow, byte for byte\n" in again.stdout) == (0, True)
@@ -169,7 +172,7 @@ UNUSABLE = {
     "import acme_lacks_this\n": "plugin-broken cannot be imported: ModuleNotFoundError: No module named",
     "raise SystemExit(0)\n": "plugin-broken cannot be imported: SystemExit: 0",
     "other = 1\n": "plugin-broken cannot be imported: AttributeError: module 'acmepack1' has no attribute 'KIND'",
-    "KIND = 1\n": "plugin-shape is of the type int, not Kind",
+    "KIND = 1\n": "plugin-shape is of the type int, not Kind or Quantity",
     KIND: "plugin-shape calls itself 'byte-identity'",
 }
 
@@ -180,19 +183,20 @@ def test_a_broken_package_is_told_by_name_and_version_and_is_never_silently_miss
     cli: Cli, install: Callable[..., None], workplace: Path, source: str
 ) -> None:
     sys.modules.pop("acmepack1", None)
-    install("acmepack1", "kinds", "acme = acmepack1:KIND", source)
+    install("acmepack1", "gates", "acme = acmepack1:KIND", source)
     code, _, why = UNUSABLE[source].partition(" ")
-    told = f"acmepack1 2.1 brings the kind 'acme', which {why}"
+    what = "kind" if source == KIND else "gate"  # what cannot be imported, or is neither, is of no type that is known
+    told = f"acmepack1 2.1 brings the {what} 'acme', which {why}"
     (workplace / "c.yaml").write_text(CONTRACT, encoding="utf-8")
     ended = cli("lint", "c.yaml")
     assert (ended.code, f"acmepack1:KIND: {code} {told}" in ended.err, "Traceback" in ended.err) == (4, True, False)
     assert (cli("explain", "acme").code, cli("explain", "byte-identity").code) == (4, 0)
-    assert f"kind acme          {code}: {told}" in cli("doctor").out
+    assert f"{what} acme          {code}: {told}" in cli("doctor").out
     assert (cli("selftest", "byte-identity").code, cli("lint", "builtin:checkpoint-import").code) == (1, 0)
 
 
 def test_a_kind_without_a_card_is_told_where_it_would_be_explained(cli: Cli, install: Callable[..., None]) -> None:
-    install("acmepack6", "kinds", "acme = acmepack6:KIND", RENAMED)
+    install("acmepack6", "gates", "acme = acmepack6:KIND", RENAMED)
     told = "plugin-card: acmepack6 2.1 brings the kind 'acme', which lacks acme.yaml beside its module acmepack6"
     assert told in " ".join(cli("explain").out.split())
     assert told in cli("doctor").out
@@ -201,9 +205,9 @@ def test_a_kind_without_a_card_is_told_where_it_would_be_explained(cli: Cli, ins
 def test_a_name_of_ours_cannot_be_replaced_nor_two_packages_bring_one(
     cli: Cli, install: Callable[..., None], workplace: Path
 ) -> None:
-    install("acmepack2", "kinds", "byte-identity = acmepack2:KIND", "KIND = 1\n")
-    install("acmepack3", "kinds", "acme = acmepack3:KIND", KIND)
-    install("acmepack4", "kinds", "acme = acmepack4:KIND", KIND)
+    install("acmepack2", "gates", "byte-identity = acmepack2:KIND", KIND)
+    install("acmepack3", "gates", "acme = acmepack3:KIND", KIND)
+    install("acmepack4", "gates", "acme = acmepack4:KIND", KIND)
     told = "\n".join(cli("doctor").lines)
     assert "plugin-name: acmepack2 2.1 brings the kind 'byte-identity', which is a name of weighbridge itself" in told
     assert "plugin-twice: acmepack3 2.1 brings the kind 'acme', which is brought by acmepack4 2.1, too" in told
@@ -214,8 +218,54 @@ def test_a_name_of_ours_cannot_be_replaced_nor_two_packages_bring_one(
 
 
 def test_a_group_that_is_misspelt_is_told(cli: Cli, install: Callable[..., None]) -> None:
-    install("acmepack5", "kind", "acme = acmepack5:KIND", KIND)
-    assert "there is no group weighbridge.kind; did you mean 'kinds'?" in cli("doctor").out
+    install("acmepack5", "gate", "acme = acmepack5:KIND", KIND)
+    assert "there is no group weighbridge.gate; did you mean 'gates'?" in cli("doctor").out
+
+
+VERB = """
+import click
+@click.command("weigh-twice", short_help="Weigh again.")
+def command():
+    click.echo("weighed")
+"""
+
+
+def test_a_click_command_becomes_a_verb_that_help_and_the_nearest_name_know(
+    cli: Cli, install: Callable[..., None]
+) -> None:
+    install("acmepack7", "formats", "weigh-twice = acmepack7:command", VERB)
+    install("acmepack8", "formats", "broken = acmepack8:command", "import acme_lacks_this\n")
+    assert (cli("weigh-twice").code, cli("weigh-twice").out) == (0, "weighed\n")
+    helped = cli("--help")
+    assert (helped.code, "weigh-twice  Weigh again." in helped.out, "broken" in helped.out) == (0, True, False)
+    assert "there is no verb 'weigh-twic'; did you mean 'weigh-twice'?" in cli("weigh-twic").err
+    ended = cli("broken")
+    assert (ended.code, "plugin-broken acmepack8 2.1 brings the format 'broken'" in ended.err) == (4, True)
+    assert "verb weigh-twice   acmepack7 2.1\n" in cli("doctor").out
+
+
+def test_a_verb_of_ours_cannot_be_replaced(cli: Cli, install: Callable[..., None]) -> None:
+    install("acmepack9", "formats", "verify = acmepack9:command", VERB.replace("weigh-twice", "verify"))
+    told = "plugin-name: acmepack9 2.1 brings the verb 'verify', which is a name of weighbridge itself"
+    assert told in cli("doctor").out
+    assert "weighed" not in cli("verify").out
+
+
+def test_things_of_one_name_in_one_group_are_told_apart_by_type(install: Callable[..., None]) -> None:
+    report = "from weighbridge.report.formats import ReportFormat\nFORM = ReportFormat('weigh-twice', bytes)\n"
+    install("acmepack10", "formats", "weigh-twice = acmepack10:command", VERB)
+    install("acmepack11", "formats", "weigh-twice = acmepack11:FORM", report)
+    verbs, reports = plugins.Brought[Any]("verb"), plugins.Brought[Any]("report format")
+    assert (list(verbs), list(reports), list(plugins.Brought("reader of run logs"))) == (*[["weigh-twice"]] * 2, [])
+    assert (verbs["weigh-twice"].short_help, reports["weigh-twice"].write) == ("Weigh again.", bytes)
+
+
+@pytest.mark.parametrize("form", plugins.FORMS.values(), ids=plugins.FORMS)
+def test_what_may_be_brought_is_a_class_with_a_name(form: plugins.Form) -> None:
+    module, _, name = form.of.rpartition(".")
+    found = getattr(importlib.import_module(module), name)
+    fields = getattr(found, "__dataclass_fields__", inspect.signature(found).parameters)
+    assert (found.__module__, form.named in fields) == (module, True)
 
 
 @pytest.mark.slow

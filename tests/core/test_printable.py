@@ -4,14 +4,15 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each
 
 import pytest
 from weighbridge.core.local_files import local_path
 from weighbridge.core.printable import bare, scheme_of
 
 
-@pytest.mark.parametrize(
-    ("given", "shown"),
+@each(
+    "given, shown",
     [
         ("https://host/a/model.gguf", "https://host/a/model.gguf"),
         ("https://ada:word@host:8443/a", "https://host:8443/a"),

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from weighbridge.core.errors import UsageError
 from weighbridge.core.model import Contract, GateDecl, Origin, SubjectDecl, SubjectKind
-from weighbridge.evaluation.binding import Bound, bind, find, instances, origin
+from weighbridge.evaluation.binding import Binding, bind, find, instances, origin
 
 CHECKPOINT = SubjectDecl(kind=SubjectKind.CHECKPOINT)
 GATE = GateDecl(id="G", kind="byte-identity", title="t", subjects={"source": "source", "candidate": "import"})
@@ -21,7 +21,7 @@ def contract(**subjects: SubjectDecl) -> Contract:
 TWO = contract(source=CHECKPOINT, **{"import": CHECKPOINT})
 
 
-def bound(*arguments: str, of: Contract = TWO, base: Path = Path()) -> tuple[Bound, ...]:
+def bound(*arguments: str, of: Contract = TWO, base: Path = Path()) -> tuple[Binding, ...]:
     return bind(of, base, arguments)
 
 
@@ -87,5 +87,5 @@ def test_an_unknown_subject_is_refused_with_a_suggestion() -> None:
 
 @pytest.mark.parametrize(("by_hand", "found"), [(True, Origin.LIVE), (False, Origin.FIXTURE)])
 def test_what_a_contract_names_by_itself_is_never_live(by_hand: bool, found: Origin) -> None:
-    item = Bound(subject="a", instance="default", kind=SubjectKind.RUN, target="a", by_hand=by_hand)
+    item = Binding(subject="a", instance="default", kind=SubjectKind.RUN, target="a", by_hand=by_hand)
     assert origin(item, SimpleNamespace(origin=Origin.LIVE)) is found

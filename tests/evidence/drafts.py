@@ -26,7 +26,7 @@ from weighbridge.core.model import (
     SubjectDecl,
     SubjectKind,
 )
-from weighbridge.evidence.bundle import Draft
+from weighbridge.evidence.bundle import BundleDraft
 from weighbridge.evidence.redact import Redactor, redact_measured
 from weighbridge.evidence.statement import BoundSubject, Tool
 from weighbridge.gates import KINDS
@@ -132,12 +132,12 @@ def draft(
     finished: datetime = NOON,
     redactor: Redactor = REDACTOR,
     **more: Any,
-) -> Draft:
+) -> BundleDraft:
     given = given or contract()
     raw = measured if measured is not None else {PAIRS: pairs(pair("a"), pair("b"))}
     settled = {key: redact_measured(item, redactor) for key, item in raw.items()}
     instances = {item.id: ("default",) for item in given.gates}
-    base = Draft(
+    base = BundleDraft(
         contract=given,
         contract_yaml=written(given),
         subjects=(bound("source", origin=origin), bound("import", origin=origin)),

@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.evidence import drafts
 from tests.rows import typed
 
@@ -39,6 +40,7 @@ from weighbridge.evidence.codec import (
     canaries_to_bytes,
     decode_measured,
     encode_measured,
+    finding_to_json,
     findings_from_json,
     findings_to_bytes,
 )
@@ -210,6 +212,27 @@ def test_canaries_come_back_equal(items: dict[str, CanaryResult]) -> None:
     assert canaries_from_json(loads(canaries_to_bytes(items))) == items
 
 
+def test_a_trial_that_could_not_be_made_is_sealed_as_in_the_first_bundles() -> None:
+    trial = Trial(kind="falsifier", name="two are exchanged", code="bytes", result=TrialResult.UNTRIED, why="one only")
+    finding = dataclasses.replace(drafts.draft().findings[0], trials=(trial,))
+    data = findings_to_bytes([finding])
+    assert (b'"result":"n/a"' in data, b"untried" in data) == (True, False)
+    assert findings_from_json(loads(data)) == (dataclasses.replace(finding, verdict=unlooked(finding)),)
+    assert finding_to_json(finding)["trials"][0]["result"] == "untried"  # as reports say
+
+
+def unlooked(finding: Finding) -> Verdict:
+    return dataclasses.replace(finding.verdict, looked=())
+
+
+@pytest.mark.parametrize("trials", ["n/a", [["n/a"]], [{"result": ["n/a"]}], [{"result": {"n/a": 1}}], [None], {}])
+def test_what_is_no_list_of_trials_is_refused(trials: Any) -> None:
+    body = loads(findings_to_bytes(drafts.draft().findings))
+    body["findings"][0]["trials"] = trials
+    with pytest.raises(WeighbridgeError):
+        findings_from_json(body)
+
+
 def test_a_figure_of_a_finding_has_a_short_pointer() -> None:
     finding = drafts.draft().findings[0]
     body = loads(findings_to_bytes([finding]))
@@ -227,7 +250,10 @@ def test_a_figure_of_a_finding_has_a_short_pointer() -> None:
             lambda body: body["findings"][0].update(counted=True),
             "/findings/0/verdict/counted: true is not a whole number",
         ),
-        (lambda body: body["findings"][0].update(outcome="OK"), "is not one of PASS, FAIL, BLOCKED, ERROR"),
+        (
+            lambda body: body["findings"][0].update(outcome="OK"),
+            "is not one of PASS, FAIL, BLOCKED, NOT_APPLICABLE, ERROR",
+        ),
         (lambda body: body.update(schema="weighbridge.verdicts/v9"), "/schema: not"),
     ],
 )
@@ -254,8 +280,8 @@ def test_what_is_no_measured_value_is_refused(body: Any, message: str) -> None:
         decode_measured(body, {})
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
+@each(
+    "change, message",
     [
         (lambda head: head.update(more=1), "/measurement: unknown key 'more'"),
         (lambda head: head.pop("by"), "/measurement: missing key 'by'"),
@@ -289,7 +315,7 @@ def test_a_row_that_is_not_of_its_quantity_is_refused_by_its_pointer(change: Any
     assert caught.value.code == "structure"
 
 
-@pytest.mark.parametrize("quantity", [name for name, known in QUANTITIES.items() if known.form is not Form.SERIES])
+@each("quantity", [name for name, known in QUANTITIES.items() if known.form is not Form.SERIES])
 def test_a_row_of_any_quantity_with_a_field_more_or_less_is_refused(quantity: str) -> None:
     known = QUANTITIES[quantity]
     typical = typed(quantity, {})

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import save_file
+from tests.cases import each
 from tests.cli.conftest import Cli, cli  # noqa: F401 -- a fixture
 from tests.evidence import drafts
 from tests.evidence.planted import PATHS, PLANTED
@@ -48,10 +49,8 @@ def test_no_secret_of_any_kind_is_sealed_from_arguments_environment_logs_names_o
     assert held.count(b"[withheld:") >= 2 * len(PLANTED)
 
 
-@pytest.mark.parametrize("name", EVERYWHERE)
-@pytest.mark.parametrize(
-    "around", ["{}", "see {} there", "--header={}", '{{"argv":["{}"]}}', "LOG: {}\nnext", "# {}\n"]
-)
+@each("name", EVERYWHERE)
+@each("around", ["{}", "see {} there", "--header={}", '{{"argv":["{}"]}}', "LOG: {}\nnext", "# {}\n"])
 def test_a_secret_is_taken_out_wherever_it_stands_in_a_text(name: str, around: str) -> None:
     secret, core = EVERYWHERE[name]
     text = around.format(secret)
@@ -61,7 +60,7 @@ def test_a_secret_is_taken_out_wherever_it_stands_in_a_text(name: str, around: s
     assert scan("x", clean.encode(), drafts.REDACTOR) is None
 
 
-@pytest.mark.parametrize("name", EVERYWHERE)
+@each("name", EVERYWHERE)
 def test_a_contract_whose_comment_holds_a_secret_is_refused_without_repeating_it(name: str, tmp_path: Path) -> None:
     secret, core = EVERYWHERE[name]
     draft = drafts.draft(contract_yaml=f"# {secret}\n".encode() + drafts.written(drafts.contract()))

@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.evidence import drafts
 
 import pytest
@@ -16,7 +17,7 @@ from weighbridge.core.canonical import dumps
 from weighbridge.core.errors import BundleError
 from weighbridge.core.model import CanaryResult, Measurement, Rows
 from weighbridge.core.pseudonym import keyed
-from weighbridge.evaluation import runner
+from weighbridge.evaluation.runner import EvaluationSession
 from weighbridge.evidence.redact import (
     ABSOLUTE,
     ADDRESS,
@@ -55,8 +56,8 @@ SECRETS = {
 }
 
 
-@pytest.mark.parametrize("rule", SECRETS)
-@pytest.mark.parametrize("around", ["{}", "before {} after", '{{"argv":["{}"]}}', "# {}\n"])
+@each("rule", SECRETS)
+@each("around", ["{}", "before {} after", '{{"argv":["{}"]}}', "# {}\n"])
 def test_a_planted_secret_is_found_by_name_and_taken_out(rule: str, around: str) -> None:
     text = around.format(SECRETS[rule])
     hit = scan("contract.yaml", text.encode(), ADA)
@@ -68,7 +69,7 @@ def test_a_planted_secret_is_found_by_name_and_taken_out(rule: str, around: str)
     assert "[withheld:" in clean
 
 
-@pytest.mark.parametrize("rule", SECRETS)
+@each("rule", SECRETS)
 def test_two_secrets_stay_two_and_a_guess_without_the_key_finds_neither(rule: str) -> None:
     secret = SECRETS[rule]
     start, stop = next(one for one in RULES if one.name == rule).pattern.search(secret).span()  # type: ignore[union-attr]
@@ -81,7 +82,7 @@ def test_two_secrets_stay_two_and_a_guess_without_the_key_finds_neither(rule: st
     assert elsewhere.text(ADA.text(secret)) == ADA.text(secret)
 
 
-@pytest.mark.parametrize("rule", SECRETS)
+@each("rule", SECRETS)
 def test_a_secret_inside_sealed_json_is_found(rule: str) -> None:
     assert scan("verdicts.json", dumps({"why": SECRETS[rule], "name": "x"}), ADA) is not None
 
@@ -156,7 +157,7 @@ HONEST = [
 ]
 
 
-@pytest.mark.parametrize("text", HONEST + TENSORS)
+@each("text", HONEST + TENSORS)
 def test_honest_text_is_left_as_it_is(text: str) -> None:
     assert ADA.text(text) == text
     assert scan("x", text.encode(), ADA) is None
@@ -200,7 +201,7 @@ def repeats(parsed: Any) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("pattern", [rule.pattern for rule in RULES] + [ABSOLUTE, ADDRESS])
+@each("pattern", [rule.pattern for rule in RULES] + [ABSOLUTE, ADDRESS])
 def test_every_repetition_of_every_rule_is_bounded(pattern: re.Pattern[str]) -> None:
     bounds = repeats(sre.parse(pattern.pattern))
     assert bounds
@@ -325,8 +326,8 @@ def test_two_values_stay_two(tmp_path: Path) -> None:
 
 def test_where_a_canary_lay_is_redacted_with_all_that_is_sealed() -> None:
     contract = drafts.contract()
-    session = runner.measure(contract, (), {gate.id: () for gate in contract.gates})
+    session = EvaluationSession(contract=contract, bound=(), on={gate.id: () for gate in contract.gates})
     told = "/home/ada/project/w"
     session.canaries["x"] = CanaryResult(name="one flipped bit", place=told, applied=False, seen=False, why=told)
-    (sealed,) = runner.seal(session, ADA).canaries.values()
+    (sealed,) = session.judged(ADA).canaries.values()
     assert (sealed.place, sealed.why) == ("${RUN}/w", "${RUN}/w")

@@ -12,6 +12,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.evidence import drafts
 
 import pytest
@@ -21,7 +22,7 @@ from weighbridge.core.errors import BundleError
 from weighbridge.core.model import Contract, Severity, Unmeasured
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import Bundle, seal, unseal
-from weighbridge.evidence.review import Against, Held, verify
+from weighbridge.evidence.review import Against, State, verify
 from weighbridge.gates import KINDS
 
 NOW = Against(now=drafts.NOON + timedelta(days=2))
@@ -60,7 +61,7 @@ def test_a_whole_bundle_is_answered_five_times(bundle: Bundle) -> None:
     assert answers.integrity.says == f"12 of 12 files as sealed, id {bundle.id[:12]}; the ledger names this id"
     assert answers.rederivation.says == "judged again: 2 of 2 verdicts follow, byte for byte"
     assert answers.authenticity.says == "NONE: not signed; who measured is not shown"
-    assert answers.authenticity.held is Held.NONE
+    assert answers.authenticity.held is State.NONE
     assert answers.freshness.says == "2.0 days old"
     assert answers.coverage.says == "1 of 1 required gates counted"
     assert answers.exit_code == 0
@@ -261,7 +262,7 @@ def test_an_edited_measurement_under_the_old_name_no_longer_has_the_id(bundle: B
     forged.rename(bundle.path)
     answers = verify(bundle.path, NOW)
     assert "the statement was changed after sealing" in answers.integrity.says
-    assert answers.rederivation.held is Held.CANNOT_SAY
+    assert answers.rederivation.held is State.CANNOT_SAY
     assert answers.exit_code == 1
 
 
@@ -341,7 +342,7 @@ gates:
     _, _, given = read_contract(yaml, "contract.yaml", {"policy": "lossless"})
     assert given is not None
     path = seal(drafts.draft(given=given, contract_yaml=yaml), tmp_path, drafts.REDACTOR).path
-    assert verify(path, NOW).integrity.held is Held.HOLDS
+    assert verify(path, NOW).integrity.held is State.HOLDS
     assert verify(resealed(path, lambda files: files.update({"contract.yaml": yaml + b"# more\n"})), NOW).exit_code == 0
 
 
@@ -359,7 +360,7 @@ def test_another_version_of_a_kind_is_not_a_mismatch(bundle: Bundle, monkeypatch
     kinds = {name: dataclasses.replace(kind, version=kind.version + 1) for name, kind in KINDS.items()}
     monkeypatch.setattr("weighbridge.evidence.review.KINDS", kinds)
     answers = verify(bundle.path, NOW)
-    assert answers.rederivation.held is Held.CANNOT_SAY
+    assert answers.rederivation.held is State.CANNOT_SAY
     judged = ", ".join(f"{name}/{KINDS[name].version}" for name in ("byte-identity", "dtype-preservation"))
     assert answers.rederivation.says == f"not re-derivable here: judged by {judged}, which this version does not have"
     assert answers.exit_code == 3
@@ -383,8 +384,8 @@ def test_a_crafted_measurement_breaks_an_answer_never_the_tool(bundle: Bundle, c
     assert verify(resealed(bundle.path, edit), NOW).exit_code == 1
 
 
-@pytest.mark.parametrize("name", ["contract.json", "canaries.json", MEASUREMENT, "verdicts.json", "environment.json"])
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]\n", b"[" * 100_000, b'{"a":1,"a":2}', b"NaN", b"\xff\xfe"])
+@each("name", ["contract.json", "canaries.json", MEASUREMENT, "verdicts.json", "environment.json"])
+@each("data", [b"", b"{}", b"[]\n", b"[" * 100_000, b'{"a":1,"a":2}', b"NaN", b"\xff\xfe"])
 def test_a_crafted_file_is_named_whatever_it_holds(bundle: Bundle, name: str, data: bytes) -> None:
     answers = verify(resealed(bundle.path, lambda files: files.update({name: data})), NOW)
     if (name, data) == ("environment.json", b"{}"):
@@ -441,10 +442,10 @@ def aged(days: float | None, **more: Any) -> Contract:
 
 def test_evidence_beyond_its_gate_s_age_is_stale(tmp_path: Path) -> None:
     path = seal(drafts.draft(given=aged(2.0)), tmp_path, drafts.REDACTOR).path
-    assert verify(path, NOW).freshness.held is Held.HOLDS
+    assert verify(path, NOW).freshness.held is State.HOLDS
     later = verify(path, Against(now=NOW.now + timedelta(hours=12))).freshness
     assert later.says == "STALE: 2.5 days old; GATE-IMPORT-001: at most 2 days old, is 2.5"
-    assert later.held is Held.BROKEN
+    assert later.held is State.BROKEN
 
 
 def test_a_contract_changed_since_makes_evidence_stale(bundle: Bundle) -> None:
@@ -455,7 +456,7 @@ def test_a_contract_changed_since_makes_evidence_stale(bundle: Bundle) -> None:
 def test_evidence_from_the_future_is_not_fresh(bundle: Bundle) -> None:
     answer = verify(bundle.path, Against(now=drafts.NOON - timedelta(seconds=301))).freshness
     assert answer.says == "finished 2026-04-26T12:00:00.000Z, which is in the future"
-    assert verify(bundle.path, Against(now=drafts.NOON - timedelta(seconds=299))).freshness.held is Held.HOLDS
+    assert verify(bundle.path, Against(now=drafts.NOON - timedelta(seconds=299))).freshness.held is State.HOLDS
 
 
 def test_a_blocked_required_gate_is_not_covered(tmp_path: Path) -> None:
@@ -463,16 +464,16 @@ def test_a_blocked_required_gate_is_not_covered(tmp_path: Path) -> None:
     path = seal(drafts.draft(given=given), tmp_path, drafts.REDACTOR).path
     answer = verify(path, NOW).coverage
     assert answer.says == "1 of 2 required gates counted; not: GATE-IMPORT-003[default]: BLOCKED (where-unknown)"
-    assert answer.held is Held.BROKEN
+    assert answer.held is State.BROKEN
 
 
 def test_no_required_gate_is_no_coverage(tmp_path: Path) -> None:
     given = drafts.contract(drafts.gate(severity=Severity.ADVISORY))
     answer = verify(seal(drafts.draft(given=given), tmp_path, drafts.REDACTOR).path, NOW).coverage
-    assert (answer.held, answer.says) == (Held.BROKEN, "0 of 0 required gates: nothing was shown")
+    assert (answer.held, answer.says) == (State.BROKEN, "0 of 0 required gates: nothing was shown")
 
 
 def test_an_unmeasured_gate_judges_again_to_the_same_bytes(tmp_path: Path) -> None:
     unmeasured = {drafts.PAIRS: Unmeasured(code="unbound", why="not bound", remedy="bind it")}
     path = seal(drafts.draft(unmeasured, canaries={}), tmp_path, drafts.REDACTOR).path
-    assert verify(path, NOW).rederivation.held is Held.HOLDS
+    assert verify(path, NOW).rederivation.held is State.HOLDS

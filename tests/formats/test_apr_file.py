@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.formats.files import joined
 from verifiers.specimens.make_formats import NORM, Q4_K, Apr, apr, apr_entry, apr_of, gguf, signed
 
@@ -194,7 +195,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize(("data", "message"), HOSTILE.values(), ids=HOSTILE)
+@each("data, message", HOSTILE.values(), ids=HOSTILE)
 def test_what_the_layout_forbids_is_refused(tmp_path: Path, data: bytes, message: str) -> None:
     assert refusal(tmp_path / "x", data).startswith(message)
 

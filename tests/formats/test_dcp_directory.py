@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch.distributed.checkpoint.filesystem import FileSystemWriter  # noqa: E402 -- only where torch is
-from torch.distributed.checkpoint.state_dict_saver import save  # noqa: E402
 
 from weighbridge.core.errors import SubjectError  # noqa: E402
 from weighbridge.formats.torch_pickle import DTYPES  # noqa: E402
@@ -26,6 +24,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled:Us
 
 
 def saved(folder: Path, state: Mapping[str, Any], **options: Any) -> CheckpointView:
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
+
     save(dict(state), storage_writer=FileSystemWriter(folder, **options), no_dist=True)
     return open_checkpoint(folder)
 

@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from tests.cases import each
 from tests.formats import dcp_files
 from tests.formats.dcp_files import NONE, Chunk, Damage, Saved, write
 from verifiers.specimens.make_formats import Raw, View, called, opcodes, pickled, torch_legacy, torch_zip
@@ -111,7 +112,7 @@ GEOMETRY = {
 }
 
 
-@pytest.mark.parametrize(("saved", "message"), GEOMETRY.values(), ids=GEOMETRY)
+@each("saved, message", GEOMETRY.values(), ids=GEOMETRY)
 def test_pieces_must_be_the_tensor(tmp_path: Path, saved: Saved, message: str) -> None:
     assert refused(write(tmp_path / "x", {"w": saved})) == message
 

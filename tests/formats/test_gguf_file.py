@@ -11,6 +11,7 @@ import gguf
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.formats.files import gguf_bytes, info, key, text
 from tests.formats.test_safetensors_file import refusal, viewed_or_refused
 
@@ -201,7 +202,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("case", HOSTILE)
+@each("case", HOSTILE)
 def test_refuses_what_is_malformed_and_says_what_and_where(tmp_path: Path, case: str) -> None:
     data, message = HOSTILE[case]
     assert refusal(tmp_path / "x", data) == message

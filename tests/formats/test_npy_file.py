@@ -13,6 +13,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.cases import each
 from tests.formats.files import joined
 from verifiers.specimens.make_formats import archive, npy
 
@@ -177,7 +178,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize(("data", "message"), HOSTILE.values(), ids=HOSTILE)
+@each("data, message", HOSTILE.values(), ids=HOSTILE)
 def test_a_header_is_matched_and_never_evaluated(tmp_path: Path, data: bytes, message: str) -> None:
     assert refusal(tmp_path / "x", data) == message
 

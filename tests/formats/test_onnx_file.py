@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each
 from verifiers.specimens.make_formats import ProtobufField, message, onnx, onnx_beside, onnx_tensor, varint
 
 import pytest
@@ -165,8 +166,8 @@ def test_one_tensor_may_have_two_names_beside_the_model(tmp_path: Path) -> None:
 # --- What is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
+@each(
+    "data, said",
     [
         (onnx(tensor("w", (9, b"1234"))), "onnx-span 'w' takes 8 bytes, 4 are there"),
         (onnx(tensor("w")), "onnx-span 'w' takes 8 bytes, and has none"),
@@ -208,7 +209,7 @@ def test_one_tensor_may_have_two_names_beside_the_model(tmp_path: Path) -> None:
         ),
         (onnx(tensor("w", *onnx_beside("d", offset="9" * 20))), "onnx-external 'w' has the offset"),
         (onnx(tensor("w", *onnx_beside("d", offset="9"))), "onnx-truncated 'w' ends at byte 17 of 'd', the file at"),
-        (onnx(tensor("w", *onnx_beside("d", length="7"))), "onnx-span 'w' takes 8 bytes, 7 are told to be beside"),
+        (onnx(tensor("w", *onnx_beside("d", length="7"))), "onnx-span 'w' takes 8 bytes, 7 are declared beside"),
         (
             onnx(tensor("w", (13, message((1, b"location"))), *onnx_beside("d"))),
             "onnx-twice the key 'location' is given",

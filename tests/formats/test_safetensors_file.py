@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors.numpy import save
+from tests.cases import each
 from tests.formats.files import framed, safetensors_bytes
 
 import pytest
@@ -62,7 +63,7 @@ def test_reads_what_the_library_writes(
         assert b"".join(view.chunks(name, 7)) == array.tobytes()
 
 
-@pytest.mark.parametrize(("dtype", "unit"), SAFETENSORS_UNITS.items())
+@each("dtype, unit", SAFETENSORS_UNITS.items())
 def test_every_dtype_of_the_format_is_sized(tmp_path: Path, dtype: str, unit: tuple[int, int]) -> None:
     elements, size = unit
     path = tmp_path / "x"
@@ -152,7 +153,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", HOSTILE)
+@each("case", HOSTILE)
 def test_refuses_what_is_malformed_and_says_what_and_where(tmp_path: Path, case: str) -> None:
     data, message = HOSTILE[case]
     assert refusal(tmp_path / "x.safetensors", data) == message

@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 from verifiers.specimens.make_formats import (
     EMBED,
     NORM,
@@ -152,7 +153,7 @@ TENSORS = {
 }
 
 
-@pytest.mark.parametrize(("value", "message"), TENSORS.values(), ids=TENSORS)
+@each("value, message", TENSORS.values(), ids=TENSORS)
 def test_a_tensor_is_held_against_its_storage(tmp_path: Path, value: Any, message: str) -> None:
     path, data = tmp_path / "x", of({"w": value})
     if message:
@@ -249,7 +250,7 @@ PICKLES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("data", "message"), PICKLES.values(), ids=PICKLES)
+@each("data, message", PICKLES.values(), ids=PICKLES)
 def test_a_pickle_is_data(tmp_path: Path, data: bytes, message: str) -> None:
     assert refusal(tmp_path / "x", archive({"archive/data.pkl": data})).startswith(message)
 

@@ -11,6 +11,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+from tests.cases import each
 from tests.formats.files import framed
 
 import pytest
@@ -44,7 +45,7 @@ def refusal(path: Path) -> SubjectError:
     return caught.value
 
 
-@pytest.mark.parametrize("head", HEADS, ids=lambda head: HEADS[head])
+@each("head", HEADS)
 def test_a_format_that_is_not_read_is_named(tmp_path: Path, head: bytes) -> None:
     (tmp_path / "model.safetensors").write_bytes(head.ljust(64, b"\1") + bytes(600))
     if not head.startswith(b"{"):  # which is read as an index

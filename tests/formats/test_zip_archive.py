@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 from verifiers.specimens.make_formats import archive
 
 import pytest
@@ -135,7 +136,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize(("data", "message"), HOSTILE.values(), ids=HOSTILE)
+@each("data, message", HOSTILE.values(), ids=HOSTILE)
 def test_a_directory_that_disagrees_is_refused(tmp_path: Path, data: bytes, message: str) -> None:
     assert refusal(tmp_path / "x", data).startswith(message)
 

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.forward.traces import trace
 
 import pytest
@@ -34,8 +35,8 @@ def plainly(one: Array, other: Array) -> tuple[float, float, float]:
     return found[0], found[1], found[2]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(2, 5, 3), (3, 70, 1500), (1, 2, 70_000)])
+@each("dtype", DTYPES)
+@each("shape", [(2, 5, 3), (3, 70, 1500), (1, 2, 70_000)])
 def test_the_figures_are_those_of_float64(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
     chance = np.random.default_rng(1)
     kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
@@ -104,9 +105,8 @@ def test_one_flipped_bit_anywhere_is_found(tmp_path: Path, at: int, bit: int) ->
     other.reshape(-1)[at] ^= np.uint16(1 << bit)
     found = between(tmp_path, words.view(ml_dtypes.bfloat16), other.view(ml_dtypes.bfloat16))
     assert found.equal_share == 1 - 1 / words.size
-    assert found.nonfinite or (found.worst_token, found.worst_channel) == (
-        f"sequence {at // 75_000}, token {at // 1500 % 50}", at % 1500,
-    )  # fmt: skip
+    token = f"sequence {at // 75_000}, token {at // 1500 % 50}"
+    assert found.nonfinite or (found.worst_token, found.worst_channel) == (token, at % 1500)
 
 
 def test_blocks_are_small_whatever_the_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

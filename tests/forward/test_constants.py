@@ -1,4 +1,4 @@
-"""Computed constants: those once rounded are told, what merely looks round is not, and the rest is rebuilt."""
+"""Computed constants: those once rounded are found, what merely looks round is not, and the rest is rebuilt."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def to_bfloat16(values: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_frequencies_that_were_rounded_once_are_told(dtype: str) -> None:
+def test_frequencies_that_were_rounded_once_are_found(dtype: str) -> None:
     low = torch.tensor(FREQUENCIES).to(getattr(torch, dtype)).double().numpy()
     assert rounded_in(low) == f"0.table to {dtype}"
 
@@ -74,12 +74,12 @@ def test_float64_values_are_never_taken_for_rounded(values: list[float]) -> None
 
 def test_what_a_configuration_makes_again_is_float64_inside_the_block_and_as_before_after_it() -> None:
     module: Any = nn.Sequential(Table(config=SimpleNamespace()))
-    held = module[0].table
-    assert held.dtype is torch.float32
+    kept = module[0].table
+    assert kept.dtype is torch.float32
     with rebuilt(module) as found:
         assert (found.of, found.rebuilt, found.rounded) == (1, 1, 0)
         assert np.allclose(module[0].table.numpy(), FREQUENCIES, rtol=1e-15, atol=0)
-    assert module[0].table is held
+    assert module[0].table is kept
 
 
 def test_a_constant_that_was_changed_after_it_was_made_is_kept() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
 
 from tests.forward.tiny_models import saved  # noqa: E402
 from tests.verifiers.stacks import shown  # noqa: E402
@@ -28,6 +27,11 @@ from weighbridge.views.model_view import ModelView, open_model  # noqa: E402
 
 # Their libraries warn of what is theirs.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def library() -> None:
+    pytest.importorskip("transformers")
 
 
 def weighed(folder: Path, candidate: ModelView) -> Verdict:
@@ -83,8 +87,7 @@ def test_decoding_agrees_with_the_whole_at_once(name: str, dtype: str, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("position", "row", "first"),
-    [(1, None, "transformer.wpe.out"), (0, 5, "transformer.h.1.attn.c_proj.in")],
+    ("position", "row", "first"), [(1, None, "transformer.wpe.out"), (0, 5, "transformer.h.1.attn.c_proj.in")]
 )
 def test_a_wrong_position_and_a_wrong_row_of_the_cache_are_found_where_they_first_show(
     position: int, row: int | None, first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

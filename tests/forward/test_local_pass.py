@@ -1,4 +1,4 @@
-"""The local test: errors of one step, over all, a token and a channel; NaN equals nothing; relations are found."""
+"""Local errors: those of one step, over all, a token and a channel; NaN equals nothing; relations are found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from weighbridge.core.errors import SubjectError  # noqa: E402
-from weighbridge.forward.local_pass import compare, end_to_end, local_test  # noqa: E402
+from weighbridge.forward.local_pass import compare, end_to_end, local_errors  # noqa: E402
 from weighbridge.forward.relations import Neighbours  # noqa: E402
 from weighbridge.forward.stacks import Torch  # noqa: E402
 
@@ -21,9 +21,9 @@ MADE = torch.linspace(-1, 1, 24, dtype=torch.float64).reshape(2, 3, 4) + 0.01
 
 
 def test_an_error_is_measured_over_all_the_worst_token_and_the_worst_channel() -> None:
-    held = MADE.clone()
-    held[1, 2, 3] += 0.5
-    found = compare(MADE, held)
+    captured = MADE.clone()
+    captured[1, 2, 3] += 0.5
+    found = compare(MADE, captured)
     assert found.all == pytest.approx(0.5 / MADE.norm())
     assert found.token == pytest.approx(0.5 / MADE[1, 2].norm())
     assert found.channel == pytest.approx(0.5 / MADE[:, :, 3].norm())
@@ -36,8 +36,8 @@ def test_an_error_is_measured_over_all_the_worst_token_and_the_worst_channel() -
 def test_tiles_come_to_what_the_whole_comes_to(shape: tuple[int, ...], dtype: Any) -> None:
     drawn = torch.Generator().manual_seed(0)
     made, noise = (torch.randn(shape, generator=drawn, dtype=torch.float64) for _ in range(2))
-    held = (made * (1 + 0.01 * noise)).to(dtype)
-    found, error = compare(made, held), held.double() - made
+    captured = (made * (1 + 0.01 * noise)).to(dtype)
+    found, error = compare(made, captured), captured.double() - made
     assert found.all == pytest.approx(float(error.norm() / made.norm()))
     assert found.token == pytest.approx(float((error.norm(dim=2) / made.norm(dim=2)).max()))
     by_channel = error.flatten(0, 1).norm(dim=0) / made.flatten(0, 1).norm(dim=0)
@@ -46,13 +46,15 @@ def test_tiles_come_to_what_the_whole_comes_to(shape: tuple[int, ...], dtype: An
 
 
 @pytest.mark.parametrize(
-    ("made", "held", "odd"),
-    [(1.0, math.nan, 1), (math.nan, math.nan, 1), (math.nan, 1.0, 1), (math.inf, math.inf, 0),
-     (-math.inf, math.inf, 1)],
-)  # fmt: skip
-def test_what_is_not_finite_is_counted_unless_both_are_the_same_infinity(made: float, held: float, odd: int) -> None:
+    ("made", "value", "odd"),
+    [
+        *((1.0, math.nan, 1), (math.nan, math.nan, 1), (math.nan, 1.0, 1)),
+        *((math.inf, math.inf, 0), (-math.inf, math.inf, 1)),
+    ],
+)
+def test_what_is_not_finite_is_counted_unless_both_are_the_same_infinity(made: float, value: float, odd: int) -> None:
     one, other = MADE.clone(), MADE.clone()
-    one[0, 0, 0], other[0, 0, 0] = made, held
+    one[0, 0, 0], other[0, 0, 0] = made, value
     found = compare(one, other)
     assert (found.nonfinite, found.truth_nonfinite, found.elements) == (odd, int(math.isnan(made)), 23)
     assert found.all == 0.0
@@ -91,13 +93,12 @@ def test_an_error_counts_at_the_step_that_made_it_and_only_there(tmp_path: Path)
     with torch.no_grad():
         broken.two.bias.add_(1)
     trace = Torch(module=broken, dtype="float32").capture(TOKENS, tmp_path / "a.trace")
-    steps, audit, _ = local_test(reference, TOKENS, trace)
+    steps, audit, _ = local_errors(reference, TOKENS, trace)
     errors = {name: step.distance.all or 0.0 for name, step in steps.items()}
     assert errors["two.out"] > 0.5
     assert max(error for name, error in errors.items() if name != "two.out") < 1e-6
-    assert [steps[name].made_from for name in ("one.out", "two.out", "three.out")] == [
-        ("embed.out",), ("one.out",), ("two.out",)
-    ]  # fmt: skip
+    made_from = [steps[name].made_from for name in ("one.out", "two.out", "three.out")]
+    assert made_from == [("embed.out",), ("one.out",), ("two.out",)]
     assert audit.lower == 0
     whole = end_to_end(reference, TOKENS, {"a": trace})["a"]
     assert whole["one.out"] < 1e-6
@@ -107,13 +108,13 @@ def test_an_error_counts_at_the_step_that_made_it_and_only_there(tmp_path: Path)
 # --- Relations --------------------------------------------------------------------------------------------------------
 
 
-def related(held: Any, *before: tuple[str, Any]) -> tuple[str, str]:
+def related(captured: Any, *before: tuple[str, Any]) -> tuple[str, str]:
     module = nn.Linear(4, 4)
     nn.init.constant_(module.bias, 0.25)
     near = Neighbours(module)
     for name, tensor in before:
         near.note(name, tensor)
-    found = near.relation("x.out", MADE, held)
+    found = near.relation("x.out", MADE, captured)
     assert found is not None
     assert found.left < 1e-6
     return found.name, found.to
@@ -154,14 +155,14 @@ class Experts(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embed, self.gate, self.held = nn.Embedding(16, 8), Router(), nn.Embedding(8, 8)
+        self.embed, self.gate, self.captured = nn.Embedding(16, 8), Router(), nn.Embedding(8, 8)
         self.last = nn.Linear(8, 16)
         with torch.no_grad():
             self.gate.score[1] = self.gate.score[0]  # two experts always tie
 
     def forward(self, ids: Any) -> Any:
         x = self.embed(ids)
-        return self.last(x + self.held(self.gate(x)[1]).sum(2))
+        return self.last(x + self.captured(self.gate(x)[1]).sum(2))
 
 
 @pytest.mark.parametrize(("off", "found"), [(0, False), (1, True)])
@@ -173,7 +174,7 @@ def test_a_tie_between_experts_may_fall_either_way_and_another_choice_may_not(
     reference = Torch(module=model)
     trace = reference.prepared("bfloat16").capture(tokens, tmp_path / "a.trace")
     model.gate.off = off
-    steps, _, _ = local_test(reference.prepared("bfloat16"), tokens, trace)
+    steps, _, _ = local_errors(reference.prepared("bfloat16"), tokens, trace)
     assert ((steps["gate.out.1"].distance.all or 0) > 2**-6) is found
     assert (steps["last.out"].distance.all or 0) < 2**-7  # it goes on with what was chosen
     assert trace.held_as("gate.out.1") == "int64"
@@ -189,7 +190,7 @@ def test_a_reference_that_cannot_run_in_float64_is_refused(tmp_path: Path) -> No
     reference = Torch(module=Picky()).prepared("float32")
     trace = reference.capture([[1, 2], [3, 4]], tmp_path / "a.trace")
     with pytest.raises(SubjectError) as refused:
-        local_test(reference, [[1, 2], [3, 4]], trace)
+        local_errors(reference, [[1, 2], [3, 4]], trace)
     assert refused.value.code == "forward-raised"
 
 
@@ -199,12 +200,12 @@ def test_of_relations_that_explain_all_but_rounding_the_simplest_is_named() -> N
     with torch.no_grad():
         norm.weight.copy_(torch.linspace(0.5, 2, 64))
         norm.bias.copy_(torch.linspace(-1, 1, 64))
-    for held, name in (
+    for captured, name in (
         (made * 0.25, "scale"),
         (made.unflatten(2, (2, 32)).transpose(2, 3).flatten(2), "permutation"),
         ((made - norm.bias) / norm.weight, "channel-scale"),
     ):
-        found = Neighbours(norm).relation("x.out", made, held.detach().bfloat16().double())
+        found = Neighbours(norm).relation("x.out", made, captured.detach().bfloat16().double())
         assert found is not None
         assert found.name == name
         assert found.to == "weight" if name == "channel-scale" else found.left < 0.004
@@ -227,7 +228,7 @@ class Parts(nn.Module):
 def test_parts_of_one_tensor_are_told_apart_by_what_is_made_from_them(tmp_path: Path) -> None:
     subject = Torch(module=Parts(), tokens=((1, 2, 3), (4, 5, 6)), dtype="float32")
     trace = subject.capture(subject.tokens, tmp_path / "a.trace")
-    steps, _, _ = local_test(subject, subject.tokens, trace)
+    steps, _, _ = local_errors(subject, subject.tokens, trace)
     parts = ("one.in", "three.in", "two.in")
     assert steps["end.in"].made_from == parts
     assert all("fused.out" in steps[part].made_from for part in parts)

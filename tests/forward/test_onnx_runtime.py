@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("onnxscript")
 runtime = pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
 
@@ -26,6 +24,12 @@ from weighbridge.views.model_view import open_model  # noqa: E402
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
 BOTH = Limits(points=("*_proj.out", "*_proj.in", "*norm.out", "*mlp.act_fn.out", "model.layers.?.out", "lm_head.out"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def libraries() -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("onnxscript")
 
 
 @pytest.fixture(scope="module")

@@ -5,29 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-SMALL = {
-    "vocab_size": 128, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 256, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1,
-}  # fmt: skip
+SIZES: dict[str, Any] = {"vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 3}
+TOKEN_IDS: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1}
+COMMON: dict[str, Any] = {"num_attention_heads": 4, "max_position_embeddings": 256, **TOKEN_IDS}
+SMALL: dict[str, Any] = {**SIZES, **COMMON, "intermediate_size": 96, "num_key_value_heads": 2, "eos_token_id": 1}
 GPT2 = {"vocab_size": 128, "n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 256, "bos_token_id": 1}
-OPT = {
-    "vocab_size": 128, "hidden_size": 64, "ffn_dim": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
-    "max_position_embeddings": 256, "word_embed_proj_dim": 64, "pad_token_id": 0, "bos_token_id": 1,
-}  # fmt: skip
+OPT: dict[str, Any] = {**SIZES, **COMMON, "ffn_dim": 96, "word_embed_proj_dim": 64}
+EXPERTS = {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
 CONFIGS: dict[str, dict[str, Any]] = {
     "qwen2": SMALL,
     "gemma3_text": {**SMALL, "head_dim": 16, "sliding_window": 8},
     "gpt2": {**GPT2, "eos_token_id": 1},
     "opt": {**OPT, "eos_token_id": 1},
     "bloom": {"vocab_size": 128, "hidden_size": 64, "n_layer": 3, "n_head": 4},
-    "qwen3_moe": {
-        **SMALL, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
-    },
+    "qwen3_moe": {**SMALL, **EXPERTS},
     "bert": SMALL,
     "t5": {"vocab_size": 128, "d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 2, "num_heads": 4},
-    "mamba": {"vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 3, "state_size": 8},
-}  # fmt: skip
-HEADS = {"bert": "AutoModelForMaskedLM", "t5": "AutoModelForSeq2SeqLM"}
+    "mamba": {**SIZES, "state_size": 8},
+}
+MODEL_CLASSES: dict[str, str] = {"bert": "AutoModelForMaskedLM", "t5": "AutoModelForSeq2SeqLM"}
 
 
 def saved(name: str, folder: Path) -> Path:
@@ -36,7 +32,7 @@ def saved(name: str, folder: Path) -> Path:
     import transformers
 
     torch.manual_seed(1)
-    library: Any = getattr(transformers, HEADS.get(name, "AutoModelForCausalLM"))
+    library: Any = getattr(transformers, MODEL_CLASSES.get(name, "AutoModelForCausalLM"))
     model = library.from_config(transformers.AutoConfig.for_model(name, **CONFIGS[name]))
     for weight in model.parameters():
         if weight.ndim == 1:

@@ -18,8 +18,8 @@ TOKENS = [[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]]
 
 
 def facts(**changes: Any) -> dict[str, Any]:
-    said = {"stack": "an engine", "dtype": "float32", "device": {"requested": "cpu"}, "tokens": TOKENS,
-            "order": ["embed", "logits"]}  # fmt: skip
+    said: dict[str, Any] = {"stack": "an engine", "dtype": "float32", "device": {"requested": "cpu"}}
+    said |= {"tokens": TOKENS, "order": ["embed", "logits"]}
     return {key: value for key, value in {**said, **changes}.items() if value is not None}
 
 

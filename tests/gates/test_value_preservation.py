@@ -10,7 +10,7 @@ from tests.gates.runs import table
 from tests.rows import typed
 
 import pytest
-from weighbridge.comparison import casts
+from weighbridge.comparison import casts, nearest_codes
 from weighbridge.core.limits import LimitsError, read
 from weighbridge.core.model import Outcome, TrialResult, Verdict
 from weighbridge.gates.families.block_types import (
@@ -25,7 +25,6 @@ from weighbridge.gates.families.block_types import (
 )
 from weighbridge.gates.value_preservation import KIND, RANK, Class, class_of
 from weighbridge.judging.trials import falsify
-from weighbridge.packing import nearest_codes
 
 
 def row(name: str, source: str, candidate: str, reproduced: Mapping[str, int] | None = None, **more: Any) -> Any:

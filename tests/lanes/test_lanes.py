@@ -12,14 +12,15 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+from tests.cases import each
 from tests.cli.conftest import Cli, cli
 from tests.ledgers import git
 
 import pytest
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import ContractError
+from weighbridge.evaluation import lane_turn
 from weighbridge.evidence.statement import Tool
-from weighbridge.lanes import lane_turn
 from weighbridge.lanes.lanes import load_project
 
 __all__ = ["cli"]
@@ -150,7 +151,10 @@ def test_last_nights_evidence_is_accepted_until_it_is_too_old_or_the_tree_is_ano
     later(monkeypatch, 0)
     (project / "src" / "train" / "train.py").write_text("lr = 2\n")
     uncommitted = cli(*PULL)
-    assert (uncommitted.code, "cannot be held against src/train/**: a file was changed" in uncommitted.out) == (3, True)
+    assert (uncommitted.code, "cannot be compared with src/train/**: a file was changed" in uncommitted.out) == (
+        3,
+        True,
+    )
     commit(project)
     other = cli(*PULL)
     assert (other.code, "src/train/** is the tree" in other.out, "(lane-other-tree)" in other.out) == (3, True, True)
@@ -234,6 +238,66 @@ def test_an_override_or_a_changed_tool_does_not_count(cli: Cli, project: Path, m
     assert "changes that no commit has (lane-unproven)" in cli(*PULL).out
 
 
+# --- A gate that is not meant for what the night measured -------------------------------------------------------------
+
+UNMEANT = """  - id: GATE-GPUTRAIN-005
+    title: A run of 50 steps has its losses
+    kind: step-metrics
+    subjects: {run: run}
+    when: {steps: 50}
+    with: {required: [loss]}
+"""
+
+
+@pytest.fixture
+def unmeant(project: Path, cli: Cli) -> Path:
+    """Let the night record a gate that does not apply to its run, beside one that passes."""
+    with (project / "contracts" / "training.yaml").open("a") as file:
+        file.write(UNMEANT)
+    commit(project)
+    assert cli(*NIGHTLY).code == 0
+    commit(project)
+    return project
+
+
+def test_what_does_not_apply_is_accepted_of_the_same_subject(cli: Cli, unmeant: Path) -> None:
+    accepted = cli(*PULL)
+    assert (accepted.code, "1 not applicable, 2 passed of 3 -> exit 0 (passed)" in accepted.lines) == (0, True)
+    assert "NOT_APPLICABLE GATE-GPUTRAIN-005  A run of 50 steps has its losses" in accepted.lines
+    again = cli(*PULL, "--record", "--subject", f"run={RUN}")
+    assert (again.code, "lane-other" in again.out) == (0, False)
+    required = cli("status", "--require", "pull-request")
+    told = "lane pull-request: 1 not applicable, 2 passed of 3 -> exit 0 (passed)"
+    assert (required.code, required.lines[-1]) == (0, told)
+    assert unmeant.is_dir()
+
+
+def test_what_does_not_apply_to_another_subject_is_blocked(cli: Cli, unmeant: Path) -> None:
+    (unmeant / "other.json").write_text(RUN.read_text() + "\n")
+    other = cli(*PULL, "--subject", "run=other.json")
+    told = "it found that GATE-GPUTRAIN-005 does not apply to another run than is bound here (lane-other-subject)"
+    assert (other.code, f"    needs lane nightly: {told}" in other.lines) == (3, True)
+    (unmeant / "torn.json").write_text("")
+    torn = cli(*PULL, "--subject", "run=torn.json")
+    assert (torn.code, "(lane-other-subject)" in torn.out) == (3, True)
+
+
+def test_what_does_not_apply_under_another_contract_is_blocked(cli: Cli, unmeant: Path) -> None:
+    edit(unmeant / "contracts" / "training.yaml", "when: {steps: 50}", "when: {steps: 100}")
+    commit(unmeant)
+    other = cli(*PULL)
+    assert (other.code, other.out.count("(lane-other-contract)")) == (3, 2)
+
+
+def test_the_required_check_needs_a_gate_that_passed(cli: Cli, project: Path) -> None:
+    edit(project / "contracts" / "training.yaml", TRAINING.partition("gates:\n")[2], UNMEANT)
+    commit(project)
+    assert cli(*NIGHTLY).code == 5
+    commit(project)
+    ended = cli("status", "--require", "nightly")
+    assert (ended.code, ended.lines[-1]) == (5, "lane nightly: 1 not applicable of 1 -> exit 5 (nothing shown)")
+
+
 # --- The one required check -------------------------------------------------------------------------------------------
 
 
@@ -280,8 +344,8 @@ def test_a_lane_whose_host_lacks_what_it_requires_measures_nothing(cli: Cli, pro
 # --- What is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
+@each(
+    "old, new, told",
     [
         (
             '["GATE-GPUTRAIN-*"]',
@@ -321,6 +385,7 @@ def test_a_lane_whose_host_lacks_what_it_requires_measures_nothing(cli: Cli, pro
 def test_lint_refuses_lanes_that_leave_something_open_with_its_line(
     cli: Cli, project: Path, old: str, new: str, told: str
 ) -> None:
+    (project / "weighbridge.toml").write_text(LANES)
     assert cli("lint").code == 0
     edit(project / "weighbridge.toml", old, new)
     ended = cli("lint")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +11,7 @@ from jsonschema import Draft202012Validator
 from junitparser import JUnitXml
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli, cli
+from tests.pytest.sessions import session
 
 import pytest
 from weighbridge.contract import strict_yaml
@@ -260,16 +259,14 @@ def test_the_schema_takes_what_the_reader_takes(cli: Cli, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("only_our_plugins")
 def test_under_pytest_a_waived_gate_is_a_skip_with_its_reason_and_the_file_is_no_contract(project: Path) -> None:
     write(project, waiver(ends=3))
     files = {"source": HERE / "source.safetensors", "import": HERE / "relabelled.safetensors"}
     bound = [f"--gate-subject={name}={file}" for name, file in files.items()]
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", ".", *bound]
-    done = subprocess.run(command, cwd=project, check=False, capture_output=True, text=True)
-    assert (done.returncode, "1 passed, 1 skipped" in done.stdout) == (0, True), done.stdout
-    assert f"waived: FAIL of GATE-DTYPE, {SAID.format(until=day(3))}" in done.stdout
-    assert "warning: waiver-ends-soon" in done.stdout
+    code, said = session(project, "-rs", ".", *bound)
+    assert (code, "1 passed, 1 skipped" in said) == (0, True), said
+    assert f"waived: FAIL of GATE-DTYPE, {SAID.format(until=day(3))}" in said
+    assert "warning: waiver-ends-soon" in said
     write(project, waiver(gate="GATE-DTPYE"))
-    done = subprocess.run(command, cwd=project, check=False, capture_output=True, text=True)
-    assert (done.returncode, "did you mean 'GATE-DTYPE'?" in done.stderr) == (4, True), done.stdout
+    code, said = session(project, "-rs", ".", *bound)
+    assert (code, "did you mean 'GATE-DTYPE'?" in said) == (4, True), said

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.evidence.drafts import NOON
 
 import pytest
@@ -22,10 +23,10 @@ from weighbridge.ledger.fold import (
     REGRESSED,
     RETIRED,
     BundleEvidence,
-    Entry,
-    Place,
+    LedgerEntry,
+    LedgerPlace,
+    LedgerStep,
     Standing,
-    Step,
     advance,
     fold,
     lowest,
@@ -34,7 +35,7 @@ from weighbridge.ledger.fold import (
 CAUGHT = Trial(kind="mutation", name="one byte differs", code="bytes", result=TrialResult.CAUGHT)
 SURVIVED = dataclasses.replace(CAUGHT, result=TrialResult.SURVIVED)
 CONTRACT = "c" * 64
-PLACE = Place(contract="import", gate="G-1", instance="default")
+PLACE = LedgerPlace(contract="import", gate="G-1", instance="default")
 LATER = NOON + timedelta(hours=1)
 PASSED = BundleEvidence(
     bundle="b" * 64, outcome=Outcome.PASS, live=True, trials=(CAUGHT,), at=LATER, contract_digest=CONTRACT
@@ -42,7 +43,7 @@ PASSED = BundleEvidence(
 FAILED = dataclasses.replace(PASSED, outcome=Outcome.FAIL)
 
 
-def moved(status: Status | None, evidence: BundleEvidence, **standing: Any) -> tuple[Step, Status]:
+def moved(status: Status | None, evidence: BundleEvidence, **standing: Any) -> tuple[LedgerStep, Status]:
     at = Standing(status=status, heads=("h",), seq=1, contract_digest=CONTRACT, evidence_at=NOON, **standing)
     return advance(at, evidence, now=LATER, contract_digest=CONTRACT)
 
@@ -56,24 +57,24 @@ def refusal(status: Status | None, evidence: BundleEvidence, **standing: Any) ->
 @pytest.mark.parametrize(
     ("status", "evidence", "step", "after"),
     [
-        (None, dataclasses.replace(PASSED, live=False), Step.MOVE, PARTIAL),
-        (DRAFT, dataclasses.replace(PASSED, live=False), Step.MOVE, PARTIAL),
-        (DRAFT, PASSED, Step.MOVE, ACTIVE),
-        (PARTIAL, PASSED, Step.MOVE, ACTIVE),
-        (REGRESSED, PASSED, Step.MOVE, ACTIVE),
-        (DRAFT, FAILED, Step.MOVE, REGRESSED),
-        (PARTIAL, FAILED, Step.MOVE, REGRESSED),
-        (ACTIVE, FAILED, Step.MOVE, REGRESSED),
-        (DISCHARGED, FAILED, Step.MOVE, REGRESSED),
-        (REGRESSED, FAILED, Step.RENEW, REGRESSED),
+        (None, dataclasses.replace(PASSED, live=False), LedgerStep.MOVE, PARTIAL),
+        (DRAFT, dataclasses.replace(PASSED, live=False), LedgerStep.MOVE, PARTIAL),
+        (DRAFT, PASSED, LedgerStep.MOVE, ACTIVE),
+        (PARTIAL, PASSED, LedgerStep.MOVE, ACTIVE),
+        (REGRESSED, PASSED, LedgerStep.MOVE, ACTIVE),
+        (DRAFT, FAILED, LedgerStep.MOVE, REGRESSED),
+        (PARTIAL, FAILED, LedgerStep.MOVE, REGRESSED),
+        (ACTIVE, FAILED, LedgerStep.MOVE, REGRESSED),
+        (DISCHARGED, FAILED, LedgerStep.MOVE, REGRESSED),
+        (REGRESSED, FAILED, LedgerStep.RENEW, REGRESSED),
     ],
 )
-def test_the_table_moves(status: Status | None, evidence: BundleEvidence, step: Step, after: Status) -> None:
+def test_the_table_moves(status: Status | None, evidence: BundleEvidence, step: LedgerStep, after: Status) -> None:
     assert moved(status, evidence) == (step, after)
 
 
-@pytest.mark.parametrize(
-    ("status", "evidence", "code"),
+@each(
+    "status, evidence, code",
     [
         *((status, dataclasses.replace(PASSED, live=False), "not-live") for status in (PARTIAL, ACTIVE, REGRESSED)),
         *((status, dataclasses.replace(FAILED, live=False), "not-live") for status in (DRAFT, ACTIVE, DISCHARGED)),
@@ -102,41 +103,41 @@ def test_every_other_move_is_refused_by_what_is_missing(status: Status, evidence
 
 def test_a_regressed_gate_needs_evidence_later_than_the_fail() -> None:
     assert refusal(REGRESSED, PASSED, failed_at=LATER).code == "older-than-fail"
-    assert moved(REGRESSED, PASSED, failed_at=LATER - timedelta(milliseconds=1)) == (Step.MOVE, ACTIVE)
+    assert moved(REGRESSED, PASSED, failed_at=LATER - timedelta(milliseconds=1)) == (LedgerStep.MOVE, ACTIVE)
 
 
 def test_a_second_fail_counts_only_where_it_is_later() -> None:
     assert refusal(REGRESSED, FAILED, failed_at=LATER).code == "already-there"
-    assert moved(REGRESSED, FAILED, failed_at=NOON) == (Step.RENEW, REGRESSED)
+    assert moved(REGRESSED, FAILED, failed_at=NOON) == (LedgerStep.RENEW, REGRESSED)
 
 
 def test_evidence_is_as_old_as_its_gate_allows_and_no_older() -> None:
     day = dataclasses.replace(PASSED, max_age_days=1.0, at=LATER - timedelta(days=1))
-    assert moved(DRAFT, day) == (Step.MOVE, ACTIVE)
+    assert moved(DRAFT, day) == (LedgerStep.MOVE, ACTIVE)
     older = dataclasses.replace(day, at=day.at - timedelta(milliseconds=1))
     assert refusal(DRAFT, older).what == "the evidence is older than 1 days"
 
 
 def test_a_discharged_gate_is_renewed_where_it_would_go_stale_and_is_live_under_another_contract_or_kind() -> None:
     for when in ({"max_age_days": 9.0}, {"stale_on": ("commit",)}):
-        assert moved(DISCHARGED, dataclasses.replace(PASSED, **when)) == (Step.RENEW, DISCHARGED)
+        assert moved(DISCHARGED, dataclasses.replace(PASSED, **when)) == (LedgerStep.RENEW, DISCHARGED)
     for other in ({"contract_digest": "d" * 64}, {"contract_digest": CONTRACT, "kind_version": 7}):
         before = Standing(status=DISCHARGED, evidence_at=NOON, **other)
-        assert advance(before, PASSED, now=LATER, contract_digest=CONTRACT) == (Step.RENEW, ACTIVE)
+        assert advance(before, PASSED, now=LATER, contract_digest=CONTRACT) == (LedgerStep.RENEW, ACTIVE)
 
 
 def test_an_active_gate_is_renewed_where_it_would_go_stale() -> None:
-    assert moved(ACTIVE, dataclasses.replace(PASSED, max_age_days=9.0)) == (Step.RENEW, ACTIVE)
+    assert moved(ACTIVE, dataclasses.replace(PASSED, max_age_days=9.0)) == (LedgerStep.RENEW, ACTIVE)
     same = dataclasses.replace(PASSED, max_age_days=9.0, at=NOON)
     assert refusal(ACTIVE, same).code == "already-there"
     for other in ({"contract_digest": "d" * 64}, {"contract_digest": CONTRACT, "kind_version": 7}):
         before = Standing(status=ACTIVE, evidence_at=NOON, **other)
-        assert advance(before, PASSED, now=LATER, contract_digest=CONTRACT) == (Step.RENEW, ACTIVE)
+        assert advance(before, PASSED, now=LATER, contract_digest=CONTRACT) == (LedgerStep.RENEW, ACTIVE)
 
 
 def test_clocks_may_differ_by_five_minutes_and_no_more() -> None:
     ahead = dataclasses.replace(PASSED, at=LATER + timedelta(seconds=300))
-    assert moved(DRAFT, ahead) == (Step.MOVE, ACTIVE)
+    assert moved(DRAFT, ahead) == (LedgerStep.MOVE, ACTIVE)
 
 
 def test_the_same_bundle_moves_once() -> None:
@@ -181,17 +182,17 @@ def test_no_edge_lowers_a_status_but_a_fail_retiring_and_a_renewal_under_another
     for step, edges in EDGES.items():
         for before, after in edges:
             if before is not None and order.index(after) < order.index(before):
-                renewed = (step, before, after) == (Step.RENEW, DISCHARGED, ACTIVE)
+                renewed = (step, before, after) == (LedgerStep.RENEW, DISCHARGED, ACTIVE)
                 assert after in (REGRESSED, RETIRED) or renewed, (step, before, after)
 
 
 # --- Folding ----------------------------------------------------------------------------------------------------------
 
 
-def entry(after: Status, *parents: str, outcome: Outcome | None = None, at: str = "", **more: Any) -> Entry:
-    values: dict[str, Any] = {"step": Step.MOVE, "place": PLACE, "seq": 1, "before": None, "cause": "x" * 64}
+def entry(after: Status, *parents: str, outcome: Outcome | None = None, at: str = "", **more: Any) -> LedgerEntry:
+    values: dict[str, Any] = {"step": LedgerStep.MOVE, "place": PLACE, "seq": 1, "before": None, "cause": "x" * 64}
     values |= {"contract_digest": CONTRACT, "recorded_at": utc(NOON)} | more
-    return Entry(after=after, parents=parents, outcome=outcome, evidence_at=at, **values)
+    return LedgerEntry(after=after, parents=parents, outcome=outcome, evidence_at=at, **values)
 
 
 def test_nothing_folds_to_no_status() -> None:
@@ -223,7 +224,7 @@ def test_joining_heads_keeps_the_age_of_the_evidence_and_the_last_fail() -> None
         "c": entry(ACTIVE, "a", outcome=Outcome.PASS, at=utc(NOON), seq=2, cause="p" * 64),
         "d": entry(ACTIVE, "a", outcome=Outcome.PASS, at=utc(LATER), seq=2),
     }
-    joined = entry(ACTIVE, "c", "d", step=Step.RECONCILE, seq=3, cause="c+d")
+    joined = entry(ACTIVE, "c", "d", step=LedgerStep.RECONCILE, seq=3, cause="c+d")
     kept = fold({key: one for key, one in forked.items() if key != "b"} | {"e": joined})
     assert (kept.evidence_at, kept.bundle, kept.failed_at) == (NOON, "p" * 64, None)
     worse = fold(forked | {"e": dataclasses.replace(joined, parents=("b", "c", "d"), after=REGRESSED)})

@@ -18,7 +18,7 @@ from weighbridge.gates import KINDS
 from weighbridge.judging.judging import judge_contract
 from weighbridge.ledger.audit import check
 from weighbridge.ledger.causes import is_live
-from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, Step, fold, lowest
+from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, LedgerStep, fold, lowest
 from weighbridge.ledger.overview import discharged, overview
 from weighbridge.ledger.record import discharge, reconcile, retire
 from weighbridge.ledger.store import Ledger
@@ -39,7 +39,7 @@ def test_the_first_record_declares_then_moves(tmp_path: Path, ledger: Ledger) ->
     bundle = sealed(tmp_path)
     recorded(ledger, bundle)
     first, second = sorted(ledger.read(PLACE).values(), key=lambda entry: entry.seq)
-    assert (first.step, first.after, first.cause, first.parents) == (Step.DECLARE, DRAFT, DIGEST, ())
+    assert (first.step, first.after, first.cause, first.parents) == (LedgerStep.DECLARE, DRAFT, DIGEST, ())
     assert (second.before, second.after, second.cause) == (DRAFT, ACTIVE, bundle.id)
     assert ledger.problems() == ()
 

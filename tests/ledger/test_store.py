@@ -25,7 +25,7 @@ from weighbridge.core.errors import BundleError, UsageError
 from weighbridge.evidence.bundle import unseal
 from weighbridge.evidence.statement import utc
 from weighbridge.ledger.audit import check
-from weighbridge.ledger.fold import ACTIVE, DRAFT, REGRESSED, Entry, Place, Step, fold
+from weighbridge.ledger.fold import ACTIVE, DRAFT, REGRESSED, LedgerEntry, LedgerPlace, LedgerStep, fold
 from weighbridge.ledger.record import reconcile, record
 from weighbridge.ledger.store import Ledger, segment
 
@@ -151,17 +151,17 @@ def test_names_that_are_no_safe_folder_names_become_digests() -> None:
 
 
 def test_ten_thousand_entries_fold_in_order() -> None:
-    place = Place(contract="c", gate="g", instance="i")
-    entries: dict[str, Entry] = {}
+    place = LedgerPlace(contract="c", gate="g", instance="i")
+    entries: dict[str, LedgerEntry] = {}
     for number in range(10_000):
         parents = (str(number - 1),) if number else ()
         entries[str(number)] = _entry(place, number, parents)
     assert fold(entries).heads == ("9999",)
 
 
-def _entry(place: Place, number: int, parents: tuple[str, ...]) -> Entry:
-    return Entry(
-        step=Step.MOVE,
+def _entry(place: LedgerPlace, number: int, parents: tuple[str, ...]) -> LedgerEntry:
+    return LedgerEntry(
+        step=LedgerStep.MOVE,
         place=place,
         seq=number + 1,
         parents=parents,
@@ -236,7 +236,7 @@ except Timeout:
 def test_nobody_else_can_lock_the_ledger_while_an_entry_is_decided(ledger: Ledger) -> None:
     ended: list[int] = []
 
-    def decide(_: Mapping[str, Entry]) -> tuple[Entry, ...]:
+    def decide(_: Mapping[str, LedgerEntry]) -> tuple[LedgerEntry, ...]:
         argv = [sys.executable, "-c", TAKER, str(ledger.root / ".lock")]
         ended.append(subprocess.run(argv, check=False).returncode)
         return ()
@@ -362,7 +362,7 @@ def test_a_pass_on_one_branch_and_a_fail_on_the_other_count_as_the_fail(reposito
     digest = reconcile(ledger, PLACE, reason=REASON, now=NOW)
     assert reconcile(ledger, PLACE, reason=REASON, now=NOW) == digest
     joined = ledger.read(PLACE)[digest]
-    assert (joined.step, joined.after, joined.parents) == (Step.RECONCILE, REGRESSED, standing.heads)
+    assert (joined.step, joined.after, joined.parents) == (LedgerStep.RECONCILE, REGRESSED, standing.heads)
     recorded(ledger, sealed(repository / "evidence", hours=9))
     assert fold(ledger.read(PLACE)).status is ACTIVE
     assert check(ledger, NOW, "main") == ()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from benchmarks.damages import permuted
+from tests.cases import each
 from tests.comparison.conversions import (
     CONFIG,
     EXPERTS,
@@ -26,8 +27,8 @@ from weighbridge.core.model import Measurement, Outcome
 from weighbridge.evaluation.runner import lay_canary
 from weighbridge.gates import KINDS
 from weighbridge.gates.value_preservation import class_of
-from weighbridge.mapping.gguf_layouts import Shape
 from weighbridge.mapping.gguf_mapping import Sides, plan
+from weighbridge.mapping.mapping_plan import Shape
 from weighbridge.verifiers.tensor_values import VERIFIER
 from weighbridge.views.checkpoint import open_checkpoint
 
@@ -36,9 +37,9 @@ STACK = "blk.0.ffn_gate_exps.weight"
 NORM, EXPERT = "blk.1.attn_norm.weight", "blk.1.ffn_up_exps.weight"
 
 
-@pytest.mark.parametrize("architecture", ["llama", "qwen2", "gemma"])
-@pytest.mark.parametrize(
-    ("dtype", "policy"),
+@each("architecture", ["llama", "qwen2", "gemma"])
+@each(
+    "dtype, policy",
     [("F32", "lossless"), ("F16", "rounded:F16"), ("BF16", "rounded:BF16"), ("Q8_0", "requant:Q8_0")],
 )
 def test_a_conversion_is_what_was_meant(tmp_path: Path, architecture: str, dtype: str, policy: str) -> None:

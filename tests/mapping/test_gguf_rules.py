@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from tests.cases import each
 from tests.comparison.conversions import CONFIG, converted, decoder, directory, gguf_file, weighed
 
 import pytest
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.core.model import Outcome
 from weighbridge.mapping.generated_tables import generated
-from weighbridge.mapping.gguf_layouts import Shape
-from weighbridge.mapping.gguf_mapping import Sides, plan
-from weighbridge.mapping.gguf_rules import PROVEN, RULES
-from weighbridge.mapping.mapping_plan import Pairing
+from weighbridge.mapping.gguf_mapping import MASK, POOLER, Sides, plan
+from weighbridge.mapping.gguf_rules import rules
+from weighbridge.mapping.mapping_plan import Pairing, Shape
 from weighbridge.views.checkpoint import open_checkpoint
 
 LATENT = {"num_attention_heads": 2, "qk_nope_head_dim": 3, "v_head_dim": 2}
@@ -147,7 +147,7 @@ TOLD: tuple[tuple[Any, ...], ...] = (
 CASES = [Case(*told) for told in TOLD]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.architecture} {case.name} {case.target}")
+@each("case", CASES)
 def test_a_rule_gives_the_values_in_the_file_s_order(tmp_path: Path, case: Case) -> None:
     values = np.arange(1, 1 + np.prod(case.shape), dtype=np.float32).reshape(case.shape)
     wanted, target = case.meant(values), f"blk.0.{case.target}"
@@ -176,13 +176,61 @@ def test_a_table_that_the_configuration_does_not_give_is_none(said: dict[str, An
 
 def test_every_rule_has_a_case_and_families_that_are_proven() -> None:
     tried = [(case.architecture, case.name.partition(".0.")[2]) for case in CASES]
-    for rule in RULES:
-        families = rule.families.split()
-        assert set(families) <= set(PROVEN.split())
+    for rule in rules().tensors:
+        assert set(rule.of) <= set(rules().proven)
         assert any(
-            re.fullmatch(rule.names, f"layers.0.{name}") and (not families or architecture in families)
+            re.fullmatch(rule.names, f"layers.0.{name}") and (not rule.of or architecture in rule.of)
             for architecture, name in tried
         ), rule
+
+
+# A name that each row is for, in the order of the rows.
+NAMED = {
+    "respelled": (
+        *("a.gamma", "a.beta", "a.experts.0.w", "e_score_correction_bias", "a.expert_bias", "a.dt_bias", "a.sinks"),
+        *("a.layer_scalar", "classifier.bias", "a.attn.o_proj.w", "a.mlp.router.gate.w"),
+        *("a.mlp.experts.e_score_correction.bias", "a.block_sparse_moe.router.weight", "model.z_L_init"),
+        *("a.hc_norm.w", "a.input_mix_weight_up.w", "a.block_inject_weight.w"),
+        *("model.layers.3.attn_hyper_connection.w", "model.layers.3.mlp_hyper_connection.w"),
+        "model.language_model.hyper_connection_mixer.w",
+    ),
+    "stacks": ("model.altup_projections.1.weight", "altup_unembed_projections.0.weight"),
+    "in_header": ("model.layers.3.mlp.act_fn.alpha_p",),
+    "plus_one": (
+        *("model.norm.weight", "model.norm.weight", "layers.0.input_layernorm.weight", "model.norm.weight"),
+        "layers.0.indexer.k_layernorm.weight",
+    ),
+    "left_out": (
+        *("h.0.attn.masked_bias", "layers.0.rotary_emb.inv_freq", "bert.embeddings.position_ids"),
+        *("roberta.pooler.dense.bias", "vocab_projector.bias"),
+    ),
+    "multiplied": (
+        *("a.down_proj.weight", "a.gate_proj.weight", "a.k_proj.bias", "a.v_proj.weight", "a.o_proj.weight"),
+        *("a.out_proj.weight", "lm_head.weight", "model.embed_tokens.weight"),
+    ),
+    "faults": (*("blk.0.attn_q.weight", "blk.0.attn_k.bias", "blk.0.ffn_up_exps.weight", "bert.pooler.dense.weight"),),
+}
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_every_other_row_is_for_the_names_that_it_was_written_for(kind: str) -> None:
+    rows = getattr(rules(), kind)
+    patterns = [row if isinstance(row, str) else row.names for row in rows]
+    looked_for = re.search if kind == "respelled" else re.fullmatch
+    assert [name for pattern, name in zip(patterns, NAMED[kind], strict=True) if not looked_for(pattern, name)] == []
+
+
+def test_what_is_left_out_under_a_condition_is_in_the_table() -> None:
+    assert {MASK, POOLER} <= {*rules().left_out.values()}
+
+
+def test_every_row_is_of_architectures_that_are_known() -> None:
+    import gguf
+
+    rows = [row for kind in ("tensors", "in_header", "plus_one", "faults") for row in getattr(rules(), kind)]
+    named = {one for row in rows for one in row.of} | {*rules().permuted, *rules().interleaved, *rules().of_sections}
+    named |= {*rules().cut_vocabulary, *rules().padded_vocabulary}
+    assert named - {*gguf.MODEL_ARCH_NAMES.values()} <= {*rules().proven}  # the newer ones are of the converter's own
 
 
 def test_an_architecture_is_proven_where_the_page_shows_a_family_of_it_that_is_accepted() -> None:
@@ -194,7 +242,7 @@ def test_an_architecture_is_proven_where_the_page_shows_a_family_of_it_that_is_a
     ]
     assert len(rows) > 100
     accepted = {cells[0].strip() for cells in rows if int(cells[1])}
-    assert accepted == set(PROVEN.split()) - {"clip"}  # mmproj files, which are in no row: test_known_layouts.py
+    assert accepted == set(rules().proven) - {"clip"}  # mmproj files, which are in no row: test_known_layouts.py
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ from tests.cli.conftest import Cli, cli  # noqa: F401 -- a fixture
 from tests.comparison.conversions import CONFIG, EXPERTS, HEADS, KV, Arrays, decoder, directory
 
 import pytest
+from weighbridge.core.data import table
 from weighbridge.mapping.automatic_mapping import converted
 from weighbridge.mapping.gguf_mapping import Sides
+from weighbridge.mapping.known_layouts import built_in, encoders, projectors
+from weighbridge.mapping.tensor_rules import Rule, made
 
 META = {
     "embed_tokens": "tok_embeddings", "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm",
@@ -129,3 +133,30 @@ def test_of_a_projector_that_was_never_tried_nothing_is_called_missing() -> None
     tried, untried = (converted(replace(sides, projectors=(name,))) for name in ("pixtral", "novel"))
     assert (tried.untried, tried.without_rule) == ("", frozenset())
     assert (untried.untried, untried.without_rule) == ("projector 'novel'", frozenset({*source, *there}))
+
+
+# --- The table --------------------------------------------------------------------------------------------------------
+
+NUMBERS = {"heads": 4, "kv_heads": 2}
+PLACES = {"...": "model.layers.0", "layer": "3", "each": "0", "expert": "0", "at": "1"}
+
+
+def example(name: str) -> str:
+    return re.sub(r"<(\w+|\.\.\.)>", lambda place: PLACES[place[1]], name)
+
+
+@pytest.mark.parametrize("rule", [*built_in(), *encoders()], ids=lambda rule: rule.tensor)
+def test_every_rule_makes_its_tensor_of_those_that_it_names(rule: Rule) -> None:
+    shape = (24, 8, 2, 4) if "dim3" in rule.view else (6, 8, 4) if "dim0" in rule.view else (24, 8)
+    source = {example(one): shape for one in rule.of}
+    (made_of,) = made((rule,), [example(rule.tensor)], source, {example(rule.tensor): shape}, lambda: NUMBERS).values()
+    assert {part.source for part in made_of.parts} == set(source)
+
+
+def test_every_row_gives_rules_and_no_rule_is_given_twice() -> None:
+    read, given = table("mapping/known_layouts"), (*built_in(), *encoders())
+    both_ends = [row for row in (*read["fused"], *read["encoders"]) if row["tensor"].endswith("{}")]
+    rows = 5 * len(read["experts"]) + 2 * len(read["same"]) + 2 * len(read["rotated"])
+    assert len(given) == rows + len(read["fused"]) + len(read["encoders"]) + len(both_ends) == len({*given})
+    assert read.keys() == {"experts", "same", "rotated", "fused", "encoders", "projectors"}
+    assert len({*projectors()}) == len(read["projectors"]) == 11

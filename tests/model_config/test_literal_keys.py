@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from typing import Any
 
 from tests.rows import typed
 
 import pytest
-from weighbridge.model_config.literal_keys import MAX_KEYS, as_text, key_rows, of_document, unread
+from weighbridge.core.data import table
+from weighbridge.model_config.literal_keys import MAX_KEYS, as_text, elsewhere, is_list, key_rows, of_document, unread
 from weighbridge.model_config.model_keys import GGUF, HUGGING_FACE, Stated
 
 FILE = "config.json"
@@ -72,3 +75,51 @@ def test_a_text_model_s_own_key_is_read_and_the_one_around_it_is_not() -> None:
     keys = of_document({"hidden_size": 1, "text_config": {"hidden_size": 2}}, FILE)
     fields = {"embedding_length": Stated(value=2, read=f"{FILE} hidden_size")}
     assert unread(keys, fields) == {"config.json:hidden_size": 1}
+
+
+# --- The table --------------------------------------------------------------------------------------------------------
+
+READ = table("model_config/literal_keys")
+OLD = {
+    "rope_scaling.factor": "rope_parameters.factor",
+    "rope_scaling.type": "rope_parameters.rope_type",
+    "rope_parameters.type": "rope_parameters.rope_type",
+    "rotary_emb_base": "rope_parameters.rope_theta",
+    "partial_rotary_factor": "rope_parameters.partial_rotary_factor",
+    "torch_dtype": "dtype",
+    "pad_index": "pad_token_id",
+}
+SILENT = ("is_encoder_decoder", "rope_parameters.rope_type")
+
+
+def test_every_place_elsewhere_is_named_for_a_key_of_its_pattern() -> None:
+    assert {glob: elsewhere(glob.replace("*", "x")) for glob in READ["elsewhere"]} == READ["elsewhere"]
+
+
+@pytest.mark.parametrize(("old", "new"), OLD.items())
+def test_a_key_is_compared_with_the_one_that_took_its_place(old: str, new: str) -> None:
+    (row,) = rows({f"{FILE}:{old}": 1}, {f"{FILE}:{new}": 1}).values()
+    assert (row.name, row.source, row.candidate) == (f"{FILE}:{new}", 1, 1)
+
+
+def test_every_pattern_of_a_key_has_a_case_above() -> None:
+    assert [old for old, _ in READ["renamed"] if not any(re.search(old, f"{FILE}:{one}") for one in OLD)] == []
+    assert [old for old in READ["taken"] if not any(re.search(old, f"{FILE}:{one}") for one in SILENT)] == []
+
+
+@pytest.mark.parametrize("key", SILENT)
+def test_what_every_class_takes_is_compared_where_one_side_is_silent(key: str) -> None:
+    forms = (HUGGING_FACE, HUGGING_FACE)
+    (row,) = key_rows(forms, ({f"{FILE}:{key}": "x"}, {f"{FILE}:y": 1}), ({}, {}), (), "not in {}")[:1]
+    taken = next(value for old, value in READ["taken"].items() if re.search(old, f"{FILE}:{key}"))
+    assert (row.source, row.candidate, row.candidate_basis) == ("x", taken, "default")
+
+
+def test_lists_are_no_keys_and_what_is_read_as_one_is_one() -> None:
+    for name in (*READ["lists"], *READ["whole"]):
+        place, _, path = name.partition(":")
+        outer, _, inner = path.rpartition(".")
+        found = of_document({outer: {inner: {"a": 1}}} if outer else {path: {"a": 1}}, place) if path else {}
+        assert found == ({} if is_list(name) else {name: '{"a": 1}'})
+    kinds = {"layer_types": [*READ["layers"], "x"]}
+    assert of_document(kinds, FILE) == {f"{FILE}:layer_types": json.dumps([*READ["layers"].values(), "x"])}

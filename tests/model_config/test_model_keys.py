@@ -6,17 +6,19 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 
 import pytest
+from weighbridge.core.data import table
 from weighbridge.mapping.gguf_mapping import Sides
-from weighbridge.model_config.model_defaults import COMPUTED, default, incomparable
+from weighbridge.model_config.model_defaults import computed_activations, default, incomparable
 from weighbridge.model_config.model_keys import (
-    CONFIG_KEYS,
     GGUF,
     HUGGING_FACE,
     Model,
     Stated,
     canonical,
+    field_keys,
     of_config,
     of_post_processor,
     of_tokenizer,
@@ -34,18 +36,45 @@ def model(form: str = HUGGING_FACE, architecture: str = "llama", tokenizer: str 
     return Model(form=form, architecture=architecture, fields=stated, tokenizer=tokenizer)
 
 
-@pytest.mark.parametrize(("name", "keys"), CONFIG_KEYS.items())
+@each("name, keys", [(name, one.config) for name, one in field_keys().items()])
 def test_every_spelling_is_read_and_null_says_nothing(name: str, keys: tuple[str, ...]) -> None:
-    value: Any = {FieldKind.COUNT: 7, FieldKind.NUMBER: 2.5, FieldKind.WORD: "silu", FieldKind.SWITCH: True}[
-        CONFIG_FIELDS[name]
-    ]
+    value = of_kind(name)
     for key in keys:
         assert of_config({key: value}, "p")[name] == Stated(value=value, read=f"p {key}")
         assert name not in values({key: None})
 
 
-@pytest.mark.parametrize(
-    ("config", "expected"),
+def of_kind(name: str) -> Any:
+    kinds = {FieldKind.COUNT: 7, FieldKind.NUMBER: 2.5, FieldKind.WORD: "silu", FieldKind.SWITCH: True}
+    return kinds[CONFIG_FIELDS[name]]
+
+
+def test_every_row_of_keys_is_of_a_field_and_no_field_is_without_one() -> None:
+    assert set(CONFIG_FIELDS) - set(field_keys()) == {"chat_template"}
+    assert set(field_keys()) <= set(CONFIG_FIELDS)
+
+
+def test_every_key_of_rotary_positions_is_read() -> None:
+    keys = {name: one.rope for name, one in field_keys().items() if one.rope}
+    rope = {key: of_kind(name) for name, key in keys.items()}
+    assert values({"rope_parameters": rope}) == {name: of_kind(name) for name in keys}
+
+
+OTHER = table("model_config/model_keys")["of_model_type"]
+
+
+@each(
+    "family, name, key",
+    [(family, name, key) for family, row in OTHER.items() for name, keys in row.items() for key in keys],
+)
+def test_every_key_of_a_family_is_read_in_it(family: str, name: str, key: str) -> None:
+    outer, _, inner = key.partition(".")
+    config = {outer: {inner: of_kind(name)} if inner else of_kind(name), "model_type": family}
+    assert of_config(config, "p")[name] == Stated(value=of_kind(name), read=f"p {key}")
+
+
+@each(
+    "config, expected",
     [
         ({"rope_scaling": {"type": "linear", "factor": 2}}, {"rope_scaling": "linear", "rope_scaling_factor": 2.0}),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 64}},
@@ -95,8 +124,8 @@ def test_what_a_configuration_says_in_other_ways(config: dict[str, Any], expecte
     assert values(config) == expected
 
 
-@pytest.mark.parametrize(
-    ("value", "kind", "expected"),
+@each(
+    "value, kind, expected",
     [
         (4096.0, FieldKind.COUNT, 4096),
         (4096.5, FieldKind.COUNT, 4096.5),
@@ -133,8 +162,13 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-KEYS = st.sampled_from([*{key for keys in CONFIG_KEYS.values() for key in keys}, "rope_parameters", "rope_scaling",
-    "partial_rotary_factor", "bos_token", "eos_token_id", "bos_token_id", "add_bos_token", "cls_token"])  # fmt: skip
+KEYS = st.sampled_from(
+    [
+        *{key for keys in field_keys().values() for key in keys.config},
+        *("rope_parameters", "rope_scaling", "partial_rotary_factor", "bos_token", "eos_token_id", "bos_token_id"),
+        *("add_bos_token", "cls_token"),
+    ]
+)
 ROPE = st.dictionaries(st.sampled_from(["rope_theta", "type", "factor", "full_attention", "sliding_attention",
     "partial_rotary_factor"]), JSON, max_size=4)  # fmt: skip
 
@@ -204,8 +238,8 @@ def test_what_frames_a_text_is_read_from_the_post_processor(processor: Any, expe
 # --- Defaults ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "side", "expected"),
+@each(
+    "name, side, expected",
     [
         ("norm_epsilon", model(architecture="olmo"), 1e-5),
         ("norm_epsilon", model(architecture="llama"), None),
@@ -243,8 +277,8 @@ def test_what_a_loader_takes_where_nothing_is_said(name: str, side: Model, expec
     assert found is None or found.basis == "default"
 
 
-@pytest.mark.parametrize(
-    ("name", "source", "candidate", "why"),
+@each(
+    "name, source, candidate, why",
     [
         ("architecture", model(), model(GGUF), "the two formats name architectures differently"),
         ("architecture", model(), model(), ""),
@@ -275,7 +309,8 @@ def test_the_architectures_whose_activation_is_known_are_gguf_s() -> None:
     import gguf
 
     newer = {"cohere2moe", "deepseek32", "granite_swa", "hrm_text", "hy_v3", "laguna", "mellum", "qwen4exp"}
-    assert set(COMPUTED) - newer <= set(gguf.MODEL_ARCH_NAMES.values())  # those are of the converter's own gguf
+    # The newer ones are of the converter's own gguf.
+    assert set(computed_activations()) - newer <= set(gguf.MODEL_ARCH_NAMES.values())
 
 
 def test_a_mapping_counts_heads_under_the_same_names() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.formats.files import safetensors
 
 import pytest
@@ -131,8 +132,8 @@ def test_what_is_no_sentencepiece_model_is_told_and_not_refused(tmp_path: Path) 
     assert (found.count, found.why.partition(":")[0]) == (0, "tokenizer.model is no sentencepiece model")
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
+@each(
+    "files, message",
     [
         ({"tokenizer__json": tokenizer({"a": 2**40})}, "a token's id is no whole number from 0 to 4194303"),
         ({"tokenizer__json": tokenizer({"a": -1})}, "a token's id is no whole number"),

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.cli.conftest import Cli, cli
+from tests.pytest.sessions import session
 
 import pytest
 
@@ -60,7 +61,10 @@ def project(workplace: Path) -> Path:
 
 def run(project: Path, tests: str, *words: str) -> tuple[int, str]:
     (project / "test_kernels.py").write_text(tests, encoding="utf-8")
-    argv = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_kernels.py", *words)
+    given = ("-q", "test_kernels.py", *words)
+    if "-n" not in words:
+        return session(project, *given)
+    argv = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *given)
     ended = subprocess.run(argv, cwd=project, check=False, capture_output=True, text=True)
     return ended.returncode, ended.stdout + ended.stderr
 

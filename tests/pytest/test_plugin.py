@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from tests.pytest.sessions import session
 
 import pytest
 from weighbridge.contract.load import written_in
@@ -23,13 +24,20 @@ SOURCE, GOOD, BAD, WIDENED = (
 
 
 def run(folder: Path, *arguments: str, own: bool = False) -> tuple[int, str]:
-    """Run pytest as its own process: a plugin is loaded before a test could watch it; `own` has its contract there."""
+    """Run pytest over a contract; `own` has its contract there."""
     (folder / "contracts").mkdir(exist_ok=True)
     if not own:
         (folder / "contracts" / "x.yaml").write_bytes(CONTRACT.read_bytes())
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", "-v", "contracts/x.yaml", *arguments]
+    return ended(folder, "-rA", "-v", "contracts/x.yaml", *arguments)
+
+
+def ended(folder: Path, *arguments: str) -> tuple[int, str]:
+    """Run pytest in this process, or in its own where it has workers."""
+    if "-n" not in arguments:
+        return session(folder, *arguments)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
-    return done.returncode, done.stdout
+    return done.returncode, done.stdout + done.stderr
 
 
 def subject(name: str, path: str) -> str:
@@ -147,10 +155,9 @@ def written(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def collected(folder: Path, *arguments: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "contracts", *arguments]
-    wide = {**os.environ, "COLUMNS": "200"}
-    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, env=wide)
-    return done.returncode, done.stdout + done.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "200")
+        return ended(folder, "contracts", *arguments)
 
 
 @pytest.mark.slow
@@ -211,6 +218,41 @@ def test_a_gate_that_was_expected_to_be_blocked_and_passes_fails(tmp_path: Path)
     code, out = collected(tmp_path, *bound, "--gate-expect-blocked=GATE-IMPORT-001")
     assert code == 1
     assert "expected to be blocked, and PASS: take it off --gate-expect-blocked" in out
+
+
+UNMEANT = """weighbridge: contract/v0
+id: mine
+version: 1.0.0
+title: t
+owner: me
+subjects: {source: {kind: checkpoint}, import: {kind: checkpoint}}
+gates:
+  - id: G-ONE
+    title: A file of one tensor is copied whole
+    kind: byte-identity
+    subjects: {source: source, candidate: import}
+    when: {tensors: 1}
+"""
+WIDE = """  - id: G-WIDE
+    title: Every tensor keeps its dtype
+    kind: dtype-preservation
+    subjects: {source: source, candidate: import}
+    with: {policy: lossless}
+"""
+
+
+def test_a_gate_that_is_not_meant_for_the_subject_is_skipped_with_the_false_fact(tmp_path: Path) -> None:
+    subjects = (subject("source", SOURCE), subject("import", WIDENED))
+    (tmp_path / "contracts").mkdir()
+    (tmp_path / "contracts" / "x.yaml").write_text(UNMEANT + WIDE)
+    code, out = run(tmp_path, *subjects, own=True)
+    assert (code, "1 passed, 1 skipped" in out) == (0, True)
+    assert re.search(r"SKIPPED .*NOT_APPLICABLE G-ONE", out)
+    assert re.search(r"tensors = \d+ \(measured\), and the gate is meant for 1", out)
+    assert run(tmp_path, *subjects, "--gate-expect-blocked=G-ONE", own=True)[0] == 1
+    (tmp_path / "contracts" / "x.yaml").write_text(UNMEANT)
+    code, out = run(tmp_path, *subjects, own=True)
+    assert (code, "no gate passed, so nothing was shown (1 NOT_APPLICABLE)" in out) == (5, True)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from junitparser import JUnitXml
 import pytest
 from weighbridge.core.data import data_path
 from weighbridge.core.exit_code import ExitCode
-from weighbridge.evaluation.verification import Asked, code_of, verify
+from weighbridge.evaluation.verification import VerifyRequest, code_of, verify
 from weighbridge.report import Level, Row
 from weighbridge.report.formats import FORMS, rendered
 from weighbridge.report.machine import report_schema
@@ -75,7 +75,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
         patched.chdir(folder)
         patched.setattr("sys.argv", ["weighbridge"])
         named = ("command=true", *(f"{name}={path}" for name, path in paths.items()))
-        asked = Asked(
+        asked = VerifyRequest(
             contracts=(str(written(folder)),), subjects=named,
             expect_blocked=frozenset({"G-CUDA", "G-UNEXPECTED"}), evidence=folder / "kept", ledger=folder / "ledger",
         )  # fmt: skip

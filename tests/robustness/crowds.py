@@ -18,23 +18,23 @@ from tests.robustness.apart import Tally, Told, apart, forked
 from weighbridge.core.errors import BundleError
 from weighbridge.core.model import Outcome
 from weighbridge.evidence.statement import utc
-from weighbridge.ledger.fold import DRAFT, REGRESSED, Entry, Step, fold
+from weighbridge.ledger.fold import DRAFT, REGRESSED, LedgerEntry, LedgerStep, fold
 from weighbridge.ledger.record import reconcile
 from weighbridge.ledger.store import Ledger
 
 REASON = "many wrote at once, without a lock"
 
 
-def following(entries: Mapping[str, Entry]) -> Entry:
+def following(entries: Mapping[str, LedgerEntry]) -> LedgerEntry:
     """Return an entry that may follow some: it is declared, and then fails again and again."""
     at = fold(entries)
     about: dict[str, Any] = {"place": PLACE, "contract_digest": DIGEST, "recorded_at": utc(NOW)}
     about |= {"seq": at.seq + 1, "parents": at.heads, "before": at.status}
     if at.status is None:
-        return Entry(step=Step.DECLARE, after=DRAFT, cause=DIGEST, **about)
-    step = Step.RENEW if at.status is REGRESSED else Step.MOVE
+        return LedgerEntry(step=LedgerStep.DECLARE, after=DRAFT, cause=DIGEST, **about)
+    step = LedgerStep.RENEW if at.status is REGRESSED else LedgerStep.MOVE
     later = utc(NOON + timedelta(seconds=at.seq))
-    return Entry(step=step, after=REGRESSED, cause="b" * 64, evidence_at=later, outcome=Outcome.FAIL, **about)
+    return LedgerEntry(step=step, after=REGRESSED, cause="b" * 64, evidence_at=later, outcome=Outcome.FAIL, **about)
 
 
 def appended_at_once(folder: Path, writers: int, each: int) -> Tally:
@@ -66,7 +66,7 @@ def appended_without_lock(folder: Path, writers: int, each: int) -> Tally:
         filelock.FileLock = contextlib.nullcontext  # type: ignore[assignment]
         for number in range(each):
             with contextlib.suppress(BundleError):  # another took this for what a dead writer left: told, not lost
-                mine = Entry(**{**_fields(following(base)), "cause": f"{os.getpid():032x}{number:032x}"})
+                mine = LedgerEntry(**{**_fields(following(base)), "cause": f"{os.getpid():032x}{number:032x}"})
                 for digest in ledger.append(PLACE, partial(_alone, mine)):
                     (done / digest).touch()
 
@@ -84,9 +84,9 @@ def appended_without_lock(folder: Path, writers: int, each: int) -> Tally:
     return apart(look, folder)
 
 
-def _fields(entry: Entry) -> dict[str, Any]:
+def _fields(entry: LedgerEntry) -> dict[str, Any]:
     return {name: getattr(entry, name) for name in entry.__slots__}
 
 
-def _alone(entry: Entry, _entries: Mapping[str, Entry]) -> tuple[Entry, ...]:
+def _alone(entry: LedgerEntry, _entries: Mapping[str, LedgerEntry]) -> tuple[LedgerEntry, ...]:
     return (entry,)

@@ -29,7 +29,7 @@ from weighbridge.scheduling.clusters import Cluster, reach
 from weighbridge.scheduling.engines import Engine, Task, pack_view
 from weighbridge.scheduling.threads import Execution, Progress, unheard
 from weighbridge.verifiers import tensor_values
-from weighbridge.verifiers.verifier import Asked, Views
+from weighbridge.verifiers.verifier import MeasurementJob, Views
 from weighbridge.views.checkpoint import open_checkpoint
 
 TENSORS = 60
@@ -66,7 +66,7 @@ def views(paths: tuple[Path, Path]) -> Views:
 
 
 def rows(pair: Views, engine: Engine | None = None, on_progress: Progress = unheard) -> tuple[Any, ...]:
-    asked = [Asked(tensor_values.VERIFIER, pair)]
+    asked = [MeasurementJob(tensor_values.VERIFIER, pair)]
     (found,) = tensor_values.batch(asked, {}, Execution(engine=engine, on_progress=on_progress))
     if isinstance(found, SubjectError):
         raise found
@@ -106,7 +106,7 @@ def test_joblib_brings_back_the_rows_of_one_process_in_order_and_tells_how_far_i
     engine = at_hand(answers=answers)
     found = rows(views(pair), engine, lambda done, whole: heard.append(whole - done))
     assert found == rows(views(pair))
-    assert engine.ran.told() == f"{TENSORS} tasks were done by 1 workers, {TENSORS} of them in this process"
+    assert engine.ran.summary() == f"{TENSORS} tasks were done by 1 workers, {TENSORS} of them in this process"
     assert heard == sorted(heard, reverse=True)
     assert (len(heard), heard[-1]) == (TENSORS, 0)
 
@@ -251,7 +251,7 @@ def test_a_worker_killed_on_the_way_changes_no_row_and_is_told(
     assert found == rows(views(pair))
     assert engine.ran.lost == 1
     assert engine.ran.again > 0
-    assert engine.ran.told().endswith(f"; 1 lost on the way, {engine.ran.again} tasks given to others")
+    assert engine.ran.summary().endswith(f"; 1 lost on the way, {engine.ran.again} tasks given to others")
     assert engine.ran.here == 0
 
 
@@ -303,7 +303,7 @@ def test_one_worker_alone_does_all_of_it_and_leaves_nothing_to_this_process(
     with contextlib.closing(engine.cluster):
         found = rows(views(pair), engine)
     assert found == rows(views(pair))
-    assert engine.ran.told() == f"{TENSORS} tasks were done by 1 workers"
+    assert engine.ran.summary() == f"{TENSORS} tasks were done by 1 workers"
 
 
 @pytest.mark.slow

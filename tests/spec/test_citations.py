@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.ledgers import sealed
 
 import pytest
@@ -18,8 +19,8 @@ def test_whatever_is_printed_agrees_with_its_value(value: object) -> None:
     assert agrees(printed(value), value)
 
 
-@pytest.mark.parametrize(
-    ("text", "value", "holds"),
+@each(
+    "text, value, holds",
     [
         ("264.74", 264.7412, True),
         ("246.74", 264.7412, False),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each
 
 import pytest
 from weighbridge.spec.citations import Bundles
@@ -62,7 +63,7 @@ def test_any_text_is_held_without_breaking(text: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("piece", [*PIECES, "A-A", "G-1[", "1 s ", "1 + ", "9" * 50, "<!--", "ln 1 ", "1 s [=ln 2] "])
+@each("piece", [*PIECES, "A-A", "G-1[", "1 s ", "1 + ", "9" * 50, "<!--", "ln 1 ", "1 s [=ln 2] "])
 def test_no_text_takes_long_to_hold(piece: str) -> None:
     """A reader whose time grows with the square of the text would take minutes over this one, not a second."""
     look(piece * (50_000 // len(piece)), "x.md", KNOWN)

@@ -14,7 +14,7 @@ from weighbridge.evidence.bundle import Bundle, seal
 from weighbridge.judging.judging import judge_contract
 from weighbridge.quantities.facts import Fact
 from weighbridge.spec.citations import agrees, citations, resolve
-from weighbridge.spec.drafting import Told, draft
+from weighbridge.spec.drafting import AuthorNotes, draft
 
 GATE = "GATE-IMPORT-001"
 FACTS = Measurement(
@@ -43,7 +43,7 @@ def with_facts(folder: Path) -> Bundle:
 
 
 def drafted(*bundles: Bundle, gates: tuple[str, ...] = (GATE,)) -> str:
-    return draft(bundles, gates, Told(at=drafts.NOON, author="Ada"), {}, frozenset())
+    return draft(bundles, gates, AuthorNotes(at=drafts.NOON, author="Ada"), {}, frozenset())
 
 
 def test_every_cited_figure_equals_the_evidence_to_the_printed_digits(tmp_path: Path) -> None:

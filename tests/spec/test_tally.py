@@ -7,13 +7,13 @@ from tests.ledgers import PLACE, recorded, sealed
 
 import pytest
 from weighbridge.core.errors import AmendmentError
-from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, Place, Standing
+from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, LedgerPlace, Standing
 from weighbridge.ledger.store import Ledger
 from weighbridge.spec.tally import block, discharged, history, markdown, tally
 
 
-def place(gate: str, instance: str = "default") -> Place:
-    return Place(contract="c", gate=gate, instance=instance)
+def place(gate: str, instance: str = "default") -> LedgerPlace:
+    return LedgerPlace(contract="c", gate=gate, instance=instance)
 
 
 FOUND = {

@@ -407,7 +407,7 @@ def test_a_size_that_is_not_the_file_s_is_an_error(claims: int, site: Site) -> N
 def test_a_server_that_tells_no_size_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     filesystem = fsspec.filesystem("http")
     monkeypatch.setattr(filesystem, "info", lambda path: {"name": path, "size": None, "type": "file"})
-    assert "remote-size its size is not told" in refusal(f"{site.url}/big.safetensors")
+    assert "remote-size its size is not given" in refusal(f"{site.url}/big.safetensors")
 
 
 def test_a_server_that_never_answers_does_not_hang_us(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

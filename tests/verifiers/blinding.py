@@ -38,19 +38,19 @@ def frozen(measure: Measure) -> Measure:
 
 def keeping(part: slice) -> Blinding:
     """Keep the answer of some places."""
-    return lambda measure: lambda views, options: _told(measure(views, options), lambda items: items[part])
+    return lambda measure: lambda views, options: _changed(measure(views, options), lambda items: items[part])
 
 
 def repeating(at: int) -> Blinding:
     """Say of every place what is found at one."""
-    return lambda measure: lambda views, options: _told(measure(views, options), lambda items: items[at])
+    return lambda measure: lambda views, options: _changed(measure(views, options), lambda items: items[at])
 
 
 def _renamed(row: Any, key: str, place: str) -> Any:
     return dataclasses.replace(row, **{key: place})
 
 
-def _told(found: Measured, change: Callable[[Any], Any]) -> Measured:
+def _changed(found: Measured, change: Callable[[Any], Any]) -> Measured:
     if not isinstance(found, Measurement):
         return found
     match found.value:
@@ -67,9 +67,11 @@ def _told(found: Measured, change: Callable[[Any], Any]) -> Measured:
 
 
 PARTS = {
-    "the first place only": slice(1), "the last place only": slice(-1, None),
-    "all but the last place": slice(-1), "all but the first place": slice(1, None),
-}  # fmt: skip
+    "the first place only": slice(1),
+    "the last place only": slice(-1, None),
+    "all but the last place": slice(-1),
+    "all but the first place": slice(1, None),
+}
 ANSWERS: dict[str, Blinding] = {
     **{how: keeping(part) for how, part in PARTS.items()},
     "the first place for all": repeating(0),
@@ -135,7 +137,7 @@ def short_sighted(verifier: types.ModuleType, helper: str = "") -> Iterator[tupl
 
 def _methods(tree: ast.Module) -> list[str]:
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    return [node.name for held in classes for node in held.body if isinstance(node, ast.FunctionDef)]
+    return [node.name for one in classes for node in one.body if isinstance(node, ast.FunctionDef)]
 
 
 def _holder(tree: ast.Module, node: ast.AST) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 from weighbridge.contract.load import load_contract
 from weighbridge.core.model import Finding
-from weighbridge.evaluation.binding import bind, instances
-from weighbridge.evaluation.runner import judge, measure, seal
+from weighbridge.evaluation.binding import all_instances, bind
+from weighbridge.evaluation.runner import EvaluationSession
 
 
 def trainer_state(path: Path, *, every: int = 1, evaluate: int = 0, reached: int = 120, asked: int = 120) -> Path:
@@ -44,6 +44,6 @@ def weighed(run: Path, folder: Path, **gate: Any) -> Finding:
     path.write_text(json.dumps({**contract, "subjects": {"run": subject}, "gates": [one]}))
     loaded = load_contract(str(path)).contract
     bound = bind(loaded, folder, [f"run={run}"])
-    on = {item.id: instances(item, bound) for item in loaded.gates}
-    (finding,) = judge(seal(measure(loaded, bound, on), None)).findings
+    session = EvaluationSession(contract=loaded, bound=bound, on=all_instances(loaded, bound))
+    (finding,) = session.evaluate().findings
     return finding

@@ -33,7 +33,7 @@ from weighbridge.verifiers import (
 from weighbridge.verifiers.verifier import Verifier
 
 Key = tuple[str, tuple[SubjectKind, ...]]
-CONDITIONS = ("facts", "host")  # what `where:` and `requires:` of any gate are held against
+CONDITIONS = ("facts", "host")  # what `where:` and `requires:` of any gate are compared with
 
 
 def key_of(case: str) -> Key:
@@ -136,15 +136,15 @@ SOURCES: dict[str, tuple[types.ModuleType, tuple[str, ...]]] = {
     "model_config": (model_config, ("", "model_config.vocabulary:compare")),
     "forward_errors": (forward_errors, ("",)),
 }
-TOLD = "only what is told beside the outcome changes"
+BESIDE = "only what is reported beside the outcome changes"
 ONE = "a promise that is broken once is broken, however often"
 UNUSED = "this subject is measured another way"
-ABSENT = "a fact that is absent holds every `where:` back"
+ABSENT = "a fact that is absent blocks every `where:`"
 SAME = "the first answers for all of them here"
-DIGITS = "both sides are then told in as many digits"
-NEITHER = "both sides have a tokenizer here; the tests hold it"
+DIGITS = "both sides then have as many digits"
+NEITHER = "both sides have a tokenizer here; the tests check it"
 NARROWER = "without a rough run, limits are narrower"
-NOT_LAID = "the canary lays nothing over it; the card's specimens and the tests hold it"
+UNTOUCHED = "the canary does not touch it; the card's specimens and the tests check it"
 INEXACT = "read only where a tensor does not follow, which has then failed already"
 ONE_PAIR = {
     "batch: for _, views in asked:": SAME,
@@ -155,8 +155,8 @@ ONE_PAIR = {
     "_by_name: for part in pairing.parts": "every tensor is made of one here",
     "_by_name: for tensor in old": "every tensor is made of one here",
     "_by_name: for tensor in old #2": "every tensor is made of one here",
-    "_packed: for weight in of_source": "nothing is packed here",
     "_packed: for weight in packed": "nothing is packed here",
+    "_packed: for weight in packed #2": "nothing is packed here",
     "_unpacked: for part in pairing.parts:": "nothing is packed here",
 }
 HARMLESS: dict[str, dict[str, str]] = {
@@ -182,10 +182,10 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_bytes: for side in sides": UNUSED,
     },
     "facts-checkpoint": {
-        "measure: for key, name in REPORTED.items() if view.metadata.get(key) is not None": ABSENT,
+        "measure: for key, name in REPORTED.items() if metadata.get(key) is not None": ABSENT,
         "measure: for name, value in claimed.items()": ABSENT,
         "measure: for tensor in tensors #2": SAME,
-        "measure: for part in tensor.stored": "every tensor is in one piece here; the tests of pieces hold it",
+        "measure: for part in tensor.stored": "every tensor is in one piece here; the tests of pieces check it",
     },
     "step_columns": {
         "_windowed: for end in window": UNUSED,
@@ -193,64 +193,63 @@ HARMLESS: dict[str, dict[str, str]] = {
     },
     "step_series": {},
     "corpus_progress": {
-        "measure: for told in tokens_told(view)": SAME,
+        "measure: for claim in token_claims(view)": SAME,
         "_speed: for name, column in timed.items() if bool((column.known & (column.values > 0)).all())": SAME,
-        "announced_steps: for event in view.events if event.get('event') == 'end'": NOT_LAID,
-        "announced_steps: for steps in reversed(told) if type(steps) is int": NOT_LAID,
-        "measure: for event in view.events": NOT_LAID,
+        "announced_steps: for event in view.events if event.get('event') == 'end'": UNTOUCHED,
+        "announced_steps: for steps in reversed(ends) if type(steps) is int": UNTOUCHED,
+        "measure: for event in view.events": UNTOUCHED,
         "_coverage: for name in (name for name in full if name in columns):": "this run logs one of these columns",
     },
     "corpus_epochs": {
         "_by_tokens: for row, more in enumerate(tokens):": UNUSED,
-        "_sort_in: for item in begun if item.step <= wrap": TOLD,
-        "_sort_in: for item in begun[1:] if abs(wrap - item.step) <= item.slack": NOT_LAID,
+        "_sort_in: for item in begun if item.step <= wrap": BESIDE,
+        "_sort_in: for item in begun[1:] if abs(wrap - item.step) <= item.slack": UNTOUCHED,
         "measure: for item in begun[1:]": "a table of epochs and one of their ends that differ in length raise",
     },
     "device_evidence": {
-        "_probe: for device, ops in named.items() if isinstance(ops, Mapping)": TOLD,
-        "_probe: for name, reason in why.items()": TOLD,
+        "_probe: for device, ops in named.items() if isinstance(ops, Mapping)": BESIDE,
+        "_probe: for name, reason in why.items()": BESIDE,
         "measure: for event in views[0].events if _costs_evidence(event)": ONE,
-        "_of_run: for event in view.events": NOT_LAID,
+        "_of_run: for event in view.events": UNTOUCHED,
     },
     "facts-run": {
-        "measure: for name, (section, key) in REPORTED.items()": ABSENT,
+        "measure: for name, section in REPORTED.items()": ABSENT,
         "measure: for name, value in found.items() if value is not None and value != ''": ABSENT,
-        "products: for a, known, b, also in pairs if known == NUMBER and also == NUMBER and "
-        "(0 < a < float('inf')) and (0 < b < float('inf'))": UNUSED,
-        "_tokens_per_step: for other in told[1:] if other.value != told[0].value": ONE,
+        "products: for a, known, b, also in pairs if known == also == NUMBER": UNUSED,
+        "products: for a, b in both if 0 < a < math.inf and 0 < b < math.inf": UNUSED,
+        "_tokens_per_step: for other in claims[1:] if other.value != claims[0].value": ONE,
         "_from_rate: for value in formed": UNUSED,
     },
     "model_config": {
-        "_lacking: for side, told in ((source, 'source'), (candidate, 'import')):": NEITHER,
+        "_lacking: for side, what in ((source, 'source'), (candidate, 'import')):": NEITHER,
         "shortest: for digits in range(1, 10)": DIGITS,
         "shortest: for name in names if _bits(name) == bits": DIGITS,
         "_unread: for side in (source, candidate):": "the source's vocabulary is of no kind without merges",
-        "_told: for side in (one, other)": TOLD,
-        "_told: for value, read in side.also if value != side.value": TOLD,
-        "_following: for pair in side.also if pair[1] != read": TOLD,
+        "_field: for side in (one, other)": BESIDE,
+        "_field: for value, read in side.also if value != side.value": BESIDE,
+        "_following: for pair in side.also if pair[1] != read": BESIDE,
         "_compared: for side in (candidate, source) if side.model.form == GGUF": SAME,
         "_row: for side in (one, other) #2": "what nobody states stays unstated here",
         "compare_pieces: for piece, stored in _written(candidate, file, kind)": UNUSED,
     },
     "forward_errors": {
-        "_passes: for one in theirs[point].made_from": NOT_LAID,
-        "_passes: for point in odd": NOT_LAID,
+        "_passes: for one in theirs[point].made_from": UNTOUCHED,
+        "_passes: for point in odd": UNTOUCHED,
         "_larger: for error in errors if error is not None": NARROWER,
         "_larger: for side in (one, other)": NARROWER,
         "_rougher: for point, error in rough.items()": NARROWER,
-        "_rougher: for point, step in local_test(stack, tokens, run, as_made=last)[0].items()": NARROWER,
+        "_rougher: for point, step in local_errors(stack, tokens, run, as_made=last)[0].items()": NARROWER,
         "_rougher: for point, step in theirs.items()": NARROWER,
         "_worse: for error, least, floor in pairs": NARROWER,
         "_passes: for point, step in ours.items()": UNUSED,
-        "_passes: for point, step in theirs.items() if suspicious(step.distance, ours[point].distance)": NOT_LAID,
-        "_equal_share: for at in range((found.shape(point) or (0,))[0]):": TOLD,
-        "_outcome: for at in range(shape[0]):": TOLD,
-        "_outcome: for ours, theirs in zip(*pair, strict=True):": TOLD,
-        "_outcome: for value in divergences if np.isfinite(value)": TOLD,
-        "_runs: for row in tokens": NOT_LAID,
-        "_runs: for side in (stack.tokens, theirs) if side": NOT_LAID,
+        "_passes: for point, step in theirs.items() if suspicious(step.distance, ours[point].distance)": UNTOUCHED,
+        "_equal_share: for at in range((found.shape(point) or (0,))[0]):": BESIDE,
+        "_outcome: for at in range(shape[0]):": BESIDE,
+        "_outcome: for ours, theirs in zip(*pair, strict=True):": BESIDE,
+        "_runs: for row in tokens": UNTOUCHED,
+        "_runs: for side in (stack.tokens, theirs) if side": UNTOUCHED,
         "_weights: for name in both if ours[name] != theirs[name]": ONE,
-        "_run: for row in tokens": NOT_LAID,
+        "_run: for row in tokens": UNTOUCHED,
     },
 }
 

@@ -176,15 +176,7 @@ def test_a_signal_is_told_from_an_exit_code() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
-    [
-        {},
-        {"exit_code": 0},
-        {"timed_out": True},
-        {"stdout": ""},
-        {"stderr": ""},
-        {"left": ()},
-        {"wall_seconds": 0.0},
-    ],
+    [{}, {"exit_code": 0}, {"timed_out": True}, {"stdout": ""}, {"stderr": ""}, {"left": ()}, {"wall_seconds": 0.0}],
 )
 def test_an_instrument_that_does_not_look_is_seen_to_be_blind(change: dict[str, Any]) -> None:
     views = (CommandView((sys.executable, "-S", "-c", REFUSES)),)

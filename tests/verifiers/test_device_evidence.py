@@ -109,8 +109,8 @@ def test_a_probe_of_another_form_is_refused_with_its_step(tmp_path: Path, event:
 
 
 def test_what_a_witness_says_of_another_type_confirms_nothing(tmp_path: Path) -> None:
-    told = {"by": "nvml", "pid": True, "used_mib": True, "gpu_util_pct": 99.0}
-    (row,) = measured(run(tmp_path, {"step": 0, "witnesses": [told]}))
+    strange = {"by": "nvml", "pid": True, "used_mib": True, "gpu_util_pct": 99.0}
+    (row,) = measured(run(tmp_path, {"step": 0, "witnesses": [strange]}))
     assert row.witnesses == (Witness(by="nvml", pid=None, used_mib=None, files=None),)
 
 

@@ -42,7 +42,7 @@ def test_an_index_that_declares_no_number_declares_nothing(tmp_path: Path, total
     assert rows["file model.safetensors.index.json"].declared_bytes is None
 
 
-def test_shards_of_another_revision_are_told(tmp_path: Path) -> None:
+def test_shards_of_another_revision_are_found(tmp_path: Path) -> None:
     view = sharded(tmp_path)
     assert {row.role for row in rows_of(view).values()} == {"index", "weights"}
     shutil.copy(SPECIMENS / "source.safetensors", tmp_path / "x" / "model-00003-of-00002.safetensors")
@@ -51,7 +51,7 @@ def test_shards_of_another_revision_are_told(tmp_path: Path) -> None:
     assert beside == ["file model-00003-of-00002.safetensors"]
 
 
-def test_an_index_beside_the_file_that_was_bound_is_told(tmp_path: Path) -> None:
+def test_an_index_beside_the_file_that_was_bound_is_found(tmp_path: Path) -> None:
     sharded(tmp_path)
     shutil.copy(SPECIMENS / "source.safetensors", tmp_path / "x" / "model.safetensors")
     rows = rows_of(open_checkpoint(tmp_path / "x" / "model.safetensors"))
@@ -108,8 +108,8 @@ def test_every_piece_of_a_tensor_is_held_against_its_checksum(tmp_path: Path, pi
     chunks = [Chunk(at=(row, 0), sizes=(1, 2), data=data) for row, data in enumerate(rows)]
     folder = write(tmp_path / "x", {"w": Saved(dtype="F32", shape=(3, 2), chunks=chunks)})
     assert rows_of(open_checkpoint(folder))["file __0_0.distcp"].wrong_checksums == ()
-    held = folder / "__0_0.distcp"
-    held.write_bytes(held.read_bytes().replace(rows[piece], rows[piece][:-1] + b"!"))
+    shard = folder / "__0_0.distcp"
+    shard.write_bytes(shard.read_bytes().replace(rows[piece], rows[piece][:-1] + b"!"))
     assert len(rows_of(open_checkpoint(folder))["file __0_0.distcp"].wrong_checksums) == 1
 
 

@@ -182,7 +182,7 @@ BUGS: Mapping[str, tuple[Callable[[], Any], str]] = {
     "GELU for SiLU": (lambda: damaged(instead("forward", gelu, "")), "L1.ffn.swiglu"),
     "norm weight lost": (lambda: damaged(lambda layer: layer.ffn_norm.weight.fill_(1.0)), "L1.ffn_norm.out"),
     "weights 5 % too large": (lambda: damaged(lambda layer: layer.down.weight.mul_(1.05)), "L1.ffn.down"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from tests.verifiers.stacks import REFERENCE, Ready, gpt, measured, named, rows,
 from weighbridge.core.errors import SubjectError  # noqa: E402
 from weighbridge.core.model import Fields, Measurement, Outcome, TrialResult, Unmeasured, Verdict  # noqa: E402
 from weighbridge.evidence.codec import encode_measured  # noqa: E402
-from weighbridge.forward import local_pass as local_test  # noqa: E402
+from weighbridge.forward import local_pass  # noqa: E402
 from weighbridge.forward.stacks import Stack, Torch  # noqa: E402
 from weighbridge.forward.trace_file import ROUNDOFF  # noqa: E402
 from weighbridge.gates.families.local_errors import Limits  # noqa: E402
@@ -116,11 +116,7 @@ def test_repeated_sequences_and_single_tokens_are_no_inputs_to_judge_on(tokens: 
 
 @pytest.mark.parametrize(
     ("reference", "candidate", "code"),
-    [
-        ([[1, 2]], [[1, 3]], "inputs-differ"),
-        ([[1], [2, 3]], [], "no-inputs"),
-        ([[]], [], "no-inputs"),
-    ],
+    [([[1, 2]], [[1, 3]], "inputs-differ"), ([[1], [2, 3]], [], "no-inputs"), ([[]], [], "no-inputs")],
 )
 def test_inputs_that_cannot_be_compared_are_unmeasured(reference: Any, candidate: Any, code: str) -> None:
     found = measure((tapped(tokens=reference), tapped(tokens=candidate)), {})
@@ -198,22 +194,25 @@ def arrays(change: Mapping[str, Any]) -> ModelView:
     assert isinstance(whole, Stack)
 
     def run(tokens: Any) -> Any:
-        return {name: change[name](held) if name in change else held for name, held in whole.run(tokens).items()}
+        return {name: change[name](values) if name in change else values for name, values in whole.run(tokens).items()}
 
     return shown(replace(whole, run=run))
 
 
 @pytest.mark.slow
-def test_a_point_of_another_shape_is_told_and_not_compared() -> None:
-    verdict = judged(REFERENCE, arrays({"L1.attn.q.post_bias": lambda held: held[:, :, :32].copy()}))
+def test_a_point_of_another_shape_is_named_and_not_compared() -> None:
+    verdict = judged(REFERENCE, arrays({"L1.attn.q.post_bias": lambda values: values[:, :, :32].copy()}))
     assert [(o.place, o.code) for o in verdict.offences] == [("L1.attn.q.post_bias", "shape")]
 
 
 @pytest.mark.parametrize(
     ("change", "code"),
-    [(lambda held: held[:, -1], "point-shape"), (lambda held: held.astype(np.int8), "point-shape"),
-     (lambda held: held[:, :3], "trace-shape")],
-)  # fmt: skip
+    [
+        (lambda values: values[:, -1], "point-shape"),
+        (lambda values: values.astype(np.int8), "point-shape"),
+        (lambda values: values[:, :3], "trace-shape"),
+    ],
+)
 def test_a_point_that_is_no_row_of_tokens_is_refused(change: Any, code: str) -> None:
     with pytest.raises(SubjectError) as caught:
         measure((REFERENCE, arrays({"logits": change})), {})
@@ -369,7 +368,7 @@ def test_roundoff_is_half_the_gap_after_one() -> None:
 # --- The canary and the trials ----------------------------------------------------------------------------------------
 
 
-def laid() -> tuple[Canary, Measurement]:
+def trial() -> tuple[Canary, Measurement]:
     views = (REFERENCE, named("fused"))
     found = measured(*views)
     canary = VERIFIER.canary(views, {}, found)
@@ -379,7 +378,7 @@ def laid() -> tuple[Canary, Measurement]:
 
 @pytest.mark.slow
 def test_the_canary_is_seen_at_the_last_point_of_the_first_sequence() -> None:
-    canary, _ = laid()
+    canary, _ = trial()
     assert canary.place == "logits"
     again = measure(canary.views, {})
     assert canary.seen(again)
@@ -416,7 +415,7 @@ def test_the_canary_is_seen_in_a_model_that_cannot_do_without_its_later_tokens(l
 
 @pytest.mark.slow
 def test_a_canary_costs_no_rough_run() -> None:
-    canary, _ = laid()
+    canary, _ = trial()
     again = rows(measured(*canary.views))
     assert (again["logits"].candidate.all or 0) > 1.5
     assert {row.rough.all for row in again.values()} == {None}
@@ -427,13 +426,13 @@ def test_bits_that_are_equal_up_to_the_last_point_are_judged_in_one_pass_and_oth
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     passes: list[Any] = []
-    honest = local_test.local_test
+    honest = local_pass.local_errors
 
     def counted(*given: Any, **more: Any) -> Any:
         passes.append(1)
         return honest(*given, **more)
 
-    monkeypatch.setattr(local_test, "local_test", counted)
+    monkeypatch.setattr(local_pass, "local_errors", counted)
     same = rows(measured(REFERENCE, named("reference")))
     assert len(passes) == 1
     assert all(row.candidate == row.trusted and row.equal_share == 1 for row in same.values())
@@ -448,7 +447,7 @@ def test_bits_that_are_equal_up_to_the_last_point_are_judged_in_one_pass_and_oth
 
 
 def test_an_instrument_that_answers_always_the_same_is_blind() -> None:
-    canary, whole = laid()
+    canary, whole = trial()
     assert not canary.seen(whole)
     assert not canary.seen(Unmeasured(code="x", why="", remedy=""))
 
@@ -458,23 +457,23 @@ def test_an_instrument_that_answers_always_the_same_is_blind() -> None:
 def test_an_instrument_that_reads_the_first_token_or_channel_only_is_blind(
     part: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = local_test.compare
-    monkeypatch.setattr(local_test, "compare", lambda made, held: honest(made[part], held[part]))
-    canary, _ = laid()
+    honest = local_pass.compare
+    monkeypatch.setattr(local_pass, "compare", lambda made, values: honest(made[part], values[part]))
+    canary, _ = trial()
     assert not canary.seen(measure(canary.views, {}))
 
 
 @pytest.mark.slow
 def test_an_instrument_that_reads_its_first_point_only_is_blind(monkeypatch: pytest.MonkeyPatch) -> None:
-    canary, _ = laid()
-    honest = local_test.compare
+    canary, _ = trial()
+    honest = local_pass.compare
     seen: list[Any] = []
 
-    def first_only(made: Any, held: Any) -> Any:
-        seen.append(seen[0] if seen else honest(made, held))
+    def first_only(made: Any, values: Any) -> Any:
+        seen.append(seen[0] if seen else honest(made, values))
         return seen[0]
 
-    monkeypatch.setattr(local_test, "compare", first_only)
+    monkeypatch.setattr(local_pass, "compare", first_only)
     assert not canary.seen(measure(canary.views, {}))
 
 
@@ -492,9 +491,7 @@ def test_a_real_pass_survives_all_its_trials() -> None:
     trials = list(falsify(KIND, evidence, limits, verdict))
     assert verdict.outcome is Outcome.PASS
     assert [trial.name for trial in trials if trial.result is TrialResult.SURVIVED] == []
-    assert [trial.name for trial in trials if trial.result is TrialResult.NOT_APPLICABLE] == [
-        "a glob that names nothing"
-    ]
+    assert [trial.name for trial in trials if trial.result is TrialResult.UNTRIED] == ["a glob that names nothing"]
 
 
 @pytest.mark.slow

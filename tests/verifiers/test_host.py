@@ -93,8 +93,8 @@ def test_the_canary_asks_with_every_device_hidden() -> None:
 
 def test_an_instrument_that_always_gives_one_answer_is_seen_to_be_blind() -> None:
     for cuda in (True, False):
-        told = Host(cuda=cuda, devices=int(cuda), why="" if cuda else "no", hidden=False)
-        fixed = Measurement(quantity="host", value=Record(told), by="test", examined=1, total=1)
+        said = Host(cuda=cuda, devices=int(cuda), why="" if cuda else "no", hidden=False)
+        fixed = Measurement(quantity="host", value=Record(said), by="test", examined=1, total=1)
 
         def measure(_views: Any, _options: Any, fixed: Measurement = fixed) -> Measurement:
             return fixed

@@ -16,7 +16,7 @@ from tests.verifiers.logs_of_others import trainer_state, weighed
 import pytest
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import ContractError, SubjectError
-from weighbridge.core.model import Finding, Outcome, SubjectKind
+from weighbridge.core.model import Fields, Finding, Outcome, SubjectKind
 from weighbridge.core.pseudonym import key_file, pseudonym
 from weighbridge.run_logs.run_end import GOING, KILLED, UNKNOWN, run_end
 from weighbridge.verifiers import VERIFIERS
@@ -36,12 +36,12 @@ class Model(torch.nn.Module):
         return {"loss": (self.linear(x) ** 2).mean()}
 torch.manual_seed(7)
 data = [{"x": torch.randn(4)} for _ in range(32)]
-told = TrainingArguments(sys.argv[1], max_steps=60 * int(sys.argv[2]), logging_steps=int(sys.argv[2]),
-                         use_cpu=True, report_to=[], seed=7,
-                         save_strategy="no", disable_tqdm=True, eval_strategy="steps", eval_steps=20)
-trainer = Trainer(Model(), told, train_dataset=data, eval_dataset=data[:4])
-trainer.train()
-trainer.save_state()
+for folder, every in zip(sys.argv[1::2], map(int, sys.argv[2::2])):
+    arguments = TrainingArguments(folder, max_steps=60 * every, logging_steps=every, use_cpu=True, report_to=[], seed=7,
+                             save_strategy="no", disable_tqdm=True, eval_strategy="steps", eval_steps=20)
+    trainer = Trainer(Model(), arguments, train_dataset=data, eval_dataset=data[:4])
+    trainer.train()
+    trainer.save_state()
 """
 
 
@@ -77,13 +77,15 @@ def test_a_log_too_short_to_tell_from_noise_is_blocked_unless_its_columns_are_na
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("every", [1, 4])
-def test_a_log_of_the_trainer_itself(every: int, tmp_path: Path) -> None:
+def test_a_log_of_the_trainer_itself(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    subprocess.run([sys.executable, "-c", TRAINER, str(tmp_path), str(every)], check=True, capture_output=True)
-    log = tmp_path / "trainer_state.json"
-    assert came_to(weighed(log, tmp_path, **{"with": METRICS})) == (Outcome.PASS, "pass")
-    assert came_to(weighed(log, tmp_path, **{"with": {"required": ["loss"]}})) == (Outcome.BLOCKED, "nan-filtered")
+    words = [word for every in ("1", "4") for word in (str(tmp_path / every), every)]
+    subprocess.run([sys.executable, "-c", TRAINER, *words], check=True, capture_output=True)
+    for every in ("1", "4"):
+        log = tmp_path / every / "trainer_state.json"
+        passed, filtered = (weighed(log, tmp_path, **{"with": one}) for one in (METRICS, {"required": ["loss"]}))
+        assert (every, came_to(passed)) == (every, (Outcome.PASS, "pass"))
+        assert (every, came_to(filtered)) == (every, (Outcome.BLOCKED, "nan-filtered"))
 
 
 @pytest.mark.parametrize("last", ["step", "loss"])
@@ -141,8 +143,8 @@ def test_rows_without_a_step_are_counted_as_what_they_are(tmp_path: Path) -> Non
     ]
     (tmp_path / "a.jsonl").write_text("\n".join(rows_of_both) + "\n")
     finding = weighed(tmp_path / "a.jsonl", tmp_path, **{"with": {"required": ["loss"]}, "where": {"ended": "unknown"}})
-    (told,) = [offence for offence in finding.verdict.offences if offence.code == "no-step"]
-    assert (told.place, told.figures["missing"], told.figures["rows"]) == ("step", 64, 128)
+    (missing,) = [offence for offence in finding.verdict.offences if offence.code == "no-step"]
+    assert (missing.place, missing.figures["missing"], missing.figures["rows"]) == ("step", 64, 128)
 
 
 @pytest.mark.parametrize(
@@ -183,8 +185,8 @@ def test_a_gate_over_a_whole_run_waits_until_it_ended_as_asked(end: dict[str, An
     assert came_to(finding) == (Outcome.BLOCKED, "not-ended")
     assert finding.verdict.figures["ended"] == found
     assert finding.uncounted is not None
-    told: Any = finding.facts["ended"]
-    assert told["value"] == found
+    fact: Any = finding.facts["ended"]
+    assert fact["value"] == found
     assert came_to(weighed(run, tmp_path, measure={"steps": [0, 20]}, **gate)) == (Outcome.PASS, "pass")
 
 
@@ -225,13 +227,35 @@ def test_a_process_that_told_no_end_is_looked_for_on_its_own_host(
     here = pseudonym("host", socket.gethostname(), key)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    found = [run_end({"pid": pid, "host": host}, (), 5).ended for pid, host in (
-        (os.getpid(), here), (gone.pid, here), (os.getpid(), "host-0123456789ab"))]  # fmt: skip
+    processes = ((os.getpid(), here), (gone.pid, here), (os.getpid(), "host-0123456789ab"))
+    found = [run_end({"pid": pid, "host": host}, (), 5).ended for pid, host in processes]
     assert found == [GOING, KILLED, UNKNOWN]
 
 
 def test_fewer_steps_than_asked_for_are_an_early_end() -> None:
     assert run_end({"requested_steps": 100}, ({"event": "end", "steps": 60, "by": ""},), 60).ended == "early"
+
+
+@pytest.mark.parametrize(
+    ("facts", "by", "last", "ended", "basis"),
+    [
+        ({"requested_steps": 60}, "", 59, "ended", "derived"),
+        ({"requested_steps": 70}, "", 59, "early", "derived"),
+        ({}, "", 59, "ended", "reported"),
+        ({"requested_steps": 60}, "KeyError", 59, "raised", "reported"),
+        ({"max_steps": 60, "global_step": 60}, None, 60, "ended", "derived"),
+        ({"max_steps": 60, "global_step": 60}, None, 50, "ended", "reported"),
+        ({"max_steps": 60, "global_step": 50}, None, 50, "unknown", "reported"),
+        ({"status": "completed"}, None, 59, "ended", "reported"),
+        ({}, None, 59, "unknown", "reported"),
+    ],
+)
+def test_an_end_is_derived_only_where_the_log_bears_it_out(
+    facts: Any, by: str | None, last: float, ended: str, basis: str
+) -> None:
+    events: list[Fields] = [] if by is None else [{"event": "end", "steps": 60, "by": by}]
+    found = run_end(facts, events, 60, last)
+    assert (found.ended, found.basis) == (ended, basis)
 
 
 # --- What the reader noted --------------------------------------------------------------------------------------------
@@ -310,10 +334,9 @@ def test_a_contract_gives_the_unit_of_a_column(unit: str, outcome: Outcome, tmp_
     (tmp_path / "a.jsonl").write_text(
         "".join(json.dumps({"step": s, "time": 2.5 + s % 7 / 9}) + "\n" for s in range(60))
     )
-    finding = weighed(
-        tmp_path / "a.jsonl", tmp_path, kind="wall-time-budget", columns={"wall_ms": {"from": "time", "unit": unit}},
-        **{"with": {"steps": [20, 49], "below_ms": 1000}, "where": {"steps": 60}},
-    )  # fmt: skip
+    columns = {"wall_ms": {"from": "time", "unit": unit}}
+    gate = {"with": {"steps": [20, 49], "below_ms": 1000}, "where": {"steps": 60}}
+    finding = weighed(tmp_path / "a.jsonl", tmp_path, kind="wall-time-budget", columns=columns, **gate)
     assert finding.verdict.outcome is outcome
 
 

@@ -31,10 +31,18 @@ from weighbridge.views.checkpoint import CONFIG, CheckpointView, open_checkpoint
 
 SPECIMENS = data_path("verifiers") / "specimens"
 CONFIGURATION = {
-    "model_type": "qwen2", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-6,
-    "rope_theta": 1e6, "hidden_act": "silu", "vocab_size": 300,
-}  # fmt: skip
+    "model_type": "qwen2",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "vocab_size": 300,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6,
+    "hidden_act": "silu",
+}
 PIECES = [f"piece-{at}" for at in range(300)]
 MERGES = [f"{one} {other}" for one, other in itertools.product("abcdefghijkl", repeat=2)]
 
@@ -57,9 +65,16 @@ def header(
 ) -> CheckpointView:
     writer = gguf.GGUFWriter(path, architecture)
     said: dict[str, Any] = {
-        "block_count": 2, "embedding_length": 64, "feed_forward_length": 96, "head_count": 4, "head_count_kv": 2,
-        "context_length": 128, "layer_norm_rms_eps": 1e-6, "rope_freq_base": 1e6, **changed,
-    }  # fmt: skip
+        "block_count": 2,
+        "embedding_length": 64,
+        "feed_forward_length": 96,
+        "head_count": 4,
+        "head_count_kv": 2,
+        "context_length": 128,
+        "layer_norm_rms_eps": 1e-6,
+        "rope_freq_base": 1e6,
+        **changed,
+    }
     for name, value in said.items():
         if value is not None:
             getattr(writer, f"add_{name}")(value)
@@ -167,32 +182,34 @@ def test_a_folder_without_a_tokenizer_cannot_be_compared_in_what_one_says(tmp_pa
     found = rows(bare, header(tmp_path / "x.gguf", chat_template="x", add_bos_token=True))
     why = "the source has no tokenizer beside it"
     assert {name for name, row in found.items() if row.why == why} == {
-        "add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", "token_types", "tokens", "merges",
+        *("add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", "token_types", "tokens", "merges"),
         *(f"{token}_token_id" for token in ("bos", "eos", "pad", "unk")),
-    }  # fmt: skip
+    }
     assert unlike(found) == {}
 
 
 def test_an_apr_file_says_it_in_its_metadata(source: CheckpointView, tmp_path: Path) -> None:
     apr = runpy.run_path(str(SPECIMENS / "make_formats.py"))
-    told = {"architecture": "qwen2", "hidden_size": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2,
-            "rope_theta": 1e4, "rms_norm_eps": 1e-6}  # fmt: skip
-    data = apr["apr"]({"w": apr["Apr"](0, (1,), bytes(4))}, metadata=json.dumps(told).encode())
+    said = {"architecture": "qwen2", "hidden_size": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2}
+    said |= {"rope_theta": 1e4, "rms_norm_eps": 1e-6}
+    data = apr["apr"]({"w": apr["Apr"](0, (1,), bytes(4))}, metadata=json.dumps(said).encode())
     (tmp_path / "x.apr").write_bytes(data)
     found = rows(source, open_checkpoint(tmp_path / "x.apr"))
     assert unlike(found)["rope_base"] == (1e6, 1e4)
     assert found["tokens"].why == "the import has no tokenizer beside it"
 
 
+LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 2.0}
+
+
 @pytest.mark.parametrize(
     ("changed", "name", "values"),
     [
         ({"attention_bias": True}, "config.json:attention_bias", (None, "true")),
-        ({"rope_scaling": {"rope_type": "llama3", "low_freq_factor": 2.0}},
-         "config.json:rope_scaling.low_freq_factor", (None, 2.0)),
+        ({"rope_scaling": LLAMA3}, "config.json:rope_scaling.low_freq_factor", (None, 2.0)),
         ({"layer_types": ["full_attention"] * 2}, "config.json:layer_types", None),
     ],
-)  # fmt: skip
+)
 def test_two_directories_are_held_against_each_other_key_by_key(
     source: CheckpointView, tmp_path: Path, changed: dict[str, Any], name: str, values: Any
 ) -> None:
@@ -245,19 +262,29 @@ def resaved(home: Path, version: str, **changed: Any) -> CheckpointView:
     return folder(home, {"model_type": "llama", "hidden_size": 64, "transformers_version": version, **changed})
 
 
-OLDER: dict[str, Any] = {"rope_theta": 1e4, "rope_scaling": {"type": "yarn", "factor": 4.0, "truncate": True},
-         "torch_dtype": "bfloat16", "pretraining_tp": 1, "query_scale": 3,
-         "layer_types": ["mamba", "attention"]}  # fmt: skip
-NEWER: dict[str, Any] = {"rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn", "factor": 4.0, "truncate": True},
-         "dtype": "bfloat16", "query_scale": 3, "is_decoder": False, "tie_word_embeddings": True,
-         "layer_types": ["linear_attention", "full_attention"]}  # fmt: skip
+OLDER: dict[str, Any] = {
+    "rope_theta": 1e4,
+    "rope_scaling": {"type": "yarn", "factor": 4.0, "truncate": True},
+    "pretraining_tp": 1,
+    "torch_dtype": "bfloat16",
+    "query_scale": 3,
+    "layer_types": ["mamba", "attention"],
+}
+NEWER: dict[str, Any] = {
+    "rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn", "factor": 4.0, "truncate": True},
+    "dtype": "bfloat16",
+    "query_scale": 3,
+    "is_decoder": False,
+    "tie_word_embeddings": True,
+    "layer_types": ["linear_attention", "full_attention"],
+}
 
 
 def test_what_another_version_of_transformers_renames_or_leaves_out_is_no_difference(tmp_path: Path) -> None:
     found = rows(resaved(tmp_path / "4", "4.57.6", **OLDER), resaved(tmp_path / "5", "5.23.0", **NEWER))
     assert set(unlike(found)) == {"config.json:transformers_version"}
-    told = "the source does not state it, and another version of transformers wrote it"
-    assert found["tied_embeddings"].why == told
+    why = "the source does not state it, and another version of transformers wrote it"
+    assert found["tied_embeddings"].why == why
     assert found["config.json:is_decoder"].source_basis == "default"
 
 
@@ -271,7 +298,7 @@ def test_what_another_version_of_transformers_renames_or_leaves_out_is_no_differ
         ({"layer_types": ["conv", "full_attention"]}, "config.json:layer_types"),
     ],
 )
-def test_a_value_that_both_versions_know_is_held(tmp_path: Path, changed: dict[str, Any], name: str) -> None:
+def test_a_value_that_both_versions_know_is_compared(tmp_path: Path, changed: dict[str, Any], name: str) -> None:
     found = rows(resaved(tmp_path / "4", "4.57.6", **OLDER), resaved(tmp_path / "5", "5.23.0", **{**NEWER, **changed}))
     assert set(unlike(found)) == {"config.json:transformers_version", name}
 
@@ -289,8 +316,8 @@ def test_a_directory_without_its_tokenizer_differs_in_nothing(tmp_path: Path) ->
     source = folder(tmp_path / "full", CONFIGURATION, tokenizer__json=full, tokenizer_config__json=settings)
     found = rows(source, folder(tmp_path / "bare", CONFIGURATION))
     assert unlike(found) == {}
-    told = {"unk_token_id", "bos_token_id", "tokens", "merges"}
-    assert {found[name].why for name in told} == {"the import has no tokenizer beside it"}
+    absent = {"unk_token_id", "bos_token_id", "tokens", "merges"}
+    assert {found[name].why for name in absent} == {"the import has no tokenizer beside it"}
 
 
 def test_the_types_of_tokens_are_what_added_tokens_make_them(tmp_path: Path) -> None:
@@ -331,8 +358,8 @@ def test_what_is_lost_and_stated_no_more_is_told_by_where_the_source_says_it(tmp
 @pytest.mark.parametrize(("kind", "known"), [("full_attention", True), ("sliding_attention", False)])
 def test_a_window_is_known_to_be_made_up_where_no_layer_has_one(tmp_path: Path, kind: str, known: bool) -> None:
     said = {"model_type": "laguna", "sliding_window": 16, "layer_types": [kind] * 2}
-    found = rows(folder(tmp_path / "hf", {**CONFIGURATION, **said}),
-                 header(tmp_path / "x.gguf", architecture="laguna", sliding_window=32))  # fmt: skip
+    source = folder(tmp_path / "hf", {**CONFIGURATION, **said})
+    found = rows(source, header(tmp_path / "x.gguf", architecture="laguna", sliding_window=32))
     assert unlike(found)["sliding_window"] == (0 if known else 16, 32)
     assert ("laguna.py:87" in found["sliding_window"].candidate_read) is known
 

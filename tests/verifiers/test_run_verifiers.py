@@ -1,4 +1,4 @@
-"""The instruments over runs: every specimen measured as told, every canary seen, and published figures found again."""
+"""The instruments over runs: every specimen measured as its card says, every canary seen, published figures found."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_the_published_figures_are_found_again() -> None:
     assert wall is not None
     assert statistics.median(wall.value) == pytest.approx(264.720, abs=1e-9)
     assert statistics.median(wall.value[20:50]) == pytest.approx(265.953, abs=1e-9)
-    told = Fact(name="tokens_per_step", value=8192, basis=Basis.DERIVED, contradicted_by=())
-    assert told in rows_of(measured("facts", view), Fact)
+    fact = Fact(name="tokens_per_step", value=8192, basis=Basis.DERIVED, contradicted_by=())
+    assert fact in rows_of(measured("facts", view), Fact)
 
 
 def test_invented_utilisation_is_noise_and_nothing_else_is() -> None:

@@ -53,8 +53,8 @@ def test_what_the_bits_are_is_told_apart_in_gguf_too(tmp_path: Path) -> None:
     half = WEIGHTS.astype("<f2")
     writer.add_tensor("right", half)
     writer.add_tensor("wrong", WEIGHTS.astype(BF16).view("<f2"))
-    writer.add_tensor("blocks", gguf.quants.quantize(np.ones((2, 32), np.float32), gguf.GGMLQuantizationType.Q8_0),
-                      raw_dtype=gguf.GGMLQuantizationType.Q8_0)  # fmt: skip
+    q8_0 = gguf.GGMLQuantizationType.Q8_0
+    writer.add_tensor("blocks", gguf.quants.quantize(np.ones((2, 32), np.float32), q8_0), raw_dtype=q8_0)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.formats.files import gguf_bytes, info
 from tests.verifiers.tensors import view_of
 
@@ -59,9 +60,8 @@ def test_names_the_first_of_equal_tensors_and_no_other(tmp_path: Path) -> None:
     other = WEIGHTS.copy()
     other[20, 1] += 1  # where no probe looks
     tensors = {"a": WEIGHTS, "b": other, "c": WEIGHTS, "d": WEIGHTS.view("<i4"), "e": WEIGHTS, "f": WEIGHTS[:20]}
-    assert {name: row.repeats for name, row in rows_of(view_of(tmp_path, **tensors)).items()} == {
-        "a": None, "b": None, "c": "a", "d": None, "e": "a", "f": None,
-    }  # fmt: skip
+    repeats = {name: row.repeats for name, row in rows_of(view_of(tmp_path, **tensors)).items()}
+    assert repeats == {"a": None, "b": None, "c": "a", "d": None, "e": "a", "f": None}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_names_the_first_of_equal_tensors_and_no_other(tmp_path: Path) -> None:
         ("a/b..c", ()),
     ],
 )
-def test_a_name_that_breaks_tools_is_told(name: str, flaws: tuple[str, ...]) -> None:
+def test_a_name_that_breaks_tools_is_found(name: str, flaws: tuple[str, ...]) -> None:
     assert tensor_health.flaws(name) == flaws
 
 
@@ -99,7 +99,7 @@ def blocks_of(folder: Path, dtype: str, count: int = 40) -> CheckpointView:
     return open_checkpoint(folder / "x.gguf")
 
 
-@pytest.mark.parametrize("dtype", casts.DECODED)
+@each("dtype", casts.DECODED)
 def test_the_canary_is_seen_in_blocks(tmp_path: Path, dtype: str) -> None:
     view = blocks_of(tmp_path, dtype)
     found = VERIFIER.measure((view,), {})

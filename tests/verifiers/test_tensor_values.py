@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.formats.files import Entry, gguf_bytes, info, safetensors
 
 import pytest
@@ -26,7 +27,7 @@ from weighbridge.quantities.tensors import FirstDifference
 from weighbridge.scheduling.threads import Execution
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.tensor_values import VERIFIER, batch
-from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Views
+from weighbridge.verifiers.verifier import Canary, MeasurementJob, NoCanary, Views
 from weighbridge.views.checkpoint import open_checkpoint
 
 RNG = np.random.default_rng(7)
@@ -170,7 +171,7 @@ def test_values_that_are_not_finite_give_no_error(tmp_path: Path, dtype: str) ->
     assert (row.compared, row.relative_rmse, row.max_error) == (True, None, None)
 
 
-def test_the_same_values_in_another_order_are_told(tmp_path: Path) -> None:
+def test_the_same_values_in_another_order_are_found(tmp_path: Path) -> None:
     turned = VALUES[::-1].copy()
     found = one(tmp_path, ("F32", (48, 32), VALUES.tobytes()), ("BF16", (48, 32), bf16(turned)))
     assert found.same_values is True
@@ -179,7 +180,7 @@ def test_the_same_values_in_another_order_are_told(tmp_path: Path) -> None:
     assert found.same_values is False
 
 
-def test_the_wider_side_as_the_import_is_told(tmp_path: Path) -> None:
+def test_the_wider_side_as_the_import_is_found(tmp_path: Path) -> None:
     found = one(tmp_path, ("BF16", (48, 32), bf16(VALUES)), ("F32", (48, 32), VALUES.tobytes()))
     assert found.reproduced["swapped"] == VALUES.size
     back = views(tmp_path, {"w": ("F32", WIDE.shape, WIDE.tobytes())}, {})[0]
@@ -218,7 +219,7 @@ def test_labels_alone_look_at_no_content(tmp_path: Path) -> None:
 def test_who_asks_hears_how_far_it_has_come(tmp_path: Path) -> None:
     heard: list[tuple[int, int]] = []
     execution = Execution(on_progress=lambda done, whole: heard.append((done, whole)))
-    batch([Asked(VERIFIER, views(tmp_path, SOURCE, SOURCE))], {}, execution)
+    batch([MeasurementJob(VERIFIER, views(tmp_path, SOURCE, SOURCE))], {}, execution)
     assert heard == sorted(heard)
     assert heard[-1][0] == heard[-1][1] == 12 + 4 * (3 << 18)
 
@@ -289,7 +290,7 @@ def test_finite_values_that_a_cast_makes_infinite_are_counted_and_those_that_wer
 
 
 @pytest.mark.parametrize("square", [True, False])
-def test_a_transpose_is_told(tmp_path: Path, square: bool) -> None:
+def test_a_transpose_is_found(tmp_path: Path, square: bool) -> None:
     values = VALUES[:32] if square else VALUES
     source = ("BF16", values.shape, bf16(values))
     row = one(tmp_path, source, ("BF16", values.shape[::-1], bf16(values.T)))
@@ -382,7 +383,7 @@ def seen(pair: Views, measure: Any = VERIFIER.measure) -> bool:
     return canary.seen(measure(canary.views, {}))
 
 
-@pytest.mark.parametrize("dtype", [*REQUANTISED, "Q4_K", "Q6_K", "IQ4_XS", "Q8_K"])
+@each("dtype", [*REQUANTISED, "Q4_K", "Q6_K", "IQ4_XS", "Q8_K"])
 def test_damage_in_any_block_type_is_seen(tmp_path: Path, dtype: str) -> None:
     per, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[dtype]]
     data = blocks(dtype) if dtype in REQUANTISED else b"\x11" * (size * WIDE.size // per)

@@ -57,7 +57,7 @@ def test_what_real_runners_wrote_contradicts_itself_nowhere_but_in_what_pytest_c
     assert [row.contradicted_by for row in rows if row.contradicted_by] == []
 
 
-def test_a_test_that_pytest_counts_twice_is_told() -> None:
+def test_a_test_that_pytest_counts_twice_is_found() -> None:
     suite = '<testsuite name="pytest" tests="2" errors="1"><testcase name="t"><error/></testcase></testsuite>'
     (row,) = rows_of(VERIFIER.measure((ReportView(suite.encode(), "r"),), {}), ReportedTest)
     assert (row.result, row.contradicted_by) == (Result.ERROR, ("suite 'pytest' says that 2 tests ran, 1 in it did",))

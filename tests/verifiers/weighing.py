@@ -16,8 +16,8 @@ from tests.formats.files import safetensors
 from weighbridge.contract.load import load_contract
 from weighbridge.core.data import data_path
 from weighbridge.core.model import Measurement, Outcome, Record
-from weighbridge.evaluation.binding import bind, instances
-from weighbridge.evaluation.runner import Evaluation, judge, measure, seal
+from weighbridge.evaluation.binding import all_instances, bind
+from weighbridge.evaluation.runner import Evaluation, EvaluationSession
 from weighbridge.quantities.hosts import Host
 from weighbridge.verifiers import host
 
@@ -25,18 +25,29 @@ MODELS = data_path("verifiers") / "specimens" / "models"
 CONFIGS = data_path("verifiers") / "specimens" / "configs"
 STEPS, CORPUS, TOKENS = 120, 2560, 32  # 40 steps short of half a second pass
 DEVICE = {
-    "parameters": {"cuda:0": 6600}, "buffers": {}, "gradients": {"cuda:0": 6600}, "optimizer": {"cuda:0": 13200},
-    "optimizer_scalars": {"cpu": 12}, "ops": {"cuda:0": 56}, "bookkeeping": {"cpu": 16}, "op_names": {},
-    "dispatch": "audited", "allocated_bytes": 9437184, "why": {},
+    "parameters": {"cuda:0": 6600},
+    "buffers": {},
+    "gradients": {"cuda:0": 6600},
+    "optimizer": {"cuda:0": 13200},
+    "optimizer_scalars": {"cpu": 12},
+    "ops": {"cuda:0": 56},
+    "bookkeeping": {"cpu": 16},
+    "op_names": {},
+    "dispatch": "audited",
+    "allocated_bytes": 9437184,
+    "why": {},
     "witnesses": [
         {"by": "nvml", "pid": 4711, "used_mib": 512.0},
         {"by": "device-files", "pid": 4711, "files": ["/dev/nvidia-uvm", "/dev/nvidia0"]},
     ],
-}  # fmt: skip
+}
 RUN = {
-    "schema": "weighbridge.run/v0", "requested_device": "cuda", "resolved_device": "cuda:0", "pid": 4711,
+    "schema": "weighbridge.run/v0",
+    "requested_device": "cuda",
+    "resolved_device": "cuda:0",
+    "pid": 4711,
     "data": {"seq_len": 8, "batch_size": 4, "corpus_tokens": CORPUS},
-}  # fmt: skip
+}
 REFUSING = "import sys; print('DEVICE_UNAVAILABLE', file=sys.stderr); sys.exit(3)"
 
 
@@ -46,11 +57,10 @@ def recorded(folder: Path) -> Path:
     rows = []
     for step in range(STEPS):
         position = (step + 1) * TOKENS
-        rows.append({
-            "step": step, "loss": 3 - step / 100 + drawn.gauss(0, 0.05), "lr": 0.001,
-            "grad_norm": drawn.lognormvariate(0, 0.4), "tokens": TOKENS, "wall_ms": drawn.lognormvariate(2.3, 0.2),
-            "corpus_position": position - CORPUS * (position > CORPUS), "wraps": int(position > CORPUS),
-        })  # fmt: skip
+        row = {"step": step, "loss": 3 - step / 100 + drawn.gauss(0, 0.05), "lr": 0.001, "tokens": TOKENS}
+        row |= {"grad_norm": drawn.lognormvariate(0, 0.4), "wall_ms": drawn.lognormvariate(2.3, 0.2)}
+        row |= {"corpus_position": position - CORPUS * (position > CORPUS), "wraps": int(position > CORPUS)}
+        rows.append(row)
     events = [{"event": "device", "step": step, **DEVICE} for step in (0, 60, 119)]
     events.insert(1, {"event": "wrap", "step": 80, "wraps": 1, "corpus_position": TOKENS})
     events.append({"event": "end", "step": STEPS, "steps": STEPS, "by": ""})
@@ -114,8 +124,8 @@ class Case:
         path.write_text(json.dumps(contract, indent=1))
         loaded = load_contract(str(path), {})
         bound = bind(loaded.contract, folder, [f"{name}={target}" for name, (_, target) in self.subjects.items()])
-        on = {one.id: instances(one, bound) for one in loaded.contract.gates}
-        return judge(seal(measure(loaded.contract, bound, on), None))
+        on = all_instances(loaded.contract, bound)
+        return EvaluationSession(contract=loaded.contract, bound=bound, on=on).evaluate()
 
 
 def outcome(evaluation: Evaluation) -> tuple[Outcome, str]:

@@ -13,6 +13,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from tests.cases import each
 from tests.formats.files import gguf_bytes, info, joined, safetensors, safetensors_bytes
 from verifiers.specimens.make_formats import View, archive, torch_zip
 
@@ -165,8 +166,8 @@ def test_reads_shards_by_directory_and_by_index(tmp_path: Path) -> None:
     assert set(open_checkpoint(index).digest()) == {"model.safetensors.index.json", "one", "two"}
 
 
-@pytest.mark.parametrize(
-    ("weight_map", "message"),
+@each(
+    "weight_map, message",
     [
         ({"a": "one", "b": "three"}, "shard-missing the shard 'three' is not beside the index"),
         ({"a": "one", "b": "one"}, "shard-wrong the shard 'one' does not hold 'b'"),

@@ -106,7 +106,7 @@ def test_asking_for_cuda_where_there_is_none_is_unmeasured(tmp_path: Path, monke
     monkeypatch.setattr("weighbridge.views.factory.has_cuda", lambda: False)
     view = open_model(f"{written(tmp_path, device='cuda:0')}:build")
     assert view.stack() == NO_CUDA
-    assert view.told() == NO_CUDA
+    assert view.dtype_and_tokens() == NO_CUDA
     assert open_model(f"{tmp_path}/stack.py:needs_cuda").stack() == NO_CUDA
 
 
@@ -114,7 +114,7 @@ def test_a_stack_that_computes_on_cuda_without_pytorch_is_taken_at_its_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("weighbridge.views.model_view.has_cuda", lambda: None)
-    assert open_model(f"{written(tmp_path, device='cuda')}:build").told() == ("float32", ((1, 2), (3, 4)))
+    assert open_model(f"{written(tmp_path, device='cuda')}:build").dtype_and_tokens() == ("float32", ((1, 2), (3, 4)))
 
 
 def test_the_same_failure_with_cuda_present_is_the_factorys_own(

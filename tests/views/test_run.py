@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import each
 
 import pytest
 from weighbridge.core.errors import SubjectError
@@ -118,8 +119,8 @@ def test_overlays_leave_the_log_untouched(tmp_path: Path) -> None:
     assert samples(view, "loss")[3] == (3, 2.625)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "code", "where"),
+@each(
+    "name, text, code, where",
     [
         ("a.jsonl", "", "empty-file", "a.jsonl"),
         ("a.jsonl", "\n\n", "no-rows", "a.jsonl"),

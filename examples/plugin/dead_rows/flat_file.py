@@ -29,9 +29,8 @@ def read(file: ReadableFile) -> Reading:
     tensors = {}
     for name, shape in shapes.items():
         nbytes = 4 * math.prod(shape)
-        tensors[name] = Tensor(
-            name=name, dtype="F32", shape=tuple(shape), nbytes=nbytes, offset=offset, file=file.name
-        )  # fmt: skip
+        where = {"nbytes": nbytes, "offset": offset}
+        tensors[name] = Tensor(name=name, dtype="F32", shape=tuple(shape), file=file.name, **where)
         offset += nbytes
     if offset != file.size:
         raise SubjectError("flat-size", f"its tensors take {offset} bytes, there are {file.size}", where=file.name)

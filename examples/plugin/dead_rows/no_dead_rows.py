@@ -8,12 +8,12 @@ from typing import Annotated
 
 from dead_rows.quantity import DeadRows
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, every_glob_names
-from weighbridge.clauses.faults import RowFault
 from weighbridge.clauses.kind import Kind, Need, codes
+from weighbridge.clauses.mutations import column_moves
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import SubjectKind
 
-MORE = RowFault(code="dead", need="rows", column="dead", names="tensors", idle="names-nothing")
+MORE = column_moves("dead", "rows", "dead", names="tensors", idle="names-nothing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,18 +21,22 @@ class Limits:
     """How many rows of which tensors may be dead."""
 
     tensors: Annotated[str, Doc("glob over tensor names")] = "*"
-    at_most: Annotated[int, Doc("dead rows of a tensor", ge=0, tight="down", must="at most", fault=MORE)] = 0
+    at_most: Annotated[int, Doc("dead rows of a tensor", ge=0, must="at most", moves=MORE)] = 0
 
 
 def clauses(limits: Limits) -> Sequence[Clause]:
     """Return that the glob names a tensor, and that none has too many dead rows."""
-    return (
-        every_glob_names("names-nothing", "rows", DeadRows, (limits.tensors,)),
-        Bounded(
-            code="dead", need="rows", row=DeadRows, value=lambda row: row.dead, must="at most", bound=limits.at_most,
-            names=(limits.tensors,),
-        ),
-    )  # fmt: skip
+    names = (limits.tensors,)
+    bounded = Bounded(
+        code="dead",
+        need="rows",
+        row=DeadRows,
+        value=lambda row: row.dead,
+        must="at most",
+        bound=limits.at_most,
+        names=names,
+    )
+    return every_glob_names("names-nothing", "rows", DeadRows, names), bounded
 
 
 KIND = Kind(

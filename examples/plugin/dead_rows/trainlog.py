@@ -6,7 +6,7 @@ from pathlib import Path
 
 from weighbridge.core.errors import SubjectError
 from weighbridge.run_logs.log_file import batches
-from weighbridge.run_logs.log_table import Log, TableBuilder
+from weighbridge.run_logs.log_table import Log, LogFormat, TableBuilder
 
 
 def read(path: Path, digests: dict[str, str]) -> Log:
@@ -19,3 +19,6 @@ def read(path: Path, digests: dict[str, str]) -> Log:
                 raise SubjectError("log-syntax", "a word is not NAME=VALUE", where=f"{path}:{at}")
             table.add_texts(tuple(cells), [tuple(cells.values())] if cells else [])
     return Log(table.rows, table.columns)
+
+
+TRAINLOG = LogFormat("trainlog", read)

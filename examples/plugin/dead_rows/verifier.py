@@ -59,7 +59,9 @@ def _lay(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, Mapping[s
 
 
 DAMAGE = Damage(
-    name="the last row overlaid with zeros", fits=lambda tensor: tensor.nbytes > 0, without="no tensor has a row",
+    name="the last row overlaid with zeros",
+    fits=lambda tensor: tensor.nbytes > 0,
+    without="no tensor has a row",
     lay=_lay,
-)  # fmt: skip
+)
 VERIFIER = instrument("dead_rows", begin, DAMAGE)

@@ -14,7 +14,7 @@ from typing import Any
 
 from weighbridge import gates, quantities, verifiers
 from weighbridge.cards.examples import Example, examples
-from weighbridge.cards.words import GateCard, Specimen, VerifierCard, any_gate, read_card, render
+from weighbridge.cards.words import GateCard, Specimen, VerifierCard, any_gate, hints, read_card, render, unfilled
 from weighbridge.clauses.kind import Kind
 from weighbridge.clauses.mutations import bounding, nudged
 from weighbridge.core.data import data_path
@@ -32,8 +32,8 @@ from weighbridge.core.model import (
     Unmeasured,
     Verdict,
 )
-from weighbridge.core.plugins import WORDS, Brought, entry_points, package
-from weighbridge.evaluation.binding import Bound
+from weighbridge.core.plugins import GROUPS, Brought, entry_points, package, what_is
+from weighbridge.evaluation.binding import Binding
 from weighbridge.evaluation.runner import lay_canary
 from weighbridge.formats import detect
 from weighbridge.gates import KINDS
@@ -53,8 +53,11 @@ class Check:
     skipped: str = ""
 
 
-def selftest(cards: Path | None = None, names: Collection[str] = ()) -> Iterator[Check]:
-    """Run the checks of this installation, or of another folder of cards (`gates/`, `verifiers/`), or those named."""
+def selftest(cards: Path | None = None, names: Collection[str] = (), *more: Brought[Any]) -> Iterator[Check]:
+    """Run the checks of this installation, or of another folder of cards (`gates/`, `verifiers/`), or those named.
+
+    `more` are tables to which other packages bring things, beside those of cards, readers and reports.
+    """
     root = (data_path("gates"), data_path("verifiers")) if cards is None else (cards / "gates", cards / "verifiers")
     of_gates, of_verifiers = (sorted(folder.glob("*.yaml")) for folder in root)
     if cards is None and not names:
@@ -62,7 +65,7 @@ def selftest(cards: Path | None = None, names: Collection[str] = ()) -> Iterator
         measured = {read_card(VerifierCard, path).quantity for path in of_verifiers}
         yield _same("every quantity has its card", measured, {quantity for quantity, _ in MODULES})
     if cards is None:
-        yield from (check for check in plugin_checks() if not names or check.wrong)
+        yield from (check for check in plugin_checks(*more) if not names or check.wrong)
         of_gates += _brought(gates.BROUGHT)
         of_verifiers += _brought(verifiers.BROUGHT)
     for name in names:
@@ -81,31 +84,31 @@ def _brought(table: Brought[Any]) -> Iterator[Path]:
             yield table.beside(name, f"{name}.yaml")
 
 
-def plugin_checks() -> Iterator[Check]:
+def plugin_checks(*more: Brought[Any]) -> Iterator[Check]:
     """Yield for everything that other packages bring whether it can be used, under the package that it is from."""
-    tables: dict[str, Brought[Any]] = {
-        table.group: table
-        for table in (
-            gates.BROUGHT,
-            quantities.BROUGHT,
-            verifiers.BROUGHT,
-            detect.BROUGHT,
-            run.BROUGHT,
-            reports.BROUGHT,
-        )
-    }
-    for (group, name), found in entry_points().items():
-        word, wrong = WORDS.get(group, group), ""
-        try:
-            if group not in tables:
-                wrong = f"there is no group weighbridge.{group}{nearest(group, tables)}"
-            elif tables[group][name] is not None and group in ("kinds", "verifiers"):
-                tables[group].beside(name, f"{name}.yaml")
-            if group == "verifiers" and name not in quantities.QUANTITIES:
-                wrong = f"no package brings the quantity {name!r}: list its dataclass under weighbridge.quantities"
-        except PluginError as error:
-            wrong = f"{error.code}: {error.what}"
-        yield Check(name=f"{word} {name}: {package(found[0])}", wrong=(wrong,) if wrong else ())
+    rooms = (gates, quantities, verifiers, detect, run, reports)
+    tables: dict[str, Brought[Any]] = {table.what: table for table in (*(room.BROUGHT for room in rooms), *more)}
+    for (group, name), entries in entry_points().items():
+        for entry in entries:
+            what, wrong = group.removesuffix("s"), ""
+            try:
+                if group in GROUPS:
+                    what = what_is(entry)
+                    wrong = _missing(tables[what], name) if what in tables else ""
+                else:
+                    wrong = f"there is no group weighbridge.{group}{nearest(group, GROUPS)}"
+            except PluginError as error:
+                wrong = f"{error.code}: {error.what}"
+            yield Check(name=f"{what} {name}: {package(entry)}", wrong=(wrong,) if wrong else ())
+
+
+def _missing(table: Brought[Any], name: str) -> str:
+    """Return what another package does not bring with a name that it brings."""
+    table.entry(name)
+    if table.what in ("kind", "verifier"):
+        table.beside(name, f"{name}.yaml")
+    absent = table.what == "verifier" and name not in quantities.QUANTITIES
+    return f"no package brings the quantity {name!r}: list it under weighbridge.gates" if absent else ""
 
 
 def _same(name: str, cards: set[str], table: set[str]) -> Check:
@@ -176,6 +179,8 @@ def _differs(card: GateCard, kind: Kind[Any], example: Example, verdict: Verdict
     said = render(card, verdict)
     if example.says is not None and said != list(example.says):
         yield f"said {said}, not {list(example.says)}"
+    for text, figures in hints(card, verdict):
+        yield from (f"no figure fills {{{name}}} in {text!r}" for name in unfilled(text, figures))
     if verdict.outcome is Outcome.PASS:
         for trial in falsify(kind, example.evidence, example.limits, verdict):
             if trial.result is TrialResult.SURVIVED:
@@ -216,7 +221,7 @@ def _compare_specimen(verifier: Verifier, specimen: Specimen, folder: Path) -> I
         for kind, path in zip(verifier.kinds, specimen.subjects, strict=True)
     )
     views = tuple(
-        Bound(subject="specimen", instance="default", kind=kind, target=target, by_hand=False).open()
+        Binding(subject="specimen", instance="default", kind=kind, target=target, by_hand=False).open()
         for kind, target in targets
     )
     if specimen.subjects and not specimen.expects and not specimen.error:

@@ -6,7 +6,9 @@ never decides anything.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -204,7 +206,30 @@ def _shown(value: Any) -> Any:
 
 def fill(template: str, figures: Mapping[str, object]) -> str:
     """Fill one template; control characters of hostile names are escaped."""
-    return printable(_Filled().vformat(template, (), dict(figures)))
+    return printable(_Filled().vformat(_known(template, figures), (), dict(figures)))
+
+
+def _known(template: str, figures: Mapping[str, object]) -> str:
+    """Return a template without the parts between << and >> that no figure fills."""
+    return re.sub(r"<<(.*?)>>", lambda part: "" if unfilled(part[1], figures) else part[1], template)
+
+
+def unfilled(template: str, figures: Mapping[str, object]) -> list[str]:
+    """List the names in a template that no figure fills, those in parts between << and >> apart."""
+    template = re.sub(r"<<.*?>>", "", template)
+    names = (name for _, name, _, _ in string.Formatter().parse(template) if name is not None)
+    return [name for name in names if _Filled().get_field(name, (), dict(figures))[0] == "?"]
+
+
+def hints(card: GateWords, verdict: Verdict) -> list[tuple[str, dict[str, Json]]]:
+    """Return every text that a verdict may be shown with, and the figures that fill it."""
+    figures = numbers(verdict)
+    if verdict.outcome is Outcome.PASS:
+        return [(card.passes, figures)]
+    blamed = [(one.code, {**figures, **one.figures, "place": one.place}) for one in verdict.offences]
+    cards = ((code_card(card.kind, code), of) for code, of in blamed or [(verdict.code, figures)])
+    texts = [(text, of) for words, of in cards if words for text in dataclasses.asdict(words).values()]
+    return [*texts, *([(card.besides, figures)] if verdict.outcome is Outcome.FAIL else [])]
 
 
 def render(card: GateWords, verdict: Verdict) -> list[str]:

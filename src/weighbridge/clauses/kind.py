@@ -30,19 +30,18 @@ Evidence: TypeAlias = Mapping[str, Measurement]  # by the name of the need
 class Need:
     """A quantity that a kind judges, of which roles; `options` are the keys of `measure:` that its verifier takes.
 
-    `given` are options that stand in `measure:` under another key.
-
     `of_rows` is false where no row of a run's log is read for it, only events. `of_limits` returns what else the
-    verifier takes, of the limits: what is judged of each of several runs says which runs there must be.
+    verifier takes, of the limits: what is judged of each of several runs says which runs there must be. `when` says
+    under which limits it is needed at all, and its roles are filled.
     """
 
     quantity: str
     of: tuple[str, ...]
     options: tuple[str, ...] = ()
-    given: Mapping[str, str] = field(default_factory=dict)
     optional: bool = False
     of_rows: bool = True
     of_limits: Callable[[Fields], Fields] = lambda _limits: EMPTY
+    when: Callable[[Fields], bool] | None = None
 
 
 class Mutated(NamedTuple):
@@ -92,8 +91,9 @@ class Kind(Generic[L]):
 
     `mutations` are those that no limit implies; what a limit bounds is broken by the mutations that the limit names.
     `check` returns what is wrong with limits that are each in order alone. `cut` returns a smaller part of a long
-    measurement, for trials, with limits that look no farther. `recordable` are the roles of a model that a
-    trace may fill.
+    measurement, for trials, with limits that look no farther. Of a kind that judges a run, `window` returns the steps
+    that limits and measure name, and `columns` the columns. `recordable` are the roles of a model that a trace may
+    fill.
     """
 
     name: str
@@ -108,6 +108,17 @@ class Kind(Generic[L]):
     mutations: tuple[Mutation[L], ...] = ()
     check: Callable[[L, Any], Sequence[str]] = field(default=lambda _limits, _measure: ())
     cut: Callable[[Evidence, L], tuple[Evidence, L]] = field(default=lambda evidence, limits: (evidence, limits))
+    window: Callable[[L, Any], tuple[int, int] | None] = field(default=lambda _limits, _measure: None)
+    columns: Callable[[L, Any], Collection[str]] = field(default=lambda _limits, _measure: ())
+
+    def needed(self, limits: Fields) -> Mapping[str, Need]:
+        """Return what a gate with these limits needs, by name."""
+        return {name: need for name, need in self.needs.items() if need.when is None or need.when(limits)}
+
+    def filled(self, limits: Fields) -> list[str]:
+        """Return the roles that a gate with these limits must fill."""
+        asked = {role for need in self.needed(limits).values() for role in need.of}
+        return [role for role in self.roles if role in asked]
 
 
 def passed(*, looked: Sequence[str], **figures: Any) -> Verdict:

@@ -2,38 +2,55 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
 import signal
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from weighbridge.cli.options import coloured, fit_encoding, in_github_actions, leave_unread, tell
-from weighbridge.core.errors import ContractError, UsageError, WeighbridgeError
+from weighbridge.core.errors import ContractError, PluginError, UsageError, WeighbridgeError
 from weighbridge.core.printable import printable
 from weighbridge.core.version import __version__
 
+if TYPE_CHECKING:
+    from weighbridge.core.plugins import Brought
+
 COMPLETING = "_WEIGHBRIDGE_COMPLETE"  # set by the shell: click then completes, and runs nothing
 VERBS = (
-    "init", "verify", "compare", "inspect", "lint", "show", "explain", "schema", "status", "ledger", "evidence",
-    "amend", "selftest", "doctor", "demo", "new", "trace", "import-contract",
-)  # fmt: skip
+    *("init", "verify", "compare", "inspect", "lint", "show", "explain", "schema", "status", "ledger", "evidence"),
+    *("amend", "selftest", "doctor", "demo", "new", "trace"),
+)
+
+
+def brought() -> Brought[click.Command]:
+    """Return the verbs that other packages bring."""
+    from weighbridge.core.plugins import Brought  # no verb of the tool needs it
+
+    return Brought("verb", VERBS)
+
+
+def _works(name: str) -> bool:
+    with contextlib.suppress(PluginError):
+        return name in brought()
+    return False
 
 
 class Verbs(click.Group):
     """A group whose commands are modules of this package, imported on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the verbs in the order of use."""
-        return list(VERBS)
+        """Return the verbs in the order of use, and after them those that other packages bring and that work."""
+        return [*VERBS, *(name for name in brought() if _works(name))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a verb, imported now."""
         if cmd_name not in VERBS:
-            return None
+            return brought().get(cmd_name)
         command: click.Command = importlib.import_module(f"weighbridge.cli.{cmd_name.replace('-', '_')}").command
         return command
 
@@ -41,10 +58,10 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Refuse a verb that is not there with the nearest one that is."""
-        if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
+        if not (args[0] in VERBS or args[0].startswith("-") or ctx.resilient_parsing or args[0] in brought()):
             from weighbridge.core.limits import nearest
 
-            what = f"there is no verb {args[0]!r}{nearest(args[0], VERBS)}"
+            what = f"there is no verb {args[0]!r}{nearest(args[0], self.list_commands(ctx))}"
             raise UsageError("unknown-verb", what, remedy="see `weighbridge --help`")
         return super().resolve_command(ctx, args)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import LEDGER, as_json, print_json, tell
+from weighbridge.cli.options import LEDGER, PATH, as_json, print_json, repeated, tell, verb, verbs
 from weighbridge.contract.layers import Found
 from weighbridge.core.errors import UsageError
 from weighbridge.core.exit_code import ExitCode
@@ -18,52 +18,44 @@ from weighbridge.evidence.disk import write_new
 from weighbridge.ledger.store import Ledger
 from weighbridge.spec.amendments import landed, versions
 from weighbridge.spec.citations import find
-from weighbridge.spec.drafting import Told, cited, draft
+from weighbridge.spec.drafting import AuthorNotes, cited, draft
 from weighbridge.spec.landed_sections import Here, check_spec, earned
 from weighbridge.spec.landing import check_file, land
 from weighbridge.spec.rendering import AMENDMENTS, SPEC, render
 from weighbridge.spec.tally import block, discharged, history
 
-SPEC_FOLDER = click.option(
-    "--spec", type=click.Path(path_type=Path), default=Path("spec"), show_default=True, help="The folder of the spec."
-)
+SPEC_FOLDER = click.option("--spec", type=PATH, default=Path("spec"), show_default=True, help="The folder of the spec.")
+BUNDLE = "The bundle's folder, or at least 6 digits of its id. Repeatable."
+BUNDLE = "The bundle's folder, or at least 6 digits of its id. Repeatable."
 
 
-@click.group(
-    "amend",
-    short_help="Draft, land and check sections of a spec.",
-    epilog="\b\nExample: weighbridge amend draft --bundle 2f6a7cfc0f86 --gate GATE-RUN-004",
-)
+@verbs("amend", "Draft, land and check sections of a spec.", "draft --bundle 2f6a7cfc0f86 --gate GATE-RUN-004")
 def command() -> None:
     """Draft a spec section whose every number cites an evidence bundle, land it, and check any text."""
 
 
-@command.command(
-    "draft",
-    short_help="Write the section for some gates, as Markdown.",
-    epilog="\b\nExample: weighbridge amend draft --bundle 2f6a7cfc0f86 --gate GATE-RUN-004 \\\n"
-    "           --author 'A. Lovelace' --out spec/amendments/drafts/step-time.md",
-)
-@click.option(
-    "--bundle", "bundles", multiple=True, required=True,
-    help="The bundle's folder, or at least 6 digits of its id. Repeatable.",
-)  # fmt: skip
+TO_DRAFT = """--bundle 2f6a7cfc0f86 --gate GATE-RUN-004 \\
+           --author 'A. Lovelace' --out spec/amendments/drafts/step-time.md"""
+
+
+@verb("draft", "Write the section for some gates, as Markdown.", TO_DRAFT, of=command)
+@click.option("--bundle", "bundles", multiple=True, required=True, help=BUNDLE)
 @click.option("--gate", "gates", multiple=True, required=True, help="The id of a gate. Repeatable.")
-@click.option("--out", type=click.Path(path_type=Path), help="The new file to write.  [default: standard output]")
+@click.option("--out", type=PATH, help="The new file to write.  [default: standard output]")
 @click.option("--title", default="", help="The title.  [default: that of the first gate]")
 @click.option("--author", default="", help="Who answers for the section.")
-@click.option("--supersedes", multiple=True, metavar="ID", help="A section that this one replaces. Repeatable.")
-@click.option("--refutes", multiple=True, metavar="ID", help="A section that this one shows to be wrong. Repeatable.")
-@click.option("--depends-on", multiple=True, metavar="ID", help="A section that this one rests on. Repeatable.")
+@repeated("--supersedes", "supersedes", "ID", "A section that this one replaces.")
+@repeated("--refutes", "refutes", "ID", "A section that this one shows to be wrong.")
+@repeated("--depends-on", "depends_on", "ID", "A section that this one rests on.")
 @LEDGER
 def draft_section(
-    bundles: tuple[str, ...], gates: tuple[str, ...], out: Path | None, folder: Path, **told: object
+    bundles: tuple[str, ...], gates: tuple[str, ...], out: Path | None, folder: Path, **given: object
 ) -> None:
     """Write a spec section for some gates: command, figures, statuses, evidence, and places for the author."""
     unsealed = [unseal(find(bundle)) for bundle in bundles]
     now, stood = dt.datetime.now(dt.UTC), history(Ledger(folder).chains())
     places = earned(cited(unsealed, gates), stood, now)
-    text = draft(unsealed, gates, Told(at=now, **told), stood, places)  # type: ignore[arg-type]
+    text = draft(unsealed, gates, AuthorNotes(at=now, **given), stood, places)  # type: ignore[arg-type]
     text += f"\n{block(discharged(stood, map(str, places)))}"
     if out is None:
         tell([text.removesuffix("\n")], whole=True)
@@ -76,12 +68,8 @@ def draft_section(
     tell([f"drafted: {out}", "fill in what is left to the author, then: weighbridge amend land"])
 
 
-@command.command(
-    "land",
-    short_help="Make a draft a numbered section of the spec.",
-    epilog="\b\nExample: weighbridge amend land spec/amendments/drafts/step-time.md",
-)
-@click.argument("file", type=click.Path(path_type=Path))
+@verb("land", "Make a draft a numbered section of the spec.", "spec/amendments/drafts/step-time.md", of=command)
+@click.argument("file", type=PATH)
 @click.option("--run-commands", is_flag=True, help="Execute the commands that the draft names as premises.")
 @SPEC_FOLDER
 @LEDGER
@@ -102,12 +90,8 @@ def land_section(file: Path, spec: Path, folder: Path, *, run_commands: bool) ->
     tell(f"discharged: {place}" for place in section.about.landing.discharges)
 
 
-@command.command(
-    "check",
-    short_help="Check a spec, or any Markdown, against evidence.",
-    epilog="\b\nExample: weighbridge amend check README.md docs/results.md",
-)
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@verb("check", "Check a spec, or any Markdown, against evidence.", "README.md docs/results.md", of=command)
+@click.argument("files", nargs=-1, type=PATH)
 @SPEC_FOLDER
 @LEDGER
 @as_json
@@ -125,16 +109,14 @@ def check_texts(files: tuple[Path, ...], spec: Path, folder: Path, *, as_json: b
         print_json({"problems": plain(problems), "looked_at": counted})
     else:
         tell(map(str, problems))
-        told = ", ".join(f"{number} {name}" for name, number in counted.items() if number) or "nothing"
-        tell([f"looked at: {told}; wrong: {wrong}, warnings: {len(problems) - wrong}"])
+        listed = ", ".join(f"{number} {name}" for name, number in counted.items() if number) or "nothing"
+        tell([f"looked at: {listed}; wrong: {wrong}, warnings: {len(problems) - wrong}"])
     if not wrong and not any(counted.values()):
         sys.exit(ExitCode.NOTHING_SHOWN)
     sys.exit(ExitCode.FAILED if wrong else ExitCode.PASSED)
 
 
-@command.command(
-    "render", short_help="Write SPEC.md of the landed sections.", epilog="\b\nExample: weighbridge amend render"
-)
+@verb("render", "Write SPEC.md of the landed sections.", "", of=command)
 @SPEC_FOLDER
 @LEDGER
 def render_spec(spec: Path, folder: Path) -> None:

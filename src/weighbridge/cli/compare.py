@@ -7,18 +7,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from weighbridge.cli.completion import policies
-from weighbridge.cli.options import as_json, debug, print_json, progress, rate, tell
+from weighbridge.cli.options import as_json, debug, print_json, progress, rate, repeated, tell, verb
 from weighbridge.core.errors import UsageError
 from weighbridge.core.exit_code import ExitCode, exit_code
 from weighbridge.core.model import Fields, Json
 from weighbridge.core.printable import printable
-from weighbridge.evaluation.import_comparison import Compared, compare, mapping_of, policy_of
+from weighbridge.evaluation.import_comparison import ImportComparison, compare, mapping_of, policy_of
 from weighbridge.forward.trace_file import names_itself_trace
 from weighbridge.gates import config_agreement
 from weighbridge.report import comparison
@@ -30,6 +31,19 @@ if TYPE_CHECKING:
 
 OF_CHECKPOINTS = ("policy", "mapping", "adapter", "headers", "may_differ", "tensors", "address")
 PAUSE_S = 0.2  # between two lines of progress
+POLICY = """What the import should be: same, lossless, packed, rounded:F16, rounded:BF16, requant:TYPE, quantised:FTYPE,
+or a YAML file of limits.  [default: lossless; for a block-quantised import, quantised:TYPE; for packed weights,
+packed]"""
+MAPPING = """A YAML file that maps tensors: `names` (import name: source name), `rename` (a list of {from, to} patterns)
+and `make` (how tensors are split, fused, stacked, permuted).  [default: equal names, after what wraps them; those of a
+known layout, or of a GGUF file's architecture]"""
+ADAPTER = "A LoRA adapter as PEFT saves it. Each import is then SOURCE with the adapter merged into it."
+MAY_DIFFER = """A configuration field that may differ, such as context_length, or a key such as
+config.json:rope_parameters.factor."""
+HEADERS = "Compare stored dtypes and shapes only. Values are then BLOCKED (exit 3)."
+ALL = "List every tensor, and mean, spread and extremes of those that differ."
+ENGINE = """Compare on the workers of dask://HOST:PORT or ray://HOST:PORT, which must see the same files under the same
+paths. Needs weighbridge[cluster]."""
 
 
 class Field(click.Choice[str]):
@@ -40,52 +54,34 @@ class Field(click.Choice[str]):
         return value if config_agreement.is_key(value) else super().convert(value, param, ctx)
 
 
-@click.command(
-    "compare",
-    short_help="Compare a checkpoint with its source, or two traces.",
-)
+@verb("compare", "Compare a checkpoint with its source, or two traces.")
 @click.argument("source")
 @click.argument("imports", nargs=-1, required=True)
-@click.option(
-    "--policy", metavar="POLICY", shell_complete=policies,
-    help="What the import should be: same, lossless, packed, rounded:F16, rounded:BF16, requant:TYPE, quantised:FTYPE, "
-    "or a YAML file of limits.  [default: lossless; for a block-quantised import, quantised:TYPE; for packed weights, "
-    "packed]",
-)  # fmt: skip
-@click.option(
-    "--map", "mapping", metavar="FILE",
-    help="A YAML file that maps tensors: `names` (import name: source name), `rename` (a list of {from, to} patterns) "
-    "and `make` (how tensors are split, fused, stacked, permuted).  [default: equal names, after what wraps them; "
-    "those of a known layout, or of a GGUF file's architecture]",
-)  # fmt: skip
-@click.option(
-    "--adapter", metavar="DIR",
-    help="A LoRA adapter as PEFT saves it. Each import is then SOURCE with the adapter merged into it.",
-)  # fmt: skip
-@click.option(
-    "--headers", is_flag=True, help="Compare stored dtypes and shapes only. Values are then BLOCKED (exit 3)."
-)
-@click.option(
-    "--may-differ", metavar="FIELD", multiple=True, type=Field(config_agreement.FIELDS),
-    help="A configuration field that may differ, such as context_length, or a key such as "
-    "config.json:rope_parameters.factor. Repeatable.",
-)  # fmt: skip
+@click.option("--policy", metavar="POLICY", shell_complete=policies, help=POLICY)
+@click.option("--map", "mapping", metavar="FILE", help=MAPPING)
+@click.option("--adapter", metavar="DIR", help=ADAPTER)
+@click.option("--headers", is_flag=True, help=HEADERS)
+@repeated("--may-differ", "may_differ", "FIELD", MAY_DIFFER, type=Field(config_agreement.FIELDS))
 @click.option("--tensors", metavar="GLOB", default="*", help="Show only tensors whose name matches. All are compared.")
-@click.option(
-    "--all", "everything", is_flag=True, help="List every tensor, and mean, spread and extremes of those that differ."
-)
-@click.option(
-    "--engine", "address", metavar="URL",
-    help="Compare on the workers of dask://HOST:PORT or ray://HOST:PORT, which must see the same files under the same "
-    "paths. Needs weighbridge[cluster].",
-)  # fmt: skip
+@click.option("--all", "everything", is_flag=True, help=ALL)
+@click.option("--engine", "address", metavar="URL", help=ENGINE)
 @as_json
 @debug
 def command(
-    source: str, imports: tuple[str, ...], *, policy: str | None, mapping: str | None, tensors: str,
-    adapter: str | None, may_differ: tuple[str, ...], address: str | None, headers: bool, everything: bool,
-    as_json: bool, debug: bool,
-) -> None:  # fmt: skip
+    source: str,
+    imports: tuple[str, ...],
+    *,
+    policy: str | None,
+    mapping: str | None,
+    tensors: str,
+    adapter: str | None,
+    may_differ: tuple[str, ...],
+    address: str | None,
+    headers: bool,
+    everything: bool,
+    as_json: bool,
+    debug: bool,
+) -> None:
     """Compare IMPORTS with SOURCE, tensor by tensor, and explain what changed.
 
     Example: weighbridge compare model.safetensors model.gguf --policy rounded:F16
@@ -93,7 +89,7 @@ def command(
     Two traces are compared point by point, bit for bit.
     Model configurations (config.json, tokenizer, GGUF header) are compared where both sides have one.
 
-    Without a policy, a block-quantised import is held to its own types, and told as LOSSY.
+    Without a policy, a block-quantised import is compared with its own types, and shown as LOSSY.
 
     Exit 0: as the policy says; 1: different; 3: could not be compared; 4: unreadable.
     """
@@ -113,36 +109,34 @@ def command(
     if mapping is not None:
         look = {**look, **mapping_of(mapping, source, imports)}
     with _engine(address) as engine, progress() as show:
-        answers = compare(
-            source, imports, policy=given, look=look, may_differ=may_differ, adapter=adapter,
-            execution=Execution(engine=engine, on_progress=_rate(show)), progress=show, debug=debug,
-        )  # fmt: skip
+        execution = Execution(engine=engine, on_progress=_rate(show))
+        meant: dict[str, Any] = {"policy": given, "look": look, "may_differ": may_differ, "adapter": adapter}
+        answers = compare(source, imports, **meant, execution=execution, progress=show, debug=debug)
     if as_json:
         ran = {} if engine is None else {"engine": {"address": address, **engine.ran.counts()}}
         print_json([_json(source, answer) | ran for answer in answers])
     else:
         for one in answers:
             moments = _moments(source, one, look) if everything and not headers else {}
-            tell(_told(source, one, comparison.DisplayOptions(
-                tensors=tensors, everything=everything, headers=headers, moments=moments,
-                unasked=one.policy.told if one.policy.why else "",
-            )))  # fmt: skip
+            unasked = one.policy.name if one.policy.why else ""
+            shown = comparison.DisplayOptions(tensors=tensors, everything=everything, headers=headers, unasked=unasked)
+            tell(_lines(source, one, replace(shown, moments=moments)))
         if engine is not None and engine.ran.tasks:
-            tell([click.style(f"{address}: {engine.ran.told()}", dim=True)])
+            tell([click.style(f"{address}: {engine.ran.summary()}", dim=True)])
     code = exit_code(("", finding) for one in answers for finding in comparison.counted(one.evaluation))
     sys.exit(ExitCode.BLOCKED if code is ExitCode.NOTHING_SHOWN else code)
 
 
-def _told(source: str, one: Compared, display: comparison.DisplayOptions) -> Iterator[str]:
+def _lines(source: str, one: ImportComparison, display: comparison.DisplayOptions) -> Iterator[str]:
     """Yield what a terminal shows of one import."""
-    held_to = printable(f"   policy: {one.policy.told}{one.policy.why}")
-    yield click.style(f"{printable(source)} -> {printable(one.path)}", bold=True) + held_to
+    policy = printable(f"   policy: {one.policy.name}{one.policy.why}")
+    yield click.style(f"{printable(source)} -> {printable(one.path)}", bold=True) + policy
     yield from ["  both paths are the same file, so nothing can differ"] if one.itself else ()
     yield from (f"  note: {printable(note)}" for note in one.notes)
     yield from comparison.comparison_lines(one.evaluation, display)
 
 
-def _moments(source: str, one: Compared, look: Fields) -> dict[str, MomentChanges]:
+def _moments(source: str, one: ImportComparison, look: Fields) -> dict[str, MomentChanges]:
     """Measure mean, spread and extremes of the tensors of both sides that were refused."""
     from weighbridge.verifiers import moment_changes
     from weighbridge.views.checkpoint import open_checkpoint
@@ -192,14 +186,12 @@ def _rate(show: Callable[[str], None]) -> Progress:
     return on_progress
 
 
-def _json(source: str, one: Compared) -> dict[str, Json]:
+def _json(source: str, one: ImportComparison) -> dict[str, Json]:
     from weighbridge.report import finding_text
     from weighbridge.report.machine import finding_json
 
     words = [finding_text(found, one.evaluation.measured) for found in one.evaluation.findings]
     finding, configuration = map(finding_json, one.evaluation.findings, words)
-    return {
-        "source": source, "import": one.path, "policy": dict(one.policy.limits), "finding": finding,
-        "configuration": configuration, "classes": comparison.classes(one.evaluation),
-        "notes": list(one.notes),
-    }  # fmt: skip
+    judged = {"policy": dict(one.policy.limits), "finding": finding, "configuration": configuration}
+    classes = comparison.classes(one.evaluation)
+    return {"source": source, "import": one.path, **judged, "classes": classes, "notes": list(one.notes)}

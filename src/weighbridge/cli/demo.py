@@ -10,20 +10,16 @@ from pathlib import Path
 import click
 
 from weighbridge.cli import options
+from weighbridge.cli.options import verb
 from weighbridge.core.errors import UsageError
 from weighbridge.core.exit_code import ExitCode
 from weighbridge.core.project import local, make_local
 
+FOLDER = "The folder to create and work in.  [default: .weighbridge/demo-TIME]"
 
-@click.command(
-    "demo",
-    short_help="Train, import, compare and verify a small model.",
-    epilog="\b\nExample: weighbridge demo --dir /tmp/weighbridge-demo",
-)
-@click.option(
-    "--dir", "folder", type=click.Path(path_type=Path, file_okay=False),
-    help="The folder to create and work in.  [default: .weighbridge/demo-TIME]",
-)  # fmt: skip
+
+@verb("demo", "Train, import, compare and verify a small model.", "--dir /tmp/weighbridge-demo")
+@click.option("--dir", "folder", type=click.Path(path_type=Path, file_okay=False), help=FOLDER)
 def command(folder: Path | None) -> None:
     """Train, import, compare and verify a small model, and print each command. Needs weighbridge[torch]."""
     if not all(map(importlib.util.find_spec, ("torch", "safetensors"))):
@@ -39,8 +35,8 @@ def command(folder: Path | None) -> None:
     except FileExistsError:
         what = "the folder is there already"
         raise UsageError("folder-exists", what, where=str(folder), remedy="name a new one") from None
-    held = tell(folder, lambda text: options.tell(text.splitlines()))
+    whole = tell(folder, lambda text: options.tell(text.splitlines()))
     places = f"bundles: {folder}/evidence/bundles", f"ledger:  {folder}/evidence/ledger"
     options.tell(("", *places, f"status:  cd {folder} && weighbridge status"), whole=True)
-    options.tell(["every step ended as expected" if held else "a step did not end as expected: see above"])
-    sys.exit(ExitCode.PASSED if held else ExitCode.FAILED)
+    options.tell(["every step ended as expected" if whole else "a step did not end as expected: see above"])
+    sys.exit(ExitCode.PASSED if whole else ExitCode.FAILED)

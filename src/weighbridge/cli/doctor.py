@@ -10,11 +10,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import click
-
 from weighbridge.cards.card_checks import plugin_checks
 from weighbridge.cards.words import fill
-from weighbridge.cli.options import as_json, print_json, tell
+from weighbridge.cli import brought
+from weighbridge.cli.options import as_json, print_json, tell, verb
 from weighbridge.core.data import FOLDERS, data_path
 from weighbridge.core.limits import plain
 from weighbridge.core.local_files import exists
@@ -41,11 +40,7 @@ COMPLETIONS = {
 }
 
 
-@click.command(
-    "doctor",
-    short_help="Show what is installed here, and what is missing.",
-    epilog="\b\nExample: weighbridge doctor --json",
-)
+@verb("doctor", "Show what is installed here, and what is missing.", "--json")
 @as_json
 def command(as_json: bool) -> None:
     """Show versions, extras, the folders that are read and written, the key, CUDA, and what each lacks."""
@@ -53,7 +48,7 @@ def command(as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    tell(fill("{name:<18} {value}", {"name": name, "value": told}) for name, told in _lines(found))
+    tell(fill("{name:<18} {value}", {"name": name, "value": value}) for name, value in _lines(found))
 
 
 def _lines(found: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
@@ -61,7 +56,7 @@ def _lines(found: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
     for name, value in found.items():
         if isinstance(value, dict):
             for key, one in value.items():
-                yield f"{name.removesuffix('s')} {key}", _told(key, one["lacks"]) if isinstance(one, dict) else one
+                yield f"{name.removesuffix('s')} {key}", _lacking(key, one["lacks"]) if isinstance(one, dict) else one
         else:
             yield name, printable(value) if isinstance(value, str) else value
 
@@ -73,6 +68,8 @@ def facts() -> dict[str, Json]:
     found: dict[str, Json] = plain(measured.value) if isinstance(measured, Record) else {"cuda": "unknown"}
     versions = {name: version_of(name) or "not installed" for name in PACKAGES}
     shipped = {name: str(data_path(name)) for name in FOLDERS}
+    checks = [(*check.name.rpartition(": ")[::2], check.wrong) for check in plugin_checks(brought())]
+    plugins = {name: "; ".join(wrong) or package for name, package, wrong in checks}
     evidence = Path("evidence")
     written = {"store": local(), "evidence": evidence, "ledger": evidence / "ledger"}
     return {
@@ -86,7 +83,7 @@ def facts() -> dict[str, Json]:
         "key": _key(),
         "completion": _completion(),
         **found,
-        **dict(_plugins()),
+        **plugins,
     }
 
 
@@ -101,7 +98,7 @@ def _lacks(extra: str) -> list[str] | None:
     return [package for package in packages if not version_of(package)]
 
 
-def _told(extra: str, lacks: list[str] | None) -> str:
+def _lacking(extra: str, lacks: list[str] | None) -> str:
     if lacks is None:
         return f"unknown, for weighbridge is not installed as a package: {EXTRAS[extra]}"
     if lacks:
@@ -122,13 +119,12 @@ def _key() -> str:
     if file is None:
         return "none can be kept, for there is no home folder: pseudonyms hold for one run; set XDG_STATE_HOME"
     if exists(file):
-        held = "held" if os.access(file, os.R_OK) else "cannot be read; make it readable by you, or remove it"
-        return f"{file}: {held}"
+        kept = "kept" if os.access(file, os.R_OK) else "cannot be read; make it readable by you, or remove it"
+        return f"{file}: {kept}"
     there = next(one for one in file.parents if exists(one))
-    made = (
-        "made with the first evidence" if os.access(there, os.W_OK) else "cannot be made: pseudonyms hold for one run"
-    )
-    return f"{file}: {made}"
+    if os.access(there, os.W_OK):
+        return f"{file}: made with the first evidence"
+    return f"{file}: cannot be made: pseudonyms hold for one run"
 
 
 def _completion() -> str:
@@ -141,10 +137,3 @@ def _completion() -> str:
     text = place.read_text("utf-8", errors="replace") if place.is_file() else ""
     on = "_WEIGHBRIDGE_COMPLETE" in text
     return f"on in {shell}" if on else f"off in {shell}; add to ~/{file}: {line}"
-
-
-def _plugins() -> Iterator[tuple[str, str]]:
-    """Yield what other packages bring, with the package and its version, or what is wrong with it."""
-    for check in plugin_checks():
-        name, _, package = check.name.rpartition(": ")
-        yield name, "; ".join(check.wrong) or package

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import as_json, pairs, print_json, tell
+from weighbridge.cli.options import PATH, as_json, pairs, print_json, repeated, tell, verb, verbs
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
 from weighbridge.core.canonical import dumps, sha256
@@ -21,31 +21,20 @@ from weighbridge.core.local_files import is_folder
 from weighbridge.core.model import Outcome
 from weighbridge.core.printable import printable
 from weighbridge.core.project import local, root
-from weighbridge.evidence import prune, signatures, statement
+from weighbridge.evidence import prune, review, signatures, statement
 from weighbridge.evidence.archive import PackedFolder, pack
 from weighbridge.evidence.bundle import BUNDLES, decode, files_of, folder_name, unseal, whole
 from weighbridge.evidence.codec import finding_to_json
 from weighbridge.evidence.difference import differences
 from weighbridge.evidence.disk import disk_error, link_new
-from weighbridge.evidence.review import (
-    Against,
-    Answer,
-    Answers,
-    Held,
-    brought_otherwise,
-    other_versions,
-    rejudge,
-    sound,
-    subject,
-    verify,
-)
+from weighbridge.evidence.review import Against, Answer, Answers, State
 from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
 from weighbridge.report import INDENT, Row, block, capped, finding_text, heading, outcome_line
 from weighbridge.report.attestations import about, svr, test_result
 from weighbridge.report.model_card import model_card
 
-BUNDLE = click.argument("bundle", type=click.Path(path_type=Path))
+BUNDLE = click.argument("bundle", type=PATH)
 ID = re.compile(r"(?:[0-9a-f]{12,64})?")
 
 
@@ -57,23 +46,20 @@ def _id(_context: click.Context, _option: click.Parameter, text: str) -> str:
 
 
 IDENTITY = click.option(
-    "--id", "given", default="", metavar="ID12", callback=_id,
-    help="The bundle's id as you were told it, 12 digits or more.",
-)  # fmt: skip
-TOLD = 20
+    "--id", "given", default="", metavar="ID12", callback=_id, help="The bundle's id as you know it, 12 digits or more."
+)
+PLACES_SHOWN = 20
 FORMS = {
-    "test-result": lambda told: dumps(test_result(told)).decode(),
-    "svr": lambda told: dumps(svr(told)).decode(),
+    "test-result": lambda found: dumps(test_result(found)).decode(),
+    "svr": lambda found: dumps(svr(found)).decode(),
     "model-card": model_card,
 }
+ANCHORED = "Fail unless --id or the ledger next to the bundles holds the bundle's id."
+SIGNED = "Fail unless the key in this file signed the bundle: ed25519, public, PEM. Repeatable; one suffices."
 QUESTIONS = ("integrity", "rederivation", "authenticity", "freshness", "coverage")
 
 
-@click.group(
-    "evidence",
-    short_help="Verify, show, sign, pack, merge, export, prune evidence.",
-    epilog="\b\nExample: weighbridge evidence verify BUNDLE",
-)
+@verbs("evidence", "Verify, show, sign, pack, merge, export, prune evidence.", "verify BUNDLE")
 def command() -> None:
     """Verify, show, compare, sign, pack, merge, export, prune or re-judge evidence bundles.
 
@@ -81,24 +67,13 @@ def command() -> None:
     """
 
 
-@command.command(
-    "verify",
-    short_help="Check that a bundle is unchanged and gives its verdicts.",
-)
+@verb("verify", "Check that a bundle is unchanged and gives its verdicts.", of=command)
 @BUNDLE
 @IDENTITY
 @click.option("--require-pass", is_flag=True, help="Fail unless the gates passed: as `verify` would, with exit 0.")
-@click.option(
-    "--require-anchor", is_flag=True, help="Fail unless --id or the ledger next to the bundles holds the bundle's id."
-)
-@click.option(
-    "--key", "keys", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-    help="Fail unless the key in this file signed the bundle: ed25519, public, PEM. Repeatable; one suffices.",
-)  # fmt: skip
-@click.option(
-    "--subject", "subjects", multiple=True, metavar="NAME=FILE",
-    help="Is this the file (or folder) that was measured? Repeatable.",
-)  # fmt: skip
+@click.option("--require-anchor", is_flag=True, help=ANCHORED)
+@click.option("--key", "keys", multiple=True, type=PATH, metavar="FILE", help=SIGNED)
+@repeated("--subject", "subjects", "NAME=FILE", "Is this the file (or folder) that was measured?")
 @as_json
 def verify_bundle(
     bundle: Path,
@@ -128,28 +103,30 @@ def verify_bundle(
         anchored=require_anchor,
         keys={str(key): signatures.public_key(key) for key in keys},
     )
-    answers = verify(bundle, against)
+    answers = review.verify(bundle, against)
     found: dict[str, Answer] = {name: getattr(answers, name) for name in QUESTIONS}
     sealed = answers.bundle
     if sealed is not None:
-        found |= {f"subject {name}": subject(sealed.statement, name, path) for name, path in pairs(subjects, "subject")}
+        found |= {
+            f"subject {name}": review.subject(sealed.statement, name, path) for name, path in pairs(subjects, "subject")
+        }
     findings = sealed.findings if sealed else ()
     if as_json:
         gates = [finding_to_json(one) for one in findings]
         shown = [{key: gate[key] for key in ("gate", "instance", "severity", "outcome", "code")} for gate in gates]
-        told = {name: {"held": one.held, "says": one.says, "details": one.details} for name, one in found.items()}
-        print_json({"id": answers.id, "gates": shown, **told})
+        said = {name: {"held": one.held, "says": one.says, "details": one.details} for name, one in found.items()}
+        print_json({"id": answers.id, "gates": shown, **said})
     else:
-        tell(_told(answers, found))
-    other = any(one.held is Held.BROKEN for name, one in found.items() if name not in QUESTIONS)
+        tell(_lines(answers, found))
+    other = any(one.held is State.BROKEN for name, one in found.items() if name not in QUESTIONS)
     wanted = other or (require_pass and exit_code(("", one) for one in findings) is not ExitCode.PASSED)
     sys.exit(answers.exit_code or int(wanted))
 
 
-def _told(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
+def _lines(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
     """Yield the outcome of every gate first, as it was sealed, then the answers."""
     yield click.style(f"bundle {answers.id}", bold=True)
-    if answers.rederivation.held is Held.BROKEN:
+    if answers.rederivation.held is State.BROKEN:
         yield "as sealed, which is not what the measurements give:"
     if answers.bundle is None:
         yield "what its gates came to cannot be said: it is not whole"
@@ -163,11 +140,7 @@ def _told(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
         yield from (printable(f"  {'':<25} {detail}") for detail in one.details)
 
 
-@command.command(
-    "show",
-    short_help="Print what a bundle holds.",
-    epilog="\b\nExample: weighbridge evidence show BUNDLE",
-)
+@verb("show", "Print what a bundle holds.", "BUNDLE", of=command)
 @BUNDLE
 @IDENTITY
 def show(bundle: Path, *, given: str) -> None:
@@ -187,8 +160,8 @@ def show(bundle: Path, *, given: str) -> None:
         limits = ", ".join(f"{name}: {value}" for name, value in gate.limits.items() if value not in (None, [], {}))
         tell(block(Row(finding=finding, title=gate.title, said=finding_text(finding, sealed.measured))))
         tell([printable(f"{INDENT}by {finding.kind}/{finding.kind_version}, limits {limits or 'none'}")])
-    digested = [(f"{one.name}@{one.instance}", file, digest, _commit(one.commit, one.dirty))
-                for one in stated.subjects for file, digest in one.digests.items()]  # fmt: skip
+    measured = [(one, file, digest) for one in stated.subjects for file, digest in one.digests.items()]
+    digested = [(f"{s.name}@{s.instance}", *of, _commit(s.commit, s.dirty)) for s, *of in measured]
     digested += [(one.role, one.name, one.sha256, " attached" if one.sealed else "") for one in stated.companions]
     tell(printable(f"sha256 {digest}  {name} {file}{rest}") for name, file, digest, rest in digested)
     tell((f"tool   {tool.digest or 'unknown'}", printable(f"environment: {environment}")))
@@ -200,13 +173,9 @@ def _commit(commit: str, dirty: bool | None) -> str:
     return f" at {commit[:12]}{state}" if commit else ""
 
 
-@command.command(
-    "diff",
-    short_help="Print what differs between two bundles.",
-    epilog="\b\nExample: weighbridge evidence diff BUNDLE OTHER",
-)
-@click.argument("one", type=click.Path(path_type=Path))
-@click.argument("other", type=click.Path(path_type=Path))
+@verb("diff", "Print what differs between two bundles.", "BUNDLE OTHER", of=command)
+@click.argument("one", type=PATH)
+@click.argument("other", type=PATH)
 @as_json
 def diff(one: Path, other: Path, *, as_json: bool) -> None:
     """Print what differs between the bundles ONE and OTHER: outcomes, figures, subjects, environment, contract.
@@ -220,18 +189,14 @@ def diff(one: Path, other: Path, *, as_json: bool) -> None:
         for matter, places in found.items():
             tell([click.style(matter, bold=True)])
             lines = [f"{at}: {shown(old)} -> {shown(new)}" for at, (old, new) in places.items()]
-            tell(printable(f"  {line}") for line in capped(lines, TOLD))
+            tell(printable(f"  {line}") for line in capped(lines, PLACES_SHOWN))
         tell([] if found else ["no difference: same outcomes, figures, subjects, environment and contract"])
     sys.exit(ExitCode.FAILED if found else ExitCode.PASSED)
 
 
-@command.command(
-    "pack",
-    short_help="Write a bundle into one file.",
-    epilog="\b\nExample: weighbridge evidence pack BUNDLE import.tar",
-)
+@verb("pack", "Write a bundle into one file.", "BUNDLE import.tar", of=command)
 @BUNDLE
-@click.argument("archive", type=click.Path(path_type=Path))
+@click.argument("archive", type=PATH)
 @IDENTITY
 def pack_bundle(bundle: Path, archive: Path, *, given: str) -> None:
     """Write BUNDLE, a folder or archive, into the new file ARCHIVE: a tar that is the same for the same bundle."""
@@ -245,13 +210,9 @@ def pack_bundle(bundle: Path, archive: Path, *, given: str) -> None:
     tell([printable(f"{archive}: {len(data)} bytes, sha256 {sha256(data)}")])
 
 
-@command.command(
-    "merge",
-    short_help="Bring bundles and ledgers together.",
-    epilog="\b\nExample: weighbridge evidence merge nightly.zip --into evidence",
-)
-@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--into", required=True, type=click.Path(path_type=Path), help="The folder of evidence that grows.")
+@verb("merge", "Bring bundles and ledgers together.", "nightly.zip --into evidence", of=command)
+@click.argument("sources", nargs=-1, required=True, type=PATH)
+@click.option("--into", required=True, type=PATH, help="The folder of evidence that grows.")
 def merge_evidence(sources: tuple[Path, ...], into: Path) -> None:
     """Copy the bundles and signatures of SOURCES that are missing, and the entries of their ledgers.
 
@@ -264,11 +225,7 @@ def merge_evidence(sources: tuple[Path, ...], into: Path) -> None:
     tell([f"{there}; {merged.entries} ledger entries new{signed}"])
 
 
-@command.command(
-    "prune",
-    short_help="Remove old bundles that nothing cites.",
-    epilog="\b\nExample: weighbridge evidence prune --older-than 30 --keep-last 20 --dry-run",
-)
+@verb("prune", "Remove old bundles that nothing cites.", "--older-than 30 --keep-last 20 --dry-run", of=command)
 @click.option("--older-than", "days", type=click.IntRange(min=0), metavar="DAYS", help="Only bundles of so many days.")
 @click.option("--keep-last", "last", type=click.IntRange(min=0), metavar="N", help="Never the newest N bundles.")
 @click.option("--dry-run", is_flag=True, help="Remove nothing; say what would be.")
@@ -297,14 +254,10 @@ def prune_bundles(days: int | None, last: int | None, *, dry_run: bool) -> None:
     tell([printable(f"{len(going)} of {len(bundles)} bundles in {store / BUNDLES} {done}, {size} bytes")])
 
 
-@command.command(
-    "sign",
-    short_help="Sign a bundle.",
-    epilog="\b\nExample: weighbridge evidence sign BUNDLE --key ada.key",
-)
+@verb("sign", "Sign a bundle.", "BUNDLE --key ada.key", of=command)
 @BUNDLE
 @IDENTITY
-@click.option("--key", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Your private key, in PEM.")
+@click.option("--key", required=True, type=PATH, metavar="FILE", help="Your private key, in PEM.")
 def sign_bundle(bundle: Path, *, given: str, key: Path) -> None:
     """Add a signature to BUNDLE, a folder: you say that its statement is yours. Its id stays the same.
 
@@ -312,7 +265,7 @@ def sign_bundle(bundle: Path, *, given: str, key: Path) -> None:
     is not offered. A bundle that does not hold is not signed.
     """
     signer = signatures.private_key(key)
-    opened = sound(bundle, Against(now=dt.datetime.now(dt.UTC), given=given))
+    opened = review.sound(bundle, Against(now=dt.datetime.now(dt.UTC), given=given))
     if not is_folder(bundle):
         raise UsageError("sign-archive", "is an archive", where=str(bundle), remedy="sign the folder, then pack it")
     assert opened.statement is not None
@@ -321,42 +274,30 @@ def sign_bundle(bundle: Path, *, given: str, key: Path) -> None:
     tell([printable(f"{opened.id[:12]} {done} by {signer.public_key.keyid[:16]}: {bundle / name}")])
 
 
-@command.command(
-    "keygen", short_help="Make a key to sign with.", epilog="\b\nExample: weighbridge evidence keygen ada.key"
-)
-@click.argument("file", type=click.Path(path_type=Path))
+@verb("keygen", "Make a key to sign with.", "ada.key", of=command)
+@click.argument("file", type=PATH)
 def keygen(file: Path) -> None:
     """Write a new ed25519 key into FILE, readable by you alone, and its public key into FILE.pub."""
     keyid = signatures.new_key(file)
     tell([printable(f"key {keyid[:16]}: {file} signs and stays with you; {file}.pub goes to who verifies")])
 
 
-@command.command(
-    "export",
-    short_help="Tell other tools what a bundle came to.",
-    epilog="\b\nExample: weighbridge evidence export BUNDLE --as svr --about import",
-)
+@verb("export", "Tell other tools what a bundle came to.", "BUNDLE --as svr --about import", of=command)
 @BUNDLE
 @IDENTITY
 @click.option("--as", "form", required=True, type=click.Choice(list(FORMS)), help="in-toto's two, or Hugging Face's.")
-@click.option(
-    "--about", "names", multiple=True, metavar="NAME", help="Only this subject, and the gates on it. Repeatable."
-)
+@repeated("--about", "names", "NAME", "Only this subject, and the gates on it.")
 def export(bundle: Path, *, given: str, form: str, names: tuple[str, ...]) -> None:
     """Print what the gates of BUNDLE came to, in the form of another tool, citing the bundle.
 
     test-result and svr are statements of in-toto; svr lists the gates that passed and nothing else. model-card is the
     YAML and the section of a README on the Hugging Face Hub.
     """
-    sealed = decode(sound(bundle, Against(now=dt.datetime.now(dt.UTC), given=given)))
+    sealed = decode(review.sound(bundle, Against(now=dt.datetime.now(dt.UTC), given=given)))
     tell([FORMS[form](about(sealed, names)).rstrip("\n")], whole=True)
 
 
-@command.command(
-    "rejudge",
-    short_help="Judge a bundle again from its own bytes.",
-    epilog="\b\nExample: weighbridge evidence rejudge BUNDLE",
-)
+@verb("rejudge", "Judge a bundle again from its own bytes.", "BUNDLE", of=command)
 @BUNDLE
 @IDENTITY
 @click.option("--print", "printed", is_flag=True, help="Print the new verdicts, byte for byte.")
@@ -366,12 +307,11 @@ def rejudge_bundle(bundle: Path, *, given: str, printed: bool) -> None:
     Exit 0: the same verdicts, byte for byte; 1: others; 3: gate kinds have other versions here; 4: unreadable.
     """
     sealed = unseal(bundle, given)
-    others = other_versions(sealed)
-    if others:
-        why = "; ".join(brought_otherwise(sealed)) or f"judged by {', '.join(others)}"
+    if others := review.other_versions(sealed):
+        why = "; ".join(review.brought_otherwise(sealed)) or f"judged by {', '.join(others)}"
         tell([f"not re-derivable here: {why}"], err=True)
         sys.exit(ExitCode.BLOCKED)
-    again = rejudge(sealed)
+    again = review.rejudge(sealed)
     if printed:
         click.echo(again, nl=False)  # bytes as they are sealed
     if again != sealed.verdicts:

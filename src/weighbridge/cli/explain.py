@@ -26,7 +26,7 @@ from weighbridge.cards.words import (
 )
 from weighbridge.clauses.kind import Kind
 from weighbridge.cli.completion import cards as complete
-from weighbridge.cli.options import WIDEST, columns_of, tell
+from weighbridge.cli.options import WIDEST, columns_of, tell, verb
 from weighbridge.contract.checks import is_timed
 from weighbridge.contract.load import BUILTIN, builtin_names, load_contract
 from weighbridge.contract.writing import block
@@ -44,11 +44,7 @@ SHARED = ("  as any gate says it",)
 Telling: TypeAlias = Callable[[], Iterator[str]]
 
 
-@click.command(
-    "explain",
-    short_help="Explain a gate kind, a code or any word in the output.",
-    epilog="\b\nExample: weighbridge explain dtype-preservation\nExample: weighbridge explain no-pid",
-)
+@verb("explain", "Explain a gate kind, a code or any word in the output.", "dtype-preservation", "no-pid")
 @click.argument("word", nargs=-1, shell_complete=complete)
 def command(word: tuple[str, ...]) -> None:
     """Explain WORD: a gate kind, quantity, contract, code or any other word in the output.
@@ -110,7 +106,7 @@ def _index() -> Iterator[tuple[str, str, Telling]]:
     for code, card in any_gate().items():
         yield "code of any gate", code, partial(_code, "any gate", card)
     for name in KINDS:
-        with suppress(PluginError):  # told where the kind itself is asked for, and by doctor
+        with suppress(PluginError):  # said where the kind itself is asked for, and by doctor
             for code, outcome in KINDS[name].codes.items():
                 yield f"code of {name}", code, partial(_code_of, name, code, outcome)
 
@@ -166,18 +162,16 @@ def _gate(kind: Kind[Any]) -> Iterator[str]:
     """Yield a gate of a kind as YAML: its roles, and the limits of its card's examples, each with its meaning."""
     given = gate_card(kind.name).given
     judged, wanted = ({key: one for key, one in given.items() if key == name} for name in ("with", "measure"))
-    docs = {item.key: item.doc for item in fields(kind.limits)}
-    gate = {
-        "id": f"GATE-{kind.name.upper()}", "title": gate_words(kind.name).asks, "kind": kind.name,
-        "subjects": {role: role for role in kind.roles}, **wanted,
-        **({"where": SHAPE} if is_timed(kind) else {}), **judged,
-    }  # fmt: skip
+    docs, filled = {item.key: item.doc for item in fields(kind.limits)}, kind.filled(judged.get("with", {}))  # type: ignore[arg-type]
+    named = {"id": f"GATE-{kind.name.upper()}", "title": gate_words(kind.name).asks, "kind": kind.name}
+    where = {"where": SHAPE} if is_timed(kind) else {}
+    gate = {**named, "subjects": {role: role for role in filled}, **wanted, **where, **judged}
 
     def said(place: tuple[str | int, ...]) -> str:
         doc = docs.get(str(place[-1])) if place[2:3] == ("with",) else None
         return f"{doc.text} [{doc.unit}]" if doc and doc.unit else doc.text if doc else ""
 
-    whole = {"subjects": {role: {"kind": str(taken)} for role, taken in kind.roles.items()}, "gates": [gate]}
+    whole = {"subjects": {role: {"kind": str(kind.roles[role])} for role in filled}, "gates": [gate]}
     for line in block(whole, said):
         if len(line) <= _width() and not line.startswith("    title"):
             yield line
@@ -196,9 +190,9 @@ def _keys(keys: type, within: str = "") -> Iterator[str]:
     for item in fields(keys):
         doc = item.doc
         unit = f" [{doc.unit}]" if doc.unit else ""
-        told = [f"{sign} {bound:g}" for name, sign, *_ in BOUNDS if (bound := getattr(doc, name)) is not None]
+        bounds = [f"{sign} {bound:g}" for name, sign, *_ in BOUNDS if (bound := getattr(doc, name)) is not None]
         default = "required" if item.required else f"default {json.dumps(plain(item.default))}"
-        yield from _item(f"{within}{item.key}{unit}: {doc.text} ({', '.join((*told, default))})")
+        yield from _item(f"{within}{item.key}{unit}: {doc.text} ({', '.join((*bounds, default))})")
         for part in classes(item.type):
             yield from _keys(part, f"{within}{item.key}.")
 
@@ -210,9 +204,9 @@ def _brought(name: str) -> Iterator[str]:
 def _quantity(name: str, kinds: tuple[SubjectKind, ...], path: Path) -> Iterator[str]:
     card = verifier_words(path)
     yield click.style(f"{name} (quantity of {' and '.join(kinds) or 'this host'})", bold=True)
-    yield from _told(measures=card.measures, method=card.method, unit=card.unit, canary=card.canary)
+    yield from _items(measures=card.measures, method=card.method, unit=card.unit, canary=card.canary)
     for pitfall in card.pitfalls:
-        yield from _told(pitfall=pitfall)
+        yield from _items(pitfall=pitfall)
 
 
 def _contract(name: str) -> Iterator[str]:
@@ -239,9 +233,9 @@ def _code_of(kind: str, code: str, outcome: str) -> Iterator[str]:
 
 def _code(of: str, words: CodeCard) -> Iterator[str]:
     yield click.style(of, bold=True)
-    yield from _told(says=words.says, **{ENOUGH: words.enough}, **hints(words))
+    yield from _items(says=words.says, **{ENOUGH: words.enough}, **hints(words))
 
 
-def _told(**named: str) -> Iterator[str]:
+def _items(**named: str) -> Iterator[str]:
     for label, text in named.items():
         yield from _item(f"{label}: {text}") if text else ()

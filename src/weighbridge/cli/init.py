@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import settings, tell
+from weighbridge.cli.options import repeated, settings, tell, verb
 from weighbridge.contract.document import KEBAB
 from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
 from weighbridge.contract.writing import flow
@@ -49,40 +49,28 @@ extends: {base}
 {params}# To tighten a gate, name its id and the new limit; to add one, copy what `weighbridge explain KIND` ends with:
 # gates: [{{id: {gate}, max_age: 30d}}]
 """
+PURPOSE = """What to check: a converted checkpoint (import), a training run, two ways of running one model (parity), or
+imports and runs together (project)."""
+GOOD_RUN = "A good run: take over its device and its step, and give its median step half as much time again."
+WHOSE_CI = "Whose CI runs it.  [default: gitlab beside a .gitlab-ci.yml, else github]"
 
 
-@click.command(
-    "init",
-    short_help="Begin: write a contract and the CI job that runs it.",
-)
-@click.option(
-    "--for", "purpose", type=click.Choice(tuple(PURPOSES)),
-    help="What to check: a converted checkpoint (import), a training run, two ways of running one model (parity), or "
-    "imports and runs together (project).",
-)  # fmt: skip
-@click.option(
-    "--from-run", "run", metavar="RUN",
-    help="A good run: take over its device and its step, and give its median step half as much time again.",
-)  # fmt: skip
+@verb("init", "Begin: write a contract and the CI job that runs it.")
+@click.option("--for", "purpose", type=click.Choice(tuple(PURPOSES)), help=PURPOSE)
+@click.option("--from-run", "run", metavar="RUN", help=GOOD_RUN)
 @click.option("--name", help="The contract's id, and the name of its file.  [default: as --for]")
-@click.option(
-    "--subject", "subjects", multiple=True, metavar="NAME=TARGET", help="The path or model to check. Repeatable."
-)
-@click.option(
-    "--param",
-    "params",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A parameter, such as policy=rounded:F16. Repeatable.",
-)
-@click.option(
-    "--ci", type=click.Choice((*CI, "none")),
-    help="Whose CI runs it.  [default: gitlab beside a .gitlab-ci.yml, else github]",
-)  # fmt: skip
+@repeated("--subject", "subjects", "NAME=TARGET", "The path or model to check.")
+@repeated("--param", "params", "NAME=VALUE", "A parameter, such as policy=rounded:F16.")
+@click.option("--ci", type=click.Choice((*CI, "none")), help=WHOSE_CI)
 def command(
-    purpose: str | None, *, run: str | None, name: str | None, subjects: tuple[str, ...], params: tuple[str, ...],
+    purpose: str | None,
+    *,
+    run: str | None,
+    name: str | None,
+    subjects: tuple[str, ...],
+    params: tuple[str, ...],
     ci: str | None,
-) -> None:  # fmt: skip
+) -> None:
     """Write a first contract, the CI job that runs it, and what git must know.
 
     Example: weighbridge init --for import --param policy=quantised:Q4_K_M
@@ -98,18 +86,13 @@ def command(
     targets = {name: named.get(name) or usual for name, usual in _usual(loaded.values()).items()}
     measured = {} if run is None else _measured(run)
     given = _values(loaded.values(), measured | settings(params, "param"), asking=asking)
-    contracts = {
-        Path("contracts", f"{one}.yaml"): _contract(
-            one, base, {k: v for k, v in given.items() if k in base.contract.params}
-        )
-        for one, base in loaded.items()
-    }
+    contracts = {Path("contracts", f"{one}.yaml"): _contract(one, base, given) for one, base in loaded.items()}
     verify = _command(contracts, loaded.values(), targets)
     files = {**contracts, **_for_ci(ci or ("gitlab" if GITLAB.exists() else "github"), verify, parts)}
-    told = [*_write(files), *_append(FOR_GIT)]
+    done = [*_write(files), *_append(FOR_GIT)]
     if unnamed := [target for name, target in targets.items() if name not in named]:
-        told.append(f"change  {', '.join(unnamed)}: put what is to be checked there, in CI and below")
-    tell([*told, f"next: {verify}"], whole=True)
+        done.append(f"change  {', '.join(unnamed)}: put what is to be checked there, in CI and below")
+    tell([*done, f"next: {verify}"], whole=True)
 
 
 def _purpose(purpose: str | None, run: str | None, *, asking: bool) -> str:
@@ -129,9 +112,8 @@ def _demand_place(parts: Sequence[str], name: str | None) -> None:
         raise UsageError("name-form", what, remedy="leave --name out, or write lower-case words joined by hyphens")
     for path in (Path("contracts", f"{name or part}.yaml") for part in parts):
         if path.exists():
-            raise UsageError(
-                "file-exists", "this contract is there already", where=str(path), remedy="write --name NAME"
-            )
+            what = "this contract is there already"
+            raise UsageError("file-exists", what, where=str(path), remedy="write --name NAME")
     root = (answer(Path(), "rev-parse", "--show-toplevel") or "").strip()
     if root and Path(root).resolve() != Path.cwd().resolve():
         raise UsageError("not-the-root", "this is a folder inside of a repository", remedy=f"type it in {root}")
@@ -172,21 +154,21 @@ def _values(bases: Iterable[LoadedContract], given: Mapping[str, str], *, asking
 
 
 def _measured(run: str) -> dict[str, str]:
-    """Return the parameters under which a run would have passed, each where the run tells it.
+    """Return the parameters under which a run would have passed, each where the run says it.
 
     Raises:
         SubjectError: where the run cannot be read.
     """
-    from weighbridge.evaluation.binding import bind
-    from weighbridge.evaluation.runner import judge, measure, seal
+    from weighbridge.evaluation.binding import all_instances, bind
+    from weighbridge.evaluation.runner import EvaluationSession
 
     contract = load_contract(f"{BUILTIN}{STARTERS['run']}").contract
     bound = bind(contract, Path(), [f"run={run}"])
     bound[0].open()
-    found = judge(seal(measure(contract, bound, {gate.id: (DEFAULT,) for gate in contract.gates}), None))
+    found = EvaluationSession(contract=contract, bound=bound, on=all_instances(contract, bound)).evaluate()
     facts = found.measured[f"facts.run.{DEFAULT}"]
-    told = {fact.name: str(fact.value) for fact in rows_of(facts, Fact)} if isinstance(facts, Measurement) else {}
-    known = {"device": told.get("requested_device"), "tokens_per_step": told.get("tokens_per_step")}
+    said = {fact.name: str(fact.value) for fact in rows_of(facts, Fact)} if isinstance(facts, Measurement) else {}
+    known = {"device": said.get("requested_device"), "tokens_per_step": said.get("tokens_per_step")}
     timed = next(one for one in found.findings if one.kind == "wall-time-budget")
     median = (timed.uncounted or timed.verdict).measured  # what another shape than the contract's took, too
     if isinstance(median, (int, float)):
@@ -211,12 +193,12 @@ def _tried(base: LoadedContract, name: str, text: str) -> object:
 def _contract(name: str, base: LoadedContract, params: Mapping[str, object]) -> str:
     """Return the text of a contract over a starter contract."""
     declared = base.layered.data.get("params", {})
-    lines = [f"  {key}: {flow(value)}  # {declared[key].get('doc', '')}" for key, value in params.items()]
-    return CONTRACT.format(
-        base=f"{BUILTIN}{base.path.stem}", path=f"contracts/{name}.yaml", id=name, title=flow(base.contract.title),
-        params="".join(f"{line}\n" for line in ["params:", *lines] if lines),
-        gate=base.contract.gates[0].id,
-    )  # fmt: skip
+    mine = {key: value for key, value in params.items() if key in base.contract.params}
+    lines = [f"  {key}: {flow(value)}  # {declared[key].get('doc', '')}" for key, value in mine.items()]
+    given = "".join(f"{line}\n" for line in ["params:", *lines] if lines)
+    title, gate = flow(base.contract.title), base.contract.gates[0].id
+    where = {"base": f"{BUILTIN}{base.path.stem}", "path": f"contracts/{name}.yaml"}
+    return CONTRACT.format(**where, id=name, title=title, params=given, gate=gate)
 
 
 def _command(contracts: Iterable[Path], bases: Iterable[LoadedContract], targets: Mapping[str, str]) -> str:
@@ -224,9 +206,8 @@ def _command(contracts: Iterable[Path], bases: Iterable[LoadedContract], targets
     words = ["weighbridge", "verify", *map(str, contracts)]
     words += [word for name, target in targets.items() for word in ("--subject", f"{name}={target}")]
     lacking = [gate.id for base in bases for gate in base.contract.gates if gate.requires]
-    return shlex.join(
-        [bare(word) for word in words] + [word for gate in lacking for word in ("--expect-blocked", gate)]
-    )
+    words += [word for gate in lacking for word in ("--expect-blocked", gate)]
+    return shlex.join(map(bare, words))
 
 
 def _for_ci(ci: str, verify: str, parts: Sequence[str]) -> dict[Path, str]:

@@ -7,32 +7,25 @@ from collections.abc import Iterator, Mapping
 import click
 
 from weighbridge.cards.words import fill
-from weighbridge.cli.options import as_json, print_json, progress, tell
+from weighbridge.cli.options import as_json, print_json, progress, tell, verb
 from weighbridge.core.model import Fields, Json, SubjectKind
 from weighbridge.core.printable import printable
 from weighbridge.evaluation.inspection import CheckpointReport, first_values, inspect
-from weighbridge.report import capped
+from weighbridge.report import capped, verdict_lines
 
 TENSORS_SHOWN = 20
 MOST_VALUES = 10_000
+ALL = "List every tensor, with mean, spread, least and largest value, and every problem."
+VALUES = "Show the first N values of the tensors whose names match, decoded, and nothing else."
 
 
-@click.command(
-    "inspect",
-    short_help="Show what a checkpoint or run log contains.",
-    epilog="\b\nExample: weighbridge inspect model.gguf\nExample: weighbridge inspect runs/a\n"
-    "Example: weighbridge inspect model.gguf --values 8 'blk.0.*'",
+@verb(
+    "inspect", "Show what a checkpoint or run log contains.", "model.gguf", "runs/a", "model.gguf --values 8 'blk.0.*'"
 )
 @click.argument("file")
-@click.option(
-    "--all", "everything", is_flag=True,
-    help="List every tensor, with mean, spread, least and largest value, and every problem.",
-)  # fmt: skip
+@click.option("--all", "everything", is_flag=True, help=ALL)
 @click.option("--headers", is_flag=True, help="Read only the headers of a checkpoint, not its values.")
-@click.option(
-    "--values", type=(click.IntRange(1, MOST_VALUES), str), metavar="N GLOB",
-    help="Show the first N values of the tensors whose names match, decoded, and nothing else.",
-)  # fmt: skip
+@click.option("--values", type=(click.IntRange(1, MOST_VALUES), str), metavar="N GLOB", help=VALUES)
 @as_json
 def command(file: str, *, everything: bool, headers: bool, values: tuple[int, str] | None, as_json: bool) -> None:
     """Show the tensors of a checkpoint FILE, or the columns of a run log FILE.
@@ -46,18 +39,18 @@ def command(file: str, *, everything: bool, headers: bool, values: tuple[int, st
         _show_values(file, first_values(file, *values), as_json=as_json)
         return
     with progress() as show:
-        found = inspect(file, headers=headers, moments=everything, progress=show)
+        found = inspect(file, verdict_lines, headers=headers, moments=everything, progress=show)
     kind, report, table = found.kind, found.report, found.table
     if as_json:
-        told: dict[str, Json] = {"file": file, "kind": kind, "facts": found.facts, "table": table}
+        shown: dict[str, Json] = {"file": file, "kind": kind, "facts": found.facts, "table": table}
         if report:
-            told |= {"findings": report.findings, "labels": report.labels, "health": report.health}
-        print_json(told)
+            shown |= {"findings": report.findings, "labels": report.labels, "health": report.health}
+        print_json(shown)
         return
     tell([click.style(printable(f"{file}: {kind}"), bold=True)])
     tell(f"  {name:<18} {_fact(fact)}" for name, fact in found.facts.items())
     if report:
-        tell(_told_alone(report, everything=everything))
+        tell(_looked_at(report, everything=everything))
     lines = list(_lines(kind, table))
     tell(f"  {line}" for line in (lines if everything or kind is SubjectKind.RUN else capped(lines, TENSORS_SHOWN)))
 
@@ -72,7 +65,7 @@ def _show_values(file: str, table: Mapping[str, Fields], *, as_json: bool) -> No
         tell([fill("{name:<40} {dtype:<8} [{shape}]  {shown}", {**row, "name": name, "shown": shown})])
 
 
-def _told_alone(report: CheckpointReport, *, everything: bool) -> Iterator[str]:
+def _looked_at(report: CheckpointReport, *, everything: bool) -> Iterator[str]:
     if not report.tensors:
         yield click.style("  looks wrong        there is no tensor, so nothing was looked at", fg="red")
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.completion import recorded_gates
-from weighbridge.cli.options import LEDGER, tell
+from weighbridge.cli.options import LEDGER, tell, verb, verbs
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
 from weighbridge.core.errors import LedgerError, UsageError
@@ -22,27 +22,24 @@ from weighbridge.evidence.manifest import CONTRACT_YAML
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.ledger.audit import OTHER_VERSION, check
 from weighbridge.ledger.causes import causes_of, recorded_contracts
-from weighbridge.ledger.fold import Place
+from weighbridge.ledger.fold import LedgerPlace
 from weighbridge.ledger.record import reconcile, record, retire
 from weighbridge.ledger.store import Ledger
 
 PLACE = click.argument("place", metavar="CONTRACT/GATE[/INSTANCE]", shell_complete=recorded_gates)
+CAUSE = "The counter-evidence by at least 12 digits of its id, or the gate that replaces it."
+TO_RECONCILE = """my-import/GATE-DTYPE \\
+           --reason 'both branches recorded a PASS'"""
+TO_RETIRE = """my-import/GATE-DTYPE \\
+           --reason 'replaced by a gate over all shards' --cause GATE-SHARDS"""
 
 
-@click.group(
-    "ledger",
-    short_help="Check or record the ledger, join entries, retire a gate.",
-    epilog="\b\nExample: weighbridge ledger check --base origin/main",
-)
+@verbs("ledger", "Check or record the ledger, join entries, retire a gate.", "check --base origin/main")
 def command() -> None:
     """Check the ledger, record bundles, join the entries of two branches that diverged, or retire a gate."""
 
 
-@command.command(
-    "check",
-    short_help="Check every entry of the ledger, and its evidence.",
-    epilog="\b\nExample: weighbridge ledger check --base origin/main",
-)
+@verb("check", "Check every entry of the ledger, and its evidence.", "--base origin/main", of=command)
 @LEDGER
 @click.option("--base", metavar="REF", help="Also check that evidence was only added since this commit.")
 def check_ledger(folder: Path, base: str | None) -> None:
@@ -65,11 +62,7 @@ def check_ledger(folder: Path, base: str | None) -> None:
     tell([f"whole: {sum(map(len, chains.values()))} entries of {len(chains)} gates and instances"])
 
 
-@command.command(
-    "record",
-    short_help="Record bundles that were sealed elsewhere.",
-    epilog="\b\nExample: weighbridge ledger record 2f6a7cfc0f86",
-)
+@verb("record", "Record bundles that were sealed elsewhere.", "2f6a7cfc0f86", of=command)
 @LEDGER
 @click.argument("bundles", nargs=-1, required=True, metavar="ID12...")
 def record_bundles(folder: Path, bundles: tuple[str, ...]) -> None:
@@ -93,12 +86,7 @@ def record_bundles(folder: Path, bundles: tuple[str, ...]) -> None:
             tell([printable(f"{bundle.id[:ID_SHOWN]}: {move.place}: {change}")])
 
 
-@command.command(
-    "reconcile",
-    short_help="Join the newest entries of a gate after a merge.",
-    epilog="\b\nExample: weighbridge ledger reconcile my-import/GATE-DTYPE \\\n"
-    "           --reason 'both branches recorded a PASS'",
-)
+@verb("reconcile", "Join the newest entries of a gate after a merge.", TO_RECONCILE, of=command)
 @LEDGER
 @PLACE
 @click.option("--reason", required=True, help="Why the entries are joined.")
@@ -109,34 +97,24 @@ def reconcile_heads(folder: Path, place: str, reason: str) -> None:
     tell([f"{named}: reconciled by {digest[:12]}"])
 
 
-@command.command(
-    "retire",
-    short_help="Retire a gate that was refuted or replaced.",
-    epilog="\b\nExample: weighbridge ledger retire my-import/GATE-DTYPE \\\n"
-    "           --reason 'replaced by a gate over all shards' --cause GATE-SHARDS",
-)
+@verb("retire", "Retire a gate that was refuted or replaced.", TO_RETIRE, of=command)
 @LEDGER
 @PLACE
 @click.option("--reason", required=True, help="Why it is retired.")
-@click.option(
-    "--cause", required=True, metavar="BUNDLE|GATE",
-    help="The counter-evidence by at least 12 digits of its id, or the gate that replaces it.",
-)  # fmt: skip
+@click.option("--cause", required=True, metavar="BUNDLE|GATE", help=CAUSE)
 def retire_gate(folder: Path, place: str, reason: str, cause: str) -> None:
     """Retire a gate for ever: it was refuted by a bundle, or another gate replaces it."""
     ledger, named = Ledger(folder), _place(place)
-    whole = next(
-        (one for one in causes_of(ledger, ()).stated if len(cause) >= ID_SHOWN and one.startswith(cause)), cause
-    )
+    stated = causes_of(ledger, ()).stated if len(cause) >= ID_SHOWN else ()
+    whole = next((one for one in stated if one.startswith(cause)), cause)
     digest = retire(ledger, named, reason=reason, cause=whole, now=dt.datetime.now(dt.UTC))
     tell([f"{named}: retired by {digest[:12]}"])
 
 
-def _place(text: str) -> Place:
+def _place(text: str) -> LedgerPlace:
     contract, _, rest = text.partition("/")
     gate, _, instance = rest.partition("/")
     if not contract or not gate:
-        raise UsageError(
-            "place-form", f"{text!r} names no gate", remedy="write CONTRACT/GATE or CONTRACT/GATE/INSTANCE"
-        )
-    return Place(contract=contract, gate=gate, instance=instance or DEFAULT)
+        remedy = "write CONTRACT/GATE or CONTRACT/GATE/INSTANCE"
+        raise UsageError("place-form", f"{text!r} names no gate", remedy=remedy)
+    return LedgerPlace(contract=contract, gate=gate, instance=instance or DEFAULT)

@@ -10,29 +10,17 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.completion import contracts as complete
-from weighbridge.cli.options import LEDGER, as_json, in_github_actions, print_json, tell
+from weighbridge.cli.options import LEDGER, as_json, in_github_actions, print_json, tell, verb
+from weighbridge.contract import load
 from weighbridge.contract.layers import Found, from_errors
-from weighbridge.contract.load import (
-    BUILTIN,
-    PROJECT,
-    WAIVERS,
-    LoadedContract,
-    builtin_names,
-    load_contract,
-    reused,
-    written_in,
-)
+from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
 from weighbridge.contract.resolved import digests
 from weighbridge.core.errors import ContractError
 from weighbridge.core.exit_code import ExitCode
 from weighbridge.core.local_files import is_file, is_folder
 
 
-@click.command(
-    "lint",
-    short_help="Check contracts for mistakes.",
-    epilog="\b\nExample: weighbridge lint contracts/*.yaml",
-)
+@verb("lint", "Check contracts for mistakes.", "contracts/*.yaml")
 @click.argument("contracts", nargs=-1, shell_complete=complete)
 @LEDGER
 @as_json
@@ -49,7 +37,7 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
     """
     problems: list[ContractError] = []
     loaded: list[LoadedContract] = []
-    names = contracts or written_in() or tuple(f"{BUILTIN}{name}" for name in builtin_names())
+    names = contracts or load.written_in() or tuple(f"{BUILTIN}{name}" for name in load.builtin_names())
     for name in names:
         try:
             loaded.append(load_contract(name))
@@ -57,14 +45,19 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
             problems += error.problems
     beside = [one for one in dict.fromkeys(_beside(loaded)) if str(one) not in set(map(str, problems))]
     problems += [found.error for found in beside if not found.warning]
-    known = _recorded(folder) if is_folder(folder) else {}
+    known: Mapping[tuple[str, str], frozenset[str]] = {}
+    if is_folder(folder):
+        from weighbridge.ledger.causes import recorded_contracts  # what reads bundles loads twice as long as linting
+        from weighbridge.ledger.store import Ledger
+
+        known = recorded_contracts(Ledger(folder))
     compared = loaded if known or len(loaded) > 1 else ()
-    problems += [found.error for found in reused(((one, digests(one.contract).whole) for one in compared), known)]
+    problems += [found.error for found in load.reused(((one, digests(one.contract).whole) for one in compared), known)]
     warnings = [warning for one in loaded for warning in one.warnings] + [found for found in beside if found.warning]
     if as_json:
         levels = [("error", problem) for problem in problems] + [("warning", found.error) for found in warnings]
-        told = ("code", "what", "where", "remedy")
-        print_json([{"level": level, **{key: getattr(one, key) for key in told}} for level, one in levels])
+        said = ("code", "what", "where", "remedy")
+        print_json([{"level": level, **{key: getattr(one, key) for key in said}} for level, one in levels])
     else:
         tell((line for one in (*problems, *warnings) for line in str(one).splitlines()), err=True)
         tell([f"{len(loaded)} of {len(names)} contracts are usable"])
@@ -80,14 +73,14 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
 def _beside(loaded: Sequence[LoadedContract]) -> Iterator[Found]:
     """Yield what is wrong with the lanes and the waivers that stand here, and what is to be known of these."""
     try:
-        if is_file(PROJECT):
+        if is_file(load.PROJECT):
             from weighbridge.lanes.lanes import load_project
 
             load_project()
     except ContractError as error:
         yield from from_errors(error.problems)
     try:
-        if is_file(WAIVERS):
+        if is_file(load.WAIVERS):
             from weighbridge.lanes.lanes import known_contracts
             from weighbridge.lanes.waivers import waivers_of
 
@@ -97,10 +90,3 @@ def _beside(loaded: Sequence[LoadedContract]) -> Iterator[Found]:
             yield from waivers.remarks({})
     except ContractError as error:
         yield from from_errors(error.problems)
-
-
-def _recorded(folder: Path) -> Mapping[tuple[str, str], frozenset[str]]:
-    from weighbridge.ledger.causes import recorded_contracts  # what reads bundles loads twice as long as linting
-    from weighbridge.ledger.store import Ledger
-
-    return recorded_contracts(Ledger(folder))

@@ -6,24 +6,22 @@ import keyword
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
-from weighbridge.cli.options import tell
+from weighbridge.cli.options import tell, verb, verbs
 from weighbridge.core.errors import UsageError
 
 LONGEST = 40  # characters of a name: longer ones break the lines of the templates otherwise
 SHORT = f"at most {LONGEST} characters"
 PACKAGE = Path("src", "weighbridge")
+OF: dict[str, Any] = {"type": click.Choice(("run", "checkpoint")), "default": "checkpoint", "show_default": True}
 QUANTITIES = {"run": ("runs", ', key="column"'), "checkpoint": ("tensors", "")}  # the file of the rows, and their key
 NEXT = 'next: weighbridge selftest {name}  # says what is missing; CONTRIBUTING.md, "{page}", goes through it'
 
 
-@click.group(
-    "new",
-    short_help="Write the files of a new gate kind or verifier.",
-    epilog="\b\nExample: weighbridge new kind loss-floor --over run",
-)
+@verbs("new", "Write the files of a new gate kind or verifier.", "kind loss-floor --over run")
 def command() -> None:
     """Write the files of a new gate kind or verifier into the checkout around the current folder.
 
@@ -31,16 +29,9 @@ def command() -> None:
     """
 
 
-@command.command(
-    "kind",
-    short_help="Write a gate kind: module, card, a line in the table.",
-    epilog="\b\nExample: weighbridge new kind loss-floor --over run",
-)
+@verb("kind", "Write a gate kind: module, card, a line in the table.", "loss-floor --over run", of=command)
 @click.argument("name")
-@click.option(
-    "--over", type=click.Choice(("run", "checkpoint")), default="checkpoint", show_default=True,
-    help="What it judges: a column of a run, or the tensors of a checkpoint.",
-)  # fmt: skip
+@click.option("--over", **OF, help="What it judges: a column of a run, or the tensors of a checkpoint.")
 def kind(name: str, over: str) -> None:
     """Write the gate kind NAME (in kebab-case): its module, its card, and its line in the table of kinds."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or len(name) > LONGEST:
@@ -58,16 +49,14 @@ def kind(name: str, over: str) -> None:
     _write(root, files, name, "Add a kind")
 
 
-@command.command(
+@verb(
     "verifier",
-    short_help="Write a verifier: module, card, dataclass, a line in the table.",
-    epilog="\b\nExample: weighbridge new verifier expert_load --of checkpoint",
+    "Write a verifier: module, card, dataclass, a line in the table.",
+    "expert_load --of checkpoint",
+    of=command,
 )
 @click.argument("quantity")
-@click.option(
-    "--of", "of", type=click.Choice(("run", "checkpoint")), default="checkpoint", show_default=True,
-    help="What it measures: each column of a run, or each tensor of a checkpoint.",
-)  # fmt: skip
+@click.option("--of", **OF, help="What it measures: each column of a run, or each tensor of a checkpoint.")
 def verifier(quantity: str, of: str) -> None:
     """Write the verifier of QUANTITY (in snake_case): module, card, the dataclass of a row, and a line in the table."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", quantity) or len(quantity) > LONGEST:
@@ -83,16 +72,12 @@ def verifier(quantity: str, of: str) -> None:
         _refuse("name-taken", f"its dataclass would be called {row}, as something else is", "take another name")
     dataclass = _template(root, f"quantity_of_{of}.py", words).partition("\n\n\n")[2]
     beside = beside.replace("\nQUANTITIES = (\n", f"\n{dataclass}\n\nQUANTITIES = (\n")
+    line = f'    ("{quantity}", _{of.upper()}): "{quantity}",'
     files = {
         PACKAGE / "verifiers" / f"{quantity}.py": _template(root, f"verifier_of_{of}.py", words),
         Path("verifiers", f"{quantity}.yaml"): _template(root, f"verifier_of_{of}.yaml", words),
         rows: _listed(beside, r'^    \w+\((?:name=)?"(\w+)".*\),$', quantity, f'    rows("{quantity}", {row}{key}),'),
-        table: _listed(
-            (root / table).read_text("utf-8"),
-            r'^    \("(\w+)", \S.*",$',
-            quantity,
-            f'    ("{quantity}", _{of.upper()}): "{quantity}",',
-        ),
+        table: _listed((root / table).read_text("utf-8"), r'^    \("(\w+)", \S.*",$', quantity, line),
     }
     _write(root, files, quantity, "Add a verifier")
 
@@ -103,12 +88,8 @@ def _checkout() -> Path:
     for folder in (here, *here.parents):
         if (folder / PACKAGE / "gates" / "__init__.py").is_file() and (folder / "templates").is_dir():
             return folder
-    raise UsageError(
-        "no-checkout",
-        "there is no checkout of weighbridge here, and an installed one is not written to",
-        where=str(here),
-        remedy="clone the repository, and run this inside of it",
-    )
+    what = "there is no checkout of weighbridge here, and an installed one is not written to"
+    raise UsageError("no-checkout", what, where=str(here), remedy="clone the repository, and run this inside of it")
 
 
 def _require_free(root: Path, module: str, card: Path) -> None:
@@ -143,8 +124,8 @@ def _listed(text: str, pattern: str, name: str, line: str) -> str:
 
 
 def _write(root: Path, files: Mapping[Path, str], name: str, page: str) -> None:
-    told = []
+    done = []
     for path, text in files.items():
-        told.append(f"{'changed' if (root / path).exists() else 'written'} {path}")
+        done.append(f"{'changed' if (root / path).exists() else 'written'} {path}")
         (root / path).write_text(text, "utf-8")
-    tell([*told, NEXT.format(name=name, page=page)], whole=True)
+    tell([*done, NEXT.format(name=name, page=page)], whole=True)

@@ -29,26 +29,36 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 WIDEST = 100  # columns of running text, which `explain` breaks in a pipe, too
 HANGING = 4  # columns by which the rest of a broken line is indented further
-IN_ASCII = {
-    "≤": "<=", "≥": ">=", "≠": "!=", "×": "x", "−": "-", "–": "-", "…": "...", "→": "->", "·": "*", "σ": "sigma",
-}  # fmt: skip
+WRITTEN = ("<=", ">=", "!=", "x", "-", "-", "...", "->", "*", "sigma")
+IN_ASCII = dict(zip("≤≥≠×−–…→·σ", WRITTEN, strict=True))
 
 COMMAND = re.compile(r"^(\s*)(::|##\[)")  # what begins a command of GitHub Actions
 
-LEDGER = click.option(
-    "--ledger", "folder", type=click.Path(path_type=Path), default=Path("evidence/ledger"), show_default=True,
-    help="The folder of the ledger.",
-)  # fmt: skip
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+debug = click.option("--debug", is_flag=True, help="Show tracebacks of internal errors.")
+PATH = click.Path(path_type=Path)
+OF_LEDGER: Any = {"default": Path("evidence/ledger"), "show_default": True, "help": "The folder of the ledger."}
+LEDGER = click.option("--ledger", "folder", type=PATH, **OF_LEDGER)
 
 
-def as_json(command: F) -> F:
-    """Add `--json`: one JSON document on standard output, for machines."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")(command)
+def verb(name: str, short: str, *examples: str, of: click.Group | None = None) -> Callable[[F], click.Command]:
+    """Make a command of a function, or one `of` a group, with its line among verbs and what to write after it."""
+    command: Callable[..., Callable[[F], click.Command]] = of.command if of else click.command
+    return command(name, short_help=short, epilog=_to_copy(f"{of.name} {name}" if of else name, examples))
 
 
-def debug(command: F) -> F:
-    """Add `--debug`: show tracebacks of what broke inside the tool."""
-    return click.option("--debug", is_flag=True, help="Show tracebacks of internal errors.")(command)
+def verbs(name: str, short: str, *examples: str) -> Callable[[F], click.Group]:
+    """Make a group of commands of a function."""
+    return click.group(name, short_help=short, epilog=_to_copy(name, examples))
+
+
+def repeated(flag: str, name: str, metavar: str, text: str, **more: Any) -> Callable[[F], F]:
+    """Add an option that may be given again."""
+    return click.option(flag, name, multiple=True, metavar=metavar, help=f"{text} Repeatable.", **more)
+
+
+def _to_copy(verb: str, examples: Iterable[str]) -> str:
+    return "\n".join(("\b", *(f"Example: weighbridge {verb} {one}".rstrip() for one in examples)))
 
 
 def pairs(texts: Iterable[str], option: str) -> Iterator[tuple[str, Path]]:
@@ -136,14 +146,14 @@ def broken(line: str, columns: int) -> Iterator[str]:
     """Yield the parts of a line of at most so many columns each, broken between words only; styles take no column."""
     plain = click.unstyle(line)
     indent = " " * (len(plain) - len(plain.lstrip()) + HANGING)
-    held = ""
+    begun = ""
     for part in re.findall(r"\s*\S+", line) if len(plain) > columns else (line,):
-        if click.unstyle(held).strip() and len(click.unstyle(held + part)) > columns:
-            yield held
-            held = indent + part.lstrip()
+        if click.unstyle(begun).strip() and len(click.unstyle(begun + part)) > columns:
+            yield begun
+            begun = indent + part.lstrip()
         else:
-            held += part
-    yield held
+            begun += part
+    yield begun
 
 
 def leave_unread() -> None:

@@ -6,20 +6,15 @@ import json
 
 import click
 
-from weighbridge.cli.options import tell
+from weighbridge.cli.options import tell, verb
 from weighbridge.contract.document import contract_schema
 
+OF_REPORT = "Print the schema of that report of `verify`; of jsonl, that of a line."
 
-@click.command(
-    "schema",
-    short_help="Print the JSON Schema of contracts.",
-    epilog="\b\nExample: weighbridge schema > contract.schema.json",
-)
+
+@verb("schema", "Print the JSON Schema of contracts.", "> contract.schema.json")
 @click.option("--quantities", is_flag=True, help="Print every field of every quantity, as a page in Markdown.")
-@click.option(
-    "--report", "form", type=click.Choice(("json", "jsonl")),
-    help="Print the schema of that report of `verify`; of jsonl, that of a line.",
-)  # fmt: skip
+@click.option("--report", "form", type=click.Choice(("json", "jsonl")), help=OF_REPORT)
 @click.option("--waivers", is_flag=True, help="Print the schema of a file of waivers.")
 def command(*, quantities: bool, form: str | None, waivers: bool) -> None:
     """Print the JSON Schema (2020-12) of contracts, for editors and validators, or of waivers or a report."""

@@ -9,23 +9,19 @@ from pathlib import Path
 import click
 
 from weighbridge.cards.card_checks import Check, selftest
+from weighbridge.cli import brought
 from weighbridge.cli.completion import cards as complete
-from weighbridge.cli.options import as_json, print_json, progress, tell
+from weighbridge.cli.options import as_json, print_json, progress, tell, verb
 from weighbridge.core.errors import UsageError
 from weighbridge.core.exit_code import ExitCode
 from weighbridge.core.printable import printable
 
+CARDS = "Use the cards in gates/ and verifiers/ of this folder, not the shipped ones."
 
-@click.command(
-    "selftest",
-    short_help="Check that this installation works.",
-    epilog="\b\nExample: weighbridge selftest\nExample: weighbridge selftest loss-spike step_columns",
-)
+
+@verb("selftest", "Check that this installation works.", "", "loss-spike step_columns")
 @click.argument("names", nargs=-1, shell_complete=complete)
-@click.option(
-    "--cards", type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Use the cards in gates/ and verifiers/ of this folder, not the shipped ones.",
-)  # fmt: skip
+@click.option("--cards", type=click.Path(path_type=Path, exists=True, file_okay=False), help=CARDS)
 @click.option("-v", "--verbose", is_flag=True, help="Also list the checks that passed.")
 @as_json
 def command(names: tuple[str, ...], cards: Path | None, verbose: bool, as_json: bool) -> None:
@@ -35,24 +31,24 @@ def command(names: tuple[str, ...], cards: Path | None, verbose: bool, as_json: 
     """
     checks: list[Check] = []
     with progress() as show:
-        for check in selftest(cards, names):
+        for check in selftest(cards, names, brought()):
             checks.append(check)
             show(f"{len(checks)}: {check.name}")
     if not checks:
         what = "there is no card in gates/ or verifiers/"
         raise UsageError("no-cards", what, where=str(cards), remedy="name another")
     wrong = [check for check in checks if check.wrong]
-    held = [check for check in checks if not check.wrong and not check.skipped]
+    whole = [check for check in checks if not check.wrong and not check.skipped]
     if as_json:
         print_json([{"name": check.name, "wrong": check.wrong, "skipped": check.skipped} for check in checks])
     else:
-        tell(line for check in checks for line in _told(check, verbose=verbose))
-        untried = len(checks) - len(wrong) - len(held)
-        tell([f"{len(held)} of {len(checks)} hold, {len(wrong)} wrong, {untried} not tried"])
-    sys.exit(ExitCode.PASSED if held and not wrong else ExitCode.FAILED)
+        tell(line for check in checks for line in _lines(check, verbose=verbose))
+        untried = len(checks) - len(wrong) - len(whole)
+        tell([f"{len(whole)} of {len(checks)} hold, {len(wrong)} wrong, {untried} not tried"])
+    sys.exit(ExitCode.PASSED if whole and not wrong else ExitCode.FAILED)
 
 
-def _told(check: Check, *, verbose: bool) -> Iterator[str]:
+def _lines(check: Check, *, verbose: bool) -> Iterator[str]:
     if check.wrong:
         yield f"{click.style('wrong', fg='red', bold=True)}   {check.name}"
         yield from (f"        {printable(line)}" for line in check.wrong)

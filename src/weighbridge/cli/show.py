@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from weighbridge.cli.options import tell
+from weighbridge.cli.options import tell, verb
 from weighbridge.contract import strict_yaml
 from weighbridge.contract.load import BUILTIN, builtin_names, load_contract, locate
 from weighbridge.contract.parameters import read_parameters, substitute
@@ -20,11 +20,11 @@ LEFT_OUT = ("extends", "params")  # what is resolved stands on its own
 DEFAULT = "default"
 
 
-@click.command(
+@verb(
     "show",
-    short_help="Print a contract, as it ships or as it comes out.",
-    epilog="\b\nExample: weighbridge show builtin:model-import\n"
-    "Example: weighbridge show contracts/import.yaml --resolved",
+    "Print a contract, as it ships or as it comes out.",
+    "builtin:model-import",
+    "contracts/import.yaml --resolved",
 )
 @click.argument("contract", required=False)
 @click.option("--resolved", is_flag=True, help="Fill in extends, params and defaults; say where each value is written.")

@@ -6,11 +6,12 @@ import datetime as dt
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from weighbridge.cli.completion import recorded_gates
-from weighbridge.cli.options import LEDGER, as_json, print_json, tell
+from weighbridge.cli.options import LEDGER, PATH, as_json, print_json, tell, verb
 from weighbridge.contract.load import BUILTIN, WAIVERS, contracts_here, load_contract
 from weighbridge.core.errors import UsageError
 from weighbridge.core.exit_code import Excuses, ExitCode, exit_code
@@ -23,32 +24,25 @@ from weighbridge.evidence.statement import utc
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.lanes.waivers import Waivers, waivers_of
 from weighbridge.ledger.causes import causes_of
-from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, Entry, Step
+from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, LedgerEntry, LedgerStep
 from weighbridge.ledger.overview import Gate, Instance, blockers, criteria, discharged, overview, tally
 from weighbridge.ledger.store import DIGEST, Ledger
 from weighbridge.report import STATUS_WORDS
 
+if TYPE_CHECKING:
+    from weighbridge.lanes.lane_evidence import Decided, Wanted
+
+OF_CONTRACT = "Show only the gates of this contract; a file is read as the contract that stands now."
+EXEMPT = f"Show what is waived.  [default: {WAIVERS}, where there is one]"
+REQUIRED = "Demand that every required gate of this lane is decided by its evidence, and passed or is waived."
 FORMS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-@click.group(
-    "status",
-    short_help="Show the status of every gate.",
-    invoke_without_command=True,
-)
+@click.group("status", short_help="Show the status of every gate.", invoke_without_command=True)
 @LEDGER
-@click.option(
-    "--contract", "named", metavar="ID|FILE",
-    help="Show only the gates of this contract; a file is read as the contract that stands now.",
-)  # fmt: skip
-@click.option(
-    "--waivers", "exempt", type=click.Path(path_type=Path), metavar="FILE",
-    help=f"Show what is waived.  [default: {WAIVERS}, where there is one]",
-)  # fmt: skip
-@click.option(
-    "--require", "lane", metavar="LANE",
-    help="Demand that every required gate of this lane is decided by its evidence, and passed or is waived.",
-)  # fmt: skip
+@click.option("--contract", "named", metavar="ID|FILE", help=OF_CONTRACT)
+@click.option("--waivers", "exempt", type=PATH, metavar="FILE", help=EXEMPT)
+@click.option("--require", "lane", metavar="LANE", help=REQUIRED)
 @click.option("--as-of", type=click.DateTime(FORMS), metavar="TIME", help="Show what was recorded by then, in UTC.")
 @as_json
 @click.pass_context
@@ -107,6 +101,7 @@ def _table(gates: Sequence[Gate], waivers: Waivers) -> Iterator[str]:
         remarks = (
             ", ".join(f"{one.place.instance}: {_word(one.status)}" for one in others),
             *sorted({f"({one.unverified})" for one in gate.instances if one.unverified}),
+            *(_unmeant(one) for one in gate.instances if one.unmeant),
             "DIVERGED" if gate.diverged else "",
             f"STALE: {', '.join(gate.stale)}" if gate.stale else "",
             f"waits for {', '.join(gate.waits_for)}" if gate.waits_for else "",
@@ -119,10 +114,21 @@ def _table(gates: Sequence[Gate], waivers: Waivers) -> Iterator[str]:
         yield f"criterion {name}: {_word(members[0].status)} ({each})"
     for (_, root), waiting in blockers(gates).items():
         yield f"{root} holds back {', '.join(waiting)}"
-    told = ", ".join(f"{count} {_word(status)}" for status, count in tally(gates).items())
-    stale = sum(bool(gate.stale) for gate in gates)
+    said = ", ".join(f"{count} {_word(status)}" for status, count in tally(gates).items())
+    stale, apart = sum(bool(gate.stale) for gate in gates), sum(map(_is_unmeant, gates))
+    besides = "".join(f"{word}: {count}; " for word, count in (("STALE", stale), ("NOT_APPLICABLE", apart)) if count)
     done, whole = discharged(gates)
-    yield f"gates: {len(gates)}, of which {told}; {f'STALE: {stale}; ' if stale else ''}discharged: {done} of {whole}"
+    yield f"gates: {len(gates)}, of which {said}; {besides}discharged: {done} of {whole}"
+
+
+def _unmeant(one: Instance) -> str:
+    of = "" if one.place.instance == DEFAULT else f" {one.place.instance}"
+    return f"NOT_APPLICABLE{of}: {one.unmeant}"
+
+
+def _is_unmeant(gate: Gate) -> bool:
+    """Return whether a gate applies to nothing that was judged last."""
+    return bool(gate.instances) and all(one.unmeant for one in gate.instances)
 
 
 def _waived(gate: Gate, waivers: Waivers) -> Iterator[str]:
@@ -137,19 +143,20 @@ def _word(status: str | None) -> str:
     return STATUS_WORDS[Status(status)] if status in STATUS_WORDS else status or "none"
 
 
+OF_GATE = ("contract", "gate", "status", "diverged", "stale", "binds", "waits_for")
+
+
 def _json(gates: Sequence[Gate], now: dt.datetime, waivers: Waivers) -> Json:
     done, whole = discharged(gates)
     return {
         "as_of": utc(now),
         "gates": [
-            {
-                "contract": gate.contract, "gate": gate.gate, "status": gate.status, "diverged": gate.diverged,
-                "stale": gate.stale, "binds": gate.binds, "waits_for": gate.waits_for,
-                "waivers": list(_waived(gate, waivers)), "instances": [_instance(one) for one in gate.instances],
-            }
+            {name: getattr(gate, name) for name in OF_GATE}
+            | {"waivers": list(_waived(gate, waivers)), "instances": [_instance(one) for one in gate.instances]}
             for gate in gates
         ],
         "tally": tally(gates),
+        "not_applicable": sum(map(_is_unmeant, gates)),
         "discharged": {"gates": done, "of": whole},
         "criteria": {
             name: {"status": members[0].status, "gates": [gate.gate for gate in members]}
@@ -159,16 +166,22 @@ def _json(gates: Sequence[Gate], now: dt.datetime, waivers: Waivers) -> Json:
             {"contract": contract, "gate": gate, "holds_back": names}
             for (contract, gate), names in blockers(gates).items()
         ],
-    }  # fmt: skip
+    }
 
 
 def _instance(one: Instance) -> dict[str, Json]:
     at = one.standing
+    named: dict[str, Json] = {"instance": one.place.instance, "status": one.status, "recorded": str(at.status)}
+    doubts: dict[str, Json] = {"unverified": one.unverified, "diverged": at.diverged, "stale": one.stale}
+    evidence_at = utc(at.evidence_at) if at.evidence_at else ""
     return {
-        "instance": one.place.instance, "status": one.status, "recorded": str(at.status), "unverified": one.unverified,
-        "diverged": at.diverged, "stale": one.stale, "evidence_at": utc(at.evidence_at) if at.evidence_at else "",
-        "bundle": at.bundle, "seq": at.seq,
-    }  # fmt: skip
+        **named,
+        **doubts,
+        "evidence_at": evidence_at,
+        "bundle": at.bundle,
+        "seq": at.seq,
+        "not_applicable": one.unmeant,
+    }
 
 
 def _known(contracts: Mapping[str, Contract], gates: Sequence[Gate]) -> dict[str, dict[str, Collection[str] | None]]:
@@ -199,15 +212,8 @@ def _required(lane: str, folder: Path, waivers: Waivers, now: dt.datetime, *, as
     tell((line for remark in waivers.remarks(came) for line in str(remark).splitlines()), err=True)
     code = exit_code(((asked.contract.id, one.finding) for asked, one, _ in rows), excuses)
     if as_json:
-        told = [
-            {
-                "contract": asked.contract.id, "gate": asked.gate.id, "instance": asked.instance, "lane": asked.by,
-                "severity": asked.gate.severity, "outcome": one.finding.verdict.outcome,
-                "code": one.finding.verdict.code, "says": one.says, "excused": why,
-            }
-            for asked, one, why in rows
-        ]  # fmt: skip
-        print_json({"lane": lane, "as_of": utc(now), "gates": told, "exit_code": int(code)})
+        each = [_required_json(*row) for row in rows]
+        print_json({"lane": lane, "as_of": utc(now), "gates": each, "exit_code": int(code)})
         return code
     for asked, one, why in rows:
         said, elsewhere = finding_text(one.finding, one.lacking), "" if one.lacking else one.says
@@ -219,12 +225,17 @@ def _required(lane: str, folder: Path, waivers: Waivers, now: dt.datetime, *, as
     return code
 
 
+def _required_json(asked: Wanted, one: Decided, why: str) -> dict[str, Json]:
+    verdict = one.finding.verdict
+    place: dict[str, Json] = {"contract": asked.contract.id, "gate": asked.gate.id, "instance": asked.instance}
+    came: dict[str, Json] = {"severity": asked.gate.severity, "outcome": verdict.outcome, "code": verdict.code}
+    return {**place, "lane": asked.by, **came, "says": one.says, "excused": why}
+
+
 # --- The story of one gate --------------------------------------------------------------------------------------------
 
 
-@command.command(
-    "why", short_help="Show how a gate came to its status.", epilog="\b\nExample: weighbridge status why GATE-RUN-004"
-)
+@verb("why", "Show how a gate came to its status.", "GATE-RUN-004", of=command)
 @click.argument("gate", shell_complete=recorded_gates)
 @click.pass_obj
 def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
@@ -245,9 +256,14 @@ def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
             tell(f"  {printable(line)}" for line in _now(one, each))
 
 
-def _entry(entry: Entry, refuted: str) -> Iterator[str]:
+def _entry(entry: LedgerEntry, refuted: str) -> Iterator[str]:
     of = f"  {entry.outcome} of {entry.evidence_at}" if entry.outcome else ""
-    kinds = {Step.DECLARE: "contract ", Step.MOVE: "bundle ", Step.RENEW: "bundle ", Step.DISCHARGE: "amendment "}
+    kinds = {
+        LedgerStep.DECLARE: "contract ",
+        LedgerStep.MOVE: "bundle ",
+        LedgerStep.RENEW: "bundle ",
+        LedgerStep.DISCHARGE: "amendment ",
+    }
     cause = entry.cause[:ID_SHOWN] if DIGEST.fullmatch(entry.cause) else entry.cause
     again = "; judged again: the same" if entry.outcome and not refuted else ""
     yield f"{entry.seq:>3}  {_word(entry.before)} -> {_word(entry.after)}  ({entry.step}){of}"
@@ -260,6 +276,7 @@ def _entry(entry: Entry, refuted: str) -> Iterator[str]:
 
 def _now(one: Instance, gate: Gate) -> Iterator[str]:
     yield f"now: {_word(one.status)}"
+    yield from [_unmeant(one)] if one.unmeant else ()
     yield from (f"STALE: {reason}" for reason in one.stale)
     if gate.waits_for:
         yield f"waits for: {', '.join(gate.waits_for)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weighbridge.cli.options import as_json, debug, print_json, progress, tell
+from weighbridge.cli.options import PATH, as_json, debug, print_json, progress, tell, verb, verbs
 from weighbridge.core.canonical import loads
 from weighbridge.core.errors import SubjectError, UsageError
 from weighbridge.core.exit_code import ExitCode
@@ -28,20 +29,17 @@ if TYPE_CHECKING:
     from weighbridge.forward.between_traces import Apart
     from weighbridge.forward.trace_file import Facts, Trace
 
-OUT = click.argument("out", type=click.Path(path_type=Path))
+OUT = click.argument("out", type=PATH)
 DTYPES = ("float32", "bfloat16", "float16")
 POINTS_SHOWN = 20
+APART = ("token", "worst_token", "channel", "worst_channel", "equal_share", "nonfinite")
 MAX_TEXT = 64 << 20
 PART = re.compile(r"(?P<point>.+?)(?:\.step-(?P<step>\d{3,6}))?\.npy")
 
 
-@click.group(
-    "trace",
-    short_help="Capture a forward pass into a file, check one, or pack one.",
-    epilog="\b\nExample: weighbridge trace capture hf:models/qwen gpu.trace",
-)
+@verbs("trace", "Capture a forward pass into a file, check one, or pack one.", "capture hf:models/qwen gpu.trace")
 def command() -> None:
-    """Capture, check or pack a trace: what a forward pass held at each capture point.
+    """Capture, check or pack a trace: what a forward pass had at each capture point.
 
     `verify` takes a trace wherever it takes a candidate; `compare` compares two.
     """
@@ -50,18 +48,14 @@ def command() -> None:
 # --- Capture ----------------------------------------------------------------------------------------------------------
 
 
-@command.command(
-    "capture",
-    short_help="Run a model forward and write a trace.",
-    epilog="\b\nExample: weighbridge trace capture hf:qwen gpu.trace --dtype bfloat16",
-)
+@verb("capture", "Run a model forward and write a trace.", "hf:qwen gpu.trace --dtype bfloat16", of=command)
 @click.argument("model")
 @OUT
 @click.option("--tokens", metavar="FILE", help="A JSON file of token ids, a list of equally long lists.")
 @click.option("--dtype", type=click.Choice(DTYPES), help="What to compute in.  [default: as the model says]")
 @debug
 def capture(model: str, out: Path, *, tokens: str | None, dtype: str | None, debug: bool) -> None:
-    """Run MODEL forward twice and write what the first run held to OUT.
+    """Run MODEL forward twice and write what the first run had to OUT.
 
     MODEL is module:function, path/to/file.py:function or hf:DIR, as in verify. How far the second run lies from the
     first is written beside.
@@ -78,32 +72,26 @@ def capture(model: str, out: Path, *, tokens: str | None, dtype: str | None, deb
         if view.trace is not None:
             remedy = "name a factory or hf:DIR; `weighbridge trace check` shows a trace"
             raise UsageError("already-a-trace", "a trace is captured already", where=model, remedy=remedy)
-        told = view.told()
-        if isinstance(told, Unmeasured):
-            tell([f"BLOCKED  {told.code} {told.why}", f"  {told.remedy}"], err=True)
+        stated = view.dtype_and_tokens()
+        if isinstance(stated, Unmeasured):
+            tell([f"BLOCKED  {stated.code} {stated.why}", f"  {stated.remedy}"], err=True)
             sys.exit(ExitCode.BLOCKED)
         stack: Any = view.stack()
         if dtype and isinstance(stack, Stack) and dtype != stack.dtype:
             raise UsageError("dtype-fixed", f"this stack computes in {stack.dtype}", remedy="leave --dtype out")
-        inputs = given or told[1] or (() if isinstance(stack, Stack) else stack.drawn())
+        inputs = given or stated[1] or (() if isinstance(stack, Stack) else stack.drawn())
         if not inputs:
             raise UsageError("no-inputs", "the model gives no tokens", where=model, remedy="name a file by --tokens")
         with progress() as show:
             show(f"running {printable(model)} twice")
-            trace, noise = _run_twice(view, inputs, dtype or told[0])
+            computed_in = dtype or stated[0]
+            trace = view.capture(inputs, computed_in)
+            apart = view.noise(inputs, computed_in, None) or {}
+            noise = {name: far if math.isfinite(far) else None for name, far in apart.items() if far}
         files = view.digest() if view.origin is Origin.LIVE else {}
         save(trace, replace(trace.facts, noise=noise, files=files), path)
     again = f"run twice, {len(noise)} points differ" if noise else "run twice with equal bits"
     tell([f"{out}: {len(trace.facts.order)} points in {trace.facts.dtype} on {_device(trace.facts)}; {again}"])
-
-
-def _run_twice(view: Any, inputs: Sequence[Sequence[int]], dtype: str) -> tuple[Trace, dict[str, float | None]]:
-    """Return the first run, and how far the second lies from it at each point that differs."""
-    import math
-
-    trace = view.capture(inputs, dtype)
-    found = view.noise(inputs, dtype, None)
-    return trace, {name: far if math.isfinite(far) else None for name, far in found.items() if far}
 
 
 def _tokens(path: str) -> list[list[int]]:
@@ -133,11 +121,7 @@ def _beside(out: Path) -> Iterator[Path]:
 # --- Check ------------------------------------------------------------------------------------------------------------
 
 
-@command.command(
-    "check",
-    short_help="Check that a file is a trace, and show it.",
-    epilog="\b\nExample: weighbridge trace check gpu.trace",
-)
+@verb("check", "Check that a file is a trace, and show it.", "gpu.trace", of=command)
 @click.argument("file")
 @click.option("--all", "everything", is_flag=True, help="List every point.")
 @as_json
@@ -156,13 +140,13 @@ def check_file(file: str, *, everything: bool, as_json: bool) -> None:
         print_json({"file": file, "facts": plain(trace.facts), "points": points})
         return
     tell([click.style(printable(f"{file}: trace"), bold=True)])
-    tell(f"  {name:<10} {said}" for name, said in _facts_told(trace.facts).items())
+    tell(f"  {name:<10} {said}" for name, said in _facts_of(trace.facts).items())
     width = max(map(len, points))
     lines = [f"  {name:<{width}}  {one['dtype']:<8}  {one['shape']}" for name, one in points.items()]
     tell(lines if everything else capped(lines, POINTS_SHOWN))
 
 
-def _facts_told(facts: Facts) -> Mapping[str, str]:
+def _facts_of(facts: Facts) -> Mapping[str, str]:
     again = "not said" if facts.noise is None else f"{len(facts.noise)} points differ" if facts.noise else "equal bits"
     needed = {"weights": facts.weights, "files": facts.files, "observed device": facts.device.observed}
     lacking = " and no ".join(name for name, said in needed.items() if not said)
@@ -187,12 +171,8 @@ def _device(facts: Facts) -> str:
 # --- Pack -------------------------------------------------------------------------------------------------------------
 
 
-@command.command(
-    "pack",
-    short_help="Pack NumPy arrays and a file of facts into a trace.",
-    epilog="\b\nExample: weighbridge trace pack dumped/ engine.trace",
-)
-@click.argument("folder", type=click.Path(path_type=Path))
+@verb("pack", "Pack NumPy arrays and a file of facts into a trace.", "dumped/ engine.trace", of=command)
+@click.argument("folder", type=PATH)
 @OUT
 def pack(folder: Path, out: Path) -> None:
     """Pack FOLDER into the trace OUT: facts.json, and POINT.npy for each point that its `order` names.
@@ -206,16 +186,16 @@ def pack(folder: Path, out: Path) -> None:
 
     if not is_folder(folder):
         raise UsageError("pack-folder", "there is no such folder", where=str(folder), remedy="name one with facts.json")
-    told = folder / "facts.json"
-    facts = facts_of(loads(read_regular_file(told, MAX_TEXT, SubjectError), where=str(told)), str(told))
+    path = str(folder / "facts.json")
+    facts = facts_of(loads(read_regular_file(Path(path), MAX_TEXT, SubjectError), where=path), path)
     parts = _parts(folder, facts)
-    with _beside(out) as path:
-        writer = TraceWriter(path)
+    with _beside(out) as packed:
+        writer = TraceWriter(packed)
         for point, paths in parts.items():
             for one in paths:
                 _write(writer, point, one)
         writer.close(facts)
-        open_trace(path, name=str(folder))
+        open_trace(packed, name=str(folder))
     tell([f"{out}: {len(facts.order)} points in {facts.dtype} on {_device(facts)}"])
 
 
@@ -283,20 +263,18 @@ def _compared(one: Trace, other: Trace, path: str) -> dict[str, Any]:
     both = set(one.facts.weights) & set(other.facts.weights)
     weights = sum(one.facts.weights[name] != other.facts.weights[name] for name in both)
     first = next((name for name in order if not points[name]["same"]), None)
-    return {"same": first is None, "first": first, "points": points,
-            "weights": {"on_both_sides": len(both), "differing": weights}}  # fmt: skip
+    shared = {"on_both_sides": len(both), "differing": weights}
+    return {"same": first is None, "first": first, "points": points, "weights": shared}
 
 
 def _point(one: Trace, other: Trace, name: str, found: Apart | None) -> dict[str, Json]:
-    """Return what is told of one point."""
+    """Return what is said of one point."""
     if found is None:
         shapes = [list(shape) if (shape := side.shape(name)) else None for side in (one, other)]
         return {"same": False, "shapes": shapes}
-    return {
-        "same": found.same, "relative_l2": found.all, "token": found.token, "worst_token": found.worst_token,
-        "channel": found.channel, "worst_channel": found.worst_channel, "equal_share": found.equal_share,
-        "nonfinite": found.nonfinite, "dtypes": [side.held_as(name) for side in (one, other)],
-    }  # fmt: skip
+    figures: dict[str, Json] = {field: getattr(found, field) for field in APART}
+    dtypes: list[Json] = [side.held_as(name) for side in (one, other)]
+    return {"same": found.same, "relative_l2": found.all, **figures, "dtypes": dtypes}
 
 
 def _lines(answer: Mapping[str, Any], *, everything: bool) -> Iterator[str]:
@@ -307,11 +285,11 @@ def _lines(answer: Mapping[str, Any], *, everything: bool) -> Iterator[str]:
         yield f"  the first in order of computing that differs is {printable(answer['first'])}"
     if weights["on_both_sides"]:
         yield f"  {weights['differing']} of {weights['on_both_sides']} weights differ"
-    told = [_told(name, one) for name, one in points.items() if everything or not one["same"]]
-    yield from told if everything else capped(told, POINTS_SHOWN)
+    lines = [_line(name, one) for name, one in points.items() if everything or not one["same"]]
+    yield from lines if everything else capped(lines, POINTS_SHOWN)
 
 
-def _told(name: str, one: Mapping[str, Any]) -> str:
+def _line(name: str, one: Mapping[str, Any]) -> str:
     if "shapes" in one:
         here, there = (shape if shape is not None else "not there" for shape in one["shapes"])
         return f"    {name}: {here} -> {there}"

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from weighbridge.cli.completion import contracts, gates
-from weighbridge.cli.options import as_json, debug, in_github_actions, pairs, progress, settings, tell
+from weighbridge.cli.options import (
+    PATH,
+    as_json,
+    debug,
+    in_github_actions,
+    pairs,
+    progress,
+    repeated,
+    settings,
+    tell,
+    verb,
+)
 from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract, written_in
 from weighbridge.core.errors import UsageError
 from weighbridge.core.limits import nearest
 from weighbridge.core.model import Finding, Outcome
 from weighbridge.core.printable import printable
 from weighbridge.core.project import LOCAL, local
-from weighbridge.evaluation.binding import Bound
+from weighbridge.evaluation.binding import Binding
 from weighbridge.evaluation.runner import Evaluation
-from weighbridge.evaluation.verification import Asked, Result, code_of, verify
+from weighbridge.evaluation.verification import ContractResult, VerifyRequest, code_of, verify
 from weighbridge.evidence.disk import disk_error, make_folders, replace_file
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.lanes.waivers import waivers_of
@@ -37,53 +48,27 @@ STDOUT = Path("-")
 VALUES = "value-preservation"  # the kind that takes every policy
 NAMED = {"attach": "attached", "input": "inputs"}  # options whose values are called otherwise
 QUIET = ("already-", "verdict-")  # refusals that leave a person nothing to do
+OVERRIDE = "Override a parameter. No status changes then; a line under params: of a contract is for good."
+LACKING = "Accept that this host lacks what the gate requires."
+EXEMPT = f"Dated exemptions for a FAIL or a BLOCKED.  [default: {WAIVERS}, where there is one]"
+STORE = f"The folder for bundles.  [default: the project's {LOCAL}, or {RECORDED} with --record]"
+SEALED = "Seal the text of a log, CSV or test report into the bundle, redacted."
 
 
-@click.command("verify", short_help="Check subjects against contracts; write a bundle.")
+@verb("verify", "Check subjects against contracts; write a bundle.")
 @click.argument("contracts", nargs=-1, shell_complete=contracts)
-@click.option(
-    "--subject", "subjects", multiple=True, metavar="NAME[@INSTANCE]=TARGET",
-    help="The path, URL, command or factory to check. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--param",
-    "params",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Override a parameter. No status changes then; a line under params: of a contract is for good.",
-)
-@click.option(
-    "--gate", "gates", multiple=True, metavar="GLOB", shell_complete=gates,
-    help="Check only gates whose id matches. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--expect-blocked", multiple=True, metavar="GATE-ID", shell_complete=gates,
-    help="Accept that this host lacks what the gate requires.",
-)  # fmt: skip
-@click.option(
-    "--waivers", type=click.Path(path_type=Path), metavar="FILE",
-    help=f"Dated exemptions for a FAIL or a BLOCKED.  [default: {WAIVERS}, where there is one]",
-)  # fmt: skip
+@repeated("--subject", "subjects", "NAME[@INSTANCE]=TARGET", "The path, URL, command or factory to check.")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help=OVERRIDE)
+@repeated("--gate", "gates", "GLOB", "Check only gates whose id matches.", shell_complete=gates)
+@click.option("--expect-blocked", multiple=True, metavar="GATE-ID", shell_complete=gates, help=LACKING)
+@click.option("--waivers", type=PATH, metavar="FILE", help=EXEMPT)
 @click.option("--lane", metavar="NAME", default="", help=f"Measure the gates of this lane of {PROJECT}.")
-@click.option(
-    "--evidence",
-    type=click.Path(path_type=Path),
-    help=f"The folder for bundles.  [default: the project's {LOCAL}, or {RECORDED} with --record]",
-)
+@click.option("--evidence", type=PATH, help=STORE)
 @click.option("--no-evidence", is_flag=True, help="Judge only: keep no bundle.")
 @click.option("--record", is_flag=True, help="Append status changes to the ledger.")
-@click.option(
-    "--attach", "attached", multiple=True, metavar="ROLE=FILE",
-    help="Seal the text of a log, CSV or test report into the bundle, redacted. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--input", "inputs", multiple=True, metavar="ROLE=FILE",
-    help="Seal the digest of a corpus, tokenizer or configuration. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--report", "reports", multiple=True, metavar="FORM:FILE",
-    help=f"Write a report: {', '.join(FORMS)}; - prints it. Repeatable.",
-)  # fmt: skip
+@repeated("--attach", "attached", "ROLE=FILE", SEALED)
+@repeated("--input", "inputs", "ROLE=FILE", "Seal the digest of a corpus, tokenizer or configuration.")
+@repeated("--report", "reports", "FORM:FILE", f"Write a report: {', '.join(FORMS)}; - prints it.")
 @as_json
 @debug
 @click.pass_context
@@ -108,7 +93,7 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
     if as_json:
         _write(STDOUT, data_of("json", report))
     else:
-        tell(told(results, report, asked), err=STDOUT in files)
+        tell(lines_of(results, report, asked), err=STDOUT in files)
     if in_github_actions():
         from weighbridge.report import github
 
@@ -120,7 +105,7 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
     sys.exit(code)
 
 
-def _asked_for(context: click.Context) -> Asked:
+def _asked_for(context: click.Context) -> VerifyRequest:
     given = context.params
     record: bool = given["record"]
     evidence: Path | None = given["evidence"]
@@ -134,9 +119,11 @@ def _asked_for(context: click.Context) -> Asked:
     contracts = given["contracts"] or (project.names(lane) if project else written_in())
     if not contracts:
         raise UsageError("no-contracts", "no contract was named, and contracts/ holds no .yaml or .yml file")
-    if given["no_evidence"]:
-        _refuse_to_keep(given)
-    return Asked(
+    needs = [name for name in ("record", "attach", "input", "evidence") if given[NAMED.get(name, name)]]
+    if given["no_evidence"] and needs:
+        what = f"--{needs[0]} needs the bundle that --no-evidence does not keep"
+        raise UsageError("not-kept", what, remedy=f"leave out --no-evidence, or --{needs[0]}")
+    return VerifyRequest(
         contracts=contracts,
         subjects=given["subjects"],
         params=settings(given["params"], "param"),
@@ -154,14 +141,6 @@ def _asked_for(context: click.Context) -> Asked:
     )
 
 
-def _refuse_to_keep(given: Mapping[str, object]) -> None:
-    """Refuse what needs a bundle to stand in, where none is kept."""
-    needs = [name for name in ("record", "attach", "input", "evidence") if given[NAMED.get(name, name)]]
-    if needs:
-        what = f"--{needs[0]} needs the bundle that --no-evidence does not keep"
-        raise UsageError("not-kept", what, remedy=f"leave out --no-evidence, or --{needs[0]}")
-
-
 def _reports(texts: Sequence[str], *, as_json: bool) -> dict[Path, str]:
     """Return the form of each file, of which no two are one; the folders are made now, before hours of measuring."""
     files: dict[Path, str] = {}
@@ -173,9 +152,8 @@ def _reports(texts: Sequence[str], *, as_json: bool) -> dict[Path, str]:
             remedy = f"write one of {', '.join(forms)}, then :FILE, or :- to print it"
             raise UsageError("report-form", f"{text!r} names no report{nearest(form, forms)}", remedy=remedy)
         if path in files or (as_json and path == STDOUT):
-            raise UsageError(
-                "report-form", f"two reports would be written into {name}", remedy="give each its own file"
-            )
+            what = f"two reports would be written into {name}"
+            raise UsageError("report-form", what, remedy="give each its own file")
         files[path] = form
     for path in files:
         try:
@@ -195,13 +173,13 @@ def _write(path: Path, data: bytes) -> None:
         raise disk_error(problem, "the report", path) from None
 
 
-# --- Telling ----------------------------------------------------------------------------------------------------------
+# --- Lines ------------------------------------------------------------------------------------------------------------
 
 
-def told(results: Sequence[Result], report: Report, asked: Asked) -> Iterator[str]:
+def lines_of(results: Sequence[ContractResult], report: Report, asked: VerifyRequest) -> Iterator[str]:
     """Yield the lines of every result, the tally, and where the evidence is."""
     for result, suite in zip(results, report.suites, strict=True):
-        yield from _told_one(result, suite, asked)
+        yield from _lines_of(result, suite, asked)
     yield report.tally
     for result in results:
         if result.bundle or asked.evidence is None:
@@ -232,7 +210,7 @@ def _moved(moves: Sequence[Move]) -> Iterator[str]:
         yield printable(f"{change}: {', '.join(places)}")
 
 
-def _told_one(result: Result, suite: Suite, asked: Asked) -> Iterator[str]:
+def _lines_of(result: ContractResult, suite: Suite, asked: VerifyRequest) -> Iterator[str]:
     contract, evaluation = result.loaded.contract, result.evaluation
     yield heading(contract, [_subject(item, evaluation) for item in evaluation.bound])
     yield from (str(warning) for warning in result.loaded.warnings)
@@ -243,7 +221,7 @@ def _told_one(result: Result, suite: Suite, asked: Asked) -> Iterator[str]:
         yield from [f"not of lane {asked.lane}: {', '.join(others)}"] if others else ()
     for item in evaluation.bound:
         yield from run_told(evaluation.measured.get(f"facts.{item.subject}.{item.instance}"))
-    refused: set[tuple[str, ...]] = set()  # a subject that cannot be read is told once, not once a gate
+    refused: set[tuple[str, ...]] = set()  # a subject that cannot be read is named once, not once a gate
     for row in suite.rows:
         first, *rest = block(row)
         said = tuple(rest[:-1]) if row.outcome is Outcome.ERROR else ()
@@ -268,7 +246,7 @@ def _doubts(loaded: LoadedContract, finding: Finding) -> Iterator[str]:
         yield f"{MEANT}`weighbridge init --for import --param policy={policy}` writes a contract that says so"
 
 
-def _subject(item: Bound, evaluation: Evaluation) -> str:
+def _subject(item: Binding, evaluation: Evaluation) -> str:
     instance = "" if item.instance == DEFAULT else f"@{item.instance}"
     origin = evaluation.origins.get((item.subject, item.instance))
     return f"{item.subject}{instance}={item.target}" + (f" ({origin})" if origin else "")

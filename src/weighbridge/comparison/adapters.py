@@ -1,4 +1,4 @@
-"""Hold weights against a base and a LoRA adapter that was merged into it: W + s·BA, within what rounding makes of it.
+"""Compare weights with a base and a LoRA adapter that was merged into it: W + s·BA, within what rounding makes of it.
 
 s, A and B are read as PEFT writes them, those of embeddings and DoRA's magnitudes, too. A tensor that the adapter saved
 whole stands in the place of the base's. What has another algebra has no rule.
@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from weighbridge.comparison.aligned_tensor import ELEMENTS
 from weighbridge.comparison.casts import decode, words
+from weighbridge.comparison.value_errors import PRECISION, SMALLEST
 from weighbridge.core.errors import SubjectError
 from weighbridge.mapping.mapping_plan import Pairing
 from weighbridge.views.checkpoint import CheckpointView, json_beside
@@ -23,8 +24,6 @@ OUTER = "base_model.model."
 LINEAR, EMBEDDED = (".lora_A.weight", ".lora_B.weight"), (".lora_embedding_A", ".lora_embedding_B")
 MAGNITUDE, WRAPPED = ".lora_magnitude_vector", ".base_layer."
 NO_RULE = ("use_qalora", "use_bdlora", "lora_bias", "layer_replication", "target_parameters", "trainable_token_indices")
-UNITS = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8}  # the most that rounding moves, relative
-LEAST = {"F64": 0.0, "F32": 2.0**-150, "F16": 2.0**-25, "BF16": 2.0**-134}  # and the most for subnormal numbers
 ROUNDINGS = 3  # of the update before it is added: the product, the scale, the cast
 NORM_ROUNDINGS = 4  # of DoRA's weight: the sum, its norm, the quotient of magnitude and norm, the product
 MERGED, UNMERGED, TWICE, SCALED = "adapter-merged", "adapter-not-merged", "adapter-merged-twice", "adapter-scaled"
@@ -63,22 +62,15 @@ def adapted(base: CheckpointView, adapter: CheckpointView) -> AdaptedView:
     ends = {name: end for name in adapter.names() for end in (LINEAR, EMBEDDED) if name.endswith(end[0])}
     updates = dict(_update(name, end, base, adapter, config) for name, end in ends.items())
     known = {one for update in updates.values() for one in (update.low, update.high, update.magnitude)}
-    whole = {_of_base(name): name for name in adapter.names() if name not in known}
-    if unknown := [
-        name
-        for at, name in whole.items()
-        if at not in base.tensors or base.tensor(at).shape != adapter.tensor(name).shape
-    ]:
+    # What an adapter saved whole, by the base's names.
+    whole = {one.removeprefix(OUTER).replace(WRAPPED, "."): one for one in adapter.names() if one not in known}
+    shapes = {name: base.tensor(at).shape if at in base.tensors else None for at, name in whole.items()}
+    if unknown := [name for name, shape in shapes.items() if shape != adapter.tensor(name).shape]:
         _refuse(adapter, f"not compared: no rule for {len(unknown)} of its tensors, such as {unknown[0]}")
     saved = {at: replace(adapter.tensor(name), name=at) for at, name in whole.items()}
     as_it_is = {field.name: getattr(base, field.name) for field in fields(CheckpointView)}
     as_it_is |= {"tensors": {**base.tensors, **saved}, "files": {**base.files, **(adapter.files if saved else {})}}
     return AdaptedView(**as_it_is, adapter=adapter, updates=updates)
-
-
-def _of_base(name: str) -> str:
-    """Return the base's name for a tensor that an adapter saved whole."""
-    return name.removeprefix(OUTER).replace(WRAPPED, ".")
 
 
 def _update(
@@ -94,14 +86,12 @@ def _update(
         _refuse(adapter, f"it changes {weight}, which the base does not have: another model's adapter, or other names")
     rank, turned = adapter.tensor(low).shape[0], ends is EMBEDDED or bool(config.get("fan_in_fan_out"))
     if bool(config.get("use_dora")) is not bool(magnitude) or (magnitude and turned):
-        _refuse(
-            adapter, f"not compared: no rule for use_dora of {module}: its rows are no outputs, or have no magnitude"
-        )
+        what = f"no rule for use_dora of {module}: its rows are no outputs, or have no magnitude"
+        _refuse(adapter, f"not compared: {what}")
     shape = adapter.tensor(high).shape[:1] + adapter.tensor(low).shape[1:]
-    if adapter.tensor(high).shape[1:] != (rank,) or base.tensor(weight).shape != (shape[::-1] if turned else shape):
-        _refuse(
-            adapter, f"{low} and {high} give {list(shape)}, {weight} of the base is {list(base.tensor(weight).shape)}"
-        )
+    there = base.tensor(weight).shape
+    if adapter.tensor(high).shape[1:] != (rank,) or there != (shape[::-1] if turned else shape):
+        _refuse(adapter, f"{low} and {high} give {list(shape)}, {weight} of the base is {list(there)}")
     alpha = _of(config.get("alpha_pattern"), module, config.get("lora_alpha"))
     if not isinstance(alpha, (int, float)):
         _refuse(adapter, f"{CONFIG} has no number lora_alpha")
@@ -111,8 +101,8 @@ def _update(
 
 def _of(patterns: object, module: str, otherwise: object) -> object:
     """Return what a pattern says of a module, as PEFT matches it: the end of its name."""
-    told = patterns.items() if isinstance(patterns, dict) else ()
-    return next((value for key, value in told if re.fullmatch(rf"(.*\.)?({key})", module)), otherwise)
+    rows = patterns.items() if isinstance(patterns, dict) else ()
+    return next((value for key, value in rows if re.fullmatch(rf"(.*\.)?({key})", module)), otherwise)
 
 
 def update_of(source: CheckpointView, pairing: Pairing) -> Update | None:
@@ -131,7 +121,7 @@ def reproduced(
     """
     name, weight = pairing.candidate, pairing.parts[0].source
     dtypes = source.tensor(weight).dtype, candidate.tensor(name).dtype
-    if not pairing.plain or pairing.shape != candidate.tensor(name).shape or not {*dtypes} <= UNITS.keys():
+    if not pairing.plain or pairing.shape != candidate.tensor(name).shape or not {*dtypes} <= PRECISION.keys():
         return {}, None
     sides = _Sides(source, candidate, pairing, update)
     share = sides.share()
@@ -159,17 +149,13 @@ class _Sides:
 
     def within(self, shares: list[float]) -> list[int]:
         """Count the elements that are so many updates from the base, within what rounding makes of it."""
-        import numpy as np
-
         counts = [0] * len(shares)
-        unit, least = self._unit(), max(LEAST[dtype] for dtype in self._dtypes())
+        unit, least = self._unit(), max(SMALLEST.get(dtype, 0.0) / 2 for dtype in self._dtypes())
         for base, new, added, size in self._steps():
             for at, share in enumerate(shares):
-                meant = base + share * added
-                bound = (
-                    unit * (np.abs(meant) * (1 + unit) + ROUNDINGS * np.abs(share * added)) + abs(share) * size + least
-                )
-                counts[at] += int((np.abs(new - meant) <= bound * max(1.0, share)).sum())
+                meant, off = base + share * added, abs(share) * size + least
+                bound = unit * (abs(meant) * (1 + unit) + ROUNDINGS * abs(share * added)) + off
+                counts[at] += int((abs(new - meant) <= bound * max(1.0, share)).sum())
         return counts
 
     def _dtypes(self) -> tuple[str, str]:
@@ -177,15 +163,17 @@ class _Sides:
         return self.source.tensor(pairing.parts[0].source).dtype, self.candidate.tensor(pairing.candidate).dtype
 
     def _unit(self) -> float:
-        return max(UNITS[dtype] for dtype in self._dtypes())
+        return max(PRECISION[dtype] for dtype in self._dtypes())
 
     def _steps(self) -> Any:
         """Yield base, candidate, update, and the error of a product in float32, some rows at a time, in float64."""
         import numpy as np
 
-        low, high = (_matrix(self.source.adapter, name) for name in (self.update.low, self.update.high))
+        adapter = self.source.adapter
+        names = (self.update.low, self.update.high)
+        low, high = (_rows(adapter, name, 0, adapter.tensor(name).shape[0]) for name in names)
         first, second = (low.T, high.T) if self.update.transposed else (high, low)
-        error = (low.shape[0] + 4) * UNITS["F32"] * abs(self.update.scale)
+        error = (low.shape[0] + 4) * PRECISION["F32"] * abs(self.update.scale)
         weight, name = self.pairing.parts[0].source, self.pairing.candidate
         rows, columns = self.pairing.shape
         step = max(ELEMENTS // 4 // max(columns, 1), 1)
@@ -196,7 +184,7 @@ class _Sides:
             added, size = self.update.scale * (part @ second), error * (np.abs(part) @ np.abs(second))
             if self.update.magnitude:
                 meant = base + added
-                lengths = _rows(self.source.adapter, self.update.magnitude, at, stop)
+                lengths = _rows(adapter, self.update.magnitude, at, stop)
                 factor = lengths / np.linalg.norm(meant, axis=1, keepdims=True)
                 added = meant * factor - base
                 size = size * np.abs(factor) + NORM_ROUNDINGS * self._unit() * np.abs(meant * factor)
@@ -206,16 +194,10 @@ class _Sides:
 
 
 def _rows(view: CheckpointView, name: str, start: int, stop: int) -> Any:
-    import numpy as np
-
     tensor = view.tensor(name)
     size = math.prod(tensor.shape[1:]) * tensor.unit[1]
     stored = words(view.read(name, start * size, stop * size), tensor.dtype)
-    return decode(stored, tensor.dtype).astype(np.float64).reshape(stop - start, -1)
-
-
-def _matrix(view: CheckpointView, name: str) -> Any:
-    return _rows(view, name, 0, view.tensor(name).shape[0])
+    return decode(stored, tensor.dtype).astype("f8").reshape(stop - start, -1)
 
 
 def _refuse(adapter: CheckpointView, what: str) -> NoReturn:

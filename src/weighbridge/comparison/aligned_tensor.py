@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.comparison.casts import ExactCast, decode, encode, find_exact_cast, numpy_dtype, words
+from weighbridge.comparison.casts import ExactCast, decode, encode, find_exact_cast, words
+from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.mapping_plan import Pairing, Part
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
@@ -110,10 +111,6 @@ def computation(arithmetic: str) -> Callable[[Any], Any]:
     return COMPUTED.get(arithmetic) or (lambda values: values + values.dtype.type(arithmetic))
 
 
-def _plus_one(values: Any) -> Any:
-    return values + values.dtype.type(1)
-
-
 def _minus_exp(values: Any) -> Any:
     import numpy as np
 
@@ -122,8 +119,7 @@ def _minus_exp(values: Any) -> Any:
 
 COMPUTED = {
     "": lambda values: values,
-    "+1": _plus_one,
-    "+2": lambda values: _plus_one(_plus_one(values)),
+    "+2": lambda values: values + values.dtype.type(1) + values.dtype.type(1),
     "-exp": _minus_exp,
 }
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from weighbridge.core.errors import SubjectError
 from weighbridge.mapping.mapping_plan import Pairing, Part, Plan, rope_order
-from weighbridge.model_config.model_keys import CONFIG_KEYS
+from weighbridge.model_config.model_keys import field_keys
 from weighbridge.views.checkpoint import CheckpointView, config_beside
 
 HEADED = re.compile(r".*(attn_q|attn_k|q_proj|k_proj|wq|wk)\.(weight|bias)")
@@ -92,10 +92,10 @@ def head_counts(view: CheckpointView) -> tuple[int, ...]:
     """Return the head counts that a side states, of queries and of keys, in any layer."""
     try:
         config = config_beside(view) or {}
-    except SubjectError:  # told where configurations are compared; only a mechanism's name hangs on it here
+    except SubjectError:  # reported where configurations are compared; only a mechanism's name hangs on it here
         config = {}
-    keys = (*CONFIG_KEYS["head_count"], *CONFIG_KEYS["head_count_kv"])
-    stated = [config.get(key) for key in keys]
+    counts = ("head_count", "head_count_kv") if config else ()
+    stated = [config.get(key) for count in counts for key in field_keys()[count].config]
     stated += [value for key, value in view.metadata.items() if key.endswith(HEAD_COUNTS)]
     each = (one for value in stated for one in (value if isinstance(value, (list, tuple)) else (value,)))
     return tuple(dict.fromkeys(one for one in each if isinstance(one, int) and one > 0))

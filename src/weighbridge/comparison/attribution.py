@@ -11,16 +11,8 @@ from weighbridge.comparison import value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.alternatives import alternatives
 from weighbridge.comparison.bytewise import LookAlikes
-from weighbridge.comparison.casts import (
-    INTEGERS,
-    cast,
-    castable,
-    decode,
-    find_exact_cast,
-    numpy_dtype,
-    shorten,
-    two_step_casts,
-)
+from weighbridge.comparison.casts import cast, castable, decode, find_exact_cast, shorten, two_step_casts
+from weighbridge.formats.word_types import INTEGERS, numpy_dtype
 from weighbridge.mapping.mapping_plan import Pairing, Plan
 from weighbridge.views.checkpoint import Tensor
 
@@ -32,16 +24,16 @@ if TYPE_CHECKING:
 def elementwise(source: Tensor, candidate: Tensor) -> dict[str, Hypothesis]:
     """List what may have been done element by element between these two dtypes."""
     old, new = source.dtype, candidate.dtype
-    sizes = numpy_dtype(old), numpy_dtype(new)
-    if sizes[0] is None or sizes[1] is None:
+    here, there = numpy_dtype(old), numpy_dtype(new)
+    if here is None or there is None:
         return {}
     found = _misread(old, new)
-    if sizes[0].itemsize == sizes[1].itemsize and old != new:
+    if here.itemsize == there.itemsize and old != new:
         found["relabelled"] = lambda stored: stored
     # The bytes of what the candidate was meant to hold, or of the source's words where nothing else can be.
-    if sizes[1].itemsize > 1 and castable(old, new):
+    if there.itemsize > 1 and castable(old, new):
         found["byte-swapped"] = lambda stored: cast(stored, old, new).byteswap()
-    elif 1 < sizes[0].itemsize == sizes[1].itemsize:
+    elif 1 < here.itemsize == there.itemsize:
         found["byte-swapped"] = lambda stored: stored.byteswap()
     return found | _rounded(old, new)
 
@@ -80,7 +72,7 @@ FUSED = {"attn_qkv": 3, "gate_up": 2}  # equal pieces, by a word of either side'
 def attributed(aligned: AlignedTensor, plan: Plan, source: LookAlikes) -> tuple[Mapping[str, int], str | None]:
     """Count the elements that each hypothesis reproduces, and name the source tensor that took this one's place.
 
-    What was done element by element is counted; any other making is told only where it gives every element.
+    What was done element by element is counted; any other making is named only where it gives every element.
     """
     new, pairing = aligned.new, aligned.pairing
     counts: dict[str, int] = {}
@@ -99,30 +91,27 @@ def _explaining(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
     """Yield the makings that give every element; each ends at the first element that it does not give."""
     pairing, new = aligned.pairing, aligned.new
     if pairing.shape == new.shape and numpy_dtype(aligned.dtype) is not None:
-        yield from (
-            exact_cast.name
-            for exact_cast in two_step_casts(aligned.dtype, new.dtype)
-            if value_errors.explains(aligned, exact_cast)
-        )
+        ways = two_step_casts(aligned.dtype, new.dtype)
+        yield from (way.name for way in ways if value_errors.explains(aligned, way))
         if new.dtype in value_errors.PRECISION and value_errors.scaled(aligned):
             yield "scaled"
     back = find_exact_cast(new.dtype, aligned.dtype, computed=False) if aligned.dtype else None
     plain = pairing.plain and pairing.shape == new.shape
     if back is not None and aligned.dtype != new.dtype and plain and value_errors.explains_back(aligned, back):
         yield "swapped"
-    yield from _otherwise(aligned, plan)
+    for name, other in _made_otherwise(aligned, plan):
+        exact_cast = other.exact_cast
+        if exact_cast is not None and value_errors.explains(other, exact_cast):
+            yield name
     if pairing.shape == new.shape:
         yield from _exchanged(aligned)
 
 
 def _elsewhere(aligned: AlignedTensor, plan: Plan) -> str | None:
     """Find the source tensor of another pairing that gives all of this tensor, through any change of dtype."""
-    import numpy as np
-
     meant, tries = aligned.pairing, 0
-    head = np.frombuffer(
-        aligned.candidate.read(aligned.new.name, 0, PROBE // aligned.new.unit[1] * aligned.new.unit[1]), np.uint8
-    )
+    size = aligned.new.unit[1]
+    head = bytes(aligned.candidate.read(aligned.new.name, 0, PROBE // size * size))
     for other in plan.pairings.values():
         if other.shape != meant.shape or other.candidate == meant.candidate or tries == MAX_TRIES:
             continue
@@ -132,17 +121,9 @@ def _elsewhere(aligned: AlignedTensor, plan: Plan) -> str | None:
         if exact_cast is None:
             continue
         first = exact_cast.predict(next(iter(there.predicted()))).tobytes()[: len(head)]
-        if first == head.tobytes() and value_errors.explains(there, exact_cast):
+        if first == head and value_errors.explains(there, exact_cast):
             return other.parts[0].source
     return None
-
-
-def _otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
-    """Yield the other makings of the tensor that give it, by the exact way between the dtypes."""
-    for name, other in _made_otherwise(aligned, plan):
-        exact_cast = other.exact_cast
-        if exact_cast is not None and value_errors.explains(other, exact_cast):
-            yield name
 
 
 def errors_otherwise(aligned: AlignedTensor, plan: Plan) -> dict[str, float | None]:

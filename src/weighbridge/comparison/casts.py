@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weighbridge.formats.tensor import GGUF_TYPES
+from weighbridge.formats.word_types import EXTENDED, INTEGERS, numpy_dtype
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,32 +22,9 @@ if TYPE_CHECKING:
     Values: TypeAlias = NDArray[Any]
     Bytes = NDArray[np.uint8]
 
-EXTENDED = {
-    "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
-}  # fmt: skip
 INFINITE_F16 = 0xF800  # the least word of an infinity or NaN, without its sign, shifted by one
-NOT_FINITE = {  # by range, least first: the exponent of infinities and NaN; F8_E4M3 has NaN alone, all bits set
-    "F8_E4M3": 0x7F, "F8_E5M2": 0x7C, "F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF << 52,
-}  # fmt: skip
-FLOATS = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
-INTEGERS = {
-    "I8": "<i1", "U8": "<u1", "I16": "<i2", "U16": "<u2", "I32": "<i4", "U32": "<u4", "I64": "<i8", "U64": "<u8",
-}  # fmt: skip
-
-
-@functools.cache
-def numpy_dtype(dtype: str) -> np.dtype[Any] | None:
-    """Return the NumPy type that reads this dtype's words, or None for blocks, packed bits, booleans and complex."""
-    import numpy as np
-
-    if dtype in EXTENDED:
-        import ml_dtypes
-
-        extended: np.dtype[Any] = np.dtype(getattr(ml_dtypes, EXTENDED[dtype]))
-        return extended
-    plain = FLOATS.get(dtype) or INTEGERS.get(dtype)
-    return np.dtype(plain) if plain else None
+# By range, least first: the exponent of infinities and NaN; F8_E4M3 has NaN alone, all bits set.
+NOT_FINITE = {"F8_E4M3": 0x7F, "F8_E5M2": 0x7C, "F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF << 52}
 
 
 @functools.cache
@@ -54,16 +32,14 @@ def castable(source: str, candidate: str) -> bool:
     """Return whether source values convert to the candidate's dtype with one correct rounding."""
     import numpy as np
 
-    kinds = numpy_dtype(source), numpy_dtype(candidate)
-    if kinds[0] is None or kinds[1] is None:
+    old, new = numpy_dtype(source), numpy_dtype(candidate)
+    if old is None or new is None:
         return False
-    if source == candidate:
-        return True
+    if candidate in (source, "F8_E8M0"):
+        return candidate == source
     if candidate in INTEGERS:
-        return source in INTEGERS and bool(np.can_cast(kinds[0], kinds[1], "safe"))
-    if candidate == "F8_E8M0":
-        return False
-    if source == "F64" or (source in INTEGERS and kinds[0].itemsize > 2):
+        return source in INTEGERS and bool(np.can_cast(old, new, "safe"))
+    if source == "F64" or (source in INTEGERS and old.itemsize > 2):
         # Narrower targets are reached through float32 by both libraries, which would round twice.
         return candidate in ("F32", "F64") or (source == "F64" and candidate == "F16")
     return True
@@ -103,16 +79,14 @@ def _widened(stored: Words) -> Values:
 
     Exponent and fraction stand in a float32 whose exponent is too small by 127 - 15, subnormal numbers included.
     """
-    import numpy as np
-
     if (stored << 1).max(initial=0) >= INFINITE_F16:
-        widened: Values = stored.view("<f2").astype(np.float32)
+        widened: Values = stored.view("<f2").astype("f4")
         return widened
-    words = stored.view("<i2").astype(np.int32)  # the sign fills the upper half
+    words = stored.view("<i2").astype("i4")  # the sign fills the upper half
     words <<= 13
     words &= -0x70002000  # sign, exponent and fraction: 0x8fffe000
-    values: Values = words.view(np.float32)
-    values *= np.float32(2.0**112)
+    values: Values = words.view("f4")
+    values *= 2.0**112
     return values
 
 
@@ -129,13 +103,6 @@ def encode(values: Values, dtype: str) -> Words:
     return rounded.view(f"<u{target.itemsize}")
 
 
-@functools.cache
-def _narrows(source: str, candidate: str) -> bool:
-    """Return whether finite values of one dtype can lie beyond the range of another."""
-    ranges = list(NOT_FINITE)
-    return candidate in ranges and (source not in ranges or ranges.index(candidate) < ranges.index(source))
-
-
 def overflowed(stored: Words, made: Words, source: str, candidate: str) -> int:
     """Count the elements that are finite as they are stored, and infinite or NaN in the words that a cast made."""
     import numpy as np
@@ -143,9 +110,10 @@ def overflowed(stored: Words, made: Words, source: str, candidate: str) -> int:
     if candidate in REQUANTISED:
         beyond = sum(not_finite(made.reshape(-1), candidate))
         return max(beyond - int(np.count_nonzero(~np.isfinite(decode(stored, source)))), 0) if beyond else 0
-    exponent = NOT_FINITE.get(candidate, 0)
+    exponent, ranges = NOT_FINITE.get(candidate, 0), [*NOT_FINITE]
+    wider = candidate in ranges and source not in ranges[: ranges.index(candidate) + 1]
     # The largest word without its sign tells at once that there is none, as nearly always.
-    if not _narrows(source, candidate) or (made << 1).max(initial=0) < exponent << 1:
+    if not wider or (made << 1).max(initial=0) < exponent << 1:
         return 0
     beyond = int(np.count_nonzero((made & exponent) == exponent))
     return beyond - int(np.count_nonzero(~np.isfinite(decode(stored, source))))
@@ -164,8 +132,8 @@ def shorten(values: Values, dtype: str) -> Words:
 
 def shown(data: bytes, dtype: str) -> str:
     """Write one stored word's value exactly, as the shortest text that reads back to it; "" without such a value."""
-    found = numpy_dtype(dtype)
-    if found is None or len(data) != found.itemsize:
+    kind = numpy_dtype(dtype)
+    if kind is None or len(data) != kind.itemsize:
         return ""
     value = decode(words(memoryview(data), dtype), dtype)[0]
     return str(int(value)) if dtype in INTEGERS else repr(float(value))
@@ -246,13 +214,6 @@ UNREAD = ("Q8_1", "Q8_K", "Q1_0", "Q2_0")  # no library reads these back
 BLOCKS = {dtype: size for dtype, elements, size in GGUF_TYPES.values() if elements > 1}  # with the bytes of one
 
 
-@functools.cache
-def _type(dtype: str) -> Any:
-    import gguf
-
-    return gguf.GGMLQuantizationType[dtype]
-
-
 def quantise(values: NDArray[Any], dtype: str) -> NDArray[np.uint8]:
     """Quantise float32 values, whole blocks of them, and give the bytes; one long row costs a tenth of short ones."""
     import gguf
@@ -261,7 +222,7 @@ def quantise(values: NDArray[Any], dtype: str) -> NDArray[np.uint8]:
     rows = values.astype(np.float32, copy=False).reshape(1, -1)
     bites = [rows[:, at : at + BITE] for at in range(0, rows.shape[1], BITE)] or [rows]
     with np.errstate(all="ignore"):
-        return np.concatenate([gguf.quantize(bite, _type(dtype)) for bite in bites], axis=1)
+        return np.concatenate([gguf.quantize(bite, gguf.GGMLQuantizationType[dtype]) for bite in bites], axis=1)
 
 
 def dequantise(stored: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
@@ -270,7 +231,9 @@ def dequantise(stored: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
     import numpy as np
 
     with np.errstate(all="ignore"):
-        values: NDArray[np.float32] = gguf.dequantize(stored.reshape(1, -1), _type(dtype)).reshape(-1)
+        values: NDArray[np.float32] = gguf.dequantize(stored.reshape(1, -1), gguf.GGMLQuantizationType[dtype]).reshape(
+            -1
+        )
     return values
 
 
@@ -280,8 +243,12 @@ F16_FIELDS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "IQ4_XS", "IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S"), (0,)),
     **dict.fromkeys(("IQ3_XXS", "IQ3_S"), (0,)),
     **dict.fromkeys(("Q4_1", "Q5_1", "Q4_K", "Q5_K"), (0, 2)),
-    "Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,), "TQ1_0": (52,), "TQ2_0": (64,)
-}  # fmt: skip
+    "Q2_K": (80, 82),
+    "Q3_K": (108,),
+    "Q6_K": (208,),
+    "TQ1_0": (52,),
+    "TQ2_0": (64,),
+}
 AT_ONCE = 1 << 10  # blocks that are decoded together
 LARGEST_FINITE = 250  # of an E8M0 scale, whatever number it is multiplied with
 

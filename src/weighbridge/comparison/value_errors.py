@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from weighbridge.comparison import bytewise
 from weighbridge.comparison.aligned_tensor import AlignedTensor
-from weighbridge.comparison.casts import BLOCKS, INTEGERS, ExactCast, decode, numpy_dtype, overflowed, shown, values
-from weighbridge.packing.nearest_codes import not_nearest
+from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, overflowed, shown, values
+from weighbridge.comparison.nearest_codes import not_nearest
+from weighbridge.formats.word_types import INTEGERS, numpy_dtype
 from weighbridge.quantities.tensors import FirstDifference
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 BITE = 1 << 15  # elements; whole blocks
+# The most that rounding moves a value, relative, and the smallest number, of which it moves a subnormal one by half.
 PRECISION = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8}
 SMALLEST = {"F32": 2.0**-149, "F16": 2.0**-24, "BF16": 2.0**-133}
 CORRELATED, BEYOND = 0.5, 4.0  # of a block and its values: what tells that it is not theirs
@@ -146,18 +148,18 @@ def scaled(aligned: AlignedTensor) -> bool:
             before = decode(stored, aligned.dtype).astype("f8")
             size, same_way = np.abs(before), after.astype("f8") * np.sign(before)
             off = share * np.abs(same_way) + smallest
-            held = size > 0
-            least = max(least, float(((same_way - off)[held] / size[held]).max(initial=-math.inf)))
-            most = min(most, float(((same_way + off)[held] / size[held]).min(initial=math.inf)))
-            many += int(np.count_nonzero(held))
-            if not (least <= most and np.all(np.abs(after[~held]) <= smallest)):
+            some = size > 0
+            least = max(least, float(((same_way - off)[some] / size[some]).max(initial=-math.inf)))
+            most = min(most, float(((same_way + off)[some] / size[some]).min(initial=math.inf)))
+            many += int(np.count_nonzero(some))
+            if not (least <= most and np.all(np.abs(after[~some]) <= smallest)):
                 return False
     apart = max(least - 1, 1 - most) > 0 and abs((least + most) / 2 - 1) > 2 * narrow
     return many >= FEW and least * most > 0 and apart
 
 
 def from_table(view: CheckpointView, name: str, meant: Sequence[float]) -> float | None:
-    """Return the largest relative error of a small tensor against computed values; None where they cannot be held."""
+    """Return the largest relative error of a small tensor, by computed values; None for another dtype or size."""
     import numpy as np
 
     tensor = view.tensor(name)
@@ -216,7 +218,16 @@ class _Sums:
             largest = float(np.abs(off, out=off).max(initial=0.0))
         self.largest = largest if math.isnan(largest) else max(self.largest, largest)
 
-    def told(self) -> dict[str, Any]:
+    def add_words(self, predicted: Words, there: NDArray[np.uint8]) -> None:
+        """Compare words: the largest distance in units of the last place, and order-free prints of both."""
+        words = there.view(predicted.dtype)
+        if self.ulps is not None:
+            self.ulps = max(self.ulps, int(abs(_ordered(predicted) - _ordered(words)).max(initial=0)))
+        for side, one in enumerate((predicted, words)):
+            self.prints[side] = (self.prints[side] + int(_mixed(one).sum(dtype="u8"))) % (1 << 64)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what is measured, by the columns of a row."""
         whole = self.squares if math.isfinite(self.squares) and self.squares > 0 else None
         lost = None if whole is None or not math.isfinite(self.lost) else self.lost / whole
         relative = None if whole is None or not math.isfinite(self.errors) else math.sqrt(self.errors / whole)
@@ -250,15 +261,15 @@ def errors(aligned: AlignedTensor, exact_cast: ExactCast | None) -> dict[str, An
             return {}
         before = decode(stored, dtype)
         if block > 1:
-            told = not_nearest(before.astype("f4", copy=False), after, there.reshape(-1, new.unit[1]), new.dtype)
-            sums.not_nearest = None if told is None else told + (sums.not_nearest or 0)
+            wrong = not_nearest(before.astype("f4", copy=False), after, there.reshape(-1, new.unit[1]), new.dtype)
+            sums.not_nearest = None if wrong is None else wrong + (sums.not_nearest or 0)
         wide = "f4" if block > 1 and before.dtype == "f4" else "f8"  # blocks end far below the range of either
         with np.errstate(all="ignore"):
             sums.add(before.astype(wide, copy=False), after.astype(wide, copy=False), block)
         if exact_cast is not None and new.dtype not in BLOCKS:
-            _hold(sums, exact_cast.predict(stored), there)
+            sums.add_words(exact_cast.predict(stored), there)
     same = sums.prints[0] == sums.prints[1] if exact_cast is not None and new.dtype not in BLOCKS else None
-    return sums.told() | {"same_values": same}
+    return sums.summary() | {"same_values": same}
 
 
 def _bites(aligned: AlignedTensor) -> Iterator[tuple[Words, Bytes]]:
@@ -269,18 +280,6 @@ def _bites(aligned: AlignedTensor) -> Iterator[tuple[Words, Bytes]]:
         for at in range(0, elements, BITE):
             stop = min(at + BITE, elements)
             yield stored[at:stop], there[at // per * size : stop // per * size]
-
-
-def _hold(sums: _Sums, predicted: Words, there: NDArray[np.uint8]) -> None:
-    """Hold words against words: the largest distance in units of the last place, and order-free prints of both."""
-    import numpy as np
-
-    words = there.view(predicted.dtype)
-    if sums.ulps is not None:
-        far = np.abs(_ordered(predicted) - _ordered(words)).max(initial=0)
-        sums.ulps = max(sums.ulps, int(far))
-    for side, one in enumerate((predicted, words)):
-        sums.prints[side] = (sums.prints[side] + int(_mixed(one).sum(dtype=np.uint64))) % (1 << 64)
 
 
 def _ordered(words: Words) -> NDArray[np.int64]:
@@ -311,12 +310,10 @@ def _difference(aligned: AlignedTensor, index: int, stored: bytes, was: bytes, f
     if per > 1:
         was, found = was[inside : inside + 1], found[inside : inside + 1]
     alone = stored or was
-    return FirstDifference(
-        offset=offset, file_offset=new.file_offset(offset), index=index,
-        source_hex=_hex(alone), candidate_hex=_hex(found), expected_hex=_hex(was),
-        source_value=shown(alone, aligned.dtype), candidate_value=shown(found, new.dtype),
-        ulps=abs(_place(was) - _place(found)) if _counted_in_ulps(new.dtype) else None
-    )  # fmt: skip
+    texts = {"source_hex": _hex(alone), "candidate_hex": _hex(found), "expected_hex": _hex(was)}
+    texts |= {"source_value": shown(alone, aligned.dtype), "candidate_value": shown(found, new.dtype)}
+    ulps = abs(_place(was) - _place(found)) if _counted_in_ulps(new.dtype) else None
+    return FirstDifference(offset=offset, file_offset=new.file_offset(offset), index=index, ulps=ulps, **texts)
 
 
 def _hex(word: bytes) -> str:

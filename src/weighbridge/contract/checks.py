@@ -17,7 +17,7 @@ from weighbridge.contract.strict_yaml import Path
 from weighbridge.core.limits import Doc, LimitsError, Problem, closest, fields, nearest, read, show
 from weighbridge.core.model import EXECUTED, Contract, GateDecl, Severity, SubjectDecl, SubjectKind
 from weighbridge.gates import KINDS
-from weighbridge.quantities.facts import ACCEPTED, ENDED
+from weighbridge.quantities.facts import ACCEPTED, ENDED, ENDS
 
 TIMES: Final = ("s", "ms")
 SHOWN: Final = 8
@@ -100,13 +100,17 @@ def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mappi
         what, near = f"there is no gate kind {show(named)}{nearest(named, KINDS)}", closest(named, list(KINDS))
         yield layered.found((*path, "kind"), "unknown-kind", what, "" if near else FROM_A_PACKAGE)
         return
-    yield from _roles(layered, (*path, "subjects"), kind, _mapping(gate, "subjects"), subjects)
+    yield from _roles(layered, path, kind, gate, subjects)
     yield from _limits(layered, path, kind, gate)
+    ended = _mapping(gate, "when").get(ENDED, ENDED)
+    if ended not in ENDS and next(iter(kind.roles.values())) is SubjectKind.RUN:  # a slip would switch the gate off
+        what = f"{show(ended)} is none of {', '.join(ENDS)}{nearest(str(ended), ENDS)}"
+        yield layered.found((*path, "when", ENDED), "unknown-choice", what)
     executed = any(role in EXECUTED for role in kind.roles.values())
     if gate.get("requires") and not executed:
         what = f"{kind.name} judges what is recorded, on any host"
         yield layered.found((*path, "requires"), "requires-on-record", what, "delete requires", at_key=True)
-    if is_timed(kind) and not gate.get("where"):
+    if is_timed(kind) and not (gate.get("where") or gate.get("when")):
         what = "a time is measured on whatever shape the run had"
         remedy = "say the shape that the budget is for, such as where: {tokens_per_step: 2048}"
         yield layered.found(path, "time-without-where", what, remedy, warning=True)
@@ -119,15 +123,19 @@ def is_timed(kind: Kind[Any]) -> bool:
 
 
 def _roles(
-    layered: Layered, path: Path, kind: Kind[Any], roles: Mapping[str, Any], subjects: Mapping[str, Any]
+    layered: Layered, gate_path: Path, kind: Kind[Any], gate: Mapping[str, Any], subjects: Mapping[str, Any]
 ) -> Iterator[Found]:
-    free = [role for role in kind.roles if role not in roles]
+    path, roles, filled = (*gate_path, "subjects"), _mapping(gate, "subjects"), kind.filled(_mapping(gate, "with"))
+    free = [role for role in filled if role not in roles]
     for role, subject in roles.items():
         needed, place = kind.roles.get(role), (*path, role)
         given = _mapping(subjects, str(subject)).get("kind")
         if needed is None:
             what = f"{kind.name} has no role {show(role)}{nearest(role, free or kind.roles)}"
             yield layered.found(place, "unknown-role", what, at_key=True)
+        elif role not in filled:
+            what = f"nothing that this gate limits is of the role {show(role)}"
+            yield layered.found(place, "idle-role", what, "delete it, or say what is relative to it", at_key=True)
         elif isinstance(subject, str) and subject not in subjects:
             what = f"there is no subject {show(subject)}{nearest(subject, subjects)}"
             yield layered.found(place, "unknown-subject", what)
@@ -257,12 +265,13 @@ def looser(old: GateDecl, new: GateDecl) -> Iterator[tuple[tuple[str, ...], str]
     limits = KINDS[new.kind].limits
     for key in loosened(read(limits, old.limits), read(limits, new.limits)):
         yield ("with", key), f"{key} was {_shown(old.limits[key])}, is {_shown(new.limits[key])}"
-    for section in ("subjects", "measure", "where", "requires"):
+    for section in ("subjects", "measure", "when", "where", "requires"):
         was, now = getattr(old, section), getattr(new, section)
         for key in now:
             if key in was and was[key] != now[key]:
                 yield (section, key), f"{section} {key} was {_shown(was[key])}, is {_shown(now[key])}"
-            elif key not in was and (section != "where" or _accepts(key, now[key])):
+            # Of `where:` only what lets through what would be BLOCKED without it; any other only narrows.
+            elif key not in was and (section != "where" or (key in ACCEPTED and (key, now[key]) != (ENDED, ENDED))):
                 yield (section, key), f"{section} {key} is new"
     if old.severity is Severity.REQUIRED and new.severity is not Severity.REQUIRED:
         yield ("severity",), f"was {old.severity}, is {new.severity}"
@@ -289,11 +298,6 @@ def _as_tight(doc: Doc, old: Any, new: Any) -> bool:
     elif isinstance(old, tuple):
         return all(item in new for item in old) if doc.tight == "up" else all(item in old for item in new)
     return bool(new >= old if doc.tight == "up" else new <= old)
-
-
-def _accepts(fact: str, value: object) -> bool:
-    """Return whether a condition lets through what would be held back without it; any other only narrows."""
-    return fact in ACCEPTED and (fact, value) != (ENDED, ENDED)
 
 
 def _shown(value: Any) -> str:

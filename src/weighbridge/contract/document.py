@@ -26,9 +26,9 @@ AGE: Final = r"[1-9][0-9]{0,3}d"
 REQUIREMENT: Final = r"^(cuda|hidden)$"  # what the instrument `host` tells with yes or no
 
 UNITS: Final = (
-    "ns", "us", "ms", "s", "min", "h", "1/s", "1/ms", "tok/s", "%", "1",
-    "B", "kB", "KB", "MB", "GB", "KiB", "MiB", "GiB",
-)  # fmt: skip
+    *("ns", "us", "ms", "s", "min", "h", "1/s", "1/ms", "tok/s", "%", "1"),
+    *("B", "kB", "KB", "MB", "GB", "KiB", "MiB", "GiB"),
+)
 
 Plain: TypeAlias = str | int | float | bool
 
@@ -85,6 +85,9 @@ class GateDocument:
     subjects: Annotated[Mapping[str, str], Doc("role to the name of a subject")]
     limits: Annotated[Mapping[str, object], Doc("what the kind judges by", name="with")] = field(default_factory=dict)
     measure: Annotated[Mapping[str, object], Doc("what the verifiers are to measure")] = field(default_factory=dict)
+    when: Annotated[
+        Mapping[str, Plain], Doc("facts of the subjects that the gate is meant for; of others it is NOT_APPLICABLE")
+    ] = field(default_factory=dict)
     where: Annotated[Mapping[str, Plain], Doc("facts of the subject that must hold, or the gate is BLOCKED")] = field(
         default_factory=dict
     )
@@ -192,7 +195,7 @@ def _kind(kind: Kind[Any]) -> dict[str, Any]:
     return {
         **({"required": ["with"]} if needed else {}),
         "properties": {
-            "subjects": {"properties": roles, "required": list(roles), "additionalProperties": False},
+            "subjects": {"properties": roles, "required": kind.filled({}), "additionalProperties": False},
             "with": _referable(limits.schema(kind.limits)),
             "measure": _referable(limits.schema(kind.measure)),
         },

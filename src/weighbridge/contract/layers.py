@@ -1,4 +1,4 @@
-"""A contract's data with the place of every part: what is found wrong there, and one contract laid over another."""
+"""A contract's data with the place of every part: what is found wrong there, and one contract over another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from weighbridge.contract.strict_yaml import Document, Path, collected
 from weighbridge.core.errors import ContractError
 
-TOLD: Final = 100
+MOST: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -33,8 +33,8 @@ class Found:
         return ContractError(self.code, self.what, where=f"{self.file}:{self.line}:{self.column}", remedy=self.remedy)
 
     def __str__(self) -> str:
-        told = str(self.error)
-        return told.replace(f": {self.code} ", f": warning: {self.code} ", 1) if self.warning else told
+        text = str(self.error)
+        return text.replace(f": {self.code} ", f": warning: {self.code} ", 1) if self.warning else text
 
 
 def from_errors(errors: Iterable[ContractError]) -> tuple[Found, ...]:
@@ -53,7 +53,7 @@ def first_errors(problems: Iterable[Found]) -> Iterator[Found]:
     for problem in problems:
         yield problem
         errors += not problem.warning
-        if errors > TOLD:
+        if errors > MOST:
             return
 
 
@@ -64,9 +64,9 @@ def raise_errors(problems: Iterable[Found]) -> None:
         ContractError: with the first hundred errors, sorted by place.
     """
     errors = sorted({problem for problem in problems if not problem.warning})
-    if len(errors) > TOLD:
-        last = errors[TOLD - 1]
-        errors[TOLD - 1 :] = [dataclasses.replace(last, remedy="there is more; only the first hundred are told")]
+    if len(errors) > MOST:
+        more = "there is more; only the first hundred are listed"
+        errors[MOST - 1 :] = [dataclasses.replace(errors[MOST - 1], remedy=more)]
     if errors:
         raise collected(tuple(problem.error for problem in errors))
 
@@ -99,8 +99,8 @@ class Layered:
         """Return a problem at the place where a part is written."""
         document, written = self.source(path)
         line, column = document.position(written, at_key=at_key)
-        told = {"code": code, "what": what, "remedy": remedy}
-        return Found(file=document.where, line=line, column=column, warning=warning, **told)
+        said = {"code": code, "what": what, "remedy": remedy}
+        return Found(file=document.where, line=line, column=column, warning=warning, **said)
 
 
 def moved(base: Layered, folder: str) -> Layered:

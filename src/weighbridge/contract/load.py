@@ -14,15 +14,7 @@ from typing import Final
 from weighbridge.contract import strict_yaml
 from weighbridge.contract.checks import freed, lint, loosenings, structural
 from weighbridge.contract.document import ContractDocument, GateDocument
-from weighbridge.contract.layers import (
-    Found,
-    Layered,
-    first_errors,
-    from_errors,
-    merge,
-    moved,
-    raise_errors,
-)
+from weighbridge.contract.layers import Found, Layered, first_errors, from_errors, merge, moved, raise_errors
 from weighbridge.contract.parameters import Parameters, read_parameters, substitute, value_at
 from weighbridge.core.canonical import sha256
 from weighbridge.core.data import data_path
@@ -63,7 +55,7 @@ class LoadedContract:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """What was read: the data with what it extends laid under it, and what is wrong with it as YAML."""
+    """What was read: the data over what it extends, and what is wrong with it as YAML."""
 
     path: Path
     source: bytes
@@ -132,7 +124,7 @@ def _load(name: str, overrides: Mapping[str, str], extending: tuple[Path, ...]) 
     )
     raise_errors(looser)
     loaded = dataclasses.replace(loaded, warnings=tuple(sorted((*loaded.warnings, *looser))))
-    if overrides:  # held against the base as it is written: an override is sealed as one, and moves no status
+    if overrides:  # compared with the base as it is written: an override is sealed as one, and moves no status
         return dataclasses.replace(_resolved(file, overrides), warnings=loaded.warnings)
     return loaded
 
@@ -224,30 +216,30 @@ def _unused(layered: Layered, parameters: Parameters) -> Iterator[Found]:
 
 
 def _contract(document: ContractDocument, parameters: Parameters, overrides: Mapping[str, str]) -> Contract:
-    subjects = {
-        name: SubjectDecl(
-            kind=body.kind, path=body.path, for_each=body.for_each,
-            columns={key: one if isinstance(one, str) else one.logged for key, one in body.columns.items()},
-            units={key: one.unit for key, one in body.columns.items() if not isinstance(one, str)},
+    subjects = {}
+    for name, body in document.subjects.items():
+        columns = {key: one if isinstance(one, str) else one.logged for key, one in body.columns.items()}
+        units = {key: one.unit for key, one in body.columns.items() if not isinstance(one, str)}
+        subjects[name] = SubjectDecl(
+            kind=body.kind, path=body.path, for_each=body.for_each, columns=columns, units=units
         )
-        for name, body in document.subjects.items()
-    }  # fmt: skip
+    gates, head = tuple(map(_gate, document.gates)), {name: getattr(document, name) for name in HEAD}
     return Contract(
-        id=document.id, version=document.version, title=document.title, owner=document.owner, subjects=subjects,
-        gates=tuple(map(_gate, document.gates)), params=parameters.values, overridden=tuple(sorted(overrides)),
-    )  # fmt: skip
+        **head, subjects=subjects, gates=gates, params=parameters.values, overridden=tuple(sorted(overrides))
+    )
+
+
+HEAD: Final = ("id", "version", "title", "owner")
+SAME: Final = {item.name for item in dataclasses.fields(GateDocument)} - {"limits", "measure", "max_age", "relax"}
 
 
 def _gate(gate: GateDocument) -> GateDecl:
     """Resolve a gate; its limits and options are written out with their defaults, so that judging again needs none."""
     kind = KINDS[gate.kind]
-    return GateDecl(
-        id=gate.id, kind=gate.kind, title=gate.title, why=gate.why, severity=gate.severity, subjects=gate.subjects,
-        limits=plain(read(kind.limits, gate.limits)), measure=plain(read(kind.measure, gate.measure)),
-        where=gate.where, requires=gate.requires, binds=gate.binds, depends_on=gate.depends_on,
-        max_age_days=float(gate.max_age.removesuffix("d")) if gate.max_age else None,
-        stale_on=gate.stale_on,
-    )  # fmt: skip
+    limits, measure = plain(read(kind.limits, gate.limits)), plain(read(kind.measure, gate.measure))
+    days = float(gate.max_age.removesuffix("d")) if gate.max_age else None
+    same = {name: getattr(gate, name) for name in SAME}
+    return GateDecl(**same, limits=limits, measure=measure, max_age_days=days)
 
 
 # --- Several contracts ------------------------------------------------------------------------------------------------
@@ -260,7 +252,7 @@ def reused(
 
     `contracts` gives each with the digest of its resolved form; `known` maps (id, version) to the digests that a ledger
     has on record, of that form and of the file: a kind with a new limit changes the one, and nobody's contract. Of two
-    files with one id and version and two contents, the later one is told.
+    files with one id and version and two contents, the later one is named.
     """
     first = {key: (set(digests), "the ledger") for key, digests in known.items()}
     for loaded, digest in contracts:

@@ -18,9 +18,7 @@ from weighbridge.core.model import Scalar
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 _VERBATIM: Final = (*OWN, "params")
 NAMES: Final = ("id", "kind")  # what a gate is cannot hang on a parameter
-_TYPES: Final[Mapping[ParamType, tuple[type, ...]]] = {
-    ParamType.NUMBER: (int, float), ParamType.INTEGER: (int,), ParamType.STRING: (str,), ParamType.BOOLEAN: (bool,),
-}  # fmt: skip
+_TYPES: Final = dict(zip(ParamType, ((int, float), (int,), (str,), (bool,)), strict=True))
 _FORMS: Final = {
     ParamType.NUMBER: re.compile(r"[-+]?([0-9]{1,64}(\.[0-9]{0,64})?|\.[0-9]{1,64})([eE][-+]?[0-9]{1,3})?"),
     ParamType.INTEGER: re.compile(r"[-+]?[0-9]{1,64}"),
@@ -48,7 +46,7 @@ class Parameters:
 
 
 def read_parameters(layered: Layered, overrides: Mapping[str, str]) -> Parameters:
-    """Read the declared parameters and lay the overrides of the command line over them."""
+    """Read the declared parameters, those of the command line with its values."""
     declared = layered.data.get("params", {})
     if not isinstance(declared, Mapping):
         return Parameters()
@@ -57,7 +55,7 @@ def read_parameters(layered: Layered, overrides: Mapping[str, str]) -> Parameter
         try:
             param = read(ParamDocument, body)
         except LimitsError:
-            continue  # told when the whole document is read
+            continue  # reported when the whole document is read
         of_type = isinstance(param.default, _TYPES[param.type])
         if not of_type or isinstance(param.default, bool) != (param.type is ParamType.BOOLEAN):
             what = f"the default of {name!r} is not of the type {param.type}"
@@ -106,7 +104,7 @@ def _filled(value: str, path: strict_yaml.Path, layered: Layered, parameters: Pa
     wrong = next((match for match in _REFERENCE.finditer(value) if not _known(match, parameters)), None)
     if wrong is not None:
         parameters.broken.append(path)
-        if _name(wrong) not in parameters.declared:  # one that is itself broken is told where it is declared
+        if _name(wrong) not in parameters.declared:  # one that is itself broken is reported where it is declared
             known = [f"params.{each}" for each in parameters.declared]
             what = f"{show(wrong[0])} refers to no parameter{nearest(wrong[1], known)}"
             remedy = "write ${params.NAME} for a name under params:"

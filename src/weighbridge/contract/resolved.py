@@ -12,7 +12,7 @@ from weighbridge.gates import KINDS
 
 SCHEMA = "weighbridge.contract.resolved/v0"
 COLLECTED = ("id", "kind", "subjects", "measure", "requires")
-JUDGED = ("id", "kind", "limits", "where", "requires", "severity", "max_age_days", "stale_on")
+JUDGED = ("id", "kind", "limits", "when", "where", "requires", "severity", "max_age_days", "stale_on")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +53,8 @@ def check_limits(contract: Contract) -> None:
         at, kind = ("contract", "gates", index), KINDS.get(gate.kind)
         if kind is None:
             raise wrong(f"the kind {gate.kind!r} is not known here", at)
-        if set(gate.subjects) != set(kind.roles):
-            raise wrong(f"the gate does not fill the roles {', '.join(kind.roles)}", (*at, "subjects"))
+        if sorted(gate.subjects) != sorted(filled := kind.filled(gate.limits)):
+            raise wrong(f"the gate does not fill the roles {', '.join(filled)}", (*at, "subjects"))
         try:
             read(kind.limits, gate.limits, ("limits",))
             read(kind.measure, gate.measure, ("measure",))
@@ -66,7 +66,9 @@ def check_limits(contract: Contract) -> None:
 def digests(contract: Contract) -> ContractRef:
     """Digest a contract: the whole, what is measured, and what is judged; titles and reasons are in neither part."""
     whole = plain(contract)
-    collect, judge = ([{key: gate[key] for key in keys} for gate in whole["gates"]] for keys in (COLLECTED, JUDGED))
+    collect, judge = (
+        [{key: gate[key] for key in keys if key in gate} for gate in whole["gates"]] for keys in (COLLECTED, JUDGED)
+    )
     return ContractRef(
         id=contract.id,
         version=contract.version,

@@ -343,7 +343,8 @@ class _Composer:
         mark = problem.problem_mark or problem.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         what = ", ".join(part for part in (problem.context, problem.problem) if part)
-        return ContractError("yaml-syntax", what, where=f"{self.where}:{line}:{column}", remedy=_hint(what))
+        remedy = next(hint for words, hint in _HINTS.items() if words in what)
+        return ContractError("yaml-syntax", what, where=f"{self.where}:{line}:{column}", remedy=remedy)
 
 
 def _position(event: Any) -> Position:
@@ -354,14 +355,11 @@ def _cut(text: str) -> str:
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
 
 
-def _hint(what: str) -> str:
-    """Return what usually helps; the parser's own words name the place, not the cure."""
-    if "mapping values are not allowed" in what:
-        return 'quote a text that contains ": ", and indent keys of one mapping alike'
-    if "cannot start any token" in what:
-        return "quote a text that starts with @, ` or %"
-    if "expected the node content" in what or "expected ',' or" in what:
-        return "check brackets, braces and commas up to here"
-    if "simple key" in what:
-        return 'every key needs ": " and a value on its line'
-    return "check indentation and quotes up to here"
+_HINTS: Final = {  # what usually helps; the parser's own words name the place, not the cure
+    "mapping values are not allowed": 'quote a text that contains ": ", and indent keys of one mapping alike',
+    "cannot start any token": "quote a text that starts with @, ` or %",
+    "expected the node content": "check brackets, braces and commas up to here",
+    "expected ',' or": "check brackets, braces and commas up to here",
+    "simple key": 'every key needs ": " and a value on its line',
+    "": "check indentation and quotes up to here",
+}

@@ -8,6 +8,7 @@ never guesses, never fills in a default, and never converts a type.
 from __future__ import annotations
 
 import array
+import functools
 import json
 import math
 import re
@@ -66,12 +67,10 @@ def loads(data: bytes | str, *, where: str = "", spelled: bool = True, lenient: 
         WeighbridgeError: `json` with the reason, for doubled keys, bare NaN or infinity, numbers that overflow,
             text that is not UTF-8, or nesting beyond the parser.
     """
-    pairs = _spelled if spelled else unique
+    pairs, constant = _spelled if spelled else unique, _tagged if lenient else _refuse_constant
+    parse = functools.partial(json.loads, parse_float=_finite, parse_int=_bounded, parse_constant=constant)
     try:
-        return json.loads(
-            data, object_pairs_hook=pairs, parse_constant=_tagged if lenient else _refuse_constant,
-            parse_float=_finite, parse_int=_bounded,
-        )  # fmt: skip
+        return parse(data, object_pairs_hook=pairs)
     except (ValueError, RecursionError) as problem:
         what = "nested too deep" if isinstance(problem, RecursionError) else str(problem)
         raise WeighbridgeError("json", f"not strict JSON: {what}", where=where) from None

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
+from weighbridge.core.model import LATER
 from weighbridge.core.printable import SHOWN, quoted
 
 Path = tuple[str | int, ...]
@@ -51,7 +52,7 @@ class Doc:
     any_case: bool = False  # choices are read in any letter case; what is kept is the choice as it stands here
     meant: Callable[[str], str] | None = None  # which choice a text means that is none
     min_items: int = 0
-    tight: str = ""
+    tight: str | None = None
     name: str = ""  # the key in YAML where it is a Python keyword
     must: str = ""  # what the figure that this limit bounds must be: "at most", "at least", "below" or "above" it
     moves: Any = None  # how trials move that figure (`weighbridge.clauses.mutations.Moves`)
@@ -59,8 +60,8 @@ class Doc:
     typical: Any = None  # of a quantity's field: what examples have where they name no value
 
     def __post_init__(self) -> None:
-        if self.must and not self.tight:
-            object.__setattr__(self, "tight", "down" if self.must in ("at most", "below") else "up")
+        if self.tight is None:
+            object.__setattr__(self, "tight", {"at most": "down", "below": "down", "": ""}.get(self.must, "up"))
 
 
 # Each bound of a number: its name in `Doc`, its sign, when it holds, and its word in JSON Schema.
@@ -100,6 +101,7 @@ class Field:
     doc: Doc
     required: bool
     default: Any
+    later: bool
 
 
 def fields(cls: type) -> tuple[Field, ...]:
@@ -116,7 +118,8 @@ def _fields(cls: Any) -> tuple[Field, ...]:
         if typing.get_origin(hint) is Annotated:
             hint, doc = typing.get_args(hint)[:2]
         default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
-        found.append(Field(item.name, doc.name or item.name, hint, doc, default is dataclasses.MISSING, default))
+        required, later = default is dataclasses.MISSING, LATER in item.metadata
+        found.append(Field(item.name, doc.name or item.name, hint, doc, required, default, later))
     return tuple(found)
 
 
@@ -138,7 +141,7 @@ class _Reading:
 def read(cls: type[T], data: object, path: Path = (), *, exact: bool = False, omitted: Omitted = NOTHING) -> T:
     """Return a value of a dataclass, read from plain data.
 
-    With `exact` every field but the `omitted` ones is demanded as `plain` writes it: no default, no conversion.
+    With `exact` every field is demanded as `plain` writes it, but `omitted` and later ones: no default, no conversion.
 
     Raises:
         LimitsError: with every problem found: unknown or missing keys, wrong types, values out of bounds.
@@ -163,7 +166,9 @@ def _read_class(cls: type, data: object, path: Path, reading: _Reading) -> objec
     for item in known.values():
         if item.key in data:
             values[item.name] = _read(item.type, item.doc, data[item.key], (*path, item.key), reading)
-        elif (item.required or reading.exact) and item.key not in near:
+            if item.later and reading.exact and data[item.key] == item.default:  # `plain` would have left it out
+                reading.note("unknown-key", f"the key {item.key!r} says nothing", (*path, item.key), at_key=True)
+        elif (item.required or (reading.exact and not item.later)) and item.key not in near:
             reading.note("missing-key", f"missing key {item.key!r}", path)
     if not reading.exact:
         _note_ignored(known, values, path, reading)
@@ -179,7 +184,7 @@ def _note_ignored(known: Mapping[str, Field], values: Mapping[str, Any], path: P
 
 
 def _unknown(key: object, free: Sequence[str], known: Mapping[str, Field], path: Path, reading: _Reading) -> str:
-    """Note an unknown key; return the missing one that it seems to mean, so that one slip is told once."""
+    """Note an unknown key; return the missing one that it seems to mean, so that one slip is reported once."""
     near = closest(str(key), free) if len(reading.problems) < SUGGESTED else []
     hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}" if known else ""
     reading.note("unknown-key", f"unknown key {show(key)}{hint}", (*path, str(key)), at_key=True)
@@ -337,7 +342,7 @@ LARGEST = sys.float_info.max
 _NAMES: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
-# --- Schema -----------------------------------------------------------------------------------------------------------
+# --- Schema, and plain data -------------------------------------------------------------------------------------------
 
 
 def schema(cls: type) -> dict[str, Any]:
@@ -393,17 +398,14 @@ def _whole(pattern: str) -> str:
 _JSON_TYPES: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
-# --- Plain data -------------------------------------------------------------------------------------------------------
-
-
 def plain(value: Any, omitted: Omitted = NOTHING) -> Any:
     """Return a value as the plain data that `read` reads, defaults filled in and the fields `omitted` left out."""
     if value is None or type(value) in _NAMES:
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         left_out = omitted.get(type(value), frozenset())
-        kept = (item for item in fields(type(value)) if item.name not in left_out)
-        return {item.key: plain(getattr(value, item.name), omitted) for item in kept}
+        kept = ((item, getattr(value, item.name)) for item in fields(type(value)) if item.name not in left_out)
+        return {item.key: plain(one, omitted) for item, one in kept if not (item.later and one == item.default)}
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, Mapping):

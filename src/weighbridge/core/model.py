@@ -13,6 +13,7 @@ Json: TypeAlias = Scalar | Sequence["Json"] | Mapping[str, "Json"]
 Fields: TypeAlias = Mapping[str, Json]
 EMPTY: Fields = MappingProxyType({})
 R = TypeVar("R")
+LATER = "later"  # of a field that came later: not sealed while it is its default, so that old digests stay
 
 
 class Outcome(enum.StrEnum):
@@ -21,6 +22,7 @@ class Outcome(enum.StrEnum):
     PASS = "PASS"  # noqa: S105 -- a verdict, not a password
     FAIL = "FAIL"
     BLOCKED = "BLOCKED"
+    NOT_APPLICABLE = "NOT_APPLICABLE"
     ERROR = "ERROR"
 
 
@@ -148,7 +150,7 @@ Measured: TypeAlias = Measurement | Unmeasured | Faulted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryResult:
-    """Whether an instrument saw one known damage of its subject; `applied` is false where none could be laid."""
+    """Whether an instrument saw one known damage of its subject; `applied` is false where there could be none."""
 
     name: str
     place: str
@@ -195,7 +197,7 @@ class TrialResult(enum.StrEnum):
 
     CAUGHT = "caught"
     SURVIVED = "survived"
-    NOT_APPLICABLE = "n/a"
+    UNTRIED = "untried"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +258,7 @@ class GateDecl:
     subjects: Mapping[str, str]
     limits: Fields = field(default_factory=dict)
     measure: Fields = field(default_factory=dict)
+    when: Mapping[str, Scalar] = field(default_factory=dict, metadata={LATER: True})
     where: Mapping[str, Scalar] = field(default_factory=dict)
     requires: Mapping[str, bool] = field(default_factory=dict)
     severity: Severity = Severity.REQUIRED

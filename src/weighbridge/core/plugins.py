@@ -1,4 +1,4 @@
-"""What other packages bring by their entry points: kinds, quantities, verifiers, readers and report formats.
+"""What other packages bring by their entry points: gates, verifiers and formats, each known by its type.
 
 Entry points are read only for a name that the tool's own table lacks. A name of the tool itself, or one that two
 packages bring, is refused; what is broken is an error that names the package, never a name that is silently missing.
@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 from weighbridge.core.canonical import dumps, sha256
 from weighbridge.core.errors import PluginError
@@ -23,18 +23,35 @@ K = TypeVar("K")
 T = TypeVar("T")
 V = TypeVar("V")
 PREFIX: Final = "weighbridge."
-WORDS: Final = {
-    "kinds": "kind", "quantities": "quantity", "verifiers": "verifier", "run_logs": "reader of run logs",
-    "checkpoints": "reader of checkpoints", "reporters": "report format",
-}  # fmt: skip
 SHOWN: Final = 12  # digits of a digest
+
+
+class Form(NamedTuple):
+    """One thing that a package may bring: the group of its entry point, its class, and the field with its name."""
+
+    group: str
+    of: str
+    named: str = "name"
+
+
+# The classes by name, for a short command imports none of them.
+FORMS: Final[Mapping[str, Form]] = {
+    "kind": Form("gates", "weighbridge.clauses.kind.Kind"),
+    "quantity": Form("gates", "weighbridge.quantities.base.Quantity"),
+    "verifier": Form("verifiers", "weighbridge.verifiers.verifier.Verifier", named="quantity"),
+    "reader of checkpoints": Form("formats", "weighbridge.formats.detect.Format"),
+    "reader of run logs": Form("formats", "weighbridge.run_logs.log_table.LogFormat"),
+    "report format": Form("formats", "weighbridge.report.formats.ReportFormat"),
+    "verb": Form("formats", "click.core.Command"),
+}
+GROUPS: Final = tuple(dict.fromkeys(form.group for form in FORMS.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """One name that a package brings, with the package's version and the digest of its files."""
+    """One name that a package brings, with the package's version and the digest of its files; `what` is of `FORMS`."""
 
-    group: str
+    what: str
     name: str
     package: str
     version: str
@@ -46,47 +63,58 @@ class Plugin:
         return f"{self.package} {self.version} (digest {self.digest[:SHOWN]}…)"
 
     def __str__(self) -> str:
-        return f"{WORDS[self.group]} {self.name}"
+        return f"{self.what} {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Brought(Mapping[str, T]):
-    """What installed packages bring to one table, by name, imported when it is first asked for.
+    """What installed packages bring to one table, by name; `own` are the names of the tool itself.
 
-    Each must be of `form`, and be called by its name in the field `named`. `own` are the names of the tool itself.
+    Only the entry points of a name that is asked for are imported; all of their group where the names are listed.
     """
 
-    group: str
-    form: Any
+    what: str
     own: Container[str] = ()
-    named: str = ""
 
     def __getitem__(self, name: str) -> T:
-        key = (self.group, name)
+        key = (self.what, name)
         if key not in _LOADED:
-            _LOADED[key] = self._load(self.entry(name))
-        found: T = _LOADED[key]
+            entry = self.entry(name)
+            _LOADED[key] = entry, entry.load()
+        found: T = _LOADED[key][1]
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return (name for group, name in entry_points() if group == self.group and name not in self.own)
+        group = FORMS[self.what].group
+        named = ((name, entries) for (of, name), entries in entry_points().items() if of == group)
+        return (name for name, entries in named if name not in self.own and any(map(self._may_be, entries)))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def _may_be(self, entry: EntryPoint) -> bool:
+        try:
+            return what_is(entry) == self.what
+        except PluginError:
+            return True
+
     def entry(self, name: str) -> EntryPoint:
-        """Return where a name comes from, not imported; a KeyError where no package brings it.
+        """Return where a name comes from; a KeyError where no package brings it.
 
         Raises:
-            PluginError: `plugin-name` or `plugin-twice`.
+            PluginError: `plugin-name` or `plugin-twice`, and as `what_is` does.
         """
-        found = entry_points().get((self.group, name), ())
+        entries = entry_points().get((FORMS[self.what].group, name), ())
+        found = [entry for entry in entries if what_is(entry) == self.what]
         if not found:
             raise KeyError(name)
         if name in self.own:
-            self._refuse(found[0], "plugin-name", "is a name of weighbridge itself, which nothing can replace")
+            _refuse(found[0], self.what, "plugin-name", "is a name of weighbridge itself, which nothing can replace")
         if len(found) > 1:
-            self._refuse(found[0], "plugin-twice", f"is brought by {package(found[1])}, too")
+            _refuse(found[0], self.what, "plugin-twice", f"is brought by {package(found[1])}, too")
+        called = getattr(found[0].load(), FORMS[self.what].named)
+        if called != name:
+            _refuse(found[0], self.what, "plugin-shape", f"calls itself {called!r}")
         return found[0]
 
     def beside(self, name: str, file: str) -> Path:
@@ -98,26 +126,36 @@ class Brought(Mapping[str, T]):
         entry = self.entry(name)
         path = _file_of(entry.module).parent / file
         if not path.is_file():
-            self._refuse(entry, "plugin-card", f"lacks {file} beside its module {entry.module}")
+            _refuse(entry, self.what, "plugin-card", f"lacks {file} beside its module {entry.module}")
         return path
 
-    def _load(self, entry: EntryPoint) -> Any:
-        try:
-            found = entry.load()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever importing somebody's code raises
-            self._refuse(entry, "plugin-broken", f"cannot be imported: {type(error).__name__}: {error}")
-        if not isinstance(found, self.form):
-            self._refuse(entry, "plugin-shape", f"is of the type {type(found).__name__}, not {self.form.__name__}")
-        if self.named and getattr(found, self.named) != entry.name:
-            self._refuse(entry, "plugin-shape", f"calls itself {getattr(found, self.named)!r}")
-        return found
 
-    def _refuse(self, entry: EntryPoint, code: str, why: str) -> NoReturn:
-        what = f"{package(entry)} brings the {WORDS[self.group]} {entry.name!r}, which {why}"
-        raise PluginError(code, what, where=entry.value, remedy=f"mend that package, or: pip uninstall {_name(entry)}")
+_LOADED: dict[tuple[str, str], tuple[EntryPoint, Any]] = {}
 
 
-_LOADED: dict[tuple[str, str], Any] = {}
+def what_is(entry: EntryPoint) -> str:
+    """Import what an entry point names, and return which of the `FORMS` it is.
+
+    Raises:
+        PluginError: `plugin-broken` where it cannot be imported, `plugin-shape` where it is none of its group.
+    """
+    group = entry.group.removeprefix(PREFIX)
+    try:
+        found = type(entry.load())
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever importing somebody's code raises
+        what = f"cannot be imported: {type(error).__name__}: {error}"
+        _refuse(entry, group.removesuffix("s"), "plugin-broken", what)
+    forms = {form.of: what for what, form in FORMS.items() if form.group == group}
+    what = next((forms[name] for one in found.__mro__ if (name := f"{one.__module__}.{one.__name__}") in forms), "")
+    if not what:
+        wanted = " or ".join(name.rpartition(".")[2] for name in forms)
+        _refuse(entry, group.removesuffix("s"), "plugin-shape", f"is of the type {found.__name__}, not {wanted}")
+    return what
+
+
+def _refuse(entry: EntryPoint, what: str, code: str, why: str) -> NoReturn:
+    problem = f"{package(entry)} brings the {what} {entry.name!r}, which {why}"
+    raise PluginError(code, problem, where=entry.value, remedy=f"mend that package, or: pip uninstall {_name(entry)}")
 
 
 @functools.cache
@@ -134,18 +172,19 @@ def entry_points() -> Mapping[tuple[str, str], tuple[EntryPoint, ...]]:
     return found
 
 
-def used(group: str, names: Collection[str]) -> tuple[Plugin, ...]:
+def used(what: str, names: Collection[str]) -> tuple[Plugin, ...]:
     """Return those of these names that were brought by a package and imported, as they are to be sealed."""
-    return tuple(_identity(group, name) for name in sorted(set(names)) if (group, name) in _LOADED)
+    return tuple(_identity(what, _LOADED[what, name][0]) for name in sorted(set(names)) if (what, name) in _LOADED)
 
 
 def here(sealed: Plugin) -> Plugin | None:
     """Return what is installed here in the place of a sealed plug-in; None where nothing or more than one thing is."""
-    found = len(entry_points().get((sealed.group, sealed.name), ()))
-    return _identity(sealed.group, sealed.name) if found == 1 else None
+    form = FORMS.get(sealed.what)
+    found = entry_points().get((form.group, sealed.name), ()) if form else ()
+    return _identity(sealed.what, found[0]) if len(found) == 1 else None
 
 
-def told(sealed: Plugin) -> str:
+def changed(sealed: Plugin) -> str:
     """Return what to install so that all is as it was sealed; empty where it is."""
     found = here(sealed)
     if found is None:
@@ -153,10 +192,9 @@ def told(sealed: Plugin) -> str:
     return "" if found == sealed else f"{sealed} came with {sealed.of}, here it is of {found.of}"
 
 
-def _identity(group: str, name: str) -> Plugin:
-    (entry,) = entry_points()[group, name]
+def _identity(what: str, entry: EntryPoint) -> Plugin:
     of, _, version = package(entry).rpartition(" ")
-    return Plugin(group=group, name=name, package=of, version=version, digest=_digest(entry.module))
+    return Plugin(what=what, name=entry.name, package=of, version=version, digest=_digest(entry.module))
 
 
 @functools.cache

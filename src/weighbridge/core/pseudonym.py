@@ -39,10 +39,7 @@ def keyed(kind: str, value: str, key: bytes) -> str:
 def key_file(environment: Mapping[str, str], platform: str = sys.platform) -> Path | None:
     """Return where the person's key is: in the state folder of the platform, never in a tree; None without one."""
     home = environment.get("HOME", "")
-    folders = {
-        "win32": environment.get("LOCALAPPDATA", ""),
-        "darwin": home and f"{home}/Library/Application Support",
-    }
+    folders = {"win32": environment.get("LOCALAPPDATA", ""), "darwin": home and f"{home}/Library/Application Support"}
     states = environment.get("XDG_STATE_HOME", ""), folders.get(platform, home and f"{home}/.local/state")
     return next((Path(state) / "weighbridge" / KEY_NAME for state in states if Path(state).is_absolute()), None)
 

@@ -19,7 +19,7 @@ CUDA_GATE = "GATE-PARITY-CUDA"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DemoStep:
     """One step: why, what is typed (the words after `weighbridge`, or a Python module), and how it must end."""
 
     why: str
@@ -34,13 +34,14 @@ class Step:
         return shlex.join((*program, *self.words))
 
 
-TRAIN = Step(
+TRAIN = DemoStep(
     "Train a small GPT on the text of Python's standard library, recorded, until it has passed its corpus once",
-    (".",), module="weighbridge.demo.train",
-)  # fmt: skip
+    (".",),
+    module="weighbridge.demo.train",
+)
 
 
-def steps(*, cuda: bool) -> tuple[Step, ...]:
+def steps(*, cuda: bool) -> tuple[DemoStep, ...]:
     """Return what is weighed once there is a trained model and two imports; `cuda` says whether this host has it."""
     run = ("verify", "builtin:training-run", "--subject", "run=run", "--record")
     run_on = ("--param", "device=cuda") if cuda else ()
@@ -48,7 +49,7 @@ def steps(*, cuda: bool) -> tuple[Step, ...]:
     parity = ("verify", "builtin:forward-parity", "--subject", "reference=models.py:reference", "--subject")
     on_cuda = ("--subject", "cuda=models.py:on_cuda", *(() if cuda else ("--expect-blocked", CUDA_GATE)))
     blocked = "" if cuda else "; the CUDA gate is BLOCKED, for this host has none"
-    told = (
+    typed = (
         ("Weigh the run: metrics, wrap-around, wall time, device", (*run, *run_on)),
         ("Compare the GGUF import with its source", ("compare", SOURCE, IMPORT)),
         ("Compare an import whose BF16 bytes are labelled F16: it must be refused, and the mechanism named",
@@ -61,15 +62,15 @@ def steps(*, cuda: bool) -> tuple[Step, ...]:
         ("Drop a bias in the NumPy backend on purpose: the first capture point that parts must be named",
          (*parity, "candidate=models.py:numpy_backend_without_a_bias", *on_cuda), ExitCode.FAILED),
     )  # fmt: skip
-    return tuple(Step(*one) for one in told)
+    return tuple(DemoStep(*one) for one in typed)
 
 
-def closing(bundle: str) -> tuple[Step, ...]:
+def closing(bundle: str) -> tuple[DemoStep, ...]:
     """Return what is done with the evidence at the end."""
     return (
-        Step("Judge a bundle again from its own bytes, without measuring", ("evidence", "rejudge", bundle)),
-        Step("Ask of the same bundle what can be verified, five answers apart", ("evidence", "verify", bundle)),
-        Step("Show where every gate stands", ("status",)),
+        DemoStep("Judge a bundle again from its own bytes, without measuring", ("evidence", "rejudge", bundle)),
+        DemoStep("Ask of the same bundle what can be verified, five answers apart", ("evidence", "verify", bundle)),
+        DemoStep("Show where every gate stands", ("status",)),
     )
 
 
@@ -122,12 +123,12 @@ def tell(folder: Path, say: Callable[[str], None]) -> bool:
     return all(ended) and bool(bundle)
 
 
-def _run(step: Step, folder: Path, say: Callable[[str], None]) -> bool:
+def _run(step: DemoStep, folder: Path, say: Callable[[str], None]) -> bool:
     say(f"\n== {step.why}\n$ {step.typed}")
     done = subprocess.run(
         (sys.executable, "-m", step.module, *step.words), cwd=folder, check=False, capture_output=True, text=True
     )
     say((done.stdout + done.stderr).rstrip())
-    held = done.returncode == step.ends
-    say(f"[exit {done.returncode}{'' if held else f', expected {int(step.ends)}'}]")
-    return held
+    expected = done.returncode == step.ends
+    say(f"[exit {done.returncode}{'' if expected else f', expected {int(step.ends)}'}]")
+    return expected

@@ -91,13 +91,12 @@ def _numpy(forgets: str = "") -> Stack:
 
 def read_gguf(path: Path) -> dict[str, Array]:
     """Read every BF16 tensor of a GGUF file as float32, an exact widening."""
-    return {tensor.name: _widened(tensor) for tensor in GGUFReader(path).tensors}
-
-
-def _widened(tensor: Any) -> Array:
-    shape = [int(size) for size in reversed(tensor.shape)]
-    words = np.ascontiguousarray(tensor.data).view(ml_dtypes.bfloat16)
-    return np.asarray(words.reshape(shape), dtype=np.float32)
+    tensors: dict[str, Array] = {}
+    for tensor in GGUFReader(path).tensors:
+        words = np.ascontiguousarray(tensor.data).view(ml_dtypes.bfloat16)
+        shape = [int(size) for size in reversed(tensor.shape)]
+        tensors[tensor.name] = np.asarray(words.reshape(shape), dtype=np.float32)
+    return tensors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,28 +106,28 @@ class NumpyGPT:
     weights: Mapping[str, Array]
 
     def run(self, tokens: Tokens) -> Mapping[str, Array]:
-        """Return what it holds at each point `[sequences, tokens, channels]`, in the order of computing."""
+        """Return what it computes at each point `[sequences, tokens, channels]`, in the order of computing."""
         ids = np.array([list(row) for row in tokens])
-        held: dict[str, Array] = {}
+        points: dict[str, Array] = {}
         x = self.weights["token.weight"][ids] + self.weights["position.weight"][: ids.shape[1]]
         for layer in range(SHAPE.layers):
-            x = self._block(x, f"L{layer}", f"blocks.{layer}", held)
-        held["final_norm.out"] = self._norm(x, "norm")
-        held["logits"] = held["final_norm.out"] @ self.weights["head.weight"].T
-        return held
+            x = self._block(x, f"L{layer}", f"blocks.{layer}", points)
+        points["final_norm.out"] = self._norm(x, "norm")
+        points["logits"] = points["final_norm.out"] @ self.weights["head.weight"].T
+        return points
 
-    def _block(self, x: Array, here: str, block: str, held: dict[str, Array]) -> Array:
-        normed = held[f"{here}.attn_norm.out"] = self._norm(x, f"{block}.attn_norm")
+    def _block(self, x: Array, here: str, block: str, points: dict[str, Array]) -> Array:
+        normed = points[f"{here}.attn_norm.out"] = self._norm(x, f"{block}.attn_norm")
         q, k, v = (self._linear(normed, f"{block}.attn.{part}") for part in "qkv")
-        held |= {f"{here}.attn.q.post_bias": q, f"{here}.attn.k.post_bias": k, f"{here}.attn.v.post_bias": v}
-        ctx = held[f"{here}.attn.ctx"] = attend(q, k, v)
-        out = held[f"{here}.attn.o.post_bias"] = self._linear(ctx, f"{block}.attn.o")
+        points |= {f"{here}.attn.q.post_bias": q, f"{here}.attn.k.post_bias": k, f"{here}.attn.v.post_bias": v}
+        ctx = points[f"{here}.attn.ctx"] = attend(q, k, v)
+        out = points[f"{here}.attn.o.post_bias"] = self._linear(ctx, f"{block}.attn.o")
         x = x + out
-        normed = held[f"{here}.ffn_norm.out"] = self._norm(x, f"{block}.ffn_norm")
-        up = held[f"{here}.ffn.up.post_bias"] = self._linear(normed, f"{block}.up")
-        act = held[f"{here}.ffn.act"] = gelu(up)
-        down = held[f"{here}.ffn.down.post_bias"] = self._linear(act, f"{block}.down")
-        total = held[f"{here}.resid_out"] = x + down
+        normed = points[f"{here}.ffn_norm.out"] = self._norm(x, f"{block}.ffn_norm")
+        up = points[f"{here}.ffn.up.post_bias"] = self._linear(normed, f"{block}.up")
+        act = points[f"{here}.ffn.act"] = gelu(up)
+        down = points[f"{here}.ffn.down.post_bias"] = self._linear(act, f"{block}.down")
+        total = points[f"{here}.resid_out"] = x + down
         return total
 
     def _linear(self, x: Array, name: str) -> Array:

@@ -39,10 +39,7 @@ class Attention(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.heads = shape.heads
-        self.q = nn.Linear(shape.width, shape.width)
-        self.k = nn.Linear(shape.width, shape.width)
-        self.v = nn.Linear(shape.width, shape.width)
-        self.o = nn.Linear(shape.width, shape.width)
+        self.q, self.k, self.v, self.o = (nn.Linear(shape.width, shape.width) for _ in "qkvo")
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend to this token and the earlier ones."""
@@ -120,9 +117,6 @@ def standard_library(size: int) -> bytes:
         if len(text) >= size:
             return bytes(text[:size])
     return bytes(text)
-
-
-# --- Training ---------------------------------------------------------------------------------------------------------
 
 
 SEED = 7

@@ -24,7 +24,7 @@ ARGUMENT = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class Binding:
     """One subject of one instance, and what stands for it; `by_hand` when it was named on the command line."""
 
     subject: str
@@ -36,16 +36,17 @@ class Bound:
     units: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
+    def key(self) -> tuple[str, str]:
+        """Return what it stands for: the subject, on its instance."""
+        return self.subject, self.instance
+
+    @property
     def looked_at_as(self) -> SubjectKind:
         """Return the kind whose verifiers look at it: a trace stands for the model that it was captured of."""
         return SubjectKind.MODEL if self.kind is SubjectKind.TRACE else self.kind
 
     def open(self) -> Any:
-        """Open the view of this subject.
-
-        Raises:
-            SubjectError: when it cannot be read.
-        """
+        """Open the view of this subject, or raise the SubjectError that says why it cannot be read."""
         match self.kind:
             case SubjectKind.CHECKPOINT:
                 from weighbridge.views.checkpoint import open_checkpoint
@@ -63,71 +64,59 @@ class Bound:
                 from weighbridge.views.report import open_report
 
                 return open_report(self.target)
-            case SubjectKind.MODEL:
-                from weighbridge.views.model_view import open_model
+            case SubjectKind.MODEL | SubjectKind.TRACE:
+                from weighbridge.views.model_view import open_model, open_recorded
 
-                return open_model(self.target)
-            case SubjectKind.TRACE:
-                from weighbridge.views.model_view import open_recorded
-
-                return open_recorded(self.target)
+                return open_model(self.target) if self.kind is SubjectKind.MODEL else open_recorded(self.target)
 
 
-def origin(bound: Bound, view: Any) -> Origin:
+def origin(bound: Binding, view: Any) -> Origin:
     """Return whether a subject is live: named by hand, and with complete provenance as its view knows it."""
-    found: Origin = view.origin
-    return found if bound.by_hand or found is not Origin.LIVE else Origin.FIXTURE
+    known: Origin = view.origin
+    return known if bound.by_hand or known is not Origin.LIVE else Origin.FIXTURE
 
 
-def bind(contract: Contract, base: Path, arguments: Iterable[str]) -> tuple[Bound, ...]:
-    """Bind the subjects of a contract from `NAME[@INSTANCE]=TARGET` arguments, and by `path:` beside the contract.
-
-    Raises:
-        UsageError: for an argument that is not of that form, names no subject, binds one twice, or is never looked at,
-            and where a gate would compare a file with itself.
-    """
-    bound: dict[tuple[str, str], Bound] = {}
+def bind(contract: Contract, base: Path, arguments: Iterable[str]) -> tuple[Binding, ...]:
+    """Bind a contract's subjects from `NAME[@INSTANCE]=TARGET` words and by `path:`; refuse what nothing looks at."""
+    bound: dict[tuple[str, str], Binding] = {}
     for argument in arguments:
         item = _by_hand(contract, argument)
-        if (item.subject, item.instance) in bound:
+        if item.key in bound:
             remedy = f"name instances: {item.subject}@NAME=…"
             raise UsageError("bound-twice", f"{item.subject!r} is bound twice", remedy=remedy)
-        bound[item.subject, item.instance] = item
+        bound[item.key] = item
     by_hand = {subject for subject, _ in bound}
     for name, declared in contract.subjects.items():
         if name not in by_hand and declared.kind not in EXECUTED:
-            bound |= {(name, item.instance): item for item in _declared(name, declared, base)}
+            bound |= {item.key: item for item in _declared(name, declared, base)}
     _refuse_unlooked(contract, tuple(bound.values()))
     _refuse_itself(contract, tuple(bound.values()))
     return tuple(bound.values())
 
 
-def _refuse_unlooked(contract: Contract, bound: tuple[Bound, ...]) -> None:
+def _refuse_unlooked(contract: Contract, bound: tuple[Binding, ...]) -> None:
     """Refuse what is bound beside named instances of the same subject, so that no gate would ever look at it."""
-    looked: set[Bound | None] = set()
-    for gate in contract.gates:
-        looked |= {find(bound, name, one) for one in instances(gate, bound) for name in gate.subjects.values()}
+    judged = ((gate.subjects.values(), one) for gate in contract.gates for one in instances(gate, bound))
+    looked = {item for names, instance in judged for item in found(names, bound, instance)}
     wanted = {name for gate in contract.gates for name in gate.subjects.values()}
     idle = next((item for item in bound if item.subject in wanted and item not in looked), None)
     if idle is not None:
-        what = (
-            f"no gate would look at {idle.subject}={idle.target}: other bindings stand for {idle.subject!r} everywhere"
-        )
+        others = f"other bindings stand for {idle.subject!r} everywhere"
+        what = f"no gate would look at {idle.subject}={idle.target}: {others}"
         remedy = f"name its instance, {idle.subject}@NAME=…, or leave it out"
         raise UsageError("never-looked-at", what, remedy=remedy)
 
 
-def _refuse_itself(contract: Contract, bound: tuple[Bound, ...]) -> None:
+def _refuse_itself(contract: Contract, bound: tuple[Binding, ...]) -> None:
     """Refuse a gate that would compare a file with itself: it always agrees, and would show nothing."""
     for gate, instance in ((one, name) for one in contract.gates for name in instances(one, bound)):
-        found = (find(bound, name, instance) for name in gate.subjects.values())
-        files = [item for item in found if item is not None and item.kind not in EXECUTED]
+        files = [item for item in found(gate.subjects.values(), bound, instance) if item.kind not in EXECUTED]
         for one, other in itertools.combinations(files, 2):
             if one_file(one.target, other.target):
                 refuse(gate, one, other)
 
 
-def refuse(gate: GateDecl, one: Bound, other: Bound) -> NoReturn:
+def refuse(gate: GateDecl, one: Binding, other: Binding) -> NoReturn:
     """Raise `same-subject`: a gate would compare a file with itself."""
     what = f"{gate.id} would compare {one.target} with itself, as {one.subject!r} and {other.subject!r}"
     raise UsageError("same-subject", what, remedy="bind the two that are to be compared")
@@ -141,16 +130,16 @@ def one_file(one: str, other: str) -> bool:
     return exists(here) and exists(there) and here.samefile(there)
 
 
-def _declared(name: str, declared: SubjectDecl, base: Path) -> Iterator[Bound]:
+def _declared(name: str, declared: SubjectDecl, base: Path) -> Iterator[Binding]:
     """Bind what a contract declares beside itself: one path, or an instance for each file that a glob finds."""
-    found = [(DEFAULT, base / declared.path)] if declared.path else []
-    found += [(instance_name(path), path) for path in sorted(base.glob(declared.for_each))] if declared.for_each else []
-    names = [instance for instance, _ in found]
-    for instance, path in found:
+    files = [(DEFAULT, base / declared.path)] if declared.path else []
+    files += [(instance_name(path), path) for path in sorted(base.glob(declared.for_each))] if declared.for_each else []
+    names = [instance for instance, _ in files]
+    for instance, path in files:
         if names.count(instance) > 1:
             raise UsageError("bound-twice", f"two files of {declared.for_each!r} give the instance {instance!r}")
         said = {"subject": name, "instance": instance, "target": str(path)}
-        yield Bound(**said, kind=declared.kind, columns=declared.columns, units=declared.units, by_hand=False)
+        yield Binding(**said, kind=declared.kind, columns=declared.columns, units=declared.units, by_hand=False)
 
 
 def instance_name(path: Path) -> str:
@@ -158,7 +147,7 @@ def instance_name(path: Path) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-_") or DEFAULT
 
 
-def _by_hand(contract: Contract, argument: str) -> Bound:
+def _by_hand(contract: Contract, argument: str) -> Binding:
     match = ARGUMENT.fullmatch(argument)
     if match is None:
         remedy = "write --subject NAME=PATH or NAME@INSTANCE=PATH"
@@ -168,16 +157,26 @@ def _by_hand(contract: Contract, argument: str) -> Bound:
     if declared is None:
         raise UsageError("unknown-subject", f"{contract.id} has no subject {name!r}{nearest(name, contract.subjects)}")
     said = {"subject": name, "instance": instance, "target": match["target"]}
-    return Bound(**said, kind=declared.kind, columns=declared.columns, units=declared.units, by_hand=True)
+    return Binding(**said, kind=declared.kind, columns=declared.columns, units=declared.units, by_hand=True)
 
 
-def instances(gate: GateDecl, bound: Sequence[Bound]) -> tuple[str, ...]:
+def instances(gate: GateDecl, bound: Sequence[Binding]) -> tuple[str, ...]:
     """List the instances of a gate: those that its subjects are bound under, or the default one."""
     mine = {item.instance for item in bound if item.subject in gate.subjects.values()}
     return tuple(sorted(mine - {DEFAULT})) or (DEFAULT,)
 
 
-def find(bound: Sequence[Bound], subject: str, instance: str) -> Bound | None:
+def all_instances(contract: Contract, bound: Sequence[Binding]) -> dict[str, tuple[str, ...]]:
+    """List the instances of every gate of a contract."""
+    return {gate.id: instances(gate, bound) for gate in contract.gates}
+
+
+def find(bound: Sequence[Binding], subject: str, instance: str) -> Binding | None:
     """Return what is bound as a subject on an instance, or on all."""
     by_instance = {item.instance: item for item in bound if item.subject == subject}
     return by_instance.get(instance) or by_instance.get(DEFAULT)
+
+
+def found(names: Iterable[str], bound: Sequence[Binding], instance: str) -> tuple[Binding, ...]:
+    """Return what is bound as these subjects on an instance."""
+    return tuple(one for name in names if (one := find(bound, name, instance)) is not None)

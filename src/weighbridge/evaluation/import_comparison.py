@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,8 @@ from weighbridge.core.errors import ContractError, SubjectError, UsageError
 from weighbridge.core.limits import LimitsError, Problem, read
 from weighbridge.core.local_files import local_path
 from weighbridge.core.model import EMPTY, Contract, Fields, GateDecl, Json, SubjectDecl, SubjectKind
-from weighbridge.evaluation.binding import Bound
-from weighbridge.evaluation.runner import Evaluation, judge, measure, seal
+from weighbridge.evaluation.binding import Binding, all_instances
+from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.gates import config_agreement
 from weighbridge.gates.families.tensor_pairs import Look, Rename
 from weighbridge.gates.value_preservation import KIND, Limits
@@ -40,13 +40,13 @@ class Policy:
     """What an import must be: the gate's limits, their name, and why they were chosen."""
 
     limits: Fields
-    told: str
+    name: str
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """One import held against its source: the policy, and what its tensors and its configuration came to.
+class ImportComparison:
+    """One import compared with its source: the policy, and what its tensors and its configuration came to.
 
     `itself` is true where both paths are the same file; `notes` say what the files of either side contradict.
     """
@@ -59,31 +59,71 @@ class Compared:
 
 
 def compare(
-    source: str, imports: Sequence[str], *, policy: Policy | None = None, look: Fields = EMPTY,
-    may_differ: tuple[str, ...] = (), execution: Execution = HERE, progress: Callable[[str], None] = lambda _text: None,
-    debug: bool = False, adapter: str | None = None,
-) -> tuple[Compared, ...]:  # fmt: skip
-    """Compare imports with their source in one go; without a policy, each is held to the one that it declares.
+    source: str,
+    imports: Sequence[str],
+    *,
+    policy: Policy | None = None,
+    look: Fields = EMPTY,
+    may_differ: tuple[str, ...] = (),
+    adapter: str | None = None,
+    execution: Execution = HERE,
+    progress: Announce = lambda _text: None,
+    debug: bool = False,
+) -> tuple[ImportComparison, ...]:
+    """Compare imports with their source in one go; without a policy, each with what it declares itself to be.
 
-    With an `adapter` they are held against the source after that was merged into it. `look` are the options of what is
-    measured: headers alone, or a mapping of names.
+    With an `adapter` they are compared with the source after that was merged into it. `look` are the options of what
+    is measured: headers alone, or a mapping of names.
     """
+    away = execution.engine is not None
     paths = {f"import-{at}": path for at, path in enumerate(imports, 1)}
-    opened = {} if policy else {name: _opened(path, away=execution.engine is not None) for name, path in paths.items()}
-    views = {name: view for name, view in opened.items() if view is not None}
+    opened = {} if policy else {name: _opened(path, away=away) for name, path in paths.items()}
+    views = {(name, DEFAULT): view for name, view in opened.items() if view is not None}
     if adapter is not None:
-        views["source"] = _adapted(source, adapter)
-    chosen = {name: policy or _declared(views.get(name)) for name in paths}
+        from weighbridge.comparison.adapters import adapted
+        from weighbridge.views.checkpoint import open_checkpoint
+
+        views["source", DEFAULT] = adapted(open_checkpoint(source), open_checkpoint(adapter))
+    if not all(imports):
+        raise UsageError("subject-form", "an import without a path")
+    chosen = {name: policy or _declared(opened.get(name)) for name in paths}
     gates = {name: _gates(name, chosen[name], look, may_differ) for name in paths}
-    together, itself, noted = _evaluate({"source": source, **paths}, gates, views, execution, progress, debug=debug)
-    return tuple(
-        Compared(
-            path=path, policy=chosen[name], evaluation=_alone(together, gates[name]),
-            itself=adapter is None and path in itself,
-            notes=(*noted["source"], *noted[name]),
-        )
-        for name, path in paths.items()
-    )  # fmt: skip
+    targets = {name: _found_anywhere(path, away=away) for name, path in ({"source": source} | paths).items()}
+    contract, bound = _promise(targets, itertools.chain.from_iterable(gates.values()))
+    session = EvaluationSession(
+        contract=contract,
+        bound=tuple(bound.values()),
+        on=all_instances(contract, tuple(bound.values())),
+        views=views,
+        execution=execution,
+        progress=progress,
+        debug=debug,
+        with_itself=True,
+    )
+    together = session.evaluate()  # of all imports at once, so that the source is read once
+    of_source, found = _notes(session, "source", "source"), []
+    for name, path in paths.items():
+        itself = adapter is None and session.is_one(bound["source"], bound[name])
+        notes, alone = (*of_source, *_notes(session, name, "import")), _alone(together, gates[name])
+        found.append(ImportComparison(path=path, policy=chosen[name], evaluation=alone, itself=itself, notes=notes))
+    return tuple(found)
+
+
+def _promise(targets: Mapping[str, str], gates: Iterable[GateDecl]) -> tuple[Contract, dict[str, Binding]]:
+    """Return the contract that the gates make, and what each of its subjects is bound to."""
+    kind = SubjectKind.CHECKPOINT
+    subjects = dict.fromkeys(targets, SubjectDecl(kind=kind))
+    contract = Contract(id=GATE, version="0.0.0", title="", owner="", subjects=subjects, gates=tuple(gates))
+    bind = partial(Binding, instance=DEFAULT, kind=kind, by_hand=True)
+    return contract, {name: bind(subject=name, target=target) for name, target in targets.items()}
+
+
+def _notes(session: EvaluationSession, name: str, side: str) -> list[str]:
+    """Return what the files of a side contradict; what cannot be read is reported where a gate needs it."""
+    view = session.views.get((name, DEFAULT))
+    with contextlib.suppress(SubjectError):
+        return [f"{side}: {text}" for text in contradictions(view)] if view is not None else []
+    return []
 
 
 def policy_of(text: str) -> Policy:
@@ -91,8 +131,7 @@ def policy_of(text: str) -> Policy:
     if Path(text).is_file():
         from weighbridge.contract import strict_yaml
 
-        document = strict_yaml.load(Path(text).read_bytes(), where=text)
-        limits = document.data
+        limits = strict_yaml.load(Path(text).read_bytes(), where=text).data
         beside = f" ({text})"
     else:
         limits, beside = {"policy": text}, ""
@@ -101,15 +140,11 @@ def policy_of(text: str) -> Policy:
     except LimitsError as error:
         raise ContractError("policy", f"this policy cannot be used: {error}", where=text) from None
     assert isinstance(limits, Mapping)
-    return Policy(limits={**limits, "policy": policy}, told=f"{policy}{beside}")
+    return Policy(limits={**limits, "policy": policy}, name=f"{policy}{beside}")
 
 
 def mapping_of(path: str, source: str, imports: Sequence[str]) -> dict[str, Json]:
-    """Return the options that a mapping file gives for these checkpoints.
-
-    Raises:
-        ContractError: `map`, with each thing wrong at its line, a rule that makes no tensor of any import among them.
-    """
+    """Return the options that a mapping file gives for these checkpoints, or raise each thing wrong at its line."""
     from weighbridge.contract import strict_yaml
 
     if not Path(path).is_file():
@@ -118,16 +153,16 @@ def mapping_of(path: str, source: str, imports: Sequence[str]) -> dict[str, Json
     look = {"map": "table", **document.data} if isinstance(document.data, Mapping) else document.data
     problems: Sequence[Problem] = ()
     try:
-        asked = read(Look, look)
+        options = read(Look, look)
     except LimitsError as error:
         problems = error.problems
     else:
         assert isinstance(look, dict)
-        opened = [_opened(one, away=False) for one in (source, *imports)] if asked.make else [None]
-        problems = [*_uncompiled(asked.rename), *_unfit(look.get("make") or (), opened[0], opened[1:])]
+        opened = [_opened(one, away=False) for one in (source, *imports)] if options.make else [None]
+        problems = [*_uncompiled(options.rename), *_unfit(look.get("make") or (), opened[0], opened[1:])]
     if problems:
-        told = ((one, document.at(one.path, at_key=one.at_key)) for one in problems)
-        raise strict_yaml.collected(tuple(ContractError("map", one.what, where=at) for one, at in told))
+        placed = ((one.what, document.at(one.path, at_key=one.at_key)) for one in problems)
+        raise strict_yaml.collected(tuple(ContractError("map", what, where=at) for what, at in placed))
     return look
 
 
@@ -143,7 +178,7 @@ def _uncompiled(rename: Sequence[Rename]) -> Iterator[Problem]:
 def _unfit(
     rules: Sequence[Any], source: CheckpointView | None, imports: Sequence[CheckpointView | None]
 ) -> list[Problem]:
-    """Return what is wrong with the rules of a mapping file, each held against these checkpoints."""
+    """Return what is wrong with the rules of a mapping file, each tried on these checkpoints."""
     from weighbridge.mapping.chosen_mapping import models, numbers
     from weighbridge.mapping.tensor_rules import RuleError, made, rule_of
     from weighbridge.verifiers.tensor_values import both_unpacked
@@ -170,14 +205,6 @@ def _opened(path: str, *, away: bool) -> CheckpointView | None:
         return open_checkpoint(_found_anywhere(path, away=away)) if path else None
     except SubjectError:
         return None
-
-
-def _adapted(source: str, adapter: str) -> CheckpointView:
-    """Return an open source with what an adapter adds to it."""
-    from weighbridge.comparison.adapters import adapted
-    from weighbridge.views.checkpoint import open_checkpoint
-
-    return adapted(open_checkpoint(source), open_checkpoint(adapter))
 
 
 def contradictions(view: CheckpointView) -> Iterator[str]:
@@ -211,73 +238,31 @@ def _declared(view: CheckpointView | None) -> Policy:
     dtypes = [tensor.dtype for tensor in view.tensors.values()] if view is not None else []
     blocks = [dtype for dtype in dtypes if dtype in TYPICAL_ERROR]
     if not blocks and view is not None and any(True for _ in marked(view)):
-        return Policy(limits={"policy": "packed"}, told="packed", why=" (the file holds codes and their scales)")
+        return Policy(limits={"policy": "packed"}, name="packed", why=" (the file holds codes and their scales)")
     if not blocks:
-        return Policy(limits={"policy": "lossless"}, told="lossless")
+        return Policy(limits={"policy": "lossless"}, name="lossless")
     named = f"quantised:{max(blocks, key=TYPICAL_ERROR.__getitem__)}"
     counted = ", ".join(f"{dtypes.count(dtype)} {dtype}" for dtype in dict.fromkeys(sorted(dtypes)))
-    return Policy(limits={"policy": named}, told=named, why=f" (the types that the file declares: {counted})")
+    return Policy(limits={"policy": named}, name=named, why=f" (the types that the file declares: {counted})")
 
 
 def _gates(name: str, policy: Policy, look: Fields, may_differ: tuple[str, ...]) -> tuple[GateDecl, GateDecl]:
-    roles = {"source": "source", "candidate": name}
-    meant = [{"field": field, "why": "--may-differ"} for field in may_differ]
+    gate = partial(GateDecl, subjects={"source": "source", "candidate": name})
+    title, same = "the import is what it was meant to be", "both say the same of their model"
+    limits: Fields = {"required": [], "may_differ": [{"field": one, "why": "--may-differ"} for one in may_differ]}
     return (
-        GateDecl(
-            id=f"{GATE}.{name}", kind=KIND.name, title="the import is what it was meant to be", limits=policy.limits,
-            subjects=roles, measure=look,
-        ),
-        GateDecl(
-            id=f"{CONFIGURATION}.{name}", kind=config_agreement.KIND.name, title="both say the same of their model",
-            limits={"required": [], "may_differ": meant}, subjects=roles,
-        ),
-    )  # fmt: skip
-
-
-def _evaluate(
-    targets: Mapping[str, str], gates: Mapping[str, Sequence[GateDecl]], views: Mapping[str, CheckpointView],
-    execution: Execution, progress: Callable[[str], None], *, debug: bool,
-) -> tuple[Evaluation, frozenset[str], Mapping[str, Sequence[str]]]:  # fmt: skip
-    """Return the evaluation of all imports in one go, so that the source is read once; `views` are open already.
-
-    Beside it, the targets that are the source itself, and what the files of each target contradict.
-    """
-    if not all(targets[name] for name in gates):
-        raise UsageError("subject-form", "an import without a path")
-    kind = SubjectKind.CHECKPOINT
-    contract = Contract(
-        id=GATE, version="0.0.0", title="", owner="", subjects=dict.fromkeys(targets, SubjectDecl(kind=kind)),
-        gates=tuple(itertools.chain.from_iterable(gates.values())),
-    )  # fmt: skip
-    away = execution.engine is not None
-    bound = [
-        Bound(subject=name, instance=DEFAULT, kind=kind, target=_found_anywhere(target, away=away), by_hand=True)
-        for name, target in targets.items()
-    ]
-    on = {gate.id: (DEFAULT,) for gate in contract.gates}
-    opened = {(name, DEFAULT): view for name, view in views.items()}
-    session = measure(
-        contract, bound, on, opened=opened, execution=execution, progress=progress, debug=debug, with_itself=True
+        gate(id=f"{GATE}.{name}", kind=KIND.name, title=title, limits=policy.limits, measure=look),
+        gate(id=f"{CONFIGURATION}.{name}", kind=config_agreement.KIND.name, title=same, limits=limits),
     )
-    progress("judging")
-    source, *imports = bound
-    itself = frozenset(targets[one.subject] for one in imports if session.is_one(source, one))
-    noted: dict[str, list[str]] = {name: [] for name in targets}
-    for (name, _), view in session.views.items():
-        with contextlib.suppress(SubjectError):  # told where a gate needs what cannot be read
-            noted[name] = [f"{'source' if name == 'source' else 'import'}: {told}" for told in contradictions(view)]
-    return judge(seal(session, None)), itself, noted
 
 
 def _alone(evaluation: Evaluation, gates: Sequence[GateDecl]) -> Evaluation:
     """Return the part of one import, under the gate names that every import has."""
     ids = {gate.id: gate.id.partition(".")[0] for gate in gates}
     keys = {item.key for gate in gates for item in all_requests(gate, DEFAULT)}
-    return dataclasses.replace(
-        evaluation,
-        findings=tuple(dataclasses.replace(one, gate=ids[one.gate]) for one in evaluation.findings if one.gate in ids),
-        measured={key: item for key, item in evaluation.measured.items() if key in keys},
-    )
+    findings = (dataclasses.replace(one, gate=ids[one.gate]) for one in evaluation.findings if one.gate in ids)
+    measured = {key: item for key, item in evaluation.measured.items() if key in keys}
+    return dataclasses.replace(evaluation, findings=tuple(findings), measured=measured)
 
 
 def _found_anywhere(path: str, *, away: bool) -> str:

@@ -6,17 +6,16 @@ Judges nothing and seals nothing.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weighbridge.cards.words import gate_words, render
 from weighbridge.core.errors import SubjectError, UsageError
 from weighbridge.core.limits import nearest, plain, read
 from weighbridge.core.local_files import exists, is_file, is_folder, local_path
 from weighbridge.core.model import Fields, Measurement, Outcome, SubjectKind, Unmeasured, Verdict
 from weighbridge.core.printable import quoted
-from weighbridge.evaluation.binding import Bound
+from weighbridge.evaluation.binding import Binding
 from weighbridge.formats import dcp_metadata, detect, unread_formats
 from weighbridge.gates import KINDS
 from weighbridge.gates.families.column_basis import basis_of
@@ -49,34 +48,35 @@ class Inspection:
 
 
 def inspect(
-    target: str, *, headers: bool = False, moments: bool = False, progress: Callable[[str], None] = lambda _text: None
+    target: str,
+    words: Callable[[str, Verdict], Sequence[str]],
+    *,
+    headers: bool = False,
+    moments: bool = False,
+    progress: Callable[[str], None] = lambda _text: None,
 ) -> Inspection:
     """Look at a checkpoint or a run log; with `headers`, at no value of a checkpoint; with `moments`, at their spread.
 
-    Raises:
-        SubjectError: where it cannot be read.
+    `words` gives what a verdict of a gate kind says of each place.
     """
     kind = kind_of(target)
-    view = Bound(subject="file", instance=DEFAULT, kind=kind, target=target, by_hand=True).open()
-    facts = _facts(kind, view)
+    view = _opened(target, kind)
+    facts = {row.pop("name"): row for row in map(plain, rows_of(_measure("facts", kind, view), Fact))}
     table: Mapping[str, Fields] = _columns(view) if kind is SubjectKind.RUN else _tensors(view)
     progress(f"reading {target}")
-    report = None if headers or kind is SubjectKind.RUN else look(view, table, moments=moments)
-    return Inspection(
-        target=target, kind=kind, facts=facts, table=report.tensors if report else table, report=report
-    )  # fmt: skip
+    report = None if headers or kind is SubjectKind.RUN else look(view, table, words, moments=moments)
+    return Inspection(target=target, kind=kind, facts=facts, table=report.tensors if report else table, report=report)
+
+
+def _opened(target: str, kind: SubjectKind) -> Any:
+    return Binding(subject="file", instance=DEFAULT, kind=kind, target=target, by_hand=True).open()
 
 
 def first_values(target: str, count: int, glob: str) -> dict[str, Fields]:
-    """Return the tensors whose names match, each with its first values; None for those of a dtype that nothing reads.
-
-    Raises:
-        SubjectError: where the file cannot be read.
-        UsageError: `values`, where it is a run log, or no name matches.
-    """
+    """Return the tensors whose names match, each with its first values; None of a dtype that nothing reads."""
     if kind_of(target) is SubjectKind.RUN:
         raise UsageError("values", "is a run log, and --values is for checkpoints", where=target)
-    view = Bound(subject="file", instance=DEFAULT, kind=SubjectKind.CHECKPOINT, target=target, by_hand=True).open()
+    view = _opened(target, SubjectKind.CHECKPOINT)
     table = _tensors(view)
     found = [name for name in table if fnmatch.fnmatchcase(name, glob)]
     if not found:
@@ -90,6 +90,7 @@ def _first_values(view: Any, name: str, count: int) -> list[float] | None:
     import numpy as np
 
     from weighbridge.comparison import casts
+    from weighbridge.formats.word_types import INTEGERS
 
     tensor = view.tensor(name)
     elements, size = tensor.unit
@@ -97,7 +98,7 @@ def _first_values(view: Any, name: str, count: int) -> list[float] | None:
         return []
     stored = np.frombuffer(view.read(name, 0, -(-count // elements) * size), np.uint8)
     values = casts.values(stored, tensor.dtype)
-    number = int if tensor.dtype in casts.INTEGERS else float
+    number = int if tensor.dtype in INTEGERS else float
     return None if values is None else [number(str(value)) for value in values[:count]]
 
 
@@ -126,28 +127,19 @@ def _measure(quantity: str, kind: SubjectKind, view: Any) -> Measurement:
     return result
 
 
-def _facts(kind: SubjectKind, view: Any) -> Fields:
-    rows = [plain(fact) for fact in rows_of(_measure("facts", kind, view), Fact)]
-    return {row.pop("name"): row for row in rows}
-
-
 def _columns(view: Any) -> dict[str, Fields]:
-    rows: Any = rows_of(_measure("step_columns", SubjectKind.RUN, view), StepColumn)
-    told: dict[str, Fields] = {}
-    for row in rows:
+    columns: dict[str, Fields] = {}
+    for row in rows_of(_measure("step_columns", SubjectKind.RUN, view), StepColumn):
         found = basis_of(row)
         by = f" ({found.how} of {found.partner})" if found.partner else ""
         counted = {"samples": row.samples, "missing": row.missing, "min": row.min, "max": row.max}
-        told[row.column] = {**counted, "basis": f"{found.basis}{by}"}
-    return told
+        columns[row.column] = {**counted, "basis": f"{found.basis}{by}"}
+    return columns
 
 
 def _tensors(view: Any) -> dict[str, Fields]:
     tensors = {name: view.tensor(name) for name in view.names()}
     return {name: {"dtype": t.dtype, "shape": list(t.shape), "bytes": t.nbytes} for name, t in tensors.items()}
-
-
-# --- A checkpoint without its source: what the gates see under their default limits, in their words -------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,43 +155,28 @@ class CheckpointReport:
     tensors: Mapping[str, Fields]
 
 
-def look(view: Any, table: Mapping[str, Fields], *, moments: bool = False) -> CheckpointReport:
-    """Return what a checkpoint's values show, with what each tensor of its table looks like.
-
-    Raises:
-        SubjectError: `subject-changed`, when a file was written to meanwhile.
-    """
-    files = VERIFIERS["file_structure", (SubjectKind.CHECKPOINT,)].measure((view,), {})
-    assert isinstance(files, Measurement)
-    asked = [tensor_bits, tensor_health, *([tensor_moments] if moments else [])]
-    read_once = tensor_walk.walk(view, [(one.QUANTITY, one.begin) for one in asked])
+def look(
+    view: Any, table: Mapping[str, Fields], words: Callable[[str, Verdict], Sequence[str]], *, moments: bool = False
+) -> CheckpointReport:
+    """Return what a checkpoint's values show, with what each tensor of its table looks like."""
+    files = _measure("file_structure", SubjectKind.CHECKPOINT, view)
+    instruments = [tensor_bits, tensor_health, *([tensor_moments] if moments else [])]
+    read_once = tensor_walk.walk(view, [(one.QUANTITY, one.begin) for one in instruments])
     measured = {found.quantity: found for found in (files, *read_once)}
-    verdicts = {gate: _judged(gate, measured) for gate in GATES}
-    findings = tuple(finding for gate, verdict in verdicts.items() for finding in _findings(gate, verdict))
+    verdicts, findings = {}, list[Mapping[str, str]]()
+    for gate in GATES:
+        evidence = {name: measured[need.quantity] for name, need in KINDS[gate].needs.items()}
+        verdict = verdicts[gate] = KINDS[gate].judge(evidence, read(KINDS[gate].limits, {}))
+        shown = zip(verdict.offences, words(gate, verdict), strict=True) if verdict.outcome is Outcome.FAIL else ()
+        findings += [{"place": one.place, "gate": gate, "code": one.code, "says": says} for one, says in shown]
     rows = {row.name: {**table[row.name], **_stored(row)} for row in rows_of(measured["tensor_bits"], TensorBits)}
     for row in rows_of(measured["tensor_moments"], TensorMoments) if moments else ():
         rows[row.name] |= {name: getattr(row, name) for name in MOMENTS}
     wrong = {finding["place"] for finding in findings}
     worst_first = sorted(rows, key=lambda name: (name not in wrong, name))
-    return CheckpointReport(
-        findings=findings,
-        labels=verdicts["label-plausibility"].figures,
-        health=verdicts["checkpoint-integrity"].figures,
-        tensors={name: rows[name] for name in worst_first},
-    )
-
-
-def _judged(gate: str, measured: Mapping[str, Measurement]) -> Verdict:
-    kind = KINDS[gate]
-    evidence = {name: measured[need.quantity] for name, need in kind.needs.items()}
-    return kind.judge(evidence, read(kind.limits, {}))
-
-
-def _findings(gate: str, verdict: Verdict) -> list[Mapping[str, str]]:
-    if verdict.outcome is not Outcome.FAIL:
-        return []
-    told = zip(verdict.offences, render(gate_words(gate), verdict), strict=True)
-    return [{"place": offence.place, "gate": gate, "code": offence.code, "says": says} for offence, says in told]
+    health, labels = (verdicts[gate].figures for gate in GATES)
+    tensors = {name: rows[name] for name in worst_first}
+    return CheckpointReport(findings=tuple(findings), labels=labels, health=health, tensors=tensors)
 
 
 def _stored(row: TensorBits) -> Fields:

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.core import plugins
@@ -32,7 +31,7 @@ from weighbridge.core.model import (
     SubjectKind,
     Unmeasured,
 )
-from weighbridge.evaluation.binding import Bound, find, origin, refuse
+from weighbridge.evaluation.binding import Binding, find, found, origin, refuse
 from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.judging.conditions import lacking_here
 from weighbridge.judging.judging import judge_contract
@@ -40,21 +39,21 @@ from weighbridge.judging.requests import NOT_HERE, Request, all_requests, host_r
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution
 from weighbridge.verifiers import VERIFIERS
-from weighbridge.verifiers.verifier import Asked, NoCanary, Verifier, Views
+from weighbridge.verifiers.verifier import MeasurementJob, NoCanary, Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView
 
 if TYPE_CHECKING:
     from weighbridge.evidence.redact import Redactor
 
-Progress = Callable[[str], None]
+Announce = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sealed:
-    """What was measured in one session, as its sealed bytes decode."""
+class Evaluation:
+    """What was measured in one session, as its sealed bytes decode, and what it came to."""
 
     contract: Contract
-    bound: tuple[Bound, ...]
+    bound: tuple[Binding, ...]
     instances: Mapping[str, tuple[str, ...]]
     measured: Mapping[str, Measured]
     canaries: Mapping[str, CanaryResult]
@@ -65,28 +64,26 @@ class Sealed:
     programs: Mapping[tuple[str, str], tuple[str, bool | None]]
     seconds: Mapping[tuple[str, str], float]
     plugins: tuple[plugins.Plugin, ...]
-    started: dt.datetime
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluation(Sealed):
-    """What was measured, and what it came to."""
-
     findings: tuple[Finding, ...]
+    started: dt.datetime
     finished: dt.datetime
 
 
 @dataclass(slots=True, kw_only=True)
-class Session:
-    """One evaluation under way: opens each subject once, measures each quantity once."""
+class EvaluationSession:
+    """One evaluation under way: opens each subject once, measures each quantity once.
+
+    `on` names the instances of each gate, `views` are open already; `with_itself` compares a file with itself.
+    """
 
     contract: Contract
-    bound: tuple[Bound, ...]
+    bound: Sequence[Binding]
     on: Mapping[str, tuple[str, ...]]
-    views: dict[tuple[str, str], Any]
-    execution: Execution
-    progress: Progress
-    debug: bool
+    views: dict[tuple[str, str], Any] = field(default_factory=dict)
+    execution: Execution = HERE
+    progress: Announce = lambda _text: None
+    debug: bool = False
+    with_itself: bool = False
     started: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
     broken: dict[tuple[str, str], SubjectError] = field(default_factory=dict)
     measured: dict[str, Measured] = field(default_factory=dict)
@@ -95,29 +92,94 @@ class Session:
     prefetching: dict[str, float] = field(default_factory=dict)
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
 
-    def view(self, bound: Bound) -> Any:
+    def evaluate(self, redactor: Redactor | None = None) -> Evaluation:
+        """Measure what the gates need, and judge every gate on every instance from its sealed form.
+
+        With a redactor, names and secrets are replaced and the subjects digested; without, nothing is to be kept.
+
+        Raises:
+            UsageError: `same-subject`, before anything is measured.
+        """
+        self.measure_all()
+        return self.judged(redactor)
+
+    def gates(self) -> Iterator[tuple[GateDecl, str]]:
+        """Yield every gate with each of its instances."""
+        return ((gate, instance) for gate in self.contract.gates for instance in self.on[gate.id])
+
+    def measure_all(self) -> None:
+        """Measure what every gate needs on every instance; raises as `evaluate`."""
+        for gate, instance in self.gates() if not self.with_itself else ():
+            self.require_two(gate, instance)
+        self.prefetch(item for gate, one in self.gates() if not gate.requires for item in all_requests(gate, one))
+        for gate, instance in self.gates():
+            self.measure_gate(gate, instance)
+
+    def judged(self, redactor: Redactor | None) -> Evaluation:
+        """Judge what the sealed bytes decode to, so that a live verdict and a re-judged one cannot differ."""
+        views, canaries, digests = self.views, self.canaries, self.digests() if redactor else {}
+        if redactor:
+            from weighbridge.evidence.redact import redact_canary
+
+            canaries = {key: redact_canary(one, redactor) for key, one in canaries.items()}
+        measured = {key: _as_sealed(item, redactor) for key, item in self.measured.items()}
+        self.progress("judging")
+        return Evaluation(
+            contract=self.contract,
+            bound=tuple(self.bound),
+            instances=self.on,
+            measured=measured,
+            canaries=canaries,
+            origins={item.key: origin(item, views[item.key]) for item in self.bound if item.key in views},
+            digests=digests,
+            starts={key: began for key, view in views.items() if (began := getattr(view, "started", ""))},
+            programs={key: view.program for key, view in views.items() if hasattr(view, "program")},
+            sizes={key: view.size for key, view in views.items() if isinstance(view, CheckpointView)},
+            seconds=self.seconds,
+            plugins=tuple(self._plugins()) if redactor else (),
+            findings=judge_contract(self.contract, self.on, measured, canaries),
+            started=self.started,
+            finished=dt.datetime.now(dt.UTC),
+        )
+
+    def digests(self) -> dict[tuple[str, str], Mapping[str, str]]:
+        """Digest every subject, large ones two at a time."""
+        nbytes = {key: getattr(view, "nbytes", 0) for key, view in self.views.items()}
+        return dict(zip(nbytes, threads.map_in_order(lambda key: self.views[key].digest(), nbytes), strict=True))
+
+    def _plugins(self) -> Iterator[plugins.Plugin]:
+        """Yield what other packages brought to this evaluation: kinds, quantities with their verifiers, and readers."""
+        yield from plugins.used("kind", [gate.kind for gate in self.contract.gates if self.on[gate.id]])
+        measured = [item.quantity for gate, one in self.gates() for item in all_requests(gate, one)]
+        yield from plugins.used("quantity", measured)
+        yield from plugins.used("verifier", measured)
+        forms = [view.format.removesuffix("-sharded") for view in self.views.values() if hasattr(view, "format")]
+        yield from plugins.used("reader of checkpoints", [part for form in forms for part in form.split("+")])
+        runs = [one.target for one in self.bound if one.kind is SubjectKind.RUN]
+        yield from plugins.used("reader of run logs", [target.rpartition(".")[2] for target in runs])
+
+    def view(self, bound: Binding) -> Any:
         """Open a subject once; an unreadable one stays so."""
-        key = (bound.subject, bound.instance)
-        if key in self.broken:
-            raise self.broken[key]
-        if key not in self.views:
+        if bound.key in self.broken:
+            raise self.broken[bound.key]
+        if bound.key not in self.views:
             try:
-                self.views[key] = bound.open()
+                self.views[bound.key] = bound.open()
             except SubjectError as error:
-                self.broken[key] = error
+                self.broken[bound.key] = error
                 raise
-        return self.views[key]
+        return self.views[bound.key]
 
     def require_two(self, gate: GateDecl, instance: str) -> None:
         """Raise `same-subject` where a gate would compare one checkpoint with itself."""
-        found = [one for name in gate.subjects.values() if (one := find(self.bound, name, instance)) is not None]
-        checkpoints = [one for one in found if one.kind is SubjectKind.CHECKPOINT]
+        mine = found(gate.subjects.values(), self.bound, instance)
+        checkpoints = [one for one in mine if one.kind is SubjectKind.CHECKPOINT]
         for one, other in itertools.combinations(checkpoints, 2):
             if self.is_one(one, other):
                 refuse(gate, one, other)
 
-    def is_one(self, one: Bound, other: Bound) -> bool:
-        """Return whether the tensors of one checkpoint lie in files of another; an unreadable one is told later."""
+    def is_one(self, one: Binding, other: Binding) -> bool:
+        """Return whether the tensors of one checkpoint lie in files of another; an unreadable one is reported later."""
         try:
             here, there = self.view(one), self.view(other)
         except SubjectError:
@@ -125,10 +187,7 @@ class Session:
         return bool(here.lies_in(there) or there.lies_in(here))
 
     def measure_gate(self, gate: GateDecl, instance: str) -> None:
-        """Measure what one gate needs; nothing is run where the host lacks what the gate requires.
-
-        What several gates need counts for the first of them, as a fixture's time does for a test.
-        """
+        """Measure what one gate needs where the host has what it requires; what several need counts for the first."""
         began = time.monotonic()
         if (host := host_request(gate)) is not None:
             self.measure(host)
@@ -149,24 +208,20 @@ class Session:
         unbound = self._unbound(item)
         if unbound is None:
             self.progress(f"measuring {item.quantity} of {', '.join(item.subjects) or 'this host'}")
-        self.measured[item.key] = unbound or self._guarded(item, self._bound(item))
-
-    def _bound(self, item: Request) -> tuple[Bound, ...]:
-        return tuple(one for name in item.subjects if (one := find(self.bound, name, item.instance)) is not None)
+        self.measured[item.key] = unbound or self._guarded(item, found(item.subjects, self.bound, item.instance))
 
     def _unbound(self, item: Request) -> Unmeasured | None:
-        for name in item.subjects:
-            if find(self.bound, name, item.instance) is None:
-                why = f"the subject {name!r} is not bound"
-                remedy = f"bind it: --subject {name}=… (under pytest --gate-subject {name}=…)"
-                return Unmeasured(code="unbound", why=why, remedy=remedy)
-        return None
+        name = next((name for name in item.subjects if find(self.bound, name, item.instance) is None), None)
+        if name is None:
+            return None
+        remedy = f"bind it: --subject {name}=… (under pytest --gate-subject {name}=…)"
+        return Unmeasured(code="unbound", why=f"the subject {name!r} is not bound", remedy=remedy)
 
     def prefetch(self, items: Iterable[Request]) -> None:
         """Make at once what reads the same: quantities of one subject, or of several that differ in the last alone."""
-        alike: dict[Any, dict[str, tuple[Verifier, tuple[Bound, ...]]]] = {}
+        alike: dict[Any, dict[str, tuple[Verifier, tuple[Binding, ...]]]] = {}
         for item in items:
-            bound = self._bound(item)
+            bound = found(item.subjects, self.bound, item.instance)
             verifier = VERIFIERS.get((item.quantity, tuple(one.looked_at_as for one in bound)))
             if verifier is not None and verifier.batch is not None and len(bound) == len(item.subjects):
                 shared = verifier.batch, bound[: max(len(bound) - 1, 1)], item.options
@@ -177,17 +232,17 @@ class Session:
                 self._prefetch_group(batch, loads(options), group)
 
     def _prefetch_group(
-        self, batch: Any, options: Fields, group: Mapping[str, tuple[Verifier, tuple[Bound, ...]]]
+        self, batch: Any, options: Fields, group: Mapping[str, tuple[Verifier, tuple[Binding, ...]]]
     ) -> None:
-        asked, began = {}, time.monotonic()
+        jobs, began = {}, time.monotonic()
         for key, (verifier, bound) in group.items():
-            with contextlib.suppress(SubjectError):  # told when its own turn comes
-                asked[key] = Asked(verifier, tuple(map(self.view, bound)))
+            with contextlib.suppress(SubjectError):  # reported when its own turn comes
+                jobs[key] = MeasurementJob(verifier, tuple(map(self.view, bound)))
         with contextlib.suppress(Exception), contextlib.redirect_stdout(sys.stderr):  # then each is measured alone
-            self.prefetched |= dict(zip(asked, batch(list(asked.values()), options, self.execution), strict=True))
+            self.prefetched |= dict(zip(jobs, batch(list(jobs.values()), options, self.execution), strict=True))
         self.prefetching |= dict.fromkeys(group, (time.monotonic() - began) / len(group))
 
-    def _guarded(self, item: Request, bound: tuple[Bound, ...]) -> Measured:
+    def _guarded(self, item: Request, bound: tuple[Binding, ...]) -> Measured:
         try:
             with contextlib.redirect_stdout(sys.stderr):  # a subject's own code may print; the answer stays readable
                 return self._measured(item, bound)
@@ -200,19 +255,16 @@ class Session:
                 import traceback
 
                 traceback.print_exc()
-            return Faulted(
-                code="verifier-raised",
-                why=f"the verifier of {item.quantity} raised {type(error).__name__}",
-                remedy="this is a fault of the tool: run again with --debug",
-            )
+            why = f"the verifier of {item.quantity} raised {type(error).__name__}"
+            remedy = "this is a fault of the tool: run again with --debug"
+            return Faulted(code="verifier-raised", why=why, remedy=remedy)
 
-    def _measured(self, item: Request, bound: tuple[Bound, ...]) -> Measured:
+    def _measured(self, item: Request, bound: tuple[Binding, ...]) -> Measured:
         kinds: tuple[SubjectKind, ...] = tuple(one.looked_at_as for one in bound)
         verifier = VERIFIERS.get((item.quantity, kinds))
         if verifier is None:
-            return Faulted(
-                code="no-verifier", why=f"no verifier measures {item.quantity} of {kinds}", remedy="bind another kind"
-            )
+            why = f"no verifier measures {item.quantity} of {kinds}"
+            return Faulted(code="no-verifier", why=why, remedy="bind another kind")
         views = tuple(self.view(one) for one in bound)
         options: Fields = loads(item.options)
         result = self.prefetched.pop(item.key, None) or _measured(verifier, views, options, self.execution)
@@ -229,17 +281,14 @@ def _measured(
 ) -> Measurement | Unmeasured | SubjectError:
     if verifier.batch is None:
         return verifier.measure(views, options)
-    (found,) = verifier.batch([Asked(verifier, views)], options, execution)
-    return found
+    (result,) = verifier.batch([MeasurementJob(verifier, views)], options, execution)
+    return result
 
 
 def lay_canary(
     verifier: Verifier, views: Views, options: Fields, measured: Measurement, execution: Execution = HERE
 ) -> CanaryResult:
-    """Lay one known damage over a subject, measure again, and tell whether the instrument saw it.
-
-    An instrument whose answer cannot even be held against the damage has not seen it.
-    """
+    """Measure again with a known damage; an instrument whose answer cannot be compared with it did not see it."""
     canary = verifier.canary(views, options, measured)
     if isinstance(canary, NoCanary):
         return CanaryResult(name="", place="", applied=False, seen=False, why=canary.why)
@@ -253,95 +302,8 @@ def lay_canary(
     return CanaryResult(name=canary.name, place=canary.place, applied=True, seen=seen)
 
 
-def measure(
-    contract: Contract,
-    bound: Sequence[Bound],
-    on: Mapping[str, tuple[str, ...]],
-    *,
-    opened: Mapping[tuple[str, str], Any] = MappingProxyType({}),
-    execution: Execution = HERE,
-    progress: Progress = lambda _text: None,
-    debug: bool = False,
-    with_itself: bool = False,
-) -> Session:
-    """Measure what the gates of a contract need, each on the instances that `on` names for it.
-
-    `opened` are views that were opened already, by subject and instance; `with_itself` compares a file with itself.
-
-    Raises:
-        UsageError: `same-subject`, before anything is measured.
-    """
-    session = Session(
-        contract=contract, bound=tuple(bound), on=on, views=dict(opened), execution=execution, progress=progress,
-        debug=debug,
-    )  # fmt: skip
-    for gate, one in [] if with_itself else [(each, one) for each in contract.gates for one in on[each.id]]:
-        session.require_two(gate, one)
-    session.prefetch(
-        item for gate in contract.gates if not gate.requires for one in on[gate.id] for item in all_requests(gate, one)
-    )
-    for gate in contract.gates:
-        for instance in on[gate.id]:
-            session.measure_gate(gate, instance)
-    return session
-
-
-def seal(session: Session, redactor: Redactor | None) -> Sealed:
-    """Return what was measured as its sealed bytes decode, so that a live verdict and a re-judged one cannot differ.
-
-    With a redactor, names and secrets are replaced and the subjects digested; without, nothing is meant to be kept.
-    """
-    views, canaries = session.views, session.canaries
-    digests: Mapping[tuple[str, str], Mapping[str, str]] = {}
-    if redactor:
-        from weighbridge.evidence.redact import redact_canary
-
-        nbytes = {key: getattr(view, "nbytes", 0) for key, view in views.items()}  # large ones two at a time
-        digests = dict(zip(nbytes, threads.map_in_order(lambda key: views[key].digest(), nbytes), strict=True))
-        canaries = {key: redact_canary(one, redactor) for key, one in canaries.items()}
-    return Sealed(
-        contract=session.contract,
-        bound=session.bound,
-        instances=session.on,
-        measured={key: _as_sealed(item, redactor) for key, item in session.measured.items()},
-        canaries=canaries,
-        origins={
-            key: origin(item, views[key]) for item in session.bound if (key := (item.subject, item.instance)) in views
-        },
-        digests=digests,
-        starts={key: began for key, view in views.items() if (began := getattr(view, "started", ""))},
-        programs={key: view.program for key, view in views.items() if hasattr(view, "program")},
-        sizes={key: view.size for key, view in views.items() if isinstance(view, CheckpointView)},
-        seconds=session.seconds,
-        plugins=tuple(_plugins(session)) if redactor else (),
-        started=session.started,
-    )
-
-
-def _plugins(session: Session) -> Iterator[plugins.Plugin]:
-    """Yield what other packages brought to this evaluation: kinds, quantities with their verifiers, and readers."""
-    gates = [gate for gate in session.contract.gates if session.on[gate.id]]
-    yield from plugins.used("kinds", [gate.kind for gate in gates])
-    measured = [item.quantity for gate in gates for one in session.on[gate.id] for item in all_requests(gate, one)]
-    yield from plugins.used("quantities", measured)
-    yield from plugins.used("verifiers", measured)
-    forms = [view.format.removesuffix("-sharded") for view in session.views.values() if hasattr(view, "format")]
-    yield from plugins.used("checkpoints", [part for form in forms for part in form.split("+")])
-    runs = [one.target for one in session.bound if one.kind is SubjectKind.RUN]
-    yield from plugins.used("run_logs", [target.rpartition(".")[2] for target in runs])
-
-
-def judge(sealed: Sealed) -> Evaluation:
-    """Judge every gate on every instance that was measured; nothing but the sealed form is looked at."""
-    findings = judge_contract(sealed.contract, sealed.instances, sealed.measured, sealed.canaries)
-    return Evaluation(**vars(sealed), findings=findings, finished=dt.datetime.now(dt.UTC))
-
-
 def _as_sealed(item: Measured, redactor: Redactor | None) -> Measured:
-    """Return what the sealed bytes decode to.
-
-    What cannot be sealed was not measured: a hostile subject may hold names or numbers that no bundle can.
-    """
+    """Return what the sealed bytes decode to; what a hostile subject makes unfit for a bundle was not measured."""
     try:
         body, arrays = encode_measured(item)
         if redactor:

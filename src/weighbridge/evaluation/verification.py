@@ -9,7 +9,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -27,9 +27,9 @@ from weighbridge.core.local_files import is_file, read_regular_file
 from weighbridge.core.model import EMPTY, EXECUTED, Fields, Origin, SubjectKind
 from weighbridge.core.project import LOCAL, make_local
 from weighbridge.core.version import __version__
-from weighbridge.evaluation.binding import ARGUMENT, Bound, bind, instances
-from weighbridge.evaluation.runner import Evaluation, judge, measure, seal
-from weighbridge.evidence.bundle import BUNDLES, Bundle, Draft
+from weighbridge.evaluation.binding import ARGUMENT, Binding, all_instances, bind
+from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
+from weighbridge.evidence.bundle import BUNDLES, Bundle, BundleDraft
 from weighbridge.evidence.bundle import seal as write_bundle
 from weighbridge.evidence.disk import digest_regular, disk_error
 from weighbridge.evidence.redact import Redactor, host_pseudonym, own_key, redactor_here
@@ -37,7 +37,6 @@ from weighbridge.evidence.statement import BoundSubject, Companion, Tool
 from weighbridge.lanes.waivers import Waivers, demand_places
 
 if TYPE_CHECKING:
-    from weighbridge.lanes.lane_turn import Turn
     from weighbridge.lanes.lanes import Project
     from weighbridge.ledger.record import Move
 
@@ -47,7 +46,7 @@ PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class VerifyRequest:
     """What the person at the keyboard asked for; without a folder for `evidence`, nothing is kept."""
 
     contracts: tuple[str, ...]
@@ -73,7 +72,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ContractResult:
     """What one contract came to, where its evidence is, and what was recorded of it.
 
     `elsewhere` says, by gate and instance, what the findings stand on that another lane measured: they are in the
@@ -87,63 +86,59 @@ class Result:
     elsewhere: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
 
 
-def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
+def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, ...]:
     """Verify every contract that was asked for; nothing is measured before all of them are read and bound.
 
     Raises:
         ContractError, UsageError: where something asked for cannot be.
         BundleError: where evidence cannot be sealed.
     """
-    loaded = load_all(asked.contracts, asked.params)
-    if asked.record:
-        _demand_own_version(loaded, asked.ledger)
-    bound = bind_all(loaded, asked.subjects)
-    _check_gates(loaded, asked)
-    if asked.waivers.given:
-        demand_places(asked.waivers, zip((one.contract for one in loaded), bound, strict=True), asked.ledger)
-    turn = _begin(asked)
+    loaded = load_all(request.contracts, request.params)
+    if request.record:
+        _demand_own_version(loaded, request.ledger)
+    bound = bind_all(loaded, request.subjects)
+    _check_gates(loaded, request)
+    everywhere = [all_instances(one.contract, subjects) for one, subjects in zip(loaded, bound, strict=True)]
+    if request.waivers.given:
+        judged = {one.contract.id: on for one, on in zip(loaded, everywhere, strict=True)}
+        demand_places(request.waivers, judged, request.ledger)
+    turn = None
+    if request.project is not None:
+        from weighbridge.evaluation.lane_turn import begin
+
+        turn = begin(request.project, request.lane, request.ledger)
     targets = (item.target for items in bound for item in items)
-    command = asked.command or _command_line()
+    command = request.command or ("weighbridge", *sys.argv[1:])  # as it was typed, the program by its name alone
     named = (*command, *targets, *(str(one.path) for one in loaded))
     redactor = redactor_here(own_key(), run=Path.cwd(), named=named)
-    texts = {role: read_regular_file(path, MAX_ATTACHED, UsageError) for role, path in asked.attached}
-    companions = tuple(_companions(asked, texts, redactor))
+    texts = {role: read_regular_file(path, MAX_ATTACHED, UsageError) for role, path in request.attached}
+    logs = {role: data.decode(errors="replace") for role, data in texts.items()}
+    companions, lane = tuple(_companions(request, texts, redactor)), turn.sealed if turn else EMPTY
     results = []
-    for one, subjects in zip(loaded, bound, strict=True):
-        gates = one.contract.gates
-        wanted = frozenset(gate.id for gate in gates if _wanted(gate.id, asked.gates))
+    for one, subjects, instances in zip(loaded, bound, everywhere, strict=True):
+        wanted = frozenset(gate for gate in instances if _wanted(gate, request.gates))
         mine = turn.of(one.contract, wanted) if turn else wanted
-        on = {gate.id: instances(gate, subjects) if gate.id in mine else () for gate in gates}
-        session = measure(one.contract, subjects, on, progress=progress, debug=asked.debug)
-        sealed = seal(session, redactor)
-        progress("judging")
-        evaluation = judge(sealed)
-        bundle = None
-        if asked.evidence is not None and (mine or not turn):
+        on = {gate: names if gate in mine else () for gate, names in instances.items()}
+        session = EvaluationSession(
+            contract=one.contract, bound=subjects, on=on, progress=progress, debug=request.debug
+        )
+        evaluation = session.evaluate(redactor)
+        result = ContractResult(loaded=one, evaluation=evaluation, bundle=None)
+        if request.evidence is not None and (mine or not turn):
             progress("sealing")
-            logs = {role: data.decode(errors="replace") for role, data in texts.items()}
-            lane = turn.sealed if turn else EMPTY
             bundle = keep(
-                evaluation, one.source, redactor, asked.evidence, command, logs=logs, companions=companions, told=lane
+                evaluation, one.source, redactor, request.evidence, command, logs=logs, companions=companions, lane=lane
             )
-        moves = _recorded(bundle, one, evaluation, asked.ledger) if asked.record and bundle else ()
-        elsewhere: Mapping[tuple[str, str], str] = {}
+            moves = _recorded(bundle, one, evaluation, request.ledger) if request.record else ()
+            result = dataclasses.replace(result, bundle=bundle, moves=moves)
         if turn:
             evaluation, elsewhere = turn.with_others(evaluation, wanted - mine)
-        results.append(Result(loaded=one, evaluation=evaluation, bundle=bundle, moves=moves, elsewhere=elsewhere))
+            result = dataclasses.replace(result, evaluation=evaluation, elsewhere=elsewhere)
+        results.append(result)
     return tuple(results)
 
 
-def _begin(asked: Asked) -> Turn | None:
-    """Return the turn of the lane that was asked for; None without one."""
-    if asked.project is None:
-        return None
-    from weighbridge.lanes.lane_turn import begin
-
-    return begin(asked.project, asked.lane, asked.ledger)
-
-
-def code_of(results: Sequence[Result], excuses: Excuses) -> ExitCode:
+def code_of(results: Sequence[ContractResult], excuses: Excuses) -> ExitCode:
     """Fold the results into one code; a contract without a gate has shown nothing, whatever passed beside it."""
     found = ((one.loaded.contract.id, finding) for one in results for finding in one.evaluation.findings)
     code = exit_code(found, excuses)
@@ -155,16 +150,11 @@ def _recorded(bundle: Bundle, loaded: LoadedContract, evaluation: Evaluation, le
     from weighbridge.ledger.record import record  # what reads bundles again loads as long as the rest
     from weighbridge.ledger.store import Ledger
 
-    digest = digests(loaded.contract).whole
-    return record(bundle, Ledger(ledger), now=evaluation.finished, contract_digest=digest)
+    return record(bundle, Ledger(ledger), now=evaluation.finished, contract_digest=digests(loaded.contract).whole)
 
 
 def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedContract, ...]:
-    """Return every contract, loaded, or raise the problems of all of them together.
-
-    Raises:
-        ContractError: with every problem of every contract.
-    """
+    """Return every contract, loaded, or raise the problems of all of them together."""
     loaded: list[LoadedContract] = []
     problems: list[ContractError] = []
     for name in names:
@@ -188,31 +178,23 @@ def _demand_own_version(loaded: Sequence[LoadedContract], ledger: Path) -> None:
         raise collected(found)
 
 
-def bind_all(loaded: Sequence[LoadedContract], arguments: Sequence[str]) -> tuple[tuple[Bound, ...], ...]:
-    """Bind each argument in every contract that declares its subject.
-
-    Raises:
-        UsageError: for an argument that no contract knows, or that is of no form.
-    """
+def bind_all(loaded: Sequence[LoadedContract], arguments: Sequence[str]) -> tuple[tuple[Binding, ...], ...]:
+    """Bind each argument in every contract that declares its subject; refuse one that no contract knows."""
     known = {name for contract in loaded for name in contract.contract.subjects}
     names = {text: match["name"] if (match := ARGUMENT.fullmatch(text)) else None for text in arguments}
     for name in names.values():
         if name is not None and name not in known:
             raise UsageError("unknown-subject", f"no contract has a subject {name!r}{nearest(name, known)}")
-    return tuple(
-        bind(
-            one.contract, one.path.parent, [text for text in arguments if names[text] in {None, *one.contract.subjects}]
-        )
-        for one in loaded
-    )
+    mine = ([text for text in arguments if names[text] in {None, *one.contract.subjects}] for one in loaded)
+    return tuple(bind(one.contract, one.path.parent, texts) for one, texts in zip(loaded, mine, strict=True))
 
 
-def _check_gates(loaded: Sequence[LoadedContract], asked: Asked) -> None:
+def _check_gates(loaded: Sequence[LoadedContract], request: VerifyRequest) -> None:
     """Refuse a glob that chooses no gate, and an expected block, by its very id, of a gate that is not judged."""
     known = [gate.id for contract in loaded for gate in contract.contract.gates]
-    unmatched = (glob for glob in asked.gates if not any(_wanted(gate, (glob,)) for gate in known))
-    judged = {gate for gate in known if _wanted(gate, asked.gates)}
-    for name in (*unmatched, *sorted(asked.expect_blocked - judged)):
+    unmatched = (glob for glob in request.gates if not any(_wanted(gate, (glob,)) for gate in known))
+    judged = {gate for gate in known if _wanted(gate, request.gates)}
+    for name in (*unmatched, *sorted(request.expect_blocked - judged)):
         among = " that is judged" if name in known else ""
         raise UsageError("unknown-gate", f"no gate{among} is called {name!r}{nearest(name, known)}")
 
@@ -221,14 +203,14 @@ def _wanted(gate: str, globs: Sequence[str]) -> bool:
     return not globs or any(fnmatch.fnmatchcase(gate, glob) for glob in globs)
 
 
-def _companions(asked: Asked, texts: Mapping[str, bytes], redactor: Redactor) -> Iterator[Companion]:
+def _companions(request: VerifyRequest, texts: Mapping[str, bytes], redactor: Redactor) -> Iterator[Companion]:
     """Yield the files given beside the subjects, with the digests of what was read of them."""
-    roles = [role for role, _ in (*asked.attached, *asked.inputs)]
+    roles = [role for role, _ in (*request.attached, *request.inputs)]
     wrong = next((role for role in roles if roles.count(role) > 1 or not ROLE.fullmatch(role)), None)
     if wrong is not None:
         remedy = "give each file a role of its own, of letters, digits, - and _"
         raise UsageError("role", f"{wrong!r} is given twice, or is no role", remedy=remedy)
-    for role, path in (*asked.attached, *asked.inputs):
+    for role, path in (*request.attached, *request.inputs):
         data = texts.get(role)
         yield Companion(
             role=role,
@@ -248,17 +230,10 @@ def keep(
     *,
     logs: Mapping[str, str] = MappingProxyType({}),
     companions: tuple[Companion, ...] = (),
-    told: Fields = EMPTY,
+    lane: Fields = EMPTY,
 ) -> Bundle:
-    """Write a bundle of an evaluation.
-
-    `source` is the contract's own bytes, `logs` and `companions` are what was attached, and `told` is said of the
-    environment besides.
-
-    Raises:
-        BundleError: where it cannot be written.
-    """
-    draft = Draft(
+    """Write a bundle of an evaluation; `source` is the contract's own bytes, `lane` is sealed with the environment."""
+    draft = BundleDraft(
         contract=evaluation.contract,
         contract_yaml=source,
         subjects=tuple(_subject(item, evaluation, redactor) for item in evaluation.bound),
@@ -271,7 +246,7 @@ def keep(
         started=evaluation.started,
         finished=evaluation.finished,
         command=tuple(redactor.text(word) for word in command),
-        environment={**environment(), **told},
+        environment={**environment(), **lane},
         plugins=evaluation.plugins,
         logs=logs,
         companions=companions,
@@ -284,10 +259,12 @@ def keep(
     return write_bundle(draft, folder / BUNDLES, redactor)
 
 
-def _subject(item: Bound, evaluation: Evaluation, redactor: Redactor) -> BoundSubject:
-    key = (item.subject, item.instance)
-    found: Mapping[str, str] = evaluation.digests.get(key, {})
-    commit, dirty = evaluation.programs.get(key) or _program(item)
+def _subject(item: Binding, evaluation: Evaluation, redactor: Redactor) -> BoundSubject:
+    found: Mapping[str, str] = evaluation.digests.get(item.key, {})
+    commit, dirty = evaluation.programs.get(item.key) or _program(item)
+    path = Path(item.target)
+    files = [path] if is_file(path) else [path / name for name in found]
+    nbytes = 0 if item.kind in EXECUTED else sum(file.stat().st_size for file in files if is_file(file))
     return BoundSubject(
         commit=commit,
         dirty=dirty,
@@ -295,14 +272,14 @@ def _subject(item: Bound, evaluation: Evaluation, redactor: Redactor) -> BoundSu
         instance=item.instance,
         kind=item.kind,
         path=redactor.text(item.target),
-        origin=evaluation.origins.get(key, Origin.FIXTURE),
+        origin=evaluation.origins.get(item.key, Origin.FIXTURE),
         digests={redactor.text(name): digest for name, digest in found.items()},
-        started=evaluation.starts.get(key, ""),
-        size=evaluation.sizes.get(key) or _size(item, found),
+        started=evaluation.starts.get(item.key, ""),
+        size=evaluation.sizes.get(item.key) or nbytes,
     )
 
 
-def _program(item: Bound) -> tuple[str, bool | None]:
+def _program(item: Binding) -> tuple[str, bool | None]:
     """Return the commit that a command or factory was run from, and whether the tree has changed since."""
     place = Path(item.target.rpartition(":")[0])
     root = place.parent if item.kind is SubjectKind.MODEL and place.suffix == ".py" else Path()
@@ -310,16 +287,8 @@ def _program(item: Bound) -> tuple[str, bool | None]:
     return commit, git.is_dirty(root) if commit else None
 
 
-def _size(item: Bound, digests: Mapping[str, str]) -> int:
-    """Sum the bytes of a subject's files; what is executed is no file of its own."""
-    path = Path(item.target)
-    files = [path] if is_file(path) else [path / name for name in digests]
-    return 0 if item.kind in EXECUTED else sum(file.stat().st_size for file in files if is_file(file))
-
-
 def environment() -> Fields:
     """Return the versions that measuring rested on; only what is on the bundle's allow-list is sealed."""
-    versions = {name: version_of(name) for name in PACKAGES}
     return {
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
@@ -327,7 +296,7 @@ def environment() -> Fields:
         "machine": platform.machine(),
         "weighbridge": __version__,
         "cpu_count": os.cpu_count(),
-        **{name: version for name, version in versions.items() if version},
+        **{name: version for name in PACKAGES if (version := version_of(name))},
     }
 
 
@@ -349,8 +318,3 @@ def tool() -> Tool:
     changed = ("status", "--porcelain", "--untracked-files=no", "--", "src", "gates", "verifiers")
     dirty = bool(commit) and git.answer(root, *changed) != ""
     return Tool(version=__version__, digest=sha256(dumps(source)), commit=commit, dirty=dirty)
-
-
-def _command_line() -> tuple[str, ...]:
-    """Return the command as it was typed, the program by its name alone."""
-    return ("weighbridge", *sys.argv[1:])

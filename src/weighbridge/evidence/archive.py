@@ -55,12 +55,7 @@ class PackedFolder:
 
 
 def open_archive(path: Path, given: str = "") -> PackedFolder:
-    """Return the one bundle that an archive holds, or of several that whose id begins with `given`.
-
-    Raises:
-        BundleError: `archive`, `archive-member` or `too-large` for an archive that is refused; `not-a-bundle` where it
-            holds none; `several-bundles`.
-    """
+    """Return the one bundle that an archive holds, or of several the one whose id begins with `given`."""
     chosen = bundles_in(read_archive(path), path, given)
     if len(chosen) > 1:
         what = f"holds {len(chosen)} bundles"
@@ -69,11 +64,7 @@ def open_archive(path: Path, given: str = "") -> PackedFolder:
 
 
 def bundles_in(files: Mapping[str, bytes], path: Path, given: str = "") -> tuple[PackedFolder, ...]:
-    """Return the bundles among the files of an archive, at least one, whose ids begin with `given`.
-
-    Raises:
-        BundleError: `not-a-bundle`.
-    """
+    """Return the bundles among an archive's files whose ids begin with `given`; raise `not-a-bundle` for none."""
     roots = [name.removesuffix(statement.FILE) for name in files if re.search(rf"(?:^|/){statement.FILE}$", name)]
     chosen = [root for root in roots if sha256(files[f"{root}{statement.FILE}"]).startswith(given)]
     if not chosen:
@@ -82,17 +73,13 @@ def bundles_in(files: Mapping[str, bytes], path: Path, given: str = "") -> tuple
     names, found = sorted(files), []  # those of a folder stand together
     for root in chosen:
         first, last = (cut(names, root, key=lambda name: name[: len(root)]) for cut in (bisect_left, bisect_right))
-        held = {name.removeprefix(root): files[name] for name in names[first:last]}
-        found.append(PackedFolder(root.rstrip("/").rpartition("/")[2] or SUFFIX.sub("", path.name), held))
+        inside = {name.removeprefix(root): files[name] for name in names[first:last]}
+        found.append(PackedFolder(root.rstrip("/").rpartition("/")[2] or SUFFIX.sub("", path.name), inside))
     return tuple(found)
 
 
 def read_archive(path: Path) -> dict[str, bytes]:
-    """Return the files of a zip, a tar, or a gzipped tar by name, without extracting anything.
-
-    Raises:
-        BundleError: `archive`, `archive-member` or `too-large`.
-    """
+    """Return the files of a zip, a tar, or a gzipped tar by name, without extracting anything."""
     data, shown = read_regular(path.resolve(), str(path), MAX_BYTES), str(path)
     limit = min(max(ALWAYS_INFLATED, MAX_RATIO * len(data)), MAX_BYTES)
     if data.startswith(b"\x1f\x8b"):
@@ -134,11 +121,8 @@ def _inflated(data: bytes, limit: int, window: int, where: str) -> bytes:
     return whole
 
 
-# --- zip --------------------------------------------------------------------------------------------------------------
-
-
 def _zip(data: bytes, left: int, where: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the members that the directory at the end of a zip lists, each held against its own header."""
+    """Yield the members that the directory at the end of a zip lists, each compared with its own header."""
     end = data.rfind(b"PK\x05\x06")
     if end < 0 or end + END.size > len(data):
         _broken("is a zip without an end: it is cut short", where)
@@ -148,11 +132,11 @@ def _zip(data: bytes, left: int, where: str) -> Iterator[tuple[str, bytes]]:
     for _ in range(count):
         if at + ENTRY.size > end or data[at : at + 4] != b"PK\x01\x02":
             _broken("is a zip whose directory is damaged", where)
-        told = ENTRY.unpack_from(data, at)
-        flags, method, crc, packed, size = told[3], told[4], *told[7:10]
-        raw, header = data[at + ENTRY.size : at + ENTRY.size + told[10]], told[16]
-        at += ENTRY.size + sum(told[10:13])
-        kind = stat.S_IFMT(told[15] >> 16)
+        fields = ENTRY.unpack_from(data, at)
+        flags, method, crc, packed, size = fields[3], fields[4], *fields[7:10]
+        raw, header = data[at + ENTRY.size : at + ENTRY.size + fields[10]], fields[16]
+        at += ENTRY.size + sum(fields[10:13])
+        kind = stat.S_IFMT(fields[15] >> 16)
         name = _decoded(raw, where)
         if flags & ENCRYPTED or method not in (STORED, DEFLATED) or kind not in (0, stat.S_IFREG, stat.S_IFDIR):
             _refuse(f"a member is encrypted, packed in an unusual way, or no file: {quoted(name)}", where)
@@ -177,9 +161,6 @@ def _decoded(raw: bytes, where: str) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
         _refuse("a member's name is not UTF-8", where)
-
-
-# --- tar --------------------------------------------------------------------------------------------------------------
 
 
 def _tar(data: bytes, where: str) -> Iterator[tuple[str, bytes]]:
@@ -222,18 +203,15 @@ def _pax_path(body: bytes, where: str) -> str:
 
 
 def pack(folder: PackedFolder) -> bytes:
-    """Write a bundle as a tar of one form: sorted, owned by nobody, at no time; the same bundle gives the same bytes.
-
-    Raises:
-        BundleError: `file-name`, where a name does not fit into a header.
-    """
+    """Write a bundle as a tar of one form, sorted, of nobody and no time: the same bundle gives the same bytes."""
     parts = []
     for name, data in sorted(folder.files.items()):
         above, _, last = f"{folder.name}/{name}".rpartition("/")
         if len(last) > 100 or len(above) > 155:
             raise BundleError("file-name", "is too long a name for an archive", where=name)
-        fields = (last, "0000644", "0000000", "0000000", f"{len(data):011o}", f"{0:011o}", " " * 8, "0", "",
-                  "ustar", "00", "", "", "0000000", "0000000", above)  # fmt: skip
+        zero = "0000000"
+        fields = [last, "0000644", zero, zero, f"{len(data):011o}", f"{0:011o}", " " * 8, "0", "", "ustar", "00"]
+        fields += ["", "", zero, zero, above]
         header = struct.pack("100s8s8s8s12s12s8s1s100s6s2s32s32s8s8s155s12x", *(word.encode() for word in fields))
         header = header[:148] + b"%06o\0 " % sum(header) + header[156:]
         parts += [header, data, b"\0" * (-len(data) % BLOCK)]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from weighbridge.contract.resolved import contract_from_json, contract_to_json, digests
 from weighbridge.core.canonical import build, closed, dumps, loads, sha256
@@ -36,22 +37,23 @@ from weighbridge.evidence.disk import DiskFolder, disk_error, write_folder
 from weighbridge.evidence.redact import Redactor, scan
 from weighbridge.evidence.statement import BoundSubject, Companion, Predicate, Tool, utc
 
+T = TypeVar("T")
 BUNDLES = "bundles"  # the folder of bundles, in a store
 FOLDER = re.compile(r"(?P<date>\d{4}-\d{2}-\d{2})-(?P<contract>.+)-(?P<id>[0-9a-f]{12})")
 ID_SHOWN = 12
 LOG_TAIL = 256 << 10
 PLUGINS_SCHEMA = "weighbridge.plugins/v0"
-# What may be told about the machine; nothing else is sealed, whatever is handed in.
-TELLABLE = frozenset((
-    "python", "implementation", "system", "machine", "weighbridge", "torch", "numpy", "safetensors", "gguf",
-    "ml_dtypes", "cuda", "cudnn", "driver", "device_name", "device_capability", "visible_devices", "cpu_count",
-    "deterministic", "matmul_precision", "default_dtype", "num_threads", "omp_num_threads", "mkl_num_threads",
-    "locale", "timezone", "lane", "lane_paths",
-))  # fmt: skip
+# What may be sealed of the machine; nothing else is, whatever is handed in.
+_SEALABLE = (
+    "python implementation system machine weighbridge torch numpy safetensors gguf ml_dtypes cuda cudnn driver "
+    "device_name device_capability visible_devices cpu_count deterministic matmul_precision default_dtype num_threads "
+    "omp_num_threads mkl_num_threads locale timezone lane lane_paths"
+)
+SEALABLE = frozenset(_SEALABLE.split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class BundleDraft:
     """Everything that one bundle is to hold. Times are UTC; `command` is the redacted argv, without secrets or paths.
 
     `measured` is what was judged: redacted and decoded again (`redact.redact_measured`).
@@ -75,7 +77,7 @@ class Draft:
     companions: tuple[Companion, ...] = ()
 
 
-def seal(draft: Draft, into: Path, redactor: Redactor) -> Bundle:
+def seal(draft: BundleDraft, into: Path, redactor: Redactor) -> Bundle:
     """Write `DATE-CONTRACT-ID12/` into the folder `into`, and read it back.
 
     Raises:
@@ -116,29 +118,27 @@ def seal(draft: Draft, into: Path, redactor: Redactor) -> Bundle:
     return unseal(target)
 
 
-def _files(draft: Draft, redactor: Redactor) -> dict[str, bytes]:
+def _files(draft: BundleDraft, redactor: Redactor) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     arrays: dict[str, bytes] = {}  # each stored once, whoever names it
     for key, item in draft.measured.items():
-        body, held = encode_measured(item)
+        body, named = encode_measured(item)
         files[manifest.measurement_file(key)] = dumps({"key": key, "measured": body})
-        arrays |= held
+        arrays |= named
+    slugs = {name: re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".-") or "_" for name in draft.logs}
+    logs = {f"{manifest.LOGS}{slugs[name]}.txt": _tail(redactor.log(text)) for name, text in draft.logs.items()}
     brought = {"schema": PLUGINS_SCHEMA, "plugins": [plain(one) for one in draft.plugins]}
     return {
         manifest.CONTRACT_YAML: draft.contract_yaml,
         manifest.CONTRACT_JSON: dumps(contract_to_json(draft.contract)),
         manifest.VERDICTS: findings_to_bytes(draft.findings),
         manifest.CANARIES: canaries_to_bytes(draft.canaries),
-        manifest.ENVIRONMENT: dumps({key: told for key, told in draft.environment.items() if key in TELLABLE}),
+        manifest.ENVIRONMENT: dumps({key: draft.environment[key] for key in draft.environment if key in SEALABLE}),
         **({manifest.PLUGINS: dumps(brought)} if draft.plugins else {}),
         **files,
         **{f"{manifest.MEASUREMENTS}{digest}.npy": data for digest, data in arrays.items()},
-        **{f"{manifest.LOGS}{_slug(name)}.txt": _tail(redactor.log(text)) for name, text in draft.logs.items()},
+        **logs,
     }
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".-") or "_"
 
 
 def _tail(text: str) -> bytes:
@@ -176,13 +176,13 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A bundle's folder, read and held against its digests; `problems` is empty where it is whole.
+    """A bundle's folder, read and compared with its digests; `problems` is empty where it is whole.
 
-    `anchor` says what beyond its folder's name holds its id.
+    `anchor` says what beyond its folder's name vouches for its id.
     """
 
     path: Path
-    folder: manifest.Folder
+    folder: manifest.BundleFolder
     id: str
     anchor: str = ""
     statement: Predicate | None = None
@@ -191,17 +191,16 @@ class Opened:
 
 
 def open_bundle(
-    path: Path, given: str = "", recorded: Collection[str] = (), folder: manifest.Folder | None = None
+    path: Path, given: str = "", recorded: Collection[str] = (), folder: manifest.BundleFolder | None = None
 ) -> Opened:
-    """Read a bundle's folder, or the archive of one, and hold every byte against the statement and the manifest.
+    """Read a bundle's folder, or the archive of one, and check every byte by the statement and the manifest.
 
     Of an archive that was read already, `folder` is the bundle in it.
-
-    The statement itself is held against the folder's name, and against the id, or its first digits, that was `given`.
-    Under a name of another form it takes that one, or an id that the ledger has `recorded`.
+    The statement itself is checked by the folder's name, and by the id, or its first digits, that was `given`. Under a
+    name of another form it takes that one, or an id that the ledger has `recorded`.
 
     Raises:
-        BundleError: `not-a-bundle`, where there is nothing to hold anything against; as `open_archive` does.
+        BundleError: `not-a-bundle`, where there is nothing to check anything by; as `open_archive` does.
     """
     folder = folder or (open_archive(path, given) if is_file(path) else DiskFolder(path))
     if isinstance(folder, DiskFolder) and not exists(path / statement.FILE):
@@ -229,14 +228,8 @@ def folder_name(stated: Predicate, found: str) -> str:
     return f"{stated.finished[:10]}-{stated.contract.id}-{found[:ID_SHOWN]}"
 
 
-def whole(path: Path, given: str = "", folder: manifest.Folder | None = None) -> Opened:
-    """Open a bundle's folder or archive; `given` is the id that it must have, or its first digits.
-
-    Of an archive that was read already, `folder` is the bundle in it.
-
-    Raises:
-        BundleError: with the first file that is not as sealed.
-    """
+def whole(path: Path, given: str = "", folder: manifest.BundleFolder | None = None) -> Opened:
+    """Open a bundle's folder or archive as `open_bundle` does, or raise the first file that is not as sealed."""
     opened = open_bundle(path, given, folder=folder)
     if opened.problems:
         raise opened.problems[0]
@@ -249,28 +242,15 @@ def files_of(opened: Opened) -> dict[str, bytes]:
 
 
 def unseal(path: Path, given: str = "") -> Bundle:
-    """Read a bundle's folder or archive, as `whole` does.
-
-    Raises:
-        BundleError: also with the first value that is not of its form.
-    """
+    """Read a bundle's folder or archive, as `whole` does, and decode it."""
     return decode(whole(path, given))
 
 
 def decode(opened: Opened) -> Bundle:
-    """Decode the files of a bundle that is whole.
-
-    Raises:
-        BundleError: `structure`, naming the file and the place in it.
-    """
+    """Decode the files of a bundle that is whole, or raise `structure` with the file and the place in it."""
     files, stated = opened.files, opened.statement
     assert stated is not None
-    with _inside(manifest.CONTRACT_JSON):
-        contract = contract_from_json(_json(files, manifest.CONTRACT_JSON))
-    with _inside(manifest.VERDICTS):
-        findings = findings_from_json(_json(files, manifest.VERDICTS))
-    with _inside(manifest.CANARIES):
-        canaries = canaries_from_json(_json(files, manifest.CANARIES))
+    contract = _read(files, manifest.CONTRACT_JSON, contract_from_json)
     brought = _plugins(files)
     return Bundle(
         path=opened.path,
@@ -278,14 +258,19 @@ def decode(opened: Opened) -> Bundle:
         statement=stated,
         contract=contract,
         contract_yaml=_file(files, manifest.CONTRACT_YAML),
-        measured=_measured(files, {one.name for one in brought if one.group == "quantities" and here(one) != one}),
-        canaries=canaries,
-        findings=findings,
+        measured=_measured(files, {one.name for one in brought if one.what == "quantity" and here(one) != one}),
+        canaries=_read(files, manifest.CANARIES, canaries_from_json),
+        findings=_read(files, manifest.VERDICTS, findings_from_json),
         verdicts=_file(files, manifest.VERDICTS),
         environment=_json(files, manifest.ENVIRONMENT),
         plugins=brought,
         logs={name: data for name, data in files.items() if name.startswith(manifest.LOGS)},
     )
+
+
+def _read(files: Mapping[str, bytes], name: str, decoder: Callable[[object], T]) -> T:
+    with _inside(name):
+        return decoder(_json(files, name))
 
 
 @contextlib.contextmanager
@@ -342,11 +327,7 @@ def _json(files: Mapping[str, bytes], name: str) -> Fields:
 
 
 def _anchor(data: bytes, named: re.Match[str] | None, given: str, recorded: Collection[str]) -> str:
-    """Return what, outside the bundle, holds the id of a statement; nothing where its folder's name alone does.
-
-    Raises:
-        BundleError: `id-mismatch`, or what git did to it instead; `not-anchored` where nothing vouches.
-    """
+    """Return what, outside the bundle, vouches for a statement's id; nothing where its folder's name alone does."""
     found = sha256(data)
     for by, wanted in (("its folder", named["id"] if named else ""), ("--id", given)):
         if not found.startswith(wanted):

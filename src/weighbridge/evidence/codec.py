@@ -24,6 +24,7 @@ from weighbridge.core.model import (
     Record,
     Rows,
     Series,
+    TrialResult,
     Unmeasured,
     Value,
     Verdict,
@@ -38,6 +39,7 @@ VERDICT = tuple(item.name for item in dataclasses.fields(Verdict) if item.name n
 FINDING = tuple(item.name for item in dataclasses.fields(Finding) if item.name != "verdict")
 VERDICTS_SCHEMA = "weighbridge.verdicts/v0"
 CANARIES_SCHEMA = "weighbridge.canaries/v0"
+SEALED_AS = {TrialResult.UNTRIED.value: "n/a"}  # the word of the first bundles, whose verdicts follow byte for byte
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +59,6 @@ TAGS = ("measurement", "unmeasured", "faulted")
 HEAD = tuple(item.name for item in dataclasses.fields(_Head))
 
 
-# --- Measured ---------------------------------------------------------------------------------------------------------
-
-
 def encode_measured(item: Measured) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Write what a verifier gave, under one key that says what it is, and the arrays that it names by digest."""
     arrays: dict[str, bytes] = {}
@@ -74,11 +73,7 @@ def encode_measured(item: Measured) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def decode_measured(data: object, arrays: Arrays) -> Measured:
-    """Read what `encode_measured` wrote.
-
-    Raises:
-        BundleError: `structure`, for anything else.
-    """
+    """Read what `encode_measured` wrote, or raise `structure` for anything else."""
     if not isinstance(data, Mapping) or len(data) != 1 or next(iter(data)) not in TAGS:
         raise wrong(f"not one of {', '.join(TAGS)}", ())
     word, body = next(iter(data.items()))
@@ -142,11 +137,8 @@ def _take(code: str, digest: object, arrays: Arrays, at: Pointer) -> array.array
     return values
 
 
-# --- Verdicts ---------------------------------------------------------------------------------------------------------
-
-
 def finding_to_json(finding: Finding) -> dict[str, Any]:
-    """Write a finding with its verdict laid flat beside it, so that `/findings/0/measured` is a figure's pointer."""
+    """Write a finding with its verdict flat beside it, so that `/findings/0/measured` is a figure's pointer."""
     body: dict[str, Any] = plain(finding, UNSEALED)
     verdict: dict[str, Any] = body.pop("verdict")
     return body | verdict
@@ -161,7 +153,8 @@ def finding_from_json(data: object, at: Pointer = ()) -> Finding:
 
 def findings_to_bytes(findings: Sequence[Finding]) -> bytes:
     """Write `verdicts.json`: the bytes that judging again must give."""
-    return dumps({"schema": VERDICTS_SCHEMA, "findings": [finding_to_json(finding) for finding in findings]})
+    sealed = [_reworded(finding_to_json(finding), SEALED_AS) for finding in findings]
+    return dumps({"schema": VERDICTS_SCHEMA, "findings": sealed})
 
 
 def findings_from_json(data: object) -> tuple[Finding, ...]:
@@ -169,7 +162,17 @@ def findings_from_json(data: object) -> tuple[Finding, ...]:
     items = _inside(data, VERDICTS_SCHEMA, "findings")
     if not isinstance(items, list):
         raise wrong("not a list", ("findings",))
-    return tuple(finding_from_json(item, ("findings", index)) for index, item in enumerate(items))
+    words = {sealed: word for word, sealed in SEALED_AS.items()}
+    return tuple(finding_from_json(_reworded(item, words), ("findings", at)) for at, item in enumerate(items))
+
+
+def _reworded(finding: Any, words: Mapping[str, str]) -> Any:
+    """Return a finding as JSON with other words for the results of its trials; what is no finding stays as it is."""
+    trials = finding.get("trials") if isinstance(finding, Mapping) else None
+    if not isinstance(trials, list) or not all(isinstance(one, Mapping) for one in trials):
+        return finding
+    told = [{**one, "result": words[one["result"]]} if one.get("result") in [*words] else one for one in trials]
+    return {**finding, "trials": told}
 
 
 # --- Canaries ---------------------------------------------------------------------------------------------------------

@@ -36,11 +36,7 @@ LINK = ".tmp-"
 
 
 def write_new(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file that must not exist, and make it durable.
-
-    Raises:
-        OSError: where it exists, or the disk refuses: then nothing half-written is left.
-    """
+    """Write a file that must not exist, and make it durable; on an OSError nothing half-written is left."""
     handle = os.open(path, NEW_FILE, mode)
     try:
         left = memoryview(data)
@@ -76,24 +72,29 @@ def make_folders(path: Path) -> None:
 
 
 def write_folder(into: Path, name: str, files: Mapping[str, bytes]) -> Path:
-    """Write a folder of files as one step: after a crash at any point it is all there or not there.
-
-    What a writer that was killed left there is removed.
-
-    Raises:
-        OSError: where the disk refuses; the staging folder is removed.
-    """
+    """Write a folder of files as one step: after a crash or an OSError it is all there or not there."""
     make_folders(into)
     with _writing_into(into):
-        return _written(into, name, files)
+        stage, target = into / f"{STAGE}{secrets.token_hex(8)}", into / name
+        folders = sorted({(stage / file).parent for file in files} | {stage})
+        try:
+            for folder in folders:
+                folder.mkdir()
+            for file, data in files.items():
+                write_new(stage / file, data)
+            for folder in folders:
+                sync_folder(folder)
+            os.rename(stage, target)  # noqa: PTH104 -- one system call, named as such in the crash tests
+        except BaseException:
+            shutil.rmtree(stage, ignore_errors=True)
+            raise
+        sync_folder(into)
+        return target
 
 
 @contextlib.contextmanager
 def _writing_into(folder: Path) -> Iterator[None]:
-    """Hold a folder as one of its writers; whoever finds no other there removes what dead ones left.
-
-    Without locks on folders nobody can tell whether another writes, so nothing is removed.
-    """
+    """Lock a folder as one of its writers; whoever finds no other there removes what dead ones left."""
     if FOLDER is None:  # where fcntl is lacking, too
         yield
         return
@@ -110,25 +111,6 @@ def _writing_into(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _written(into: Path, name: str, files: Mapping[str, bytes]) -> Path:
-    stage = into / f"{STAGE}{secrets.token_hex(8)}"
-    folders = sorted({(stage / file).parent for file in files} | {stage})
-    try:
-        for folder in folders:
-            folder.mkdir()
-        for file, data in files.items():
-            write_new(stage / file, data)
-        for folder in folders:
-            sync_folder(folder)
-        target = into / name
-        os.rename(stage, target)  # noqa: PTH104 -- one system call, named as such in the crash tests
-    except BaseException:
-        shutil.rmtree(stage, ignore_errors=True)
-        raise
-    sync_folder(into)
-    return target
-
-
 def sweep(folder: Path) -> None:
     """Remove the drafts of writers that died; whoever calls this holds the lock under which they are written."""
     for left in folder.glob(f"{LINK}*"):
@@ -136,11 +118,7 @@ def sweep(folder: Path) -> None:
 
 
 def link_new(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file under its name in one step; a file of that name is never replaced.
-
-    Raises:
-        OSError: where it exists, or the disk refuses.
-    """
+    """Write a file under its name in one step, or raise an OSError: a file of that name is never replaced."""
     draft = path.with_name(f"{LINK}{secrets.token_hex(8)}")
     try:
         write_new(draft, data, mode)
@@ -152,11 +130,7 @@ def link_new(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file in one step, in the place of what was there; a link leads to the file, a pipe or device is written.
-
-    Raises:
-        OSError: where the disk refuses: the old file stays.
-    """
+    """Replace a file in one step, or leave it as it is; a link leads to the file, a pipe or device is written."""
     target = path.resolve()
     if target.exists() and not (target.is_file() or target.is_dir()):
         target.write_bytes(data)
@@ -172,11 +146,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def read_regular(path: Path, shown: str, limit: int) -> bytes:
-    """Read a regular file of at most `limit` bytes; never follows a link and never waits on a pipe.
-
-    Raises:
-        BundleError: `not-regular`, `too-large`, `missing-file`, `unreadable` or `changed-while-read`.
-    """
+    """Read a regular file of at most `limit` bytes, or raise a BundleError; follow no link, and wait on no pipe."""
     try:
         if not NO_LINK and path.is_symlink():
             raise BundleError("not-regular", "is a symbolic link", where=shown)
@@ -193,24 +163,17 @@ def read_regular(path: Path, shown: str, limit: int) -> bytes:
             raise BundleError("not-regular", "is not a regular file", where=shown)
         if before.st_size > limit:
             raise BundleError("too-large", f"has {before.st_size} bytes, at most {limit} are read", where=shown)
-        parts = []
-        while part := os.read(handle, CHUNK):
-            parts.append(part)
+        data = b"".join(iter(lambda: os.read(handle, CHUNK), b""))
         after = os.fstat(handle)
     finally:
         os.close(handle)
-    data = b"".join(parts)
     if len(data) != before.st_size or (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         raise BundleError("changed-while-read", "changed while it was read", where=shown, remedy="read it again")
     return data
 
 
 def digest_regular(path: Path) -> str:
-    """Return the sha256 of a regular file of any size, which a link may lead to; never waits on a pipe.
-
-    Raises:
-        BundleError: `not-regular`, `unreadable` or `changed-while-read`.
-    """
+    """Return the sha256 of a regular file of any size, which a link may lead to; wait on no pipe."""
     try:
         with os.fdopen(os.open(path, READ), "rb") as file:
             before = os.fstat(file.fileno())
@@ -235,9 +198,6 @@ def disk_error(problem: OSError, what: str, where: Path) -> BundleError:
     what = f"{what} was not written: {os.strerror(problem.errno or 0)} ({_name(problem)})"
     remedy = "nothing half-written is left behind; make room or permission there and run it again"
     return BundleError("disk", what, where=str(where), remedy=remedy)
-
-
-# --- A folder of files ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

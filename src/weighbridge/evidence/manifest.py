@@ -33,7 +33,7 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ManifestEntry:
     """One file of a bundle."""
 
     path: str
@@ -46,38 +46,31 @@ class Manifest:
     """All files of a bundle but the manifest, the statement and signatures, sorted by path."""
 
     schema: str
-    files: tuple[Entry, ...]
+    files: tuple[ManifestEntry, ...]
 
 
 def measurement_file(key: str) -> str:
-    """Return the file of a measurement; a key that is no safe name in any letter case is told apart by its digest."""
+    """Return the file of a measurement; a key that is no safe name in any letter case gets its digest."""
     slug = re.sub(r"[^A-Za-z0-9._-]", "_", key)[:SLUG_LENGTH]
     safe = slug == key and key == key.lower() and re.match(r"[a-z0-9_]", key) is not None
     return f"{MEASUREMENTS}{slug if safe else f'm_{slug}.{sha256(key.encode())[:8]}'}.json"
 
 
 def to_bytes(files: Mapping[str, bytes]) -> bytes:
-    """Write the manifest of these files.
-
-    Raises:
-        BundleError: `too-large` or `file-name`, for a bundle that could not be read back.
-    """
+    """Write the manifest of these files; refuse what could not be read back as `too-large` or `file-name`."""
     if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BUNDLE:
         raise BundleError("too-large", f"a bundle holds at most {MAX_FILES} files and {MAX_BUNDLE >> 20} MiB")
     too_large = next((name for name, data in files.items() if len(data) > MAX_FILE), None)
     if too_large is not None:
         raise BundleError("too-large", f"has more than {MAX_FILE >> 20} MiB", where=too_large)
     _check_names(files)
-    entries = tuple(Entry(path=name, size=len(files[name]), sha256=sha256(files[name])) for name in sorted(files))
+    found = sorted(files.items())
+    entries = tuple(ManifestEntry(path=name, size=len(data), sha256=sha256(data)) for name, data in found)
     return dumps(plain(Manifest(schema=SCHEMA, files=entries)))
 
 
 def from_bytes(data: bytes) -> Manifest:
-    """Read a manifest back.
-
-    Raises:
-        BundleError: where it is not exactly what `to_bytes` writes.
-    """
+    """Read a manifest back, or raise a BundleError where it is not exactly what `to_bytes` writes."""
     manifest = build(Manifest, loads(data, where=FILE))
     names = [entry.path for entry in manifest.files]
     if manifest.schema != SCHEMA or dumps(plain(manifest)) != data or names != sorted(set(names)):
@@ -97,7 +90,7 @@ def _check_names(names: Mapping[str, bytes] | list[str]) -> None:
         raise BundleError("file-name", "two files differ only in letter case", where=FILE)
 
 
-class Folder(Protocol):
+class BundleFolder(Protocol):
     """A folder of files, on a disk or in an archive."""
 
     @property
@@ -111,11 +104,8 @@ class Folder(Protocol):
         """Yield the name of everything in it that is no folder, and whether it is a regular file."""
 
 
-def read_folder(folder: Folder, manifest_digest: str) -> tuple[dict[str, bytes], tuple[BundleError, ...]]:
-    """Return what a bundle's folder holds: the files that are whole, and every problem found, worst first.
-
-    The folder is held against its manifest, and the manifest against its digest.
-    """
+def read_folder(folder: BundleFolder, manifest_digest: str) -> tuple[dict[str, bytes], tuple[BundleError, ...]]:
+    """Return what a bundle's folder holds by its manifest: the files that are whole, and every problem, worst first."""
     try:
         data = folder.read(FILE, MAX_FILE)
         problem = _mismatch(FILE, data, len(data), manifest_digest)
@@ -160,7 +150,7 @@ def changed_by_git(name: str, data: bytes, digest: str) -> BundleError | None:
     return None
 
 
-def _strangers(folder: Folder, listed: Mapping[str, Entry]) -> Iterator[BundleError]:
+def _strangers(folder: BundleFolder, listed: Mapping[str, ManifestEntry]) -> Iterator[BundleError]:
     """Yield whatever is in the folder and not in the manifest."""
     for name, regular in folder.names():
         if name in listed or name in (FILE, statement.FILE):

@@ -35,15 +35,12 @@ def stored(store: Path, cited: Mapping[str, str]) -> tuple[Stored, ...]:
     named = ((FOLDER.fullmatch(path.name), path) for path in (store.iterdir() if is_folder(store) else ()))
     found = [(path.stat().st_mtime_ns, match, path) for match, path in named if match and not path.is_symlink()]
     newest = sorted(found, key=lambda item: (item[1]["date"], item[0]), reverse=True)
-    return tuple(
-        Stored(
-            path=path,
-            date=dt.date.fromisoformat(match["date"]),
-            size=sum(file.stat().st_size for file in path.rglob("*") if is_file(file)),
-            cited_by=known.get(match["id"], ""),
-        )
-        for _, match, path in newest
-    )
+    bundles = []
+    for _, match, path in newest:
+        date, cited_by = dt.date.fromisoformat(match["date"]), known.get(match["id"], "")
+        size = sum(file.stat().st_size for file in path.rglob("*") if is_file(file))
+        bundles.append(Stored(path=path, date=date, size=size, cited_by=cited_by))
+    return tuple(bundles)
 
 
 def cited_in(root: Path) -> dict[str, str]:
@@ -63,11 +60,7 @@ def dispensable(bundles: Sequence[Stored], *, before: dt.date | None, last: int)
 
 
 def remove(bundle: Stored) -> None:
-    """Remove a bundle in one step: what a crash leaves of it is no bundle, and the next to write there clears it away.
-
-    Raises:
-        BundleError: `disk`, where the disk refuses.
-    """
+    """Remove a bundle in one step; what a crash leaves is no bundle, and the next writer there clears it away."""
     try:
         leaving = bundle.path.rename(bundle.path.with_name(f"{STAGE}{secrets.token_hex(8)}"))
         shutil.rmtree(leaving)

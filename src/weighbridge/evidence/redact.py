@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import getpass
 import json
 import os
@@ -23,10 +24,10 @@ from weighbridge.core.model import CanaryResult, Measured
 from weighbridge.core.printable import bare
 from weighbridge.core.pseudonym import key_file, keyed, passing_key, read_key
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.evidence.secret_rules import RULES, Rule
+from weighbridge.evidence.secret_rules import RULES, SecretRule
 
 
-def found(text: str) -> Iterator[Rule]:
+def found(text: str) -> Iterator[SecretRule]:
     """Yield every rule that a text breaks, never the secret itself."""
     lowered = text.lower()
     for rule in RULES:
@@ -48,27 +49,23 @@ def withheld(text: str, key: bytes) -> str:
     return text
 
 
-# --- Redaction --------------------------------------------------------------------------------------------------------
-
-
 # Names that machines share or that contracts use as words: replacing them hides nobody and garbles text.
-SHARED_NAMES = frozenset((
-    "admin", "azureuser", "build", "candidate", "checkpoint", "cuda", "data", "default", "docker", "guest", "home",
-    "host", "import", "jenkins", "linux", "local", "localhost", "loss", "main", "mean", "median", "model", "node",
-    "nobody", "python", "research", "root", "runner", "server", "source", "step", "steps", "test", "torch", "train",
-    "trainer", "training", "ubuntu", "user", "users", "vagrant", "work", "worker", "workstation",
-))  # fmt: skip
+_SHARED = (
+    "admin azureuser build candidate checkpoint cuda data default docker guest home host import jenkins linux local "
+    "localhost loss main mean median model node nobody python research root runner server source step steps test torch "
+    "train trainer training ubuntu user users vagrant work worker workstation"
+)
+SHARED_NAMES = frozenset(_SHARED.split())
 SHORTEST_NAME = 4
 # The roots under which absolute paths are found by form; a name like `/model/layers.0/MatMul` is no path of these.
 _ROOTS = (
-    "home", "homes", "root", "Users", "users", "mnt", "tmp", "var", "opt", "srv", "usr", "etc", "media", "private",
-    "scratch", "gpfs", "lustre", "nfs", "workspace", "workspaces", "work", "Volumes", "data", "datasets", "disk",
-    "project", "projects", "fsx", "efs", "ceph", "cephfs", "beegfs", "raid", "ssd", "nvme", "storage", "export", "app",
-    "kaggle", "dbfs",
-)  # fmt: skip
+    "home|homes|root|Users|users|mnt|tmp|var|opt|srv|usr|etc|media|private|scratch|gpfs|lustre|nfs|workspace|workspaces"
+    "|work|Volumes|data|datasets|disk|project|projects|fsx|efs|ceph|cephfs|beegfs|raid|ssd|nvme|storage|export|app"
+    "|kaggle|dbfs"
+)
 _PART = r"[^\s\"'`<>|:;,(){}\[\]\\/]"
 ABSOLUTE = re.compile(
-    rf"(?:(?<=file://)|(?<![\w.$}}~/-]))/(?:{'|'.join(_ROOTS)})\d{{0,3}}(?:/{_PART}{{1,255}}){{1,64}}/?"
+    rf"(?:(?<=file://)|(?<![\w.$}}~/-]))/(?:{_ROOTS})\d{{0,3}}(?:/{_PART}{{1,255}}){{1,64}}/?"
     r"|(?<![\w$}])[A-Za-z]:\\{1,2}Users\\{1,2}[^\s\"'<>|]{1,255}"
 )
 ADDRESS = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
@@ -107,18 +104,14 @@ class Redactor:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Where a rule still found something; the value is never told."""
+    """Where a rule still found something; the value is never repeated."""
 
     rule: str
     path: str
 
 
 def own_key() -> bytes:
-    """Read the person's pseudonym key, made on demand for its owner alone; a passing one where none can be kept.
-
-    Raises:
-        BundleError: `pseudonym-key`, where there is one that cannot be read, or holds no key.
-    """
+    """Read the person's pseudonym key, made on demand for its owner alone; a passing one where none can be kept."""
     file = key_file(os.environ)
     if file is None:
         return passing_key()
@@ -147,19 +140,14 @@ def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Ite
     telling = [word for word in names if len(word) >= SHORTEST_NAME and not word.isdigit()]
     kept = {word: names[word] for word in telling if word.lower() not in SHARED_NAMES}
     own = {form: word for path, word in ((home, "${HOME}"), (run, "${RUN}")) for form in _forms(path)}
-    paths = (local_path(word.rpartition("=")[2]) for word in named)
-    folders_named = {path.parent for path in paths if path is not None and path.is_absolute()}
-    elsewhere = {
-        form: f"${{ELSEWHERE}}/{keyed('dir', os.path.realpath(folder), key)}"
-        for folder in folders_named
-        for form in _forms(folder)
-    }
+    given = (local_path(word.rpartition("=")[2]) for word in named)
+    folders_named = {path.parent for path in given if path is not None and path.is_absolute()}
+    words = {folder: f"${{ELSEWHERE}}/{keyed('dir', os.path.realpath(folder), key)}" for folder in folders_named}
+    elsewhere = {form: word for folder, word in words.items() for form in _forms(folder)}
     folders = {form: word for form, word in elsewhere.items() if not form.startswith(tuple(own))} | own
-    return Redactor(
-        paths=tuple(sorted(folders.items(), key=_longest_first)),
-        names=tuple(sorted(((name, keyed(kind, name, key)) for name, kind in kept.items()), key=_longest_first)),
-        key=key,
-    )
+    pseudonyms = ((name, keyed(kind, name, key)) for name, kind in kept.items())
+    paths, words_of = (tuple(sorted(pairs, key=_longest_first)) for pairs in (folders.items(), pseudonyms))
+    return Redactor(paths=paths, names=words_of, key=key)
 
 
 def _forms(path: Path) -> set[str]:
@@ -172,17 +160,8 @@ def host_pseudonym(key: bytes) -> str:
 
 
 def redact_json(value: Any, redactor: Redactor) -> Any:
-    """Redact every text in plain JSON, keys included.
-
-    Raises:
-        BundleError: `redaction-collides`, where two keys of one mapping would become the same.
-    """
-    memo: dict[str, str] = {}
-
-    def text(word: str) -> str:
-        if word not in memo:
-            memo[word] = redactor.text(word)
-        return memo[word]
+    """Redact every text in plain JSON, or raise `redaction-collides` where two keys would become the same."""
+    text = functools.cache(redactor.text)
 
     def walk(item: Any) -> Any:
         if isinstance(item, str):
@@ -225,8 +204,7 @@ def scan(name: str, data: bytes, redactor: Redactor) -> Hit | None:
 
 
 def _may_hold_path(text: str) -> bool:
-    """Rule most texts out at the cost of a substring search."""
-    return "/" in text or "\\" in text
+    return "/" in text or "\\" in text  # a substring search rules most texts out
 
 
 def _path_pattern(prefix: str) -> re.Pattern[str]:

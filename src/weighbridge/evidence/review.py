@@ -19,7 +19,7 @@ from weighbridge.core.errors import BundleError, UsageError, WeighbridgeError
 from weighbridge.core.limits import nearest
 from weighbridge.core.local_files import is_file, is_folder
 from weighbridge.core.model import Finding, Outcome, Severity
-from weighbridge.core.plugins import here, told
+from weighbridge.core.plugins import changed, here
 from weighbridge.evidence import manifest, signatures, statement
 from weighbridge.evidence.bundle import Bundle, Opened, decode, open_bundle, whole
 from weighbridge.evidence.codec import finding_to_json, findings_from_json, findings_to_bytes
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from securesystemslib.signer import SSlibKey
 
 
-class Held(enum.StrEnum):
+class State(enum.StrEnum):
     """What an answer comes to."""
 
     HOLDS = "holds"
@@ -41,11 +41,14 @@ class Held(enum.StrEnum):
     NONE = "none"
 
 
+HOLDS, BROKEN, CANNOT_SAY = State.HOLDS, State.BROKEN, State.CANNOT_SAY
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One answer: what it comes to, in one line, with the places behind it."""
 
-    held: Held
+    held: State
     says: str
     details: tuple[str, ...] = ()
 
@@ -65,17 +68,18 @@ class Answers:
     @property
     def exit_code(self) -> int:
         """Return 0 where the bundle holds, 1 where it does not, 3 where it cannot be judged again here."""
-        if Held.BROKEN in (self.integrity.held, self.rederivation.held, self.authenticity.held):
+        looked = self.integrity.held, self.rederivation.held
+        if BROKEN in (*looked, self.authenticity.held):
             return 1
-        return 3 if self.rederivation.held is Held.CANNOT_SAY or self.integrity.held is Held.CANNOT_SAY else 0
+        return 3 if CANNOT_SAY in looked else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
-    """What a bundle is held against beyond itself.
+    """What a bundle is checked by beyond itself.
 
-    `given` is the id that the reviewer was told, or its first digits; `recorded` are the ids that the ledger names;
-    `contracts` are digests of contracts as they stand now, by id. With `anchored`, one of the first two holds the id;
+    `given` is the id that the reviewer knows, or its first digits; `recorded` are the ids that the ledger names;
+    `contracts` are digests of contracts as they stand now, by id. With `anchored`, one of the first two has the id;
     with `keys`, by the names of their files, one of them signed.
     """
 
@@ -87,15 +91,11 @@ class Against:
     keys: Mapping[str, SSlibKey] = field(default_factory=dict)
 
 
-UNREAD = Answer(Held.CANNOT_SAY, "not asked: the bundle is not whole")
+UNREAD = Answer(CANNOT_SAY, "not asked: the bundle is not whole")
 
 
-def verify(path: Path, against: Against, folder: manifest.Folder | None = None) -> Answers:
-    """Answer for a bundle's folder or archive; `folder` as for `open_bundle`.
-
-    Raises:
-        BundleError: where there is no bundle to be read at all.
-    """
+def verify(path: Path, against: Against, folder: manifest.BundleFolder | None = None) -> Answers:
+    """Answer for a bundle's folder or archive; `folder` as for `open_bundle`, which raises where there is no bundle."""
     opened = open_bundle(path, against.given, against.recorded or (), folder)
     if opened.problems:
         return _unread(opened.id, opened.problems)
@@ -115,22 +115,18 @@ def verify(path: Path, against: Against, folder: manifest.Folder | None = None) 
     )
 
 
-def sound(path: Path, against: Against, folder: manifest.Folder | None = None) -> Opened:
-    """Open a bundle that is to be passed on: unchanged, its verdicts re-derived, its signatures of their form.
-
-    Raises:
-        BundleError: `not-whole`, with what does not hold; where there is no bundle to be read.
-    """
+def sound(path: Path, against: Against, folder: manifest.BundleFolder | None = None) -> Opened:
+    """Open a bundle to be passed on, or raise `not-whole`: its bytes, verdicts and signatures must hold."""
     answers = verify(path, against, folder)
     answered = (answers.integrity, answers.rederivation, answers.authenticity)
-    broken = next((one for one in answered if one.held is Held.BROKEN), None)
+    broken = next((one for one in answered if one.held is BROKEN), None)
     if broken is not None:
         raise BundleError("not-whole", broken.says, where=str(path), remedy="run: weighbridge evidence verify")
     return whole(path, against.given, folder)
 
 
 def _unread(found: str, problems: Collection[WeighbridgeError | RecursionError]) -> Answers:
-    unsigned = Answer(Held.NONE, "NONE: the bundle is not whole")
+    unsigned = Answer(State.NONE, "NONE: the bundle is not whole")
     return Answers(found, None, _broken(problems), UNREAD, unsigned, UNREAD, UNREAD)
 
 
@@ -139,17 +135,17 @@ def _unread(found: str, problems: Collection[WeighbridgeError | RecursionError])
 
 def _broken(problems: Collection[WeighbridgeError | RecursionError]) -> Answer:
     shown = tuple(f"{p.where}: {p.what}" if isinstance(p, WeighbridgeError) else "nested too deep" for p in problems)
-    return Answer(Held.BROKEN, f"{len(shown)} problems; the first: {shown[0]}", details=shown)
+    return Answer(BROKEN, f"{len(shown)} problems; the first: {shown[0]}", details=shown)
 
 
 def _integrity(opened: Opened, against: Against) -> Answer:
     files = len(opened.files) + 2
     whole = f"{files} of {files} files as sealed, id {opened.id[:12]}"
     if opened.anchor:
-        return Answer(Held.HOLDS, f"{whole}; {opened.anchor}")
+        return Answer(HOLDS, f"{whole}; {opened.anchor}")
     why = "no ledger was given" if against.recorded is None else "the ledger does not name this id"
-    held = Held.BROKEN if against.anchored else Held.HOLDS
-    return Answer(held, f"{whole}; NOT ANCHORED: {why}, so only the folder's name vouches for it")
+    state = BROKEN if against.anchored else HOLDS
+    return Answer(state, f"{whole}; NOT ANCHORED: {why}, so only the folder's name vouches for it")
 
 
 def _contradictions(bundle: Bundle) -> Iterator[BundleError]:
@@ -169,10 +165,7 @@ def _contradictions(bundle: Bundle) -> Iterator[BundleError]:
 
 
 def _as_written(bundle: Bundle) -> str:
-    """Return how `contract.yaml` contradicts the contract that was judged.
-
-    One that extends another is held against it by name and version alone: what it extends is not in the bundle.
-    """
+    """Return how `contract.yaml` contradicts what was judged; what one extends is not here, so its name must do."""
     from weighbridge.contract.load import read_contract  # only here is YAML read
 
     judged = bundle.contract
@@ -191,32 +184,29 @@ def _as_written(bundle: Bundle) -> str:
 
 
 def rederivation(bundle: Bundle) -> Answer:
-    """Judge again and compare byte for byte; another version of a kind is no mismatch, it cannot be said here.
-
-    Nor is what another version of a plug-in gives; where that gives the same, it is told beside.
-    """
+    """Judge again and compare byte for byte; what other versions of kinds or plug-ins give cannot be said here."""
     others, brought = other_versions(bundle), brought_otherwise(bundle)
-    not_here = Answer(Held.CANNOT_SAY, f"not re-derivable here: {next(iter(brought), '')}", brought[1:])
+    not_here = Answer(CANNOT_SAY, f"not re-derivable here: {next(iter(brought), '')}", brought[1:])
     if others and brought:
         return not_here
     if others:
         says = f"not re-derivable here: judged by {', '.join(others)}, which this version does not have"
-        return Answer(Held.CANNOT_SAY, says, (f"judge it with weighbridge {bundle.statement.tool.version}",))
+        return Answer(CANNOT_SAY, says, (f"judge it with weighbridge {bundle.statement.tool.version}",))
     try:
         again = rejudge(bundle)
     except Exception as problem:  # noqa: BLE001 -- crafted measurements may break a judge in any way; none may pass
         if brought:
             return not_here
         what = problem.what if isinstance(problem, WeighbridgeError) else "its measurements break a judge"
-        return Answer(Held.BROKEN, f"cannot be judged again: {what}")
+        return Answer(BROKEN, f"cannot be judged again: {what}")
     count = len(bundle.findings)
     if again == bundle.verdicts:
-        return Answer(Held.HOLDS, f"judged again: {count} of {count} verdicts follow, byte for byte", brought)
+        return Answer(HOLDS, f"judged again: {count} of {count} verdicts follow, byte for byte", brought)
     if brought:
         return not_here
     changed = tuple(_changed(bundle, again))
     says = f"{len(changed) or 'some'} of {count} verdicts no longer follow from the measurements"
-    return Answer(Held.BROKEN, says, changed)
+    return Answer(BROKEN, says, changed)
 
 
 def _changed(bundle: Bundle, again: bytes) -> Iterator[str]:
@@ -233,63 +223,57 @@ def _changed(bundle: Bundle, again: bytes) -> Iterator[str]:
 
 
 def _authenticity(opened: Opened, keys: Mapping[str, SSlibKey]) -> Answer:
-    """Return which of the reviewer's keys signed; a signature that was not held against a key counts for nothing."""
+    """Return which of the reviewer's keys signed; a signature that was not checked by a key counts for nothing."""
     assert opened.statement is not None
     stated = statement.to_bytes(opened.statement)
     try:
         found = signatures.signatures_in(opened.folder, stated)
         if not keys:
             unchecked = f"signed, {len(found)} signatures not checked: name a key by --key"
-            return Answer(Held.NONE, f"NONE: {unchecked if found else 'not signed; who measured is not shown'}")
+            return Answer(State.NONE, f"NONE: {unchecked if found else 'not signed; who measured is not shown'}")
         signed = signatures.check(found, stated, keys)
     except BundleError as refused:
-        return Answer(Held.BROKEN, f"{refused.where}: {refused.code} {refused.what}", details=(refused.remedy,))
+        return Answer(BROKEN, f"{refused.where}: {refused.code} {refused.what}", details=(refused.remedy,))
     named = {key.keyid for key in keys.values()}
     absent = [f"not signed by {file}" for file in keys if file not in signed]
     others = [f"not checked: {keyid[:16]}, whose key was not named" for keyid in found if keyid not in named]
     by = ", ".join(f"{file} ({keys[file].keyid[:16]})" for file in signed)
-    return Answer(Held.HOLDS, f"signed by {by}", details=(*absent, *others))
+    return Answer(HOLDS, f"signed by {by}", details=(*absent, *others))
 
 
 def freshness(bundle: Bundle, against: Against) -> Answer:
     """Return how old the evidence is, against its gates' own limits, and whether the contract has changed since."""
     age_s = (against.now - moment(bundle.statement.finished)).total_seconds()
     if age_s < -CLOCK_SKEW_S:
-        return Answer(Held.BROKEN, f"finished {bundle.statement.finished}, which is in the future")
+        return Answer(BROKEN, f"finished {bundle.statement.finished}, which is in the future")
     days = age_s / DAY_S
-    stale = tuple(
-        f"{gate.id}: at most {gate.max_age_days:g} days old, is {days:.1f}"
-        for gate in bundle.contract.gates
-        if gate.max_age_days is not None and days > gate.max_age_days
-    )
+    limits = ((gate.id, gate.max_age_days) for gate in bundle.contract.gates if gate.max_age_days is not None)
+    stale = tuple(f"{gate}: at most {most:g} days old, is {days:.1f}" for gate, most in limits if days > most)
     current = against.contracts.get(bundle.contract.id)
     if current is not None and current != bundle.statement.contract.whole:
         stale = ("the contract has changed since", *stale)
     if stale:
-        return Answer(Held.BROKEN, f"STALE: {days:.1f} days old; {stale[0]}", details=stale)
+        return Answer(BROKEN, f"STALE: {days:.1f} days old; {stale[0]}", details=stale)
     unknown = "" if current is not None else "; whether the contract changed since was not asked"
-    return Answer(Held.HOLDS, f"{days:.1f} days old{unknown}")
+    return Answer(HOLDS, f"{days:.1f} days old{unknown}")
 
 
 def coverage(findings: Collection[Finding]) -> Answer:
-    """Return how many of the required gates were counted, PASS or FAIL, and which were not."""
+    """Return how many of the required gates were counted, PASS or FAIL, which were not, and how many do not apply."""
     required = [finding for finding in findings if finding.severity is Severity.REQUIRED]
-    missed = [finding for finding in required if finding.verdict.outcome not in (Outcome.PASS, Outcome.FAIL)]
+    outcomes = [finding.verdict.outcome for finding in required]
+    apart, counted = outcomes.count(Outcome.NOT_APPLICABLE), outcomes.count(Outcome.PASS) + outcomes.count(Outcome.FAIL)
+    missed = [one for one in required if one.verdict.outcome in (Outcome.BLOCKED, Outcome.ERROR)]
     shown = tuple(f"{f.gate}[{f.instance}]: {f.verdict.outcome} ({f.verdict.code})" for f in missed)
-    says = f"{len(required) - len(missed)} of {len(required)} required gates counted"
-    if not required:
-        return Answer(Held.BROKEN, "0 of 0 required gates: nothing was shown")
-    held = Held.BROKEN if missed else Held.HOLDS
-    return Answer(held, f"{says}; not: {', '.join(shown)}" if missed else says, details=shown)
+    says = f"{counted} of {len(required)} required gates counted" + (f", {apart} not applicable" if apart else "")
+    if not counted and not missed:
+        return Answer(BROKEN, f"{says if required else '0 of 0 required gates'}: nothing was shown")
+    state = BROKEN if missed else HOLDS
+    return Answer(state, f"{says}; not: {', '.join(shown)}" if missed else says, details=shown)
 
 
 def subject(stated: Predicate, name: str, path: Path) -> Answer:
-    """Return whether a file, or a folder with every file of it, is a subject or an input as it was measured, by digest.
-
-    Raises:
-        UsageError: `unknown-subject`.
-        BundleError: where it cannot be read.
-    """
+    """Return whether a file, or a folder with every file of it, is a subject or an input as it was measured."""
     bound = {f"{one.name}@{one.instance}": one.digests for one in stated.subjects}
     bound |= {one.role: {one.name: one.sha256} for one in stated.companions}
     wanted = {key: files for key, files in bound.items() if name in (key, key.partition("@")[0])}
@@ -297,33 +281,24 @@ def subject(stated: Predicate, name: str, path: Path) -> Answer:
         known = {word for key in bound for word in (key, key.partition("@")[0])}
         raise UsageError("unknown-subject", f"the bundle has no subject {name!r}{nearest(name, known)}")
     if is_folder(path):
-        same = [key for key, files in wanted.items() if files and all(_is(path / one, files[one]) for one in files)]
-        return (
-            Answer(Held.HOLDS, f"{path} is {same[0]} as it was measured, {len(wanted[same[0]])} files")
-            if same
-            else (Answer(Held.BROKEN, f"{path} is not {name} as it was measured: a file of it is missing or another"))
-        )
+        for key, files in wanted.items():
+            there = (is_file(path / one) and digest_regular(path / one) == digest for one, digest in files.items())
+            if files and all(there):
+                return Answer(HOLDS, f"{path} is {key} as it was measured, {len(files)} files")
+        return Answer(BROKEN, f"{path} is not {name} as it was measured: a file of it is missing or another")
     found = digest_regular(path)
     for key, files in wanted.items():
         if found in files.values():
             part = f", one of its {len(files)} files" if len(files) > 1 else ""
-            return Answer(Held.HOLDS, f"{path} is {key} as it was measured{part} (sha256 {found[:12]}…)")
-    return Answer(Held.BROKEN, f"{path} is not {name} as it was measured: it has the sha256 {found[:12]}…")
-
-
-def _is(path: Path, digest: str) -> bool:
-    return is_file(path) and digest_regular(path) == digest
+            return Answer(HOLDS, f"{path} is {key} as it was measured{part} (sha256 {found[:12]}…)")
+    return Answer(BROKEN, f"{path} is not {name} as it was measured: it has the sha256 {found[:12]}…")
 
 
 # --- Judging again ----------------------------------------------------------------------------------------------------
 
 
 def rejudge(bundle: Bundle) -> bytes:
-    """Return what `verdicts.json` would hold had the bundle been judged here and now.
-
-    Raises:
-        BundleError: `structure`, where the contract cannot be judged by this version.
-    """
+    """Return what `verdicts.json` would hold had the bundle been judged here and now."""
     check_limits(bundle.contract)
     findings = judge_contract(bundle.contract, bundle.statement.instances, bundle.measured, bundle.canaries)
     return findings_to_bytes(findings)
@@ -333,9 +308,9 @@ def other_versions(bundle: Bundle) -> tuple[str, ...]:
     """Return what judged this bundle and is not here: kinds in that version, as `kind/version`, and quantities."""
     used = sorted({(finding.kind, finding.kind_version) for finding in bundle.findings})
     kinds = (f"{name}/{version}" for name, version in used if getattr(KINDS.get(name), "version", None) != version)
-    return (*kinds, *(str(one) for one in bundle.plugins if one.group == "quantities" and here(one) is None))
+    return (*kinds, *(str(one) for one in bundle.plugins if one.what == "quantity" and here(one) is None))
 
 
 def brought_otherwise(bundle: Bundle) -> tuple[str, ...]:
     """Return which plug-ins that judging again needs are not here as they were sealed, and what to install."""
-    return tuple(said for one in bundle.plugins if one.group in ("kinds", "quantities") and (said := told(one)))
+    return tuple(said for one in bundle.plugins if one.what in ("kind", "quantity") and (said := changed(one)))

@@ -18,7 +18,7 @@ _START, _END = r"(?<![A-Za-z0-9_-])", r"(?![A-Za-z0-9_-])"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SecretRule:
     """A rule: its pattern is compiled and runs only where one of the lower-case `hints` stands in the text."""
 
     name: str
@@ -31,10 +31,10 @@ class Rule:
         return re.compile(self.form)
 
 
+_GITLAB = ("glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-", "glimt-", "glagent-", "gloas-", "glsoat-")
 # Service, the prefixes of its tokens, and what follows them.
 _TOKENS: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("gitlab-token", ("glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-", "glimt-", "glagent-", "gloas-",
-                      "glsoat-", "gr1348941"), r"[A-Za-z0-9_.-]{20,300}"),
+    ("gitlab-token", (*_GITLAB, "gr1348941"), r"[A-Za-z0-9_.-]{20,300}"),
     ("npm-token", ("npm_",), r"[A-Za-z0-9]{36,64}"),
     ("pypi-token", ("pypi-",), r"AgE[A-Za-z0-9_-]{40,1024}"),
     ("stripe-key", ("sk_live_", "rk_live_", "sk_test_", "rk_test_", "whsec_"), r"[A-Za-z0-9]{16,256}"),
@@ -55,7 +55,7 @@ _TOKENS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("linear-key", ("lin_api_",), r"[A-Za-z0-9]{32,64}"),
     ("postman-key", ("pmak-",), r"[0-9a-f]{24}-[0-9a-f]{34}"),
     ("sentry-token", ("sntrys_", "sntryu_"), r"[A-Za-z0-9_=+/-]{40,400}"),
-)  # fmt: skip
+)
 
 _FORMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("private-key", ("private key-----", "private key block-----"),
@@ -111,13 +111,12 @@ _FORMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 
 def _token(prefixes: tuple[str, ...], rest: str) -> str:
     """Return the pattern of a token that begins with one of some prefixes, in their own letter case."""
-    upper = {"gr1348941": "GR1348941", "sg.": "SG.", "gocspx-": "GOCSPX-", "age-secret-key-1": "AGE-SECRET-KEY-1",
-             "nrak-": "NRAK-", "pmak-": "PMAK-"}  # fmt: skip
+    upper = {word.lower(): word for word in ("GR1348941", "SG.", "GOCSPX-", "AGE-SECRET-KEY-1", "NRAK-", "PMAK-")}
     words = "|".join(re.escape(upper.get(prefix, prefix)) for prefix in prefixes)
     return f"{_START}(?:{words}){rest}{_END}"
 
 
-RULES = tuple(
-    Rule(name, hints, form)
-    for name, hints, form in (*((name, hints, _token(hints, rest)) for name, hints, rest in _TOKENS), *_FORMS)
+RULES = (
+    *(SecretRule(name, prefixes, _token(prefixes, rest)) for name, prefixes, rest in _TOKENS),
+    *(SecretRule(*form) for form in _FORMS),
 )

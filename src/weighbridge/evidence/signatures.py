@@ -28,7 +28,7 @@ FORM = re.compile(
     rb'"signatures":\[\{"keyid":"(?P<keyid>[0-9a-f]{64})","sig":"(?P<sig>[A-Za-z0-9+/]{86}==)"\}\]\}\n'
 )
 ALGORITHM = "ed25519"
-LONGER = 1 << 20  # by which an envelope of another bundle may be longer than ours, to be told as one
+LONGER = 1 << 20  # by which an envelope of another bundle may be longer than ours, to be refused as one
 MAX_KEY = 1 << 16
 REMOVE = "remove it, and have its signer sign again: weighbridge evidence sign BUNDLE --key FILE"
 PUBLIC = "name an ed25519 public key: openssl pkey -in KEY -pubout -out KEY.pub"
@@ -49,12 +49,8 @@ def _file(keyid: str) -> str:
     return f"{manifest.SIGNATURES}{keyid}.dsse.json"
 
 
-def signatures_in(folder: manifest.Folder, stated: bytes) -> dict[str, bytes]:
-    """Return the signatures in a bundle's folder, none of them checked, by the id of the key that each says it is by.
-
-    Raises:
-        BundleError: `signature-form`, `signature-of-another` or `too-large`.
-    """
+def signatures_in(folder: manifest.BundleFolder, stated: bytes) -> dict[str, bytes]:
+    """Return a bundle's signatures, none of them checked, by the id of the key that each says it is by."""
     limit = len(to_bytes(stated, "0" * 64, bytes(64))) + LONGER
     names = sorted(name for name, _ in folder.names() if manifest.SIGNATURE.fullmatch(name))
     return dict(_read(name, folder.read(name, limit), stated) for name in names)
@@ -76,11 +72,7 @@ def _read(name: str, data: bytes, stated: bytes) -> tuple[str, bytes]:
 
 
 def add(bundle: Path, name: str, data: bytes) -> bool:
-    """Write a signature into a bundle's folder, and return whether it is new there.
-
-    Raises:
-        BundleError: `other-bytes` where another has its name; `disk`.
-    """
+    """Write a signature into a bundle's folder, and return whether it is new; another is never replaced."""
     target = bundle / name
     try:
         make_folders(target.parent)
@@ -92,9 +84,6 @@ def add(bundle: Path, name: str, data: bytes) -> bool:
     if read_regular(target, name, len(data) + LONGER) != data:
         raise BundleError("other-bytes", "is another signature under the same key", where=str(target), remedy=REMOVE)
     return False
-
-
-# --- With keys: the extra `sign` --------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -115,12 +104,7 @@ def sign(stated: bytes, signer: CryptoSigner) -> tuple[str, bytes]:
 
 
 def check(found: Mapping[str, bytes], stated: bytes, keys: Mapping[str, SSlibKey]) -> tuple[str, ...]:
-    """Return which keys signed a statement, of those that the reviewer named, by the names of their files.
-
-    Raises:
-        BundleError: `signature-wrong` for a signature that says it is by one of the keys, and is not; `not-signed`
-            where none of them signed.
-    """
+    """Return the files of the keys that signed; raise `signature-wrong` for a forged one, `not-signed` for none."""
     from securesystemslib.dsse import Envelope
     from securesystemslib.exceptions import VerificationError
     from securesystemslib.signer import Signature
@@ -143,11 +127,7 @@ def check(found: Mapping[str, bytes], stated: bytes, keys: Mapping[str, SSlibKey
 
 
 def public_key(path: Path) -> SSlibKey:
-    """Read a public key.
-
-    Raises:
-        UsageError: `key-file` for what is no ed25519 public key in PEM; `extra-missing`.
-    """
+    """Read an ed25519 public key in PEM, or raise `key-file` or `extra-missing`."""
     with _extra():
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
         from securesystemslib.signer import SSlibKey
@@ -156,11 +136,7 @@ def public_key(path: Path) -> SSlibKey:
 
 
 def private_key(path: Path) -> CryptoSigner:
-    """Read a private key.
-
-    Raises:
-        UsageError: `key-file` for what is no ed25519 private key in PEM, or has a password; `extra-missing`.
-    """
+    """Read an ed25519 private key in PEM without a password, or raise `key-file` or `extra-missing`."""
     with _extra():
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
         from securesystemslib.signer import CryptoSigner
@@ -182,12 +158,7 @@ def _key(path: Path, read: Callable[[bytes], Any], remedy: str) -> Any:
 
 
 def new_key(path: Path) -> str:
-    """Write a new private key into a file that only its owner reads and its public key beside it; return its id.
-
-    Raises:
-        UsageError: `key-exists`, for a key is never replaced; `extra-missing`.
-        BundleError: `disk`.
-    """
+    """Write a new private key, which only its owner reads, and its public key; return its id, and replace no key."""
     with _extra():
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
         from securesystemslib.signer import CryptoSigner

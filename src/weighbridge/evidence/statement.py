@@ -96,11 +96,7 @@ def of(subjects: Iterable[BoundSubject], predicate_type: str, predicate: Json) -
 
 
 def from_bytes(data: bytes) -> Predicate:
-    """Read a statement back.
-
-    Raises:
-        BundleError: where it is not exactly what `to_bytes` writes for what it says.
-    """
+    """Read a statement back, or raise a BundleError where it is not exactly what `to_bytes` writes."""
     given = closed(loads(data, where=FILE), ("_type", "predicateType", "subject", "predicate"))
     if given["_type"] != TYPE or given["predicateType"] != PREDICATE_TYPE:
         what = f"is a statement of {given['predicateType']!r}, this version reads {PREDICATE_TYPE!r}"
@@ -110,9 +106,6 @@ def from_bytes(data: bytes) -> Predicate:
     if to_bytes(predicate) != data:
         raise BundleError("not-canonical", "is not in its one form", where=FILE)
     return predicate
-
-
-# --- Moments: UTC, to the millisecond, in one form --------------------------------------------------------------------
 
 
 CLOCK_SKEW_S = 300
@@ -125,11 +118,7 @@ def utc(moment: datetime) -> str:
 
 
 def moment(text: str) -> datetime:
-    """Read a moment.
-
-    Raises:
-        BundleError: `structure`, where it is not of the one form.
-    """
+    """Read a moment, or raise `structure` where it is not of the one form."""
     try:
         read = datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
     except ValueError:

@@ -54,6 +54,13 @@ def figure(
     return named
 
 
+def ratio(value: float, reference: float) -> float:
+    """Return a value as a multiple of its reference; of zero it is infinite, where it is none itself."""
+    if reference:
+        return value / reference
+    return math.copysign(math.inf, value) if value else 1.0
+
+
 def middle(ordered: Sequence[float]) -> float:
     """Return the median of values in order of size: the mean of the two middle ones."""
     half = len(ordered) // 2

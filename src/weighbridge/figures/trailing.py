@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from weighbridge.core.model import Series
-from weighbridge.figures.figure import Found, figure, middle
+from weighbridge.figures.figure import Found, figure, middle, ratio
 
 DEVIATION = 1.4826  # of a normal law: standard deviations in one median absolute deviation
 LISTED = 20  # spikes that are listed one by one
@@ -61,8 +61,6 @@ def spikes(series: Series, limits: Any) -> Found:
         samples=with_a_window)  # fmt: skip
 def jump(series: Series, limits: Any) -> Found:
     """Return how many times a sample is the median of those before it, at most."""
-    found = (
-        (value / middle(before), value, step) for step, value, before in trailing(series, limits) if middle(before)
-    )
-    worst, value, step = max(found, default=(0.0, None, None))
+    found = ((ratio(value, middle(before)), value, step) for step, value, before in trailing(series, limits))
+    worst, value, step = max(found)
     return Found(worst, {"step": step, "value": value, "window": limits.window})

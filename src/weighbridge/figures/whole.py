@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weighbridge.core.model import Series
-from weighbridge.figures.figure import Found, figure, middle
+from weighbridge.figures.figure import Found, figure, middle, ratio
 
 
 @figure("last sample - lowest sample")
@@ -23,7 +23,7 @@ def drop(series: Series, limits: Any) -> Found:
     """Return by which share the median of the last samples lies below that of the first."""
     count = limits.samples_each
     before, after = (middle(sorted(part)) for part in (series.value[:count], series.value[-count:]))
-    return Found(1 - after / before if before else 0.0, {"before": before, "after": after})
+    return Found(1 - ratio(after, before), {"before": before, "after": after})
 
 
 @figure("population standard deviation / |mean|")
@@ -31,7 +31,7 @@ def spread(series: Series, _limits: Any) -> Found:
     """Return the standard deviation over the mean."""
     mean = math.fsum(series.value) / len(series.value)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in series.value) / len(series.value))
-    return Found(deviation / abs(mean) if mean else math.inf, {"mean": mean})
+    return Found(ratio(deviation, abs(mean)), {"mean": mean})
 
 
 STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {

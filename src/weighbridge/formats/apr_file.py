@@ -1,6 +1,6 @@
 """Read an APR file of version 2, of either generation of its dtype codes, and never trust an extent in it.
 
-Parses untrusted bytes: the header must have its checksum, every count and length is held against the bytes that are
+Parses untrusted bytes: the header must have its checksum, every count and length is checked against the bytes that are
 left, and the size of a tensor must be what its shape and dtype take. Nothing is read from the payload.
 """
 
@@ -32,10 +32,11 @@ UNKNOWN = "unknown in both generations of the format"
 
 # The code of each dtype; those that mean the same in both generations first. The size of a tensor tells which one it
 # is where another reader takes a code for something else (2 for Q4_0, 3 for Q4_1, 6 for Q5_0, 7 for Q5_1).
-BOTH: Mapping[int, str] = {
-    0: "F32", 1: "F16", 3: "F64", 4: "I32", 5: "I64", 6: "I8", 7: "U8", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K",
-    13: "Q5_K", 14: "Q6_K", 16: "IQ2_XXS", 17: "IQ2_XS",
-}  # fmt: skip
+BOTH: Mapping[int, str] = (
+    {0: "F32", 1: "F16", 3: "F64", 4: "I32", 5: "I64", 6: "I8", 7: "U8"}
+    | {10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K"}
+    | {16: "IQ2_XXS", 17: "IQ2_XS"}
+)
 OLD: Mapping[int, str] = {2: "BF16"}
 NEW: Mapping[int, str] = {30: "BF16"}
 OWN_BLOCKS = {8: "AprQ4", 9: "AprQ8", 128: "AprQ4", 129: "AprQ8"}
@@ -57,9 +58,8 @@ def read(file: ReadableFile) -> Reading:
     """Read the tensors by name, in the order of the index, and the short metadata; refuse with `apr-…` and the byte."""
     if file.size < HEADER.size + FOOTER:
         _refuse("truncated", f"{file.size} bytes hold no header and footer", file, 0)
-    _, major, minor, flags, count, metadata_at, metadata_size, index_at, data_at, crc, _ = HEADER.unpack(
-        file.read(0, HEADER.size)
-    )
+    header = HEADER.unpack(file.read(0, HEADER.size))
+    _, major, minor, flags, count, metadata_at, metadata_size, index_at, data_at, crc, _ = header
     if major != MAJOR:
         _refuse("version", f"version {major}.{minor}; version {MAJOR} is read", file, 4)
     found = zlib.crc32(file.read(44, 64), zlib.crc32(file.read(0, 40)))
@@ -75,8 +75,8 @@ def read(file: ReadableFile) -> Reading:
     if metadata_size > MAX_METADATA:
         what = f"{metadata_size} bytes of metadata, more than the {MAX_METADATA} that are read"
         _refuse("metadata", what, file, 20)
-    told = file.read(metadata_at, metadata_at + metadata_size)
-    value = strict_json(told, "apr-metadata", file, metadata_at) if metadata_size else {}
+    text = file.read(metadata_at, metadata_at + metadata_size)
+    value = strict_json(text, "apr-metadata", file, metadata_at) if metadata_size else {}
     if not isinstance(value, dict):
         _refuse("metadata", "the metadata is not a JSON object", file, metadata_at)
     metadata = {key: short(item) for key, item in value.items()}

@@ -102,16 +102,16 @@ def _tensor(name: str, contents: Contents, homes: Mapping[str, ReadableFile], ch
     pieces = []
     for at, sizes in sorted(saved.blocks):
         item = contents.items[name, at]
-        found, told = _piece((name, at), item, homes[item.file])
-        checksums += told
+        found, sums = _piece((name, at), item, homes[item.file])
+        checksums += sums
         if (found.dtype, found.shape) != (saved.dtype, in_values(saved.dtype, sizes)):
             what = f"{shown((name, at))} holds {found.dtype} {list(found.shape)[:8]}"
             refuse("piece", f"{what}, the metadata says {saved.dtype} {list(sizes)[:8]}", homes[item.file])
         pieces.append(Piece(at=at, sizes=sizes, stored=found))
-    held = [piece for piece in pieces if piece.stored.nbytes] or pieces[:1]
-    first = held[0].stored
+    filled = [piece for piece in pieces if piece.stored.nbytes] or pieces[:1]
+    first = filled[0].stored
     shape, nbytes = in_values(saved.dtype, saved.sizes), sum(piece.stored.nbytes for piece in pieces)
-    tiled = Pieces(shape=saved.sizes, blocks=tuple(held)) if len(held) > 1 else None
+    tiled = Pieces(shape=saved.sizes, blocks=tuple(filled)) if len(filled) > 1 else None
     weight = name not in contents.beside
     return dataclasses.replace(first, shape=shape, nbytes=nbytes, pieces=tiled, weight=weight)
 
@@ -119,7 +119,7 @@ def _tensor(name: str, contents: Contents, homes: Mapping[str, ReadableFile], ch
 def _piece(key: Key, item: Item, file: ReadableFile) -> tuple[Tensor, list[Checksum]]:
     """Read the one tensor of an item, as it lies in its file, and the checksums of its storages.
 
-    All other members are held against theirs.
+    All other members are checked against theirs.
     """
     part, place = _Excerpt(file, item.start, item.start + item.nbytes), f"{key[0]} at byte {item.start}"
     if not bytes(part.read(0, 4)).startswith(zip_archive.MAGICS):
@@ -129,16 +129,16 @@ def _piece(key: Key, item: Item, file: ReadableFile) -> tuple[Tensor, list[Check
     tensors = torch_file.parse(part, members, root).tensors if root is not None else {}
     if root is None or list(tensors) != [WHOLE]:
         refuse("item", f"{shown(key)} at byte {item.start} is {len(tensors)} tensors by name, not one without", file)
-    told = []
+    sums = []
     for member in members.values():
         if member.name.startswith(root + torch_file.DATA):
             extent = (item.start + member.start, item.start + member.stop)
-            told.append(Checksum(place=place, file=file.name, parts=(extent,), stored=member.crc))
+            sums.append(Checksum(place=place, file=file.name, parts=(extent,), stored=member.crc))
         else:
             zip_archive.content(part, member, MAX_PICKLE)
     found = tensors[WHOLE]
     part.release(0, part.size)
-    return dataclasses.replace(found, name=key[0], file=file.name, offset=found.offset + item.start), told
+    return dataclasses.replace(found, name=key[0], file=file.name, offset=found.offset + item.start), sums
 
 
 def _refuse_copy(code: str, what: str, file: ReadableFile) -> NoReturn:

@@ -28,22 +28,19 @@ SAVED = f"{MODULE}.Metadata"
 TENSOR, BYTES = f"{MODULE}.TensorStorageMetadata", f"{MODULE}.BytesStorageMetadata"
 CHUNK, INDEX = f"{MODULE}.ChunkStorageMetadata", f"{MODULE}.MetadataIndex"
 PROPERTIES = f"{MODULE}.TensorProperties", f"{OLDER}.TensorProperties"
-PATHS = "PosixPath", "WindowsPath"
+PATHS = {f"{module}.{name}" for module in ("pathlib", "pathlib._local") for name in ("PosixPath", "WindowsPath")}
+ENCODINGS = f"{MODULE}._MEM_FORMAT_ENCODING", f"{OLDER}.MEM_FORMAT_ENCODING"
+GETATTR = "builtins.getattr"  # how Python 3.11.0 to 3.11.4 pickled an enumeration's member; never called
 MAX_FIELDS = 64
 MAX_CELLS = 1 << 22  # that the edges of pieces cut a tensor into
 CELLS = 64  # for each pair of pieces; a grid has one for each piece
 BY_NAME = {f"torch.{name}": dtype for name, dtype in DTYPES.items()}
 VOCABULARY = Vocabulary(
-    calls=frozenset({
-        "torch.Size", "torch.serialization._get_layout", f"{MODULE}._MEM_FORMAT_ENCODING",
-        f"{OLDER}.MEM_FORMAT_ENCODING",
-        "builtins.getattr",  # how Python 3.11.0 to 3.11.4 pickled an enumeration's member; called no more than the rest
-        *(f"{module}.{name}" for module in ("pathlib", "pathlib._local") for name in PATHS),
-    }),
+    calls=frozenset({"torch.Size", "torch.serialization._get_layout", *ENCODINGS, GETATTR, *PATHS}),
     containers=frozenset({"collections.OrderedDict"}),
     classes=frozenset({SAVED, TENSOR, BYTES, CHUNK, INDEX, *PROPERTIES, STORAGE, f"{MODULE}.StorageMeta"}),
     names=frozenset(BY_NAME),
-)  # fmt: skip
+)
 SAVE_AGAIN = "load it with PyTorch and save it again, with torch.distributed.checkpoint or as safetensors"
 REMEDIES = {
     "transformed": "save it without _extensions: what is compressed or encrypted cannot be looked at in place",
@@ -108,15 +105,15 @@ class _Reader:
         saved = self.state(described, SAVED)
         stored = self.entries(saved.get("storage_data"))
         tensors, others, left = dict[str, Saved](), dict[str, None](), len(stored)
-        for name, told in self.entries(saved.get("state_dict_metadata")):
+        for name, pickled in self.entries(saved.get("state_dict_metadata")):
             if not isinstance(name, str):
                 self.refuse("metadata", "a name is no text")
             if name in tensors or name in others:
                 self.refuse("twice", f"{quoted(name)} is described twice")
-            if isinstance(told, Made) and told.callee == BYTES:
+            if isinstance(pickled, Made) and pickled.callee == BYTES:
                 others[name] = None
             else:
-                tensors[name] = self.tensor(name, self.state(told, TENSOR), left)
+                tensors[name] = self.tensor(name, self.state(pickled, TENSOR), left)
                 left -= len(tensors[name].blocks)
         items = self.items(stored)
         expected: set[Key] = {(name, at) for name, tensor in tensors.items() for at, _ in tensor.blocks}
@@ -131,8 +128,8 @@ class _Reader:
 
     def beside(self, keys: object) -> frozenset[str]:
         """Return the names that their keys, before they were joined, tell to be no weights."""
-        told = keys.pairs if isinstance(keys, Made) and keys.callee == DICTIONARY else []
-        paths = ((name, [str(key) for key in path]) for name, path in told if isinstance(path, tuple))
+        pairs = keys.pairs if isinstance(keys, Made) and keys.callee == DICTIONARY else []
+        paths = ((name, [str(key) for key in path]) for name, path in pairs if isinstance(path, tuple))
         return frozenset(name for name, path in paths if isinstance(name, str) and beside_the_model(path))
 
     def state(self, value: object, callee: str) -> dict[str, object]:
@@ -149,20 +146,20 @@ class _Reader:
             self.refuse("metadata", "no dictionary where one belongs")
         return value.pairs
 
-    def tensor(self, name: str, told: Mapping[str, object], most: int) -> Saved:
+    def tensor(self, name: str, state: Mapping[str, object], most: int) -> Saved:
         """Read a tensor of at most so many pieces; many tensors may share one list of them."""
-        properties = told.get("properties")
+        properties = state.get("properties")
         fields = properties.state if isinstance(properties, Made) and properties.callee in PROPERTIES else None
         first = fields[0] if isinstance(fields, tuple) and fields else None
         dtype = BY_NAME.get(first.name) if isinstance(first, Global) else None
         if dtype is None:
             self.refuse("metadata", f"{quoted(name)} has no dtype")
-        sizes = whole(told.get("size"))
+        sizes = whole(state.get("size"))
         if sizes is None or len(sizes) > MAX_RANK:
             self.refuse("shape", f"{quoted(name)}: its size is not at most {MAX_RANK} whole numbers")
         if span(dtype, in_values(dtype, sizes)) is None:
             self.refuse("shape", f"{quoted(name)}: {dtype} {list(sizes)[:8]} has more elements than can be counted")
-        chunks = told.get("chunks")
+        chunks = state.get("chunks")
         if not isinstance(chunks, list):
             self.refuse("metadata", f"{quoted(name)} has no list of pieces")
         if len(chunks) > most:
@@ -171,8 +168,8 @@ class _Reader:
         self.require_tiled(name, sizes, blocks)
         return Saved(dtype, sizes, blocks)
 
-    def block(self, name: str, told: Mapping[str, object], shape: tuple[int, ...]) -> Block:
-        at, sizes = whole(told.get("offsets")), whole(told.get("sizes"))
+    def block(self, name: str, state: Mapping[str, object], shape: tuple[int, ...]) -> Block:
+        at, sizes = whole(state.get("offsets")), whole(state.get("sizes"))
         if at is None or sizes is None or not len(at) == len(sizes) == len(shape):
             self.refuse("piece", f"{quoted(name)}: offsets and sizes of a piece are not {len(shape)} whole numbers")
         if any(start + size > all_ for start, size, all_ in zip(at, sizes, shape, strict=True)):
@@ -182,10 +179,10 @@ class _Reader:
 
     def require_tiled(self, name: str, shape: tuple[int, ...], blocks: tuple[Block, ...]) -> None:
         """Require that every element is in exactly one piece."""
-        held, elements = sum(math.prod(sizes) for _, sizes in blocks), math.prod(shape)
-        if held != elements or not blocks:
-            what = f"its {len(blocks)} pieces hold {held} elements together, it has {elements}"
-            self.refuse("overlap" if held > elements else "hole", f"{quoted(name)}: {what}")
+        covered, elements = sum(math.prod(sizes) for _, sizes in blocks), math.prod(shape)
+        if covered != elements or not blocks:
+            what = f"its {len(blocks)} pieces hold {covered} elements together, it has {elements}"
+            self.refuse("overlap" if covered > elements else "hole", f"{quoted(name)}: {what}")
         try:
             twice = doubled(shape, blocks) if len(blocks) > 1 else None
         except ValueError as problem:
@@ -206,14 +203,14 @@ class _Reader:
             found[name, at] = self.item((name, at), self.state(storage, STORAGE))
         return found
 
-    def item(self, key: Key, told: Mapping[str, object]) -> Item:
-        path, start, nbytes = told.get("relative_path"), told.get("offset"), told.get("length")
+    def item(self, key: Key, state: Mapping[str, object]) -> Item:
+        path, start, nbytes = state.get("relative_path"), state.get("offset"), state.get("length")
         if not isinstance(path, str) or not is_plain(path):
             said = quoted(path) if isinstance(path, str) else "no text"
             self.refuse("path", f"{shown(key)} is said to lie in {said}, which is not a plain file name")
         if type(start) is not int or type(nbytes) is not int or start < 0 or nbytes <= 0:
             self.refuse("metadata", f"{shown(key)}: offset and length are not whole numbers")
-        transforms = told.get("transform_descriptors")
+        transforms = state.get("transform_descriptors")
         if transforms not in (None, [], ()):
             by = transforms[0] if isinstance(transforms, (list, tuple)) else transforms
             how = quoted(by) if isinstance(by, str) else "a transform"
@@ -238,10 +235,10 @@ def doubled(shape: tuple[int, ...], blocks: Sequence[Block]) -> tuple[int, ...] 
     if math.prod(len(cuts) - 1 for cuts in edges) > most:
         raise ValueError(f"more than {most} cells")
     numbers = [{edge: number for number, edge in enumerate(cuts)} for cuts in edges]
-    held = np.zeros([len(cuts) - 1 for cuts in edges], bool)
+    filled = np.zeros([len(cuts) - 1 for cuts in edges], bool)
     for at, sizes in blocks:
         corners = zip(at, sizes, numbers, strict=True)
-        region = held[tuple(slice(number[start], number[start + size]) for start, size, number in corners)]
+        region = filled[tuple(slice(number[start], number[start + size]) for start, size, number in corners)]
         if region.any():
             place = np.unravel_index(int(region.argmax()), region.shape)
             first = [numbers[axis][start] for axis, start in enumerate(at)]

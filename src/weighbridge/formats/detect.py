@@ -42,7 +42,7 @@ class Format:
 
     def __post_init__(self) -> None:
         if not LEAST_MAGIC <= len(self.magic) <= HEAD:
-            raise ValueError(f"a format is told by its first {LEAST_MAGIC} to {HEAD} bytes")
+            raise ValueError(f"a format is known by its first {LEAST_MAGIC} to {HEAD} bytes")
 
 
 def parse(file: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
@@ -227,8 +227,8 @@ def _sharded(index: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Re
             if name in tensors:
                 _refuse("tensor-twice", f"{quoted(name)} is in {quoted(shard)} and in another shard", index)
             if homes.get(name) != shard:
-                told = f"the index says {quoted(homes[name])}" if name in homes else "but not in the index"
-                _refuse("shard-wrong", f"{quoted(name)} is in the shard {quoted(shard)}, {told}", index)
+                homed = f"the index says {quoted(homes[name])}" if name in homes else "but not in the index"
+                _refuse("shard-wrong", f"{quoted(name)} is in the shard {quoted(shard)}, {homed}", index)
             tensors[name] = tensor
     absent = next((name for name in homes if name not in tensors), None)
     if absent is not None:
@@ -249,6 +249,6 @@ GGUF = b"GGUF"
 FILES = {GGUF: "gguf_file", b"APR\0": "apr_file", b"\x93NUMPY": "npy_file"}
 READERS: Mapping[bytes, Callable[[ReadableFile], Reading]] = OnDemand(__package__, "read", FILES)
 OWN = ("safetensors", "gguf", "torch", "torch-legacy", "dcp", "apr", "onnx", "npy", "npz")
-BROUGHT: Brought[Format] = Brought("checkpoints", Format, OWN, named="name")
+BROUGHT: Brought[Format] = Brought("reader of checkpoints", OWN)
 ZIPPED = b"PK\x03\x04", b"PK\x05\x06"  # the second: an archive without members
 PICKLE = b"\x80"

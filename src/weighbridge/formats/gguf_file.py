@@ -1,8 +1,8 @@
 """Read a GGUF header (versions 2 and 3) in milliseconds, whatever its vocabulary, and never trust a count in it.
 
-Parses untrusted bytes: every count is held against the bytes that are left before anything is allocated or looped over.
+Parses untrusted bytes: every count is checked against the bytes that are left before anything is allocated.
 Vocabularies, merges and templates are stepped over, and read later where they lie, an entry at a time; every count and
-length is held against the file again then. Nothing is read from the payload.
+length is checked against the file again then. Nothing is read from the payload.
 """
 
 from __future__ import annotations

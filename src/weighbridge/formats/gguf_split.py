@@ -39,21 +39,21 @@ def parse(file: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Readab
 
     The metadata are those of the first part.
     """
-    told, reading = PART.fullmatch(Path(file.name).name), gguf_file.read(file)
+    part, reading = PART.fullmatch(Path(file.name).name), gguf_file.read(file)
     many = reading.metadata.get(COUNT, 0)
-    if (not isinstance(many, int) or many < 2) and (told is None or int(told["count"]) < 2):
+    if (not isinstance(many, int) or many < 2) and (part is None or int(part["count"]) < 2):
         return reading, {file.name: file}
-    if told is None or int(told["count"]) != many:
-        by_name = f"part {int(told['number'])} of {int(told['count'])}" if told else "no part"
+    if part is None or int(part["count"]) != many:
+        by_name = f"part {int(part['number'])} of {int(part['count'])}" if part else "no part"
         says = f"its header says {COUNT} {many}" if COUNT in reading.metadata else f"its header has no {COUNT}"
         _refuse("shard-wrong", f"by its name it is {by_name}, and {says}", file)
     if many > MAX_PARTS:
         _refuse("shard-wrong", f"{COUNT} is {many}, more than the {MAX_PARTS} parts that are read", file)
-    names = [f"{told['stem']}-{at:05}-of-{told['count']}{SUFFIX}" for at in range(1, int(told["count"]) + 1)]
+    names = [f"{part['stem']}-{at:05}-of-{part['count']}{SUFFIX}" for at in range(1, int(part["count"]) + 1)]
     if absent := [name for name in names if not folder.holds(name)]:
         listed = ", ".join(map(quoted, absent[:NAMED])) + (", …" if len(absent) > NAMED else "")
         _refuse("shard-missing", f"{len(absent)} of {many} parts are not beside it: {listed}", file)
-    files = [file if name == told[0] else folder.open(name) for name in names]
+    files = [file if name == part[0] else folder.open(name) for name in names]
     readings = [reading if part is file else gguf_file.read(part) for part in files]
     whole = Reading(format=reading.format, tensors=_together(files, readings), metadata=readings[0].metadata)
     return whole, {part.name: part for part in files}

@@ -24,10 +24,9 @@ LENGTHS = {1: "<H", 2: "<I", 3: "<I"}  # by version
 MAX_HEADER = 1 << 16
 MAX_RANK = 32  # NumPy before 2 reads no more
 SAVE_AGAIN = "save it again with numpy.save as a plain little-endian array, or as safetensors"
-DTYPES = {
-    "b1": "BOOL", "u1": "U8", "i1": "I8", "u2": "U16", "i2": "I16", "u4": "U32", "i4": "I32", "u8": "U64", "i8": "I64",
-    "f2": "F16", "f4": "F32", "f8": "F64", "c8": "C64",
-}  # fmt: skip
+SIZES = {"u": (1, 2, 4, 8), "i": (1, 2, 4, 8), "f": (2, 4, 8)}  # bytes
+DTYPES = {f"{kind}{size}": f"{kind.upper()}{8 * size}" for kind, sizes in SIZES.items() for size in sizes}
+DTYPES |= {"b1": "BOOL", "c8": "C64"}
 ITEM = re.compile(
     r"""\s*(['"])(?P<key>descr|fortran_order|shape)\1\s*:\s*"""
     r"""(?P<value>'[^'\\]*'|"[^"\\]*"|True|False|\((?:\s*\d{1,19}L?\s*,)*(?:\s*\d{1,19}L?)?\s*\)|\[)\s*(?P<more>,?)"""
@@ -50,9 +49,9 @@ def parse(file: ReadableFile, members: dict[str, Member]) -> Reading:
 def _array(file: ReadableFile, start: int, stop: int, name: str) -> Tensor:
     """Return the array that lies between two bytes of the file, which it must fill."""
     text, data = _header(file, start, stop, name)
-    told = _items(text, file, start, name)
-    dtype = _dtype(told["descr"], file, start, name)
-    shape = tuple(int(number) for number in re.findall(r"\d+", told["shape"]))
+    given = _items(text, file, start, name)
+    dtype = _dtype(given["descr"], file, start, name)
+    shape = tuple(int(number) for number in re.findall(r"\d+", given["shape"]))
     if len(shape) > MAX_RANK:
         _refuse("shape", f"{quoted(name)} has {len(shape)} dimensions, at most {MAX_RANK} are read", file, start)
     size = span(dtype, shape)
@@ -60,11 +59,8 @@ def _array(file: ReadableFile, start: int, stop: int, name: str) -> Tensor:
         needed = "more bytes than can be counted" if size is None else f"{size} bytes"
         what = f"{quoted(name)}: {dtype} {list(shape)[:8]} takes {needed}, there are {stop - data}"
         _refuse("span", what, file, data)
-    fortran = told["fortran_order"] == "True"
-    return Tensor(
-        name=name, dtype=dtype, shape=shape, nbytes=size, offset=data, file=file.name,
-        strides=strides_of(shape, row_major(shape[::-1])[::-1]) if fortran else None,
-    )  # fmt: skip
+    strides = strides_of(shape, row_major(shape[::-1])[::-1]) if given["fortran_order"] == "True" else None
+    return Tensor(name=name, dtype=dtype, shape=shape, nbytes=size, offset=data, file=file.name, strides=strides)
 
 
 def _header(file: ReadableFile, start: int, stop: int, name: str) -> tuple[str, int]:

@@ -23,11 +23,11 @@ MAX_RANK = 32
 MAX_DEPTH = 16  # of graphs inside nodes
 MAX_KEPT = 1 << 10  # longer texts of metadata are stepped over
 # TensorProto.DataType
-DTYPES: Mapping[int, str] = {
-    1: "F32", 2: "U8", 3: "I8", 4: "U16", 5: "I16", 6: "I32", 7: "I64", 9: "BOOL", 10: "F16", 11: "F64", 12: "U32",
-    13: "U64", 14: "C64", 16: "BF16", 17: "F8_E4M3", 18: "F8_E4M3FNUZ", 19: "F8_E5M2", 20: "F8_E5M2FNUZ", 23: "F4",
-    24: "F8_E8M0", 27: "F6_E2M3", 28: "F6_E3M2",
-}  # fmt: skip
+DTYPES: Mapping[int, str] = (
+    {1: "F32", 2: "U8", 3: "I8", 4: "U16", 5: "I16", 6: "I32", 7: "I64", 9: "BOOL", 10: "F16", 11: "F64", 12: "U32"}
+    | {13: "U64", 14: "C64", 16: "BF16", 17: "F8_E4M3", 18: "F8_E4M3FNUZ", 19: "F8_E5M2", 20: "F8_E5M2FNUZ", 23: "F4"}
+    | {24: "F8_E8M0", 27: "F6_E2M3", 28: "F6_E3M2"}
+)
 UNREAD: Mapping[int, str] = {8: "STRING", 15: "COMPLEX128", 21: "UINT4", 22: "INT4", 25: "UINT2", 26: "INT2"}
 TEXT, NUMBER = (LENGTH,), (VARINT,)
 PACKED = (VARINT, LENGTH)
@@ -41,10 +41,11 @@ TRAINING = {1: TEXT, 2: TEXT}
 FUNCTION = {7: TEXT, 11: TEXT}
 ENTRY = {1: TEXT, 2: TEXT}
 DIMS, DATA_TYPE, SEGMENT, NAME, RAW, EXTERNAL, LOCATION = 1, 2, 3, 8, 9, 13, 14
-TENSOR = {
-    DIMS: PACKED, DATA_TYPE: NUMBER, SEGMENT: TEXT, 4: (FIXED32, LENGTH), 5: PACKED, 6: TEXT, 7: PACKED, NAME: TEXT,
-    RAW: TEXT, 10: (FIXED64, LENGTH), 11: PACKED, EXTERNAL: TEXT, LOCATION: NUMBER,
-}  # fmt: skip
+TENSOR = (
+    dict.fromkeys((DIMS, 5, 7, 11), PACKED)
+    | {4: (FIXED32, LENGTH), 10: (FIXED64, LENGTH), DATA_TYPE: NUMBER, LOCATION: NUMBER}
+    | dict.fromkeys((SEGMENT, 6, NAME, RAW, EXTERNAL), TEXT)
+)
 # Typed fields whose packed bytes are the tensor's own, by the dtypes that they are for; varints are not.
 IN_PLACE = {4: ("F32", "C64"), 10: ("F64",)}
 TYPED = {4: "float_data", 5: "int32_data", 6: "string_data", 7: "int64_data", 10: "double_data", 11: "uint64_data"}
@@ -61,17 +62,17 @@ def parse(file: ReadableFile, folder: Folder | None) -> tuple[Reading, dict[str,
     found = model.collected(MODEL, once=(*NAMED, 7))
     if not found[7] or not found[8]:
         model.refuse("model", f"no {'graph' if not found[7] else 'opset_import'}: the file is not a whole model")
-    held = _Held(folder, {file.name: file})
-    held.graph(model.within(found[7][0]), 0)
+    found_in = _Graphs(folder, {file.name: file})
+    found_in.graph(model.within(found[7][0]), 0)
     for training in map(model.within, found[20]):
         for graph in training.fields(TRAINING):
-            held.graph(training.within(graph), 0)
+            found_in.graph(training.within(graph), 0)
     for function in map(model.within, found[25]):
         for item in function.fields(FUNCTION):
-            look = held.node if item.number == 7 else held.attribute
+            look = found_in.node if item.number == 7 else found_in.attribute
             look(function.within(item), 0)
     # The very same bytes may have two names.
-    placed = sorted((one for one in held.tensors.values() if one.nbytes), key=lambda one: (one.file, one.extent))
+    placed = sorted((one for one in found_in.tensors.values() if one.nbytes), key=lambda one: (one.file, one.extent))
     for behind, tensor in itertools.pairwise(placed):
         shared = behind.file == tensor.file and behind.extent[1] > tensor.offset
         if shared and behind.extent != tensor.extent:
@@ -79,14 +80,14 @@ def parse(file: ReadableFile, folder: Folder | None) -> tuple[Reading, dict[str,
             model.refuse("overlap", what, tensor.offset)
     metadata: dict[str, Scalar] = {**_entries(model, [item for item in found[14] if item.nbytes <= MAX_KEPT])}
     for number, name in NAMED.items():
-        for told in found[number]:
-            metadata[f"onnx.{name}"] = told.value if told.wire == VARINT else model.text(told, name)
-    metadata |= {"onnx.constants": held.constants, "onnx.constant_bytes": held.constant_bytes}
-    return Reading(format=FORMAT, tensors=held.tensors, metadata=metadata), held.files
+        for item in found[number]:
+            metadata[f"onnx.{name}"] = item.value if item.wire == VARINT else model.text(item, name)
+    metadata |= {"onnx.constants": found_in.constants, "onnx.constant_bytes": found_in.constant_bytes}
+    return Reading(format=FORMAT, tensors=found_in.tensors, metadata=metadata), found_in.files
 
 
 @dataclass(slots=True)
-class _Held:
+class _Graphs:
     """What was found so far; constants are tensors that are values of nodes."""
 
     folder: Folder | None
@@ -144,13 +145,12 @@ class _Held:
             message.refuse("external", f"{quoted(name)} has data in the model and beside it", found[inside][0].at)
         if nbytes == 0:
             return message.file, message.start  # a file without bytes, which onnx writes for it, needs no look
-        told = _entries(message, found[EXTERNAL])
+        entries = _entries(message, found[EXTERNAL])
         for key in ("offset", "length"):
-            if key in told and not re.fullmatch(r"[0-9]{1,19}", told[key]):
-                message.refuse(
-                    "external", f"{quoted(name)} has the {key} {quoted(told[key])}, which is no whole number"
-                )
-        location, offset = told.get("location", ""), int(told.get("offset", 0))
+            if key in entries and not re.fullmatch(r"[0-9]{1,19}", entries[key]):
+                what = f"{quoted(name)} has the {key} {quoted(entries[key])}, which is no whole number"
+                message.refuse("external", what)
+        location, offset = entries.get("location", ""), int(entries.get("offset", 0))
         if not is_plain(location):
             message.refuse("external", f"{quoted(name)} is in {quoted(location)}, which is not a plain file name")
         if location not in self.beside:
@@ -159,9 +159,9 @@ class _Held:
             self.beside[location] = self.folder.open(location)
         file = self.beside[location]
         self.files[file.name] = file
-        length, end = int(told.get("length", nbytes)), offset + nbytes
+        length, end = int(entries.get("length", nbytes)), offset + nbytes
         if length != nbytes:
-            message.refuse("span", f"{quoted(name)} takes {nbytes} bytes, {length} are told to be beside the model")
+            message.refuse("span", f"{quoted(name)} takes {nbytes} bytes, {length} are declared beside the model")
         if end > file.size:
             what = f"{quoted(name)} ends at byte {end} of {quoted(location)}, the file at byte {file.size}"
             message.refuse("truncated", what)

@@ -156,12 +156,11 @@ class _Machine:
     def name_global(self, module: object, name: object) -> None:
         if not isinstance(name, str) or not isinstance(module, str):
             self.refuse("global", "names a global by something else than text")
-        told = f"{module}.{name}"
-        if not any(told in part for part in self.vocabulary):
-            self.refuse(
-                "global", f"names {quoted(told)}, which no state dictionary needs; nothing was imported or called"
-            )
-        self.push(Global(told))
+        dotted = f"{module}.{name}"
+        if not any(dotted in part for part in self.vocabulary):
+            what = f"names {quoted(dotted)}, which no state dictionary needs; nothing was imported or called"
+            self.refuse("global", what)
+        self.push(Global(dotted))
 
     def line(self) -> str:
         rest = bytes(self.file.read(self.at, min(self.at + MAX_NAME, self.stop)))
@@ -228,36 +227,37 @@ def _steps(form: str, steps: Mapping[str, Step], *, sized: bool = False) -> dict
     return {ord(code): (step, Struct(form) if form else None, sized) for codes, step in steps.items() for code in codes}
 
 
-# What is made as a set keeps its items in order.
+# Steps without a number behind them; what is made as a set keeps its items in order.
+ALONE: Mapping[str, Step] = {
+    "(": _Machine.mark,
+    "0": _Machine.pop,
+    "1": _Machine.since_mark,
+    "2": lambda machine, _: machine.push(machine.top()),
+    "N": _Machine.push,
+    "\x88": lambda machine, _: machine.push(True),
+    "\x89": lambda machine, _: machine.push(False),
+    "}": lambda machine, _: machine.make(Made(DICTIONARY)),
+    "]\x8f": lambda machine, _: machine.make([]),
+    ")": lambda machine, _: machine.push(()),
+    "a": lambda machine, _: machine.append([machine.pop()]),
+    "e\x90": lambda machine, _: machine.append(machine.since_mark()),
+    "s": lambda machine, _: machine.set_items([machine.pop(), machine.pop()][::-1]),
+    "u": lambda machine, _: machine.set_items(machine.since_mark()),
+    "t\x91": lambda machine, _: machine.push(tuple(machine.since_mark())),
+    "l": lambda machine, _: machine.make(machine.since_mark()),
+    "\x85": lambda machine, _: machine.tuple_of(1),
+    "\x86": lambda machine, _: machine.tuple_of(2),
+    "\x87": lambda machine, _: machine.tuple_of(3),
+    "c": lambda machine, _: machine.name_global(machine.line(), machine.line()),
+    "\x93": lambda machine, _: machine.name_global(*[machine.pop(), machine.pop()][::-1]),
+    "R": lambda machine, _: machine.call(machine.vocabulary.calls, machine.vocabulary.containers),
+    "\x81": lambda machine, _: machine.call(machine.vocabulary.classes),
+    "b": _Machine.build,
+    "\x94": lambda machine, _: machine.remember(len(machine.memo)),
+    "Q": lambda machine, _: machine.make(Made(REFERENCE, (machine.pop(),))),
+}
 STEPS: Mapping[int, tuple[Step, Struct | None, bool]] = {
-    **_steps("", {
-        "(": _Machine.mark,
-        "0": _Machine.pop,
-        "1": _Machine.since_mark,
-        "2": lambda machine, _: machine.push(machine.top()),
-        "N": _Machine.push,
-        "\x88": lambda machine, _: machine.push(True),
-        "\x89": lambda machine, _: machine.push(False),
-        "}": lambda machine, _: machine.make(Made(DICTIONARY)),
-        "]\x8f": lambda machine, _: machine.make([]),
-        ")": lambda machine, _: machine.push(()),
-        "a": lambda machine, _: machine.append([machine.pop()]),
-        "e\x90": lambda machine, _: machine.append(machine.since_mark()),
-        "s": lambda machine, _: machine.set_items([machine.pop(), machine.pop()][::-1]),
-        "u": lambda machine, _: machine.set_items(machine.since_mark()),
-        "t\x91": lambda machine, _: machine.push(tuple(machine.since_mark())),
-        "l": lambda machine, _: machine.make(machine.since_mark()),
-        "\x85": lambda machine, _: machine.tuple_of(1),
-        "\x86": lambda machine, _: machine.tuple_of(2),
-        "\x87": lambda machine, _: machine.tuple_of(3),
-        "c": lambda machine, _: machine.name_global(machine.line(), machine.line()),
-        "\x93": lambda machine, _: machine.name_global(*[machine.pop(), machine.pop()][::-1]),
-        "R": lambda machine, _: machine.call(machine.vocabulary.calls, machine.vocabulary.containers),
-        "\x81": lambda machine, _: machine.call(machine.vocabulary.classes),
-        "b": _Machine.build,
-        "\x94": lambda machine, _: machine.remember(len(machine.memo)),
-        "Q": lambda machine, _: machine.make(Made(REFERENCE, (machine.pop(),))),
-    }),
+    **_steps("", ALONE),
     **_steps("<B", {"\x80": _Machine.protocol, "K": _Machine.push, "q": _Machine.remember, "h": _Machine.recall}),
     **_steps("<H", {"M": _Machine.push}),
     **_steps("<i", {"J": _Machine.push}),
@@ -268,4 +268,4 @@ STEPS: Mapping[int, tuple[Step, Struct | None, bool]] = {
     **_steps("<i", {"T": _Machine.text, "\x8b": _Machine.long}, sized=True),
     **_steps("<I", {"X": _Machine.text, "B": _Machine.data_of}, sized=True),
     **_steps("<Q", {"\x8d": _Machine.text, "\x8e": _Machine.data_of}, sized=True),
-}  # fmt: skip
+}

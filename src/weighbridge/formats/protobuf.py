@@ -1,6 +1,6 @@
 """Walk over the fields of a protobuf message in a file: numbers, wire types and where their bytes lie. Knows no schema.
 
-Parses untrusted bytes: every length is held against the message that it lies in before anything is looked at, numbers
+Parses untrusted bytes: every length is checked against its message before anything is looked at, numbers
 have at most ten bytes, and all walks over a file share one budget of fields. Nothing is copied but numbers and texts.
 """
 

@@ -33,8 +33,8 @@ def read(file: ReadableFile) -> Reading:
     header = strict_json(file.read(PREFIX, start), "safetensors-header", file, PREFIX)
     if not isinstance(header, dict):
         _refuse("header", "the header is not a JSON object", file, PREFIX)
-    told = header.pop(METADATA, None)  # MLX writes null, which the safetensors library takes for none
-    metadata = {} if told is None else told
+    given = header.pop(METADATA, None)  # MLX writes null, which the safetensors library takes for none
+    metadata = {} if given is None else given
     if not isinstance(metadata, dict) or not all(isinstance(item, str) for item in metadata.values()):
         _refuse("header", f"{METADATA} is not a mapping of texts", file, PREFIX)
     tensors = {name: _tensor(name, entry, start, file) for name, entry in header.items()}

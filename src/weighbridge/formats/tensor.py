@@ -21,24 +21,25 @@ MAX_ELEMENTS = 2**63 - 1
 MAX_TEXT = 1 << 10  # characters of a text in metadata
 
 # dtype: (elements, bytes) of the smallest whole unit that is stored.
-SAFETENSORS_UNITS: Mapping[str, tuple[int, int]] = {
-    "BOOL": (1, 1), "F4": (2, 1), "F6_E2M3": (4, 3), "F6_E3M2": (4, 3), "U8": (1, 1), "I8": (1, 1), "F8_E5M2": (1, 1),
-    "F8_E4M3": (1, 1), "F8_E8M0": (1, 1), "F8_E4M3FNUZ": (1, 1), "F8_E5M2FNUZ": (1, 1), "I16": (1, 2), "U16": (1, 2),
-    "F16": (1, 2), "BF16": (1, 2), "I32": (1, 4), "U32": (1, 4), "F32": (1, 4), "C64": (1, 8), "F64": (1, 8),
-    "I64": (1, 8), "U64": (1, 8),
-}  # fmt: skip
+SAFETENSORS_UNITS: Mapping[str, tuple[int, int]] = (
+    {"F4": (2, 1), "F6_E2M3": (4, 3), "F6_E3M2": (4, 3)}
+    | dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), (1, 1))
+    | dict.fromkeys(("I16", "U16", "F16", "BF16"), (1, 2))
+    | dict.fromkeys(("I32", "U32", "F32"), (1, 4))
+    | dict.fromkeys(("C64", "F64", "I64", "U64"), (1, 8))
+)
 
 # GGUF type id: (dtype, elements, bytes), from ggml's type traits.
-GGUF_TYPES: Mapping[int, tuple[str, int, int]] = {
-    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22),
-    7: ("Q5_1", 32, 24), 8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 40), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110),
-    12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292),
-    16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74), 18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50),
-    20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82), 23: ("IQ4_XS", 256, 136),
-    24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4), 27: ("I64", 1, 8), 28: ("F64", 1, 8),
-    29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17),
-    40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18),
-}  # fmt: skip
+GGUF_TYPES: Mapping[int, tuple[str, int, int]] = (
+    {0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22)}
+    | {7: ("Q5_1", 32, 24), 8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 40), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110)}
+    | {12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292)}
+    | {16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74), 18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50)}
+    | {20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82), 23: ("IQ4_XS", 256, 136)}
+    | {24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4), 27: ("I64", 1, 8), 28: ("F64", 1, 8)}
+    | {29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66)}
+    | {39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18)}
+)
 
 UNITS: Mapping[str, tuple[int, int]] = {
     **SAFETENSORS_UNITS,
@@ -202,8 +203,8 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def strides_of(shape: tuple[int, ...], steps: tuple[int, ...]) -> Strides | None:
     """Return a view by its steps, in elements; None where its elements lie together in row-major order."""
-    told = zip(shape, steps, row_major(shape), strict=True)
-    if 0 in shape or all(step == expected for size, step, expected in told if size > 1):
+    dimensions = zip(shape, steps, row_major(shape), strict=True)
+    if 0 in shape or all(step == expected for size, step, expected in dimensions if size > 1):
         return None
     # The step of a dimension of one is never taken, and may be anything.
     taken = tuple(step if size > 1 else 0 for size, step in zip(shape, steps, strict=True))

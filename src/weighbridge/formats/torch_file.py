@@ -39,9 +39,9 @@ def parse(file: ReadableFile, members: dict[str, Member], root: str) -> Reading:
     if root + CONSTANTS in members:
         refuse("script", "is a TorchScript program, whose classes are code", file)
     if (order := members.get(root + BYTE_ORDER)) is not None:
-        told = bytes(zip_archive.content(file, order, 64))
-        if told != LITTLE:
-            shown = quoted(told.decode("ascii", "backslashreplace"))
+        byte_order = bytes(zip_archive.content(file, order, 64))
+        if byte_order != LITTLE:
+            shown = quoted(byte_order.decode("ascii", "backslashreplace"))
             refuse("byteorder", f"its byte order is {shown}, not 'little'", file, order.start)
     pickle = members[root + PICKLE]
     zip_archive.content(file, pickle, MAX_PICKLE)
@@ -55,7 +55,7 @@ def parse(file: ReadableFile, members: dict[str, Member], root: str) -> Reading:
         if name.startswith(data)
     }
     tensors, metadata = torch_pickle.tensors_of(described, file, storages)
-    known = {told.key for told in torch_pickle.references(described, file)}
+    known = {reference.key for reference in torch_pickle.references(described, file)}
     unread = next((key for key in storages if key not in known), None)
     if unread is not None:
         what = f"no tensor looks into the storage {quoted(data + unread)}"
@@ -81,7 +81,7 @@ def read_legacy(file: ReadableFile) -> Reading:
     keys, behind = read_pickle(file, at, file.size, NOTHING)
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys):
         refuse("storage", "the keys of the storages are no list of different texts", file, at)
-    storages = _storages(file, behind, keys, {told.key: told for told in torch_pickle.references(described, file)})
+    storages = _storages(file, behind, keys, {one.key: one for one in torch_pickle.references(described, file)})
     tensors, metadata = torch_pickle.tensors_of(described, file, storages)
     return Reading(format="torch-legacy", tensors=tensors, metadata=metadata)
 
@@ -90,13 +90,13 @@ def _storages(file: ReadableFile, at: int, keys: list[str], known: dict[str, Ref
     """Place the storages, one behind the other to the end of the file; each is preceded by its count of elements."""
     found: dict[str, Storage] = {}
     for key in keys:
-        told = known.get(key)
-        if told is None:
+        reference = known.get(key)
+        if reference is None:
             refuse("unread", f"no tensor looks into the storage {quoted(key)}", file, at)
         if at + SIZE > file.size:
             refuse("truncated", f"the size of the storage {quoted(key)} is missing", file, at)
         (count,) = struct.unpack("<Q", file.read(at, at + SIZE))
-        nbytes = count * (UNITS[told.dtype][1] if told.dtype else 1)
+        nbytes = count * (UNITS[reference.dtype][1] if reference.dtype else 1)
         if nbytes > file.size - at - SIZE:
             what = f"the storage {quoted(key)} takes {nbytes} bytes, {file.size - at - SIZE} are left"
             refuse("truncated", what, file, at)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn
 
 from weighbridge.core.errors import SubjectError
@@ -28,16 +28,17 @@ MAX_KEY = 1 << 16  # characters
 MAX_NAMES = 1 << 26  # characters in all names together
 MAX_REPEATS = 16  # times that the file's bytes may be looked at through its views
 
-STORAGES = {
-    "Bool": "BOOL", "Byte": "U8", "Char": "I8", "Short": "I16", "Int": "I32", "Long": "I64", "Half": "F16",
-    "BFloat16": "BF16", "Float": "F32", "Double": "F64", "ComplexFloat": "C64",
-}  # fmt: skip
-DTYPES = {
-    "bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uint16": "U16", "int32": "I32", "uint32": "U32",
-    "int64": "I64", "uint64": "U64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
-    "complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e4m3fnuz": "F8_E4M3FNUZ",
-    "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4",
-}  # fmt: skip
+STORAGES = (
+    {"Byte": "U8", "Char": "I8", "Short": "I16", "Int": "I32", "Long": "I64"}
+    | {"Half": "F16", "BFloat16": "BF16", "Float": "F32", "Double": "F64"}
+    | {"Bool": "BOOL", "ComplexFloat": "C64"}
+)
+DTYPES = (
+    {"bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uint16": "U16", "int32": "I32", "uint32": "U32"}
+    | {"int64": "I64", "uint64": "U64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
+    | {"complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e4m3fnuz": "F8_E4M3FNUZ"}
+    | {"float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4"}
+)
 BY_GLOBAL = {
     **{f"torch.{name}Storage": dtype for name, dtype in STORAGES.items()},
     **{f"torch.cuda.{name}Storage": dtype for name, dtype in STORAGES.items()},
@@ -47,23 +48,23 @@ UNTYPED = "torch.storage.UntypedStorage"
 V1, V2, V3 = (f"torch._utils._rebuild_tensor{suffix}" for suffix in ("", "_v2", "_v3"))
 PARAMETERS = frozenset({"torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state"})
 FROM_TYPE = "torch._tensor._rebuild_from_type_v2"
+SCALARS = ("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar")
+SETS = ("__builtin__.set", "builtins.set")
+OTHERS = ("torch.Size", "torch.device", "_codecs.encode", "numpy.dtype")
 VOCABULARY = Vocabulary(
-    calls=frozenset({
-        V1, V2, V3, *PARAMETERS, FROM_TYPE, "torch.Size", "torch.device", "_codecs.encode", "__builtin__.set",
-        "builtins.set", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar", "numpy.dtype",
-    }),
+    calls=frozenset({V1, V2, V3, *PARAMETERS, FROM_TYPE, *OTHERS, *SETS, *SCALARS}),
     containers=frozenset({"collections.OrderedDict", "collections.Counter"}),
     classes=frozenset({"numpy.dtype"}),
     names=frozenset({*BY_GLOBAL, UNTYPED, "torch.Tensor", "torch.nn.parameter.Parameter"}),
-)  # fmt: skip
+)
 DICTIONARIES = VOCABULARY.containers | {DICTIONARY}
 
 # What Lightning, Accelerate and hand-written loops save beside the model, by the outermost key or the one under it.
-TRAINING_STATE = frozenset((
-    "amp", "callbacks", "grad_scaler", "loops", "lr_scheduler", "lr_schedulers", "optim", "optimizer",
-    "optimizer_state", "optimizer_state_dict", "optimizer_states", "optimizers", "rng", "rng_state", "rng_states",
-    "scaler", "scaler_state_dict", "scheduler", "scheduler_state_dict",
-))  # fmt: skip
+TRAINING_STATE = {
+    *("amp", "callbacks", "grad_scaler", "loops", "lr_scheduler", "lr_schedulers", "optim", "optimizer"),
+    *("optimizer_state", "optimizer_state_dict", "optimizer_states", "optimizers", "rng", "rng_state", "rng_states"),
+    *("scaler", "scaler_state_dict", "scheduler", "scheduler_state_dict"),
+}
 
 
 OPTIMIZER = {"state", "param_groups"}  # the keys of torch.optim's own state, whatever it is saved under
@@ -207,10 +208,10 @@ class _Walk:
 
     def reference(self, made: Made) -> Reference:
         """Read `("storage", type, key, location, size, [view])`."""
-        told = made.args[0]
-        if not isinstance(told, tuple) or len(told) < 5 or told[0] != "storage" or told[5:] not in ((), (None,)):
+        named = made.args[0]
+        if not isinstance(named, tuple) or len(named) < 5 or named[0] != "storage" or named[5:] not in ((), (None,)):
             self.refuse("storage", "a reference is to no storage, or to a part of one as PyTorch before 0.4 wrote it")
-        kind, key, size = told[1], told[2], told[4]
+        kind, key, size = named[1], named[2], named[4]
         if not isinstance(kind, Global) or not isinstance(key, str) or type(size) is not int or size < 0:
             self.refuse("storage", "a reference to a storage has no type, key and size")
         dtype = "" if kind.name == UNTYPED else BY_GLOBAL.get(kind.name, "?")
@@ -277,10 +278,9 @@ class _Walk:
             self.refuse("expanded", f"{what}: an expanded view, whose elements are not stored")
         name = self._named(path)
         offset = storage.start + (first * size if nbytes else 0)
-        return Tensor(
-            name=name, dtype=dtype, shape=shape, nbytes=nbytes, offset=offset, file=self.file.name, strides=strides,
-            weight=not beside_the_model(path) and not any(path[:many] in self.optimizers for many in range(3)),
-        )  # fmt: skip
+        weight = not beside_the_model(path) and not any(path[:many] in self.optimizers for many in range(3))
+        stored = Tensor(name=name, dtype=dtype, shape=shape, nbytes=nbytes, offset=offset, file=self.file.name)
+        return replace(stored, strides=strides, weight=weight)
 
 
 def in_values(dtype: str, shape: tuple[int, ...]) -> tuple[int, ...]:

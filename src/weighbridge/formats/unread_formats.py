@@ -49,7 +49,7 @@ SIGNS: tuple[tuple[bytes, str, str], ...] = (
     (rb"\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc\xaf", "a compressed file, as .nemo and .tar.gz are", UNPACK),
     (rb"PAR1|ARROW1", "a table of data (Parquet or Arrow)", "bind the file that holds the weights"),
     (rb"\x7fELF|MZ", "a program; a llamafile is one, with its GGUF file packed inside", UNPACK),
-)  # fmt: skip
+)
 
 
 class Unread(NamedTuple):

@@ -1,6 +1,6 @@
 """Find the members of a ZIP archive in place, so that tensors in it can be mapped. Decompresses and extracts nothing.
 
-Parses untrusted bytes: what the central directory says is held against the local headers and against the file's end;
+Parses untrusted bytes: what the central directory says is checked against the local headers and against the file's end;
 names are only ever compared. `zipfile` is no faster, and opens fifteen of the twenty archives that our tests refuse.
 """
 
@@ -127,8 +127,8 @@ def _end(file: ReadableFile) -> int:
 def _entry(file: ReadableFile, at: int, directory: int, stop: int) -> tuple[Member, int]:
     if at + ENTRY.size > stop or bytes(file.read(at, at + 4)) != b"PK\x01\x02":
         refuse("directory", "an entry of the directory is missing", file, at)
-    told = ENTRY.unpack(file.read(at, at + ENTRY.size))
-    flags, method, crc, packed, size, name_size, extra_size, comment_size, *_, header = told[3:5] + told[7:]
+    entry = ENTRY.unpack(file.read(at, at + ENTRY.size))
+    flags, method, crc, packed, size, name_size, extra_size, comment_size, *_, header = entry[3:5] + entry[7:]
     name_at = at + ENTRY.size
     extra_at = name_at + name_size
     behind = extra_at + extra_size + comment_size

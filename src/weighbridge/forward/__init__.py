@@ -1,1 +1,1 @@
-"""Forward passes: capture points, traces, float64 by widening, and the local test. Only `trace` works without torch."""
+"""Forward passes: capture points, traces, float64 by widening, and local errors. Only `trace` works without torch."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Sums = NDArray[np.float64]
 
 AT_ONCE = 1 << 16  # elements whose float32 of both sides stay in a core's cache
-SMALL = 1e-3  # of the mean norm: a token or channel of less is measured against so much, as in the local test
+SMALL = 1e-3  # of the mean norm: a token or channel of less is measured against so much, as for local errors
 TOO_SMALL = 1e-30  # of a sum of squares: below it, float32 may have lost some
 
 
@@ -58,15 +58,10 @@ def apart(one: Trace, other: Trace, point: str) -> Apart | None:
     norm, error = (math.sqrt(float(part.sum())) for part in sums.tokens)
     by_token, by_channel = _relative(token_errors, token_norms), _relative(channel_errors, channel_norms)
     worst = int(by_token.argmax())
-    return Apart(
-        all=error / norm if norm else error,
-        token=float(by_token[worst]),
-        channel=float(by_channel.max()),
-        worst_token=f"sequence {worst // tokens}, token {worst % tokens}",
-        worst_channel=int(by_channel.argmax()),
-        equal_share=sums.equal / (rows * tokens * channels),
-        nonfinite=sums.nonfinite,
-    )
+    found: dict[str, Any] = {"all": error / norm if norm else error, "token": float(by_token[worst])}
+    found |= {"worst_token": f"sequence {worst // tokens}, token {worst % tokens}"}
+    found |= {"channel": float(by_channel.max()), "worst_channel": int(by_channel.argmax())}
+    return Apart(equal_share=sums.equal / (rows * tokens * channels), nonfinite=sums.nonfinite, **found)
 
 
 def same(one: Trace, other: Trace, point: str) -> bool:
@@ -101,7 +96,7 @@ class _Sums:
     channels: Sums
     equal: int = 0
     nonfinite: int = 0
-    held: NDArray[np.uint32] | None = None
+    scratch: NDArray[np.uint32] | None = None
 
     def add(self, at: int, mine: NDArray[Any], theirs: NDArray[Any]) -> None:
         """Add a block of tokens."""
@@ -125,10 +120,10 @@ class _Sums:
 
         if mine.dtype != theirs.dtype or mine.dtype.name not in ("float32", "bfloat16", "float16"):
             return None
-        if self.held is None or self.held[0].shape != mine.shape:
-            self.held = np.empty((2, *mine.shape), np.uint32)
-        norm, error = (words.view(np.float32) for words in self.held)
-        first, second = (_as_float32(side, words) for side, words in zip((mine, theirs), self.held, strict=True))
+        if self.scratch is None or self.scratch[0].shape != mine.shape:
+            self.scratch = np.empty((2, *mine.shape), np.uint32)
+        norm, error = (words.view(np.float32) for words in self.scratch)
+        first, second = (_as_float32(side, words) for side, words in zip((mine, theirs), self.scratch, strict=True))
         with np.errstate(all="ignore"):
             np.subtract(second, first, out=error)
             np.multiply(first, first, out=norm)

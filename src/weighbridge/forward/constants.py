@@ -1,4 +1,4 @@
-"""Computed constants (rotary frequencies): made again in float64 for the truth, and held against what the model holds.
+"""Computed constants (rotary frequencies): made again in float64 for the truth, and compared with those of the model.
 
 A constant that is not stored was computed when the model was made, in whatever precision; a model that was cast to
 bfloat16 and back keeps it rounded for good. Parts that hold their `config`, as those of Hugging Face do, make it again.
@@ -42,8 +42,8 @@ def rebuilt(module: torch.nn.Module) -> Iterator[Constants]:
 
     stored = set(module.state_dict())
     parts = dict(module.named_modules())
-    computed = ((name, held) for name, held in module.named_buffers() if name not in stored)
-    names = [name for name, held in computed if held.is_floating_point() and held.numel()]
+    computed = ((name, current) for name, current in module.named_buffers() if name not in stored)
+    names = [name for name, current in computed if current.is_floating_point() and current.numel()]
     before: list[tuple[torch.nn.Module, str, torch.Tensor]] = []
     made: dict[str, Any] = {}
     rounded: list[str] = []
@@ -53,20 +53,17 @@ def rebuilt(module: torch.nn.Module) -> Iterator[Constants]:
         if path not in made:
             made[path] = _made_again(part)
         again: Any = getattr(made[path], own, None)
-        held = getattr(part, own)
-        fits = isinstance(again, torch.Tensor) and again.shape == held.shape
-        if fits and (lower := _lower(held)) and not _near(held, again):
-            rounded.append(f"{name} to {lower}")
-        elif fits and _near(held, again):
-            before.append((part, own, held))
-            setattr(part, own, again.to(held.device))
-        elif lower := _lower(held):
+        current = getattr(part, own)
+        if isinstance(again, torch.Tensor) and again.shape == current.shape and _near(current, again):
+            before.append((part, own, current))
+            setattr(part, own, again.to(current.device))
+        elif lower := _lower(current):
             rounded.append(f"{name} to {lower}")
     try:
         yield Constants(of=len(names), rebuilt=len(before), rounded=len(rounded), first_rounded=next(iter(rounded), ""))
     finally:
-        for part, own, held in before:
-            setattr(part, own, held)
+        for part, own, current in before:
+            setattr(part, own, current)
 
 
 def _made_again(part: torch.nn.Module) -> Any:
@@ -81,16 +78,16 @@ def _made_again(part: torch.nn.Module) -> Any:
         return None
 
 
-def _near(held: torch.Tensor, again: torch.Tensor) -> bool:
-    wide = held.double()
+def _near(current: torch.Tensor, again: torch.Tensor) -> bool:
+    wide = current.double()
     return bool(((wide - again.to(wide)).abs() <= FLOAT32 * again.to(wide).abs()).all())
 
 
-def _lower(held: torch.Tensor) -> str:
+def _lower(current: torch.Tensor) -> str:
     """Return the lower precision that every value of a constant has, though they are not round numbers; else empty."""
     import numpy as np
 
-    values = held.detach().cpu().double().numpy()
+    values = current.detach().cpu().double().numpy()
     finite = np.unique(values[np.isfinite(values)])
     telling = (finite != np.rint(finite)) & (finite != _to_digits(finite, DIGITS_PLAIN))
     if int(np.count_nonzero(telling)) < TELLING:

@@ -47,8 +47,7 @@ class Directory:
             import transformers
             from transformers.utils import logging
         except ImportError as problem:
-            what = f"{problem.name} is not installed"
-            remedy = "pip install torch transformers"
+            what, remedy = f"{problem.name} is not installed", "pip install torch transformers"
             raise SubjectError("no-transformers", what, where=self.spec, remedy=remedy) from None
         from weighbridge.forward.stacks import Torch
 
@@ -56,19 +55,15 @@ class Directory:
             return None
         passed_on = ("attn_implementation", "experts_implementation")
         named: dict[str, Any] = {key: self.options[key] for key in passed_on if key in self.options}
+        named |= {"dtype": self.options.get("dtype", "auto"), "output_loading_info": True}
+        files_alone: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
         logging.disable_progress_bar()  # the report is what is shown
         try:
-            config = transformers.AutoConfig.from_pretrained(self.path, local_files_only=True, trust_remote_code=False)
+            config = transformers.AutoConfig.from_pretrained(self.path, **files_alone)
             written = getattr(transformers, next(iter(config.architectures or ()), ""), None)
             model: Any
-            model, loaded = (written or transformers.AutoModelForCausalLM).from_pretrained(
-                self.path,
-                dtype=self.options.get("dtype", "auto"),
-                local_files_only=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-                **named,
-            )
+            known = written or transformers.AutoModelForCausalLM
+            model, loaded = known.from_pretrained(self.path, **files_alone, **named)
             model = model.to(self.options.get("device", "cpu"))
         except Exception as problem:  # whatever a configuration that does not fit, or too little memory, raises
             what = f"transformers cannot load it: {type(problem).__name__}: {problem}"
@@ -81,12 +76,8 @@ class Directory:
         if "compile" in self.options:
             model = torch.compile(model)
         weights = sorted(self.path.glob("*.safetensors")) or sorted(self.path.glob("*.bin"))
-        return Torch(
-            module=model,
-            dtype=self.options.get("dtype", ""),
-            checkpoint=str(weights[0]) if weights else "",
-            decode=int(self.options.get("decode", "0")),
-        )
+        checkpoint, decode = str(weights[0]) if weights else "", int(self.options.get("decode", "0"))
+        return Torch(module=model, dtype=self.options.get("dtype", ""), checkpoint=checkpoint, decode=decode)
 
     def digest(self, *_others: Path | None) -> Mapping[str, str]:
         """Digest the files of the directory that a model is made of: name → sha256."""

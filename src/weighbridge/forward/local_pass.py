@@ -1,4 +1,4 @@
-"""The local test: one float64 pass of the reference, in which each point is compared with a capture and replaced by it.
+"""Local errors: one float64 pass of the reference, in which each point is compared with a capture and replaced by it.
 
 So an error is that of one step alone: what the reference makes of the captured values before a point, against the
 value that was captured there. Rounding inherited from earlier layers does not count.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from weighbridge.core.errors import SubjectError
 from weighbridge.forward.constants import Constants, rebuilt
 from weighbridge.forward.relations import Neighbours, Relation
-from weighbridge.forward.stacks import held_by
+from weighbridge.forward.stacks import captured
 from weighbridge.forward.widened import Audit, unwatched, widened
 
 if TYPE_CHECKING:
@@ -37,16 +37,19 @@ class Distance:
     Relative L2 over all, over the worst token and over the worst channel; None where the truth is all zeros.
     """
 
-    all: float | None
-    token: float | None
-    channel: float | None
-    worst_token: str
-    worst_channel: int
-    absolute: float
-    truth_norm: float
-    elements: int
-    nonfinite: int
-    truth_nonfinite: int
+    all: float | None = None
+    token: float | None = None
+    channel: float | None = None
+    worst_token: str = ""
+    worst_channel: int = 0
+    absolute: float = 0.0
+    truth_norm: float = 0.0
+    elements: int = 0
+    nonfinite: int = 0
+    truth_nonfinite: int = 0
+
+
+NOTHING = Distance()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +69,7 @@ class Step:
 Steps = Mapping[str, Step]
 
 
-def local_test(  # noqa: PLR0917 -- what a pass is about; most of it is left out
+def local_errors(  # noqa: PLR0917 -- what a pass is about; most of it is left out
     reference: Torch,
     tokens: Tokens,
     trace: Trace,
@@ -78,8 +81,8 @@ def local_test(  # noqa: PLR0917 -- what a pass is about; most of it is left out
     """Return, for each point of the reference, how far a trace's capture lies from what is made before it.
 
     What relates the two is looked for where that is `suspicious`, `than` being what a trusted run's steps are. A point
-    that the trace does not hold goes on as it was made, and so do those of `as_made`. What a trace `beside` this one
-    holds is compared as well, with what is made from the values of this one.
+    that the trace lacks goes on as it was made, and so do those of `as_made`. What a trace `beside` this one captured
+    is compared as well, with what is made from the values of this one.
     """
     steps: dict[str, Step] = {}
     near = Neighbours(reference.plain)
@@ -87,10 +90,11 @@ def local_test(  # noqa: PLR0917 -- what a pass is about; most of it is left out
     with rebuilt(reference.plain) as constants, widened() as audit:
 
         def look(of: Trace, point: str, made: torch.Tensor, least: Step | None) -> tuple[Step, torch.Tensor | None]:
-            found = Step(distance=NOTHING, shape=_full(made, len(tokens)), made_from=audit.made_from(made))
+            shape = made.shape if made.shape[0] in (1, len(tokens)) else (len(tokens), *made.shape[1:])
+            found = Step(distance=NOTHING, shape=tuple(shape), made_from=audit.made_from(made))
             if of.shape(point) != tuple(made.shape):
                 return found, None
-            values = held_by(of, point, made)
+            values = captured(of, point, made)
             if not made.is_floating_point():
                 return replace(found, distance=_choices(near.scores(point), made, values)), values
             distance = compare(made, values)
@@ -106,12 +110,12 @@ def local_test(  # noqa: PLR0917 -- what a pass is about; most of it is left out
                 steps[point] = step
                 if values is None or (point in as_made and made.is_floating_point()):
                     return None
-                held = values.to(made.dtype)
+                replaced = values.to(made.dtype)
                 if made.is_floating_point():
                     near.note(point, values)
                     audit.is_point(point, made)  # one of them goes on
-                audit.is_point(point, held)
-                return held
+                audit.is_point(point, replaced)
+                return replaced
 
         _forward(reference, tokens, visit, frozenset(trace.tensors))
     return steps, audit, constants
@@ -126,7 +130,7 @@ def end_to_end(reference: Torch, tokens: Tokens, traces: Mapping[str, Trace]) ->
             for name, trace in traces.items():
                 shape = trace.shape(point) if made.is_floating_point() else None
                 if shape is not None and shape[1:] == tuple(made.shape[1:]):
-                    error = _apart(made, held_by(trace, point, made))
+                    error = _apart(made, captured(trace, point, made))
                     if error is not None:
                         found[name][point] = error
 
@@ -146,68 +150,52 @@ def _forward(reference: Torch, tokens: Tokens, visit: Visit, casts: frozenset[st
         raise SubjectError("forward-raised", what, remedy=remedy) from problem
 
 
-def _choices(scores: torch.Tensor | None, made: torch.Tensor, held: torch.Tensor) -> Distance:
+def _choices(scores: torch.Tensor | None, made: torch.Tensor, values: torch.Tensor) -> Distance:
     """Compare choices by their scores, where there are any: a tie may fall either way."""
     wide = made.double()
-    if scores is None or min(wide.min(), held.min()) < 0 or max(wide.max(), held.max()) >= scores.shape[2]:
-        return compare(wide, held)
-    return compare(*(scores.double().gather(2, chosen.long()) for chosen in (wide, held)))
+    if scores is None or min(wide.min(), values.min()) < 0 or max(wide.max(), values.max()) >= scores.shape[2]:
+        return compare(wide, values)
+    return compare(*(scores.double().gather(2, chosen.long()) for chosen in (wide, values)))
 
 
-def _full(made: torch.Tensor, sequences: int) -> tuple[int, ...]:
-    return tuple(made.shape) if made.shape[0] in (1, sequences) else (sequences, *made.shape[1:])
-
-
-NOTHING = Distance(
-    all=None, token=None, channel=None, worst_token="", worst_channel=0, absolute=0.0, truth_norm=0.0, elements=0,
-    nonfinite=0, truth_nonfinite=0,
-)  # fmt: skip
-
-
-def compare(made: torch.Tensor, held: torch.Tensor) -> Distance:
+def compare(made: torch.Tensor, values: torch.Tensor) -> Distance:
     """Compare captured values with those made in float64, both `[sequences, tokens, channels]`; NaN equals nothing."""
     import torch
 
-    sums = _sums(made, held)
+    sums = _sums(made, values)
     largest, odd, truth_odd, elements = 1.0, 0, 0, made.numel()
     if not all(bool(torch.isfinite(one).all()) for one in sums) or not PLAIN[0] < float(sums[0].sum()) < PLAIN[1]:
-        held = held.double()
-        finite = torch.isfinite(made) & torch.isfinite(held)
-        odd, truth_odd = int((~finite & ~(made == held)).sum()), int(torch.isnan(made).sum())
+        values = values.double()
+        finite = torch.isfinite(made) & torch.isfinite(values)
+        odd, truth_odd = int((~finite & ~(made == values)).sum()), int(torch.isnan(made).sum())
         elements = int(finite.sum())
-        truth, value = torch.where(finite, made, 0.0), torch.where(finite, held, 0.0)
+        truth, value = torch.where(finite, made, 0.0), torch.where(finite, values, 0.0)
         largest = max(float(truth.abs().max()) or float(value.abs().max()), 1e-300)
         sums = _sums(truth / largest, value / largest)
     token_norms, token_errors, channel_norms, channel_errors = (one.sqrt() for one in sums)
     norm, absolute = float(sums[0].sum().sqrt()), float(sums[1].sum().sqrt())
     tokens, channels = _relative(token_errors, token_norms), _relative(channel_errors, channel_norms)
     at = int(tokens.argmax())
-    return Distance(
-        all=absolute / norm if norm else None,
-        token=float(tokens.max()) if norm else None,
-        channel=float(channels.max()) if norm else None,
-        worst_token=f"sequence {at // made.shape[1]}, token {at % made.shape[1]}",
-        worst_channel=int(channels.argmax()),
-        absolute=absolute * largest,
-        truth_norm=norm * largest,
-        elements=elements,
-        nonfinite=odd,
-        truth_nonfinite=truth_odd,
-    )
+    found = Distance(elements=elements, nonfinite=odd, truth_nonfinite=truth_odd, absolute=absolute * largest)
+    worst, channel = f"sequence {at // made.shape[1]}, token {at % made.shape[1]}", int(channels.argmax())
+    found = replace(found, worst_token=worst, worst_channel=channel, truth_norm=norm * largest)
+    if not norm:
+        return found
+    return replace(found, all=absolute / norm, token=float(tokens.max()), channel=float(channels.max()))
 
 
-def _apart(made: torch.Tensor, held: torch.Tensor) -> float | None:
+def _apart(made: torch.Tensor, values: torch.Tensor) -> float | None:
     """Return the relative L2 distance over all elements, in fewer passes where everything is finite."""
-    norm, error = (float(one.norm()) for one in (made, held.double().sub_(made)))
+    norm, error = (float(one.norm()) for one in (made, values.double().sub_(made)))
     plain = PLAIN[0] < norm**2 < PLAIN[1] and math.isfinite(error)
-    return error / norm if plain else compare(made, held).all
+    return error / norm if plain else compare(made, values).all
 
 
-def _sums(made: torch.Tensor, held: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def _sums(made: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the squares of values and of errors summed by token and by channel, without copies of whole tensors."""
     import torch
 
-    truth, value = made.flatten(0, 1), held.flatten(0, 1)
+    truth, value = made.flatten(0, 1), values.flatten(0, 1)
     tokens, channels = truth.new_empty(2, truth.shape[0]), truth.new_zeros(2, truth.shape[1])
     height = max(1, TILE // truth.shape[1])
     kept, ones = truth.new_empty(height, truth.shape[1]), truth.new_ones(max(height, truth.shape[1]))

@@ -10,6 +10,7 @@ import ast
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -37,7 +38,7 @@ class Session(Stack):
         """Run it forward, and write a trace of the points that are wanted."""
 
         def run(tokens: Tokens) -> Mapping[str, NDArray[Any]]:
-            return {point: held for point, held in self.run(tokens).items() if wanted is None or point in wanted}
+            return {point: values for point, values in self.run(tokens).items() if wanted is None or point in wanted}
 
         return Stack.capture(replace(self, run=run), tokens, path, weights=weights)
 
@@ -67,10 +68,8 @@ class OnnxFile:
             import onnx
             import onnxruntime
         except ImportError as problem:
-            remedy = "pip install 'weighbridge[onnxruntime]'"
-            raise SubjectError(
-                "no-onnxruntime", f"{problem.name} is not installed", where=self.spec, remedy=remedy
-            ) from None
+            what, remedy = f"{problem.name} is not installed", "pip install 'weighbridge[onnxruntime]'"
+            raise SubjectError("no-onnxruntime", what, where=self.spec, remedy=remedy) from None
         have = onnxruntime.get_available_providers()
         if self.provider == CUDA and not (CUDA in have and _starts(onnx, onnxruntime, CUDA)):
             return None
@@ -84,9 +83,8 @@ class OnnxFile:
             points = _points(model.graph)
             known = {output.name for output in model.graph.output}
             model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in points if name not in known)
-            session = onnxruntime.InferenceSession(
-                model.SerializeToString(), _options(onnxruntime, self.provider, folder), providers=[self.provider]
-            )
+            options, data = _options(onnxruntime, self.provider, folder), model.SerializeToString()
+            session = onnxruntime.InferenceSession(data, options, providers=[self.provider])
         except Exception as problem:  # protobuf and C++ raise classes of their own
             what = f"ONNX Runtime makes no session on {self.provider}: {problem}"
             raise SubjectError("onnx-session", what[:400], where=self.spec, remedy=ALONE) from problem
@@ -97,16 +95,11 @@ class OnnxFile:
         sizes: dict[str, int] = {}
         for array in weights.values():
             sizes[str(array.dtype)] = sizes.get(str(array.dtype), 0) + array.size * (array.dtype.kind not in "iub")
-        device = self.provider.removesuffix("ExecutionProvider").lower()
-        return Session(
-            run=lambda tokens: _run(session, points, tokens),
-            dtype=max(sizes, key=lambda name: sizes[name], default="float32"),
-            device=device,
-            observed=device,
-            weights=weights,
-            checkpoint=str(self.path),
-            name=f"onnxruntime {onnxruntime.__version__}",
-        )
+        dtype, device = max(sizes, key=lambda name: sizes[name], default="float32"), self.provider
+        device = device.removesuffix("ExecutionProvider").lower()
+        name, run = f"onnxruntime {onnxruntime.__version__}", partial(_run, session, points)
+        where: dict[str, Any] = {"device": device, "observed": device, "checkpoint": str(self.path)}
+        return Session(run=run, dtype=dtype, weights=weights, name=name, **where)
 
     def digest(self, *_others: Path | None) -> Mapping[str, str]:
         """Digest the file: name → sha256."""
@@ -171,11 +164,11 @@ def _run(session: Any, points: Mapping[str, str], tokens: Tokens) -> Mapping[str
     ids = np.array(tokens, dtype=np.int64)
     others = {"attention_mask": np.ones_like(ids), "position_ids": np.arange(ids.shape[1])[None].repeat(len(ids), 0)}
     names = [output.name for output in session.get_outputs()]
-    held = {}
+    captured = {}
     found = session.run(names, {given.name: others.get(given.name, ids) for given in session.get_inputs()})
     for name, array in zip(names, found, strict=True):
         if name in points and array.ndim > 1 and array.dtype.kind == "f":
             lead = (1, ids.shape[1]) if array.shape[:2] == (1, ids.shape[1]) else ids.shape
             if array.shape[:2] == lead or array.shape[0] == ids.size:
-                held[points[name]] = array.reshape(*lead, -1)
-    return held
+                captured[points[name]] = array.reshape(*lead, -1)
+    return captured

@@ -12,7 +12,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from weighbridge.core.errors import SubjectError
 from weighbridge.forward.widened import unwatched
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Visit = Callable[[str, torch.Tensor], torch.Tensor | None]
 
 INTEGERS = ("torch.int64", "torch.int32")
+Points: TypeAlias = frozenset[str] | None  # the ids of some points; None is all
 
 
 class Rows(NamedTuple):
@@ -59,12 +60,7 @@ class Pass:
     """One forward pass under way: its sequences and tokens, and what was seen in it already."""
 
     def __init__(
-        self,
-        visit: Visit,
-        shape: tuple[int, int],
-        wanted: frozenset[str] | None,
-        casts: frozenset[str],
-        weights: frozenset[int],
+        self, visit: Visit, shape: tuple[int, int], wanted: Points, casts: frozenset[str], weights: frozenset[int]
     ) -> None:
         import torch
 
@@ -134,8 +130,7 @@ class Pass:
 
 
 def _named(point: str, key: object, at: int) -> str:
-    root = point == "logits"
-    if root:
+    if point == "logits":
         return "logits" if key == "logits" or (key == 0 and at == 0) else f"{key}.out"
     return point if at == 0 else f"{point}.{key}"
 
@@ -157,12 +152,7 @@ def _tokens(given: Sequence[Any], sequences: int) -> int:
 
 @contextmanager
 def visited(
-    module: torch.nn.Module,
-    visit: Visit,
-    *,
-    sequences: int,
-    wanted: frozenset[str] | None = None,
-    casts: frozenset[str] = frozenset(),
+    module: torch.nn.Module, visit: Visit, sequences: int, wanted: Points = None, casts: frozenset[str] = frozenset()
 ) -> Iterator[None]:
     """Call `visit` at every point of the forward passes inside the block, or only at those wanted.
 
@@ -186,14 +176,14 @@ def visited(
 
     def entering(path: str) -> Callable[..., Any]:
         def hook(_module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            at = next((n for n, one in enumerate(args) if _is_tensor(one) and one.is_floating_point()), None)
-            key = next((k for k, one in kwargs.items() if _is_tensor(one) and one.is_floating_point()), None)
-            given = args[at] if at is not None else kwargs[key] if key is not None else None
+            every = [*enumerate(args), *kwargs.items()]
+            floating = (pair for pair in every if _is_tensor(pair[1]) and pair[1].is_floating_point())
+            key, given = next(floating, (None, None))
             replaced = None if given is None else now[0].at(f"{now[0].ahead(path)}.in", given)
             if replaced is None:
                 return None
-            if at is not None:
-                return (*args[:at], replaced, *args[at + 1 :]), kwargs
+            if isinstance(key, int):
+                return (*args[:key], replaced, *args[key + 1 :]), kwargs
             return args, {**kwargs, str(key): replaced}
 
         return hook

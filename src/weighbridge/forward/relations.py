@@ -1,6 +1,6 @@
 """What relates a captured value to the one that was made there: a bias, a scale, a permutation, another point.
 
-Each relation is fitted, and told with what is left over. Nothing here decides.
+Each relation is fitted, and has what it leaves over. Nothing here decides.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Relation:
     """The relation that leaves least over."""
 
     name: Annotated[str, Doc("`scale`, `bias`, `channel-scale`, `permutation`, `neighbour`, `residual` or `shift`")]
-    to: Annotated[str, Doc("the weight, point or factor that it is told by; empty where there is none")]
+    to: Annotated[str, Doc("the weight, point or factor that names it; empty where there is none")]
     left: Annotated[float, Doc("what it leaves over", unit="relative L2")]
 
 
@@ -45,51 +45,51 @@ class Neighbours:
         """Return the values of the first output of the module whose output a point is; None where they are gone."""
         return dict(self.recent).get(point.rpartition(".")[0])
 
-    def relation(self, point: str, made: torch.Tensor, held: torch.Tensor) -> Relation | None:
+    def relation(self, point: str, made: torch.Tensor, captured: torch.Tensor) -> Relation | None:
         """Return the simplest relation among those that leave least over; None where nothing is finite."""
         import torch
 
-        if made.shape != held.shape or not bool(torch.isfinite(made).all() and torch.isfinite(held).all()):
+        if made.shape != captured.shape or not bool(torch.isfinite(made).all() and torch.isfinite(captured).all()):
             return None
-        fitted = [*self._simple(made, held), *self._others(made, held)]
+        fitted = [*self._simple(made, captured), *self._others(made, captured)]
         # A factor for each channel always leaves a little less over than one factor that explains all.
         least = min(one.left for one in fitted)
         return next(one for one in fitted if one.left <= 2 * least)
 
-    def _simple(self, made: torch.Tensor, held: torch.Tensor) -> Iterator[Relation]:
+    def _simple(self, made: torch.Tensor, captured: torch.Tensor) -> Iterator[Relation]:
         """Yield what one factor, one vector or one order of channels explains."""
         import torch
 
-        norm = float(held.norm()) or 1.0
-        flat_made, flat_held = made.flatten(0, 1), held.flatten(0, 1)
-        factor = float((held * made).sum() / (made * made).sum().clamp(min=1e-300))
-        yield Relation(name="scale", to=f"{factor:.6g}", left=float((held - factor * made).norm()) / norm)
-        offset = (flat_held - flat_made).mean(0)
-        left = float((flat_held - flat_made - offset).norm()) / norm
+        norm = float(captured.norm()) or 1.0
+        flat_made, flat_captured = made.flatten(0, 1), captured.flatten(0, 1)
+        factor = float((captured * made).sum() / (made * made).sum().clamp(min=1e-300))
+        yield Relation(name="scale", to=f"{factor:.6g}", left=float((captured - factor * made).norm()) / norm)
+        offset = (flat_captured - flat_made).mean(0)
+        left = float((flat_captured - flat_made - offset).norm()) / norm
         yield Relation(name="bias", to=self._weight(offset), left=left)
-        one, other = flat_made - flat_made.mean(0), flat_held - flat_held.mean(0)  # a norm may have a bias too
+        one, other = flat_made - flat_made.mean(0), flat_captured - flat_captured.mean(0)  # a norm may have a bias too
         gains = (one * other).sum(0) / one.square().sum(0).clamp(min=1e-300)
         left = float((other - one * gains).norm()) / norm
         yield Relation(name="channel-scale", to=self._weight(gains) or self._weight(1 / gains), left=left)
         if 1 < made.shape[2] <= WIDE:
-            one, other = (flat / flat.norm(dim=0).clamp(min=1e-300) for flat in (flat_made, flat_held))
+            one, other = (flat / flat.norm(dim=0).clamp(min=1e-300) for flat in (flat_made, flat_captured))
             order = (one.T @ other).argmax(0)
             moved = int((order != torch.arange(len(order), device=order.device)).sum())
-            left = float((flat_held - flat_made[:, order]).norm()) / norm
+            left = float((flat_captured - flat_made[:, order]).norm()) / norm
             yield Relation(name="permutation", to=f"{moved} channels moved", left=left)
         for name, step in (("one token early", -1), ("one token late", 1)):
-            left = float((held - made.roll(step, 1)).norm()) / norm
+            left = float((captured - made.roll(step, 1)).norm()) / norm
             yield Relation(name="shift", to=name, left=left)
 
-    def _others(self, made: torch.Tensor, held: torch.Tensor) -> Iterator[Relation]:
+    def _others(self, made: torch.Tensor, captured: torch.Tensor) -> Iterator[Relation]:
         """Yield what another point explains: it was captured here, or is missing from the sum, or is in it twice."""
-        norm = float(held.norm()) or 1.0
+        norm = float(captured.norm()) or 1.0
         for name, other in self.recent:
             if other.shape != made.shape:
                 continue
-            yield Relation(name="neighbour", to=name, left=float((held - other.double()).norm()) / norm)
+            yield Relation(name="neighbour", to=name, left=float((captured - other.double()).norm()) / norm)
             for sign in (-1, 1):
-                left = float((held - made - sign * other.double()).norm()) / norm
+                left = float((captured - made - sign * other.double()).norm()) / norm
                 yield Relation(name="residual", to=f"{'with' if sign > 0 else 'without'} {name}", left=left)
 
     def _weight(self, vector: torch.Tensor) -> str:

@@ -67,7 +67,7 @@ def _attention(  # noqa: PLR0917 -- the arguments of the function that it stands
 
 
 def _product(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Multiply widened, and lay over it what partial sums that were rounded would come to, with signs as drawn."""
+    """Multiply widened, and add what partial sums that were rounded would come to, with signs as drawn."""
     import torch
 
     wide = torch.float32 if one.itemsize == 2 else torch.float64

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weighbridge.core.errors import SubjectError
-from weighbridge.forward.points import visited
+from weighbridge.forward.points import Points, visited
 from weighbridge.forward.trace_file import Device, Facts, Trace, TraceWriter, open_trace, weight_digest
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from weighbridge.forward.points import Visit
 
 Tokens: TypeAlias = Sequence[Sequence[int]]  # [sequences, tokens]
+Digests: TypeAlias = Mapping[str, str] | None  # of weights, by name; None where they are not made yet
 
 TAP = re.compile(r"(?P<path>[\w.]*?)(?::(?P<side>in|out))?(?:\[(?P<start>\d+):(?P<stop>\d+)\])?")
 DRAWN = (4, 24)  # sequences and tokens, where nobody gives any
@@ -36,8 +37,8 @@ DRAWN = (4, 24)  # sequences and tokens, where nobody gives any
 class Stack:
     """A stack that is not PyTorch.
 
-    run: maps tokens `[sequences, tokens]` to what it held at each point, in the order of computing, as arrays
-        `[sequences, tokens, channels]` in the dtype in which it held them.
+    run: maps tokens `[sequences, tokens]` to the values at each point, in the order of computing, as arrays
+        `[sequences, tokens, channels]` in the dtype in which it computed them.
     dtype: what it computes in: `float32`, `bfloat16` or `float16`.
     weights: its weights by the names that the reference has for them; left out, they are not compared.
     """
@@ -55,23 +56,18 @@ class Stack:
         """Return the digest of each weight in a dtype."""
         import numpy as np
 
-        from weighbridge.comparison.casts import numpy_dtype
+        from weighbridge.formats.word_types import numpy_dtype
         from weighbridge.forward.trace_file import STORED
 
         kind = numpy_dtype(STORED[dtype])
-        found = {}
-        for name, array in self.weights.items():
-            floating = array.dtype.kind not in "iub"
-            found[name] = weight_digest(array.shape, np.ascontiguousarray(array.astype(kind) if floating else array))
-        return found
 
-    def capture(
-        self,
-        tokens: Tokens,
-        path: Path,
-        _wanted: frozenset[str] | None = None,
-        weights: Mapping[str, str] | None = None,
-    ) -> Trace:
+        def digest(array: NDArray[Any]) -> str:
+            data = array if array.dtype.kind in "iub" else array.astype(kind)
+            return weight_digest(array.shape, np.ascontiguousarray(data))
+
+        return {name: digest(array) for name, array in self.weights.items()}
+
+    def capture(self, tokens: Tokens, path: Path, _wanted: Points = None, weights: Digests = None) -> Trace:
         """Run it forward, and write a trace; the digests of the `weights` are made where they are not given."""
         import numpy as np
 
@@ -134,9 +130,7 @@ class Torch:
                 cast[id(tensor)] = type(tensor)(data, tensor.requires_grad) if is_weight else data
         return replace(self, dtype=wanted, module=copy.deepcopy(self.plain, cast))
 
-    def digests(
-        self, dtype: str, other: Torch | None = None, known: Mapping[str, str] | None = None
-    ) -> Mapping[str, str]:
+    def digests(self, dtype: str, other: Torch | None = None, known: Digests = None) -> Mapping[str, str]:
         """Return the digest of each weight in a dtype; of those with the bits of another model's, its `known` one."""
         import torch
 
@@ -145,30 +139,26 @@ class Torch:
         found: dict[str, str] = {}
         seen: dict[Any, str] = {}  # tied weights have several names
         for name, tensor in self.plain.state_dict().items():
-            if isinstance(tensor, torch.Tensor):
-                key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-                if key not in seen and known and name in known and _same_bits(tensor, theirs.get(name)):
-                    seen[key] = known[name]
-                elif key not in seen:
-                    kept = tensor.to(kind) if tensor.is_floating_point() else tensor
-                    seen[key] = weight_digest(tensor.shape, _bytes(kept))
-                found[name] = seen[key]
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+            if key not in seen and known and name in known and _same_bits(tensor, theirs.get(name)):
+                seen[key] = known[name]
+            elif key not in seen:
+                kept = tensor.to(kind) if tensor.is_floating_point() else tensor
+                seen[key] = weight_digest(tensor.shape, _bytes(kept))
+            found[name] = seen[key]
         return found
 
     def capture(
-        self,
-        tokens: Tokens,
-        path: Path,
-        wanted: frozenset[str] | None = None,
-        weights: Mapping[str, str] | None = None,
-        given: Trace | None = None,
+        self, tokens: Tokens, path: Path, wanted: Points = None, weights: Digests = None, given: Trace | None = None
     ) -> Trace:
         """Run it forward, and write a trace of all points, or of those wanted; `weights` as above.
 
         Each step goes on from the values that were `given` for a point, or from its own.
         """
         devices: set[str] = set()
-        held: list[tuple[str, torch.Tensor]] = []
+        kept: list[tuple[str, torch.Tensor]] = []
         compiled = self.module is not self.plain
 
         def write(point: str, rows: torch.Tensor) -> torch.Tensor | None:
@@ -176,16 +166,16 @@ class Torch:
             writer.write(point, _bytes(rows), tuple(rows.shape), str(rows.dtype).removeprefix("torch."))
             if given is None or given.shape(point) != tuple(rows.shape):
                 return None
-            return held_by(given, point, rows).to(rows.dtype)
+            return captured(given, point, rows).to(rows.dtype)
 
         def keep(point: str, rows: torch.Tensor) -> None:  # to write a file would break the graph
-            held.append((point, rows.detach().clone()))
+            kept.append((point, rows.detach().clone()))
 
         if compiled and wanted is None:
             wanted = self.points(tokens)
         with TraceWriter(path) as writer:
             self.forward(tokens, keep if compiled else write, wanted)
-            for point, rows in held:
+            for point, rows in kept:
                 write(point, rows)
             return _closed(writer, self, tokens, "+".join(sorted(devices)), weights)
 
@@ -195,13 +185,7 @@ class Torch:
         replace(self, module=self.plain).forward(tokens, lambda point, _rows: found.append(point))
         return frozenset(found)
 
-    def forward(
-        self,
-        tokens: Tokens,
-        visit: Visit,
-        wanted: frozenset[str] | None = None,
-        casts: frozenset[str] = frozenset(),
-    ) -> None:
+    def forward(self, tokens: Tokens, visit: Visit, wanted: Points = None, casts: frozenset[str] = frozenset()) -> None:
         """Run it forward, and call `visit` at each point with its rows; `casts` as in `visited`."""
         import torch
 
@@ -230,8 +214,11 @@ class Torch:
             raise SubjectError("no-inputs", "the model says no vocabulary to draw tokens from", remedy="give `tokens`")
         rows, length = DRAWN
         # 1 is left out: it is the padding of many vocabularies, and so is 0.
-        return [[2 + (7919 * (row * length + n) + 31 * n * n + 104729 * row) % (size - 2) for n in range(length)]
-                for row in range(rows)]  # fmt: skip
+
+        def drawn(row: int, n: int) -> int:
+            return 2 + (7919 * (row * length + n) + 31 * n * n + 104729 * row) % (size - 2)
+
+        return [[drawn(row, n) for n in range(length)] for row in range(rows)]
 
     def _dtype(self) -> str:
         sizes: dict[str, int] = {}
@@ -242,8 +229,8 @@ class Torch:
 
     def _cast_names(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the stored floating tensors that a cast concerns."""
-        kept = [*(getattr(self.plain, "_keep_in_fp32_modules", None) or ()),
-                *(getattr(self.plain, "_keep_in_fp32_modules_strict", None) or ())]  # fmt: skip
+        lists = ("_keep_in_fp32_modules", "_keep_in_fp32_modules_strict")
+        kept = [part for name in lists for part in getattr(self.plain, name, None) or ()]
         stored = set(self.plain.state_dict())
         for name, tensor in itertools.chain(self.plain.named_parameters(), self.plain.named_buffers()):
             if name in stored and tensor.is_floating_point() and not any(part in name.split(".") for part in kept):
@@ -291,8 +278,8 @@ def _taps(taps: Mapping[str, str]) -> dict[str, list[tuple[str, slice]]]:
     for name, text in taps.items():
         match = TAP.fullmatch(text)
         if match is None:
-            remedy = "write path, path:in or path:out"
-            raise SubjectError("tap", f"{text[:80]!r} names no place in a module", remedy=remedy)
+            what = f"{text[:80]!r} names no place in a module"
+            raise SubjectError("tap", what, remedy="write path, path:in or path:out")
         channels = slice(int(match["start"]), int(match["stop"])) if match["start"] else slice(None)
         point = f"{match['path']}.{match['side'] or 'out'}" if match["path"] else "logits"
         found.setdefault(point, []).append((name, channels))
@@ -322,7 +309,7 @@ def _same_bits(one: torch.Tensor, other: torch.Tensor | None) -> bool:
     return all(np.array_equal(part, its) for part, its in zip(mine, others, strict=True))
 
 
-def held_by(trace: Trace, point: str, like: torch.Tensor) -> torch.Tensor:
+def captured(trace: Trace, point: str, like: torch.Tensor) -> torch.Tensor:
     """Return a point's values of as many sequences as another tensor has, as they are stored, on its device."""
     import torch
 
@@ -338,22 +325,15 @@ def _bytes(tensor: torch.Tensor) -> Any:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
-def _closed(
-    writer: TraceWriter, stack: Stack | Torch, tokens: Tokens, observed: str, weights: Mapping[str, str] | None
-) -> Trace:
-    facts = Facts(
-        stack=stack.name or _stack_of(stack),
-        device=Device(requested=stack.device, observed=observed),
-        dtype=stack.dtype,
-        tokens=tuple(tuple(int(token) for token in row) for row in tokens),
-        order=tuple(writer.parts),
-        weights=stack.digests(stack.dtype) if weights is None else weights,
-    )
-    writer.close(facts)
+def _closed(writer: TraceWriter, stack: Stack | Torch, tokens: Tokens, observed: str, weights: Digests) -> Trace:
+    """Close a trace with the facts of its run, and open it to be read."""
+    name, device = stack.name, Device(requested=stack.device, observed=observed)
+    if not name:
+        import torch
+
+        name = f"torch {torch.__version__}, {type(getattr(stack, 'plain', stack)).__name__}"
+    ids = tuple(tuple(int(token) for token in row) for row in tokens)
+    digests = stack.digests(stack.dtype) if weights is None else weights
+    order = tuple(writer.parts)
+    writer.close(Facts(stack=name, device=device, dtype=stack.dtype, tokens=ids, order=order, weights=digests))
     return open_trace(writer.path)
-
-
-def _stack_of(stack: Stack | Torch) -> str:
-    import torch
-
-    return f"torch {torch.__version__}, {type(getattr(stack, 'plain', stack)).__name__}"

@@ -1,4 +1,4 @@
-"""A trace: what a forward pass held at its capture points, in one safetensors file that any stack can write.
+"""A trace: the values of a forward pass at its capture points, in one safetensors file that any stack can write.
 
 One tensor `[sequences, tokens, channels]` for each point, and one metadata key with the facts as canonical JSON: with
 several keys the library writes them in another order each time. Points match by their exact ids. Needs no torch.
@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
 
-from weighbridge.comparison.casts import numpy_dtype
 from weighbridge.core.canonical import dumps, sha256
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.limits import Doc, LimitsError, plain, read
@@ -24,9 +23,11 @@ from weighbridge.core.printable import quoted
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Tensor
+from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.storage.mapped_file import MappedFile
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 KEY = "weighbridge.trace"
@@ -97,7 +98,7 @@ class Facts:
 class Trace:
     """A trace file, opened: its facts, and where each point's values lie.
 
-    `damage` lays a value over the last channel of the last token of the first sequence at one point.
+    `damage` replaces the last channel of the last token of the first sequence at one point.
     """
 
     facts: Facts
@@ -122,20 +123,23 @@ class Trace:
         return (min(rows, len(self.facts.tokens)), min(tokens, len(self.facts.tokens[0])), channels)
 
     def held_as(self, point: str) -> str:
-        """Return the dtype in which the stack held a point."""
+        """Return the dtype in which the stack captured a point."""
         return HELD_AS[self.tensors[point].dtype]
 
     def itemsize(self, point: str) -> int:
         """Return the bytes of one of its elements."""
-        return {"F64": 8, "I64": 8, "F32": 4, "I32": 4}.get(self.tensors[point].dtype, 2)
+        return self._dtype(point).itemsize
+
+    def _dtype(self, point: str) -> np.dtype[Any]:
+        dtype = numpy_dtype(self.tensors[point].dtype)
+        assert dtype is not None
+        return dtype
 
     def windows(self, point: str, step: int) -> Iterator[NDArray[Any]]:
         """Yield its values `[tokens, channels]` as they are stored, not copied, some tokens at a time."""
         import numpy as np
 
-        tensor = self.tensors[point]
-        dtype = numpy_dtype(tensor.dtype)
-        assert dtype is not None
+        tensor, dtype = self.tensors[point], self._dtype(point)
         rows, tokens, channels = self.shape(point) or (0, 0, 0)
         assert tokens == tensor.shape[1]  # of cut tokens, no two sequences lie side by side
         width = channels * dtype.itemsize
@@ -146,9 +150,7 @@ class Trace:
         """Return the values of some of its sequences as they are stored, copied: `[sequences, tokens, channels]`."""
         import numpy as np
 
-        tensor = self.tensors[point]
-        dtype = numpy_dtype(tensor.dtype)
-        assert dtype is not None
+        tensor, dtype = self.tensors[point], self._dtype(point)
         rows, tokens, _ = self.shape(point) or (0, 0, 0)
         start, stop = min(start, rows), min(rows if stop is None else stop, rows)
         size = math.prod(tensor.shape[1:]) * dtype.itemsize
@@ -171,8 +173,8 @@ def open_trace(path: str | Path, name: str = "") -> Trace:
     if set(metadata) != {KEY}:
         remedy = "write one metadata key with the facts as JSON; `weighbridge trace pack` does"
         found = ", ".join(sorted(metadata)[:3]) or "none"
-        raise SubjectError("trace-facts", f"a trace has the metadata key {KEY!r} alone, this file has {found}",
-                           where=file.name, remedy=remedy)  # fmt: skip
+        what = f"a trace has the metadata key {KEY!r} alone, this file has {found}"
+        raise SubjectError("trace-facts", what, where=file.name, remedy=remedy)
     data = strict_json(memoryview(str(metadata[KEY]).encode()), "trace-facts", file)
     trace = Trace(facts=facts_of(data, file.name), file=file, tensors=reading.tensors)
     _check(trace)
@@ -227,13 +229,11 @@ def _check(trace: Trace) -> None:
         check_point(name, where)
     if len(set(facts.order)) != len(facts.order) or set(facts.order) != set(trace.tensors):
         odd = sorted(set(facts.order) ^ set(trace.tensors)) or ["a name that stands there twice"]
-        refuse(
-            "order", f"`order` and the tensors do not name the same points: {quoted(odd[0])}", "list each tensor once"
-        )
+        what = f"`order` and the tensors do not name the same points: {quoted(odd[0])}"
+        refuse("order", what, "list each tensor once")
     if strange := sorted(set(facts.noise or ()) - set(facts.order)):
-        refuse(
-            "order", f"`noise` names {quoted(strange[0])}, which `order` does not", "name points of this trace alone"
-        )
+        what = f"`noise` names {quoted(strange[0])}, which `order` does not"
+        refuse("order", what, "name points of this trace alone")
     form = (len(facts.tokens), *lengths)
     for name, tensor in trace.tensors.items():
         if tensor.dtype not in HELD_AS:
@@ -297,17 +297,14 @@ class TraceWriter:
             span = [part.offset - RESERVED, part.offset - RESERVED + size]
             entries[name] = {"dtype": STORED[self.dtypes[name]], "shape": list(part.shape), "data_offsets": span}
         header = header_of(facts, entries)
-        if len(header) > RESERVED - 8:
-            self._move(len(header) + 8 - RESERVED)
-            start = len(header) + 8
-        else:
-            start = RESERVED
+        start = max(RESERVED, len(header) + 8)
+        self._move(start - RESERVED)
         self._file.seek(0)
         self._file.write(struct.pack("<Q", start - 8) + header.ljust(start - 8))
         self._file.close()
 
     def _join(self) -> None:
-        """Lay the parts of each point side by side along tokens, in a second file that takes this one's place."""
+        """Write the parts of each point side by side along tokens, into a second file that takes this one's place."""
         other = TraceWriter(self.path.with_suffix(".joined"))
         for name, parts in self.parts.items():
             rows, _, channels = parts[0].shape
@@ -329,7 +326,7 @@ class TraceWriter:
 
     def _move(self, by: int) -> None:
         """Make room for a long header: move all that lies behind it, from the end on."""
-        at = self._end
+        at = self._end if by else RESERVED
         while at > RESERVED:
             start = max(RESERVED, at - COPIED)
             self._file.seek(start)

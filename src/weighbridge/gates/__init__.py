@@ -17,13 +17,19 @@ _MODULES = {
     "command-succeeds": "command_succeeds",
     "config-agreement": "config_agreement",
     "corpus-wrap-around": "corpus_wrap_around",
+    "declared-epochs": "declared_epochs",
     "device-refusal": "device_refusal",
     "dtype-preservation": "dtype_preservation",
+    "ends-at-best": "ends_at_best",
     "forward-parity": "forward_parity",
+    "gradient-jump": "gradient_jump",
     "label-plausibility": "label_plausibility",
+    "learning-progress": "learning_progress",
     "loss-spike": "loss_spike",
     "no-silent-cpu-fallback": "no_silent_cpu_fallback",
+    "series-bound": "series_bound",
     "statistics-preservation": "statistics_preservation",
+    "steady-rate": "steady_rate",
     "step-metrics": "step_metrics",
     "tensor-coverage": "tensor_coverage",
     "tensor-statistics": "tensor_statistics",
@@ -33,5 +39,5 @@ _MODULES = {
 }
 
 OWN: Mapping[str, Kind[Any]] = OnDemand(__name__, "KIND", _MODULES)
-BROUGHT: Brought[Kind[Any]] = Brought("kinds", Kind, OWN, named="name")
+BROUGHT: Brought[Kind[Any]] = Brought("kind", OWN)
 KINDS: Mapping[str, Kind[Any]] = Extended(OWN, BROUGHT)

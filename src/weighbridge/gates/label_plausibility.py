@@ -32,7 +32,7 @@ PAIRS = "divergence of upper and lower halves of words that are pairs"
 
 def _decision(text: str, must: str, moves: Moves, **more: Any) -> Doc:
     """Return what a limit of the decisions means: beyond it nothing is decided."""
-    return Doc(text, must=must, moves=moves, **more)
+    return Doc(text, must=must, moves=moves, tight="", **more)
 
 
 def _bits(text: str, must: str, moves: Moves, *, le: float | None = 8, lt: float | None = None) -> Doc:

@@ -40,7 +40,7 @@ def out_of_noise(steps: array[int], values: array[float], amount: float, limits:
 
 KIND = Rule(
     name="loss-spike", version=2, column="loss", figure=spikes, code="spikes", must=("at most",), bound=0, ge=0,
-    le=10**9, doc="how many spikes there may be", options=Options, window=False,
+    le=10**9, doc="the number of spikes", options=Options, window=False,
     own_levers={"at the end": at_the_end, "out of noise": out_of_noise},
     reach=lambda limits: (limits.warmup_steps, limits.window + limits.min_samples),
 ).kind()  # fmt: skip

@@ -234,6 +234,8 @@ KIND = Kind(
     needs={NEED: Need("step_columns", of=("run",), options=("steps",))},
     limits=Limits,
     measure=Measure,
+    window=lambda _, measure: measure.steps,
+    columns=lambda limits, _: limits.required,
     codes=codes(*trials.FAILS, blocked=trials.BLOCKED),
     judge=judge,
     check=check,

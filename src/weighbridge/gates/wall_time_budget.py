@@ -77,8 +77,8 @@ def check(limits: Any) -> list[str]:
 
 KIND = Rule(
     name="wall-time-budget", version=4, column="wall_ms", means="the column of step wall times in milliseconds",
-    figure=statistic, code="over-budget", must=("below", "at most"), ge=0, le=1e7, doc="the statistic of the window",
-    options=Options, window=False, min_samples=None, guards=(GENUINE, TIMES), checks=check,
-    own_levers={"at the end": _up(at_the_end=True), "at the beginning": _up(at_the_end=False)},
+    figure=statistic, code="over-budget", must=("below", "at most"), gt=0, ge=None, le=1e7,
+    doc="the statistic of the window", options=Options, window=False, min_samples=None, guards=(GENUINE, TIMES),
+    checks=check, own_levers={"at the end": _up(at_the_end=True), "at the beginning": _up(at_the_end=False)},
     place=lambda _, limits: window_place(limits.steps), reach=lambda limits: (limits.steps[0], limits.min_samples or 0),
 ).kind()  # fmt: skip

@@ -1,20 +1,16 @@
-"""What a verdict stands on besides its limits: `where:`, `requires:`, and what the reader of a run noted."""
+"""What a verdict stands on besides its limits: `when:`, `where:`, `requires:`, and what the reader of a run noted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import math
+import typing
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from weighbridge.clauses.kind import blocked
-from weighbridge.core.model import (
-    GateDecl,
-    Json,
-    Measured,
-    Measurement,
-    Scalar,
-    SubjectKind,
-    Verdict,
-)
+from weighbridge.core.limits import read
+from weighbridge.core.model import Basis, GateDecl, Json, Measured, Measurement, Outcome, Scalar, SubjectKind, Verdict
 from weighbridge.gates import KINDS
 from weighbridge.judging.requests import facts_request, host_request
 from weighbridge.quantities.base import record_of, rows_of
@@ -45,8 +41,29 @@ def unmet(gate: GateDecl, facts: Mapping[str, Fact], measured: Mapping[str, Meas
     if (lacking := lacking_here(gate, measured)) is not None:
         name, found = lacking
         return blocked("requires", {"requirement": name, "needed": gate.requires[name], "found": found})
-    problems = (_unmet(name, needed, facts.get(name)) for name, needed in sorted(gate.where.items()))
-    return next((problem for problem in problems if problem is not None), None)
+    problems = (_unmet(WHERE, name, needed, facts.get(name)) for name, needed in sorted(gate.where.items()))
+    return unmeant(gate, facts) or next(filter(None, problems), None)
+
+
+def unmeant(gate: GateDecl, facts: Mapping[str, Fact]) -> Verdict | None:
+    """Hold the gate's `when:` against what was found: None where all of it is true.
+
+    One fact that was measured or derived and is false makes it NOT_APPLICABLE; anything else holds the gate back.
+    """
+    found = (_unmeant(name, needed, facts.get(name)) for name, needed in sorted(gate.when.items()))
+    return min(filter(None, found), key=lambda one: one.outcome is not Outcome.NOT_APPLICABLE, default=None)
+
+
+def _unmeant(name: str, needed: Scalar, fact: Fact | None) -> Verdict | None:
+    problem = _unmet(WHEN, name, needed, fact)
+    if problem is None or fact is None or problem.code != WHEN[-1]:
+        return problem
+    if not _comparable(fact.value, needed):  # it could never be true: a slip must not switch the gate off
+        return dataclasses.replace(problem, code="when-incomparable")
+    if fact.basis is Basis.REPORTED:  # or a run could excuse itself from a gate by what it says
+        return dataclasses.replace(problem, code="when-reported")
+    figures = {**problem.figures, "basis": str(fact.basis)}
+    return dataclasses.replace(problem, outcome=Outcome.NOT_APPLICABLE, figures=figures)
 
 
 def lacking_here(gate: GateDecl, measured: Mapping[str, Measured]) -> tuple[str, Json] | None:
@@ -54,21 +71,35 @@ def lacking_here(gate: GateDecl, measured: Mapping[str, Measured]) -> tuple[str,
     item = host_request(gate)
     host = measured.get(item.key) if item else None
     found = record_of(host, Host) if isinstance(host, Measurement) else None
-    told = ((name, getattr(found, name, None)) for name in sorted(gate.requires))  # as in sealed JSON
-    return next((pair for pair in told if pair[1] is not gate.requires[pair[0]]), None)
+    pairs = ((name, getattr(found, name, None)) for name in sorted(gate.requires))  # as in sealed JSON
+    return next((pair for pair in pairs if pair[1] is not gate.requires[pair[0]]), None)
 
 
-def _unmet(name: str, needed: Scalar, fact: Fact | None) -> Verdict | None:
+WHEN = ("when-unknown", "when-contradicted", "when-false")
+WHERE = ("where-unknown", "where-contradicted", "where-false")
+
+
+def _unmet(codes: tuple[str, str, str], name: str, needed: Scalar, fact: Fact | None) -> Verdict | None:
+    unknown, contradicted, false = codes
     if fact is None or fact.value is None:
-        return blocked("where-unknown", {"fact": name, "needed": needed})
+        return blocked(unknown, {"fact": name, "needed": needed})
     if fact.contradicted_by:
-        return blocked("where-contradicted", {"fact": name, "needed": needed, "by": list(fact.contradicted_by)})
-    if fact.value != needed:
-        return blocked("where-false", {"fact": name, "needed": needed, "found": _value(fact)})
+        return blocked(contradicted, {"fact": name, "needed": needed, "by": list(fact.contradicted_by)})
+    if not _comparable(fact.value, needed) or fact.value != needed:
+        return blocked(false, {"fact": name, "needed": needed, "found": _value(fact)})
     return None
 
 
-# --- What is asked of every run, unless the gate's `where:` says otherwise by name ------------------------------------
+def _comparable(found: object, needed: Scalar) -> bool:
+    """Return whether both are true or false, both numbers, or both texts; NaN is none, and 1 is not true."""
+    if isinstance(found, bool) or isinstance(needed, bool):
+        return isinstance(found, bool) and isinstance(needed, bool)
+    if isinstance(found, (int, float)):
+        return isinstance(needed, (int, float)) and not math.isnan(found)
+    return isinstance(found, str) and isinstance(needed, str)
+
+
+# --- What is asked of every run, unless the gate's `when:` or `where:` says otherwise by name -------------------------
 
 NOTED = (*OF_COLUMNS, *OF_STEPS, *OF_WHOLE, RECORDER_FAILED, "mapped_by_place", "unterminated", "banner_lines")
 RUN_FACTS = (ENDED, "ended_by", "requested_steps", "steps", *NOTED)
@@ -81,27 +112,29 @@ def is_of_run(gate: GateDecl) -> bool:
 
 def unfit_run(gate: GateDecl, facts: Mapping[str, Fact]) -> Verdict | None:
     """Hold back a gate that stands on what the reader noted, or on a whole run that is not known to have ended."""
-    whole = gate.measure.get("steps") is None and gate.limits.get("steps") is None
-    rows = any(need.of_rows for need in KINDS[gate.kind].needs.values())
+    kind = KINDS[gate.kind]
+    limits, measure = read(kind.limits, gate.limits), read(typing.cast(type[Any], kind.measure), gate.measure)
+    whole = kind.window(limits, measure) is None
+    rows = any(need.of_rows for need in kind.needed(gate.limits).values())
     noted = (*(OF_COLUMNS + OF_STEPS if rows else ()), *(OF_WHOLE if whole else ()))
-    noted += (RECORDER_FAILED,) if _reads(gate, str(_value(facts.get(RECORDER_FAILED)) or "").split()) else ()
+    accepted = gate.when.keys() | gate.where.keys()
+    lost = str(_value(facts.get(RECORDER_FAILED)) or "").split()
+    noted += (RECORDER_FAILED,) if _reads(kind.columns(limits, measure), lost) else ()
     for name in noted:
-        if name in facts and name not in gate.where:
+        if name in facts and name not in accepted:
             return blocked("reader-noted", {"fact": name, "found": _value(facts[name])})
-    if not whole or ENDED in gate.where:
+    if not whole or ENDED in accepted:
         return None
     ended = facts.get(ENDED)
     found, contradicted_by = (_value(ended), list(ended.contradicted_by)) if ended else (None, [])
-    counted = found == "unknown" and not gate.where.keys().isdisjoint(COUNTED)
+    counted = found == "unknown" and not accepted.isdisjoint(COUNTED)
     if counted or (found == ENDED and not contradicted_by):
         return None
     names = (ENDED, "ended_by", "requested_steps", "steps", "last_step")
-    told = [f"{name}: {_value(facts[name])}" for name in names if name in facts] + contradicted_by
-    return blocked("not-ended", {"ended": found, "steps": _value(facts.get("steps")), "told": told})
+    said = [f"{name}: {_value(facts[name])}" for name in names if name in facts] + contradicted_by
+    return blocked("not-ended", {"ended": found, "steps": _value(facts.get("steps")), "told": said})
 
 
-def _reads(gate: GateDecl, lost: Sequence[str]) -> bool:
+def _reads(named: Collection[str], lost: Sequence[str]) -> bool:
     """Return whether a gate names one of these columns; one that names none says itself what it cannot do without."""
-    required: Any = gate.limits.get("required", ())
-    named = {*required, gate.measure.get("column")}
-    return not named.isdisjoint(lost) or (ALL in lost and named != {None})
+    return not set(named).isdisjoint(lost) or (ALL in lost and bool(named))

@@ -25,9 +25,10 @@ from weighbridge.core.model import (
     Verdict,
 )
 from weighbridge.gates import KINDS
-from weighbridge.judging.conditions import RUN_FACTS, facts_of, is_of_run, sealed, unfit_run, unmet
-from weighbridge.judging.requests import NOT_HERE, all_requests, request_for
+from weighbridge.judging.conditions import RUN_FACTS, facts_of, is_of_run, sealed, unfit_run, unmeant, unmet
+from weighbridge.judging.requests import NOT_HERE, all_requests, facts_request, request_for
 from weighbridge.judging.trials import answer, falsify
+from weighbridge.quantities.facts import Fact
 
 
 def judge_contract(
@@ -46,34 +47,51 @@ def judge_gate(
     gate: GateDecl, instance: str, measured: Mapping[str, Measured], canaries: Mapping[str, CanaryResult]
 ) -> Finding:
     """Judge one gate on one instance, with its trials and its conditions."""
-    kind = KINDS[gate.kind]
-    limits = read(kind.limits, gate.limits)
-    keys = {name: request_for(gate, need, instance).key for name, need in kind.needs.items()}
-    facts = facts_of(gate, instance, measured)
+    kind, facts = KINDS[gate.kind], facts_of(gate, instance, measured)
     canary_trials = tuple(
         _canary_trial(item.key, canaries.get(item.key))
         for item in all_requests(gate, instance)
         if isinstance(measured.get(item.key), Measurement)
     )
-    verdict, trials = _judged(kind, limits, keys, measured, canary_trials)
-    of_run = [name for name in RUN_FACTS if name in facts]
-    held_back = unmet(gate, facts, measured)
-    if held_back is None and verdict.outcome is Outcome.PASS and is_of_run(gate):
-        held_back = unfit_run(gate, facts)  # what is broken beyond doubt is broken however the run ended
-    uncounted = verdict if held_back is not None and verdict.outcome in (Outcome.PASS, Outcome.FAIL) else None
-    if verdict.outcome is Outcome.ERROR or (verdict.outcome is Outcome.BLOCKED and verdict.code != NOT_HERE):
-        held_back = None  # what kept the gate from looking says more than the conditions it would have stood under
+    uncounted, not_meant = None, unmeant(gate, facts)
+    of_facts = facts_request(gate, instance)
+    if of_facts and not_meant and not_meant.outcome is Outcome.NOT_APPLICABLE:
+        trials = tuple(trial for trial in canary_trials if trial.name == of_facts.key)
+        verdict = _partial(measured[of_facts.key]) or _blind(trials) or _unseeing(trials) or not_meant
+    else:
+        verdict, trials, uncounted = _under_conditions(gate, instance, facts, measured, canary_trials)
+    of_run = [name for name in RUN_FACTS if name in facts] if is_of_run(gate) else []
     return Finding(
         gate=gate.id,
         instance=instance,
         kind=kind.name,
         kind_version=kind.version,
         severity=gate.severity,
-        verdict=held_back or verdict,
-        facts={name: sealed(facts.get(name)) for name in (*gate.where, *(of_run if is_of_run(gate) else ()))},
+        verdict=verdict,
+        facts={name: sealed(facts.get(name)) for name in (*gate.when, *gate.where, *of_run)},
         trials=trials,
         uncounted=uncounted,
     )
+
+
+def _under_conditions(
+    gate: GateDecl,
+    instance: str,
+    facts: Mapping[str, Fact],
+    measured: Mapping[str, Measured],
+    canary_trials: tuple[Trial, ...],
+) -> tuple[Verdict, tuple[Trial, ...], Verdict | None]:
+    """Return the verdict of a gate, its trials, and what is not counted where a condition holds it back."""
+    kind = KINDS[gate.kind]
+    keys = {name: request_for(gate, need, instance).key for name, need in kind.needed(gate.limits).items()}
+    verdict, trials = _judged(kind, read(kind.limits, gate.limits), keys, measured, canary_trials)
+    held_back = unmet(gate, facts, measured)
+    if held_back is None and verdict.outcome is Outcome.PASS and is_of_run(gate):
+        held_back = unfit_run(gate, facts)  # what is broken beyond doubt is broken however the run ended
+    uncounted = verdict if held_back is not None and verdict.outcome in (Outcome.PASS, Outcome.FAIL) else None
+    if verdict.outcome is Outcome.ERROR or (verdict.outcome is Outcome.BLOCKED and verdict.code != NOT_HERE):
+        held_back = None  # what kept the gate from looking says more than the conditions it would have stood under
+    return held_back or verdict, trials, uncounted
 
 
 # --- One verdict ------------------------------------------------------------------------------------------------------
@@ -92,11 +110,8 @@ def _judged(
     verdict = answer(kind, evidence, limits)
     if verdict.outcome is Outcome.ERROR:
         return verdict, ()
-    blind = next((trial for trial in canary_trials if trial.result is TrialResult.SURVIVED), None)
-    if blind is not None:
-        return Verdict(
-            outcome=Outcome.ERROR, code="blind", figures={"instrument": blind.name, "place": blind.code}
-        ), canary_trials
+    if (blind := _blind(canary_trials)) is not None:
+        return blind, canary_trials
     if verdict.outcome is not Outcome.PASS:
         return verdict, canary_trials
     trials = tuple(falsify(kind, evidence, limits, verdict))
@@ -108,18 +123,24 @@ def _evidence(
 ) -> dict[str, Measurement] | Verdict:
     """Return what the kind needs, or the verdict where something of it is not there."""
     evidence: dict[str, Measurement] = {}
-    for name, need in kind.needs.items():
-        item = measured.get(keys[name], NEVER_MEASURED)
+    for name, key in keys.items():
+        need, item = kind.needs[name], measured.get(key, NEVER_MEASURED)
         if isinstance(item, Faulted):
-            return Verdict(outcome=Outcome.ERROR, code=item.code, figures={"measurement": keys[name]})
+            return Verdict(outcome=Outcome.ERROR, code=item.code, figures={"measurement": key})
         if isinstance(item, Unmeasured):
             if need.optional:
                 continue
-            return blocked(item.code, {"measurement": keys[name]})
-        if item.examined < item.total:
-            return blocked("partial-look", {"examined": item.examined, "total": item.total})
+            return blocked(item.code, {"measurement": key})
+        if (partial := _partial(item)) is not None:
+            return partial
         evidence[name] = item
     return evidence
+
+
+def _partial(item: Measured) -> Verdict | None:
+    if isinstance(item, Measurement) and item.examined < item.total:
+        return blocked("partial-look", {"examined": item.examined, "total": item.total})
+    return None
 
 
 NEVER_MEASURED = Unmeasured(code="never-measured", why="no verifier measured it", remedy="bind the gate's subjects")
@@ -128,11 +149,21 @@ NEVER_MEASURED = Unmeasured(code="never-measured", why="no verifier measured it"
 def _canary_trial(key: str, canary: CanaryResult | None) -> Trial:
     """Turn a canary's result into a trial; an instrument without a canary has not been shown to see."""
     if canary is None:
-        return Trial(kind="canary", name=key, code="", result=TrialResult.NOT_APPLICABLE, why="no canary was measured")
-    result = TrialResult.CAUGHT if canary.seen else TrialResult.SURVIVED
-    if not canary.applied:
-        result = TrialResult.NOT_APPLICABLE
+        return Trial(kind="canary", name=key, code="", result=TrialResult.UNTRIED, why="no canary was measured")
+    seen = TrialResult.CAUGHT if canary.seen else TrialResult.SURVIVED
+    result = seen if canary.applied else TrialResult.UNTRIED
     return Trial(kind="canary", name=key, code=canary.place, result=result, why=canary.why)
+
+
+def _blind(canary_trials: Sequence[Trial]) -> Verdict | None:
+    blind = next((trial for trial in canary_trials if trial.result is TrialResult.SURVIVED), None)
+    figures = {"instrument": blind.name, "place": blind.code} if blind else {}
+    return Verdict(outcome=Outcome.ERROR, code="blind", figures=figures) if blind else None
+
+
+def _unseeing(canary_trials: Sequence[Trial]) -> Verdict | None:
+    unseeing = next((trial for trial in canary_trials if trial.result is not TrialResult.CAUGHT), None)
+    return blocked("no-canary", {"instrument": unseeing.name, "why": unseeing.why}) if unseeing else None
 
 
 def _shown_able_to_fail(verdict: Verdict, trials: Sequence[Trial], canary_trials: Sequence[Trial]) -> Verdict:
@@ -142,7 +173,4 @@ def _shown_able_to_fail(verdict: Verdict, trials: Sequence[Trial], canary_trials
     falsified = any(trial.kind == "mutation" and trial.result is TrialResult.CAUGHT for trial in trials)
     if not falsified:
         return blocked("nothing-falsified", {"trials": len(trials)})
-    unseeing = next((trial for trial in canary_trials if trial.result is not TrialResult.CAUGHT), None)
-    if unseeing is not None:
-        return blocked("no-canary", {"instrument": unseeing.name, "why": unseeing.why})
-    return verdict
+    return _unseeing(canary_trials) or verdict

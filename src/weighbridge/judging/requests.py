@@ -6,11 +6,7 @@ from dataclasses import dataclass
 
 from weighbridge.clauses.kind import Need
 from weighbridge.core.canonical import dumps, sha256
-from weighbridge.core.model import (
-    GateDecl,
-    Json,
-    SubjectKind,
-)
+from weighbridge.core.model import GateDecl, Json, SubjectKind
 from weighbridge.gates import KINDS
 
 HOST = "host"
@@ -37,7 +33,6 @@ class Request:
 def request_for(gate: GateDecl, need: Need, instance: str) -> Request:
     """Return the measurement that a gate's need is, on one instance."""
     options: dict[str, Json] = {key: gate.measure[key] for key in need.options if key in gate.measure}
-    options |= {option: gate.measure[key] for option, key in need.given.items() if key in gate.measure}
     options |= need.of_limits(gate.limits)
     subjects = tuple(gate.subjects[role] for role in need.of)
     return Request(
@@ -48,7 +43,7 @@ def request_for(gate: GateDecl, need: Need, instance: str) -> Request:
 def facts_request(gate: GateDecl, instance: str) -> Request | None:
     """Return the facts that a gate stands on: those of its first role, or None without conditions on what is no run."""
     role, kind = next(iter(KINDS[gate.kind].roles.items()))
-    if not gate.where and kind is not SubjectKind.RUN:
+    if not (gate.when or gate.where) and kind is not SubjectKind.RUN:
         return None
     return Request(quantity="facts", subjects=(gate.subjects[role],), instance=instance, options="{}")
 
@@ -60,5 +55,5 @@ def host_request(gate: GateDecl) -> Request | None:
 
 def all_requests(gate: GateDecl, instance: str) -> tuple[Request, ...]:
     """List every measurement that a gate needs on one instance."""
-    needs = [request_for(gate, need, instance) for need in KINDS[gate.kind].needs.values()]
+    needs = [request_for(gate, need, instance) for need in KINDS[gate.kind].needed(gate.limits).values()]
     return (*needs, *(extra for extra in (facts_request(gate, instance), host_request(gate)) if extra is not None))

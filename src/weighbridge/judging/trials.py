@@ -8,17 +8,7 @@ from typing import Any
 
 from weighbridge.clauses.kind import Evidence, Kind, Mutation
 from weighbridge.clauses.mutations import of_limits
-from weighbridge.core.model import (
-    Measurement,
-    Outcome,
-    Record,
-    Rows,
-    Series,
-    Trial,
-    TrialResult,
-    Value,
-    Verdict,
-)
+from weighbridge.core.model import Measurement, Outcome, Record, Rows, Series, Trial, TrialResult, Value, Verdict
 
 
 def answer(kind: Kind[Any], evidence: Evidence, limits: object) -> Verdict:
@@ -40,7 +30,7 @@ def falsify(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdic
     cut, within, cut_verdict = _cut(kind, evidence, limits, verdict)
     for at, mutation in enumerate((*kind.mutations, *of_limits(within))):
         trial = _try(kind, mutation, cut, within, cut_verdict)
-        on_whole = trial.result is TrialResult.NOT_APPLICABLE or (at == 0 and trial.result is TrialResult.CAUGHT)
+        on_whole = trial.result is TrialResult.UNTRIED or (at == 0 and trial.result is TrialResult.CAUGHT)
         if cut is not evidence and on_whole:
             trial = _try(kind, mutation, evidence, limits, verdict)
         yield trial
@@ -96,7 +86,7 @@ def _try(kind: Kind[Any], mutation: Mutation[Any], evidence: Evidence, limits: o
         caught = True
     if caught:
         return dataclasses.replace(survived, result=TrialResult.CAUGHT)
-    return dataclasses.replace(survived, result=TrialResult.NOT_APPLICABLE, why=why)
+    return dataclasses.replace(survived, result=TrialResult.UNTRIED, why=why)
 
 
 def _objects(came_to: Verdict, mutation: Mutation[Any], places: frozenset[str]) -> bool:
@@ -112,8 +102,8 @@ def _nothing_left(kind: Kind[Any], evidence: Evidence, limits: object, names: Se
         name: dataclasses.replace(item, value=_emptied(item.value), examined=0) if name in names else item
         for name, item in evidence.items()
     }
-    held = answer(kind, emptied, limits).outcome is Outcome.BLOCKED
-    result = TrialResult.CAUGHT if held else TrialResult.SURVIVED
+    caught = answer(kind, emptied, limits).outcome is Outcome.BLOCKED
+    result = TrialResult.CAUGHT if caught else TrialResult.SURVIVED
     return Trial(kind="nothing-left", name="without " + " and ".join(names), code="", result=result)
 
 

@@ -26,7 +26,7 @@ from weighbridge.gates import KINDS
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.lanes.lanes import EVERYTHING, Project
 from weighbridge.ledger.causes import Causes, bundle_evidence, causes_of
-from weighbridge.ledger.fold import RETIRED, Entry, Place, fold
+from weighbridge.ledger.fold import RETIRED, Chains, fold
 from weighbridge.ledger.store import Ledger
 
 LANE = "lane"  # what `verify --lane` seals into a bundle's environment
@@ -41,6 +41,7 @@ class Unfit(enum.StrEnum):
     INSTANCE = "lane-other-instance"
     CONTRACT = "lane-other-contract"
     TREE = "lane-other-tree"
+    SUBJECT = "lane-other-subject"
     STALE = "lane-stale"
     UNPROVEN = "lane-unproven"
     UNDECIDED = "lane-undecided"
@@ -58,11 +59,15 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """What a gate comes to by evidence of a lane: a finding, and what it stands on or, BLOCKED, what is lacking."""
+    """What a gate comes to by evidence of a lane: a finding, and what it stands on or, BLOCKED, what is lacking.
+
+    `judged` are the digests of the files that it judged, by the name of the subject.
+    """
 
     finding: Finding
     says: str
     lacking: Mapping[str, Unmeasured] = field(default_factory=dict)
+    judged: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -73,16 +78,14 @@ class LaneEvidence:
     lane: str
     now: dt.datetime
     causes: Causes
-    chains: Mapping[Place, Mapping[str, Entry]]
+    chains: Chains
     trees: dict[str, Mapping[str, str]] = field(default_factory=dict)
     opened: dict[str, Bundle] = field(default_factory=dict)
 
     def instances(self, contract: str, gate: str) -> tuple[str, ...]:
         """Return the instances of a gate that the ledger knows, those that are RETIRED left out."""
-        mine = {
-            place: entries for place, entries in self.chains.items() if (place.contract, place.gate) == (contract, gate)
-        }
-        return tuple(place.instance for place, entries in mine.items() if fold(entries).status is not RETIRED)
+        mine = (item for item in self.chains.items() if (item[0].contract, item[0].gate) == (contract, gate))
+        return tuple(place.instance for place, entries in mine if fold(entries).status is not RETIRED)
 
     def all(self) -> Iterator[tuple[Wanted, Decided]]:
         """Yield what every gate of the lane comes to, by its own evidence and that of the lanes which it accepts."""
@@ -102,11 +105,11 @@ class LaneEvidence:
         gate, instance = asked.gate.id, asked.instance
         unfit: list[tuple[Unfit, str]] = []
         others: set[str] = set()
-        for bundle, stated, told in self._sealed_by(asked):
+        for bundle, stated, lane in self._sealed_by(asked):
             if instance not in stated.instances[gate]:
                 others.update(stated.instances[gate])
                 continue
-            answer = self._finding(bundle, stated, told, asked)
+            answer = self._finding(bundle, stated, lane, asked)
             if isinstance(answer, Decided):
                 return answer
             unfit.append((answer[0], f"its bundle {bundle[:ID_SHOWN]} {answer[1]}"))
@@ -118,26 +121,23 @@ class LaneEvidence:
             where = self.causes.ledger.root.parent
             unfit = [(Unfit.NONE, f"there is no evidence of it in {where} for {gate} of {asked.contract.id}")]
         (code, why), older = unfit[0], len(unfit) - 1
-        return _blocked(asked, code, f"{why}{f'; {older} older ones do not count either' if older else ''}")
+        return blocked_for(asked, code, f"{why}{f'; {older} older ones do not count either' if older else ''}")
 
     def _sealed_by(self, asked: Wanted) -> Iterator[tuple[str, Predicate, Fields]]:
         """Yield the bundles that the lane sealed of a gate, the newest first, with their environments."""
         for bundle, stated in reversed(self.causes.stated.items()):
             if stated.contract.id == asked.contract.id and stated.instances.get(asked.gate.id):
                 path = self.causes.folders[bundle[:ID_SHOWN]] / manifest.ENVIRONMENT
-                with contextlib.suppress(WeighbridgeError):  # what is damaged is told by `evidence verify`
-                    told = loads(read_regular(path, manifest.ENVIRONMENT, manifest.MAX_FILE))
-                    if isinstance(told, Mapping) and told.get(LANE) == asked.by:
-                        yield bundle, stated, told
+                with contextlib.suppress(WeighbridgeError):  # what is damaged is reported by `evidence verify`
+                    environment = loads(read_regular(path, manifest.ENVIRONMENT, manifest.MAX_FILE))
+                    if isinstance(environment, Mapping) and environment.get(LANE) == asked.by:
+                        yield bundle, stated, environment
 
-    def _finding(self, bundle: str, stated: Predicate, told: Fields, asked: Wanted) -> Decided | tuple[Unfit, str]:
+    def _finding(self, bundle: str, stated: Predicate, lane: Fields, asked: Wanted) -> Decided | tuple[Unfit, str]:
         """Return what a bundle says of a gate, or why it does not count; it is opened last, for that takes longest."""
         limit = self._limit(asked)
-        unfit = (
-            _other_contract(stated, asked.contract)
-            or self._other_tree(paths_read(told), asked.by)
-            or self._too_old(moment(stated.finished), limit)
-        )
+        unfit = _other_contract(stated, asked.contract) or self._other_tree(paths_read(lane), asked.by)
+        unfit = unfit or self._too_old(moment(stated.finished), limit)
         if unfit is not None:
             return unfit
         try:
@@ -149,17 +149,19 @@ class LaneEvidence:
         if opened.statement.tool.dirty:
             return Unfit.UNPROVEN, "was sealed by a build of weighbridge with changes that no commit has"
         found = next(one for one in opened.findings if (one.gate, one.instance) == (asked.gate.id, asked.instance))
-        if found.verdict.outcome not in (Outcome.PASS, Outcome.FAIL):
+        if found.verdict.outcome not in (Outcome.PASS, Outcome.FAIL, Outcome.NOT_APPLICABLE):
             return Unfit.UNDECIDED, f"came to {found.verdict.outcome} ({found.verdict.code}) there"
-        at = bundle_evidence(opened, found).at
+        at, names = bundle_evidence(opened, found).at, (asked.instance, DEFAULT)
+        own_last = sorted(stated.subjects, key=lambda one: one.instance != DEFAULT)
+        judged = {one.name: frozenset(one.digests.values()) for one in own_last if one.instance in names}
         said = f"by lane {asked.by}: bundle {bundle[:ID_SHOWN]}, {_long(self.now - at)} old"
         said += "" if limit is None else f", at most {_long(limit)}"
-        return self._too_old(at, limit) or Decided(finding=found, says=said)
+        return self._too_old(at, limit) or Decided(finding=found, says=said, judged=judged)
 
     def _limit(self, asked: Wanted) -> dt.timedelta | None:
         accepts, days = self.project.lane(self.lane).accepts.get(asked.by), asked.gate.max_age_days
-        limits = [*([accepts.age] if accepts else ()), *([dt.timedelta(days=days)] if days is not None else ())]
-        return min(limits, default=None)
+        limits = [accepts.age if accepts else None, dt.timedelta(days=days) if days is not None else None]
+        return min((one for one in limits if one is not None), default=None)
 
     def _other_tree(self, was: Mapping[str, str], by: str) -> tuple[Unfit, str] | None:
         if by not in self.trees:
@@ -169,7 +171,7 @@ class LaneEvidence:
         for path, digest in here.items():
             name = f"all that is tracked (the lane {by} has no paths)" if (path,) == EVERYTHING else path
             if not digest:
-                return Unfit.TREE, f"cannot be held against {name}: {UNCOMMITTED}"
+                return Unfit.TREE, f"cannot be compared with {name}: {UNCOMMITTED}"
             if not was[path]:
                 return Unfit.TREE, f"says nothing of {name}: there {UNCOMMITTED}"
             if was[path] != digest:
@@ -186,26 +188,21 @@ class LaneEvidence:
 
 
 def lane_evidence(project: Project, lane: str, ledger: Ledger, now: dt.datetime) -> LaneEvidence:
-    """Return the evidence beside a ledger for a lane.
-
-    Raises:
-        UsageError: `unknown-lane`.
-        BundleError: where the ledger is not whole.
-    """
+    """Return the evidence beside a whole ledger for a lane; raise `unknown-lane`."""
     project.lane(lane)
     chains = ledger.chains()
     return LaneEvidence(project=project, lane=lane, now=now, causes=causes_of(ledger, chains), chains=chains)
 
 
-def paths_told(trees: Mapping[str, str]) -> str:
+def sealed_paths(trees: Mapping[str, str]) -> str:
     """Return the digests of a lane's paths as they are sealed; those that are not known are empty."""
     return ", ".join(f"{path}={digest}" for path, digest in sorted(trees.items()))
 
 
 def paths_read(environment: Fields) -> dict[str, str]:
     """Return the digests of a lane's paths from what was sealed."""
-    told = str(environment.get(LANE_PATHS, ""))
-    return dict(part.rpartition("=")[::2] for part in told.split(", ") if told)
+    sealed = str(environment.get(LANE_PATHS, ""))
+    return dict(part.rpartition("=")[::2] for part in sealed.split(", ") if sealed)
 
 
 def _other_contract(stated: Predicate, contract: Contract) -> tuple[Unfit, str] | None:
@@ -216,7 +213,8 @@ def _other_contract(stated: Predicate, contract: Contract) -> tuple[Unfit, str] 
     return None
 
 
-def _blocked(asked: Wanted, code: Unfit, why: str) -> Decided:
+def blocked_for(asked: Wanted, code: Unfit, why: str) -> Decided:
+    """Return that a gate is BLOCKED, for what is lacking."""
     key, kind = f"lane.{asked.gate.id}.{asked.instance}", KINDS[asked.gate.kind]
     finding = Finding(
         gate=asked.gate.id,

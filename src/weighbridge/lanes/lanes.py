@@ -95,11 +95,7 @@ class Project:
     contracts: Mapping[str, Mapping[str, LoadedContract]]
 
     def lane(self, name: str) -> Lane:
-        """Return a lane.
-
-        Raises:
-            UsageError: `unknown-lane`.
-        """
+        """Return a lane, or raise `unknown-lane`."""
         if name not in self.lanes:
             raise UsageError("unknown-lane", f"{PROJECT} has no lane {name!r}{nearest(name, self.lanes)}")
         return self.lanes[name]
@@ -116,30 +112,19 @@ class Project:
         """Return the contracts that a lane has a gate in, its own or one that it accepts, as `verify` names them."""
         self.lane(lane)
         known = {name: one.contract for of in self.contracts.values() for name, one in of.items()}
-        return tuple(
-            name
-            for name, contract in known.items()
-            if any(self.decider(lane, contract.id, gate.id) for gate in contract.gates)
-        )
+        gates = ((name, one.id, gate.id) for name, one in known.items() for gate in one.gates)
+        return tuple(dict.fromkeys(name for name, contract, gate in gates if self.decider(lane, contract, gate)))
 
 
 def known_contracts() -> dict[str, Contract]:
-    """Return the contracts that are known here, by id: the starter contracts, those in contracts/, those of lanes.
-
-    Raises:
-        ContractError: where there are lanes that cannot be used.
-    """
+    """Return the contracts that are known here, by id: the starter contracts, those in contracts/, those of lanes."""
     of_lanes = load_project().contracts if is_file(PROJECT) else {}
     found = {name: one.contract for name, one in contracts_here().items()}
     return found | {one.contract.id: one.contract for named in of_lanes.values() for one in named.values()}
 
 
 def refuse_contracts(lane: str, named: object) -> None:
-    """Refuse contracts that are named beside a lane.
-
-    Raises:
-        UsageError: `lane-contracts`.
-    """
+    """Refuse contracts that are named beside a lane, as `lane-contracts`."""
     if named:
         what = f"the lane {lane} says in {PROJECT} which contracts are its"
         raise UsageError("lane-contracts", what, remedy="leave out either the contracts or the lane")
@@ -149,18 +134,13 @@ def refuse_contracts(lane: str, named: object) -> None:
 
 
 def load_project(path: Path = Path(PROJECT)) -> Project:
-    """Read the lanes of a project, and its contracts.
-
-    Raises:
-        ContractError: with every problem: of the file, of its contracts, a lane that is not there, a glob that matches
-            nothing, a gate that no lane decides.
-    """
+    """Read the lanes of a project and its contracts, or raise every problem of either."""
     written = _Written(str(path), _text(path))
     try:
         lanes = read(ProjectDocument, written.data()).lanes
     except LimitsError as error:
-        told = (written.found(one.path, one.code, one.what) for one in error.problems)
-        raise collected(tuple(problem.error for problem in sorted(told))) from None
+        wrong = sorted(written.found(one.path, one.code, one.what) for one in error.problems)
+        raise collected(tuple(problem.error for problem in wrong)) from None
     loaded: dict[str, LoadedContract] = {}
     problems: list[Found] = []
     named: dict[str, list[str]] = {}
@@ -221,9 +201,8 @@ class _Written:
                 place = starts[0]
                 key = re.escape(str(path[depth])) if depth < len(path) else "$."
                 inside = takewhile(lambda line: not line.startswith("["), lines[place:])
-                place = next(
-                    (at for at, line in enumerate(inside, place + 1) if re.match(rf"{key}\s*[.=]", line)), place
-                )
+                keyed = (at for at, line in enumerate(inside, place + 1) if re.match(rf"{key}\s*[.=]", line))
+                place = next(keyed, place)
         return Found(file=self.file, line=place, column=1, code=code, what=what, remedy=remedy)
 
     def matches_nothing(self, path: At, glob: str, what: str) -> Found:

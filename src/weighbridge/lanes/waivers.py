@@ -7,10 +7,10 @@ excuses. It ends with the day of `expires`, UTC, at most 90 days after it was cr
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 from weighbridge.contract import strict_yaml
 from weighbridge.contract.checks import structural
@@ -20,11 +20,8 @@ from weighbridge.contract.load import WAIVERS
 from weighbridge.core.errors import ContractError
 from weighbridge.core.limits import Doc, LimitsError, nearest, read, schema
 from weighbridge.core.local_files import is_file, is_folder, read_regular_file
-from weighbridge.core.model import Contract, Outcome
+from weighbridge.core.model import Outcome
 from weighbridge.judging.requests import DEFAULT
-
-if TYPE_CHECKING:
-    from weighbridge.evaluation.binding import Bound
 
 FORMAT: Final = "waivers/v0"
 LONGEST: Final = dt.timedelta(days=90)
@@ -99,13 +96,7 @@ class Waivers:
         return tuple(one for one in self.given if one.days[1] < self.today and one.key not in self.good)
 
     def demand_known(self, known: Mapping[str, Mapping[str, Collection[str] | None]]) -> None:
-        """Demand that each is of a contract, gate and instance that there is.
-
-        `known` gives the instances of each gate of each contract, None where any may be.
-
-        Raises:
-            ContractError: `waives-nothing`, for every one that is of none.
-        """
+        """Demand that each is of a contract, gate and instance among those `known`; None stands for any instance."""
         problems = []
         for index, one in enumerate(self.given):
             gates = known.get(one.contract, {})
@@ -129,9 +120,8 @@ class Waivers:
             of = f"the waiver of {one.owner} for {one.place}"
             if ends < self.today:
                 what = f"{of} ended with {one.expires}, and is ignored"
-                yield self._found(
-                    index, "expires", "waiver-expired", what, "mend the gate, or give a new reason and date"
-                )
+                remedy = "mend the gate, or give a new reason and date"
+                yield self._found(index, "expires", "waiver-expired", what, remedy)
                 continue
             if begins > self.today:
                 yield self._found(index, "created", "waiver-not-begun", f"{of} begins on {one.created}, and is ignored")
@@ -145,16 +135,11 @@ class Waivers:
 
     def _found(self, index: int, key: str, code: str, what: str, remedy: str = "") -> Found:
         assert self.layered is not None
-        warning = code != "waives-nothing"
-        return self.layered.found(("waivers", index, key), code, what, remedy, warning=warning)
+        return self.layered.found(("waivers", index, key), code, what, remedy, warning=code != "waives-nothing")
 
 
 def read_waivers(path: Path, now: dt.datetime) -> Waivers:
-    """Read a file of waivers.
-
-    Raises:
-        ContractError: with every problem of it, each at its `file:line:col`.
-    """
+    """Read a file of waivers, or raise every problem of it, each at its `file:line:col`."""
     document = strict_yaml.load(read_regular_file(path, strict_yaml.MAX_BYTES, ContractError), str(path))
     layered = Layered(document.data, {(): (document, ())})
     try:
@@ -201,31 +186,19 @@ def waivers_schema() -> dict[str, Any]:
     return {"$schema": DIALECT, "title": "weighbridge waivers, v0", **schema(WaiversDocument)}
 
 
-# --- Held against what there is ---------------------------------------------------------------------------------------
-
-
-def demand_places(waivers: Waivers, judged: Iterable[tuple[Contract, Sequence[Bound]]], folder: Path) -> None:
-    """Demand that waivers are of what there is: instances that are bound or in the ledger, in other contracts here any.
-
-    Raises:
-        ContractError: `waives-nothing`.
-    """
-    from weighbridge.evaluation.binding import instances
+def demand_places(waivers: Waivers, judged: Mapping[str, Mapping[str, Sequence[str]]], folder: Path) -> None:
+    """Demand that waivers are of what there is: instances in the ledger or `judged`, in other contracts here any."""
     from weighbridge.lanes.lanes import known_contracts
-    from weighbridge.ledger.fold import Place
+    from weighbridge.ledger.fold import LedgerPlace
     from weighbridge.ledger.store import Ledger
 
-    places = {Place(contract=one.contract, gate=one.gate, instance=one.instance) for one in waivers.given}
+    places = {LedgerPlace(contract=one.contract, gate=one.gate, instance=one.instance) for one in waivers.given}
     recorded = {place for place in places if is_folder(Ledger(folder).folder(place))}
-    known: dict[str, dict[str, Collection[str] | None]] = {
-        contract.id: {
-            gate.id: {
-                *instances(gate, subjects),
-                *(one.instance for one in recorded if (one.contract, one.gate) == (contract.id, gate.id)),
-            }
-            for gate in contract.gates
-        }
-        for contract, subjects in judged
-    }
+    known: dict[str, dict[str, Collection[str] | None]] = {}
+    for contract, gates in judged.items():
+        mine = {place for place in recorded if place.contract == contract}
+        known[contract] = {}
+        for gate, bound in gates.items():
+            known[contract][gate] = {*bound, *(one.instance for one in mine if one.gate == gate)}
     others = known_contracts() if {place.contract for place in places} - known.keys() else {}
     waivers.demand_known({name: dict.fromkeys(gate.id for gate in one.gates) for name, one in others.items()} | known)

@@ -26,9 +26,6 @@ def check(ledger: Ledger, now: datetime, base: str | None = None) -> tuple[Bundl
     """List what is wrong in the ledger and, with a base, in what was done to evidence since.
 
     An entry whose bundle was judged by kinds in other versions is listed as `other-version`: neither wrong nor shown.
-
-    Raises:
-        UsageError: `base`, where git knows no such commit.
     """
     changed = () if base is None else tuple(changes(ledger.root, base))
     problems = ledger.problems()
@@ -65,10 +62,7 @@ def _against_causes(ledger: Ledger, now: datetime) -> Iterator[BundleError]:
 
 
 def changes(root: Path, base: str) -> Iterator[BundleError]:
-    """Find what was done since a commit to a ledger, its bundles, frozen or not, and landed amendments, but for adding.
-
-    A ledger may lie anywhere in its repository. One that was moved has lost its entries where they were.
-    """
+    """Find what was done since a commit to a ledger anywhere, its bundles and landed amendments, but for adding."""
     top = Path(_git(root, "rev-parse", "--show-toplevel").rstrip("\n"))
     since = _git(top, "merge-base", base, "HEAD").strip()
     words = _git(top, "diff", "--no-renames", "--name-status", "-z", since).split("\0")

@@ -1,4 +1,4 @@
-"""What an entry names as its cause: looked up beside the ledger, judged again, and held against what the entry says.
+"""What an entry names as its cause: looked up beside the ledger, judged again, and compared with what the entry says.
 
 A status can so not be typed: an entry stands where the bundle that it names is there, whole, judges again to the same
 verdicts, and earns the very move that the entry says. Nothing here writes.
@@ -15,19 +15,32 @@ from functools import cached_property
 from pathlib import Path
 
 from weighbridge.contract.resolved import digests
-from weighbridge.core.canonical import sha256
+from weighbridge.core.canonical import dumps, sha256
 from weighbridge.core.errors import LedgerError, WeighbridgeError
+from weighbridge.core.limits import plain
 from weighbridge.core.local_files import is_file
-from weighbridge.core.model import Contract, Finding, GateDecl, Origin, Outcome
+from weighbridge.core.model import Contract, Fields, Finding, GateDecl, Origin, Outcome
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle
 from weighbridge.evidence.disk import digest_regular, read_regular
 from weighbridge.evidence.manifest import MAX_FILE, VERDICTS
-from weighbridge.evidence.review import Held, other_versions, rederivation
+from weighbridge.evidence.review import State, other_versions, rederivation
 from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
 from weighbridge.judging.conditions import facts_of
 from weighbridge.judging.requests import DEFAULT
-from weighbridge.ledger.fold import BundleEvidence, Entry, Place, Standing, Step, advance, fold, history, stood
+from weighbridge.ledger.fold import (
+    BundleEvidence,
+    Chains,
+    Entries,
+    LedgerEntry,
+    LedgerPlace,
+    LedgerStep,
+    Standing,
+    advance,
+    fold,
+    history,
+    stood,
+)
 from weighbridge.ledger.store import DIGEST, Ledger
 
 LANDED = re.compile(r"\d{4}-[^/]+\.md")
@@ -37,55 +50,57 @@ RESTORE = "restore it from the history of the repository"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What is kept of a bundle that was judged again: `versions` are those of its kinds that are not here."""
+    """What is kept of a bundle that was judged again: `versions` are those of its kinds that are not here.
+
+    `unmeant` has the false fact of each place that is NOT_APPLICABLE.
+    """
 
     id: str
     contract: Contract
-    evidence: Mapping[Place, BundleEvidence]
+    evidence: Mapping[LedgerPlace, BundleEvidence]
     versions: tuple[str, ...]
-    facts: Mapping[Place, Mapping[str, object]]
+    facts: Mapping[LedgerPlace, Mapping[str, object]]
+    unmeant: Mapping[LedgerPlace, Fields]
 
 
 def shown_by(bundle: Bundle) -> Shown:
     """Return what a bundle shows of each place that it judged."""
     evidence = {place_of(bundle, finding): bundle_evidence(bundle, finding) for finding in bundle.findings}
     gates = {gate.id: gate for gate in bundle.contract.gates if gate.stale_on}
-    facts = {
-        place: {name: fact.value for name, fact in facts_of(gates[place.gate], place.instance, bundle.measured).items()}
-        for place in evidence
-        if place.gate in gates
-    }
-    return Shown(
-        id=bundle.id, contract=bundle.contract, evidence=evidence, versions=other_versions(bundle), facts=facts
-    )
+    facts: dict[LedgerPlace, dict[str, object]] = {}
+    for place in (place for place in evidence if place.gate in gates):
+        known = facts_of(gates[place.gate], place.instance, bundle.measured)
+        facts[place] = {name: fact.value for name, fact in known.items()}
+    verdicts = {place_of(bundle, finding): finding.verdict for finding in bundle.findings}
+    unmeant = {place: one.figures for place, one in verdicts.items() if one.outcome is Outcome.NOT_APPLICABLE}
+    contract, versions = bundle.contract, other_versions(bundle)
+    return Shown(id=bundle.id, contract=contract, evidence=evidence, versions=versions, facts=facts, unmeant=unmeant)
 
 
 def demand_rederivable(bundle: Bundle) -> None:
-    """Judge again before believing a verdict: sealed is not the same as true.
-
-    Raises:
-        LedgerError: `not-rederivable`.
-    """
+    """Judge again before believing a verdict, or raise `not-rederivable`: sealed is not the same as true."""
     if other_versions(bundle):
         raise LedgerError("not-rederivable", f"bundle {bundle.id[:12]} was judged by other versions of its gate kinds")
-    if rederivation(bundle).held is not Held.HOLDS:
+    if rederivation(bundle).held is not State.HOLDS:
         raise LedgerError("not-rederivable", f"the verdicts of bundle {bundle.id[:12]} do not follow from it")
 
 
-def place_of(bundle: Bundle, finding: Finding) -> Place:
+def place_of(bundle: Bundle, finding: Finding) -> LedgerPlace:
     """Return the place that a finding is about."""
-    return Place(contract=bundle.contract.id, gate=finding.gate, instance=finding.instance)
+    return LedgerPlace(contract=bundle.contract.id, gate=finding.gate, instance=finding.instance)
 
 
 def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
     """Return what a bundle shows that matters to one gate's status."""
     gate = next(gate for gate in bundle.contract.gates if gate.id == finding.gate)
+    mine = _subjects(gate, finding.instance, bundle.statement.subjects)
+    began = [moment(one.started) for one in mine if one is not None and one.started]  # the oldest recorded run counts
     return BundleEvidence(
         bundle=bundle.id,
         outcome=finding.verdict.outcome,
         live=is_live(gate, finding.instance, bundle.statement.subjects),
         trials=finding.trials,
-        at=_measured_at(gate, finding.instance, bundle),
+        at=min([*began, moment(bundle.statement.finished)]),
         contract_digest=bundle.statement.contract.whole,
         kind_version=finding.kind_version,
         dirty=bundle.statement.tool.dirty,
@@ -93,13 +108,6 @@ def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
         max_age_days=gate.max_age_days,
         stale_on=gate.stale_on,
     )
-
-
-def _measured_at(gate: GateDecl, instance: str, bundle: Bundle) -> datetime:
-    """Return when the oldest recorded run of a gate began, or where it has none, when its evidence was finished."""
-    mine = _subjects(gate, instance, bundle.statement.subjects)
-    began = [moment(one.started) for one in mine if one is not None and one.started]
-    return min([*began, moment(bundle.statement.finished)])
 
 
 def _subjects(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> list[BoundSubject | None]:
@@ -113,15 +121,9 @@ def is_live(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> 
     return bool(mine) and all(one is not None and one.origin is Origin.LIVE for one in mine)
 
 
-# --- Beside a ledger --------------------------------------------------------------------------------------------------
-
-
 @dataclass(kw_only=True)
 class Causes:
-    """The bundles and landed amendments beside a ledger; each is read and judged again once.
-
-    `gates` are the names that a successor may have.
-    """
+    """The bundles and amendments beside a ledger, each read once; `gates` are the names that a successor may have."""
 
     ledger: Ledger
     gates: Collection[str]
@@ -139,7 +141,7 @@ class Causes:
         """Return what every bundle states, by its id, oldest first; one that cannot be read states nothing."""
         found: dict[str, Predicate] = {}
         for known, path in self.folders.items():
-            with contextlib.suppress(WeighbridgeError):  # whoever names this bundle is told
+            with contextlib.suppress(WeighbridgeError):  # reported to whoever names this bundle
                 data = read_regular(path / statement.FILE, statement.FILE, MAX_FILE)
                 found |= {sha256(data): statement.from_bytes(data)} if sha256(data).startswith(known) else {}
         return dict(sorted(found.items(), key=lambda item: item[1].finished))
@@ -157,11 +159,7 @@ class Causes:
         return {sha256(data): data.decode("utf-8", errors="replace") for data in files}
 
     def shown(self, bundle: str) -> Shown:
-        """Return what a bundle shows, named by its id or at least 12 digits of it.
-
-        Raises:
-            LedgerError: `no-bundle`, `not-rederivable`.
-        """
+        """Return what a bundle shows, by 12 digits of its id or more; raise `no-bundle` or `not-rederivable`."""
         short = bundle[:ID_SHOWN]
         if short not in self.read:
             try:
@@ -176,11 +174,7 @@ class Causes:
         return found
 
     def open(self, short: str) -> Bundle:
-        """Return a bundle, by the first 12 digits of its id: whole, and judged again where its kinds are here.
-
-        Raises:
-            LedgerError: `no-bundle`, `not-rederivable`.
-        """
+        """Return a whole bundle by the first 12 digits of its id, judged again where its kinds are here."""
         path = self.folders.get(short)
         if path is None:
             raise LedgerError("no-bundle", f"bundle {short} is not in {BUNDLES}/ beside the ledger", remedy=RESTORE)
@@ -195,7 +189,7 @@ class Causes:
             demand_rederivable(bundle)
         return bundle
 
-    def newest(self, place: Place, now: datetime) -> Shown | None:
+    def newest(self, place: LedgerPlace, now: datetime) -> Shown | None:
         """Return what the newest whole bundle shows that judged a place by now, whatever it came to."""
         past = ((known, one) for known, one in reversed(self.stated.items()) if moment(one.finished) <= now)
         for known, one in past:
@@ -204,17 +198,32 @@ class Causes:
                     return self.shown(known)
         return None
 
-    def left_out(self, chains: Mapping[Place, Mapping[str, Entry]], now: datetime) -> dict[Place, str]:
-        """Return the places that a live FAIL would move which no entry names, and the bundle of each.
+    def unmeant(self, place: LedgerPlace, gate: GateDecl, now: datetime) -> Fields | None:
+        """Return the false fact, where the newest bundle that judged a place by now found that its gate does not apply.
 
-        Where an entry names a FAIL as late as that one, nothing is left out. Only bundles that say that something
-        failed are judged again.
+        It must have judged the gate as it stands now, and be no older than the gate allows. Only a bundle that says
+        that something does not apply is judged again.
         """
+        past = ((known, one) for known, one in reversed(self.stated.items()) if moment(one.finished) <= now)
+        mine = ((known, one) for known, one in past if one.contract.id == place.contract)
+        newest = next((known for known, one in mine if place.instance in one.instances.get(place.gate, ())), None)
+        if newest is None:
+            return None
+        with contextlib.suppress(WeighbridgeError):  # one that is damaged is reported by `ledger check`
+            path = self.folders[newest[:ID_SHOWN]] / VERDICTS
+            shown = self.shown(newest) if b'"NOT_APPLICABLE"' in read_regular(path, VERDICTS, MAX_FILE) else None
+            judged = next((one for one in shown.contract.gates if one.id == gate.id), None) if shown else None
+            if shown and judged and dumps(plain(judged)) == dumps(plain(gate)) and shown.evidence[place].fresh(now):
+                return shown.unmeant.get(place)
+        return None
+
+    def left_out(self, chains: Chains, now: datetime) -> dict[LedgerPlace, str]:
+        """Return the places that a live FAIL would move which no entry as late names, and the bundle of each."""
         named = {entry.cause for entries in chains.values() for entry in entries.values()}
-        found: dict[Place, str] = {}
+        found: dict[LedgerPlace, str] = {}
         for bundle in (one for one in self.stated if one not in named):
-            verdicts = self.folders[bundle[:ID_SHOWN]] / VERDICTS
-            with contextlib.suppress(WeighbridgeError):  # one that is damaged is told by `ledger check`
+            verdicts = self.folders[bundle[:ID_SHOWN]] / VERDICTS  # what says of no failure is not judged again
+            with contextlib.suppress(WeighbridgeError):  # one that is damaged is reported by `ledger check`
                 failed = b'"FAIL"' in read_regular(verdicts, VERDICTS, MAX_FILE)
                 for place, seen in self.shown(bundle).evidence.items() if failed else ():
                     standing = fold(chains.get(place, {}))
@@ -225,11 +234,7 @@ class Causes:
                             found[place] = bundle
         return found
 
-    # --- Entries ------------------------------------------------------------------------------------------------------
-
-    def refuted(
-        self, entries: Mapping[str, Entry], asked: Iterable[str], now: datetime
-    ) -> Iterator[tuple[str, WeighbridgeError]]:
+    def refuted(self, entries: Entries, asked: Iterable[str], now: datetime) -> Iterator[tuple[str, WeighbridgeError]]:
         """Yield every entry, of those asked for, that does not follow from its cause, by digest, and why."""
         after = history(entries)
         for digest in asked:
@@ -241,18 +246,18 @@ class Causes:
             except WeighbridgeError as refused:
                 yield digest, refused
 
-    def _demand(self, entry: Entry, before: Standing) -> None:
-        if entry.step in (Step.MOVE, Step.RENEW):
+    def _demand(self, entry: LedgerEntry, before: Standing) -> None:
+        if entry.step in (LedgerStep.MOVE, LedgerStep.RENEW):
             self._demand_move(entry, before)
-        elif entry.step is Step.DECLARE and entry.cause not in self.contracts:
+        elif entry.step is LedgerStep.DECLARE and entry.cause not in self.contracts:
             what = f"no bundle beside the ledger was judged under the contract {entry.cause[:12]}"
             raise LedgerError("no-bundle", what, remedy=RESTORE)
-        elif entry.step is Step.DISCHARGE:
+        elif entry.step is LedgerStep.DISCHARGE:
             self._demand_discharge(entry)
-        elif entry.step is Step.RETIRE:
+        elif entry.step is LedgerStep.RETIRE:
             self.demand_successor_or_bundle(entry.place, entry.cause)
 
-    def _demand_move(self, entry: Entry, before: Standing) -> None:
+    def _demand_move(self, entry: LedgerEntry, before: Standing) -> None:
         seen = self.shown(entry.cause).evidence.get(entry.place)
         name = f"bundle {entry.cause[:12]}"
         if seen is None:
@@ -262,12 +267,11 @@ class Causes:
             raise LedgerError("unearned", what)
         if (entry.contract_digest, entry.kind_version) != (seen.contract_digest, seen.kind_version):
             raise LedgerError("unearned", f"{name} was judged under another contract or kind version")
-        at = moment(entry.recorded_at)
-        step, after = advance(before, seen, now=at, contract_digest=entry.contract_digest)
+        step, after = advance(before, seen, now=moment(entry.recorded_at), contract_digest=entry.contract_digest)
         if (step, after) != (entry.step, entry.after):
             raise LedgerError("unearned", f"{name} earns a {step} to {after}")
 
-    def _demand_discharge(self, entry: Entry) -> None:
+    def _demand_discharge(self, entry: LedgerEntry) -> None:
         text = self.landed.get(entry.cause)
         if text is None:
             what = f"no amendment in spec/amendments has the digest {entry.cause[:12]}"
@@ -276,12 +280,8 @@ class Causes:
         if not any(one.sound and utc(one.at) == entry.evidence_at for one in cited if one):
             raise LedgerError("unearned", f"the amendment cites no live PASS of {entry.evidence_at}")
 
-    def demand_successor_or_bundle(self, place: Place, cause: str) -> None:
-        """Demand what retires a gate: a whole bundle, or another gate of the ledger.
-
-        Raises:
-            LedgerError: `no-bundle`, `not-rederivable`, `no-cause`.
-        """
+    def demand_successor_or_bundle(self, place: LedgerPlace, cause: str) -> None:
+        """Demand what retires a gate: a whole bundle, or another gate of the ledger; else raise `no-cause`."""
         if DIGEST.fullmatch(cause):
             self.shown(cause)
         elif cause not in self.gates or cause in (place.gate, f"{place.contract}/{place.gate}"):
@@ -289,7 +289,7 @@ class Causes:
             raise LedgerError("no-cause", what, remedy="name the counter-evidence by its id, or the successor")
 
 
-def causes_of(ledger: Ledger, places: Collection[Place]) -> Causes:
+def causes_of(ledger: Ledger, places: Collection[LedgerPlace]) -> Causes:
     """Return the causes beside a ledger with these places."""
     gates = {name for place in places for name in (place.gate, f"{place.contract}/{place.gate}")}
     return Causes(ledger=ledger, gates=gates)

@@ -1,7 +1,7 @@
 """Where a gate stands on an instance: what evidence moves it, and how a chain of moves folds into one status.
 
 No disk, no clock, no git: entries in, status out. What is not in the table is refused, and the refusal names what is
-missing. Nothing here can be told a status; it can only be shown evidence.
+missing. Nothing here takes a status; it takes evidence alone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 from weighbridge.core.errors import LedgerError
 from weighbridge.core.model import STATUS_ORDER, Outcome, Status, Trial, TrialResult
@@ -21,7 +22,7 @@ DRAFT, PARTIAL, ACTIVE = Status.DRAFT, Status.PARTIAL_ALGORITHM_LEVEL, Status.AC
 DISCHARGED, REGRESSED, RETIRED = Status.DISCHARGED, Status.REGRESSED, Status.RETIRED
 
 
-class Step(enum.StrEnum):
+class LedgerStep(enum.StrEnum):
     """What an entry does."""
 
     DECLARE = "declare"
@@ -34,21 +35,23 @@ class Step(enum.StrEnum):
 
 # The whole table. A renewal puts newer evidence under a status. What was discharged under another contract or kind is
 # ACTIVE again, for the section that did it does not speak of this one.
-EDGES: Mapping[Step, frozenset[tuple[Status | None, Status]]] = {
-    Step.DECLARE: frozenset({(None, DRAFT)}),
-    Step.MOVE: frozenset(
+EDGES: Mapping[LedgerStep, frozenset[tuple[Status | None, Status]]] = {
+    LedgerStep.DECLARE: frozenset({(None, DRAFT)}),
+    LedgerStep.MOVE: frozenset(
         {(DRAFT, PARTIAL), (DRAFT, ACTIVE), (PARTIAL, ACTIVE), (REGRESSED, ACTIVE)}
         | {(status, REGRESSED) for status in (DRAFT, PARTIAL, ACTIVE, DISCHARGED)}
     ),
-    Step.RENEW: frozenset({(ACTIVE, ACTIVE), (DISCHARGED, DISCHARGED), (DISCHARGED, ACTIVE), (REGRESSED, REGRESSED)}),
-    Step.DISCHARGE: frozenset({(ACTIVE, DISCHARGED)}),
-    Step.RETIRE: frozenset((status, RETIRED) for status in STATUS_ORDER if status is not RETIRED),
-    Step.RECONCILE: frozenset((status, status) for status in STATUS_ORDER),
+    LedgerStep.RENEW: frozenset(
+        {(ACTIVE, ACTIVE), (DISCHARGED, DISCHARGED), (DISCHARGED, ACTIVE), (REGRESSED, REGRESSED)}
+    ),
+    LedgerStep.DISCHARGE: frozenset({(ACTIVE, DISCHARGED)}),
+    LedgerStep.RETIRE: frozenset((status, RETIRED) for status in STATUS_ORDER if status is not RETIRED),
+    LedgerStep.RECONCILE: frozenset((status, status) for status in STATUS_ORDER),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Place:
+class LedgerPlace:
     """One gate of one contract on one instance: what has a status."""
 
     contract: str
@@ -60,7 +63,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LedgerEntry:
     """One move. `cause` is the id of a bundle or an amendment, or the digest of a contract; times are UTC.
 
     `evidence_at` is when the run began that the evidence is of, or else when the evidence was finished; empty where
@@ -68,8 +71,8 @@ class Entry:
     """
 
     schema: str = SCHEMA
-    step: Step
-    place: Place
+    step: LedgerStep
+    place: LedgerPlace
     seq: int
     parents: tuple[str, ...]
     before: Status | None
@@ -83,12 +86,13 @@ class Entry:
     recorded_at: str
 
 
+Entries: TypeAlias = Mapping[str, LedgerEntry]  # by digest
+Chains: TypeAlias = Mapping[LedgerPlace, Entries]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Where an instance stands, folded from its entries; `None` before it was declared.
-
-    `bundle` is the one that moved it last.
-    """
+    """Where an instance stands, None before it was declared; `bundle` is the one that moved it last."""
 
     status: Status | None = None
     heads: tuple[str, ...] = ()
@@ -128,7 +132,7 @@ class BundleEvidence:
         return self.max_age_days is None or (now - self.at).total_seconds() <= self.max_age_days * DAY_S
 
 
-def fold(entries: Mapping[str, Entry]) -> Standing:
+def fold(entries: Entries) -> Standing:
     """Fold entries, by digest, into a standing. Two heads count as the lower."""
     after = history(entries)
     parents = {parent for entry in entries.values() for parent in entry.parents}
@@ -136,7 +140,7 @@ def fold(entries: Mapping[str, Entry]) -> Standing:
     return replace(standing, causes=frozenset(entry.cause for entry in entries.values()))
 
 
-def history(entries: Mapping[str, Entry]) -> dict[str, Standing]:
+def history(entries: Entries) -> dict[str, Standing]:
     """Return where each entry led, `causes` left out; an entry's parents have lower numbers than itself."""
     after: dict[str, Standing] = {}
     for digest, entry in sorted(entries.items(), key=lambda item: item[1].seq):
@@ -147,7 +151,7 @@ def history(entries: Mapping[str, Entry]) -> dict[str, Standing]:
             status=entry.after,
             heads=(digest,),
             seq=entry.seq,
-            bundle=entry.cause if entry.step in (Step.MOVE, Step.RENEW) else before.bundle,
+            bundle=entry.cause if entry.step in (LedgerStep.MOVE, LedgerStep.RENEW) else before.bundle,
             contract_digest=entry.contract_digest,
             kind_version=entry.kind_version or before.kind_version,
             evidence_at=at,
@@ -156,7 +160,7 @@ def history(entries: Mapping[str, Entry]) -> dict[str, Standing]:
     return after
 
 
-def stood(entry: Entry, after: Mapping[str, Standing]) -> Standing:
+def stood(entry: LedgerEntry, after: Mapping[str, Standing]) -> Standing:
     """Return where an instance stood before an entry, from where the other entries led."""
     return join([after[parent] for parent in entry.parents if parent in after])
 
@@ -188,42 +192,37 @@ def lowest(statuses: Iterable[Status]) -> Status:
 
 def advance(
     standing: Standing, evidence: BundleEvidence, *, now: datetime, contract_digest: str
-) -> tuple[Step, Status]:
-    """Return the entry that the evidence earns; `contract_digest` is that of the contract as it is now.
-
-    Raises:
-        LedgerError: where it earns none, with a code that names what is missing.
-    """
+) -> tuple[LedgerStep, Status]:
+    """Return the entry that the evidence earns, or raise what is missing; `contract_digest` is the contract's now."""
     status = standing.status or DRAFT
     _demand_movable(standing, evidence, now)
     if evidence.outcome is Outcome.FAIL:
         if not evidence.live:
             raise LedgerError("not-live", "a FAIL on a fixture, a synthetic subject or a log without provenance")
         if status is not REGRESSED:
-            return Step.MOVE, REGRESSED
+            return LedgerStep.MOVE, REGRESSED
         if standing.failed_at is not None and evidence.at <= standing.failed_at:
             raise LedgerError("already-there", "it stands at REGRESSED for a FAIL as late as this one")
-        return Step.RENEW, REGRESSED
+        return LedgerStep.RENEW, REGRESSED
     survivor = next((trial.name for trial in evidence.trials if trial.result is TrialResult.SURVIVED), "")
     if survivor or not any(trial.result is TrialResult.CAUGHT for trial in evidence.trials):
         raise LedgerError("trials", f"a PASS that was not shown able to fail: {survivor or 'none was caught'}")
     if not evidence.live:
         if status is not DRAFT:
             raise LedgerError("not-live", f"a PASS without live evidence moves nothing from {status}")
-        return Step.MOVE, PARTIAL
+        return LedgerStep.MOVE, PARTIAL
     _demand_current(standing, evidence, now, contract_digest)
-    if (status, ACTIVE) in EDGES[Step.MOVE]:
-        return Step.MOVE, ACTIVE
+    if (status, ACTIVE) in EDGES[LedgerStep.MOVE]:
+        return LedgerStep.MOVE, ACTIVE
     # Newer evidence keeps a gate from being STALE: under another contract or kind, or where the gate says when.
-    shown = (evidence.contract_digest, evidence.kind_version)
-    other = shown != (standing.contract_digest, standing.kind_version)
+    other = (evidence.contract_digest, evidence.kind_version) != (standing.contract_digest, standing.kind_version)
     later = standing.evidence_at is None or evidence.at > standing.evidence_at
     if (
         status in (ACTIVE, DISCHARGED)
         and (later or (other and evidence.at == standing.evidence_at))
         and (other or evidence.max_age_days is not None or evidence.stale_on)
     ):
-        return Step.RENEW, ACTIVE if other else status
+        return LedgerStep.RENEW, ACTIVE if other else status
     raise LedgerError("already-there", f"it stands at {status}, and this evidence adds nothing to it")
 
 
@@ -236,7 +235,8 @@ def _demand_movable(standing: Standing, evidence: BundleEvidence, now: datetime)
     if evidence.bundle in standing.causes:
         raise LedgerError("already-recorded", f"bundle {evidence.bundle[:12]} has moved it already")
     if evidence.outcome not in (Outcome.PASS, Outcome.FAIL):
-        raise LedgerError(f"verdict-{evidence.outcome.lower()}", f"{evidence.outcome} is no evidence either way")
+        code = f"verdict-{evidence.outcome.lower().replace('_', '-')}"
+        raise LedgerError(code, f"{evidence.outcome} is no evidence either way")
     if evidence.overridden:
         raise LedgerError("overridden-params", f"{', '.join(evidence.overridden)} overridden: that is not the contract")
     if evidence.at > now + timedelta(seconds=CLOCK_SKEW_S):

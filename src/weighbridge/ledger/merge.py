@@ -14,19 +14,16 @@ from weighbridge.evidence.archive import PackedFolder, bundles_in, read_archive
 from weighbridge.evidence.bundle import BUNDLES, files_of, folder_name
 from weighbridge.evidence.disk import disk_error, write_folder
 from weighbridge.evidence.review import Against, sound
-from weighbridge.ledger.fold import Step
+from weighbridge.ledger.fold import LedgerStep
 from weighbridge.ledger.store import NAME, Ledger
 
 LEDGER = "ledger"
-ON_A_BUNDLE = (Step.MOVE, Step.RENEW)
+ON_A_BUNDLE = (LedgerStep.MOVE, LedgerStep.RENEW)
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge brought: the names of new bundles, how many were there, and how many entries and signatures are new.
-
-    The signatures are those of bundles that were there.
-    """
+    """The new bundles of a merge, how many were there, and how many entries, and signatures of those, are new."""
 
     bundles: tuple[str, ...]
     present: int
@@ -56,14 +53,14 @@ def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
         ids.add(opened.id)
         assert opened.statement is not None
         name = folder_name(opened.statement, opened.id)
-        files, held = files_of(opened), known.setdefault(name, {})
+        files, seen = files_of(opened), known.setdefault(name, {})
         if exists(into / BUNDLES / name):  # what was sealed is there; its statement stands for it
             files = {one: files[one] for one in files if one == statement.FILE or manifest.SIGNATURE.fullmatch(one)}
-        other = next((one for one in files if files[one] != held.get(one, files[one])), "")
+        other = next((one for one in files if files[one] != seen.get(one, files[one])), "")
         if other:
-            what = f"{other} is another there than in {path}"
-            raise BundleError("other-bytes", what, where=str(into / BUNDLES / name))
-        held |= files
+            where = str(into / BUNDLES / name)
+            raise BundleError("other-bytes", f"{other} is another there than in {path}", where=where)
+        seen |= files
     ledger = Ledger(into / LEDGER)
     chains = (chain for source in sources for chain in Ledger(source / LEDGER).chains().values())
     entries = [entry for chain in chains for entry in chain.values()]
@@ -72,8 +69,8 @@ def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
         what = f"entry {lost.seq} of {lost.place} rests on the bundle {lost.cause[:12]}, which is in no source"
         raise LedgerError("no-bundle", what, remedy="merge the folder that holds it")
     new = [name for name in known if not exists(into / BUNDLES / name)]
-    signed = [(into / BUNDLES / name, file, data) for name, files in known.items() if name not in new
-              for file, data in files.items() if not exists(into / BUNDLES / name / file)]  # fmt: skip
+    there = {into / BUNDLES / name: files for name, files in known.items() if name not in new}
+    signed = [(at, file, data) for at, files in there.items() for file, data in files.items() if not exists(at / file)]
     try:
         for name in new:
             write_folder(into / BUNDLES, name, known[name])

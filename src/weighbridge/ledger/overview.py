@@ -23,7 +23,17 @@ from weighbridge.core.model import STATUS_ORDER, Contract, GateDecl
 from weighbridge.evidence.statement import DAY_S, moment
 from weighbridge.gates import KINDS
 from weighbridge.ledger.causes import Causes, Shown, causes_of
-from weighbridge.ledger.fold import ACTIVE, DISCHARGED, PARTIAL, RETIRED, Entry, Place, Standing, Step, fold
+from weighbridge.ledger.fold import (
+    ACTIVE,
+    DISCHARGED,
+    PARTIAL,
+    RETIRED,
+    Entries,
+    LedgerPlace,
+    LedgerStep,
+    Standing,
+    fold,
+)
 from weighbridge.ledger.store import Ledger
 
 UNVERIFIED: Final = "UNVERIFIED"
@@ -33,13 +43,17 @@ ORDER: Final = (UNVERIFIED, UNDECLARED, *map(str, STATUS_ORDER))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """Where one gate stands on one instance; `unverified` says why its status does not follow, `stale` what changed."""
+    """Where one gate stands on one instance; `unverified` says why its status does not follow, `stale` what changed.
 
-    place: Place
-    entries: Mapping[str, Entry]
+    `unmeant` says by which fact the gate does not apply to what was judged last.
+    """
+
+    place: LedgerPlace
+    entries: Entries
     standing: Standing
     unverified: str = ""
     stale: tuple[str, ...] = ()
+    unmeant: str = ""
 
     @property
     def status(self) -> str:
@@ -89,9 +103,6 @@ def overview(
     """Return every gate of every contract that the ledger knows; `as_of` leaves out what was recorded after `now`.
 
     `contracts` are those that stand now. A gate that a contract has and the ledger does not was never recorded.
-
-    Raises:
-        BundleError: where the ledger is not whole.
     """
     chains = ledger.chains()
     causes = causes_of(ledger, chains)
@@ -102,18 +113,15 @@ def overview(
         if known:
             at = _instance(place, known, causes, contracts.get(place.contract), now)
             if place in left_out:
-                told = f"a live FAIL is not recorded: weighbridge ledger record {left_out[place][:12]}"
-                at = replace(at, stale=(*at.stale, told))
+                why = f"a live FAIL is not recorded: weighbridge ledger record {left_out[place][:12]}"
+                at = replace(at, stale=(*at.stale, why))
+            at = replace(at, unmeant=_unmeant(place, causes, contracts.get(place.contract), now))
             found.setdefault((place.contract, place.gate), []).append(at)
-    declared = {
-        (name, gate.id): gate
-        for name in {contract for contract, _ in found} & contracts.keys()
-        for gate in contracts[name].gates
-    }
-    gates = {
-        (contract, gate): Gate(contract=contract, gate=gate, instances=tuple(found.get((contract, gate), ())))
-        for contract, gate in sorted({*found, *declared})
-    }
+    known_here = {contract for contract, _ in found} & contracts.keys()
+    declared = {(name, gate.id): gate for name in known_here for gate in contracts[name].gates}
+    gates: dict[tuple[str, str], Gate] = {}
+    for key in sorted({*found, *declared}):
+        gates[key] = Gate(contract=key[0], gate=key[1], instances=tuple(found.get(key, ())))
     needs = {key: [(key[0], name) for name in gate.depends_on] for key, gate in declared.items()}
     for key in TopologicalSorter(needs).static_order():  # what a gate depends on comes before it
         roots = [gates[one].waits_for or (() if gates[one].holds else (one[1],)) for one in needs[key]]
@@ -123,7 +131,7 @@ def overview(
 
 
 def _instance(
-    place: Place, entries: Mapping[str, Entry], causes: Causes, contract: Contract | None, now: datetime
+    place: LedgerPlace, entries: Entries, causes: Causes, contract: Contract | None, now: datetime
 ) -> Instance:
     at = Instance(place=place, entries=entries, standing=fold(entries))
     asked = stands_on(entries, at.standing.heads)
@@ -139,7 +147,15 @@ def _instance(
     return replace(at, stale=tuple(stale(at, shown, newest or shown, contract, now)))
 
 
-def stands_on(entries: Mapping[str, Entry], heads: Sequence[str]) -> Iterator[str]:
+def _unmeant(place: LedgerPlace, causes: Causes, contract: Contract | None, now: datetime) -> str:
+    """Return by which fact a gate does not apply to what was judged last, or "" where it does or nothing says so."""
+    gate = next((one for one in contract.gates if one.id == place.gate), None) if contract else None
+    if gate is None or not gate.when or (fact := causes.unmeant(place, gate, now)) is None:
+        return ""
+    return f"{fact.get('fact')} = {fact.get('found')}, meant for {fact.get('needed')}"
+
+
+def stands_on(entries: Entries, heads: Sequence[str]) -> Iterator[str]:
     """Yield the entries that a status stands on: the newest, and under a reconciled or DISCHARGED one its parents."""
     waiting, seen = list(heads), set[str]()
     while waiting:
@@ -147,11 +163,8 @@ def stands_on(entries: Mapping[str, Entry], heads: Sequence[str]) -> Iterator[st
         if head in entries and head not in seen:
             seen.add(head)
             yield head
-            joined = entries[head].step is Step.RECONCILE or entries[head].after is DISCHARGED
+            joined = entries[head].step is LedgerStep.RECONCILE or entries[head].after is DISCHARGED
             waiting += entries[head].parents if joined else ()
-
-
-# --- What changed since the evidence ----------------------------------------------------------------------------------
 
 
 def stale(at: Instance, shown: Shown, newest: Shown, contract: Contract | None, now: datetime) -> Iterator[str]:
@@ -185,7 +198,7 @@ def stale(at: Instance, shown: Shown, newest: Shown, contract: Contract | None, 
 def _changed(old: GateDecl, new: GateDecl, before: Contract, after: Contract) -> Iterator[str]:
     """Yield which part of a gate's contract changed, by its keys; loosening says from what to what."""
     was, now = plain(old), plain(new)
-    differ = [key for key in was if dumps(was[key]) != dumps(now[key])]
+    differ = [key for key in {**was, **now} if dumps(was.get(key)) != dumps(now.get(key))]
     names = {*old.subjects.values(), *new.subjects.values()}
     subjects = [f"subject {name}" for name in sorted(names) if before.subjects.get(name) != after.subjects.get(name)]
     collected = [*(key for key in COLLECTED if key in differ), *subjects]
@@ -194,13 +207,10 @@ def _changed(old: GateDecl, new: GateDecl, before: Contract, after: Contract) ->
         yield f"collect part changed: {', '.join(collected)}"
     if judged:
         yield f"judge part changed: {', '.join(judged)}"
-    with contextlib.suppress(LimitsError):  # limits of another version of the kind, which is told
+    with contextlib.suppress(LimitsError):  # limits of another version of the kind, which is reported
         loosened = [what for _, what in looser(old, new)]
         if loosened:
             yield f"loosened: {'; '.join(loosened)}"
-
-
-# --- Rolled up --------------------------------------------------------------------------------------------------------
 
 
 def tally(gates: Sequence[Gate]) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,18 @@ from weighbridge.core.model import Finding, Outcome, Status
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.statement import utc
 from weighbridge.ledger.causes import bundle_evidence, causes_of, demand_rederivable, place_of
-from weighbridge.ledger.fold import DISCHARGED, RETIRED, BundleEvidence, Entry, Place, Standing, Step, advance, fold
+from weighbridge.ledger.fold import (
+    DISCHARGED,
+    RETIRED,
+    BundleEvidence,
+    Entries,
+    LedgerEntry,
+    LedgerPlace,
+    LedgerStep,
+    Standing,
+    advance,
+    fold,
+)
 from weighbridge.ledger.store import SHORTEST_REASON, Ledger, digest_of, illegal
 
 
@@ -21,7 +32,7 @@ from weighbridge.ledger.store import SHORTEST_REASON, Ledger, digest_of, illegal
 class Move:
     """What one finding does to a status: `after` equals `before` where it moves nothing, and `code` says why not."""
 
-    place: Place
+    place: LedgerPlace
     before: Status | None
     after: Status | None
     code: str
@@ -36,100 +47,76 @@ class Move:
 
 
 def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: str) -> tuple[Move, ...]:
-    """Append what a bundle earns; recording it again appends nothing. A gate's first record declares it.
+    """Append what a bundle earns, or raise `not-rederivable`; recording it again appends nothing.
 
-    `contract_digest` is that of the contract as it stands now (`resolved.digests(...).whole`).
-
-    Raises:
-        LedgerError: `not-rederivable`, where the bundle's verdicts do not follow from its measurements here.
-        BundleError: `disk`, or an entry of the ledger that is not whole.
+    A gate's first record declares it. `contract_digest` is the contract's now (`resolved.digests(...).whole`).
     """
     demand_rederivable(bundle)
     moves: list[Move] = []
     for finding in bundle.findings:
         place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
 
-        def decide(entries: Mapping[str, Entry], place: Place = place, seen: BundleEvidence = seen) -> Sequence[Entry]:
-            standing, declared = fold(entries), []
-            moves.append(_move(place, standing, seen, now, contract_digest))
-            if standing.status is None:  # the pre-registration: the contract's digest, and when
+        def decide(entries: Entries, place: LedgerPlace = place, seen: BundleEvidence = seen) -> Sequence[LedgerEntry]:
+            standing, declared = fold(entries), list[LedgerEntry]()
+            before = standing.status
+            if before is None:  # the pre-registration: the contract's digest, and when
                 of = contract_digest if seen.overridden else seen.contract_digest  # it may be of an earlier contract
                 about = {"cause": of, "contract_digest": of}
-                declared = [_next(place, standing, Step.DECLARE, Status.DRAFT, now, **about)]
+                declared = [_next(place, standing, LedgerStep.DECLARE, Status.DRAFT, now, **about)]
                 standing = fold({digest_of(entry): entry for entry in declared})
-            if not moves[-1].moved:
+            try:
+                step, after = advance(standing, seen, now=now, contract_digest=contract_digest)
+            except LedgerError as refused:
+                code, says, remedy, stays = refused.code, refused.what, refused.remedy, before or Status.DRAFT
+                moves.append(Move(place=place, before=before, after=stays, code=code, says=says, remedy=remedy))
                 return declared
-            step, after = advance(standing, seen, now=now, contract_digest=contract_digest)
+            moves.append(Move(place=place, before=before, after=after, code="", says=f"on {seen.outcome}"))
             about = {"cause": seen.bundle, "contract_digest": seen.contract_digest, "evidence_at": utc(seen.at)}
-            told = {"outcome": seen.outcome, "kind_version": seen.kind_version}
-            return [*declared, _next(place, standing, step, after, now, **about, **told)]
+            judged = {"outcome": seen.outcome, "kind_version": seen.kind_version}
+            return [*declared, _next(place, standing, step, after, now, **about, **judged)]
 
-        digests = ledger.append(place, decide)
-        moves[-1] = dataclasses.replace(moves[-1], entries=digests)
+        appended = ledger.append(place, decide)
+        moves[-1] = dataclasses.replace(moves[-1], entries=appended)
     return tuple(moves)
 
 
-def _move(place: Place, standing: Standing, seen: BundleEvidence, now: datetime, contract_digest: str) -> Move:
-    try:
-        _, after = advance(standing, seen, now=now, contract_digest=contract_digest)
-    except LedgerError as refused:
-        after = standing.status or Status.DRAFT
-        code, says, remedy = refused.code, refused.what, refused.remedy
-        return Move(place=place, before=standing.status, after=after, code=code, says=says, remedy=remedy)
-    return Move(place=place, before=standing.status, after=after, code="", says=f"on {seen.outcome}")
+def _next(
+    place: LedgerPlace, standing: Standing, step: LedgerStep, after: Status, now: datetime, **more: Any
+) -> LedgerEntry:
+    follows = {"parents": standing.heads, "before": standing.status, "after": after, "recorded_at": utc(now)}
+    return LedgerEntry(step=step, place=place, seq=standing.seq + 1, **follows, **more)  # type: ignore[arg-type]
 
 
-def _next(place: Place, standing: Standing, step: Step, after: Status, now: datetime, **more: Any) -> Entry:
-    told = {"parents": standing.heads, "before": standing.status, "after": after, "recorded_at": utc(now)}
-    return Entry(step=step, place=place, seq=standing.seq + 1, **told, **more)  # type: ignore[arg-type]
-
-
-# --- Entries that need a reason ---------------------------------------------------------------------------------------
-
-
-def reconcile(ledger: Ledger, place: Place, *, reason: str, now: datetime) -> str:
-    """Join two heads into one, at the lower status; reconciling again gives the entry that did.
-
-    Raises:
-        LedgerError: `no-reason`; `not-diverged`, where there is nothing to join.
-    """
+def reconcile(ledger: Ledger, place: LedgerPlace, *, reason: str, now: datetime) -> str:
+    """Join two heads into one, at the lower status; reconciling again gives the entry that did."""
     _demand_reason(reason)
 
-    def decide(entries: Mapping[str, Entry]) -> Sequence[Entry]:
+    def decide(entries: Entries) -> Sequence[LedgerEntry]:
         standing = fold(entries)
         if not standing.diverged:
-            if standing.heads and entries[standing.heads[0]].step is Step.RECONCILE:
+            if standing.heads and entries[standing.heads[0]].step is LedgerStep.RECONCILE:
                 return ()
             raise LedgerError("not-diverged", f"{place} has {len(standing.heads)} newest entries, nothing to join")
         assert standing.status is not None
         why = {"cause": "+".join(head[:12] for head in standing.heads), "reason": reason}
         digest = standing.contract_digest
-        return (_next(place, standing, Step.RECONCILE, standing.status, now, contract_digest=digest, **why),)
+        return (_next(place, standing, LedgerStep.RECONCILE, standing.status, now, contract_digest=digest, **why),)
 
     appended = ledger.append(place, decide)
     return appended[0] if appended else fold(ledger.read(place)).heads[0]
 
 
-def retire(ledger: Ledger, place: Place, *, reason: str, cause: str, now: datetime) -> str:
-    """Retire a gate on an instance: refuted by a bundle, or superseded by another gate; `cause` names either.
-
-    Raises:
-        LedgerError: `no-reason`, `no-cause`, `no-bundle`, `diverged`, or `illegal-edge` where it was never declared.
-    """
+def retire(ledger: Ledger, place: LedgerPlace, *, reason: str, cause: str, now: datetime) -> str:
+    """Retire a gate on an instance: refuted by a bundle, or superseded by another gate; `cause` names either."""
     _demand_reason(reason)
     places = ledger.places()
     if place in places:
         causes_of(ledger, places).demand_successor_or_bundle(place, cause)
-    return _append_one(ledger, place, Step.RETIRE, RETIRED, now, reason=reason, cause=cause)
+    return _append_one(ledger, place, LedgerStep.RETIRE, RETIRED, now, reason=reason, cause=cause)
 
 
 def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: str, reason: str, now: datetime) -> str:
-    """Discharge an ACTIVE gate: a landed amendment cites a live PASS that has just been judged again identically.
-
-    Raises:
-        LedgerError: `not-rederivable`, `no-amendment`, `not-live`, `not-passed`, `older-than-fail`, `diverged`, or
-            `illegal-edge` where it is not ACTIVE.
-    """
+    """Discharge an ACTIVE gate: a landed amendment cites a live PASS that has just been judged again identically."""
     demand_rederivable(bundle)
     place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
     standing = fold(ledger.read(place))
@@ -142,11 +129,13 @@ def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: st
     if standing.failed_at is not None and seen.at <= standing.failed_at:
         raise LedgerError("older-than-fail", "the PASS is not later than the last FAIL")
     evidence = {"evidence_at": utc(seen.at), "outcome": seen.outcome}
-    return _append_one(ledger, place, Step.DISCHARGE, DISCHARGED, now, reason=reason, cause=amendment, **evidence)
+    return _append_one(ledger, place, LedgerStep.DISCHARGE, DISCHARGED, now, reason=reason, cause=amendment, **evidence)
 
 
-def _append_one(ledger: Ledger, place: Place, step: Step, after: Status, now: datetime, **more: object) -> str:
-    def decide(entries: Mapping[str, Entry]) -> Sequence[Entry]:
+def _append_one(
+    ledger: Ledger, place: LedgerPlace, step: LedgerStep, after: Status, now: datetime, **more: object
+) -> str:
+    def decide(entries: Entries) -> Sequence[LedgerEntry]:
         standing = fold(entries)
         if standing.status is after and entries[standing.heads[0]].cause == more["cause"]:
             return ()

@@ -8,7 +8,7 @@ entry was taken away only an older commit can show.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +19,19 @@ from weighbridge.core.limits import plain
 from weighbridge.core.model import Outcome
 from weighbridge.evidence.disk import LINK, disk_error, link_new, make_folders, read_regular, sweep
 from weighbridge.evidence.statement import CLOCK_SKEW_S, moment
-from weighbridge.ledger.fold import ACTIVE, EDGES, REGRESSED, SCHEMA, Entry, Place, Standing, Step, history, stood
+from weighbridge.ledger.fold import (
+    ACTIVE,
+    EDGES,
+    REGRESSED,
+    SCHEMA,
+    Entries,
+    LedgerEntry,
+    LedgerPlace,
+    LedgerStep,
+    Standing,
+    history,
+    stood,
+)
 
 MAX_ENTRY = 64 << 10
 LOCK = ".lock"  # stays in the ledger's folder: removing a file that others wait for would let two in at once
@@ -35,34 +47,26 @@ class Ledger:
 
     root: Path
 
-    def folder(self, place: Place) -> Path:
+    def folder(self, place: LedgerPlace) -> Path:
         """Return the folder of a place's entries."""
         return self.root / segment(place.contract) / segment(place.gate) / segment(place.instance)
 
-    def chains(self) -> dict[Place, dict[str, Entry]]:
-        """Read the entries of every place, by digest.
-
-        Raises:
-            BundleError: with the first thing that is wrong, anywhere: a status left out would be a status made up.
-        """
+    def chains(self) -> dict[LedgerPlace, dict[str, LedgerEntry]]:
+        """Read the entries of every place, or raise the first thing wrong: a status left out would be made up."""
         _refuse(tuple(self._strangers()))
-        found: dict[Place, dict[str, Entry]] = {}
+        found: dict[LedgerPlace, dict[str, LedgerEntry]] = {}
         for folder in self._folders():
             entries, problems = self._load(folder)
             _refuse(problems)
             found |= {entry.place: entries for entry in entries.values()}
         return dict(sorted(found.items()))
 
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[LedgerPlace, ...]:
         """List every place that has entries; raises as `chains` does."""
         return tuple(self.chains())
 
-    def read(self, place: Place) -> dict[str, Entry]:
-        """Read the entries of a place, by digest.
-
-        Raises:
-            BundleError: with the first entry that is not whole or not legal.
-        """
+    def read(self, place: LedgerPlace) -> dict[str, LedgerEntry]:
+        """Read the entries of a place, by digest, or raise the first that is not whole or not legal."""
         entries, problems = self._load(self.folder(place))
         _refuse(problems)
         return entries
@@ -75,12 +79,8 @@ class Ledger:
         """List every bundle, amendment and contract that an entry names; raises as `chains` does."""
         return frozenset(entry.cause for entries in self.chains().values() for entry in entries.values())
 
-    def append(self, place: Place, decide: Callable[[Mapping[str, Entry]], Sequence[Entry]]) -> tuple[str, ...]:
-        """Append what `decide` makes of the entries as they stand under the lock; give the digests of the new ones.
-
-        Raises:
-            BundleError: `disk`, where it refuses: the entry is there whole or not there.
-        """
+    def append(self, place: LedgerPlace, decide: Callable[[Entries], Sequence[LedgerEntry]]) -> tuple[str, ...]:
+        """Append what `decide` makes of the entries under the lock; give the digests of the new ones."""
         from filelock import FileLock  # it loads asyncio: 90 ms that only who writes has to wait
 
         folder = self.folder(place)
@@ -95,26 +95,15 @@ class Ledger:
         except OSError as problem:
             raise disk_error(problem, "the ledger entry", folder) from None
 
-    def adopt(self, entries: Iterable[Entry]) -> int:
-        """Link entries of another ledger that are not here yet, parents before children; return how many are new.
-
-        Raises:
-            BundleError: `disk`, where it refuses; the first thing that is wrong with a place as it then stands.
-        """
-        from filelock import FileLock
-
+    def adopt(self, entries: Iterable[LedgerEntry]) -> int:
+        """Link entries of another ledger that are not here yet, parents before children; return how many are new."""
         new = 0
-        try:
-            for entry in sorted(entries, key=lambda one: one.seq):
-                folder, digest = self.folder(entry.place), digest_of(entry)
-                make_folders(folder)
-                with FileLock(self.root / LOCK):
-                    sweep(folder)
-                    if digest not in self.read(entry.place):
-                        link_new(folder / file_name(entry.seq, digest), dumps(plain(entry)))
-                        new += 1
-        except OSError as problem:
-            raise disk_error(problem, "the ledger entry", self.root) from None
+        for entry in sorted(entries, key=lambda one: one.seq):
+
+            def decide(known: Entries, entry: LedgerEntry = entry) -> Sequence[LedgerEntry]:
+                return () if digest_of(entry) in known else (entry,)
+
+            new += len(self.append(entry.place, decide))
         return new
 
     def _strangers(self) -> Iterator[BundleError]:
@@ -127,8 +116,8 @@ class Ledger:
     def _folders(self) -> Iterator[Path]:
         yield from sorted(path for path in self.root.glob("*/*/*") if path.is_dir() and not path.is_symlink())
 
-    def _load(self, folder: Path) -> tuple[dict[str, Entry], tuple[BundleError, ...]]:
-        entries: dict[str, Entry] = {}
+    def _load(self, folder: Path) -> tuple[dict[str, LedgerEntry], tuple[BundleError, ...]]:
+        entries: dict[str, LedgerEntry] = {}
         problems: list[BundleError] = []
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             if path.name.startswith(LINK):
@@ -167,12 +156,12 @@ def file_name(seq: int, digest: str) -> str:
     return f"{seq:06d}-{digest}.json"
 
 
-def digest_of(entry: Entry) -> str:
+def digest_of(entry: LedgerEntry) -> str:
     """Digest an entry as it is written."""
     return sha256(dumps(plain(entry)))
 
 
-def illegal(entry: Entry, entries: Mapping[str, Entry], before: Standing) -> LedgerError | None:
+def illegal(entry: LedgerEntry, entries: Entries, before: Standing) -> LedgerError | None:
     """Return why an entry may not stand among the others, after `before`, or None where it may."""
     missing = [parent for parent in entry.parents if parent not in entries]
     if missing:
@@ -180,7 +169,7 @@ def illegal(entry: Entry, entries: Mapping[str, Entry], before: Standing) -> Led
     if entry.seq != 1 + before.seq:
         return LedgerError("seq", f"has the number {entry.seq}, its parents call for another")
     count = len(entry.parents)
-    if len(set(entry.parents)) != count or (count > 1) != (entry.step is Step.RECONCILE):
+    if len(set(entry.parents)) != count or (count > 1) != (entry.step is LedgerStep.RECONCILE):
         return LedgerError("parents", f"is a {entry.step} with {count} parents")
     if entry.before is not before.status or (before.status, entry.after) not in EDGES[entry.step]:
         came = f"{entry.step} from {before.status or 'nothing'} (it says {entry.before or 'nothing'})"
@@ -188,19 +177,19 @@ def illegal(entry: Entry, entries: Mapping[str, Entry], before: Standing) -> Led
     return _unearned(entry, before)
 
 
-def _unearned(entry: Entry, before: Standing) -> LedgerError | None:
+def _unearned(entry: LedgerEntry, before: Standing) -> LedgerError | None:
     earned = Outcome.FAIL if entry.after is REGRESSED else Outcome.PASS
-    wanted = earned if entry.step in (Step.MOVE, Step.RENEW, Step.DISCHARGE) else None
+    wanted = earned if entry.step in (LedgerStep.MOVE, LedgerStep.RENEW, LedgerStep.DISCHARGE) else None
     if entry.outcome is not wanted or (wanted is not None) != bool(entry.evidence_at):
         return LedgerError("unearned", f"a {entry.step} to {entry.after} on {entry.outcome or 'no verdict'}")
     if wanted and moment(entry.evidence_at) > moment(entry.recorded_at) + timedelta(seconds=CLOCK_SKEW_S):
         return LedgerError("future", "its evidence is from after it was recorded")
-    if entry.step in (Step.RETIRE, Step.RECONCILE) and len(entry.reason.strip()) < SHORTEST_REASON:
+    if entry.step in (LedgerStep.RETIRE, LedgerStep.RECONCILE) and len(entry.reason.strip()) < SHORTEST_REASON:
         return LedgerError("no-reason", f"a {entry.step} with no reason of at least {SHORTEST_REASON} letters")
     causes = {
-        Step.DECLARE: entry.cause == entry.contract_digest,
-        Step.RECONCILE: entry.cause == "+".join(parent[:12] for parent in entry.parents),
-        Step.RETIRE: entry.cause != "",
+        LedgerStep.DECLARE: entry.cause == entry.contract_digest,
+        LedgerStep.RECONCILE: entry.cause == "+".join(parent[:12] for parent in entry.parents),
+        LedgerStep.RETIRE: entry.cause != "",
     }
     if not DIGEST.fullmatch(entry.contract_digest) or not causes.get(entry.step, DIGEST.fullmatch(entry.cause)):
         return LedgerError("no-cause", f"a {entry.step} that names no contract or no cause by its digest")
@@ -210,7 +199,7 @@ def _unearned(entry: Entry, before: Standing) -> LedgerError | None:
     return None
 
 
-def _read(path: Path, shown: str) -> tuple[str, Entry]:
+def _read(path: Path, shown: str) -> tuple[str, LedgerEntry]:
     named = NAME.fullmatch(path.name)
     if named is None:
         raise BundleError("extra-file", "is no entry of a ledger", where=shown)
@@ -218,7 +207,7 @@ def _read(path: Path, shown: str) -> tuple[str, Entry]:
     digest = sha256(data)
     if digest != named["digest"]:
         raise BundleError("altered", f"has sha256 {digest[:12]}…, its name says {named['digest'][:12]}…", where=shown)
-    entry = build(Entry, loads(data, where=shown))
+    entry = build(LedgerEntry, loads(data, where=shown))
     if entry.schema != SCHEMA or dumps(plain(entry)) != data or path.name != file_name(entry.seq, digest):
         raise BundleError("not-canonical", f"is not {SCHEMA} in its one form", where=shown)
     for text in filter(None, (entry.evidence_at, entry.recorded_at)):

@@ -13,10 +13,10 @@ from typing import Any
 
 from weighbridge.mapping.gguf_mapping import Sides
 from weighbridge.mapping.gguf_mapping import plan as gguf_plan
-from weighbridge.mapping.known_layouts import BUILT_IN, ENCODERS, PROJECTORS
-from weighbridge.mapping.mapping_plan import Pairing, Part, Plan, identity
+from weighbridge.mapping.known_layouts import built_in, encoders, projectors
+from weighbridge.mapping.mapping_plan import Pairing, Plan, Shapes, identity, whole
 from weighbridge.mapping.renaming import WRAPPED, renamings, unwrapped
-from weighbridge.mapping.tensor_rules import Numbers, Rule, Shape, made
+from weighbridge.mapping.tensor_rules import Numbers, made
 
 CLIP = "clip"  # the architecture of every mmproj file
 ENCODER = re.compile(
@@ -32,7 +32,7 @@ SIGLIP_HEAD, HEAD = ".vision_model.head.", "SigLIP's head, which the converter l
 COMPUTED = {"rope.freqs": "a table that the loader computes"}  # of Meta's files
 
 
-def automatic(source: Mapping[str, Shape], candidate: Mapping[str, Shape], numbers: Numbers) -> Plan:
+def automatic(source: Shapes, candidate: Shapes, numbers: Numbers) -> Plan:
     """Plan by names alone.
 
     Raises:
@@ -43,9 +43,12 @@ def automatic(source: Mapping[str, Shape], candidate: Mapping[str, Shape], numbe
     tried = wrapped or 2 * len(plan.pairings) <= len(candidate)
     found = renamings(source, candidate, more_than=len(plan.pairings)) if tried else ()
     if len(found) == 1 and found[0].known:
-        pairings = {new: _plain(new, old, source[old]) for new, old in found[0].origin.items()}
-        plan = replace(plan, name=f"renamed: {found[0].told}", pairings=pairings)
-    return by_rules(plan, BUILT_IN, source, candidate, numbers)
+        pairings = {new: whole(new, old, source) for new, old in found[0].origin.items()}
+        plan = replace(plan, name=f"renamed: {found[0].summary}", pairings=pairings)
+    unpaired = [name for name in candidate if name not in plan.pairings]
+    known = made(built_in(), unpaired, source, candidate, numbers) if unpaired else {}
+    plan = replace(plan, name=f"{plan.name}, {len(known)} by a known layout") if known else plan
+    return with_made(plan, known)
 
 
 def converted(sides: Sides) -> Plan:
@@ -53,56 +56,48 @@ def converted(sides: Sides) -> Plan:
 
     Of a model that sees or hears, such a file holds one half: the text model, or (`clip`) what goes before it.
     """
-    whole, encoders = sides.source, _encoders(sides)
-    spoken = {name: SPOKEN for name in whole if SPEAKER.fullmatch(name)}
-    sides = replace(sides, source={name: shape for name, shape in whole.items() if name not in spoken})
-    if encoders:
+    every, encoder = sides.source, _encoder(sides)
+    spoken = {name: SPOKEN for name in every if SPEAKER.fullmatch(name)}
+    sides = replace(sides, source={name: shape for name, shape in every.items() if name not in spoken})
+    if encoder:
         of_clip = sides.architecture == CLIP
         half = {name: shape for name, shape in sides.source.items() if bool(ENCODER.fullmatch(name)) is of_clip}
-        sides = replace(sides, source=half, config={**sides.config, **encoders} if of_clip else sides.config)
+        sides = replace(sides, source=half, config={**sides.config, **encoder} if of_clip else sides.config)
     best: Plan | None = None
     for names in unwrapped(sides.source):
-        bare = {bare: whole[name] for bare, name in names.items()}
+        bare = {bare: every[name] for bare, name in names.items()}
         plan = gguf_plan(replace(sides, source=bare))
         if sides.architecture == CLIP:
-            plan = by_rules(plan, ENCODERS, bare, sides.candidate, partial(numbers_of, sides.config), first=True)
-            plan = plan if set(sides.projectors) <= {*PROJECTORS.split()} else _untried(plan, sides, bare)
+            there = sides.candidate
+            plan = with_made(plan, made(encoders(), there, bare, there, partial(numbers_of, sides.config)))
+            plan = plan if set(sides.projectors) <= {*projectors()} else _untried(plan, sides, bare)
         if best is None or len(plan.pairings) > len(best.pairings):
-            held = any(bare != name for bare, name in names.items())
-            best = replace(
-                plan.of(names), name=f"{plan.name}, what holds or wraps the names taken away" if held else plan.name
-            )
+            wrapped = any(bare != name for bare, name in names.items())
+            name = f"{plan.name}, what holds or wraps the names taken away" if wrapped else plan.name
+            best = replace(plan.of(names), name=name)
     other = TEXT_HALF if sides.architecture == CLIP else ENCODER_HALF
-    left_out = {name: other for name in whole if name not in sides.source} | spoken
+    left_out = {name: other for name in every if name not in sides.source} | spoken
     left_out |= {name: HEAD for name in sides.source if sides.architecture == CLIP and SIGLIP_HEAD in name}
     assert best is not None  # a name without a wrapper is its own
     return replace(best, left_out=left_out)
 
 
-def _untried(plan: Plan, sides: Sides, source: Mapping[str, Shape]) -> Plan:
+def _untried(plan: Plan, sides: Sides, source: Shapes) -> Plan:
     """Return the plan for a projector that was never tried: no rule speaks of what it leaves unpaired."""
     unpaired = (source.keys() - plan.used()) | (sides.candidate.keys() - plan.pairings.keys())
     return replace(plan, without_rule=frozenset(unpaired), untried=f"projector {' '.join(sides.projectors)!r}")
 
 
-def _encoders(sides: Sides) -> Mapping[str, Any]:
+def _encoder(sides: Sides) -> Mapping[str, Any]:
     """Return what a configuration says of the encoder that goes before the text model; nothing where there is none."""
     found = next((sides.config[key] for key in ("vision_config", "audio_config") if sides.config.get(key)), None)
     depth = found.get("num_hidden_layers") or found.get("depth") if isinstance(found, dict) else None
     return {**found, "num_hidden_layers": depth} if isinstance(found, dict) else {}
 
 
-def by_rules(
-    plan: Plan, rules: tuple[Rule, ...], source: Mapping[str, Shape], candidate: Mapping[str, Shape],
-    numbers: Numbers, *, first: bool = False, strict: bool = False,
-) -> Plan:  # fmt: skip
-    """Return a plan with what rules make of the tensors that it leaves unpaired; of all, where rules go `first`."""
-    free = [name for name in candidate if first or name not in plan.pairings]
-    found = made(rules, free, source, candidate, numbers, strict=strict)
-    if not found:
-        return plan
-    name = plan.name if first else f"{plan.name}, {len(found)} by a known layout"
-    return replace(plan, name=name, pairings={**plan.pairings, **found}, left_out=COMPUTED)
+def with_made(plan: Plan, found: Mapping[str, Pairing]) -> Plan:
+    """Return a plan with what rules make of tensors."""
+    return replace(plan, pairings={**plan.pairings, **found}, left_out=COMPUTED) if found else plan
 
 
 def numbers_of(config: Mapping[str, Any]) -> dict[str, int]:
@@ -114,7 +109,3 @@ def numbers_of(config: Mapping[str, Any]) -> dict[str, int]:
 def differ(source: Mapping[str, Any], candidate: Mapping[str, Any]) -> bool:
     """Return whether so many names changed that they were meant to: fewer than half of them are on both sides."""
     return bool(source) and 2 * len(source.keys() & candidate.keys()) < len(candidate)
-
-
-def _plain(new: str, old: str, shape: Shape) -> Pairing:
-    return Pairing(candidate=new, parts=(Part(source=old),), shape=shape)

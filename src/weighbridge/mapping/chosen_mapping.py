@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Fields
-from weighbridge.mapping import gguf_mapping
-from weighbridge.mapping.automatic_mapping import automatic, by_rules, converted, differ, numbers_of
-from weighbridge.mapping.mapping_plan import Plan, identity
+from weighbridge.mapping.automatic_mapping import automatic, converted, differ, numbers_of, with_made
+from weighbridge.mapping.gguf_mapping import Sides
+from weighbridge.mapping.mapping_plan import Plan, Shapes, identity
 from weighbridge.mapping.mapping_plan import table as by_table
-from weighbridge.mapping.tensor_rules import RuleError, rule_of
+from weighbridge.mapping.tensor_rules import RuleError, made, rule_of
 from weighbridge.views.checkpoint import MAX_CONFIG, CheckpointView, config_beside, json_beside
 
 ARCHITECTURE = "general.architecture"
@@ -34,20 +34,16 @@ def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) 
     return replace(plan, left_out={**plan.left_out, **dict.fromkeys(beside, TRAINING_STATE)}) if beside else plan
 
 
-def _planned(
-    source: CheckpointView, candidate: CheckpointView, shapes: Mapping[str, Any], there: Mapping[str, Any],
-    options: Fields,
-) -> Plan:  # fmt: skip
-    chosen = options.get("map", "auto")
+def _planned(source: CheckpointView, candidate: CheckpointView, shapes: Shapes, there: Shapes, options: Fields) -> Plan:
+    chosen, known = options.get("map", "auto"), partial(numbers, source, candidate)
     if chosen == "table":
         names: Any = options.get("names") or {}
         rename: Any = options.get("rename") or ()
+        make: Any = options.get("make") or ()
         try:
             pairs = [(str(rule["from"]), str(rule["to"])) for rule in rename]
             plan = by_table(shapes, there, names=names, rename=pairs)
-            given: Any = options.get("make") or ()
-            rules = tuple(map(rule_of, given))
-            return by_rules(plan, rules, shapes, there, partial(numbers, source, candidate), first=True, strict=True)
+            return with_made(plan, made([*map(rule_of, make)], there, shapes, there, known, strict=True))
         except re.error as problem:
             _refuse(candidate, f"a pattern in `rename` cannot be used: {problem}")
         except RuleError as problem:
@@ -59,43 +55,38 @@ def _planned(
         return _inverse(source, candidate, shapes, there)
     if not architecture:
         try:
-            return automatic(shapes, there, partial(numbers, source, candidate))
+            return automatic(shapes, there, known)
         except RuleError as problem:
             _refuse(candidate, f"the tensors have the names of a known layout, but {problem}")
     config = config_beside(source)
     if config is None:
         _refuse(source, "the tensors have other names, and no config.json beside the source says its head counts")
-    return converted(_sides(architecture, config, shapes, there, candidate))
+    return converted(_sides(candidate, config, shapes, there))
 
 
-def _sides(
-    architecture: str, config: Mapping[str, Any], source: Mapping[str, Any], candidate: Mapping[str, Any],
-    file: CheckpointView,
-) -> gguf_mapping.Sides:  # fmt: skip
-    """Return both sides of a conversion; numbers that the rules need are read from the GGUF file's header."""
+def _sides(file: CheckpointView, config: Mapping[str, Any], source: Shapes, candidate: Shapes) -> Sides:
+    """Return both sides of a conversion to a GGUF file; numbers that the rules need are read from its header."""
     from weighbridge.formats.gguf_file import LongValues
 
+    architecture = str(file.metadata.get(ARCHITECTURE) or "")
     named = (file.metadata.get(f"clip.{one}projector_type") for one in ("", "vision.", "audio."))
-    return gguf_mapping.Sides(
-        architecture=architecture, config=config, source=source, candidate=candidate,
-        projectors=tuple(str(one) for one in named if one),
-        numbers=lambda key: LongValues(next(iter(file.files.values()))).numbers(key),
-    )  # fmt: skip
+    sides = Sides(architecture=architecture, config=config, source=source, candidate=candidate)
+    whole = next(iter(file.files.values()))
+    projectors = tuple(str(one) for one in named if one)
+    return replace(sides, projectors=projectors, numbers=lambda key: LongValues(whole).numbers(key))
 
 
-def _inverse(
-    source: CheckpointView, candidate: CheckpointView, shapes: Mapping[str, Any], there: Mapping[str, Any]
-) -> Plan:
+def _inverse(source: CheckpointView, candidate: CheckpointView, shapes: Shapes, there: Shapes) -> Plan:
     """Return the plan by which a Hugging Face directory was made of a GGUF file."""
     from weighbridge.mapping.inverse_plan import inverse
 
-    config, architecture = config_beside(candidate), str(source.metadata.get(ARCHITECTURE) or "")
+    config = config_beside(candidate)
     if config is None:
         _refuse(candidate, "the source is a GGUF file, and no config.json beside the import says its head counts")
-    return inverse(converted(_sides(architecture, config, there, shapes, source)), there)
+    return inverse(converted(_sides(source, config, there, shapes)), there)
 
 
-def models(view: CheckpointView, other: CheckpointView) -> Mapping[str, tuple[int, ...]]:
+def models(view: CheckpointView, other: CheckpointView) -> Shapes:
     """Return the shapes of a side's tensors: without training state, where the other side has none."""
     alone = all(one.weight for one in other.tensors.values())
     return {name: one.shape for name, one in view.tensors.items() if one.weight or not alone}
@@ -103,8 +94,8 @@ def models(view: CheckpointView, other: CheckpointView) -> Mapping[str, tuple[in
 
 def numbers(*sides: CheckpointView) -> Mapping[str, int]:
     """Return the numbers that a rule may name, from the first side that says them: its config.json or params.json."""
-    told = (config or json_beside(view, PARAMETERS, MAX_CONFIG) for view in sides for config in (config_beside(view),))
-    return next((found for config in told if (found := numbers_of(config or {}))), {})
+    configs = (config_beside(view) or json_beside(view, PARAMETERS, MAX_CONFIG) or {} for view in sides)
+    return next((found for config in configs if (found := numbers_of(config))), {})
 
 
 def _refuse(view: CheckpointView, what: str) -> NoReturn:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from weighbridge.mapping.gguf_rules import Layout
-from weighbridge.mapping.mapping_plan import Pairing, Part
+from weighbridge.mapping.mapping_plan import Pairing, Part, Shape
 
-Shape: TypeAlias = tuple[int, ...]
 Sizes: TypeAlias = Callable[[str], int]  # a number of the configuration by its key, 0 where there is none
 Making: TypeAlias = tuple[tuple[Part, ...], Shape, str]
 
@@ -25,11 +24,11 @@ def pairings(layout: Layout, targets: Sequence[str], name: str, shape: Shape, si
     if len(shape) < (1 if layout in OF_VECTORS else 2):
         return []
     made = list(MAKINGS[layout](name, shape, len(targets), sizes))
-    told = (
+    found = [
         Pairing(candidate=target, parts=parts, shape=there, transform=how)
         for target, (parts, there, how) in zip(targets, made, strict=False)
-    )
-    return list(told) if len(made) == len(targets) else []
+    ]
+    return found if len(made) == len(targets) else []
 
 
 def _apart(name: str, shape: Shape, count: int, _sizes: Sizes) -> Iterator[Making]:

@@ -7,32 +7,17 @@ ones is what has to be found.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from weighbridge.mapping.generated_tables import generated
-from weighbridge.mapping.gguf_layouts import Shape, pairings, sizes_of
+from weighbridge.mapping.gguf_layouts import pairings, sizes_of
 from weighbridge.mapping.gguf_names import Names, by_layer
-from weighbridge.mapping.gguf_rules import (
-    CUT_VOCABULARY,
-    IN_HEADER,
-    INTERLEAVED,
-    LAYER,
-    MTP,
-    MULTIPLIED,
-    OF_SECTIONS,
-    PADDED_VOCABULARY,
-    PERMUTED,
-    PLUS_ONE,
-    PROVEN,
-    RULES,
-    STACKS,
-    TURNED,
-)  # fmt: skip
-from weighbridge.mapping.mapping_plan import Pairing, Part, Plan, rope_order, ties
-from weighbridge.model_config.model_keys import CONFIG_KEYS
+from weighbridge.mapping.gguf_rules import LAYER, rules
+from weighbridge.mapping.mapping_plan import Pairing, Part, Plan, Shape, Shapes, rope_order, ties, whole
+from weighbridge.model_config.model_keys import field_keys
 
 # One expert of a layer: its place, and which of the three matrices it is.
 EXPERT = re.compile(LAYER + r"(?:block_sparse_moe|mlp|feed_forward|mixer)\.experts\.(\d{1,6})\.(\w+)\.weight")
@@ -40,19 +25,10 @@ MATRIX = {"w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "down_pro
 OF_LAYER = re.compile(LAYER + r".*")
 
 MASK = "a causal mask"
-OF_FURTHER = tuple(f".{name}.weight" for name in MTP.values())
 FURTHER = "a layer that predicts further tokens, which the file has none of"
 POOLER = "the pooler, which embedding models do not use"
 CLASSIFIER = "classifier."  # a head over what the pooler gives
 
-# What llama.cpp's converter leaves out by rule, whatever it holds.
-LEFT_OUT = {
-    r".*\.(attention|attn)\.(masked_bias|bias)": MASK,
-    r".*rotary_emb\.inv_freq": "a table that the loader computes",
-    r"(bert\.|roberta\.)?embeddings\.position_ids": "a table of whole numbers",
-    r"(bert\.|roberta\.)?pooler\.dense\.(weight|bias)": POOLER,
-    r"cls\.(predictions|seq_relationship)\..*|vocab_(layer_norm|projector|transform)\..*": "a training head",
-}
 PADDING = 64  # rows at most that pad an embedding beyond its vocabulary
 
 
@@ -67,23 +43,20 @@ class Expert(NamedTuple):
 def expert(name: str) -> Expert | None:
     """Return which expert's matrix a source tensor is."""
     found = EXPERT.fullmatch(name)
-    known = found is not None and found[3] in MATRIX
-    return Expert(int(found[1]), int(found[2]), MATRIX[found[3]]) if found and known else None
+    return Expert(int(found[1]), int(found[2]), MATRIX[found[3]]) if found and found[3] in MATRIX else None
 
 
-def left_out(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
+def left_out(shapes: Shapes) -> dict[str, str]:
     """Return, for each source tensor that a rule leaves out, what it is.
 
     A mask must have a mask's shape, and a pooler that a classifier stands on is no tensor to leave out.
     """
-    found = ((name, why) for name in shapes for rule, why in LEFT_OUT.items() if re.fullmatch(rule, name))
-    pooled = any(name.startswith(CLASSIFIER) for name in shapes)
-    return {
-        name: why for name, why in found if (why != MASK or _masks(shapes[name])) and not (why == POOLER and pooled)
-    }
+    found = ((name, why) for name in shapes for rule, why in rules().left_out.items() if re.fullmatch(rule, name))
+    kept = POOLER if any(name.startswith(CLASSIFIER) for name in shapes) else ""
+    return {name: why for name, why in found if why != kept and (why != MASK or _masks(shapes[name]))}
 
 
-def _masks(shape: tuple[int, ...]) -> bool:
+def _masks(shape: Shape) -> bool:
     """Return whether a tensor is shaped as a causal mask is, or as the one value that stands for minus infinity."""
     return shape in ((), (1,)) or (len(shape) == 4 and shape[:2] == (1, 1) and shape[2] == shape[3])
 
@@ -97,14 +70,14 @@ class Sides:
 
     architecture: str
     config: Mapping[str, Any]
-    source: Mapping[str, Shape]
-    candidate: Mapping[str, Shape]
+    source: Shapes
+    candidate: Shapes
     numbers: Callable[[str], Any] = lambda _key: None
     projectors: tuple[str, ...] = ()
 
     def number(self, what: str) -> int:
         """Find a number in the configuration under any of its names, or 0."""
-        found = (self.config.get(key) for key in CONFIG_KEYS[what])
+        found = (self.config.get(key) for key in field_keys()[what].config)
         return next((value for value in found if isinstance(value, int) and value > 0), 0)
 
     @property
@@ -125,9 +98,9 @@ class Sides:
         stack = self.config.get("num_layers_per_stack")
         return by_layer(self.source, stack if isinstance(stack, int) else self.blocks)
 
-    def is_one_of(self, families: str) -> bool:
-        """Return whether a rule is for this architecture; one without families is for all."""
-        return not families or self.architecture in families.split()
+    def is_one_of(self, architectures: Collection[str]) -> bool:
+        """Return whether a rule is for this architecture; one of none is for all."""
+        return not architectures or self.architecture in architectures
 
 
 def plan(sides: Sides) -> Plan:
@@ -147,7 +120,7 @@ def plan(sides: Sides) -> Plan:
     # A lost head may repeat the source's embedding, and a new head the candidate's.
     embedding = kept["token_embd.weight"].parts[0].source if "token_embd.weight" in kept else ""
     lost = {name: embedding for name, target in gone.items() if target == "output.weight" and embedding}
-    whole = Plan(
+    planned = Plan(
         name=f"gguf:auto ({sides.architecture})",
         pairings={target: _reshaped(found, sides.candidate[target]) for target, found in kept.items()},
         tied={**ties(sides.candidate), **ties(sides.source), **lost, **repeats},
@@ -156,7 +129,7 @@ def plan(sides: Sides) -> Plan:
         in_header=_in_header(sides),
         heads=sides.heads,
     )
-    return whole if sides.is_one_of(PROVEN) else _unproven(sides, whole, made)
+    return planned if sides.is_one_of(rules().proven) else _unproven(sides, planned, made)
 
 
 def _unproven(sides: Sides, plan: Plan, made: Mapping[str, Pairing]) -> Plan:
@@ -178,25 +151,25 @@ def _single(sides: Sides) -> list[Pairing]:
         one = expert(spelled)
         if one is not None and _is_stacked(sides, one):
             continue
-        told = _by_rule(sides, spelled, name), _by_name(sides, names, spelled, name)
-        held = (made for made in told if any(one.candidate in sides.candidate for one in made))
-        found += [_computed(sides, spelled, one) for one in next(held, told[0] or told[1])]
+        ways = _by_rule(sides, spelled, name), _by_name(sides, names, spelled, name)
+        there = (made for made in ways if any(one.candidate in sides.candidate for one in made))
+        found += [_computed(sides, spelled, one) for one in next(there, ways[0] or ways[1])]
     return found
 
 
 def _by_rule(sides: Sides, spelled: str, name: str) -> list[Pairing]:
     """Return what the first rule makes whose targets the file has, else what the first rule makes."""
-    told: list[list[Pairing]] = []
-    for rule in RULES:
+    found: list[list[Pairing]] = []
+    for rule in rules().tensors:
         layer = re.fullmatch(rule.names, spelled)
-        if layer is None or not sides.is_one_of(rule.families):
+        if layer is None or not sides.is_one_of(rule.of):
             continue
-        targets = rule.targets.replace("{}", layer[1]).split()
+        targets = [f"blk.{layer[1]}.{one}" for one in rule.to]
         made = pairings(rule.layout, targets, name, sides.source[name], sizes_of(sides.config))
         if any(one.candidate in sides.candidate for one in made):
             return made
-        told.append(made)
-    return next(filter(None, told), [])
+        found.append(made)
+    return next(filter(None, found), [])
 
 
 def _by_name(sides: Sides, names: Names, spelled: str, name: str) -> list[Pairing]:
@@ -210,11 +183,11 @@ def _by_name(sides: Sides, names: Names, spelled: str, name: str) -> list[Pairin
 
 def pairing(sides: Sides, target: str, name: str) -> Pairing:
     """Return how one source tensor makes one GGUF tensor; the first rule that applies counts."""
-    plain = Pairing(candidate=target, parts=(Part(source=name),), shape=sides.source[name])
+    plain = whole(target, name, sides.source)
     part = _attention(sides, target, name)
     if part is not None:
         return replace(plain, parts=part[0], transform=part[1])
-    if sides.architecture == "gpt2" and len(plain.shape) == 2 and target.endswith(TURNED):
+    if sides.architecture == "gpt2" and len(plain.shape) == 2 and target.endswith(rules().turned):
         turned = (Part(source=name, transposed=True),)
         return replace(plain, parts=turned, shape=plain.shape[::-1], transform="transposed")
     return _cut(sides, plain) or plain
@@ -224,15 +197,16 @@ def _attention(sides: Sides, target: str, name: str) -> tuple[tuple[Part, ...], 
     """Return queries and keys in the file's order, and how that is called; None where they stay as they are."""
     (heads, groups), (rows, *_) = sides.heads, (*sides.source[name], 0)
     stem = target.rsplit(".", 1)[0]
-    if sides.is_one_of(OF_SECTIONS) and stem.endswith((".attn_q", ".attn_k")):
-        return _of_sections(sides, name, groups if stem.endswith(".attn_k") else heads, rows)
-    if sides.is_one_of(PERMUTED) and stem.endswith((".attn_q", ".attn_k")):
+    if stem.endswith((".attn_q", ".attn_k")):
         heads = groups if stem.endswith(".attn_k") else heads
-        if heads and rows % (2 * heads) == 0:
+        if sides.is_one_of(rules().of_sections):
+            return _of_sections(sides, name, heads, rows)
+        if sides.is_one_of(rules().permuted) and heads and rows % (2 * heads) == 0:
             return (rope_order(name, heads, rows),), f"rope permutation of {heads} heads"
+        return None
     if not heads or not stem.endswith(".attn_qkv"):
         return None
-    if sides.architecture in INTERLEAVED:
+    if sides.architecture in rules().interleaved:
         part = Part(source=name, view=(heads, 3, rows // (3 * heads)), order=(1, 0, 2))
         return (part,), f"q, k and v of {heads} heads put apart"
     if sides.architecture != "falcon":
@@ -269,20 +243,16 @@ def _cut(sides: Sides, plain: Pairing) -> Pairing | None:
     if len(there) != 2 or there[0] == rows:
         return None
     if there[0] > rows:
-        padded = sides.is_one_of(PADDED_VOCABULARY) and target.endswith("token_embd.weight")
+        padded = sides.is_one_of(rules().padded_vocabulary) and target.endswith("token_embd.weight")
         if not padded or len(plain.shape) != len(there) or there[0] != sides.number("vocab_size"):
             return None
         zeros = (there[0] - rows) * plain.shape[1]
         return replace(plain, shape=(there[0], plain.shape[1]), zeros=zeros, transform=f"zeros from row {rows} on")
-    offset = int(sides.config.get("pad_token_id") or 0) + 1
+    offset, family = int(sides.config.get("pad_token_id") or 0) + 1, str(sides.config.get("model_type"))
     embedding = target in ("token_embd.weight", "output.weight")
-    if sides.architecture in CUT_VOCABULARY and embedding and rows - there[0] <= PADDING:
+    if sides.architecture in rules().cut_vocabulary and embedding and rows - there[0] <= PADDING:
         take, transform = (0, 0, there[0]), f"{there[0]} of {rows} rows"
-    elif (
-        "roberta" in str(sides.config.get("model_type"))
-        and target == "position_embd.weight"
-        and there[0] == rows - offset
-    ):
+    elif target == "position_embd.weight" and there[0] == rows - offset and "roberta" in family:
         take, transform = (0, offset, rows), f"rows from {offset} on"
     else:
         return None
@@ -292,7 +262,7 @@ def _cut(sides: Sides, plain: Pairing) -> Pairing | None:
 
 def _computed(sides: Sides, spelled: str, made: Pairing) -> Pairing:
     """Add what is computed of each value: a constant, an exponential, or multipliers of the configuration."""
-    if any(sides.is_one_of(families) and re.fullmatch(names, spelled) for families, names, _ in PLUS_ONE):
+    if any(sides.is_one_of(rule.of) and re.fullmatch(rule.names, spelled) for rule in rules().plus_one):
         return replace(made, arithmetic="+1", transform="+1")
     if spelled.endswith(".A_log"):
         return replace(made, arithmetic="-exp", transform="-exp")
@@ -301,16 +271,16 @@ def _computed(sides: Sides, spelled: str, made: Pairing) -> Pairing:
 
 def _multiplied(sides: Sides, spelled: str, made: Pairing) -> Pairing:
     """Multiply a tensor by numbers of the configuration, or each stretch of its rows by its own."""
-    keys = next((keys for names, keys in MULTIPLIED if re.fullmatch(names, spelled)), "")
+    keys = next((keys for names, keys in rules().multiplied.items() if re.fullmatch(names, spelled)), ())
     if spelled.endswith("mamba.in_proj.weight"):
         return _multiplied_apart(sides, made)
-    stated = [_factor(sides.config, key) for key in keys.split()]
+    stated = [_factor(sides.config, key) for key in keys]
     factors = tuple(factor for factor in stated if factor is not None)
     if len(factors) < len(stated) or set(factors) <= {1.0}:
         return made
     parts = tuple(replace(part, factors=factors) for part in made.parts)
-    told = " ".join(f"x {factor:g}" for factor in factors if factor != 1.0)
-    return replace(made, parts=parts, transform=", ".join(filter(None, (made.transform, told))))
+    times = " ".join(f"x {factor:g}" for factor in factors if factor != 1.0)
+    return replace(made, parts=parts, transform=", ".join(filter(None, (made.transform, times))))
 
 
 def _multiplied_apart(sides: Sides, made: Pairing) -> Pairing:
@@ -350,10 +320,10 @@ def _stacks(sides: Sides) -> dict[str, Pairing]:
         one = expert(spelled)
         if one is not None and _is_stacked(sides, one):
             found.setdefault(f"blk.{one.layer}.ffn_{one.matrix}_exps.weight", {})[one.place] = name
-        for pattern, target, _ in STACKS if one is None else ():
-            number = re.fullmatch(pattern, spelled)
+        for rule in rules().stacks if one is None else ():
+            number = re.fullmatch(rule.names, spelled)
             if number is not None:
-                found.setdefault(target, {})[int(number[1])] = name
+                found.setdefault(rule.to[0], {})[int(number[1])] = name
     stacks = {}
     for target, names in found.items():
         parts = tuple(Part(source=names[place]) for place in sorted(names))
@@ -395,7 +365,8 @@ def _further(sides: Sides) -> dict[str, str]:
     found = {spelled: OF_LAYER.fullmatch(spelled) for spelled in sides.by_layer}
     layers = {spelled: int(layer[1]) for spelled, layer in found.items() if layer is not None}
     there = {name.split(".")[1] for name in sides.candidate if name.startswith("blk.")}
-    own = {layer for spelled, layer in layers.items() if spelled.endswith(OF_FURTHER)}
+    ends = tuple(f".{name}.weight" for name in rules().further.values())
+    own = {layer for spelled, layer in layers.items() if spelled.endswith(ends)}
     beyond = {layer for layer in own if layer >= sides.blocks > 0 and str(layer) not in there}
     return {sides.by_layer[spelled]: FURTHER for spelled, layer in layers.items() if layer in beyond}
 
@@ -403,10 +374,11 @@ def _further(sides: Sides) -> dict[str, str]:
 def _in_header(sides: Sides) -> dict[str, tuple[str, float]]:
     """Return the header's key and value for each learned number that stands there."""
     found: dict[str, tuple[str, float]] = {}
-    for pattern, key, families, _ in IN_HEADER:
-        for spelled, name in sides.by_layer.items() if sides.is_one_of(families) else ():
-            layer = re.fullmatch(pattern, spelled)
-            values = sides.numbers(key.format(layer[2])) if layer is not None else None
+    for rule in rules().in_header:
+        for spelled, name in sides.by_layer.items() if sides.is_one_of(rule.of) else ():
+            layer = re.fullmatch(rule.names, spelled)
+            key = rule.to[0].format(layer[2]) if layer is not None else ""
+            values = sides.numbers(key) if layer is not None else None
             if layer is not None and isinstance(values, (list, tuple)) and int(layer[1]) < len(values):
-                found[name] = key.format(layer[2]), float(values[int(layer[1])])
+                found[name] = key, float(values[int(layer[1])])
     return found

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 
-from weighbridge.mapping.gguf_rules import MTP, RESPELLED
+from weighbridge.mapping.gguf_rules import rules
 
 SUFFIXES = (".weight", ".bias")
 PREFIXES = (  # wrappers are gone before
-    "bert.", "roberta.", "distilbert.", "model.language_model.", "language_model.", "thinker.", "transformer.",
-    "model.",
-)  # fmt: skip
+    *("bert.", "roberta.", "distilbert.", "model.language_model.", "language_model.", "thinker."),
+    *("transformer.", "model."),
+)
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)")
 MOVED = ("mtp.", "model.mtp.", "model.L_", "model.H_")
 OF_MTP = re.compile(r"(?:model\.)?mtp\.(?:layers\.(\d+)\.(.+)|(\w+)(\.weight))")
@@ -62,8 +62,8 @@ class Names:
 
 def _spellings(name: str) -> Iterator[str]:
     """Spell a name as a table may know it: as the converter does, without a wrapper's prefix, or with the usual."""
-    for rule in RESPELLED:
-        name = re.sub(rule.pattern, rule.spelled, name)
+    for rule in rules().respelled:
+        name = re.sub(rule.names, rule.to[0], name)
     yield name
     for prefix in PREFIXES:
         if name.startswith(prefix):
@@ -83,8 +83,8 @@ def _by_layer(name: str, blocks: int) -> str:
     if found := OF_STACK.fullmatch(name):  # hrm_text.py:54
         return f"model.layers.{int(found[2]) + blocks * (found[1] == 'H')}.{found[3]}"
     found = OF_MTP.fullmatch(name)
-    if found is None or (found[3] and found[3] not in MTP):
+    if found is None or (found[3] and found[3] not in rules().further):
         return name
     if found[3]:  # qwen.py:324
-        return f"model.layers.{blocks}.{MTP[found[3]]}{found[4]}"
+        return f"model.layers.{blocks}.{rules().further[found[3]]}{found[4]}"
     return f"model.layers.{blocks + int(found[1])}.{found[2]}"

@@ -5,14 +5,14 @@ Rows go back where they came from, and a one that was added is taken away. What 
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Part, Plan
+from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Part, Plan, Shape, Shapes
 
-Shape = tuple[int, ...]
 TABLE = "a table that the loader computes"
 IN_HEADER = "a number that stands in the header"
 BACK = {"": "", "+1": "-1.0"}
@@ -26,7 +26,7 @@ class _Use(NamedTuple):
     first: int
 
 
-def inverse(plan: Plan, there: Mapping[str, Shape]) -> Plan:
+def inverse(plan: Plan, there: Shapes) -> Plan:
     """Return the plan by which the sources of another, of these shapes, are made of its candidate."""
     uses: dict[str, list[_Use]] = {}
     for pairing in plan.pairings.values():
@@ -34,34 +34,29 @@ def inverse(plan: Plan, there: Mapping[str, Shape]) -> Plan:
         for part in pairing.parts:
             uses.setdefault(part.source, []).append(_Use(pairing, part, first))
             first += _rows(there[part.source]) if part.take is None else _taken(part)
-    repeated = {name: plan.tied[name] for name in plan.tied if name in there and name not in uses}
-    return replace(
-        plan,
+    return Plan(
         name=plan.name.replace("gguf:auto", "from gguf:auto"),
         pairings={name: _back(name, there[name], used) for name, used in uses.items()},
+        tied={name: plan.tied[name] for name in plan.tied if name in there and name not in uses},
         left_out={**plan.left_out, **plan.drop_rules, **dict.fromkeys(plan.generated, TABLE)},
-        tied=repeated, drop_rules={}, generated={}, in_header={},
+        heads=plan.heads,
         without_rule=plan.without_rule | plan.in_header.keys(),
         untried=plan.untried or (IN_HEADER if plan.in_header else ""),
-    )  # fmt: skip
+    )
 
 
 def _back(name: str, shape: Shape, used: Sequence[_Use]) -> Pairing:
     """Return how a tensor is made of what became of it."""
-    arithmetic = {BACK.get(use.pairing.arithmetic, NO_RULE) for use in used}
-    parts = list(_whole(shape, used[0]) if len(used) == 1 else _apart(used))
-    known = bool(parts) and len(arithmetic) == 1 and all(_is_known(use) for use in used)
-    told = ", ".join(dict.fromkeys(use.pairing.transform for use in used if use.pairing.transform))
-    return Pairing(
-        candidate=name, parts=tuple(parts) if known else (Part(source=used[0].pairing.candidate),), shape=shape,
-        arithmetic=arithmetic.pop() if known else NO_RULE, transform=f"back from {told}" if told else "",
-    )  # fmt: skip
-
-
-def _is_known(use: _Use) -> bool:
-    """Return whether nothing was done to the rows but what is undone here."""
-    untouched = replace(use.part, view=(), take=None, order=(), transposed=False)
-    return not use.pairing.zeros and untouched == Part(source=use.part.source)
+    (arithmetic, *others) = {BACK.get(use.pairing.arithmetic, NO_RULE) for use in used}
+    parts = tuple(_whole(shape, used[0]) if len(used) == 1 else _apart(used))
+    # Nothing was done to the rows but what is undone here.
+    plain = (replace(use.part, view=(), take=None, order=(), transposed=False) for use in used)
+    known = all(part == Part(source=part.source) for part in plain) and not any(use.pairing.zeros for use in used)
+    if not parts or others or not known:
+        arithmetic, parts = NO_RULE, (Part(source=used[0].pairing.candidate),)
+    done = ", ".join(dict.fromkeys(use.pairing.transform for use in used if use.pairing.transform))
+    transform = f"back from {done}" if done else ""
+    return Pairing(candidate=name, parts=parts, shape=shape, arithmetic=arithmetic, transform=transform)
 
 
 def _whole(shape: Shape, use: _Use) -> Iterator[Part]:
@@ -91,12 +86,7 @@ def _apart(used: Sequence[_Use]) -> Iterator[Part]:
     ends = [0, *(stop for _, _, stop in takes)]
     view = next(iter(views))
     alone = len(views) == 1 and len(view) == 3 and len(takes) == len(used) and not any(use.part.order for use in used)
-    if (
-        not alone
-        or any(take[0] != 1 for take in takes)
-        or [take[1] for take in takes] != ends[:-1]
-        or ends[-1] != view[1]
-    ):
+    if not alone or takes != [(1, *cut) for cut in itertools.pairwise(ends)] or ends[-1] != view[1]:
         return
     for group in range(view[0]):
         for use, (_, start, stop) in zip(cuts, takes, strict=True):

@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
-Told = TypeVar("Told")
+Shape: TypeAlias = tuple[int, ...]
+Shapes: TypeAlias = Mapping[str, Shape]  # of tensors, by name
+Of = TypeVar("Of")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,7 @@ class Plan:
     `tied` names the tensor that another one may repeat, on either side; `drop_rules` says why a source tensor may go;
     `left_out` what a tensor of one side belongs to that the other was not meant to hold; `generated` gives the values
     of tensors that have no source; `heads` are the head counts that either side states. `in_header` gives the key and
-    the value that the candidate's header has in place of a source tensor. `untried` names what was never held against
+    the value that the candidate's header has in place of a source tensor. `untried` names what was never compared with
     a conversion, an architecture most often; no rule speaks of its tensors `without_rule`.
     """
 
@@ -104,27 +106,26 @@ class Plan:
         def stored(pairing: Pairing) -> Pairing:
             return replace(pairing, parts=tuple(replace(part, source=names[part.source]) for part in pairing.parts))
 
-        def renamed(told: Mapping[str, Told]) -> dict[str, Told]:
-            return {names.get(name, name): what for name, what in told.items()}
+        def renamed(by_name: Mapping[str, Of]) -> dict[str, Of]:
+            return {names.get(name, name): what for name, what in by_name.items()}
 
-        return replace(
-            self, pairings={name: stored(pairing) for name, pairing in self.pairings.items()},
-            tied={name: names.get(other, other) for name, other in renamed(self.tied).items()},
-            drop_rules=renamed(self.drop_rules), left_out=renamed(self.left_out), in_header=renamed(self.in_header),
-            without_rule=frozenset(names.get(name, name) for name in self.without_rule),
-        )  # fmt: skip
+        pairings = {name: stored(pairing) for name, pairing in self.pairings.items()}
+        tied = {name: names.get(other, other) for name, other in renamed(self.tied).items()}
+        without = frozenset(names.get(name, name) for name in self.without_rule)
+        moved = replace(self, pairings=pairings, tied=tied, without_rule=without, drop_rules=renamed(self.drop_rules))
+        return replace(moved, left_out=renamed(self.left_out), in_header=renamed(self.in_header))
 
 
 # A head that repeats the embedding, and embeddings that repeat the shared one.
 HEADS = (
-    "lm_head.weight", "output.weight", "embed_out.weight", "cls.predictions.decoder.weight",
-    "encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
-)  # fmt: skip
+    *("lm_head.weight", "output.weight", "embed_out.weight", "cls.predictions.decoder.weight"),
+    *("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
+)
 EMBEDDINGS = (
-    "model.embed_tokens.weight", "token_embd.weight", "shared.weight", "transformer.wte.weight",
-    "transformer.word_embeddings.weight", "gpt_neox.embed_in.weight", "backbone.embeddings.weight", "wte.weight",
-    "bert.embeddings.word_embeddings.weight", "tok_embeddings.weight",
-)  # fmt: skip
+    *("model.embed_tokens.weight", "token_embd.weight", "shared.weight", "transformer.wte.weight"),
+    *("transformer.word_embeddings.weight", "gpt_neox.embed_in.weight", "backbone.embeddings.weight", "wte.weight"),
+    *("bert.embeddings.word_embeddings.weight", "tok_embeddings.weight"),
+)
 
 
 def ties(names: Collection[str]) -> dict[str, str]:
@@ -133,7 +134,7 @@ def ties(names: Collection[str]) -> dict[str, str]:
     return {} if embedding is None else {name: embedding for name in HEADS if name in names and name != embedding}
 
 
-def identity(source: Mapping[str, tuple[int, ...]], candidate: Collection[str]) -> Plan:
+def identity(source: Shapes, candidate: Collection[str]) -> Plan:
     """Pair tensors of one name; `source` gives shapes by name."""
     return _paired("identity", source, candidate, {name: name for name in source})
 
@@ -142,11 +143,7 @@ MAX_NAME = 512  # letters of a name that a pattern is tried on
 
 
 def table(
-    source: Mapping[str, tuple[int, ...]],
-    candidate: Collection[str],
-    *,
-    names: Mapping[str, str],
-    rename: Sequence[tuple[str, str]],
+    source: Shapes, candidate: Collection[str], *, names: Mapping[str, str], rename: Sequence[tuple[str, str]]
 ) -> Plan:
     """Pair tensors by a table of candidate's to source's names; the others by rewriting the source's names in turn.
 
@@ -159,15 +156,14 @@ def table(
     return _paired("table", source, candidate, origin)
 
 
-def _paired(
-    name: str, source: Mapping[str, tuple[int, ...]], candidate: Collection[str], origin: Mapping[str, str]
-) -> Plan:
+def whole(new: str, old: str, source: Shapes) -> Pairing:
+    """Return how a tensor is made of another one, as it lies."""
+    return Pairing(candidate=new, parts=(Part(source=old),), shape=source[old])
+
+
+def _paired(name: str, source: Shapes, candidate: Collection[str], origin: Mapping[str, str]) -> Plan:
     """Pair each tensor of the candidate with its origin, where it has one."""
-    pairings = {
-        new: Pairing(candidate=new, parts=(Part(source=origin[new]),), shape=source[origin[new]])
-        for new in candidate
-        if new in origin
-    }
+    pairings = {new: whole(new, origin[new], source) for new in candidate if new in origin}
     return Plan(name=name, pairings=pairings, tied=ties({*source, *candidate}))
 
 

@@ -15,9 +15,11 @@ from weighbridge.mapping.mapping_plan import MAX_NAME, rewritten
 
 # The one list of what comes and goes before a model's own names. What PyTorch's wrappers add stands anywhere in them.
 WRAPPERS = {
-    "module": "DistributedDataParallel", "_orig_mod": "torch.compile", "_fsdp_wrapped_module": "FSDP",
+    "module": "DistributedDataParallel",
+    "_orig_mod": "torch.compile",
+    "_fsdp_wrapped_module": "FSDP",
     "_checkpoint_wrapped_module": "activation checkpointing",
-}  # fmt: skip
+}
 # The keys under which a state is saved, or the attribute of a larger model; a number is a place in a list.
 HOLDERS = ("app", "ema", "language_model", "model", "model_ema", "model_state", "model_state_dict", "net", "state_dict")
 OUTER = re.compile(rf"(?:(?:{'|'.join((*HOLDERS, *WRAPPERS))}|\d+)[.])*")
@@ -49,7 +51,7 @@ class Renaming:
         return all(OUTER.fullmatch(prefix) for prefix in self.prefixes)
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return the rename in words."""
         old, new = self.prefixes
         moved = f"{old!r} became {new!r}" if old and new else f"{old!r} taken away" if old else f"{new!r} put before"
@@ -89,12 +91,10 @@ def _renaming(source: Collection[str], there: Mapping[str, str], patterns: Patte
     renamed = {rewritten(name, compiled): name for name in sorted(source, reverse=True)}
     origin = {name: renamed[bare] for bare, name in there.items() if bare in renamed}
     taken = " ".join((*(pattern for pattern, _ in patterns), *(name for bare, name in there.items() if bare != name)))
-    outer = [(pattern, new) for pattern, new in patterns if pattern.startswith("^")]
-    old, new = outer[0] if outer else ("", "")
-    return Renaming(
-        patterns=patterns, origin=origin, prefixes=(old.removeprefix("^").replace("[.]", "."), new),
-        unwrapped=tuple(name for name in WRAPPERS if re.search(rf"\b{name}\b", taken)),
-    )  # fmt: skip
+    old, new = next(((pattern, new) for pattern, new in patterns if pattern.startswith("^")), ("", ""))
+    unwrapped = tuple(name for name in WRAPPERS if re.search(rf"\b{name}\b", taken))
+    prefixes = (old.removeprefix("^").replace("[.]", "."), new)
+    return Renaming(patterns=patterns, origin=origin, unwrapped=unwrapped, prefixes=prefixes)
 
 
 def _tried(source: Collection[str], candidate: Collection[str]) -> Iterator[Patterns]:

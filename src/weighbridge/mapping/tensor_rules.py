@@ -1,6 +1,6 @@
 """Rules that say how tensors are made of others: by name patterns, with what is split, permuted, fused and stacked.
 
-A mapping file gives some (`make:`), and BUILT_IN are those of layouts that are known. Knows names and shapes only.
+A mapping file gives some (`make:`), and `known_layouts` has others. Knows names and shapes only.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Any
 
-from weighbridge.mapping.mapping_plan import Pairing, Part
+from weighbridge.mapping.mapping_plan import Pairing, Part, Shape, Shapes
 
-Shape = tuple[int, ...]
 Numbers = Callable[[], Mapping[str, int]]  # by the words that a rule may say for them; asked for where one does
 PLACE = re.compile(r"<(\w+|\.\.\.)>")  # `<layer>` is what stands between two dots, `<...>` anything
 ANY, EACH = "...", "each"
@@ -51,11 +50,9 @@ class Rule:
     @property
     def transform(self) -> str:
         """Return in words what becomes of the values."""
-        done = {
-            "permuted": self.permute, "transposed": self.transpose, "a part": self.index,
-            "stacked": any(f"<{EACH}>" in one for one in self.of), "fused": len(self.of) > 1,
-            f"{self.add:+g}": self.add,
-        }  # fmt: skip
+        done: dict[str, object] = {"permuted": self.permute, "transposed": self.transpose, "a part": self.index}
+        done |= {"stacked": any(f"<{EACH}>" in one for one in self.of), "fused": len(self.of) > 1}
+        done |= {f"{self.add:+g}": self.add}
         return ", ".join(word for word, is_done in done.items() if is_done)
 
     def fits(self, name: str) -> Mapping[str, str] | None:
@@ -94,7 +91,7 @@ def rule_of(given: Mapping[str, Any]) -> Rule:
     return Rule(**{**given, **lists})
 
 
-def sources(rule: Rule, known: Mapping[str, str], source: Mapping[str, Shape]) -> tuple[list[str], int]:
+def sources(rule: Rule, known: Mapping[str, str], source: Shapes) -> tuple[list[str], int]:
     """Return the tensors that one is made of, in order, and how many groups of them are stacked, 0 for none."""
     names = [_filled(one, known) for one in rule.of]
     if not any(f"<{EACH}>" in name for name in names):
@@ -107,9 +104,8 @@ def sources(rule: Rule, known: Mapping[str, str], source: Mapping[str, Shape]) -
 
 
 def made(
-    rules: Iterable[Rule], names: Collection[str], source: Mapping[str, Shape], candidate: Mapping[str, Shape],
-    numbers: Numbers, *, strict: bool = False,
-) -> dict[str, Pairing]:  # fmt: skip
+    rules: Iterable[Rule], names: Collection[str], old: Shapes, new: Shapes, numbers: Numbers, *, strict: bool = False
+) -> dict[str, Pairing]:
     """Return how each of these tensors of the candidate is made, by the first rule whose sources are all there.
 
     Raises:
@@ -121,11 +117,11 @@ def made(
         known = rule.fits(name) if name not in found else None
         if known is None:
             continue
-        parts, groups = sources(rule, known, source)
-        if parts and all(part in source for part in parts):
+        parts, groups = sources(rule, known, old)
+        if parts and all(part in old for part in parts):
             try:
-                taken = [_part(rule, part, source[part], known, numbers) for part in parts]
-                found[name] = _in_its_shape(_together(rule, name, taken, groups), candidate[name])
+                taken = [_part(rule, part, old[part], known, numbers) for part in parts]
+                found[name] = _in_its_shape(_together(rule, name, taken, groups), new[name])
             except RuleError as problem:
                 if strict or isinstance(problem, UnknownNumberError):
                     raise
@@ -139,11 +135,10 @@ def _together(rule: Rule, name: str, taken: Sequence[tuple[Part, Shape]], groups
         listed = ", ".join(f"{part.source} {list(shape)}" for part, shape in zip(parts, shapes, strict=True))
         raise RuleError(f"{listed} cannot be put together")
     rows, tail = sum(shape[0] for shape in shapes), shapes[0][1:]
-    return Pairing(
-        candidate=name, parts=tuple(_interleaved(parts) if rule.cat else parts),
-        shape=(groups, rows // groups, *tail) if groups else (rows, *tail),
-        arithmetic="+1" if rule.add == 1 else f"{rule.add:+}" if rule.add else "", transform=rule.transform,
-    )  # fmt: skip
+    shape = (groups, rows // groups, *tail) if groups else (rows, *tail)
+    arithmetic = "+1" if rule.add == 1 else f"{rule.add:+}" if rule.add else ""
+    whole = Pairing(candidate=name, parts=tuple(_interleaved(parts) if rule.cat else parts), shape=shape)
+    return replace(whole, arithmetic=arithmetic, transform=rule.transform)
 
 
 def _interleaved(parts: Sequence[Part]) -> Iterator[Part]:

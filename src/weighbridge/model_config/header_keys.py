@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from weighbridge.core.model import Json
-from weighbridge.model_config.model_keys import TOKENIZER_KINDS, Fields, Stated, canonical, digits
+from weighbridge.model_config.model_keys import TOKENIZER_KINDS, Fields, Stated, canonical, digits, field_keys
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
 
 GATINGS = {1: "softmax", 2: "sigmoid", 3: "softmax_weight", 4: "sqrtsoftplus"}  # llama.cpp's numbers
@@ -15,46 +15,14 @@ SLIDING, TOKENIZER_MODEL = "{arch}.attention.sliding_window_pattern", "tokenizer
 
 def gguf_keys(architecture: str) -> dict[str, tuple[str, ...]]:
     """Return GGUF's keys of each field, the first that is there."""
-    from gguf.constants import Keys
-
-    llm, attention, rope, ssm, tokenizer = Keys.LLM, Keys.Attention, Keys.Rope, Keys.SSM, Keys.Tokenizer
-    found = {
-        "architecture": (Keys.General.ARCHITECTURE,), "block_count": (llm.BLOCK_COUNT,),
-        "embedding_length": (llm.EMBEDDING_LENGTH,), "feed_forward_length": (llm.FEED_FORWARD_LENGTH,),
-        "context_length": (llm.CONTEXT_LENGTH,), "vocab_size": (llm.VOCAB_SIZE,),
-        "head_count": (attention.HEAD_COUNT,), "head_count_kv": (attention.HEAD_COUNT_KV,),
-        "head_dim": (attention.KEY_LENGTH_MLA, attention.KEY_LENGTH), "head_dim_local": (attention.KEY_LENGTH_SWA,),
-        "rope_base": (rope.FREQ_BASE,), "rope_base_local": (rope.FREQ_BASE_SWA,),
-        "rope_dimensions": (rope.DIMENSION_COUNT,), "rope_scaling": (rope.SCALING_TYPE,),
-        "rope_scaling_factor": (rope.SCALING_FACTOR,), "rope_original_context": (rope.SCALING_ORIG_CTX_LEN,),
-        "norm_epsilon": (attention.LAYERNORM_RMS_EPS, attention.LAYERNORM_EPS),
-        "activation": ("{arch}.hidden_activation",), "expert_count": (llm.EXPERT_COUNT,),
-        "expert_used_count": (llm.EXPERT_USED_COUNT,), "sliding_window": (attention.SLIDING_WINDOW,),
-        "attn_logit_softcap": (llm.ATTN_LOGIT_SOFTCAPPING,), "final_logit_softcap": (llm.FINAL_LOGIT_SOFTCAPPING,),
-        "bos_token_id": (tokenizer.BOS_ID,), "eos_token_id": (tokenizer.EOS_ID,), "pad_token_id": (tokenizer.PAD_ID,),
-        "unk_token_id": (tokenizer.UNK_ID,), "add_bos_token": (tokenizer.ADD_BOS,),
-        "add_eos_token": (tokenizer.ADD_EOS,),
-        "rope_attn_factor": (rope.SCALING_YARN_ATTN_FACTOR,), "rope_ext_factor": (rope.SCALING_YARN_EXT_FACTOR,),
-        "rope_beta_fast": (rope.SCALING_YARN_BETA_FAST,), "rope_beta_slow": (rope.SCALING_YARN_BETA_SLOW,),
-        "value_dim": (attention.VALUE_LENGTH_MLA, attention.VALUE_LENGTH), "q_lora_rank": (attention.Q_LORA_RANK,),
-        "kv_lora_rank": (attention.KV_LORA_RANK,), "sliding_layers": (attention.SLIDING_WINDOW_PATTERN,),
-        "expert_feed_forward_length": (llm.EXPERT_FEED_FORWARD_LENGTH,),
-        "expert_shared_feed_forward_length": (llm.EXPERT_SHARED_FEED_FORWARD_LENGTH,),
-        "expert_shared_count": (llm.EXPERT_SHARED_COUNT,), "expert_group_count": (llm.EXPERT_GROUP_COUNT,),
-        "expert_group_used_count": (llm.EXPERT_GROUP_USED_COUNT,),
-        "leading_dense_block_count": (llm.LEADING_DENSE_BLOCK_COUNT,),
-        "nextn_predict_layers": (llm.NEXTN_PREDICT_LAYERS,), "expert_weights_norm": (llm.EXPERT_WEIGHTS_NORM,),
-        "expert_weights_scale": (llm.EXPERT_WEIGHTS_SCALE,), "expert_gating": (llm.EXPERT_GATING_FUNC,),
-        "ssm_conv_kernel": (ssm.CONV_KERNEL,), "ssm_inner_size": (ssm.INNER_SIZE,), "ssm_state_size": (ssm.STATE_SIZE,),
-        "ssm_time_step_rank": (ssm.TIME_STEP_RANK,), "ssm_group_count": (ssm.GROUP_COUNT,),
-        "logit_scale": (llm.LOGIT_SCALE,), "embedding_scale": (llm.EMBEDDING_SCALE,),
-        "residual_scale": (llm.RESIDUAL_SCALE,), "attention_scale": (attention.SCALE,),
-        "clamp_kqv": (attention.CLAMP_KQV,), "parallel_residual": (llm.USE_PARALLEL_RESIDUAL,),
-        "causal": (attention.CAUSAL,), "tokenizer_model": (tokenizer.MODEL,),
-    }  # fmt: skip
+    found = {name: tuple(_full(key, architecture) for key in keys.gguf) for name, keys in field_keys().items()}
     if architecture == "nemotron":  # whose loader reads the other one
         found["norm_epsilon"] = found["norm_epsilon"][::-1]
-    return {name: tuple(key.format(arch=architecture) for key in keys) for name, keys in found.items()}
+    return {name: keys for name, keys in found.items() if keys}
+
+
+def _full(key: str, architecture: str) -> str:
+    return key if key.startswith(("general.", "tokenizer.")) else f"{architecture}.{key}"
 
 
 def of_gguf(metadata: Mapping[str, Json], tensors: frozenset[str]) -> dict[str, Stated]:
@@ -84,14 +52,12 @@ def _of_arrays(metadata: Mapping[str, Json], found: Fields) -> dict[str, Stated]
             more["sliding_window"] = Stated(value=0, read=pattern.read, basis="derived")
     if gating is not None:
         number = metadata[gating.read]
-        more["expert_gating"] = replace(
-            gating, value=GATINGS.get(number, gating.value) if type(number) is int else number
-        )
+        value = GATINGS.get(number, gating.value) if type(number) is int else number
+        more["expert_gating"] = replace(gating, value=value)
     for name in ("head_count_kv", "feed_forward_length"):  # of the layers that have any
         stated = found.get(name)
         if stated is not None and isinstance(each := metadata[stated.read], list) and 0 in each and any(each):
-            told = canonical([count for count in each if count], FieldKind.COUNT)
-            more[name] = replace(stated, value=told)
+            more[name] = replace(stated, value=canonical([count for count in each if count], FieldKind.COUNT))
             if name == "head_count_kv":
                 more["attention_layers"] = Stated(value=digits(map(bool, each)), read=stated.read, basis="derived")
     blocks, nextn = (found.get(name) for name in ("block_count", "nextn_predict_layers"))
@@ -99,7 +65,6 @@ def _of_arrays(metadata: Mapping[str, Json], found: Fields) -> dict[str, Stated]
         less = blocks.value - nextn.value
         more["block_count"] = replace(blocks, also=((less, f"{blocks.read} less {nextn.read}"),))
         if pattern is not None and isinstance(layers := more["sliding_layers"].value, str):
-            more["sliding_layers"] = replace(
-                pattern, value=layers, also=((layers[:less], f"{pattern.read}, less them"),)
-            )
+            fewer = ((layers[:less], f"{pattern.read}, less them"),)
+            more["sliding_layers"] = replace(pattern, value=layers, also=fewer)
     return more

@@ -1,4 +1,4 @@
-"""Every key that a side states, as it stands there: held against the same key of the same format, or told as unread.
+"""Every key that a side states, as it stands there: compared with the same key of the same format, or noted as unread.
 
 A field of ours reads a few keys under many names. What none of them reads is never passed over: between two sides of
 one format it is compared literally; across formats it is a row that says why it was not compared. Pure.
@@ -6,57 +6,28 @@ one format it is compared literally; across formats it is a row that says why it
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeAlias
 
+from weighbridge.core.data import table
 from weighbridge.core.model import Json
-from weighbridge.model_config.model_keys import HUGGING_FACE, SHOWN, Fields
+from weighbridge.model_config.model_keys import HUGGING_FACE, Fields, shortened
 from weighbridge.quantities.checkpoints import UNREAD, ConfigField
 from weighbridge.views.checkpoint import OF_THE_WHOLE, TEXT_PARTS
 
+Keys: TypeAlias = Mapping[str, Json]  # of one side, by name
 SIDES = "source", "candidate"
 MAX_KEYS = 4096  # of one file; a longer one is compared as one value
-WHOLE = {  # thousands of keys, or rules that are read as one, are one value each
-    "tokenizer_config.json:added_tokens_decoder",
-    *(f"tokenizer.json:{key}" for key in ("added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder")),
-}
-LISTS = {"tokenizer.json:model.vocab", "tokenizer.json:model.merges", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"}
+TABLE = "model_config/literal_keys"
 
-# Where the other format keeps what a key says, by globs: llama.cpp's converter computes tensors from some keys.
-IN_FREQUENCIES = "converters compute rope_freqs.weight from it, compared as a tensor"
-BIASES = "biases are tensors, and compared as such"
-IN_FACTORS = "a tensor of a GGUF file, and compared as one"
-ELSEWHERE: Mapping[str, str] = {
-    "config.json:*attention_bias": BIASES, "config.json:*mlp_bias": BIASES,
-    "*.low_freq_factor": IN_FREQUENCIES, "*.high_freq_factor": IN_FREQUENCIES,
-    "*.short_factor": IN_FACTORS, "*.long_factor": IN_FACTORS,
-    "tokenizer.ggml.scores": "scores lie in a sentencepiece model, and are not compared",
-    "tokenizer.ggml.pre": "a directory names no pre-tokenizer: converters know it by what it makes of a text",
-    "tokenizer.ggml.token_type": "types of tokens follow from a directory only for byte pairs",
-    "tokenizer.json:pre_tokenizer": "GGUF names a pre-tokenizer, which is not held against the rules of this one",
-    "tokenizer.json:normalizer": "GGUF keeps no normalizer, only what a loader does for its kind of tokenizer",
-    "tokenizer.json:decoder": "GGUF keeps no decoder, only what a loader does for its kind of tokenizer",
-}  # fmt: skip
 
-# Of config.json: what transformers 5 calls otherwise, wherever it stands.
-RENAMED = tuple((re.compile(old), new) for old, new in (
-    (r"\brope_scaling\.", "rope_parameters."), (r"\brope_parameters\.type$", "rope_parameters.rope_type"),
-    (r"(?<!rope_parameters\.)(?<!_attention\.)\b(?:rope_theta|rotary_emb_base)$", "rope_parameters.rope_theta"),
-    (r"(?<!rope_parameters\.)(?<!_attention\.)\b(?:partial_rotary_factor|rotary_pct)$",
-     "rope_parameters.partial_rotary_factor"),
-    (r"\btorch_dtype$", "dtype"), (r"\b(bos|eos|pad)_index$", r"\1_token_id"),
-))  # fmt: skip
-LAYERS = {"mamba": "linear_attention", "attention": "full_attention"}  # kinds, by their newest names
-# What every class of it took where nothing was said, and writes today.
-TAKEN: Mapping[re.Pattern[str], Json] = {
-    re.compile(r"\b(?:is_decoder|add_cross_attention|is_encoder_decoder)$"): "false",
-    re.compile(r"\brope_parameters\.(?:\w+_attention\.)?rope_type$"): "default",
-}
+def is_list(key: str) -> bool:
+    """Return whether a key stands for a list that is compared entry by entry."""
+    return key in table(TABLE)["lists"]
 
 
 def of_document(document: Mapping[str, Any] | None, place: str) -> dict[str, Json]:
@@ -66,29 +37,32 @@ def of_document(document: Mapping[str, Any] | None, place: str) -> dict[str, Jso
 
 
 def _leaves(value: Mapping[str, Any], before: str) -> Iterator[tuple[str, Json]]:
+    rules = table(TABLE) if value else {}
     for key, inner in value.items():
         name = f"{before}{key}"
-        if isinstance(inner, Mapping) and name not in WHOLE and name not in LISTS:
+        if inner is None or is_list(name):
+            continue
+        if isinstance(inner, Mapping) and name not in rules["whole"]:
             yield from _leaves(inner, f"{name}.")
-        elif inner is not None and name not in LISTS:
+        else:
             kinds = key in ("layer_types", "layers_block_type") and isinstance(inner, list)
-            yield name, as_text([LAYERS.get(str(kind), kind) for kind in inner] if kinds else inner)
+            yield name, as_text([rules["layers"].get(str(kind), kind) for kind in inner] if kinds else inner)
 
 
 def as_text(value: Any) -> Json:
     """Return a value that differs where the written one does: `true` is not 1; what is long becomes a digest."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return value
-    told = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-    if len(told) <= SHOWN:
-        return told
-    return f"{told[:20]}… sha256:{hashlib.sha256(told.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    return shortened(value if isinstance(value, str) else json.dumps(value, sort_keys=True))
 
 
 def key_rows(
-    forms: tuple[str, str], keys: Sequence[Mapping[str, Json]], fields: Sequence[Fields], rows: Sequence[ConfigField],
+    forms: tuple[str, str],
+    keys: Sequence[Keys],
+    fields: Sequence[Fields],
+    rows: Sequence[ConfigField],
     unstated: str = "",
-) -> list[ConfigField]:  # fmt: skip
+) -> list[ConfigField]:
     """Return a row for each key of either side that the `rows` of fields have not compared.
 
     `unstated` says why a key of one side alone is not compared, where two versions of a library wrote the sides.
@@ -97,27 +71,25 @@ def key_rows(
         return list(_literal(forms[0], keys, rows, unstated))
     return [
         _row(name, **{side: value}, why=elsewhere(name))
-        for side, stated, told in zip(SIDES, keys, fields, strict=True)
-        for name, value in unread(stated, told).items()
-    ]  # fmt: skip
+        for side, one, stated in zip(SIDES, keys, fields, strict=True)
+        for name, value in unread(one, stated).items()
+    ]
 
 
 def elsewhere(name: str) -> str:
     """Return where the other format keeps what a key says, or that no rule reads it."""
-    return next((why for glob, why in ELSEWHERE.items() if fnmatchcase(name, glob)), UNREAD)
+    return next((why for glob, why in table(TABLE)["elsewhere"].items() if fnmatchcase(name, glob)), UNREAD)
 
 
-def unread(keys: Mapping[str, Json], fields: Fields) -> dict[str, Json]:
+def unread(keys: Keys, fields: Fields) -> dict[str, Json]:
     """Return the keys of one side that none of its fields reads."""
     reads = _names([place for one in fields.values() for place in (one.read, *(read for _, read in one.also))], keys)
     return {name: value for name, value in keys.items() if name not in reads}
 
 
-def _literal(
-    form: str, keys: Sequence[Mapping[str, Json]], rows: Sequence[ConfigField], unstated: str
-) -> Iterator[ConfigField]:  # fmt: skip
+def _literal(form: str, keys: Sequence[Keys], rows: Sequence[ConfigField], unstated: str) -> Iterator[ConfigField]:
     unlike = [row for row in rows if row.source != row.candidate and not row.why]
-    reads, told = (
+    reads, unlike_reads = (
         (_names([row.source_read for row in some], keys[0]), _names([row.candidate_read for row in some], keys[1]))
         for some in (rows, unlike)
     )
@@ -130,20 +102,20 @@ def _literal(
     for newest in dict.fromkeys((*named[0], *named[1])):
         names = tuple(side.get(newest, "") for side in named)
         values = tuple(side.get(name) for side, name in zip(keys, names, strict=True))
-        # A field may read no more of a key than its kind: what is written otherwise is told all the same.
-        by_fields = told if all(names) and values[0] != values[1] else reads
-        held = all(not name or name in read for name, read in zip(names, by_fields, strict=True))
-        if not held and _file(newest) not in alone:
+        # A field may read no more of a key than its kind: what is written otherwise is a row all the same.
+        by_fields = unlike_reads if all(names) and values[0] != values[1] else reads
+        compared = all(not name or name in read for name, read in zip(names, by_fields, strict=True))
+        if not compared and _file(newest) not in alone:
             yield _pair(newest, names, values, unstated if form == HUGGING_FACE else "")
 
 
-def _by_newest_name(keys: Mapping[str, Json]) -> dict[str, str]:
+def _by_newest_name(keys: Keys) -> dict[str, str]:
     """Return the keys of one side by the names that transformers 5 gives them; a key beside its newer one keeps its."""
     found = {name: name for name in keys}
     for name in keys:
         newest = name
-        for old, new in RENAMED:
-            newest = old.sub(new, newest)
+        for old, new in table(TABLE)["renamed"]:
+            newest = re.sub(old, new, newest)
         if newest not in found:
             found[newest] = found.pop(name)
     return found
@@ -155,20 +127,18 @@ def _pair(newest: str, names: Sequence[str], values: Sequence[Json], unstated: s
         return _row(names[0] if names[0] == names[1] else newest, source=values[0], candidate=values[1])
     stated = 0 if names[0] else 1
     side, silent = SIDES[stated], SIDES[1 - stated]
-    known = next((value for old, value in TAKEN.items() if old.search(newest)), None)
-    told: dict[str, Any] = {side: values[stated]}
+    known = next((value for old, value in table(TABLE)["taken"].items() if re.search(old, newest)), None)
     if known is None or not unstated:
-        return _row(names[stated], **told, why=unstated.format("source" if stated else "import"))
-    row = _row(names[stated], **{**told, silent: known})
+        return _row(names[stated], **{side: values[stated]}, why=unstated.format("source" if stated else "import"))
     default: dict[str, Any] = {f"{silent}_read": "nothing said; the default", f"{silent}_basis": "default"}
-    return replace(row, **default)
+    return replace(_row(names[stated], **{side: values[stated], silent: known}), **default)
 
 
 def _file(name: str) -> str:
     return name.partition(":")[0]
 
 
-def _names(places: Sequence[str], keys: Mapping[str, Json]) -> set[str]:
+def _names(places: Sequence[str], keys: Keys) -> set[str]:
     """Return the names of what was read; a text model's own part comes before what stands around it."""
     found = set()
     for place in places:
@@ -181,12 +151,8 @@ def _names(places: Sequence[str], keys: Mapping[str, Json]) -> set[str]:
 
 def _row(name: str, *, source: Json = None, candidate: Json = None, why: str = "") -> ConfigField:
     read = name.replace(":", " ", 1)
-    told = {
-        side: (value, read if value is not None else "stated nowhere", "reported" if value is not None else "")
-        for side, value in (("source", source), ("candidate", candidate))
-    }
-    return ConfigField(
-        name=name, source=told["source"][0], candidate=told["candidate"][0], source_read=told["source"][1],
-        candidate_read=told["candidate"][1], source_basis=told["source"][2], candidate_basis=told["candidate"][2],
-        why=why, also=(), entries=None, differing=None, first_difference=None,
-    )  # fmt: skip
+    sides: dict[str, Any] = {}
+    for side, value in zip(SIDES, (source, candidate), strict=True):
+        place, basis = ("stated nowhere", "") if value is None else (read, "reported")
+        sides |= {side: value, f"{side}_read": place, f"{side}_basis": basis}
+    return ConfigField(name=name, **sides, why=why, also=(), entries=None, differing=None, first_difference=None)

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weighbridge.core.model import Json
 from weighbridge.model_config import header_keys, literal_keys, model_keys
@@ -19,10 +19,8 @@ from weighbridge.model_config.vocabulary import MAX_TOKENIZER, TOKENIZER, Vocabu
 from weighbridge.quantities.checkpoints import FieldKind
 from weighbridge.views.checkpoint import CONFIG, MAX_CONFIG, CheckpointView, config_beside, json_beside, text_beside
 
-if TYPE_CHECKING:
-    from weighbridge.formats.gguf_file import LongValues
-
 DESCRIBED = "described"
+GENERATION, SETTINGS = "generation_config.json", "tokenizer_config.json"
 TEMPLATE, TYPES = "tokenizer.chat_template", "tokenizer.ggml.token_type"
 BYTE_PAIRS = "gpt2"  # GGUF's name of the kind whose types follow from a directory
 TEMPLATE_FILE, MAX_TEMPLATE = "chat_template.jinja", 4 << 20
@@ -70,41 +68,35 @@ def _of_gguf(view: CheckpointView) -> ModelDescription:
     from weighbridge.formats.gguf_file import LongValues
 
     architecture = str(view.metadata.get("general.architecture") or "")
-    values = LongValues(next(iter(view.files.values())))
+    values, tensors = LongValues(next(iter(view.files.values()))), frozenset(view.tensors)
     wanted = [key for keys in header_keys.gguf_keys(architecture).values() for key in keys]
     metadata: dict[str, Json] = {**view.metadata}
     metadata |= {key: values.numbers(key) for key in wanted if key in metadata and metadata[key] is None}
-    fields = header_keys.of_gguf(metadata, frozenset(view.tensors))
-    template = values.text(TEMPLATE)
-    if template is not None:
+    fields = header_keys.of_gguf(metadata, tensors)
+    if (template := values.text(TEMPLATE)) is not None:
         fields["chat_template"] = Stated(value=digest(template), read=TEMPLATE)
+    tokenizer = str(metadata.get(header_keys.TOKENIZER_MODEL) or "")
     types = values.numbers(TYPES, most=vocabularies.MAX_ID)
-    if isinstance(types, list) and metadata.get(header_keys.TOKENIZER_MODEL) == BYTE_PAIRS:
+    if isinstance(types, list) and tokenizer == BYTE_PAIRS:
         fields["token_types"] = Stated(value=_runs(types), read=TYPES)
-    model = Model(
-        form=GGUF, architecture=architecture, fields=fields, tensors=frozenset(view.tensors),
-        tokenizer=str(metadata.get("tokenizer.ggml.model") or ""),
-    )  # fmt: skip
+    model = Model(form=GGUF, architecture=architecture, fields=fields, tensors=tensors, tokenizer=tokenizer)
     vocabulary = vocabularies.of_gguf(values)
     if vocabulary is not None and "vocab_size" not in fields:
         read = f"entries of {vocabulary.read}"
         fields["vocab_size"] = Stated(value=vocabulary.count, read=read, basis="derived")
-    return ModelDescription(model=model, vocabulary=vocabulary, keys=_header_keys(metadata, values))
-
-
-def _header_keys(metadata: Mapping[str, Json], values: LongValues) -> dict[str, Json]:
-    """Return every key of a header but the lists that are compared entry by entry; a long value by its digest."""
-    return {
+    # Every key but the lists that are compared entry by entry; a long value by its digest.
+    keys = {
         key: literal_keys.as_text(value) if value is not None else values.digest(key)
         for key, value in metadata.items()
-        if key not in literal_keys.LISTS
+        if not literal_keys.is_list(key)
     }
+    return ModelDescription(model=model, vocabulary=vocabulary, keys=keys)
 
 
 def _of_directory(view: CheckpointView) -> ModelDescription:
     config = config_beside(view) or {}
-    generation = json_beside(view, "generation_config.json", MAX_CONFIG) or {}
-    settings = json_beside(view, "tokenizer_config.json", MAX_CONFIG) or {}
+    generation = json_beside(view, GENERATION, MAX_CONFIG) or {}
+    settings = json_beside(view, SETTINGS, MAX_CONFIG) or {}
     tokenizer = json_beside(view, TOKENIZER, MAX_TOKENIZER)
     vocabulary = vocabularies.of_directory(view, tokenizer, settings)
     fields = of_config(config, CONFIG)
@@ -115,36 +107,33 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
         if kind == BYTE_PAIRS and vocabulary is not None:
             types = vocabularies.token_types(vocabulary, size if isinstance(size, int) else 0)
             fields["token_types"] = Stated(value=_runs(types), read=f"{TOKENIZER} added_tokens")
-        fields |= model_keys.of_post_processor(tokenizer.get("post_processor"), _framing(settings))
-    template = _template(view, settings)
-    if template is not None:
+        framing = {
+            token: content_of(settings.get(f"{token}_token") or settings.get(f"{stand_in}_token"))
+            for token, stand_in in model_keys.STANDS_FOR.items()
+        }
+        fields |= model_keys.of_post_processor(tokenizer.get("post_processor"), framing)
+    if (template := _template(view, settings)) is not None:
         fields["chat_template"] = template
-    stated = {
-        CONFIG: json_beside(view, CONFIG, MAX_CONFIG), "generation_config.json": generation,
-        "tokenizer_config.json": settings, TOKENIZER: tokenizer,
-    }  # fmt: skip
-    keys = {
-        name: value for place, one in stated.items() for name, value in literal_keys.of_document(one, place).items()
-    }
-    return ModelDescription(
-        model=Model(
-            form=HUGGING_FACE, architecture=str(config.get("model_type") or ""), fields=fields,
-            tokenizer=str(settings.get("tokenizer_class") or ""),
-            taken={} if vocabulary is None or vocabulary.unknown is None else {"unk_token_id": vocabulary.unknown},
-        ),
-        vocabulary=vocabulary, home=view.folder.home, keys=keys,
-    )  # fmt: skip
+    own = json_beside(view, CONFIG, MAX_CONFIG)
+    keys: dict[str, Json] = {}
+    for place, one in ((CONFIG, own), (GENERATION, generation), (SETTINGS, settings), (TOKENIZER, tokenizer)):
+        keys |= literal_keys.of_document(one, place)
+    taken = {} if vocabulary is None or vocabulary.unknown is None else {"unk_token_id": vocabulary.unknown}
+    family, kind = str(config.get("model_type") or ""), str(settings.get("tokenizer_class") or "")
+    model = Model(form=HUGGING_FACE, architecture=family, fields=fields, tokenizer=kind, taken=taken)
+    return ModelDescription(model=model, vocabulary=vocabulary, home=view.folder.home, keys=keys)
 
 
 def _runs(types: Iterable[Json]) -> Json:
     """Return types of tokens as `TYPE x COUNT`, by id; what is long as a digest."""
-    told = (f"{kind} x {sum(1 for _ in run)}" for kind, run in itertools.groupby(types))
-    return model_keys.canonical(", ".join(told), FieldKind.WORD)
+    runs = (f"{kind} x {sum(1 for _ in run)}" for kind, run in itertools.groupby(types))
+    return model_keys.canonical(", ".join(runs), FieldKind.WORD)
 
 
 def _known(
     tokenizer: Mapping[str, Any] | None, settings: Mapping[str, Any], vocabulary: Vocabulary | None
-) -> dict[str, int]:  # fmt: skip
+) -> dict[str, int]:
+    """Return the ids of special and added tokens by their content."""
     decoder = settings.get("added_tokens_decoder")
     named = decoder.items() if isinstance(decoder, Mapping) else ()
     found = dict(vocabulary.known) if vocabulary is not None else {}
@@ -159,25 +148,17 @@ def _known(
     return found
 
 
-def _framing(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the texts of the tokens that begin and end a text."""
-    found = {}
-    for token, stand_in in (("bos", "cls"), ("eos", "sep")):
-        found[token] = content_of(settings.get(f"{token}_token") or settings.get(f"{stand_in}_token"))
-    return found
-
-
 def _template(view: CheckpointView, settings: Mapping[str, Any]) -> Stated | None:
     """Read the chat template, the default one where there are several; what another file says is kept beside."""
     alone = text_beside(view, TEMPLATE_FILE, MAX_TEMPLATE)
     older = (json_beside(view, "chat_template.json", MAX_TEMPLATE) or {}).get("chat_template")
     first = settings.get("chat_template")
-    said = f"tokenizer_config.json chat_template{' (the default one)' if isinstance(first, list) else ''}"
+    said = f"{SETTINGS} chat_template{' (the default one)' if isinstance(first, list) else ''}"
     places = (first, said), (alone, TEMPLATE_FILE), (older, "chat_template.json")
-    told = [(digest(text), place) for value, place in places if (text := _default(value)) is not None]
-    if not told:
+    found = [(digest(text), place) for value, place in places if (text := _default(value)) is not None]
+    if not found:
         return None
-    (value, read), *also = told
+    (value, read), *also = found
     return Stated(value=value, read=read, also=tuple(pair for pair in also if pair[0] != value))
 
 
@@ -189,7 +170,7 @@ def _default(template: Any) -> Json:
 
 
 def digest(template: Json) -> Json:
-    """Return the digest of a template's text; what is no text is told as it is."""
+    """Return the digest of a template's text; what is no text is kept as it is."""
     if not isinstance(template, str):
         return model_keys.canonical(template, FieldKind.WORD)
     return f"sha256:{hashlib.sha256(template.encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -5,12 +5,14 @@ Pure: takes plain values that were parsed already. What is null states nothing.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from weighbridge.core.data import table
 from weighbridge.core.model import Json
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
 
@@ -69,122 +71,42 @@ def canonical(value: Json, kind: FieldKind) -> Json:
 def text(value: Json) -> str:
     """Return a value of an unexpected kind in a few letters, unlike every other value's."""
     try:
-        told = json.dumps(value, sort_keys=True)
+        written = json.dumps(value, sort_keys=True)
     except (RecursionError, ValueError, TypeError):
         return "a value that cannot be written"
-    if len(told) <= SHOWN:
-        return f"{told} ({type(value).__name__})"
-    return f"{told[:20]}… sha256:{hashlib.sha256(told.encode()).hexdigest()} ({type(value).__name__})"
+    return f"{shortened(written)} ({type(value).__name__})"
+
+
+def shortened(text: str) -> str:
+    """Return a text; of a long one its beginning and its digest."""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return text if len(text) <= SHOWN else f"{text[:20]}… sha256:{digest}"
 
 
 # --- Hugging Face and APR ---------------------------------------------------------------------------------------------
 
-# Keys of config.json, the first that is there; those of APR's metadata are among them.
-CONFIG_KEYS: Mapping[str, tuple[str, ...]] = {
-    "architecture": ("model_type", "architecture"),
-    "block_count": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "embedding_length": ("hidden_size", "n_embd", "d_model", "dim"),
-    "feed_forward_length": ("intermediate_size", "n_inner", "d_ff", "ffn_dim", "ffn_hidden_size", "hidden_dim"),
-    "context_length": (
-        "max_position_embeddings",
-        "n_ctx",
-        "n_positions",
-        "max_sequence_length",
-        "max_seq_len",
-        "seq_length",
-        "model_max_length",
-    ),
-    "vocab_size": ("vocab_size",),
-    "head_count": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
-    "head_count_kv": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads"),
-    "head_dim": ("head_dim", "d_kv"),
-    "head_dim_local": (),
-    "rope_base": ("rope_theta", "rotary_emb_base", "global_rope_theta"),
-    "rope_base_local": ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta"),
-    "rope_dimensions": ("rotary_dim", "qk_rope_head_dim"),
-    "rope_original_context": ("original_max_position_embeddings",),
-    "norm_epsilon": ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
-    "activation": ("hidden_activation", "hidden_act", "activation_function", "dense_act_fn", "activation"),
-    "expert_count": ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
-    "expert_used_count": (
-        "num_experts_per_tok",
-        "num_experts_per_token",
-        "top_k_experts",
-        "moe_topk",
-        "moe_top_k",
-        "moe_k",
-    ),
-    "sliding_window": ("sliding_window", "local_attention"),
-    "attn_logit_softcap": ("attn_logit_softcapping",),
-    "final_logit_softcap": ("final_logit_softcapping",),
-    "tied_embeddings": ("tie_word_embeddings",),
-    # As llama.cpp's converter writes them: conversion/base.py, and the module of the family.
-    "value_dim": ("v_head_dim",),
-    "q_lora_rank": ("q_lora_rank",),
-    "kv_lora_rank": ("kv_lora_rank",),
-    "expert_feed_forward_length": ("moe_intermediate_size",),
-    "expert_shared_feed_forward_length": ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"),
-    "expert_shared_count": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
-    "expert_group_count": ("n_group",),
-    "expert_group_used_count": ("topk_group",),
-    "leading_dense_block_count": ("first_k_dense_replace",),
-    "nextn_predict_layers": ("num_nextn_predict_layers",),
-    "expert_weights_norm": ("norm_topk_prob",),
-    "expert_weights_scale": ("routed_scaling_factor",),
-    "expert_gating": ("scoring_func", "score_function", "score_func", "moe_router_activation", "expert_selection_fn"),
-    "ssm_conv_kernel": ("conv_kernel", "mamba_d_conv", "linear_conv_kernel_dim"),
-    "ssm_inner_size": ("mamba_d_ssm",),
-    "ssm_state_size": ("state_size", "ssm_state_size", "mamba_d_state", "linear_key_head_dim"),
-    "ssm_time_step_rank": ("mamba_dt_rank", "mamba_n_heads", "linear_num_value_heads"),
-    "ssm_group_count": ("n_groups", "mamba_n_groups", "linear_num_key_heads"),
-    "logit_scale": ("logit_scale", "logits_scaling", "output_multiplier_scale"),
-    "embedding_scale": ("embedding_multiplier", "embedding_multiplier_scale"),
-    "residual_scale": ("residual_multiplier",),
-    "attention_scale": ("attention_multiplier",),
-    "clamp_kqv": ("clip_qkv",),
-    "parallel_residual": ("use_parallel_residual",),
-    "causal": ("is_causal",),
-}
-# By `model_type`, where another key counts; a dot leads into an object.
-OTHER_KEYS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "bamba": {"rope_dimensions": ("attn_rotary_emb",)},
-    "cohere": {"context_length": ("model_max_length", "max_position_embeddings")},
-    "cohere2_moe": {  # conversion/command_r.py:90
-        "feed_forward_length": ("prefix_dense_intermediate_size", "intermediate_size"),
-        "expert_feed_forward_length": ("intermediate_size",),
-    },
-    "dbrx": {  # conversion/dbrx.py:19
-        "feed_forward_length": ("ffn_config.ffn_hidden_size",), "head_count_kv": ("attn_config.kv_n_heads",),
-        "expert_count": ("ffn_config.moe_num_experts",), "expert_used_count": ("ffn_config.moe_top_k",),
-        "rope_base": ("attn_config.rope_theta",), "clamp_kqv": ("attn_config.clip_qkv",),
-    },
-    "falcon": {"feed_forward_length": ("ffn_hidden_size",)},
-    "granitemoeshared": {"expert_shared_feed_forward_length": ("shared_intermediate_size",)},
-    "granitemoehybrid": {"expert_shared_feed_forward_length": ("shared_intermediate_size",)},
-    "gemma4_text": {"head_dim": ("global_head_dim", "head_dim"), "head_dim_local": ("head_dim",)},
-    "llama4_text": {  # conversion/llama.py:386
-        "feed_forward_length": ("intermediate_size_mlp",), "expert_feed_forward_length": ("intermediate_size",),
-    },
-    "mamba": {"ssm_inner_size": ("intermediate_size",), "ssm_time_step_rank": ("time_step_rank",)},
-    "mamba2": {"ssm_time_step_rank": ("num_heads",)},
-    "nemotron_h": {  # conversion/nemotron.py:330
-        "feed_forward_length": ("moe_intermediate_size", "intermediate_size"),
-        "ssm_time_step_rank": ("mamba_num_heads",),
-    },
-}  # fmt: skip
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldKeys:
+    """The keys that state one field, as `model_keys.yaml` says, and what a loader takes where none does."""
+
+    config: tuple[str, ...] = ()
+    gguf: tuple[str, ...] = ()
+    rope: str = ""
+    default: Json = None
+    optional: bool = False
+
+
+@functools.cache
+def field_keys() -> Mapping[str, FieldKeys]:
+    """Read the table of keys, by field."""
+    return {name: FieldKeys(**row) for name, row in table("model_config/model_keys")["fields"].items()}
+
+
 PARTIAL = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rope_percent")
-ROPE_KEYS = {
-    "rope_base": "rope_theta",
-    "rope_scaling_factor": "factor",
-    "rope_original_context": "original_max_position_embeddings",
-    "rope_attn_factor": "attention_factor",
-    "rope_ext_factor": "extrapolation_factor",
-    "rope_beta_fast": "beta_fast",
-    "rope_beta_slow": "beta_slow",
-}
 # Names of GGUF; `table` is a scaling whose factors are a tensor.
 SCALINGS = {"default": "none", "mrope": "none", "su": "longrope", "llama3": "table", "proportional": "table"}
-# Of tokenizer.json, by its model's type and whether unknown bytes have pieces of their own; others are not told apart.
+# Of tokenizer.json, by its model's type and whether unknown bytes have pieces of their own; others are not known.
 TOKENIZER_KINDS = {("BPE", False): "gpt2", ("BPE", True): "llama", ("WordPiece", False): "bert"}
 # Kinds of layers in transformers.
 WINDOWED, WHOLE = ("sliding_attention", "chunked_attention"), ("full_attention", "attention")
@@ -196,14 +118,14 @@ TOKENS = ("bos", "eos", "pad", "unk")
 
 def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     """Read the fields that a config.json, or the metadata of an APR file, states."""
-    other = OTHER_KEYS.get(str(config.get("model_type")), {})
     found: dict[str, Stated] = {}
-    for name, keys in CONFIG_KEYS.items():
-        key, value = next(
-            ((key, said) for key in other.get(name, keys) if (said := _at(config, key)) is not None), ("", 0)
-        )
-        if key:
-            found[name] = Stated(value=canonical(value, CONFIG_FIELDS[name]), read=f"{place} {key}")
+    if not config:
+        return found
+    other = table("model_config/model_keys")["of_model_type"].get(str(config.get("model_type")), {})
+    for name, keys in field_keys().items():
+        key = next((key for key in other.get(name, keys.config) if _at(config, key) is not None), None)
+        if key is not None:
+            found[name] = Stated(value=canonical(_at(config, key), CONFIG_FIELDS[name]), read=f"{place} {key}")
     found |= _rope(config, place)
     found |= _partial(config, place, found)
     found |= _of_layers(config, place)
@@ -211,17 +133,13 @@ def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
         found["head_count_kv"] = Stated(value=1, read=f"{place} multi_query")
     if config.get("use_sliding_window") is False:
         found["sliding_window"] = Stated(value=0, read=f"{place} use_sliding_window")
-    if config.get("model_type") == "lfm2" and config.get("block_auto_adjust_ff_dim") is True:
-        found |= _adjusted(config, place)
-    if config.get("model_type") == "mpt":
-        found |= _expanded(config, place)
+    found |= {name: Stated(value=one, read=f"{place} {key}", basis="derived") for name, key, one in _computed(config)}
     found |= _head_sizes(config, place)
-    if _headless(config.get("architectures")):
+    # A class without a head has none that could be tied: `LlamaModel`, but not `GPT2LMHeadModel`.
+    classes = config.get("architectures")
+    names = [name for name in classes if isinstance(name, str)] if isinstance(classes, list) else []
+    if any(name.endswith("Model") and "Head" not in name for name in names):
         found.pop("tied_embeddings", None)
-    context, padding = (config.get(key) for key in ("max_position_embeddings", "pad_token_id"))
-    if config.get("model_type") in BEYOND_PADDING and isinstance(context, int) and isinstance(padding, int):
-        read = f"{place} max_position_embeddings"
-        found["context_length"] = Stated(value=context - padding - 1, read=read, basis="derived")
     return found
 
 
@@ -231,25 +149,31 @@ def _at(config: Any, key: str) -> Any:
     return config
 
 
-def _adjusted(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
+def _computed(config: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
+    """Yield fields that the class of a family computes, each with the key that it computes from."""
+    family, width = config.get("model_type"), config.get("d_model")
+    if family == "lfm2" and config.get("block_auto_adjust_ff_dim") is True:
+        key = "block_ff_dim" if "block_ff_dim" in config else "intermediate_size"
+        adjusted = _adjusted(*(config.get(one) for one in (key, "block_ffn_dim_multiplier", "block_multiple_of")))
+        if adjusted is not None:
+            yield "feed_forward_length", key, adjusted
+    times = config.get("expansion_ratio")
+    if family == "mpt" and isinstance(times, int) and isinstance(width, int):
+        yield "feed_forward_length", "expansion_ratio", times * width
+    context, padding = (config.get(key) for key in ("max_position_embeddings", "pad_token_id"))
+    if family in BEYOND_PADDING and isinstance(context, int) and isinstance(padding, int):
+        yield "context_length", "max_position_embeddings", context - padding - 1
+
+
+def _adjusted(width: Any, times: Any, step: Any) -> int | None:
     """Compute the width that Lfm2 makes of the stated one, as its class and conversion/lfm2.py do."""
-    key = "block_ff_dim" if "block_ff_dim" in config else "intermediate_size"
-    width, times, step = (config.get(key) for key in (key, "block_ffn_dim_multiplier", "block_multiple_of"))
     if not isinstance(width, int) or not isinstance(step, int) or step < 1:
-        return {}
+        return None
     try:
         width = int(2 * width / 3)
-        width = int(times * width) if isinstance(times, (int, float)) else width
+        return -(-int(times * width if isinstance(times, (int, float)) else width) // step) * step
     except OverflowError:
-        return {}
-    return {"feed_forward_length": Stated(value=-(-width // step) * step, read=f"{place} {key}", basis="derived")}
-
-
-def _expanded(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
-    times, width = config.get("expansion_ratio"), config.get("d_model")
-    if not isinstance(times, int) or not isinstance(width, int):
-        return {}
-    return {"feed_forward_length": Stated(value=times * width, read=f"{place} expansion_ratio", basis="derived")}
+        return None
 
 
 def _head_sizes(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
@@ -266,18 +190,13 @@ def _head_sizes(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     return {}
 
 
-def _headless(classes: Any) -> bool:
-    """Return whether a class has no head that could be tied: `LlamaModel`, but not `GPT2LMHeadModel`."""
-    names = classes if isinstance(classes, list) else []
-    return any(isinstance(name, str) and name.endswith("Model") and "Head" not in name for name in names)
-
-
 def _of_layers(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     """Read which layers attend within a window, and which attend at all, a digit a layer; an unknown kind is unread."""
     key = next((key for key in ("layer_types", "layers_block_type") if isinstance(config.get(key), list)), "")
     kinds, read = config.get(key, ()), f"{place} {key}"
     found: dict[str, Stated] = {}
-    if kinds and key == "layers_block_type" and all(config.get(name) is None for name in CONFIG_KEYS["block_count"]):
+    counts = field_keys()["block_count"].config
+    if kinds and key == "layers_block_type" and all(config.get(name) is None for name in counts):
         found["block_count"] = Stated(value=len(kinds), read=read, basis="derived")
     if not kinds or any(kind not in (*WINDOWED, *WHOLE, *RECURRENT, *ELSE) for kind in kinds):
         return found
@@ -298,9 +217,8 @@ def digits(flags: Iterable[bool]) -> Json:
 def _rope_of(config: Mapping[str, Any]) -> tuple[str, Any]:
     """Return what is said of rotary positions: in the newer place, before the older one."""
     name = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
-    rope = config.get(name)
-    inner = rope.get("full_attention") if isinstance(rope, Mapping) else None
-    return (f"{name}.full_attention", inner) if isinstance(inner, Mapping) else (name, rope)
+    inner = _at(config, f"{name}.full_attention")
+    return (f"{name}.full_attention", inner) if isinstance(inner, Mapping) else (name, config.get(name))
 
 
 def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
@@ -309,32 +227,28 @@ def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     if not isinstance(rope, Mapping):
         return {} if rope is None else {"rope_scaling": Stated(value=text(rope), read=read)}
     found = {
-        field: Stated(value=canonical(rope[key], CONFIG_FIELDS[field]), read=f"{read}.{key}")
-        for field, key in ROPE_KEYS.items()
-        if rope.get(key) is not None
+        field: Stated(value=canonical(rope[keys.rope], CONFIG_FIELDS[field]), read=f"{read}.{keys.rope}")
+        for field, keys in field_keys().items()
+        if keys.rope and rope.get(keys.rope) is not None
     }
     key = "rope_type" if rope.get("rope_type") is not None else "type"
     if rope.get(key) is not None:
         word = canonical(rope[key], FieldKind.WORD)
         found["rope_scaling"] = Stated(value=SCALINGS.get(str(word).lower(), word), read=f"{read}.{key}")
-    name = name.partition(".")[0]
-    local = config[name].get("sliding_attention")
-    if isinstance(local, Mapping) and local.get("rope_theta") is not None:
-        base = canonical(local["rope_theta"], FieldKind.NUMBER)
-        found["rope_base_local"] = Stated(value=base, read=f"{place} {name}.sliding_attention.rope_theta")
+    local = f"{name.partition('.')[0]}.sliding_attention.rope_theta"
+    if (base := _at(config, local)) is not None:
+        found["rope_base_local"] = Stated(value=canonical(base, FieldKind.NUMBER), read=f"{place} {local}")
     return found
 
 
 def _partial(config: Mapping[str, Any], place: str, found: Fields) -> dict[str, Stated]:
     """Compute how many dimensions of a head turn, where a share of them is stated."""
-    name, rope = _rope_of(config)
-    places = [(rope, f"{name}.{PARTIAL[0]}", PARTIAL[0])] if isinstance(rope, Mapping) else []
-    places += [(config, key, key) for key in PARTIAL]
-    for where, told, key in places:
-        share, size = where.get(key), head_dim(found)
+    name, _ = _rope_of(config)
+    size = head_dim(found)
+    for key in (f"{name}.{PARTIAL[0]}", *PARTIAL):
+        share = _at(config, key)
         if isinstance(share, (int, float)) and 0 < share <= 1 and size is not None:
-            value = int(float(share) * size)
-            return {"rope_dimensions": Stated(value=value, read=f"{place} {told}", basis="derived")}
+            return {"rope_dimensions": Stated(value=int(float(share) * size), read=f"{place} {key}", basis="derived")}
     return {}
 
 
@@ -362,22 +276,22 @@ def of_tokenizer(
     """
     found = {}
     for token in TOKENS:
-        told = list(_ids(token, config, generation, tokenizer, known))
-        if told:
-            (value, read), *also = told
+        stated = [*_named(token, tokenizer, known)]
+        stated += _numbered(token, config, "config.json")
+        stated += _numbered(token, generation, "generation_config.json")
+        if stated:
+            (value, read), *also = stated
             found[f"{token}_token_id"] = Stated(value=value, read=read, also=tuple(also))
-    for token in ("bos", "eos"):
-        value = tokenizer.get(f"add_{token}_token")
-        if value is not None:
-            read = f"tokenizer_config.json add_{token}_token"
-            found[f"add_{token}_token"] = Stated(value=canonical(value, FieldKind.SWITCH), read=read)
+    for name in ("add_bos_token", "add_eos_token"):
+        if (value := tokenizer.get(name)) is not None:
+            found[name] = Stated(value=canonical(value, FieldKind.SWITCH), read=f"tokenizer_config.json {name}")
     return found
 
 
 def of_tokenizer_model(model: Any) -> dict[str, Stated]:
     """Read which kind of tokenizer a tokenizer.json holds, by GGUF's name of it."""
-    told = (str(model.get("type")), model.get("byte_fallback") is True) if isinstance(model, Mapping) else ("", False)
-    kind = TOKENIZER_KINDS.get(told)
+    model = model if isinstance(model, Mapping) else {}
+    kind = TOKENIZER_KINDS.get((str(model.get("type")), model.get("byte_fallback") is True))
     return {} if kind is None else {"tokenizer_model": Stated(value=kind, read="tokenizer.json model.type")}
 
 
@@ -385,22 +299,21 @@ ALSO = {"eos": ("eod_token_id",)}  # Hunyuan's, which its converter writes
 STANDS_FOR = {"bos": "cls", "eos": "sep"}  # where an encoder names no such token
 
 
-def _ids(
-    token: str, config: Mapping[str, Any], generation: Mapping[str, Any], tokenizer: Mapping[str, Any],
-    known: Mapping[str, int],
-) -> Iterator[tuple[Json, str]]:  # fmt: skip
+def _named(token: str, tokenizer: Mapping[str, Any], known: Mapping[str, int]) -> Iterator[tuple[Json, str]]:
     for name in (token, STANDS_FOR.get(token, "")):
         entry = tokenizer.get(f"{name}_token")
         content = entry.get("content") if isinstance(entry, Mapping) else entry
         if isinstance(content, str) and content in known:
             yield known[content], f"tokenizer_config.json {name}_token"
-            break
-    for place, where in (("config.json", config), ("generation_config.json", generation)):
-        for key in (f"{token}_token_id", *ALSO.get(token, ())):
-            value = where.get(key)
-            for one in value if isinstance(value, list) else [value]:
-                if one is not None:
-                    yield canonical(one, FieldKind.COUNT), f"{place} {key}"
+            return
+
+
+def _numbered(token: str, config: Mapping[str, Any], place: str) -> Iterator[tuple[Json, str]]:
+    for key in (f"{token}_token_id", *ALSO.get(token, ())):
+        value = config.get(key)
+        for one in value if isinstance(value, list) else [value]:
+            if one is not None:
+                yield canonical(one, FieldKind.COUNT), f"{place} {key}"
 
 
 def of_post_processor(processor: Any, special: Mapping[str, str]) -> dict[str, Stated]:
@@ -409,30 +322,23 @@ def of_post_processor(processor: Any, special: Mapping[str, str]) -> dict[str, S
     `special` gives the texts of the tokens that stand for `bos` and `eos`.
     """
     nested = processor.get("processors") if isinstance(processor, Mapping) else None
-    found: dict[str, Stated] = {}
+    found: dict[str, tuple[bool, str]] = {}
     for one in nested if isinstance(nested, list) else [processor]:
         kind = one.get("type") if isinstance(one, Mapping) else None
         if kind == "ByteLevel":
-            found = {**_added(bos=False, eos=False, kind=kind), **found}
+            found = {"bos": (False, kind), "eos": (False, kind), **found}
         elif kind == "RobertaProcessing":
-            found |= _added(bos=True, eos=True, kind=kind)
+            found |= {"bos": (True, kind), "eos": (True, kind)}
         elif kind == "TemplateProcessing":
-            found |= _of_template(one.get("single"), special)
-    return found
+            found |= {token: (value, kind) for token, value in _of_template(one.get("single"), special)}
+    place = "tokenizer.json post_processor"
+    return {f"add_{token}_token": Stated(value=one, read=f"{place} {kind}") for token, (one, kind) in found.items()}
 
 
-def _added(*, kind: str, **switches: bool) -> dict[str, Stated]:
-    read = f"tokenizer.json post_processor {kind}"
-    return {f"add_{token}_token": Stated(value=value, read=read) for token, value in switches.items()}
-
-
-def _of_template(template: Any, special: Mapping[str, str]) -> dict[str, Stated]:
+def _of_template(template: Any, special: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
     """Read the first and the last piece of a template; one that is the text itself adds nothing."""
-    if not isinstance(template, list) or len(template) < 2:
-        return {}
-    switches = {}
-    for token, piece in (("bos", template[0]), ("eos", template[-1])):
+    ends = (template[0], template[-1]) if isinstance(template, list) and len(template) > 1 else ()
+    for token, piece in zip(("bos", "eos"), ends, strict=False):
         inner = piece.get("SpecialToken") if isinstance(piece, Mapping) else None
         if isinstance(inner, Mapping):
-            switches[token] = inner.get("id") == special.get(token)
-    return _added(kind="TemplateProcessing", **switches)
+            yield token, inner.get("id") == special.get(token)

@@ -1,11 +1,8 @@
 """The vocabulary of a model: which piece of text each token id stands for and the merges by rank; and how two differ.
 
-Read from a Hugging Face directory (tokenizer.json, vocab.txt, vocab.json, or a sentencepiece model) or from a GGUF
-header. Untrusted: an id is bounded before a place is kept for it.
-
-Two are held against each other entry by entry, in the form in which a GGUF file holds them. Between a directory and a
-GGUF file, the directory's pieces are taken as converters write them: WordPiece with a mark before whole words, added
-tokens with plain spaces, an id without a piece as `[PADn]`. Knows no threshold.
+Untrusted: an id is bounded before a place is kept for it. Between a directory and a GGUF file, the directory's pieces
+are taken as converters write them: WordPiece with a mark before whole words, added tokens with plain spaces, an id
+without a piece as `[PADn]`. Knows no threshold.
 """
 
 from __future__ import annotations
@@ -73,11 +70,11 @@ class Vocabulary:
 
 def of_gguf(values: LongValues) -> Vocabulary | None:
     """Find the vocabulary in a GGUF header, or None; it is read entry by entry, whatever its size."""
-    count = values.count(TOKENS)
+    count, many = values.count(TOKENS), values.count(MERGES) or 0
+    tokens, merges = (functools.partial(values.strings, key) for key in (TOKENS, MERGES))
     if count is None:
         return None
-    tokens, merges = (functools.partial(values.strings, key) for key in (TOKENS, MERGES))
-    return Vocabulary(read=TOKENS, count=count, walk=tokens, merges=merges, merge_count=values.count(MERGES) or 0)
+    return Vocabulary(read=TOKENS, count=count, walk=tokens, merges=merges, merge_count=many)
 
 
 def of_directory(
@@ -93,12 +90,12 @@ def of_directory(
         while lines and not lines[-1]:
             lines.pop()
         special = {at: line.encode() for at, line in enumerate(lines) if line in (named or BERT)}
-        return _laid("vocab.txt", [line.encode() for line in lines], _Added(special, frozenset(special)), [])
+        return _whole("vocab.txt", [line.encode() for line in lines], _Added(special, frozenset(special)), [])
     table = json_beside(view, "vocab.json", MAX_TOKENIZER)
     if table is not None:
         merges = (text_beside(view, "merges.txt", MAX_TOKENIZER) or "").split("\n")
         ranked = [line.strip().encode() for line in merges if line.strip() and not line.startswith("#version")]
-        return _laid("vocab.json", _by_id(view, "vocab.json", table), _added_beside(view, config), ranked)
+        return _whole("vocab.json", _by_id(view, "vocab.json", table), _added_beside(view, config), ranked)
     return _of_sentencepiece(view, config)
 
 
@@ -141,7 +138,7 @@ def _of_tokenizer(view: CheckpointView, tokenizer: Mapping[str, Any]) -> Vocabul
         if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
             _refuse(view, TOKENIZER, "model.merges holds what is no pair of pieces")
         ranked.append(" ".join(part.replace(" ", SPACE) for part in pair).encode())
-    return _laid(TOKENIZER, found, added, ranked)
+    return _whole(TOKENIZER, found, added, ranked)
 
 
 def _added_beside(view: CheckpointView, config: Mapping[str, Any]) -> _Added:
@@ -152,8 +149,8 @@ def _added_beside(view: CheckpointView, config: Mapping[str, Any]) -> _Added:
     decoder = config.get("added_tokens_decoder")
     named = decoder.items() if isinstance(decoder, Mapping) else ()
     name = "tokenizer_config.json"
-    told = {_id(view, name, int(at) if at.isdecimal() and len(at) < 12 else at): entry for at, entry in named}
-    return _Added.of({**plain, **{at: entry for at, entry in told.items() if isinstance(entry, Mapping)}})
+    found = {_id(view, name, int(at) if at.isdecimal() and len(at) < 12 else at): entry for at, entry in named}
+    return _Added.of({**plain, **{at: entry for at, entry in found.items() if isinstance(entry, Mapping)}})
 
 
 def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabulary | None:
@@ -167,7 +164,7 @@ def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabu
             if not problem.code.startswith(SENTENCEPIECE):
                 raise
             why = f"{name} is no sentencepiece model: {problem.what}, in {problem.where}"
-            return _laid(name, [], _Added({}, frozenset()), [], why=why)
+            return _whole(name, [], _Added({}, frozenset()), [], why=why)
         file.require_unchanged()
         if name == FAIRSEQ:
             pieces = [(b"<s>", CONTROL), (b"<pad>", CONTROL), (b"</s>", CONTROL), (b"<unk>", UNKNOWN), *pieces[3:]]
@@ -175,8 +172,8 @@ def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabu
         known = {
             str(text, "utf-8", "replace"): at for at, (text, kind) in enumerate(pieces) if kind in (UNKNOWN, CONTROL)
         }
-        laid = _laid(name, [text for text, _ in pieces], _added_beside(view, config), [])
-        return replace(laid, known=known, unknown=kinds.index(UNKNOWN) if UNKNOWN in kinds else None)
+        found = _whole(name, [text for text, _ in pieces], _added_beside(view, config), [])
+        return replace(found, known=known, unknown=kinds.index(UNKNOWN) if UNKNOWN in kinds else None)
     return None
 
 
@@ -187,11 +184,11 @@ def sentencepieces(file: ReadableFile) -> list[tuple[bytes, int]]:
     model, found = Message(file, 0, file.size, [0], SENTENCEPIECE), []
     for one in model.fields({1: (LENGTH,)}):  # of ModelProto its pieces, and of SentencePiece its text and type
         piece = model.within(one)
-        told = piece.collected({1: (LENGTH,), 3: (VARINT,)}, once=(3,))
-        if len(told[1]) != 1:
-            piece.refuse("piece", f"a piece has {len(told[1])} texts")
-        text = bytes(file.read(told[1][0].start, told[1][0].stop))
-        found.append((text, told[3][0].value if told[3] else 1))
+        collected = piece.collected({1: (LENGTH,), 3: (VARINT,)}, once=(3,))
+        texts, kinds = collected[1], collected[3]
+        if len(texts) != 1:
+            piece.refuse("piece", f"a piece has {len(texts)} texts")
+        found.append((bytes(file.read(texts[0].start, texts[0].stop)), kinds[0].value if kinds else 1))
     if not found:
         model.refuse("piece", "it holds no pieces")
     return found
@@ -217,16 +214,18 @@ def _refuse(view: CheckpointView, name: str, what: str) -> NoReturn:
     refuse(what, view.sidecars.files[name])
 
 
-def _laid(read: str, found: list[bytes | None], added: _Added, merges: list[bytes], why: str = "") -> Vocabulary:
+def _whole(read: str, found: list[bytes | None], added: _Added, merges: list[bytes], why: str = "") -> Vocabulary:
     more = max(added.pieces, default=-1) + 1 - len(found)
     found = [*found, *([None] * more)]
     for at, piece in added.pieces.items():
         found[at] = piece
-    return Vocabulary(
-        read=read, count=len(found), walk=lambda start: itertools.islice(found, start, None),
-        merges=lambda start: itertools.islice(merges, start, None), merge_count=len(merges),
-        special=added.special, added=frozenset(added.pieces) - added.special, why=why,
-    )  # fmt: skip
+
+    def walk(entries: list[Any]) -> Walk:
+        return lambda start: itertools.islice(entries, start, None)
+
+    plain = frozenset(added.pieces) - added.special
+    made = Vocabulary(read=read, count=len(found), walk=walk(found), merges=walk(merges), merge_count=len(merges))
+    return replace(made, special=added.special, added=plain, why=why)
 
 
 # As GGUF numbers the types of tokens; `UNKNOWN` and `CONTROL` are sentencepiece's, too.
@@ -247,12 +246,12 @@ def token_types(vocabulary: Vocabulary, size: int) -> Iterator[int]:
     yield from itertools.repeat(UNUSED, max(size - vocabulary.count, 0))
 
 
-# --- Two held against each other ------------------------------------------------------------------------------------
+# --- Two compared with each other -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What comparing two lists told: how many entries each has, digests of them, and where they differ."""
+    """What comparing two lists gave: how many entries each has, digests of them, and where they differ."""
 
     entries: tuple[int, int]
     digests: tuple[str, str]

@@ -1,4 +1,4 @@
-"""Find the factors by which AWQ scales channels, from what is stored alone, and hold them against what undoes them.
+"""Find the factors by which AWQ scales channels, from what is stored alone, and compare them with what undoes them.
 
 AWQ multiplies the columns of a weight, and divides what they are fed by: a norm, or the rows (and bias) of the weight
 before. Quantising to few bits leaves such factors to be fitted by least squares, with an error that is known.
@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from weighbridge.comparison.aligned_tensor import AlignedTensor
-from weighbridge.comparison.casts import decode, numpy_dtype, words
+from weighbridge.comparison.casts import decode, words
+from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.mapping_plan import Plan
 from weighbridge.packing.unpacked_view import UnpackedView, as_stored, packed_weight, row_stretches
 from weighbridge.packing.unpacking import Rule, Tile, band
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     Doubles = NDArray[np.float64]
 
-HELD = 64  # fits of weights that are kept, of which those of one layer use one another's
+KEPT = 64  # fits of weights that are kept, of which those of one layer use one another's
 ROUNDS = 2  # of fitting columns and rows in turn; the second changes little
 ROUNDING = 0.01  # of a factor, that norms in BF16 and clipped weights make
 SURE, ALIKE, MOST = 5, 3, 0.9  # standard errors: of a factor that is off, and within which most of like factors lie
@@ -86,7 +87,7 @@ class Channels:
             for _ in range(ROUNDS):
                 columns = _fitted(self._sums(name, 0, rows, columns))
                 rows = _fitted(self._sums(name, 1, rows, columns))
-            if len(self.fits) >= HELD:
+            if len(self.fits) >= KEPT:
                 self.fits.clear()
             found = self.fits[name] = rows, columns
         return found
@@ -100,7 +101,8 @@ class Channels:
             return None
         rows, columns = found
         beside = [*self._weights(name.split(".")[:-2], name)]
-        before = (_inverse(_last(other, len(columns.values))) for other, _ in self._parts(beside))
+        wide = len(columns.values)
+        before = (_inverse(Factors(*(one[-wide:] for one in other))) for other, _ in self._parts(beside))
         behind = (_padded(_inverse(other), len(rows.values)) for _, other in self._parts(beside))
         off = _least_off(columns, itertools.chain(self._norms(name), before))
         other = _least_off(rows, behind)
@@ -113,12 +115,12 @@ class Channels:
             return None
         own = name.rpartition(".")[0] + ".weight"
         beside = [own] if self._aligned(own) is not None else []
-        told = []
+        found = []
         for one in (changed, self._ratio(name, 1)):
             rows = (rows for rows, _ in self._parts(beside))
             fed = (_inverse(columns) for _, columns in self._parts(self._weights(_layer(name), name)))
-            told.append(None if one is None else _least_off(one, itertools.chain(rows, fed)))
-        return min((one for one in told if one is not None), default=None)
+            found.append(None if one is None else _least_off(one, itertools.chain(rows, fed)))
+        return min((one for one in found if one is not None), default=None)
 
     def _parts(self, names: Iterable[str]) -> Iterator[tuple[Factors, Factors]]:
         return (found for found in map(self._parted, names) if found is not None)
@@ -199,15 +201,15 @@ def _products(meant: Doubles, tile: Tile, least: int, most: int, axis: int) -> D
 
 
 def _fitted(sums: Doubles) -> Factors:
-    """Return the factors of least squares, with errors that hold for errors of any spread."""
+    """Return the factors of least squares, with errors for values of any spread."""
     import numpy as np
 
     xy, xx, xyxy, xxxy, xxxx = sums
     with np.errstate(all="ignore"):
         values = xy / xx
         error = np.sqrt(np.maximum(xyxy - 2 * values * xxxy + values**2 * xxxx, 0)) / np.abs(xy)
-    told = np.isfinite(values) & np.isfinite(error) & (values > 0)
-    return Factors(np.where(told, values, 1.0), np.where(told, error, np.inf))
+    known = np.isfinite(values) & np.isfinite(error) & (values > 0)
+    return Factors(np.where(known, values, 1.0), np.where(known, error, np.inf))
 
 
 def _layer(name: str) -> list[str]:
@@ -221,10 +223,6 @@ def _inverse(factors: Factors) -> Factors:
 
     with np.errstate(all="ignore"):
         return Factors(1 / factors.values, factors.error)
-
-
-def _last(factors: Factors, many: int) -> Factors:
-    return Factors(factors.values[-many:], factors.error[-many:])
 
 
 def _padded(factors: Factors, many: int) -> Factors:

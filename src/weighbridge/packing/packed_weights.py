@@ -1,14 +1,16 @@
 """Recognise weights that are stored packed: codes, scales and what belongs to them, under names of their own.
 
-One row of `PACKINGS` a way of packing, by the names that its library writes. Knows no values.
+`packings.yaml` has a row for each way of packing, by the names that its library writes. Knows no values.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from weighbridge.core.data import table
 from weighbridge.formats.tensor import Tensor, short
 from weighbridge.views.checkpoint import CheckpointView, config_beside
 
@@ -33,33 +35,18 @@ class Packing:
     may: tuple[str, ...] = ()
 
 
-ACTIVATIONS = (
-    ".input_scale", ".activation_scale", ".input_zero_point", ".output_scale", ".input_scale_ub",
-    ".input_activation_scale", ".output_activation_scale",
-)  # fmt: skip
-FP_QUANT = (
-    ".forward_hadamard_matrix", ".backward_hadamard_matrix", ".weight_global_scale", ".act_global_scale",
-)  # fmt: skip
-PACKINGS = (
-    # AutoGPTQ, GPTQModel and AutoAWQ use the same names; the configuration says which it was.
-    Packing(name="gptq or awq", mark=".qweight", codes=".qweight", weight=".weight", dtypes=WORDS,
-            needs=(".scales",), may=(".qzeros", ".g_idx", *FP_QUANT)),
-    Packing(name="compressed-tensors", mark=".weight_packed", codes=".weight_packed", weight=".weight", dtypes=WORDS,
-            needs=(".weight_scale",), may=(".weight_zero_point", ".weight_shape", ".weight_g_idx",
-                                           ".weight_global_scale", ".input_global_scale", *ACTIVATIONS)),
-    Packing(name="fp8", mark=".weight_scale_inv", codes=".weight", weight=".weight", dtypes=BYTES, may=ACTIVATIONS),
-    Packing(name="scaled", mark=".weight_scale", codes=".weight", weight=".weight", dtypes=BYTES,
-            may=(".weight_zero_point", ".weight_scale_2", *ACTIVATIONS)),
-    Packing(name="fp8", mark="_scale_inv", codes="", weight="", dtypes=BYTES),
-    Packing(name="bitsandbytes", mark=".weight.absmax", codes=".weight", weight=".weight", dtypes=("U8",),
-            may=(".weight.quant_map", ".weight.nested_absmax", ".weight.nested_quant_map",
-                 ".weight.quant_state.bitsandbytes__nf4", ".weight.quant_state.bitsandbytes__fp4")),
-    Packing(name="bitsandbytes", mark=".SCB", codes=".weight", weight=".weight", dtypes=("I8",),
-            may=(".weight_format",)),
-    Packing(name="mxfp4", mark="_blocks", codes="_blocks", weight="", dtypes=("U8",), needs=("_scales",)),
-    Packing(name="mlx", mark=".scales", codes=".weight", weight=".weight", dtypes=("U32",),
-            may=(".biases", ".qbiases")),
-)  # fmt: skip
+@functools.cache
+def packings() -> tuple[Packing, ...]:
+    """Read the table of packings."""
+    read = table("packing/packings")
+    return tuple(_packing(row, read["activations"]) for row in read["packings"])
+
+
+def _packing(row: Mapping[str, Any], activations: tuple[str, ...]) -> Packing:
+    may = (*row.get("may", ()), *(activations if row.get("activations") else ()))
+    dtypes = {"bytes": BYTES, "words": WORDS}.get(row["dtypes"], row["dtypes"])
+    found = {key: value for key, value in row.items() if key != "activations"}
+    return Packing(**{"codes": row["mark"], "weight": ".weight", **found, "dtypes": dtypes, "may": may})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +64,7 @@ class PackedWeight:
             return self.members[self.packing.codes]
         return max(self.members.values(), key=lambda one: one.nbytes)
 
-    def told(self, settings: Mapping[str, Any]) -> str:
+    def summary(self, settings: Mapping[str, Any]) -> str:
         """Return the packing in words: its method, and the figures that the configuration gives."""
 
         def said(*keys: str) -> str:
@@ -105,7 +92,8 @@ def recognised(view: CheckpointView, other: CheckpointView) -> dict[str, PackedW
 def marked(view: CheckpointView) -> Iterator[PackedWeight]:
     """Yield each weight whose tensors have the names and dtypes of a known packing."""
     taken: set[str] = set()
-    for packing in PACKINGS:
+    codes = any(one.dtype in (*BYTES, *WORDS) for one in view.tensors.values())
+    for packing in packings() if codes else ():
         for name in (name for name in view.tensors if name.endswith(packing.mark)):
             stem = name.removesuffix(packing.mark)
             endings = dict.fromkeys((packing.codes, packing.mark, *packing.needs, *packing.may))

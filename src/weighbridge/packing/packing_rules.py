@@ -1,20 +1,22 @@
 """How each packing is read: one function a way of packing, from its published arithmetic, by names, dtypes and shapes.
 
-Where these or the configuration leave a doubt, there is no rule. The whole numbers of AWQ, compressed-tensors and GPTQ
-may be others than the nearest: their packers let one code make up for the error of others.
+Where these or the configuration leave a doubt, there is no rule. The codes of AWQ, compressed-tensors and GPTQ may be
+others than the nearest: their packers let one code make up for the error of others.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import struct
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
-from weighbridge.comparison.casts import FLOATS, decode, numpy_dtype
+from weighbridge.comparison.casts import decode, words
 from weighbridge.core.canonical import loads
 from weighbridge.core.errors import WeighbridgeError
 from weighbridge.formats.tensor import Tensor
+from weighbridge.formats.word_types import FLOATS, numpy_dtype
 from weighbridge.packing.packed_weights import PackedWeight
 from weighbridge.packing.unpacking import LARGEST_F8, NESTED_SLACK, SLACK, WORD, Codes, Nested, Rule, floats
 
@@ -27,6 +29,7 @@ REACH = 4 / 3  # of the largest code: an MX scale is a power of two, and lets va
 BEYOND_F8 = LARGEST_F8 * (1 + 2 * SLACK)
 BITS = (2, 4, 8)
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of the columns in a word, from its lowest bits on
+OTHER_SCALES = {".weight_zero_point", ".weight_scale_2"}  # that this rule does not know
 SEVERAL_A_BYTE = ("bitnet", "gemma")  # codes, under the names of those that take a byte each
 MOST_STATE = 1 << 12  # bytes of JSON
 
@@ -69,20 +72,12 @@ def _scaled(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> R
     """Bytes times a scale: DeepSeek-V3's and transformers' fp8, fbgemm's, compressed-tensors' of 8 bits."""
     codes = weight.codes
     scales = next(weight.members[end] for end in weight.members if "_scale" in end and "input" not in end)
-    beside = {".weight_zero_point", ".weight_scale_2"} & weight.members.keys()
-    if (
-        settings.get("quant_method") in SEVERAL_A_BYTE
-        or codes.dtype not in ("F8_E4M3", "I8")
-        or beside
-        or len(codes.shape) < 2
-        or not _reads(scales)
-    ):
+    doubtful = settings.get("quant_method") in SEVERAL_A_BYTE or weight.members.keys() & OTHER_SCALES
+    if doubtful or codes.dtype not in ("F8_E4M3", "I8") or len(codes.shape) < 2 or not _reads(scales):
         return None
     rows, columns = math.prod(codes.shape[:-1]), codes.shape[-1]
-    high, wide = rows, columns
-    if scales.elements == rows and scales.elements > 1:
-        high = 1
-    elif scales.elements > 1:
+    high, wide = (1 if scales.elements == rows else rows), columns
+    if scales.elements > 1 and scales.elements != rows:
         block = settings.get("weight_block_size") or [128, 128]
         if not isinstance(block, list) or len(block) != 2 or not all(map(_is_size, block)):
             return None
@@ -91,17 +86,14 @@ def _scaled(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> R
         _require(scales, (*codes.shape[:-2], *tiles), f"blocks of {high}x{wide}")
         if len(codes.shape) > 2 and codes.shape[-2] % high:
             return None
-    stands_for = _whole(8, -128) if codes.dtype == "I8" else {"points": _f8(), "reach": (-BEYOND_F8, BEYOND_F8)}
-    return Rule(
-        shape=codes.shape, codes=_side_by_side(codes, 8, columns), scales=scales, high=high, wide=wide, **stands_for
-    )
+    values = _whole(8, -128) if codes.dtype == "I8" else {"points": _f8(), "reach": (-BEYOND_F8, BEYOND_F8)}
+    stored = _side_by_side(codes, 8, columns)
+    return Rule(shape=codes.shape, codes=stored, scales=scales, high=high, wide=wide, **values)
 
 
 @functools.cache
 def _f8() -> tuple[float, ...]:
-    import numpy as np
-
-    return tuple(decode(np.arange(256, dtype=np.uint8), "F8_E4M3").tolist())
+    return tuple(decode(words(memoryview(bytes(range(256))), "F8_E4M3"), "F8_E4M3").tolist())
 
 
 def _affine(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> Rule | None:
@@ -115,10 +107,8 @@ def _affine(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> R
     _require(biases, scales.shape, f"groups of {group}")
     if not _reads(biases):
         return None
-    return Rule(
-        shape=shape, codes=_side_by_side(codes, bits, shape[-1]), scales=scales, offsets=biases, high=1, wide=group,
-        **_whole(bits, 0),
-    )  # fmt: skip
+    stored = _side_by_side(codes, bits, shape[-1])
+    return Rule(shape=shape, codes=stored, scales=scales, offsets=biases, high=1, wide=group, **_whole(bits, 0))
 
 
 def _mx(weight: PackedWeight, _settings: Mapping[str, Any], _read: Read) -> Rule | None:
@@ -128,54 +118,44 @@ def _mx(weight: PackedWeight, _settings: Mapping[str, Any], _read: Read) -> Rule
         return None
     shape = (*codes.shape[:-2], codes.shape[-2] * 32)
     packed = Codes(tensor=codes, bits=4, columns=shape[-1], row_bytes=shape[-1] // 2)
-    return Rule(
-        shape=shape, codes=packed, scales=scales, high=1, wide=32, points=(*FP4, *(-one for one in FP4)),
-        reach=(-FP4[-1] * REACH, FP4[-1] * REACH), turned=True,
-    )  # fmt: skip
+    values: dict[str, Any] = {"points": (*FP4, *(-one for one in FP4)), "reach": (-FP4[-1] * REACH, FP4[-1] * REACH)}
+    return Rule(shape=shape, codes=packed, scales=scales, high=1, wide=32, turned=True, **values)
 
 
 def _compressed(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
     """compressed-tensors' pack-quantized: whole numbers in words, with a scale for each row or group of columns."""
-    import numpy as np
-
     codes, scales, shape = weight.codes, weight.members[".weight_scale"], weight.members.get(".weight_shape")
-    groups = settings.get("config_groups")
-    schemes = (
-        [one.get("weights") for one in groups.values() if isinstance(one, dict)] if isinstance(groups, dict) else []
-    )
-    scheme = schemes[0] if schemes and all(one == schemes[0] for one in schemes) else None
-    if (
-        not isinstance(scheme, dict)
-        or shape is None
-        or shape.dtype != "I64"
-        or shape.elements != 2
-        or not _reads(scales)
-    ):
+    scheme = _only_scheme(settings.get("config_groups"))
+    if shape is None or (shape.dtype, shape.elements) != ("I64", 2) or not _reads(scales):
         return None
-    bits, zeros, numbered = (
-        scheme.get("num_bits"),
-        weight.members.get(".weight_zero_point"),
-        weight.members.get(".weight_g_idx"),
-    )
+    bits, zeros = scheme.get("num_bits"), weight.members.get(".weight_zero_point")
     if scheme.get("type") != "int" or bits not in (4, 8) or codes.dtype != "I32":
         return None
-    rows, columns = np.frombuffer(read(shape), "<i8").tolist()
+    rows, columns = struct.unpack("<2q", read(shape))
     group = scheme.get("group_size") or columns
     if scheme.get("strategy") not in ("channel", "group") or not _is_size(group) or min(rows, columns) < 1:
         return None
+    groups = -(-columns // group)
     _require(codes, (rows, -(-columns * bits // WORD)), f"{bits} bits of [{rows}, {columns}]")
-    _require(scales, (rows, -(-columns // group)), f"groups of {group}")
-    stands_for = _whole(bits, -(1 << bits - 1))
+    _require(scales, (rows, groups), f"groups of {group}")
+    values = _whole(bits, -(1 << bits - 1))
     if zeros is not None:
         if zeros.dtype != "I32":
             return None
-        _require(zeros, (-(-rows * bits // WORD), scales.shape[1]), f"zero points of {bits} bits")
-        down = Codes(tensor=zeros, bits=bits, columns=scales.shape[1], row_bytes=scales.shape[1] * 4, down=True)
-        stands_for = {**_whole(bits, 0), "zeros": down}
-    return Rule(
-        shape=(rows, columns), codes=_side_by_side(codes, bits, columns), scales=scales, high=1, wide=group,
-        columns_of=_numbers(numbered, columns, scales.shape[1], read), chosen=True, **stands_for,
-    )  # fmt: skip
+        _require(zeros, (-(-rows * bits // WORD), groups), f"zero points of {bits} bits")
+        values = _whole(bits, 0) | {
+            "zeros": Codes(tensor=zeros, bits=bits, columns=groups, row_bytes=groups * 4, down=True)
+        }
+    values["columns_of"] = _numbers(weight.members.get(".weight_g_idx"), columns, groups, read)
+    stored = _side_by_side(codes, bits, columns)
+    return Rule(shape=(rows, columns), codes=stored, scales=scales, high=1, wide=group, chosen=True, **values)
+
+
+def _only_scheme(groups: Any) -> Mapping[str, Any]:
+    """Return the scheme of all groups of weights; nothing where they have several."""
+    found = [one.get("weights") for one in groups.values() if isinstance(one, dict)] if isinstance(groups, dict) else []
+    first = found[0] if found and all(one == found[0] for one in found) else None
+    return first if isinstance(first, dict) else {}
 
 
 def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
@@ -200,65 +180,61 @@ def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) 
     _require(scales, (-(-inputs // group), outputs), f"groups of {group}")
     _require(zeros, (scales.shape[0], outputs // per), f"groups of {group} in {bits} bits")
     order = AWQ_ORDER if awq else ()
-    words = Codes(tensor=codes, bits=bits, columns=inputs, order=order, down=awq, turned=True)
+    in_words = Codes(tensor=codes, bits=bits, columns=inputs, order=order, down=awq, turned=True)
     of_groups = Codes(tensor=zeros, bits=bits, columns=scales.shape[0], order=order, down=True, turned=True)
     numbers = _numbers(numbered, inputs, scales.shape[0], read)
     if numbers is not None and (numbers == np.arange(inputs) // group).all():
         numbers = None
-    return Rule(
-        shape=(outputs, inputs), codes=words, scales=scales, high=1, wide=group, zeros=of_groups,
-        early=0 if awq else early or 0, columns_of=numbers, chosen=True, **_whole(bits, 0),
-    )  # fmt: skip
+    values = {"zeros": of_groups, "early": 0 if awq else early or 0, "columns_of": numbers, **_whole(bits, 0)}
+    return Rule(shape=(outputs, inputs), codes=in_words, scales=scales, high=1, wide=group, chosen=True, **values)
 
 
 def _bitsandbytes(weight: PackedWeight, _settings: Mapping[str, Any], read: Read) -> Rule | None:
     """bitsandbytes: int8 of rows, or four bits of blocks of the flat weight, whose scales may be codes themselves."""
-    codes = weight.codes
-    if ".SCB" in weight.members:
+    codes, scales = weight.codes, weight.members.get(".SCB")
+    values: dict[str, Any]
+    if scales is not None:
         rows, columns = codes.shape if len(codes.shape) == 2 else (0, 0)
-        _require(weight.members[".SCB"], (rows,), "rows")
-        return Rule(
-            shape=codes.shape, codes=_side_by_side(codes, 8, columns), scales=weight.members[".SCB"], high=1,
-            wide=columns, factor=1 / 127, **_whole(8, -128),
-        )  # fmt: skip
+        _require(scales, (rows,), "rows")
+        stored = _side_by_side(codes, 8, columns)
+        values = {"factor": 1 / 127, **_whole(8, -128)}
+        return Rule(shape=codes.shape, codes=stored, scales=scales, high=1, wide=columns, **values)
     state = next((one for end, one in weight.members.items() if ".quant_state." in end), None)
     points, absmax = weight.members.get(".weight.quant_map"), weight.members[".weight.absmax"]
     if state is None or state.elements > MOST_STATE or points is None or (points.dtype, points.shape) != ("F32", (16,)):
         return None
-    told = _told(read(state))
-    shape, block = told.get("shape"), told.get("blocksize")
+    stated = _state(read(state))
+    shape, block = stated.get("shape"), stated.get("blocksize")
     if not isinstance(shape, list) or not shape or not all(map(_is_size, shape)) or not _is_size(block) or block % 2:
         return None
     elements = math.prod(shape)
     if elements % block:
         return None
     _require(absmax, (elements // block,), f"blocks of {block}")
-    if codes.nbytes * 2 != elements:
-        raise ContradictionError(
-            f"{codes.nbytes} bytes hold {codes.nbytes * 2} codes, and a shape of {shape} needs {elements}"
-        )
-    nested = None
-    if absmax.dtype == "U8":
-        parts = [weight.members.get(f".weight.nested_{end}") for end in ("quant_map", "absmax")]
-        wide, offset = told.get("nested_blocksize"), told.get("nested_offset")
-        maps, scales = parts
-        if maps is None or scales is None or not _is_size(wide) or not isinstance(offset, float):
-            return None
-        _require(maps, (256,), "bytes")
-        _require(scales, (-(-absmax.elements // wide),), f"blocks of {wide} scales")
-        nested = Nested(points=maps, scales=scales, wide=wide, offset=offset)
-    elif absmax.dtype != "F32":
+    if (there := codes.nbytes * 2) != elements:
+        raise ContradictionError(f"{codes.nbytes} bytes hold {there} codes, and a shape of {shape} needs {elements}")
+    nested = _nested(weight, absmax, stated) if absmax.dtype == "U8" else None
+    if nested is None and absmax.dtype != "F32":
         return None
-    values = tuple(floats(read(points), "F32").tolist())
     slack = SLACK if nested is None else NESTED_SLACK
-    return Rule(
-        shape=tuple(shape), codes=Codes(tensor=codes, bits=4, columns=block, row_bytes=block // 2, order=(1, 0)),
-        scales=absmax, high=1, wide=block, points=values, reach=(-1 - 2 * slack, 1 + 2 * slack), slack=slack,
-        nested=nested,
-    )  # fmt: skip
+    values = {"points": tuple(floats(read(points), "F32").tolist()), "reach": (-1 - 2 * slack, 1 + 2 * slack)}
+    values |= {"slack": slack, "nested": nested}
+    stored = Codes(tensor=codes, bits=4, columns=block, row_bytes=block // 2, order=(1, 0))
+    return Rule(shape=tuple(shape), codes=stored, scales=absmax, high=1, wide=block, **values)
 
 
-def _told(data: memoryview) -> Mapping[str, Any]:
+def _nested(weight: PackedWeight, absmax: Tensor, stated: Mapping[str, Any]) -> Nested | None:
+    """Return how scales are read that are codes themselves."""
+    maps, scales = (weight.members.get(f".weight.nested_{end}") for end in ("quant_map", "absmax"))
+    wide, offset = stated.get("nested_blocksize"), stated.get("nested_offset")
+    if maps is None or scales is None or not _is_size(wide) or not isinstance(offset, float):
+        return None
+    _require(maps, (256,), "bytes")
+    _require(scales, (-(-absmax.elements // wide),), f"blocks of {wide} scales")
+    return Nested(points=maps, scales=scales, wide=wide, offset=offset)
+
+
+def _state(data: memoryview) -> Mapping[str, Any]:
     """Return what the JSON of a quantising state says; nothing where it is none."""
     try:
         found = loads(str(data, "utf-8"))
@@ -288,6 +264,10 @@ def _reads(scales: Tensor) -> bool:
 
 
 RULES: Mapping[str, Callable[[PackedWeight, Mapping[str, Any], Read], Rule | None]] = {
-    "fp8": _scaled, "scaled": _scaled, "mlx": _affine, "mxfp4": _mx, "compressed-tensors": _compressed,
-    "gptq or awq": _gptq_or_awq, "bitsandbytes": _bitsandbytes,
-}  # fmt: skip
+    **dict.fromkeys(("fp8", "scaled"), _scaled),
+    "mlx": _affine,
+    "mxfp4": _mx,
+    "compressed-tensors": _compressed,
+    "gptq or awq": _gptq_or_awq,
+    "bitsandbytes": _bitsandbytes,
+}

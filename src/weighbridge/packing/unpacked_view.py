@@ -14,9 +14,9 @@ from weighbridge.comparison.aligned_tensor import ELEMENTS, AlignedTensor
 from weighbridge.comparison.casts import BLOCKS, DECODED
 from weighbridge.formats.tensor import Tensor
 from weighbridge.mapping.mapping_plan import Pairing
-from weighbridge.packing.held_codes import Held
 from weighbridge.packing.packed_weights import recognised, settings_of
 from weighbridge.packing.packing_rules import ContradictionError, rule_of
+from weighbridge.packing.stored_codes import CodeErrors
 from weighbridge.packing.unpacking import Blocks, Rule, decoded
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -82,9 +82,8 @@ class UnpackedView(CheckpointView):
         turned, step = np.empty((columns, rows), np.uint32), max(ELEMENTS // columns, 1)
         for row in range(0, rows, step):
             first, last = at * rows + row, at * rows + min(row + step, rows)
-            turned[:, row : row + step] = (
-                decoded(rule, self.stored, first * columns, last * columns).reshape(-1, columns).T
-            )
+            part = decoded(rule, self.stored, first * columns, last * columns)
+            turned[:, row : row + step] = part.reshape(-1, columns).T
         return turned.data.cast("B")
 
     def forget(self, name: str) -> None:
@@ -103,9 +102,9 @@ class UnpackedView(CheckpointView):
     def _unpacked(self, name: str, size: int) -> Iterator[memoryview]:
         rule, whole = self._rule(name), self.tensors[name].nbytes
         self.require_unchanged(name)
-        held = math.prod(rule.shape[-2:]) * F32 if rule is not None and self.packed[name].turned else size
-        for at in range(0, whole, held):  # a turned matrix is read once
-            part = self.read(name, at, at + held)
+        step = math.prod(rule.shape[-2:]) * F32 if rule is not None and self.packed[name].turned else size
+        for at in range(0, whole, step):  # a turned matrix is read once
+            part = self.read(name, at, at + step)
             yield from (part[start : start + size] for start in range(0, len(part), size))
             self.forget(name)
         self.require_unchanged(name)
@@ -123,26 +122,17 @@ def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> Ch
     settings = settings_of(view) if found else {}
     for name, weight in found.items():
         stored = tuple(one.name for one in weight.members.values())
-        told = UnpackedWeight(packed=weight.told(settings), codes=weight.codes, stored=stored)
+        one = UnpackedWeight(packed=weight.summary(settings), codes=weight.codes, stored=stored)
         try:
-            rule = rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes))
-            told = replace(told, rule=rule, turned=source and rule is not None and rule.turned)
+            rule = rule_of(weight, settings, lambda tensor: view.read(tensor.name, 0, tensor.nbytes))
+            packed[name] = replace(one, rule=rule, turned=source and rule is not None and rule.turned)
         except ContradictionError as problem:
-            told = replace(told, packed=f"{told.packed}, but {problem}", contradicts=True)
-        packed[name] = told
-    replaced = {one for told in packed.values() for one in told.stored}
+            packed[name] = replace(one, packed=f"{one.packed}, but {problem}", contradicts=True)
+    replaced = {stored for one in packed.values() for stored in one.stored}
     tensors = {name: tensor for name, tensor in view.tensors.items() if name not in replaced}
-    tensors |= {name: _tensor(name, told) for name, told in packed.items()}
-    as_it_is = {field.name: getattr(view, field.name) for field in fields(CheckpointView)}
-    return UnpackedView(
-        **{
-            **as_it_is,
-            "tensors": tensors,
-            "packed": packed,
-            "stored": view,
-            "rescaled": settings.get("quant_method") == "awq",
-        }
-    )
+    tensors |= {name: _tensor(name, one) for name, one in packed.items()}
+    as_it_is = {field.name: getattr(view, field.name) for field in fields(CheckpointView)} | {"tensors": tensors}
+    return UnpackedView(**as_it_is, packed=packed, stored=view, rescaled=settings.get("quant_method") == "awq")
 
 
 def _blocks(view: CheckpointView, other: CheckpointView) -> Iterator[tuple[str, UnpackedWeight]]:
@@ -156,17 +146,12 @@ def _blocks(view: CheckpointView, other: CheckpointView) -> Iterator[tuple[str, 
 
 def widened(view: CheckpointView, name: str) -> CheckpointView:
     """Return the view with one weight computed in F32; the very view where it is."""
-    told = packed_weight(view, name)
-    if (
-        not isinstance(view, UnpackedView)
-        or told is None
-        or not isinstance(told.rule, Rule)
-        or told.rule.dtype == "F32"
-    ):
+    found = packed_weight(view, name)
+    rule = found.rule if found is not None else None
+    if not isinstance(view, UnpackedView) or found is None or not isinstance(rule, Rule) or rule.dtype == "F32":
         return view
-    told = replace(told, rule=replace(told.rule, widened=True))
-    tensors = {**view.tensors, name: _tensor(name, told)}
-    return replace(view, packed={**view.packed, name: told}, tensors=tensors)
+    wide = replace(found, rule=replace(rule, widened=True))
+    return replace(view, packed={**view.packed, name: wide}, tensors={**view.tensors, name: _tensor(name, wide)})
 
 
 def packed_weight(view: CheckpointView, name: str) -> UnpackedWeight | None:
@@ -190,18 +175,20 @@ def as_stored(pairing: Pairing, weight: UnpackedWeight) -> Pairing:
     return replace(pairing, parts=(turned,), shape=(*stack, columns, rows))
 
 
-def hold(aligned: AlignedTensor, rule: Rule, stored: CheckpointView, factors: tuple[Any, Any] | None = None) -> Held:
-    """Hold each code of the candidate's weight against the value that it is meant to have, in constant memory.
+def code_errors(
+    aligned: AlignedTensor, rule: Rule, stored: CheckpointView, factors: tuple[Any, Any] | None = None
+) -> CodeErrors:
+    """Compare each code of the candidate's weight with the value that it is meant to have, in constant memory.
 
     With `factors`, of rows and of columns, it is meant to have the value times these.
 
     Raises:
         SubjectError: `subject-changed`, when a file was written to meanwhile.
     """
-    held = Held(rule, stored, factors)
+    found = CodeErrors(rule, stored, factors)
     for rows in row_stretches(aligned, rule):
-        held.add(rows, aligned.dtype)
-    return held
+        found.add(rows, aligned.dtype)
+    return found
 
 
 def row_stretches(aligned: AlignedTensor, rule: Rule) -> Iterator[Words]:
@@ -223,12 +210,12 @@ def row_stretches(aligned: AlignedTensor, rule: Rule) -> Iterator[Words]:
     aligned.candidate.require_unchanged(name)
 
 
-def _tensor(name: str, told: UnpackedWeight) -> Tensor:
-    tensor = replace(told.codes, name=name)
-    if told.rule is None:
+def _tensor(name: str, weight: UnpackedWeight) -> Tensor:
+    tensor = replace(weight.codes, name=name)
+    if weight.rule is None:
         return tensor
-    shape = told.rule.shape
-    if told.turned:
+    shape = weight.rule.shape
+    if weight.turned:
         shape = (*shape[:-2], shape[-1], shape[-2])
-    unpacked = replace(tensor, dtype=told.rule.dtype, shape=shape, strides=None, pieces=None)
+    unpacked = replace(tensor, dtype=weight.rule.dtype, shape=shape, strides=None, pieces=None)
     return replace(unpacked, nbytes=math.prod(shape) * unpacked.unit[1])

@@ -53,7 +53,7 @@ class Codes:
         """Return how many rows a row of words holds."""
         return WORD // self.bits if self.down else 1
 
-    def held(self, stored: CheckpointView, start: int, stop: int) -> NDArray[Any]:
+    def read(self, stored: CheckpointView, start: int, stop: int) -> NDArray[Any]:
         """Return what is stored of some rows: bytes, or words; from the first of a word's rows on."""
         import numpy as np
 
@@ -64,19 +64,19 @@ class Codes:
         data = stored.read(self.tensor.name, first * self.row_bytes, last * self.row_bytes)
         return np.frombuffer(data, "<u4" if self.down else np.uint8).reshape(last - first, -1)
 
-    def values(self, held: NDArray[Any], start: int, stop: int, points: tuple[float, ...], least: int) -> Floats:
-        """Return what some rows of what is held stand for: `points`, or numbers from `least` on."""
+    def values(self, read: NDArray[Any], start: int, stop: int, points: tuple[float, ...], least: int) -> Floats:
+        """Return what some rows of what was read stand for: `points`, or numbers from `least` on."""
         import numpy as np
 
         if self.down:
-            part = held[start // self.high : -(-stop // self.high)]
+            part = read[start // self.high : -(-stop // self.high)]
             shifts = np.argsort(self.order or range(self.high)).astype(np.uint32) * np.uint32(self.bits)
             numbers = part[:, None] >> shifts[:, None]
             numbers &= np.uint32((1 << self.bits) - 1)
             rows = numbers.reshape(-1, self.columns)[start % self.high :][: stop - start]
             counted: Floats = np.add(rows.view(np.int32), np.float32(least), dtype=np.float32)
             return counted
-        data = held[start:stop].reshape(-1).view(np.uint8)
+        data = read[start:stop].reshape(-1).view(np.uint8)
         if self.bits == 8 and not points:
             signed = self.tensor.dtype == "I8"
             numbers = data.view(np.int8 if signed else np.uint8)
@@ -101,8 +101,8 @@ def _table(bits: int, order: tuple[int, ...], points: tuple[float, ...]) -> NDAr
     """Return for each byte of codes, or two of eight bits, what they stand for, as one number of NumPy's."""
     import numpy as np
 
-    held = np.arange(256, dtype=np.uint8) if bits < 8 else np.arange(1 << 16, dtype="<u2").view(np.uint8)
-    codes = held[:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & ((1 << bits) - 1)
+    each = np.arange(256, dtype=np.uint8) if bits < 8 else np.arange(1 << 16, dtype="<u2").view(np.uint8)
+    codes = each[:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & ((1 << bits) - 1)
     if order:
         codes = codes.reshape(-1, len(order))[:, np.argsort(order)]
     found: NDArray[Any] = np.array(points, np.float32)[codes].reshape(-1)
@@ -225,27 +225,23 @@ class Band:
 
     def tile(self, start: int, stop: int, *, ends: bool = False) -> Tile:
         """Return the values of some rows; with `ends`, from where to where each of few points is the nearest."""
-        import numpy as np
-
         rule, inside = self.rule, self.start // self.rule.codes.high * self.rule.codes.high
-        held = self.codes, start - inside, stop - inside
+        part = self.codes, start - inside, stop - inside
         scales = self._spread(self.scales, start, stop)
         zeros, offsets = (None if one is None else self._spread(one, start, stop) for one in (self.zeros, self.offsets))
         shape = (stop - start, -1, rule.wide) if scales.ndim == 3 else (stop - start, rule.codes.columns)
-        points = rule.codes.values(*held, rule.points, rule.least).reshape(shape)
-        values = np.multiply(points if zeros is None else points - zeros, scales)
+        points = rule.codes.values(*part, rule.points, rule.least).reshape(shape)
+        values = (points if zeros is None else points - zeros) * scales
         if offsets is not None:
             values += offsets
         far = None
         if ends and 0 < len(rule.points) <= FEW:
-            low, high = (rule.codes.values(*held, middles, 0).reshape(shape) for middles in _ends(rule.points))
+            low, high = (rule.codes.values(*part, middles, 0).reshape(shape) for middles in _ends(rule.points))
             far = low, high
         return Tile(points, values, scales, offsets if zeros is None else -zeros * scales, far)
 
     def _spread(self, found: Floats, start: int, stop: int) -> Floats:
         """Return for some rows what there is one of for each block, so that it is broadcast over their elements."""
-        import numpy as np
-
         rule = self.rule
         first = self.start // rule.high
         rows = found[start // rule.high - first : -(-stop // rule.high) - first]
@@ -253,24 +249,18 @@ class Band:
             return rows[:, rule.columns_of]
         if rule.high == 1 and rule.codes.columns % rule.wide == 0:
             return rows[:, :, None]
-        return np.repeat(rows, rule.wide, axis=1)[:, : rule.codes.columns]
+        return rows.repeat(rule.wide, axis=1)[:, : rule.codes.columns]
 
 
 def band(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Band:
     """Read what is stored of some rows."""
-    import numpy as np
-
-    zeros, offsets = rule.zeros, rule.offsets
-    of_codes = None
-    if zeros is not None:
-        held = zeros.held(stored, start, stop)
-        inside = start % zeros.high
-        of_codes = zeros.values(held, inside, inside + stop - start, (), 0) + np.float32(rule.early)
-    return Band(
-        rule=rule, start=start, stop=stop, codes=rule.codes.held(stored, start, stop),
-        scales=rule.of_blocks(stored, rule.scales, start, stop), zeros=of_codes,
-        offsets=None if offsets is None else rule.of_blocks(stored, offsets, start, stop),
-    )  # fmt: skip
+    codes, scales = rule.codes.read(stored, start, stop), rule.of_blocks(stored, rule.scales, start, stop)
+    zeros, inside = None, start % rule.zeros.high if rule.zeros is not None else 0
+    if rule.zeros is not None:
+        zeros = rule.zeros.values(rule.zeros.read(stored, start, stop), inside, inside + stop - start, (), 0)
+        zeros += rule.early
+    offsets = None if rule.offsets is None else rule.of_blocks(stored, rule.offsets, start, stop)
+    return Band(rule=rule, start=start, stop=stop, codes=codes, scales=scales, zeros=zeros, offsets=offsets)
 
 
 @functools.cache
@@ -278,20 +268,18 @@ def _ends(points: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[float, ..
     """Return for each of the points the middle between it and the one below, and the one above."""
     import numpy as np
 
-    held = np.array(points, np.float32)
-    there = np.unique(held)
+    each = np.array(points, np.float32)
+    there = np.unique(each)
     middles = np.concatenate([there[:1], (there[1:] + there[:-1]) / 2, there[-1:]])
-    at = np.searchsorted(there, held)
+    at = np.searchsorted(there, each)
     return tuple(middles[at].tolist()), tuple(middles[at + 1].tolist())
 
 
 def floats(data: memoryview, dtype: str) -> Floats:
     """Return the values of scales; bytes are exponents."""
-    import numpy as np
-
     if dtype == "U8":  # of MX scales, which older files store as plain bytes
         dtype = "F8_E8M0"
-    return decode(words(data, dtype), dtype).astype(np.float32, copy=False)
+    return decode(words(data, dtype), dtype).astype("f4", copy=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,9 +323,7 @@ def decoded(rule: Rule | Blocks, stored: CheckpointView, start: int, stop: int) 
 
 def _computed(dtype: str, tile: Tile) -> Words:
     """Return the words of values, rounded after each step where they are computed in less than F32."""
-    import numpy as np
-
     if dtype == "F32" or tile.added is None:
-        return tile.values.view(np.uint32)
+        return tile.values.view("u4")
     product = decode(encode(tile.points * tile.scales, dtype), dtype)
-    return encode(product.astype(np.float32, copy=False) + tile.added, dtype)
+    return encode(product.astype("f4", copy=False) + tile.added, dtype)

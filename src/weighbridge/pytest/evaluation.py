@@ -1,4 +1,4 @@
-"""What gates come to under pytest, and how it is told there; imported when a gate is to be judged."""
+"""What gates come to under pytest, and how it is shown there; imported when a gate is to be judged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weighbridge.evaluation.runner import judge, measure, seal
+from weighbridge.evaluation.runner import EvaluationSession
 from weighbridge.evaluation.verification import keep
 from weighbridge.evidence.redact import own_key, redactor_here
 from weighbridge.report import Row, block, finding_text
@@ -20,27 +20,26 @@ if TYPE_CHECKING:
     import pytest
     from weighbridge.contract.load import LoadedContract
     from weighbridge.core.model import Finding
-    from weighbridge.evaluation.binding import Bound
+    from weighbridge.evaluation.binding import Binding
     from weighbridge.evaluation.runner import Evaluation
 
 OPTION = re.compile(r"(?<![\w-])--(subject|param|expect-blocked|evidence|waivers)\b")
 
 
 def evaluate(
-    config: pytest.Config, loaded: LoadedContract, bound: Sequence[Bound], on: Mapping[str, tuple[str, ...]]
+    config: pytest.Config, loaded: LoadedContract, bound: Sequence[Binding], on: Mapping[str, tuple[str, ...]]
 ) -> Evaluation:
     """Measure and judge the gates that `on` names instances for; write a bundle where `--gate-evidence` says so."""
     folder = config.getoption("--gate-evidence")
     named = (str(loaded.path), *sys.argv, *(item.target for item in bound))
     redactor = redactor_here(own_key(), run=Path.cwd(), named=named) if folder else None
-    evaluation = judge(seal(measure(loaded.contract, bound, on), redactor))
+    evaluation = EvaluationSession(contract=loaded.contract, bound=bound, on=on).evaluate(redactor)
     if redactor:
-        words = ("pytest", *config.invocation_params.args)
-        keep(evaluation, loaded.source, redactor, folder, words)
+        keep(evaluation, loaded.source, redactor, folder, ("pytest", *config.invocation_params.args))
     return evaluation
 
 
-def told(finding: Finding, evaluation: Evaluation, excused: str = "") -> str:
+def summary(finding: Finding, evaluation: Evaluation, excused: str = "") -> str:
     """Return what a gate came to, in lines."""
     title = next(gate.title for gate in evaluation.contract.gates if gate.id == finding.gate)
     row = Row(finding=finding, title=title, said=finding_text(finding, evaluation.measured), excused=excused)

@@ -21,7 +21,7 @@ from weighbridge.core.errors import WeighbridgeError
 from weighbridge.core.limits import nearest
 from weighbridge.core.model import GateDecl, Outcome, Severity, SubjectKind
 from weighbridge.core.printable import printable
-from weighbridge.evaluation.binding import Bound
+from weighbridge.evaluation.binding import Binding
 from weighbridge.judging.requests import DEFAULT
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ FORM = 'write @pytest.mark.gate("GATE-ID", contract="contracts/FILE.yaml")'
 KIND = "test-report"
 ROWS = "weighbridge-gates-of-tests"  # what a worker of pytest-xdist hands over
 NOT_RUN, DESELECTED = "never run", "deselected"
-ELEMENTS = {NOT_RUN: "skipped", DESELECTED: "skipped", "passed": "", "skipped": "skipped", "failed": "failure",
-            "error": "error"}  # fmt: skip
-WORST = tuple(ELEMENTS)  # the last; "never run" and "deselected" give way to whatever a test came to
+WORST = (NOT_RUN, DESELECTED, "passed", "skipped", "failed", "error")  # the last: the first two give way to any other
+ELEMENTS = dict(zip(WORST, ("skipped", "skipped", "", "skipped", "failure", "error"), strict=True))
+UNBROKEN = (Outcome.PASS, Outcome.NOT_APPLICABLE)  # of a required gate
 ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
@@ -51,7 +51,7 @@ class MarkedTests:
         self.lines: list[str] = []
 
     def add(self, item: pytest.Item, mark: pytest.Mark) -> None:
-        """Add a collected test under the gate that its mark names; what cannot be is told once all are collected."""
+        """Add a collected test under the gate that its mark names; what cannot be is refused once all are collected."""
         try:
             gate, contract = _named(mark)
             self._gate(contract, gate)
@@ -88,8 +88,6 @@ class MarkedTests:
             tests = self.tests.setdefault(contract, {}).setdefault(gate, {})
             tests[test] = _worse(tests.get(test, (NOT_RUN, "")), (outcome, why))
 
-    # --- Hooks --------------------------------------------------------------------------------------------------------
-
     def pytest_deselected(self, items: Iterable[pytest.Item]) -> None:
         """Note which marked tests were deselected."""
         for item in items:
@@ -101,7 +99,7 @@ class MarkedTests:
             raise pytest.UsageError(self.refused)
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Let marked tests fail where a mark was refused and could not be told before."""
+        """Let marked tests fail where a mark was refused, which nothing showed before."""
         if self.refused and item.get_closest_marker("gate"):
             pytest.fail(self.refused, pytrace=False)
 
@@ -134,7 +132,7 @@ class MarkedTests:
 
     def _judged(self, contract: str, gates: Mapping[str, Mapping[str, tuple[str, str]]]) -> bool:
         """Judge the gates of one contract over reports of their tests, and return whether the session fails by them."""
-        from weighbridge.pytest.evaluation import evaluate, told
+        from weighbridge.pytest.evaluation import evaluate, summary
 
         loaded = self.contracts[contract]
         with tempfile.TemporaryDirectory() as folder:
@@ -143,17 +141,17 @@ class MarkedTests:
                 (subject,) = self._gate(contract, gate).subjects.values()
                 path = Path(folder, f"{subject}.xml")
                 path.write_bytes(junit(gate, tests))
-                bound.append(
-                    Bound(subject=subject, instance=DEFAULT, kind=SubjectKind.REPORT, target=str(path), by_hand=False)
-                )
+                kind, target = SubjectKind.REPORT, str(path)
+                bound.append(Binding(subject=subject, instance=DEFAULT, kind=kind, target=target, by_hand=False))
             on = {one.id: (DEFAULT,) if one.id in gates else () for one in loaded.contract.gates}
             evaluation = evaluate(self.config, loaded, bound, on)
         excuses = {one.gate: self.excuses().of(loaded.contract.id, one) for one in evaluation.findings}
-        self.lines += [contract, *(told(one, evaluation, excuses[one.gate]) for one in evaluation.findings)]
+        self.lines += [contract, *(summary(one, evaluation, excuses[one.gate]) for one in evaluation.findings)]
         asked = {gate for gate, tests in gates.items() if any(one != DESELECTED for one, _ in tests.values())}
         findings = [one for one in evaluation.findings if one.gate in asked]
         self.outcomes.update(str(one.verdict.outcome) for one in findings)
-        allowed = {Severity.REQUIRED: (Outcome.PASS,), Severity.ADVISORY: (Outcome.PASS, Outcome.FAIL, Outcome.BLOCKED)}
+        advisory = (*UNBROKEN, Outcome.FAIL, Outcome.BLOCKED)
+        allowed = {Severity.REQUIRED: UNBROKEN, Severity.ADVISORY: advisory}
         return any(one.verdict.outcome not in allowed[one.severity] and not excuses[one.gate] for one in findings)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
@@ -166,9 +164,8 @@ class MarkedTests:
 
 def _named(mark: pytest.Mark) -> tuple[str, str]:
     contract = mark.kwargs.get("contract")
-    if len(mark.args) != 1 or set(mark.kwargs) != {"contract"} or not all(
-        isinstance(one, str) for one in (*mark.args, contract)
-    ):  # fmt: skip
+    texts = all(isinstance(one, str) for one in (*mark.args, contract))
+    if len(mark.args) != 1 or set(mark.kwargs) != {"contract"} or not texts:
         raise ValueError(FORM)
     return mark.args[0], str(contract)
 
@@ -193,8 +190,8 @@ def junit(gate: str, tests: Mapping[str, tuple[str, str]]) -> bytes:
     """Write the report of one gate's tests, named as pytest names them in its own."""
     found = [ELEMENTS[outcome] for outcome, _ in tests.values()]
     counts = {"skipped": "skipped", "failures": "failure", "errors": "error"}
-    told = {name: str(found.count(element)) for name, element in counts.items()}
-    suite = ET.Element("testsuite", {"name": gate, "tests": str(len(tests)), **told})
+    counted = {name: str(found.count(element)) for name, element in counts.items()}
+    suite = ET.Element("testsuite", {"name": gate, "tests": str(len(tests)), **counted})
     for test, (outcome, why) in tests.items():
         base, bracket, parameters = test.partition("[")
         file, *names = base.split("::")

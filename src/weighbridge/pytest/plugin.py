@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from weighbridge.contract.load import LoadedContract
     from weighbridge.core.exit_code import Excuses
     from weighbridge.core.model import Outcome
-    from weighbridge.evaluation.binding import Bound
+    from weighbridge.evaluation.binding import Binding
     from weighbridge.evaluation.runner import Evaluation
     from weighbridge.lanes.waivers import Waivers
     from weighbridge.pytest.marker import MarkedTests
@@ -177,11 +177,13 @@ class Gates:
         from weighbridge.core.errors import ContractError
         from weighbridge.pytest.evaluation import under_pytest
 
-        judged = [(file.loaded.contract, file.bound) for file in self.files]
         try:
             if self.waivers.given:
+                from weighbridge.evaluation.binding import all_instances
                 from weighbridge.lanes.waivers import demand_places
 
+                contracts = ((file.loaded.contract, file.bound) for file in self.files)
+                judged = {contract.id: all_instances(contract, bound) for contract, bound in contracts}
                 demand_places(self.waivers, judged, self.config.rootpath / "evidence" / "ledger")
         except ContractError as error:
             self.refused = under_pytest(str(error))
@@ -224,7 +226,7 @@ class ContractFile(pytest.File):
 
     loaded: LoadedContract
     params: frozenset[str]
-    bound: tuple[Bound, ...]
+    bound: tuple[Binding, ...]
     _evaluation: Evaluation | None = None
 
     def collect(self) -> Iterable[GateItem]:
@@ -281,9 +283,9 @@ class GateItem(pytest.Item):
         self.key = key
 
     def runtest(self) -> None:
-        """Pass on PASS; what an advisory gate finds is an expected failure, and an expected block is a skip."""
+        """Pass on PASS; an advisory finding is an expected failure; an expected block and NOT_APPLICABLE are skips."""
         from weighbridge.core.model import Outcome, Severity
-        from weighbridge.pytest.evaluation import told, under_pytest
+        from weighbridge.pytest.evaluation import summary, under_pytest
 
         gates = gates_of(self.config)
         if gates.refused:
@@ -298,7 +300,9 @@ class GateItem(pytest.Item):
             raise NotPassedError(f"expected to be blocked, and {outcome}: take it off --gate-expect-blocked")
         if outcome is Outcome.PASS:
             return
-        text = told(finding, evaluation)
+        text = summary(finding, evaluation)
+        if outcome is Outcome.NOT_APPLICABLE:
+            pytest.skip(text)
         if excuse := gates.excuses.of(contract, finding):
             pytest.skip(f"{under_pytest(excuse)}\n{text}")
         if finding.severity is Severity.ADVISORY and outcome is not Outcome.ERROR:

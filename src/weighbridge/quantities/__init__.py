@@ -34,5 +34,5 @@ def _each() -> Iterator[Quantity]:
 
 
 OWN = _Quantities()
-BROUGHT: Brought[Quantity] = Brought("quantities", Quantity, OWN, named="name")
+BROUGHT: Brought[Quantity] = Brought("quantity", OWN)
 QUANTITIES: Mapping[str, Quantity] = Extended(OWN, BROUGHT)

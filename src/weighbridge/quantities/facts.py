@@ -24,6 +24,7 @@ QUANTITIES = (rows("facts", Fact),)
 
 # Facts of a run that hold a gate back unless its `where:` accepts them by name.
 ENDED = "ended"
+ENDS = ("ended", "early", "raised", "killed", "going", "unknown")  # what that fact may be
 COUNTED = ("steps", "last_step")  # a contract that says how far an unfinished log reaches knows what it judges
 RECORDER_FAILED, ALL = "recorder_failed", "all"  # the columns that failures of the recorder make unreliable
 OF_COLUMNS = ("no_header",)  # what the reader noted, and which gates stand on it: of every column,

@@ -20,10 +20,7 @@ def unwrapped(optimizer: Any) -> Any:
 
 
 class Updates:
-    """The updates of an optimizer: `seen` is called after each, when its closure, if it has one, has run.
-
-    An update that is compiled cannot be looked into without breaking its graph: it is only noted.
-    """
+    """The updates of an optimizer: `seen` is called after each, but for a compiled one, which is only noted."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, seen: Callable[[], None]) -> None:
         self.compiled = False

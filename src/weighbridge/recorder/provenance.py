@@ -1,4 +1,4 @@
-"""Where a run comes from: process, host pseudonym, commit, versions, seeds. Never a name of a person or a machine."""
+"""Where a run comes from: process, rank, host pseudonym, commit, versions. Never a name of a person or a machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import datetime as dt
 import os
 import platform
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,3 +45,17 @@ def versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "torch": torch.__version__, "weighbridge": __version__}
     built_for = {"cuda": torch.version.cuda, "hip": torch.version.hip}
     return found | {name: version for name, version in built_for.items() if version}
+
+
+def rank_and_world(environment: Mapping[str, str]) -> tuple[int, int]:
+    """Return this process's rank and how many there are: of torch.distributed, else as `torchrun` numbers them."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    rank, world = environment.get("RANK", ""), environment.get("WORLD_SIZE", "")
+    return (int(rank), int(world)) if rank.isdecimal() and world.isdecimal() else (0, 1)
+
+
+def of_rank(directory: Path, environment: Mapping[str, str]) -> Path:
+    """Return the directory that this process writes."""
+    rank, world = rank_and_world(environment)
+    return directory / f"rank-{rank}" if world > 1 else directory

@@ -1,6 +1,6 @@
 """Record a PyTorch training loop into a run directory, without changing one bit of it.
 
-The recorder reads; it draws no random number, moves no tensor, and raises nothing into training unless it is told to.
+The recorder reads; it draws no random number, moves no tensor, and raises nothing into training unless it is asked to.
 What fails inside it is written down as an event, and warned of once.
 """
 
@@ -22,11 +22,10 @@ import torch
 
 from weighbridge.recorder import failure, residency
 from weighbridge.recorder.optimizer import Updates, unwrapped
-from weighbridge.recorder.provenance import provenance
-from weighbridge.recorder.ranks import of_rank, rank_and_world
+from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
 from weighbridge.recorder.run_directory import EVENTS, RUN, STEPS, RowLog, write_run
 from weighbridge.recorder.scalars import on_host
-from weighbridge.recorder.watched_loader import Tally, WatchedLoader, draws_with_replacement, token_counter
+from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, draws_with_replacement, token_counter
 from weighbridge.recorder.witnesses import testimony
 
 P = ParamSpec("P")
@@ -128,7 +127,7 @@ class Recorder:
         self._tokens_of = tokens_of or token_counter(seq_len)
         self._probe_every = max(probe_every, 1)
         self._on_fail = on_fail
-        self._tally = Tally()
+        self._position = CorpusPosition()
         self._watched = None if loader is None else WatchedLoader(loader, self)
         self._audit = residency.DispatchAudit()
         self._gradients: dict[str, int] = {}
@@ -186,28 +185,26 @@ class Recorder:
         norm = None if skipped else self._norm if grad_norm is None else grad_norm
         loss_value, norm_value = on_host((loss, norm))
         watched = self._watched is not None
-        drawn = self._tally.take_step() if watched else self._declared_tokens
+        drawn = self._position.take_step() if watched else self._declared_tokens
         passes = watched and not self._sampled
+        spent: dict[str, float] = {}
+        if self._mark is not None:
+            now = time.perf_counter(), time.process_time()
+            spent = {"wall_ms": (now[0] - self._mark[0]) * 1e3, "cpu_ms": (now[1] - self._mark[1]) * 1e3}
         row = {
             "step": self._step,
             "loss": loss_value,
             "lr": self._lr if self._lr is not None else self._learning_rate(),
             "grad_norm": norm_value,
             "tokens": drawn if tokens is None else tokens,
-            **self._spent(),
-            "corpus_position": self._tally.position if passes else None,
-            "wraps": self._tally.wraps if passes else None,
+            **spent,
+            "corpus_position": self._position.position if passes else None,
+            "wraps": self._position.wraps if passes else None,
             "skipped": skipped or None,
         }
         self._append(self._steps, {name: value for name, value in row.items() if value is not None})
         if self._probes(self._step):
             self._probe()
-
-    def _spent(self) -> dict[str, float]:
-        if self._mark is None:
-            return {}
-        wall, cpu = self._mark
-        return {"wall_ms": (time.perf_counter() - wall) * 1e3, "cpu_ms": (time.process_time() - cpu) * 1e3}
 
     def _next_step(self) -> None:
         self._norm, self._lr, self._updated_once = None, None, False
@@ -231,21 +228,21 @@ class Recorder:
     @_guarded
     def batch_drawn(self, batch: object) -> None:
         """Count a batch's tokens, and audit the step that it is for where that step is probed."""
-        self._tally.add(self._tokens_of(batch))
+        self._position.add(self._tokens_of(batch))
         self._resume()
 
     @_guarded
     def pass_began(self, *, dry: bool) -> None:
         """Log once that the corpus began again: a wrap after it ran dry, a restart after it was broken off."""
-        ended = self._tally.begin_pass(dry=dry)
+        ended = self._position.begin_pass(dry=dry)
         if self._sampled:
             return
-        self._event("wrap" if dry else "restart", wraps=self._tally.wraps, corpus_position=ended)
+        self._event("wrap" if dry else "restart", wraps=self._position.wraps, corpus_position=ended)
 
     @_guarded
     def gave_nothing(self) -> None:
         """Log that the loader gave no batch when it was asked to begin."""
-        self._event("exhausted", wraps=self._tally.wraps, corpus_position=self._tally.position)
+        self._event("exhausted", wraps=self._position.wraps, corpus_position=self._position.position)
 
     # --- Opening and closing ------------------------------------------------------------------------------------------
 
@@ -333,17 +330,16 @@ class Recorder:
             self._unaudited = "something was compiled in this step, and an audit does not see into compiled code"
             self._audit.restart()
         witnesses, why = testimony()
-        held = residency.model_bytes(self._model)
-        held["gradients"] = held["gradients"] or self._gradients
-        device = residency.resolved_device(self._model)
-        allocated, no_memory = residency.allocated_bytes(device)
+        nbytes = residency.model_bytes(self._model)
+        nbytes["gradients"] = nbytes["gradients"] or self._gradients
+        allocated, no_memory = residency.allocated_bytes(residency.resolved_device(self._model))
         unaudited = self._unaudited or self._audit.failure or ("" if self._audited else "no step was audited")
         why |= {name: reason for name, reason in (("allocated", no_memory), ("dispatch", unaudited)) if reason}
         if self._optimizer is None:
             why["optimizer"] = "the recorder was given no optimizer"
         self._event(
             "device",
-            **held,
+            **nbytes,
             **(residency.optimizer_bytes(self._optimizer) if self._optimizer is not None else {}),
             **self._audit.found(),
             dispatch="not-audited" if unaudited else "audited",

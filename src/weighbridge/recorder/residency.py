@@ -58,12 +58,12 @@ def _tensors(value: Any) -> Iterable[torch.Tensor]:
 
 def resolved_device(model: torch.nn.Module) -> str:
     """Return the device that holds most of the parameters' bytes, or "" for a model without parameters."""
-    held = bytes_by_device(model.parameters())
-    return max(held, key=lambda device: held[device]) if held else ""
+    found = bytes_by_device(model.parameters())
+    return max(found, key=lambda device: found[device]) if found else ""
 
 
 def allocated_bytes(device: str) -> tuple[int | None, str]:
-    """Return the most bytes that the device's allocator has held, or None and why there is no such number."""
+    """Return the most bytes that the device's allocator has taken, or None and why there is no such number."""
     kind = device.partition(":")[0]
     if kind == "cuda":
         return int(torch.cuda.max_memory_allocated(device)), ""
@@ -73,10 +73,7 @@ def allocated_bytes(device: str) -> tuple[int | None, str]:
 
 
 def not_auditable(model: torch.nn.Module) -> str:
-    """Return why a step cannot be audited, or "" where it can.
-
-    Compiled code runs few ops that a dispatch mode sees, and a mode that dynamo does not ignore stops it for good.
-    """
+    """Return why a step cannot be audited, or ""; compiled code shows few ops, and some modes stop dynamo for good."""
     if not hasattr(TorchDispatchMode, "ignore_compile_internals"):
         return f"torch {torch.__version__} would compile nothing more after an audit"
     compiled = sys.modules.get("torch._dynamo")
@@ -96,11 +93,10 @@ def compiled_frames() -> int:
 
 
 class DispatchAudit(TorchDispatchMode):
-    """Count the ops of a step by the device of their results, floating-point tensors apart from bookkeeping.
+    """Count the ops of a step by the device of their results, or of their arguments where they give no tensor.
 
     Work is an op that gives a floating-point or complex tensor with at least one dimension. Scalars (step counts, the
-    logged loss) and integers (token ids being sliced) are bookkeeping: they may live on the host in an honest step. An
-    op that gives no tensor counts where its arguments are.
+    logged loss) and integers (token ids being sliced) are bookkeeping: they may live on the host in an honest step.
     """
 
     supports_higher_order_operators = True  # else one that runs under an audit raises into training
@@ -148,10 +144,7 @@ class DispatchAudit(TorchDispatchMode):
         self.live = True
 
     def pause(self) -> None:
-        """Stop counting, and leave the stack of modes, unless somebody has entered another above this one.
-
-        Then it stays, counting nothing, until it is paused again and is the topmost.
-        """
+        """Stop counting, and leave the stack of modes, at the latest when this is paused as the topmost one."""
         self.live = False
         if self.entered and _get_current_dispatch_mode() is self:
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]

@@ -23,10 +23,8 @@ MAX_WAITING = 10_000  # rows kept while the disk takes none
 class RowLog:
     """A file of JSON lines that this process alone writes.
 
-    `problem` is why the last row could not be written, and `lost` counts the rows that were dropped.
-
-    Raises:
-        FileExistsError: on construction, if the file is there.
+    `problem` is why the last row could not be written, and `lost` counts the rows that were dropped. A file that is
+    there is a FileExistsError.
     """
 
     def __init__(self, path: Path) -> None:

@@ -13,6 +13,5 @@ def on_host(values: tuple[torch.Tensor | float | None, ...]) -> list[float | Non
         found = iter(torch.stack([tensor.to(wide) for tensor in tensors]).tolist())
     else:
         found = iter([tensor.item() for tensor in tensors])
-    return [
-        next(found) if isinstance(value, torch.Tensor) else None if value is None else float(value) for value in values
-    ]
+    plain = (None if value is None else value if isinstance(value, torch.Tensor) else float(value) for value in values)
+    return [next(found) if isinstance(value, torch.Tensor) else value for value in plain]

@@ -28,12 +28,8 @@ class Watcher(Protocol):
 
 
 @dataclass(slots=True)
-class Tally:
-    """How far into the corpus a run is: tokens of this pass, tokens of this step, wraps so far.
-
-    One batch whose tokens cannot be told makes both unknown: of its step, and of its pass. So does a step for which no
-    batch was drawn here.
-    """
+class CorpusPosition:
+    """How far into the corpus a run is; a batch of unknown tokens, or none, leaves its step and its pass unknown."""
 
     position: int | None = None
     step_tokens: int | None = None
@@ -84,11 +80,7 @@ class WatchedLoader:
         return getattr(self.loader, name)
 
     def cycle(self) -> Iterator[Any]:
-        """Hand out batches for ever, beginning again whenever the loader runs dry.
-
-        Raises:
-            RuntimeError: if a new pass gives no batch at all, so that no step can be made up from nothing.
-        """
+        """Hand out batches for ever, beginning again; raise a RuntimeError where a new pass gives no batch."""
         while True:
             batch = None
             for batch in self:
@@ -114,18 +106,15 @@ class _Pass(Iterator[Any]):
         try:
             batch = next(self._iterator)
         except StopIteration:
-            self._ended()
+            if self._empty:
+                owner.watcher.gave_nothing()
+            owner.dry = True
             raise
         if self._empty and self._again:
             owner.watcher.pass_began(dry=owner.dry)
         self._empty, owner.begun, owner.dry = False, True, False
         owner.watcher.batch_drawn(batch)
         return batch
-
-    def _ended(self) -> None:
-        if self._empty:
-            self._owner.watcher.gave_nothing()
-        self._owner.dry = True
 
 
 def draws_with_replacement(loader: Iterable[Any]) -> bool:
@@ -134,28 +123,23 @@ def draws_with_replacement(loader: Iterable[Any]) -> bool:
 
 
 def token_counter(seq_len: int | None) -> Callable[[Any], int | None]:
-    """Return a count of a batch's tokens: the elements of its first array, without one that is shifted off.
+    """Return a count of a batch's tokens: the elements of its first array, None of a batch without a shape.
 
-    A batch `[batch, seq_len + 1]` holds inputs and targets of `seq_len` tokens each. A batch without a shape has no
-    count.
+    A batch `[batch, seq_len + 1]` holds inputs and targets of `seq_len` tokens each.
     """
 
     def tokens_of(batch: Any) -> int | None:
         shape = _shape(batch)
         if not shape:
             return None
-        tokens = math.prod(shape)
-        if seq_len is not None and shape[-1] == seq_len + 1:
-            return tokens // shape[-1] * seq_len
-        return tokens
+        return math.prod(shape[:-1]) * (seq_len if seq_len is not None and shape[-1] == seq_len + 1 else shape[-1])
 
     return tokens_of
 
 
 def _shape(batch: Any) -> tuple[int, ...]:
-    shape = getattr(batch, "shape", None)
-    if shape is not None:
-        return tuple(int(size) for size in shape)
+    if (shape := getattr(batch, "shape", None)) is not None:
+        return tuple(map(int, shape))
     if isinstance(batch, Mapping):
         batch = batch.get("input_ids", next(iter(batch.values()), None))
         return _shape(batch) if batch is not None else ()

@@ -69,17 +69,14 @@ def driver(proc: Path = Path("/proc/self")) -> Testimony:
     except pynvml.NVMLError as problem:
         return [], {"nvml": f"NVML does not start: {type(problem).__name__}"}
     try:
-        processes = [process for index in range(pynvml.nvmlDeviceGetCount()) for process in _computing(pynvml, index)]
+        running = pynvml.nvmlDeviceGetComputeRunningProcesses
+        devices = [(at, pynvml.nvmlDeviceGetHandleByIndex(at)) for at in range(pynvml.nvmlDeviceGetCount())]
+        processes = [(at, one.pid, one.usedGpuMemory) for at, handle in devices for one in running(handle)]
     except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as problem:
         return [], {"nvml": f"NVML does not list processes: {type(problem).__name__}"}
     finally:
         pynvml.nvmlShutdown()
     return matched(processes, proc)
-
-
-def _computing(pynvml: Any, index: int) -> Iterable[tuple[int, int, int | None]]:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    return [(index, item.pid, item.usedGpuMemory) for item in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
 
 
 def matched(processes: Iterable[tuple[int, int, int | None]], proc: Path = Path("/proc/self")) -> Testimony:
@@ -91,18 +88,15 @@ def matched(processes: Iterable[tuple[int, int, int | None]], proc: Path = Path(
     listed = list(processes)
     pids = namespace_pids(proc)
     if len(pids) == 1 and _link(proc / "ns" / "pid") != FIRST_PID_NAMESPACE:
-        return [], {
-            "nvml": f"NVML lists {len(listed)} processes by host pid; this container's pid is not mapped to one"
-        }
+        why = f"NVML lists {len(listed)} processes by host pid; this container's pid is not mapped to one"
+        return [], {"nvml": why}
     mine = [(device, pid, used) for device, pid, used in listed if pid in pids]
     if not mine:
         return [], {"nvml": f"NVML lists {len(listed)} processes and this one is not among them"}
     if any(used is None for _, _, used in mine):
         return [], {"nvml": "NVML lists this process without its memory"}
-    return [
-        {"by": "nvml", "pid": os.getpid(), "host_pid": pid, "device": device, "used_mib": (used or 0) / MIB}
-        for device, pid, used in mine
-    ], {}
+    this = {"by": "nvml", "pid": os.getpid()}
+    return [this | {"host_pid": pid, "device": at, "used_mib": (used or 0) / MIB} for at, pid, used in mine], {}
 
 
 def namespace_pids(proc: Path = Path("/proc/self")) -> tuple[int, ...]:

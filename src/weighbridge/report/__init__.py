@@ -37,8 +37,8 @@ from weighbridge.quantities.facts import Fact
 if TYPE_CHECKING:
     from weighbridge.cards.words import CodeCard
 
-TOLD = 8
-MECHANISMS_TOLD = 3
+LISTED = 8
+MECHANISMS = 3
 ENOUGH = "would pass with"
 UNCOUNTED = "not counted (condition not met); otherwise:"
 
@@ -95,11 +95,11 @@ class Row:
             return Level.ERROR
         if self.outcome is Outcome.PASS:
             return Level.NONE
-        if self.excused:
+        if self.excused or self.outcome is Outcome.NOT_APPLICABLE:
             return Level.NOTICE
         return Level.WARNING if self.finding.severity is Severity.ADVISORY else Level.ERROR
 
-    def told(self) -> list[str]:
+    def lines(self) -> list[str]:
         """Return what there is to say of the finding but its hints, eight places at most."""
         uncounted = self.finding.uncounted
         otherwise = (f"{UNCOUNTED} {uncounted.outcome} {line}" for line in self.said.uncounted) if uncounted else ()
@@ -123,17 +123,24 @@ def finding_text(finding: Finding, measured: Mapping[str, Measured]) -> FindingT
     item = measured.get(str(verdict.figures.get("measurement", "")))
     missing = item if isinstance(item, (Unmeasured, Faulted)) and item.code == verdict.code else None
     if words:
-        told = list(_hints(words, verdict, figures))
+        hinted = list(_hints(words, verdict, figures))
     else:
-        told = [printable(missing.remedy)] if missing and missing.remedy else []
+        hinted = [printable(missing.remedy)] if missing and missing.remedy else []
     return FindingText(
         lines=(printable(f"{missing.why} ({missing.code})"),) if missing else tuple(render(card, verdict)),
         uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
         besides=besides(card, verdict),
         enough=fill(words.enough, figures) if words and words.enough else "",
-        hints=tuple(told),
-        trials=trials_told(finding.trials),
+        hints=tuple(hinted),
+        trials=trials_summary(finding.trials),
     )
+
+
+def verdict_lines(kind: str, verdict: Verdict) -> list[str]:
+    """Return what a verdict of a kind says, a line for each place that it names."""
+    from weighbridge.cards.words import gate_words, render
+
+    return render(gate_words(kind), verdict)
 
 
 def hints(words: CodeCard) -> Mapping[str, str]:
@@ -148,7 +155,7 @@ def _hints(words: CodeCard, verdict: Verdict, figures: Mapping[str, object]) -> 
     counted = Counter(str(o.figures["mechanism"]) for o in verdict.offences if o.figures.get("mechanism"))
     known = glossary("terms")["mechanism"] if counted else {}
     found = {name: known[name] for name, _ in counted.most_common() if name in known and known[name].do}
-    for name, meaning in itertools.islice(found.items(), MECHANISMS_TOLD):
+    for name, meaning in itertools.islice(found.items(), MECHANISMS):
         yield f"likely cause: {name}: {meaning.means}"
         yield f"try first: {meaning.do}"
     of_code = [offence for offence in verdict.offences if offence.code == verdict.code]
@@ -156,16 +163,15 @@ def _hints(words: CodeCard, verdict: Verdict, figures: Mapping[str, object]) -> 
         yield from (f"{label}: {fill(text, figures)}" for label, text in hints(words).items() if text)
 
 
-def trials_told(trials: Sequence[Trial]) -> str:
-    """Return how many trials were caught, and how many did not apply."""
-    caught = sum(trial.result is TrialResult.CAUGHT for trial in trials)
-    skipped = sum(trial.result is TrialResult.NOT_APPLICABLE for trial in trials)
-    if not trials:
-        return ""
-    return f"{caught}/{len(trials) - skipped} caught" + (f", {skipped} n/a" if skipped else "")
+def trials_summary(trials: Sequence[Trial]) -> str:
+    """Return how many trials were caught, and how many could not be made."""
+    results = Counter(trial.result for trial in trials)
+    untried = results[TrialResult.UNTRIED]
+    summary = f"{results[TrialResult.CAUGHT]}/{len(trials) - untried} caught"
+    return "" if not trials else f"{summary}, {untried} untried" if untried else summary
 
 
-def capped(lines: Sequence[str], limit: int = TOLD) -> list[str]:
+def capped(lines: Sequence[str], limit: int = LISTED) -> list[str]:
     """Return the first lines and how many more there are."""
     more = len(lines) - limit
     return [*lines[:limit], *([f"+{more} more"] if more > 0 else [])]
@@ -174,7 +180,7 @@ def capped(lines: Sequence[str], limit: int = TOLD) -> list[str]:
 # --- On a terminal ----------------------------------------------------------------------------------------------------
 
 
-COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.BLOCKED: "yellow", Outcome.ERROR: "magenta"}
+COLOURS = dict(zip(Outcome, ("green", "red", "yellow", "blue", "magenta"), strict=True))
 STATUS_WORDS = {status: status.value for status in Status} | {
     Status.PARTIAL_ALGORITHM_LEVEL: "fixture only",
     Status.ACTIVE_WITH_LIVE_EVIDENCE: "live",
@@ -184,17 +190,17 @@ INDENT = " " * 4
 
 
 def heading(contract: Contract, subjects: Sequence[str]) -> str:
-    """Return the line that names a contract and the subjects held against it."""
+    """Return the line that names a contract and the subjects compared with it."""
     name = click.style(f"{contract.id} {contract.version}", bold=True)
     return f"{name}   {'  '.join(map(printable, subjects))}".rstrip()
 
 
 def run_told(facts: Measured | None) -> Iterator[str]:
     """Yield how a run ended and what the reader noted of its log; nothing of what is no run."""
-    told = {fact.name: fact for fact in rows_of(facts, Fact)} if isinstance(facts, Measurement) else {}
-    if "ended" in told:
-        said = [f"{name}: {told[name].value}" for name in RUN_FACTS if name in told]
-        said += [f"contradicted: {why}" for why in told["ended"].contradicted_by]
+    found = {fact.name: fact for fact in rows_of(facts, Fact)} if isinstance(facts, Measurement) else {}
+    if "ended" in found:
+        said = [f"{name}: {found[name].value}" for name in RUN_FACTS if name in found]
+        said += [f"contradicted: {why}" for why in found["ended"].contradicted_by]
         yield f"{INDENT}{printable(', '.join(said))}"
 
 
@@ -205,7 +211,7 @@ def block(row: Row) -> list[str]:
         faint.append(f"trials: {row.said.trials}")
     elif row.file:
         faint.append(printable(f"{row.file}:{row.line}"))
-    lines = [outcome_line(row.finding, row.title), *(f"{INDENT}{line}" for line in row.told())]
+    lines = [outcome_line(row.finding, row.title), *(f"{INDENT}{line}" for line in row.lines())]
     return [*lines, *(f"{INDENT}{click.style(line, dim=True)}" for line in faint)]
 
 
@@ -224,7 +230,8 @@ def gate_name(finding: Finding) -> str:
 def tally(findings: Sequence[Finding], code: ExitCode, excused: int = 0) -> str:
     """Return how many findings came to which outcome, how many of them are excused, and the exit code."""
     counts = Counter(finding.verdict.outcome for finding in findings)
-    words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "blocked", Outcome.PASS: "passed"}
-    told = ", ".join(f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome])
-    told = f"{told or 'nothing judged'} of {len(findings)}{f', {excused} excused' if excused else ''}"
-    return f"{told} -> exit {code.value} ({code.name.lower().replace('_', ' ')})"
+    words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "blocked"}
+    words |= {Outcome.NOT_APPLICABLE: "not applicable", Outcome.PASS: "passed"}
+    counted = ", ".join(f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome])
+    counted = f"{counted or 'nothing judged'} of {len(findings)}{f', {excused} excused' if excused else ''}"
+    return f"{counted} -> exit {code.value} ({code.name.lower().replace('_', ' ')})"

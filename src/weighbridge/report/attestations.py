@@ -1,6 +1,6 @@
 """What a bundle came to, as in-toto statements for policy engines: Test Result v0.1, Simple Verification Result v0.1.
 
-These are copies: each cites its bundle, which is the evidence. Nothing but a PASS is told as one.
+These are copies: each cites its bundle, which is the evidence. Nothing but a PASS is written as one.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A bundle, the subjects in it that are told about, and the results of the gates on them."""
+class Export:
+    """A bundle, the subjects in it that are asked about, and the results of the gates on them."""
 
     bundle: Bundle
     subjects: tuple[BoundSubject, ...]
@@ -57,12 +57,12 @@ class Told:
         return tuple(one for one in self.results if one.outcome == Outcome.PASS)
 
 
-def about(bundle: Bundle, names: Collection[str]) -> Told:
+def about(bundle: Bundle, names: Collection[str]) -> Export:
     """Return what a bundle holds about some of its subjects, named `NAME` or `NAME@INSTANCE`, or about all of them.
 
     Raises:
         UsageError: `unknown-subject`.
-        BundleError: `no-digest` where none of them has a file, so that nothing could be told of any.
+        BundleError: `no-digest` where none of them has a file, so that nothing could be said of any.
     """
     words = {(one.name, one.instance): {one.name, f"{one.name}@{one.instance}"} for one in bundle.statement.subjects}
     known = set().union(*words.values())
@@ -81,7 +81,7 @@ def about(bundle: Bundle, names: Collection[str]) -> Told:
             instance = one.instance if one else DEFAULT
             bound = ((name, instance if (name, instance) in words else DEFAULT) for name in gate.subjects.values())
             results.append(Result(gate, one, frozenset(bound)))
-    return Told(bundle, subjects, tuple(one for one in results if not names or one.subjects & chosen))
+    return Export(bundle, subjects, tuple(one for one in results if not names or one.subjects & chosen))
 
 
 def _contract(bundle: Bundle) -> dict[str, Json]:
@@ -90,40 +90,32 @@ def _contract(bundle: Bundle) -> dict[str, Json]:
     return {"name": manifest.CONTRACT_JSON, "digest": {"sha256": stated.whole}, "annotations": named}
 
 
-def test_result(told: Told) -> dict[str, Json]:
-    """Return a Test Result: what did not pass is failed where it was required or the tool broke, otherwise warned."""
+def test_result(export: Export) -> dict[str, Json]:
+    """Return a Test Result: what did not pass is failed where it was required or the tool broke, otherwise warned.
+
+    What does not apply is in none of the lists, as it is neither.
+    """
     passed: list[str] = []
     warned: list[str] = []
     failed: list[str] = []
-    for one in told.results:
+    for one in (each for each in export.results if each.outcome != Outcome.NOT_APPLICABLE):
         required = one.gate.severity is Severity.REQUIRED or one.outcome == Outcome.ERROR
         names = passed if one.outcome == Outcome.PASS else failed if required else warned
-        names.append(f"{told.bundle.contract.id}/{one.name}")
+        names.append(f"{export.bundle.contract.id}/{one.name}")
     result = "FAILED" if failed or not passed else "WARNED" if warned else "PASSED"
-    predicate: dict[str, Json] = {
-        "result": result,
-        "configuration": [_contract(told.bundle)],
-        "url": f"urn:weighbridge:bundle:{told.bundle.id}",
-        "passedTests": passed,
-        "warnedTests": warned,
-        "failedTests": failed,
-    }
-    return statement.of(told.subjects, TEST_RESULT, predicate)
+    tests: dict[str, Json] = {"passedTests": passed, "warnedTests": warned, "failedTests": failed}
+    about: dict[str, Json] = {"result": result, "configuration": [_contract(export.bundle)]}
+    url: dict[str, Json] = {"url": f"urn:weighbridge:bundle:{export.bundle.id}"}
+    return statement.of(export.subjects, TEST_RESULT, about | url | tests)
 
 
-def svr(told: Told) -> dict[str, Json]:
+def svr(export: Export) -> dict[str, Json]:
     """Return a Simple Verification Result: what passed on every subject of the statement, and nothing else."""
-    bundle, stated = told.bundle, told.bundle.statement
-    all_of_it = {(one.name, one.instance) for one in told.subjects if one.digests}
-    listed = [f"WEIGHBRIDGE_{bundle.contract.id}/{one.name}" for one in told.passed if all_of_it <= one.subjects]
+    bundle, stated = export.bundle, export.bundle.statement
+    all_of_it = {(one.name, one.instance) for one in export.subjects if one.digests}
+    listed = [f"WEIGHBRIDGE_{bundle.contract.id}/{one.name}" for one in export.passed if all_of_it <= one.subjects]
     evidence: Json = {"name": folder_name(stated, bundle.id), "digest": {"sha256": bundle.id}}
-    predicate: dict[str, Json] = {
-        "verifier": {
-            "id": f"urn:weighbridge:verifier:{stated.tool.version}",
-            "policy": _contract(bundle),
-            "evidence": evidence,
-        },
-        "timeCreated": stated.finished,
-        "properties": listed,
-    }
-    return statement.of(told.subjects, SVR, predicate)
+    verifier: dict[str, Json] = {"id": f"urn:weighbridge:verifier:{stated.tool.version}", "evidence": evidence}
+    verifier["policy"] = _contract(bundle)
+    predicate: dict[str, Json] = {"verifier": verifier, "timeCreated": stated.finished, "properties": listed}
+    return statement.of(export.subjects, SVR, predicate)

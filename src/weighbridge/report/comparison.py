@@ -20,7 +20,7 @@ from weighbridge.model_config.conversion_facts import CONVERTER
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.tensors import MomentChanges, TensorPair
-from weighbridge.report import COLOURS, TOLD, capped, finding_text, trials_told
+from weighbridge.report import COLOURS, LISTED, capped, finding_text, trials_summary
 
 SHOWN = 20
 AUTOMATIC = ("renamed", "identity, ", "from gguf:auto")  # how a mapping is called that was found,
@@ -32,6 +32,7 @@ SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  #
 BY_RULE = "{count} dropped by the converter's rule, not shown to be superfluous: {what}"
 LOSSY = {Class.ROUNDED_EXACT, Class.REQUANT_EXACT, Class.NEAREST_CODES, Class.WITHIN_BOUND}
 NOT_COMPARED = "not compared"
+SIDES = ("source", "candidate")
 
 NO_CONFIGURATION, ONE_CONFIGURATION = "config-none", "config-one-sided"
 TENSORS = KIND.needs["pairs"].quantity
@@ -80,9 +81,9 @@ class DisplayOptions:
 def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterator[str]:
     """Yield the lines of one comparison: what broke, worst first, what remains by class, and the answer."""
     finding, configuration = evaluation.findings
-    told = click.style(answer(evaluation, unasked=bool(display.unasked)), fg=COLOURS[outcome(evaluation)], bold=True)
+    last = click.style(answer(evaluation, unasked=bool(display.unasked)), fg=COLOURS[outcome(evaluation)], bold=True)
     if display.headers and finding.verdict.code == "not-compared":
-        yield from (f"  {HEADERS_ONLY}", *_configuration(configuration, evaluation, display), told)
+        yield from (f"  {HEADERS_ONLY}", *_configuration(configuration, evaluation, display), last)
         return
     if finding.verdict.outcome is Outcome.PASS:
         elements, found = (finding.verdict.figures[name] for name in ("elements", "classes"))
@@ -111,15 +112,13 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
     if lost and display.unasked and finding.verdict.outcome is Outcome.PASS:
         yield click.style(f"  meant? --policy {display.unasked}", bold=True)
     yield from _configuration(configuration, evaluation, display)
-    yield told
+    yield last
 
 
 def dropped_by_rule(rows: Iterable[TensorPair]) -> Iterator[str]:
     """Yield what the import leaves out by a rule alone: no other tensor holds its bytes, and it is not all zeros."""
-    found = Counter(
-        row.drop_rule for row in rows
-        if class_of(row) is Class.DROPPED and row.identical_to is None and row.drop_rule and row.nonzero
-    )  # fmt: skip
+    alone = (row for row in rows if class_of(row) is Class.DROPPED and row.identical_to is None and row.nonzero)
+    found = Counter(row.drop_rule for row in alone if row.drop_rule)
     yield from (BY_RULE.format(count=count, what=what) for what, count in found.items())
 
 
@@ -148,14 +147,14 @@ def _doubts(offences: Sequence[Offence]) -> Iterator[str]:
 
 def known_faults(evaluation: Evaluation) -> Iterator[str]:
     """Yield what the converter is known to do wrong, where that is what was found."""
-    from weighbridge.mapping.gguf_rules import FAULTS
+    from weighbridge.mapping.gguf_rules import rules
 
     plans = " ".join(one.at for one in evaluation.measured.values() if isinstance(one, Measurement))
     offences = evaluation.findings[0].verdict.offences
     found = [(one.place, {one.code, one.figures.get("mechanism")}) for one in offences]
-    for fault in FAULTS:
+    for fault in rules().faults if found else ():
         known = any(fault.found in how and re.fullmatch(fault.names, place) for place, how in found)
-        if known and any(f"gguf:auto ({family})" in plans for family in fault.families.split()):
+        if known and any(f"gguf:auto ({family})" in plans for family in fault.of):
             yield fault.why
 
 
@@ -216,7 +215,7 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
     """Yield where the configurations differ, or how much of them was compared."""
     figures, tensors = finding.verdict.figures, evaluation.findings[0]
     unreadable = finding.verdict.outcome is Outcome.ERROR and finding.verdict.code == tensors.verdict.code
-    if finding.verdict.code == NO_CONFIGURATION or unreadable:  # the file itself, which was told with its tensors
+    if finding.verdict.code == NO_CONFIGURATION or unreadable:  # the file itself, named with its tensors
         return
     if finding.verdict.code == ONE_CONFIGURATION:
         (why,) = finding_text(finding, evaluation.measured).lines
@@ -228,25 +227,23 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
     names.sort(key=lambda name: name not in CONFIG_LISTS)
     uncompared = [f"{len(names)} not compared: {printable(', '.join(capped(names)))} (--all says why)"] if names else []
     if finding.verdict.outcome is Outcome.PASS:
-        told = ["; ".join((f"{finding.verdict.of} fields agree", *uncompared))]
+        found = ["; ".join((f"{finding.verdict.of} fields agree", *uncompared))]
     else:
         said = finding_text(finding, evaluation.measured)
         lines = said.lines if display.everything else capped(said.lines, SHOWN)
-        told = [*lines, *_known_losses(finding), *uncompared]
-    yield from (f"  configuration: {line}" for line in told)
+        found = [*lines, *_known_losses(finding), *uncompared]
+    yield from (f"  configuration: {line}" for line in found)
     for name, words in BESIDES.items():
-        found = figures.get(name) if name != "not_compared" or display.everything else ()
-        assert found is None or isinstance(found, Sequence)
-        lines = [f"  configuration: {printable(words.format(what=one))}" for one in found or ()]
-        yield from (lines if display.everything else capped(lines, TOLD))
+        besides = figures.get(name) if name != "not_compared" or display.everything else ()
+        assert besides is None or isinstance(besides, Sequence)
+        lines = [f"  configuration: {printable(words.format(what=one))}" for one in besides or ()]
+        yield from (lines if display.everything else capped(lines, LISTED))
 
 
 def _known_losses(finding: Finding) -> Iterator[str]:
     """Yield how to accept what the converter is known to lose, by name."""
-    read = {one.place: f"{one.figures.get('source_read')} {one.figures.get('candidate_read')}"
-            for one in finding.verdict.offences}  # fmt: skip
-    lost = [place for place, told in read.items() if CONVERTER in told]
-    if lost:
+    read = {one.place: [str(one.figures.get(f"{side}_read")) for side in SIDES] for one in finding.verdict.offences}
+    if lost := [place for place, how in read.items() if any(CONVERTER in one for one in how)]:
         yield KNOWN_LOSSES.format(options=" ".join(f"--may-differ {name}" for name in lost))
 
 
@@ -309,16 +306,12 @@ def _table(rows: Iterable[TensorPair], display: DisplayOptions) -> Iterable[str]
             shape = row.candidate_shape or row.source_shape
             made = f", {row.transform}" if row.transform else ""
             words = "{found:13} {name}: {old} -> {new} [{shape}]{made}"
-            yield fill(words, {
-                "found": _class(row), "name": row.name, "old": row.source_dtype or "nothing",
-                "new": row.candidate_dtype or "nothing", "shape": shape, "made": made,
-            })  # fmt: skip
+            dtypes = {"old": row.source_dtype or "nothing", "new": row.candidate_dtype or "nothing"}
+            yield fill(words, {"found": _class(row), "name": row.name, **dtypes, "shape": shape, "made": made})
             found = display.moments.get(row.name)
             if found is not None and found.source:
-                told = {name: (found.source[name], found.candidate[name]) for name in MOMENTS}
-                yield " " * 16 + ", ".join(
-                    f"{name} {_figure(was)} -> {_figure(now)}" for name, (was, now) in told.items()
-                )
+                pairs = ((name, found.source[name], found.candidate[name]) for name in MOMENTS)
+                yield " " * 16 + ", ".join(f"{name} {_figure(was)} -> {_figure(now)}" for name, was, now in pairs)
 
 
 def _figure(value: float | None) -> str:
@@ -334,7 +327,7 @@ def answer(evaluation: Evaluation, *, unasked: bool = False) -> str:
     verdict, fields = finding.verdict, configuration.verdict
     mechanisms = ((IN_WORDS.get(one.code, one.code), one.figures.get("mechanism")) for one in verdict.offences)
     kinds = Counter(f"{word} ({mechanism})" if mechanism else word for word, mechanism in mechanisms)
-    told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    named = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     broken = next((found for found in evaluation.findings if found.verdict.outcome is Outcome.ERROR), None)
     if broken is not None:
         word = "UNREADABLE" if _unreadable(broken, evaluation) else "ERROR"
@@ -344,7 +337,7 @@ def answer(evaluation: Evaluation, *, unasked: bool = False) -> str:
     besides = differing if fields.outcome is Outcome.FAIL else ""
     match verdict.outcome:
         case Outcome.FAIL:
-            tensors = f"{verdict.of - verdict.counted} of {verdict.of} tensors: {told}"
+            tensors = f"{verdict.of - verdict.counted} of {verdict.of} tensors: {named}"
             return f"DIFFERENT: {tensors}" + (f"; {besides}" if besides else "")
         case Outcome.PASS if besides:
             return f"DIFFERENT: {verdict.of} of {verdict.of} tensors are what was meant, but {besides}"
@@ -352,8 +345,8 @@ def answer(evaluation: Evaluation, *, unasked: bool = False) -> str:
             rows = tensor_pairs(evaluation)
             same = _counted(rows).keys() <= SAME and not any(dropped_by_rule(rows))
             word = "SAME" if same else "LOSSY" if unasked else "AS MEANT"
-            return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_told(finding.trials)})"
-    blocked = f"BLOCKED: {verdict.code}" + (f": {told}" if told else "")
+            return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_summary(finding.trials)})"
+    blocked = f"BLOCKED: {verdict.code}" + (f": {named}" if named else "")
     return f"DIFFERENT: {besides}; {blocked}" if besides else blocked
 
 

@@ -1,23 +1,22 @@
 """The forms of a report, by name; each is a function of a module of its own, loaded when it is asked for.
 
-Other packages bring more: functions that make bytes of what `--json` prints.
+Other packages bring more.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from weighbridge.core.errors import PluginError
-from weighbridge.core.model import Json
 from weighbridge.core.plugins import Brought
 
 if TYPE_CHECKING:
     from weighbridge.report.rows import Report
 
-FORMS: Final = MappingProxyType({
+FORMS: Final[Mapping[str, str]] = {
     "json": "machine.document",
     "jsonl": "machine.lines",
     "junit": "junit.suites",
@@ -26,8 +25,18 @@ FORMS: Final = MappingProxyType({
     "gitlab": "gitlab.issues",
     "markdown": "markdown.comment",
     "tap": "tap.points",
-})  # fmt: skip
-BROUGHT: Brought[Callable[[Json], bytes]] = Brought("reporters", Callable, FORMS)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFormat:
+    """A form of another package: its name in `--report NAME:FILE`, and what makes bytes of what `--json` prints."""
+
+    name: str
+    write: Callable[[Any], bytes]
+
+
+BROUGHT: Brought[ReportFormat] = Brought("report format", FORMS)
 
 
 def rendered(form: str, report: Report) -> str:
@@ -48,7 +57,7 @@ def data_of(form: str, report: Report) -> bytes:
     from weighbridge.report.machine import contracts
 
     try:
-        data = BROUGHT[form](contracts(report))
+        data = BROUGHT[form].write(contracts(report))
     except Exception as error:  # noqa: BLE001 -- somebody else's code may raise anything
         why = f"raised {type(error).__name__}: {error}"
     else:

@@ -40,8 +40,8 @@ class Annotation:
         place = {"file": self.file, "line": self.line, "col": self.column, "title": self.title}
         if self.file.startswith((BUILTIN, "../")):  # no file of the repository
             place = {"title": self.title}
-        told = ",".join(f"{key}={_escaped(str(value), property_too=True)}" for key, value in place.items() if value)
-        return f"::{self.level} {told}::{_escaped(self.text)}"
+        given = (f"{key}={_escaped(str(value), property_too=True)}" for key, value in place.items() if value)
+        return f"::{self.level} {','.join(given)}::{_escaped(self.text)}"
 
 
 def commands(report: Report) -> str:
@@ -50,7 +50,7 @@ def commands(report: Report) -> str:
         Annotation(
             level=row.level,
             title=f"{row.outcome} {gate_name(row.finding)}",
-            text="\n".join((row.title, *row.told(), *row.said.hints)),
+            text="\n".join((row.title, *row.lines(), *row.said.hints)),
             file=row.file,
             line=row.line,
             column=row.column,

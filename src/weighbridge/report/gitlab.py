@@ -15,7 +15,7 @@ def issues(report: Report) -> str:
     found = [
         {
             "check_name": row.finding.kind,
-            "description": f"{row.outcome} {gate_name(row.finding)}: {row.title}: {row.told()[0]}",
+            "description": f"{row.outcome} {gate_name(row.finding)}: {row.title}: {row.lines()[0]}",
             "fingerprint": suite.fingerprint(row),
             "severity": SEVERITIES[row.level],
             "location": {"path": row.file, "lines": {"begin": max(row.line, 1)}},

@@ -1,6 +1,6 @@
 """A report as JUnit XML: one test suite a contract, one test case a gate and instance.
 
-A FAIL is `<failure>`, BLOCKED and ERROR are `<error>`, and what is excused is `<skipped>` with the reason.
+A FAIL is `<failure>`, BLOCKED and ERROR are `<error>`; what is excused or does not apply is `<skipped>`, with the why.
 """
 
 from __future__ import annotations
@@ -31,10 +31,8 @@ def suites(report: Report) -> str:
         about = {"name": f"{suite.contract} {suite.version}", "tests": str(len(cases)), **counts}
         about |= {"time": f"{suite.seconds:.3f}", "timestamp": suite.started.partition("+")[0]}
         element = ET.SubElement(root, "testsuite", about)
-        element.append(_properties({
-            "contract digest": suite.digest, "bundle": suite.bundle, "bundle id": suite.bundle_id,
-            "exit code": str(int(report.code)),
-        }))  # fmt: skip
+        sealed = {"contract digest": suite.digest, "bundle": suite.bundle, "bundle id": suite.bundle_id}
+        element.append(_properties(sealed | {"exit code": str(int(report.code))}))
         element.extend(cases)
     ET.indent(root)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
@@ -43,24 +41,23 @@ def suites(report: Report) -> str:
 def _case(suite: Suite, row: Row) -> ET.Element:
     place = {"classname": _xml(suite.file), "name": gate_name(row.finding), "file": _xml(row.file)}
     case = ET.Element("testcase", {**place, "line": str(row.line), "time": f"{row.seconds:.3f}"})
-    case.append(_properties({
-        "outcome": row.outcome, "severity": row.finding.severity, "kind": row.finding.kind, "level": row.level,
-        **({"excused": row.excused} if row.excused else {}),
-    }))  # fmt: skip
-    text = _xml("\n".join((row.title, *row.told(), *row.said.hints)))
+    about = {"outcome": row.outcome, "severity": row.finding.severity, "kind": row.finding.kind, "level": row.level}
+    case.append(_properties(about | ({"excused": row.excused} if row.excused else {})))
+    text = _xml("\n".join((row.title, *row.lines(), *row.said.hints)))
     if row.outcome is Outcome.PASS and not row.unexpected:
         ET.SubElement(case, "system-out").text = f"{text}\ntrials: {row.said.trials}"
         return case
     failed = row.unexpected or row.outcome is Outcome.FAIL
-    tag = "skipped" if row.excused else "failure" if failed else "error"
+    skipped = row.excused or (row.outcome is Outcome.NOT_APPLICABLE and not failed)
+    tag = "skipped" if skipped else "failure" if failed else "error"
     message = _xml(f"{row.outcome}: {row.excused or row.unexpected or row.said.lines[0]}")
     ET.SubElement(case, tag, type=row.finding.verdict.code, message=message).text = text
     return case
 
 
-def _properties(told: Mapping[str, str]) -> ET.Element:
+def _properties(values: Mapping[str, str]) -> ET.Element:
     element = ET.Element("properties")
-    for name, value in told.items():
+    for name, value in values.items():
         ET.SubElement(element, "property", name=name, value=_xml(value))
     return element
 

@@ -29,22 +29,19 @@ def lines(report: Report) -> str:
 
 def contracts(report: Report) -> Json:
     """Return what each contract came to, with its findings."""
-    told = []
+    listed = []
     for suite in report.suites:
         findings: Json = [row_json(row) for row in suite.rows]
         about: dict[str, Json] = {"schema": SCHEMA, "exit_code": int(report.code), "started": suite.started}
-        told.append(about | _suite_json(suite) | {"seconds": round(suite.seconds, 3), "findings": findings})
-    return told
+        listed.append(about | _suite_json(suite) | {"seconds": round(suite.seconds, 3), "findings": findings})
+    return listed
 
 
 def row_json(row: Row) -> dict[str, Json]:
     """Return a finding with its words, its place, and what it means for the exit code."""
-    more: dict[str, Json] = {
-        "title": row.title, "level": row.level, "file": row.file, "line": row.line, "column": row.column,
-        "excused": row.excused, "elsewhere": row.elsewhere, "unexpected": row.unexpected,
-        "seconds": round(row.seconds, 3),
-    }  # fmt: skip
-    return finding_json(row.finding, row.said) | more
+    of_row = ("title", "level", "file", "line", "column", "excused", "elsewhere", "unexpected")
+    more: dict[str, Json] = {name: getattr(row, name) for name in of_row}
+    return finding_json(row.finding, row.said) | more | {"seconds": round(row.seconds, 3)}
 
 
 def finding_json(finding: Finding, said: FindingText) -> dict[str, Json]:
@@ -61,10 +58,9 @@ def finding_json(finding: Finding, said: FindingText) -> dict[str, Json]:
 
 
 def _suite_json(suite: Suite) -> dict[str, Json]:
-    return {
-        "contract": suite.contract, "version": suite.version, "contract_digest": suite.digest,
-        "contract_file": suite.file, "bundle": suite.bundle, "bundle_id": suite.bundle_id,
-    }  # fmt: skip
+    bundle = {"bundle": suite.bundle, "bundle_id": suite.bundle_id}
+    contract = {"contract_digest": suite.digest, "contract_file": suite.file}
+    return {"contract": suite.contract, "version": suite.version, **contract, **bundle}
 
 
 # --- JSON Schema ------------------------------------------------------------------------------------------------------
@@ -81,20 +77,17 @@ def report_schema(form: str) -> dict[str, Any]:
     suite = dict.fromkeys(("contract", "version", "contract_digest", "contract_file", "bundle", "bundle_id"), TEXT)
     suite = {"schema": {"const": SCHEMA}, **suite}
     offence = _closed({"place": TEXT, "code": TEXT, "figures": {"type": "object"}})
-    verdict = {
-        "outcome": _one_of(Outcome), "code": TEXT, "unit": TEXT, "counted": COUNT, "of": COUNT,
-        **dict.fromkeys(("measured", "limit", "enough"), NUMBER),
-        "offences": {"type": "array", "items": offence}, "figures": {"type": "object"},
-    }  # fmt: skip
+    verdict = {"outcome": _one_of(Outcome), "code": TEXT, "unit": TEXT, "counted": COUNT, "of": COUNT}
+    verdict |= dict.fromkeys(("measured", "limit", "enough"), NUMBER)
+    verdict |= {"offences": {"type": "array", "items": offence}, "figures": {"type": "object"}}
     trial = _closed({"kind": TEXT, "name": TEXT, "code": TEXT, "result": _one_of(TrialResult), "why": TEXT})
-    finding = {
-        **dict.fromkeys(("gate", "instance", "kind", "title", "file", "excused", "elsewhere", "unexpected"), TEXT),
-        **dict.fromkeys(("besides", "enough_says", "hint", "trials_told"), TEXT),
-        **verdict,
-        "severity": _one_of(Severity), "level": _one_of(Level), "kind_version": COUNT, "line": COUNT, "column": COUNT,
-        "says": TEXTS, "uncounted_says": TEXTS, "seconds": SECONDS, "facts": {"type": "object"},
-        "trials": {"type": "array", "items": trial}, "uncounted": {"anyOf": [{"type": "null"}, _closed(verdict)]},
-    }  # fmt: skip
+    texts = ("gate", "instance", "kind", "title", "file", "excused", "elsewhere", "unexpected")
+    finding = dict.fromkeys((*texts, "besides", "enough_says", "hint", "trials_told"), TEXT) | verdict
+    finding |= {"severity": _one_of(Severity), "level": _one_of(Level), "seconds": SECONDS, "facts": {"type": "object"}}
+    finding |= dict.fromkeys(("kind_version", "line", "column"), COUNT)
+    finding |= dict.fromkeys(("says", "uncounted_says"), TEXTS)
+    finding |= {"trials": {"type": "array", "items": trial}}
+    finding |= {"uncounted": {"anyOf": [{"type": "null"}, _closed(verdict)]}}
     contract = {"exit_code": {"enum": [*map(int, ExitCode)]}, "started": TEXT, "seconds": SECONDS}
     contract |= {**suite, "findings": {"type": "array", "items": _closed(finding)}}
     body = _closed({**suite, **finding}) if form == "jsonl" else {"type": "array", "items": _closed(contract)}

@@ -7,7 +7,7 @@ markup and mentions nobody. What does not fit is counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from weighbridge.core.printable import printable
 from weighbridge.report import Level, Row, gate_name
@@ -62,8 +62,8 @@ def _line(suite: Suite, row: Row) -> str:
     besides = "excused" if row.excused else "unexpected" if row.unexpected else ""
     besides = besides or ("advisory" if row.level is Level.WARNING else "")
     outcome = f"{row.outcome} ({besides})" if besides else str(row.outcome)
-    told = (gate_name(row.finding), row.title, row.told()[0], f"{suite.contract} {suite.version}")
-    return f"| {' | '.join((outcome, *map(_cell, told)))} |"
+    cells = (gate_name(row.finding), row.title, row.lines()[0], f"{suite.contract} {suite.version}")
+    return f"| {' | '.join((outcome, *map(_cell, cells)))} |"
 
 
 def _cell(text: str) -> str:
@@ -71,12 +71,7 @@ def _cell(text: str) -> str:
 
 
 def _found(row: Row) -> str:
-    lines = "\n".join(_lines(row))
+    lines = "\n".join((row.title, *(f"  {line}" for line in (*row.lines(), *row.said.hints))))
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", lines)), default=0))
     place = f"{_cell(row.file)}:{row.line}"
     return f"**{row.outcome} {_cell(gate_name(row.finding))}** {place}\n\n{fence}text\n{lines}\n{fence}\n"
-
-
-def _lines(row: Row) -> Iterator[str]:
-    yield row.title
-    yield from (f"  {line}" for line in (*row.told(), *row.said.hints))

@@ -1,6 +1,6 @@
 """What a bundle came to, as a Hugging Face model card: `model-index` metadata and the section of a README under it.
 
-Every gate is told with its outcome, passed or not. What comes from a bundle is text of others: none of it is markup.
+Every gate is there with its outcome, passed or not. What comes from a bundle is text of others: none of it is markup.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from weighbridge.core.model import Json, Severity
 from weighbridge.core.printable import printable
 from weighbridge.evidence.bundle import ID_SHOWN, folder_name
 from weighbridge.report import finding_text
-from weighbridge.report.attestations import Told
+from weighbridge.report.attestations import Export
 from weighbridge.report.markdown import escaped
 
 SECTION = """\
@@ -18,8 +18,8 @@ SECTION = """\
 
 ## Evidence
 
-**{passed} of {all} gates passed**, {held} of the {required} required ones, under the contract {contract}.
-BLOCKED could not look and DRAFT was not judged: neither is a pass.
+**{passed} of {all} gates passed**, {those} of the {required} required ones, under the contract {contract}.
+BLOCKED could not look, DRAFT was not judged, NOT_APPLICABLE is for other models: none of them is a pass.
 
 | gate | promise | kind | severity | outcome | found |
 |---|---|---|---|---|---|
@@ -40,31 +40,34 @@ that the measuring was honest.
 """
 
 
-def model_card(told: Told) -> str:
+def model_card(export: Export) -> str:
     """Return the card: its metadata between `---`, and the section of the README."""
     import yaml
 
-    bundle, stated = told.bundle, told.bundle.statement
+    bundle, stated = export.bundle, export.bundle.statement
     gates = []
-    for one in told.results:
-        found = finding_text(one.finding, bundle.measured).lines[0] if one.finding else "not judged"
-        cells = (one.name, one.gate.title, one.gate.kind, one.gate.severity, one.outcome, found)
+    for result in export.results:
+        found = finding_text(result.finding, bundle.measured).lines[0] if result.finding else "not judged"
+        gate = result.gate
+        cells = (result.name, gate.title, gate.kind, gate.severity, result.outcome, found)
         gates.append(f"| {' | '.join(map(escaped, cells))} |")
-    files = [(f"{one.name}@{one.instance} {file}", one.origin, digest)
-             for one in told.subjects for file, digest in sorted(one.digests.items())]  # fmt: skip
-    required = [one for one in told.results if one.gate.severity is Severity.REQUIRED]
+    files = []
+    for one in export.subjects:
+        named = ((f"{one.name}@{one.instance} {file}", digest) for file, digest in sorted(one.digests.items()))
+        files += [f"- {escaped(name)} ({one.origin}), sha256 {escaped(digest)}" for name, digest in named]
+    required = [one for one in export.results if one.gate.severity is Severity.REQUIRED]
     changed = "\nParameters were overridden, so this is not the contract as written: {}.\n"
     return SECTION.format(
-        metadata=yaml.safe_dump(_metadata(told), sort_keys=False, allow_unicode=True, width=1 << 16),
-        passed=len(told.passed),
-        all=len(told.results),
-        held=sum(one in told.passed for one in required),
+        metadata=yaml.safe_dump(_metadata(export), sort_keys=False, allow_unicode=True, width=1 << 16),
+        passed=len(export.passed),
+        all=len(export.results),
+        those=sum(one in export.passed for one in required),
         required=len(required),
         contract=escaped(f"{stated.contract.id} {stated.contract.version}"),
         gates="\n".join(gates),
         finished=stated.finished,
         tool=escaped(f"{stated.tool.name} {stated.tool.version}") + (" (changed)" if stated.tool.dirty else ""),
-        subjects="\n".join(f"- {escaped(name)} ({origin}), sha256 {escaped(digest)}" for name, origin, digest in files),
+        subjects="\n".join(files),
         overridden=changed.format(escaped(", ".join(stated.overridden))) if stated.overridden else "",
         folder=escaped(folder_name(stated, bundle.id)),
         id=bundle.id,
@@ -72,16 +75,16 @@ def model_card(told: Told) -> str:
     )
 
 
-def _metadata(told: Told) -> Json:
+def _metadata(export: Export) -> Json:
     """Return what the Hub reads: each gate as a metric, and the contract, by its digest, as what it was measured on."""
-    contract = told.bundle.statement.contract
-    metrics = [{"type": one.gate.kind, "value": one.outcome, "name": printable(one.name)} for one in told.results]
+    contract = export.bundle.statement.contract
+    metrics = [{"type": one.gate.kind, "value": one.outcome, "name": printable(one.name)} for one in export.results]
     dataset: Json = {
         "name": printable(f"contract {contract.id} {contract.version}"),
         "type": printable(contract.id),
         "revision": contract.whole,
-        "args": {"bundle": told.bundle.id, "finished": told.bundle.statement.finished},
+        "args": {"bundle": export.bundle.id, "finished": export.bundle.statement.finished},
     }
     results: Json = {"task": {"type": "other", "name": "Verification"}, "dataset": dataset, "metrics": metrics}
-    name = told.subjects[0].name if len(told.subjects) == 1 else contract.id
+    name = export.subjects[0].name if len(export.subjects) == 1 else contract.id
     return {"model-index": [{"name": printable(name), "results": [results]}]}

@@ -17,14 +17,14 @@ from weighbridge.contract.resolved import digests
 from weighbridge.core.canonical import dumps, sha256
 from weighbridge.core.data import data_path
 from weighbridge.core.exit_code import Excuses, ExitCode, unblocked
-from weighbridge.core.model import Finding
 from weighbridge.core.printable import printable
 from weighbridge.report import Row, finding_text, tally
 
 if TYPE_CHECKING:
-    from weighbridge.evaluation.verification import Result
+    from weighbridge.evaluation.verification import ContractResult
 
 ROOTS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
+UNEXPECTED = "expected to be blocked, and {}: take it off --expect-blocked"
 NOTHING_SHOWN = "no gate passed, so nothing was shown"
 
 
@@ -72,12 +72,12 @@ class Report:
         return NOTHING_SHOWN if self.code is ExitCode.NOTHING_SHOWN else ""
 
 
-def report_of(results: Sequence[Result], code: ExitCode, excuses: Excuses) -> Report:
+def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuses) -> Report:
     """Return the report of what was verified."""
     return Report(suites=tuple(_suite(result, excuses) for result in results), code=code)
 
 
-def _suite(result: Result, excuses: Excuses) -> Suite:
+def _suite(result: ContractResult, excuses: Excuses) -> Suite:
     loaded, evaluation, bundle = result.loaded, result.evaluation, result.bundle
     contract, titles = loaded.contract, {gate.id: gate.title for gate in loaded.contract.gates}
     rows = []
@@ -92,7 +92,7 @@ def _suite(result: Result, excuses: Excuses) -> Suite:
             column=at.column,
             excused=excuses.of(contract.id, finding),
             elsewhere=result.elsewhere.get((finding.gate, finding.instance), ""),
-            unexpected=_unexpected(finding) if unblocked(finding, excuses) else "",
+            unexpected=UNEXPECTED.format(finding.verdict.outcome) if unblocked(finding, excuses) else "",
             seconds=evaluation.seconds.get((finding.gate, finding.instance), 0.0),
         )
         rows.append(row)
@@ -107,10 +107,6 @@ def _suite(result: Result, excuses: Excuses) -> Suite:
         seconds=(evaluation.finished - evaluation.started).total_seconds(),
         rows=tuple(rows),
     )
-
-
-def _unexpected(finding: Finding) -> str:
-    return f"expected to be blocked, and {finding.verdict.outcome}: take it off --expect-blocked"
 
 
 def shown(file: str) -> str:

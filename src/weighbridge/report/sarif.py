@@ -1,6 +1,7 @@
 """A report as SARIF 2.1.0: what did not pass, by gate kind as the rule.
 
-BLOCKED and ERROR are failures of level error: GitHub shows nobody a result of the kind `open`.
+BLOCKED and ERROR are failures of level error: GitHub shows nobody a result of the kind `open`. NOT_APPLICABLE is of the
+kind `notApplicable`, which demands the level none.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from urllib.parse import quote
 
 from weighbridge import __version__
 from weighbridge.cards.words import code_card, gate_words
+from weighbridge.core.model import Outcome
 from weighbridge.gates import KINDS
 from weighbridge.report import Level, Row, gate_name, hints
 from weighbridge.report.rows import Report, Suite
@@ -25,8 +27,7 @@ def log(report: Report) -> str:
     kinds = list(dict.fromkeys(row.finding.kind for _, row in report.rows))
     invocation: dict[str, Any] = {"executionSuccessful": report.code in (0, 1), "exitCode": int(report.code)}
     if report.nothing_shown:
-        told = {"level": "error", "message": {"text": report.nothing_shown}}
-        invocation["toolExecutionNotifications"] = [told]
+        invocation["toolExecutionNotifications"] = [{"level": "error", "message": {"text": report.nothing_shown}}]
     driver = {"name": "weighbridge", "semanticVersion": __version__, "rules": [_rule(kind) for kind in kinds]}
     run = {
         "tool": {"driver": driver},
@@ -40,9 +41,9 @@ def log(report: Report) -> str:
 def _rule(kind: str) -> dict[str, Any]:
     card = gate_words(kind)
     known = KINDS[kind].codes if kind in KINDS else ()
-    words = {code: found for code in known if (found := code_card(kind, code))}
-    said = {code: [f"{label}: {text}" for label, text in hints(one).items() if text] for code, one in words.items()}
-    codes = [f"{code}: {'; '.join(texts)}" for code, texts in said.items() if texts]
+    of_codes = ((code, hints(words).items()) for code in known if (words := code_card(kind, code)))
+    said = {code: "; ".join(f"{label}: {text}" for label, text in found if text) for code, found in of_codes}
+    codes = [f"{code}: {text}" for code, text in said.items() if text]
     text = "\n".join((card.why, *codes, f"`weighbridge explain {kind}` says more."))
     return {
         "id": kind,
@@ -58,20 +59,20 @@ def _result(suite: Suite, row: Row, rule: int) -> dict[str, Any]:
     heading = f"{row.outcome} {gate_name(finding)}: {row.title}"
     location: dict[str, Any] = {"artifactLocation": {"uri": quote(row.file), "uriBaseId": "%SRCROOT%"}}
     location["region"] = {"startLine": max(row.line, 1), "startColumn": max(row.column, 1)}
+    unmeant = row.outcome is Outcome.NOT_APPLICABLE and not row.unexpected
     accepted = {"kind": "external", "status": "accepted", "justification": row.excused}
+    properties = {name: getattr(finding, name) for name in ("gate", "instance", "severity")}
+    properties |= {"outcome": row.outcome, "code": finding.verdict.code, "bundle": suite.bundle}
+    properties |= {"bundleId": suite.bundle_id, "contract": f"{suite.contract} {suite.version}"}
     return {
         "ruleId": finding.kind,
         "ruleIndex": rule,
-        "kind": "fail",
-        "level": LEVELS[row.level],
-        "message": {"text": "\n".join((heading, *row.told(), *row.said.hints))},
+        "kind": "notApplicable" if unmeant else "fail",
+        "level": "none" if unmeant else LEVELS[row.level],
+        "message": {"text": "\n".join((heading, *row.lines(), *row.said.hints))},
         "locations": [{"physicalLocation": location}],
         # GitHub would make the first one of the line alone, which the instances of a gate have in common.
         "partialFingerprints": {"primaryLocationLineHash": fingerprint, "weighbridge/v0": fingerprint},
         "suppressions": [accepted] if row.excused else [],
-        "properties": {
-            "contract": f"{suite.contract} {suite.version}", "gate": finding.gate, "instance": finding.instance,
-            "outcome": row.outcome, "code": finding.verdict.code, "severity": finding.severity,
-            "bundle": suite.bundle, "bundleId": suite.bundle_id,
-        },
-    }  # fmt: skip
+        "properties": properties,
+    }

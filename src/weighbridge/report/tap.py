@@ -1,7 +1,7 @@
 """A report in the Test Anything Protocol, version 14.
 
-BLOCKED and ERROR are `not ok`, never `# SKIP`, which counts as ok. What is excused, and what an advisory gate found, is
-`not ok … # TODO`: consumers show it and do not fail on it.
+BLOCKED and ERROR are `not ok`, never `# SKIP`, which counts as ok and is for NOT_APPLICABLE alone. What is excused, and
+what an advisory gate found, is `not ok … # TODO`: consumers show it and do not fail on it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import re
 
+from weighbridge.core.model import Outcome
 from weighbridge.report import Level, Row, gate_name
 from weighbridge.report.rows import Report, Suite
+
+TODO = (Level.WARNING, Level.NOTICE)  # shown, and nobody fails on it
 
 
 def points(report: Report) -> str:
@@ -26,14 +29,14 @@ def points(report: Report) -> str:
 
 def _point(number: int, suite: Suite, row: Row) -> list[str]:
     name = _escaped(f"{suite.contract} {gate_name(row.finding)} {row.title}")
-    told = {Level.WARNING: "advisory", Level.NOTICE: row.excused}.get(row.level, "")
-    directive = f" # TODO {_escaped(told)}" if told else ""
-    diagnostic = {
-        "outcome": row.outcome, "severity": row.finding.severity, "at": f"{row.file}:{row.line}",
-        "duration_ms": round(row.seconds * 1000), "found": row.told(), "hints": row.said.hints,
-    }  # fmt: skip
+    unmeant = row.outcome is Outcome.NOT_APPLICABLE and row.level is Level.NOTICE
+    why = row.said.lines[0] if unmeant else "advisory" if row.level is Level.WARNING else row.excused
+    directive = f" # {'SKIP' if unmeant else 'TODO'} {_escaped(why)}" if why and row.level in TODO else ""
+    diagnostic: dict[str, object] = {"outcome": row.outcome, "severity": row.finding.severity}
+    diagnostic |= {"at": f"{row.file}:{row.line}", "duration_ms": round(row.seconds * 1000)}
+    diagnostic |= {"found": row.lines(), "hints": row.said.hints}
     return [
-        f"{'ok' if row.level is Level.NONE else 'not ok'} {number} - {name}{directive}",
+        f"{'ok' if unmeant or row.level is Level.NONE else 'not ok'} {number} - {name}{directive}",
         "  ---",
         *(f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in diagnostic.items()),
         "  ...",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from weighbridge.quantities.runs import RateAgreement, Relation
 from weighbridge.run_logs.column_statistics import Dense
-from weighbridge.views.run import STEP
+from weighbridge.run_logs.log_table import STEP
 
 if TYPE_CHECKING:
     from weighbridge.run_logs.column_statistics import Floats, Marks
@@ -28,14 +28,14 @@ def rank_correlations(columns: Mapping[str, Dense]) -> Mapping[str, tuple[float,
     names = list(columns)
     some = [_every(columns[name], RANKED_ROWS) for name in names]
     fewer = some if len(names) <= MANY_COLUMNS else [_every(columns[name], PARTNER_ROWS) for name in names]
-    strengths, told = np.zeros((len(names), len(names))), np.zeros((len(names), len(names)), dtype=bool)
-    together: dict[bytes, list[int]] = {}  # columns that hold a number in the very same rows
+    strengths, settled = np.zeros((len(names), len(names))), np.zeros((len(names), len(names)), dtype=bool)
+    together: dict[bytes, list[int]] = {}  # columns with a number in the very same rows
     for place, column in enumerate(some):
         together.setdefault(column.known.tobytes(), []).append(place)
     for group in together.values():
         strengths[np.ix_(group, group)] = _correlations([some[place].values[some[place].known] for place in group])
-        told[np.ix_(group, group)] = True
-    for left, right in np.argwhere(np.tril(~told, -1)):
+        settled[np.ix_(group, group)] = True
+    for left, right in np.argwhere(np.tril(~settled, -1)):
         both = fewer[left].known & fewer[right].known
         crossed = _correlations([fewer[left].values[both], fewer[right].values[both]])
         strengths[left, right] = strengths[right, left] = crossed[0, 1]
@@ -135,14 +135,14 @@ def _line(column: Dense, steps: Dense) -> Iterator[Relation]:
     import numpy as np
 
     both = column.known & steps.known
-    held, step = column.values[both], steps.values[both]
-    if len(held) < 3 or held.min() == held.max() or step.min() == step.max():
+    values, step = column.values[both], steps.values[both]
+    if len(values) < 3 or values.min() == values.max() or step.min() == step.max():
         return
-    scale = float(np.abs(held).max())
-    unit, along = held / scale, step - step.mean()
+    scale = float(np.abs(values).max())
+    unit, along = values / scale, step - step.mean()
     slope = float((along * (unit - unit.mean())).sum()) / float((along * along).sum())
     residual = float(np.abs(unit - unit.mean() - slope * along).max()) / float(unit.max() - unit.min())
-    over, constant = len(held), slope * scale
+    over, constant = len(values), slope * scale
     yield Relation(kind="linear", partner=STEP, earlier=True, over=over, deviation=residual, constant=constant)
 
 

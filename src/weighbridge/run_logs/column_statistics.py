@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from weighbridge.quantities.runs import QuickSteps, StepOrder, Stretch
-from weighbridge.run_logs.log_table import MISSING, NOT_OWED, NUMBER, UNREADABLE
-from weighbridge.views.run import STEP, RunView
+from weighbridge.run_logs.log_table import MISSING, NOT_OWED, NUMBER, STEP, UNREADABLE, Cells
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +31,13 @@ IN_A_ROW, SLOW_IN_A_ROW = 3, 16  # one short last batch is quick, a few first st
 GAPS = 8  # widest gaps between times that are looked at
 
 
+class Columns(Protocol):
+    """What has columns by name, as a run has."""
+
+    def dense(self, name: str) -> Cells:
+        """Return the cells of a column."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dense:
     """A column `[rows]`: its numbers, which rows hold a number, and which of those are finite."""
@@ -41,12 +47,12 @@ class Dense:
     known: Marks
 
 
-def dense(view: RunView, name: str) -> Dense:
+def dense(view: Columns, name: str) -> Dense:
     """Return a column as arrays."""
     import numpy as np
 
     cells = view.dense(name)
-    values = np.frombuffer(cells.values, dtype=np.float64) if view.rows else np.zeros(0)
+    values = np.frombuffer(cells.values, dtype=np.float64) if cells.values else np.zeros(0)
     state = np.frombuffer(bytes(cells.state), dtype=np.uint8)
     return Dense(values, state, (state == NUMBER) & np.isfinite(values))
 
@@ -58,8 +64,8 @@ def counts(column: Dense, steps: Dense) -> Mapping[str, Any]:
     numbers = column.state == NUMBER
     nan, infinite = numbers & np.isnan(column.values), numbers & np.isinf(column.values)
     unreadable = column.state == UNREADABLE
-    held = steps.values[steps.known & ~numbers & (column.state != NOT_OWED)]
-    without = np.setdiff1d(held, steps.values[steps.known & numbers]) if len(held) else held
+    values = steps.values[steps.known & ~numbers & (column.state != NOT_OWED)]
+    without = np.setdiff1d(values, steps.values[steps.known & numbers]) if len(values) else values
     return {
         "rows": len(column.values),
         "samples": int(numbers.sum()),
@@ -94,24 +100,24 @@ def order(steps: Dense) -> StepOrder:
     """Count what is out of order in the steps, and find where first: repeats, backward steps, the largest gap."""
     import numpy as np
 
-    held = steps.values[steps.known]
-    falls = np.flatnonzero(np.diff(held) < 0) + 1
-    reached = np.maximum.accumulate(held)[falls - 1]
-    ends = np.append(falls[1:], len(held)) - 1  # a pass rises, so that its last step is its greatest
-    resumed = (held[falls] > held[:1]) & (held[ends] >= reached)
+    values = steps.values[steps.known]
+    falls = np.flatnonzero(np.diff(values) < 0) + 1
+    reached = np.maximum.accumulate(values)[falls - 1]
+    ends = np.append(falls[1:], len(values)) - 1  # a pass rises, so that its last step is its greatest
+    resumed = (values[falls] > values[:1]) & (values[ends] >= reached)
     backward = falls[~resumed]
-    every, times = np.unique(held, return_counts=True)
+    every, times = np.unique(values, return_counts=True)
     gaps = np.diff(every)
     widest = slice(int(gaps.argmax()), None) if len(gaps) else slice(0)
     return StepOrder(
         steps=len(every),
         first_step=_first(every),
         last_step=_first(every[-1:]),
-        fractional=int((held != np.floor(held)).sum()),
+        fractional=int((values != np.floor(values)).sum()),
         repeated_steps=int((times > 1).sum()),
         first_repeated_step=_first(every[times > 1]),
         backward_steps=len(backward),
-        first_backward_step=_first(held[backward]),
+        first_backward_step=_first(values[backward]),
         largest_gap=_first(gaps[widest]) or 0,
         largest_gap_after_step=_first(every[widest]),
         resumptions=int(resumed.sum()),
@@ -123,24 +129,24 @@ def cadences(columns: Mapping[str, Dense]) -> Mapping[str, Mapping[str, Any]]:
     import numpy as np
 
     steps = columns[STEP]
-    held = steps.values[steps.known]
-    passes = np.cumsum(np.diff(held, prepend=held[:1]) < 0)
+    values = steps.values[steps.known]
+    passes = np.cumsum(np.diff(values, prepend=values[:1]) < 0)
     alike: dict[bytes, Mapping[str, Any]] = {}  # most columns hold a number in the very same rows
     found = {}
     for name, column in columns.items():
         mine = ((column.state == NUMBER) | (column.state == NOT_OWED))[steps.known]
         marks = mine.tobytes()
         if marks not in alike:
-            alike[marks] = _cadence(held[mine], passes[mine], held)
+            alike[marks] = _cadence(values[mine], passes[mine], values)
         found[name] = alike[marks]
     return found
 
 
-def _cadence(mine: Floats, passes: NDArray[np.int64], held: Floats) -> Mapping[str, Any]:
+def _cadence(mine: Floats, passes: NDArray[np.int64], values: Floats) -> Mapping[str, Any]:
     import numpy as np
 
     every = np.unique(mine)
-    ends = np.concatenate(([held.min()], every, [held.max()])) if len(held) else every
+    ends = np.concatenate(([values.min()], every, [values.max()])) if len(values) else every
     holes = np.diff(ends)
     widest = slice(int(holes.argmax()), None) if len(holes) else slice(0)
     order = np.lexsort((mine, passes))
@@ -158,22 +164,22 @@ def shape(column: Dense) -> Mapping[str, Any]:
     """Describe how a column's finite numbers lie: range, evenness over the range, memory from one to the next."""
     import numpy as np
 
-    held = column.values[column.known]
-    low, high = (float(held.min()), float(held.max())) if len(held) else (None, None)
-    found: dict[str, Any] = {"finite": len(held), "distinct": distinct(column), "min": low, "max": high}
+    values = column.values[column.known]
+    low, high = (float(values.min()), float(values.max())) if len(values) else (None, None)
+    found: dict[str, Any] = {"finite": len(values), "distinct": distinct(column), "min": low, "max": high}
     if low is None or high is None or low == high:
         return found | dict.fromkeys(("relative_spread", "range_over_std", "uniform_ks_root_n", "lag1_root_n"), 0.0)
     scale = max(abs(low), abs(high))
-    unit = held / scale  # so that squares of huge or tiny numbers neither overflow nor vanish
+    unit = values / scale  # so that squares of huge or tiny numbers neither overflow nor vanish
     away = unit - unit.mean()
     variance = float((away * away).sum())
-    root = math.sqrt(len(held))
+    root = math.sqrt(len(values))
     even = (np.sort(unit) - low / scale) / (high / scale - low / scale)
-    turn = np.arange(len(held))
-    distance = max(float((even - turn / len(held)).max()), float(((turn + 1) / len(held) - even).max()))
+    turn = np.arange(len(values))
+    distance = max(float((even - turn / len(values)).max()), float(((turn + 1) / len(values) - even).max()))
     return found | {
         "relative_spread": (high / scale - low / scale) / (abs(high) / scale + abs(low) / scale),
-        "range_over_std": (high / scale - low / scale) / math.sqrt(variance / len(held)) if variance else 0.0,
+        "range_over_std": (high / scale - low / scale) / math.sqrt(variance / len(values)) if variance else 0.0,
         "uniform_ks_root_n": distance * root,
         "lag1_root_n": abs(float((away[:-1] * away[1:]).sum())) / variance * root if variance else 0.0,
     }
@@ -183,13 +189,13 @@ def levels(column: Dense, steps: Dense) -> Mapping[str, Any]:
     """Describe a column's printed resolution, its most frequent number, its signs, and its least likely repetitions."""
     import numpy as np
 
-    held = column.values[column.known]
+    values = column.values[column.known]
     not_positive = column.known & (column.values <= 0) & steps.known
     return {
-        "resolution": _decimal(held[:: -(-len(held) // PRINTED_ROWS) or 1]),
-        "commonest": int(np.unique(held, return_counts=True)[1].max(initial=0)),
-        "negative": int((held < 0).sum()),
-        "zeros": int((held == 0).sum()),
+        "resolution": _decimal(values[:: -(-len(values) // PRINTED_ROWS) or 1]),
+        "commonest": int(np.unique(values, return_counts=True)[1].max(initial=0)),
+        "negative": int((values < 0).sum()),
+        "zeros": int((values == 0).sum()),
         "first_not_positive_step": _first(steps.values[not_positive]),
         "stretches": tuple(one for _, one in stretches_at(column, steps)),
     }
@@ -221,40 +227,38 @@ def stretches_at(column: Dense, steps: Dense) -> list[tuple[int, Stretch]]:
     import numpy as np
 
     rows = np.flatnonzero(column.known)
-    held = column.values[rows]
-    begins = np.flatnonzero(np.r_[True, held[1:] != held[:-1]]) if len(held) else rows
-    lengths = np.diff(np.r_[begins, len(held)])
+    values = column.values[rows]
+    begins = np.flatnonzero(np.r_[True, values[1:] != values[:-1]]) if len(values) else rows
+    lengths = np.diff(np.r_[begins, len(values)])
     found = []
     for at in np.argsort(-lengths, kind="stable")[:LONGEST_STRETCHES]:
         begin, end = int(begins[at]), int(begins[at] + lengths[at])
         if end - begin > 1:
             first, last = (_step_at(steps, int(rows[place])) for place in (begin, end - 1))
-            jump, moves, changes = _distances(held, begin, end, begins)
-            one = Stretch(
-                first_step=first, last_step=last, length=end - begin, value=float(held[begin]), jump=jump,
-                moves=moves, changes=changes,
-            )  # fmt: skip
-            found.append((begin, one))
-    return sorted(found, key=lambda one: (1 - one[1].length) * math.log1p(min(one[1].jump, one[1].changes)))[
-        :LISTED_STRETCHES
-    ]
+            jump, moves, changes = _distances(values, begin, end, begins)
+            near = {"jump": jump, "moves": moves, "changes": changes}
+            value, length = float(values[begin]), end - begin
+            found.append((begin, Stretch(first_step=first, last_step=last, length=length, value=value, **near)))
+    likely = {begin: (1 - one.length) * math.log1p(min(one.jump, one.changes)) for begin, one in found}
+    return sorted(found, key=lambda one: likely[one[0]])[:LISTED_STRETCHES]
 
 
 def _step_at(steps: Dense, row: int) -> int | float | None:
     return _first(steps.values[row : row + 1][steps.known[row : row + 1]])
 
 
-def _distances(held: Floats, begin: int, end: int, begins: NDArray[np.int64]) -> tuple[float, float, float]:
+def _distances(values: Floats, begin: int, end: int, begins: NDArray[np.int64]) -> tuple[float, float, float]:
     """Return jump, moves and changes of a run of equal numbers among its neighbours, in units of their resolution."""
     import numpy as np
 
-    sides = held[max(begin - NEAR - 1, 0) : begin], held[end : end + NEAR + 1]
+    sides = values[max(begin - NEAR - 1, 0) : begin], values[end : end + NEAR + 1]
     moves = [np.abs(np.diff(side)) for side in sides]
     enough = [side for side in moves if len(side) >= ENOUGH_MOVES]
     turn = int(np.searchsorted(begins, begin))
-    differing = held[begins[max(turn - NEAR, 0) : turn + NEAR + 1]]
-    jump = abs(held[begin] - held[begin - 1]) if begin else abs(held[end] - held[begin]) if end < len(held) else 0.0
-    unit = resolution(np.r_[sides[0], held[begin], sides[1], differing]) or 1.0
+    differing = values[begins[max(turn - NEAR, 0) : turn + NEAR + 1]]
+    aside = begin - 1 if begin else end
+    jump = abs(values[begin] - values[aside]) if aside < len(values) else 0.0
+    unit = resolution(np.r_[sides[0], values[begin], sides[1], differing]) or 1.0
     liveliest = max((float(np.median(side)) for side in enough), default=0.0)
     changed = float(np.median(np.abs(np.diff(differing)))) if len(differing) > ENOUGH_MOVES else 0.0
     return float(jump) / unit, liveliest / unit, changed / unit

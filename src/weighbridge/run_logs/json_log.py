@@ -1,7 +1,7 @@
 """Read JSON logs: one row a line (JSONL), the run directory of a recorder, or a report with its rows in a list inside.
 
 Strict: doubled keys, nesting beyond the parser, and broken lines are refused, with the line. Only the last line may be
-torn, as a killed run leaves it; that is told, and the rows before it stand.
+torn, as a killed run leaves it; that is noted, and the rows before it stand.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from xml.parsers import expat
 
 from weighbridge.core.errors import SubjectError
 from weighbridge.quantities.reports import Result
-from weighbridge.views.report import ReportView
 
 MAX_DEPTH: Final = 32
 MAX_TESTS: Final = 100_000
@@ -55,22 +54,22 @@ class _Suite:
     first: int
 
 
-def documents(view: ReportView) -> list[bytes]:
+def documents(data: bytes) -> list[bytes]:
     """Return the documents in a report, each of which declares itself."""
-    parts = [part for part in DOCUMENT.split(view.data) if part.strip()]
+    parts = [part for part in DOCUMENT.split(data) if part.strip()]
     return [*parts[:1], *(part for part in parts[1:] if not part.startswith(TIMES))] or [b""]
 
 
-def entries(view: ReportView) -> list[Entry]:
-    """Return every test in the order of the report.
+def entries(data: bytes, where: str) -> list[Entry]:
+    """Return every test in the order of a report, which messages call `where`.
 
     Raises:
         SubjectError: `report-syntax`, `report-doctype`, `report-depth`, `report-tests` or `report-form`.
     """
     found: list[Entry] = []
     doubts: list[str] = []  # of suites of which nothing is there
-    for at, document in enumerate(documents(view)):
-        reader = _Reader(view, f" of document {at + 1}" if at else "")
+    for at, document in enumerate(documents(data)):
+        reader = _Reader(where, f" of document {at + 1}" if at else "")
         reader.read(document)
         found += reader.entries
         doubts += reader.doubts
@@ -82,8 +81,8 @@ def entries(view: ReportView) -> list[Entry]:
 class _Reader:
     """One document being read."""
 
-    def __init__(self, view: ReportView, place: str) -> None:
-        self.view, self.place = view, place
+    def __init__(self, where: str, place: str) -> None:
+        self.where, self.place = where, place
         self.path: list[str] = []
         self.suites: list[_Suite] = []
         self.entries: list[Entry] = []
@@ -102,9 +101,9 @@ class _Reader:
             self._refuse("report-syntax", what, "let the test runner write it again")
 
     def _refuse(self, code: str, what: str, remedy: str) -> NoReturn:
-        raise SubjectError(code, what, where=self.view.path, remedy=remedy)
+        raise SubjectError(code, what, where=self.where, remedy=remedy)
 
-    def _doctype(self, *_told: object) -> None:
+    def _doctype(self, *_parts: object) -> None:
         what = f"line {self.parser.CurrentLineNumber}{self.place}: declares a document type"
         self._refuse("report-doctype", what, "delete it: no test runner writes one")
 
@@ -135,8 +134,8 @@ class _Reader:
     def _test(self, said: Mapping[str, str]) -> None:
         if len(self.entries) >= MAX_TESTS:
             self._refuse("report-tests", f"holds more than {MAX_TESTS} tests", "write a report for each suite")
-        told = (STATUS.get(said.get(key, "").lower(), Result.PASSED) for key in ("status", "result"))
-        result = max(told, key=WORST.index)
+        results = (STATUS.get(said.get(key, "").lower(), Result.PASSED) for key in ("status", "result"))
+        result = max(results, key=WORST.index)
         self.entries.append(Entry(full_name(said), result, failed=result in (Result.FAILED, Result.ERROR)))
 
     def _end(self, tag: str) -> None:
@@ -152,7 +151,7 @@ class _Reader:
 def _contradictions(said: Mapping[str, str], tests: list[Entry]) -> Iterator[str]:
     """Yield the counts that a suite declares and that are not those of its tests.
 
-    Runners leave tests out that were skipped, or do not count them: what ran is held against what ran.
+    Runners leave tests out that were skipped, or do not count them: what ran is compared with what ran.
     """
     name = f"suite {said.get('name', '')[:60]!r}"
     skipped = sum(test.result is Result.SKIPPED for test in tests)

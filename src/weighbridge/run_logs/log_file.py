@@ -18,7 +18,7 @@ from weighbridge.core.local_files import READ
 
 BLOCK = 1 << 20
 MAX_LINE = 1 << 20
-MAX_WHOLE = 64 << 20  # a JSON report is held in memory; a longer log is JSONL
+MAX_WHOLE = 64 << 20  # a JSON report is kept in memory; a longer log is JSONL
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,29 +8,30 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain, compress
+from pathlib import Path
 
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Fields
 from weighbridge.run_logs.units import DATE
 
+STEP = "step"
 MISSING, NUMBER, UNREADABLE, NOT_OWED = 0, 1, 2, 3
 
 _QUANTITY = re.compile(
     r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%|[KMGTk]i?B|B|[mk]?W|C|[KMG]?Hz|[mun]?s|min|h|tok/s)?\s*",
     re.ASCII,
 )
-_TIME = re.compile(
-    r"\s*(\d{4})[-/](\d\d)[-/](\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?(Z|[+-]\d\d:\d\d)?\s*", re.ASCII
-)
+_DAY, _CLOCK = r"(\d{4})[-/](\d\d)[-/](\d\d)", r"(\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?(Z|[+-]\d\d:\d\d)?"
+_TIME = re.compile(rf"\s*{_DAY}[ T]{_CLOCK}\s*", re.ASCII)
 _IS_NUMBER = bytes(int(state == NUMBER) for state in range(256))
 UNITS = (
-    "", DATE, "%", "B", *(f"{size}{binary}B" for size in "KMGTk" for binary in ("i", "")), "mW", "kW", "W", "C", "KHz",
-    "MHz", "GHz", "Hz", "ns", "us", "ms", "s", "min", "h", "tok/s",
-)  # fmt: skip
+    *("", DATE, "%", "B", *(f"{size}{binary}B" for size in "KMGTk" for binary in ("i", ""))),
+    *("mW", "kW", "W", "C", "KHz", "MHz", "GHz", "Hz", "ns", "us", "ms", "s", "min", "h", "tok/s"),
+)
 _WORDS = frozenset({"nan", "+nan", "-nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"})
 _ABSENT = frozenset({"", "n/a", "[n/a]", "[not supported]", "[unknown error]", "null", "none"})
 _NUMBERS = frozenset({int, float})
@@ -140,6 +141,17 @@ class Log:
     traced: bool = False  # whether the reader found a recorder's run.json with complete provenance
 
 
+@dataclass(frozen=True, slots=True)
+class LogFormat:
+    """A format of run logs of another package: the suffix of its files without the dot, and how one is read.
+
+    `read` gets a dict, into which it puts the digest of each file that it reads, by the file's name.
+    """
+
+    name: str
+    read: Callable[[Path, dict[str, str]], Log]
+
+
 class TableBuilder:
     """Collects rows into columns; `where` names the log in errors."""
 
@@ -167,7 +179,7 @@ class TableBuilder:
         self.rows += len(rows)
 
     def open(self, names: Mapping[str, object], more: int) -> None:
-        """Make room for `more` rows of these columns before any is held; refuse with `too-large` or `column-name`."""
+        """Make room for `more` rows of these columns before any is kept; refuse with `too-large` or `column-name`."""
         rows, columns = self.rows + more, len(self.columns.keys() | names.keys())
         if columns > MAX_COLUMNS or rows > MAX_ROWS or rows * columns > MAX_CELLS:
             what = f"{rows} rows of {columns} columns and more"

@@ -7,10 +7,11 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weighbridge.core.model import Fields
+from weighbridge.core.model import Basis, Fields
 from weighbridge.core.pseudonym import key_file, pseudonym
+from weighbridge.quantities.facts import ENDS
 
-ENDED, EARLY, RAISED, KILLED, GOING, UNKNOWN = "ended", "early", "raised", "killed", "going", "unknown"
+ENDED, EARLY, RAISED, KILLED, GOING, UNKNOWN = ENDS
 # What reports call it (`status`, `state`), in lower case.
 STATUS = {
     **dict.fromkeys(("completed", "complete", "finished", "success", "succeeded", "done", "ok"), ENDED),
@@ -22,26 +23,32 @@ STATUS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """How a run ended, by what, how many steps it was asked for, and what contradicts it."""
+    """How a run ended, by what, how many steps it was asked for, and what contradicts it.
+
+    It is derived where the steps in the log bear out, or fall short of, what the run was asked for; else reported.
+    """
 
     ended: str
+    basis: Basis = Basis.REPORTED
     by: str = ""
     requested_steps: int | None = None
     contradicted_by: tuple[str, ...] = ()
 
 
-def run_end(facts: Fields, events: Sequence[Fields], steps: int) -> RunEnd:
-    """Return how a run of so many recorded steps ended."""
+def run_end(facts: Fields, events: Sequence[Fields], steps: int, last_step: float | None = None) -> RunEnd:
+    """Return how a run of so many recorded steps ended, of which the last has this number."""
     asked = _count(facts.get("requested_steps", facts.get("max_steps")))
     reached = _count(facts.get("global_step"))  # a Trainer counts them, however rarely it logs
     end = next((event for event in reversed(events) if event.get("event") == "end"), None)
     if end is not None:
-        by, told = str(end.get("by") or ""), _count(end.get("steps"))
-        other = () if told in (None, steps) else (f"its end tells of {told} steps, the log of {steps}",)
+        by, counted = str(end.get("by") or ""), _count(end.get("steps"))
+        other = () if counted in (None, steps) else (f"its end tells of {counted} steps, the log of {steps}",)
         ended = RAISED if by else ENDED if asked is None or steps >= asked else EARLY
-        return RunEnd(ended=ended, by=by, requested_steps=asked, contradicted_by=other)
+        basis = Basis.REPORTED if by or asked is None else Basis.DERIVED
+        return RunEnd(ended=ended, basis=basis, by=by, requested_steps=asked, contradicted_by=other)
     if asked is not None and reached is not None:
-        return RunEnd(ended=ENDED if reached >= asked else UNKNOWN, requested_steps=asked)
+        basis = Basis.DERIVED if reached >= asked and last_step == reached else Basis.REPORTED
+        return RunEnd(ended=ENDED if reached >= asked else UNKNOWN, basis=basis, requested_steps=asked)
     status = str(facts.get("status", facts.get("state", "")))
     if status.lower() in STATUS:
         return RunEnd(ended=STATUS[status.lower()], by=status, requested_steps=asked)
@@ -53,7 +60,7 @@ def _count(value: object) -> int | None:
 
 
 def _process(pid: object, host: object) -> str:
-    """Return what a process that told no end has come to; of one on another host nothing is known."""
+    """Return what a process that logged no end has come to; of one on another host nothing is known."""
     if type(pid) is not int or pid <= 0 or not host or host != _this_host():
         return UNKNOWN
     if os.name == "nt":  # there, signal 0 is Ctrl-C to the whole console

@@ -11,18 +11,19 @@ from collections.abc import Set as AbstractSet
 
 from weighbridge.core.errors import SubjectError
 
+DECIMAL = {"kB": 1e3 / 2**20, "KB": 1e3 / 2**20, "MB": 1e6 / 2**20, "GB": 1e9 / 2**20}  # in MiB
 SCALES: Mapping[str, Mapping[str, float]] = {
     "time": {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6},
     "rate": {"1/s": 1.0, "tok/s": 1.0, "1/ms": 1e3},
     "share": {"%": 1.0, "1": 100.0},
-    "memory": {"B": 2.0**-20, "KiB": 2.0**-10, "MiB": 1.0, "GiB": 2.0**10, "kB": 1e3 / 2**20, "KB": 1e3 / 2**20,
-               "MB": 1e6 / 2**20, "GB": 1e9 / 2**20},
-}  # fmt: skip
+    "memory": {"B": 2.0**-20, "KiB": 2.0**-10, "MiB": 1.0, "GiB": 2.0**10, **DECIMAL},
+}
 PROMISED = {"_ms": "ms", "_pct": "%", "_per_sec": "1/s", "_mib": "MiB"}
-SUFFIXES = {
-    **PROMISED, "_s": "s", "_sec": "s", "_secs": "s", "_seconds": "s", "_us": "us", "_ns": "ns",
-    "_hours": "h", "_gib": "GiB", "_gb": "GB", "_mb": "MB", "_bytes": "B", "_percent": "%",
-}  # fmt: skip
+SUFFIXES = (
+    PROMISED
+    | {"_s": "s", "_sec": "s", "_secs": "s", "_seconds": "s", "_us": "us", "_ns": "ns", "_hours": "h", "_gib": "GiB"}
+    | {"_gb": "GB", "_mb": "MB", "_bytes": "B", "_percent": "%"}
+)
 DATE = "date"
 # Standard columns that are plain numbers: 3 % of a loss, or a day, is none.
 PLAIN = frozenset({"step", "loss", "lr", "grad_norm", "tokens", "tokens_seen", "epoch", "wraps", "corpus_position"})
@@ -50,11 +51,11 @@ def factor(standard: str, logged: str, declared: str, said: AbstractSet[str], *,
     promised, named = promised_unit(standard), named_unit(logged)
     inside = said - {"", DATE}
     if len(inside) > 1 or (inside and "" in said):
-        told = ", ".join(sorted(one or "none" for one in said))
-        raise _refused(where, logged, f"its cells are of several units: {told}", "log it in one unit")
-    told_units = {one for one in (*inside, declared, named) if one}
-    if (promised or declared) and len({_same(one) for one in told_units}) > 1:
-        what = f"{' and '.join(sorted(told_units))} contradict each other"
+        listed = ", ".join(sorted(one or "none" for one in said))
+        raise _refused(where, logged, f"its cells are of several units: {listed}", "log it in one unit")
+    units = {one for one in (*inside, declared, named) if one}
+    if (promised or declared) and len({_same(one) for one in units}) > 1:
+        what = f"{' and '.join(sorted(units))} contradict each other"
         raise _refused(where, logged, what, "declare the unit that it has, and name it so")
     unit = declared or next(iter(inside), "") or named
     if not promised or not (unit or mapped):
@@ -64,9 +65,8 @@ def factor(standard: str, logged: str, declared: str, said: AbstractSet[str], *,
         raise _refused(where, logged, what, f"declare it: {standard}: {{from: {logged}, unit: …}}")
     scale = next((scale for scale in SCALES.values() if promised in scale), {})
     if unit not in scale:
-        raise _refused(
-            where, logged, f"{standard} is in {promised}, and {unit} is none of {', '.join(scale)}", "map another"
-        )
+        what = f"{standard} is in {promised}, and {unit} is none of {', '.join(scale)}"
+        raise _refused(where, logged, what, "map another")
     if scale[unit] != scale[promised] and not declared:
         what = f"{standard} is in {promised}, and {logged!r} in {unit}"
         raise _refused(where, logged, what, f"declare it: {standard}: {{from: {logged}, unit: {unit}}}")

@@ -52,7 +52,7 @@ def _dask(place: str) -> Cluster:
     import logging
 
     distributed: Any = importlib.import_module("distributed")
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters of it is told here
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters of it is said here
     try:
         client = distributed.Client(f"tcp://{place}", timeout=CONNECT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as problem:
@@ -60,20 +60,18 @@ def _dask(place: str) -> Cluster:
 
     def workers() -> frozenset[str]:
         try:
-            told = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_S)
+            known = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_S)
         except (OSError, TimeoutError, AttributeError):  # no scheduler any more
             return frozenset()
-        return frozenset(told["workers"])
+        return frozenset(known["workers"])
 
     def lost(run: str) -> Mapping[str, int]:
         removed = [event for _, event in client.get_events("all") or () if event.get("action") == "remove-worker"]
-        held = {event["worker"]: sum(run in str(key) for key in event["processing-tasks"]) for event in removed}
-        return {worker: tasks for worker, tasks in held.items() if tasks}
+        tasks_of = {event["worker"]: sum(run in str(key) for key in event["processing-tasks"]) for event in removed}
+        return {worker: tasks for worker, tasks in tasks_of.items() if tasks}
 
-    return Cluster(
-        backend=lambda: _elsewhere(client), answers="generator_unordered", workers=workers, lost=lost,
-        close=client.close
-    )  # fmt: skip
+    asked: dict[str, Any] = {"workers": workers, "lost": lost, "close": client.close}
+    return Cluster(backend=lambda: _elsewhere(client), answers="generator_unordered", **asked)
 
 
 def _elsewhere(client: Any) -> Any:

@@ -1,7 +1,7 @@
 """Have the tasks of a job done by the workers of an existing engine, Dask or Ray, through joblib's backends.
 
 A task carries paths and what tells the files there from others, and brings its row back; payloads never travel. The
-engine gives what a lost worker had not finished to another one; that is counted and told, and changes no row.
+engine gives what a lost worker had not finished to another one; that is counted and shown, and changes no row.
 """
 
 from __future__ import annotations
@@ -49,12 +49,10 @@ class Ran:
 
     def counts(self) -> dict[str, Json]:
         """Count for machines."""
-        return {
-            "tasks": self.tasks, "workers": len(self.workers), "here": self.here, "lost": self.lost,
-            "again": self.again
-        }  # fmt: skip
+        ended: dict[str, Json] = {"here": self.here, "lost": self.lost, "again": self.again}
+        return {"tasks": self.tasks, "workers": len(self.workers), **ended}
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return it in one line."""
         here = f", {self.here} of them in this process" if self.here else ""
         done = f"{self.tasks} tasks were done by {len(self.workers)} workers{here}"
@@ -77,19 +75,19 @@ class Task:
     def __str__(self) -> str:
         return self.run  # what an engine calls it
 
-    def __call__(self, at: int, place: Any) -> Answer:
+    def __call__(self, at: int, place: Any) -> WorkerAnswer:
         """Describe one place; whatever goes wrong is brought back as an answer."""
         worker = _worker()
         try:
-            return Answer(at=at, worker=worker, row=_prepared(self).row(place))
+            return WorkerAnswer(at=at, worker=worker, row=_prepared(self).row(place))
         except SubjectError as error:
-            return Answer(at=at, worker=worker, problem=(error.code, error.what, error.where, error.remedy))
-        except Exception:  # noqa: BLE001 -- a fault is told to who asked, not to the engine, which would try it again
-            return Answer(at=at, worker=worker, fault=traceback.format_exc())
+            return WorkerAnswer(at=at, worker=worker, problem=(error.code, error.what, error.where, error.remedy))
+        except Exception:  # noqa: BLE001 -- a fault goes to who asked, not to the engine, which would try it again
+            return WorkerAnswer(at=at, worker=worker, fault=traceback.format_exc())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class WorkerAnswer:
     """What a task brought back: the row of its place, or why there is none."""
 
     at: int
@@ -128,10 +126,9 @@ class Engine:
             SubjectError: what a subject gave, or `engine-lost`, when no worker is left.
         """
         sizes = job.sizes()
-        task = Task(
-            run=f"weighbridge-{uuid4().hex}", prepare=spec.prepare, views=tuple(map(pack_view, spec.views)),
-            options=spec.options, fingerprint=job.fingerprint()
-        )  # fmt: skip
+        run, views = f"weighbridge-{uuid4().hex}", tuple(map(pack_view, spec.views))
+        travels: dict[str, Any] = {"prepare": spec.prepare, "views": views, "options": spec.options}
+        task = Task(run=run, fingerprint=job.fingerprint(), **travels)
         before = self.cluster.workers()
         whole, done = sum(sizes.values()), 0
         rows: dict[int, Any] = {}
@@ -148,9 +145,9 @@ class Engine:
         self.ran.again += sum(lost.values())
         return tuple(rows[at] for at in range(len(sizes)))
 
-    def _answers(self, task: Task, places: list[tuple[int, Any]]) -> Iterator[Answer]:
+    def _answers(self, task: Task, places: list[tuple[int, Any]]) -> Iterator[WorkerAnswer]:
         """Return answers as they come, as long as anybody works on the others."""
-        came: queue.Queue[Answer | Exception] = queue.Queue()
+        came: queue.Queue[WorkerAnswer | Exception] = queue.Queue()
         threading.Thread(target=_ask, args=(self.cluster, task, places, came), daemon=True).start()
         seen = time.monotonic()
         missing = len(places)
@@ -163,26 +160,25 @@ class Engine:
                     self._give_up(missing, f"it has had no worker for {PATIENCE_S:g} s")
                 continue
             if isinstance(answer, Exception):
-                held = self.cluster.workers()
-                self._give_up(missing, f"it ended with {type(answer).__name__}" if held else "it has no worker")
-            assert isinstance(answer, Answer)
+                workers = self.cluster.workers()
+                self._give_up(missing, f"it ended with {type(answer).__name__}" if workers else "it has no worker")
+            assert isinstance(answer, WorkerAnswer)
             seen, missing = time.monotonic(), missing - 1
             yield answer
 
     def _give_up(self, missing: int, why: str) -> None:
-        raise SubjectError(
-            "engine-lost",
-            f"the engine left {missing} tensors undone: {why}",
-            where=self.address,
-            remedy="look at its workers' logs and start them again, or compare without --engine",
-        )
+        what = f"the engine left {missing} tensors undone: {why}"
+        remedy = "look at its workers' logs and start them again, or compare without --engine"
+        raise SubjectError("engine-lost", what, where=self.address, remedy=remedy)
 
 
 def _worker() -> str:
     return f"{platform.node()}, process {os.getpid()}"
 
 
-def _ask(cluster: Cluster, task: Task, places: list[tuple[int, Any]], came: queue.Queue[Answer | Exception]) -> None:
+def _ask(
+    cluster: Cluster, task: Task, places: list[tuple[int, Any]], came: queue.Queue[WorkerAnswer | Exception]
+) -> None:
     """Put every task to the workers, and hand on what comes back; joblib waits here, so that nobody else has to."""
     import joblib
 
@@ -257,13 +253,10 @@ def unpack_view(packed: PackedView) -> CheckpointView:
     found = {name: file_identity(file) for name, file in view.files.items()}
     if found != packed.files:
         other = next(name for name in {**packed.files, **found} if found.get(name) != packed.files.get(name))
-        raise SubjectError(
-            "subject-elsewhere",
-            f"a worker found another file under this path: {_told(found.get(other))}, not "
-            f"{_told(packed.files.get(other))}",
-            where=other,
-            remedy="give every worker the same files under the same paths: a shared folder, or copies that keep times",
-        )
+        here, there = _shown(found.get(other)), _shown(packed.files.get(other))
+        what = f"a worker found another file under this path: {here}, not {there}"
+        remedy = "give every worker the same files under the same paths: a shared folder, or copies that keep times"
+        raise SubjectError("subject-elsewhere", what, where=other, remedy=remedy)
     if packed.tensors is None:
         return view
     return dataclasses.replace(view, tensors=packed.tensors, patches=packed.patches, origin=Origin.SYNTHETIC)
@@ -277,7 +270,7 @@ def file_identity(file: ReadableFile) -> FileIdentity:
     return FileIdentity(size=file.size, version=file.version, ends=digest.hexdigest())
 
 
-def _told(found: FileIdentity | None) -> str:
+def _shown(found: FileIdentity | None) -> str:
     if found is None:
         return "none"
     return f"{found.size} bytes {found.version} with ends {found.ends[:12]}"

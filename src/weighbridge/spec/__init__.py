@@ -1,1 +1,1 @@
-"""Changes to a specification: drafted from bundles, held against them, landed once, and rendered into one page."""
+"""Changes to a specification: drafted from bundles, checked by them, landed once, and rendered into one page."""

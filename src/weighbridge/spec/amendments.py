@@ -39,7 +39,7 @@ class Landing:
     """What landing added: when, which part of the version it raises, the section before, the ledger's newest entries.
 
     `discharges` are the places that this section has moved to DISCHARGED. The number stands in the file's name alone:
-    two sections which took the same one are told apart by renaming one of them.
+    of two sections which took the same one, one is renamed.
     """
 
     at: str
@@ -96,11 +96,7 @@ class Section:
 
 
 def section_of(path: Path) -> Section:
-    """Read an amendment.
-
-    Raises:
-        AmendmentError: `front-matter`; `altered`, where a landed one does not have the digest in its name.
-    """
+    """Read an amendment; raise `front-matter`, or `altered` for a landed one without the digest in its name."""
     data = read_regular(path, str(path), MAX_TEXT)
     text = data.decode("utf-8", errors="replace")
     named, digest = LANDED.fullmatch(path.name), sha256(data)
@@ -137,11 +133,7 @@ def written(about: Amendment, body: str) -> str:
 
 
 def landed(folder: Path) -> tuple[Section, ...]:
-    """Read every landed section, in the order of their numbers.
-
-    Raises:
-        AmendmentError: with the first that is not as it landed.
-    """
+    """Read every landed section, in the order of their numbers, or raise the first that is not as it landed."""
     paths = sorted(folder.glob("[0-9]*.md")) if folder.is_dir() else []
     strange = next((path for path in paths if not LANDED.fullmatch(path.name)), None)
     if strange is not None:

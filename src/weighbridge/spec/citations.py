@@ -103,11 +103,7 @@ def _citation(text: str, match: re.Match[str]) -> Citation:
 
 
 def resolve(bundle: Bundle, citation: Citation) -> Any:
-    """Return the cited value from the bundle's bytes.
-
-    Raises:
-        BundleError: `bad-pointer`, where there is none.
-    """
+    """Return the cited value from the bundle's bytes, or raise `bad-pointer` where there is none."""
     if not manifest.NAME.fullmatch(citation.file):
         raise BundleError("bad-pointer", f"{citation.file!r} is no name for a file of a bundle", where=str(bundle.path))
     data = read_regular(bundle.path / citation.file, citation.file, manifest.MAX_FILE)
@@ -138,9 +134,6 @@ def agrees(text: str, value: object) -> bool:
         return False
 
 
-# --- Bundles by name --------------------------------------------------------------------------------------------------
-
-
 def _stores() -> tuple[Path, ...]:
     return KEPT, local() / BUNDLES
 
@@ -152,11 +145,7 @@ def stored() -> Iterator[Path]:
 
 
 def find(bundle: str) -> Path:
-    """Return the folder of a bundle that is named by its folder or by the first digits of its id.
-
-    Raises:
-        UsageError: `unknown-bundle` or `ambiguous-bundle`.
-    """
+    """Return a bundle's folder by its path or first digits; raise `unknown-bundle` or `ambiguous-bundle`."""
     if is_folder(Path(bundle)):
         return Path(bundle)
     known = list(stored()) if len(bundle) >= SHORTEST else []
@@ -178,11 +167,7 @@ class Bundles:
     found: dict[str, Bundle] = field(default_factory=dict)
 
     def get(self, id_: str) -> Bundle:
-        """Return a bundle by the first digits of its id, twelve or more.
-
-        Raises:
-            WeighbridgeError: where it is not here, or not as it was sealed.
-        """
+        """Return a bundle by 12 digits of its id or more, or raise why it is not here as it was sealed."""
         if id_[:12] not in self.found:
             try:
                 self.found[id_[:12]] = unseal(find(id_[:12]))

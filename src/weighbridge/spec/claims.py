@@ -1,4 +1,4 @@
-"""What a Markdown text claims, held against bundles, the ledger, formulas and files; of anybody's text, not only ours.
+"""What a Markdown text claims, checked by bundles, the ledger, formulas and files; of anybody's text, not only ours.
 
 Looked at are citations, status words beside gates, counts of gates by status, sums, logarithms, and hypotheses.
 """
@@ -14,8 +14,8 @@ from weighbridge.core.errors import WeighbridgeError
 from weighbridge.core.model import Outcome, Status
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import Bundle
-from weighbridge.evidence.review import Held, rederivation
-from weighbridge.ledger.fold import Place, lowest
+from weighbridge.evidence.review import State, rederivation
+from weighbridge.ledger.fold import LedgerPlace, lowest
 from weighbridge.spec.citations import FORMULA, NUMBER, UNIT, Citation, agrees, citations, computed, resolve
 from weighbridge.spec.criteria import criteria
 from weighbridge.spec.hypotheses import undecided
@@ -57,13 +57,12 @@ ENTITLED = {Status.REGRESSED: Outcome.FAIL} | dict.fromkeys(
 
 
 def look(text: str, where: str, known: Known, first_line: int = 1) -> Looked:
-    """Hold every claim of a text."""
-    held = Text(text, where, known, first_line)
-    problems = [
-        problem for check in (_cited, _statuses, _counts, _sums, _logarithms, _blocks) for problem in check(held)
-    ]
-    problems += [*undecided(held), *_refuted(held), *(_uncited(held) if known.strict else ())]
-    return Looked(problems=tuple(sorted(set(problems))), counted=held.counted)
+    """Check every claim of a text."""
+    read = Text(text, where, known, first_line)
+    checks = [_cited, _statuses, _counts, _sums, _logarithms, _blocks, undecided, _refuted]
+    checks += [_uncited] if known.strict else []
+    problems = {problem for check in checks for problem in check(read)}
+    return Looked(problems=tuple(sorted(problems)), counted=read.counted)
 
 
 # --- Citations --------------------------------------------------------------------------------------------------------
@@ -75,18 +74,17 @@ def _cited(text: Text) -> Iterator[Found]:
         found = citations(unit.text)
         text.counted["citations"] += len(found)
         if len(found) != len(re.findall(r"\[(?:ev:|files:|=)", unit.text)):
-            yield text.found(
-                unit.line, "citation-form", "has a citation that cannot be read", "write [ev:ID12#/POINTER]"
-            )
+            what = "has a citation that cannot be read"
+            yield text.found(unit.line, "citation-form", what, "write [ev:ID12#/POINTER]")
         for one in found:
-            if one.id:
-                if one.id not in sound:
-                    problems = tuple(_unsound(text, unit, one.id))
-                    sound[one.id] = all(problem.warning for problem in problems)
-                    yield from problems
-                yield from _evidence(text, unit, one) if sound[one.id] else ()
-            else:
+            if not one.id:
                 yield from _computed(text, unit, one) if one.formula else _files(text, unit, one)
+                continue
+            if one.id not in sound:
+                problems = tuple(_unsound(text, unit, one.id))
+                sound[one.id] = all(problem.warning for problem in problems)
+                yield from problems
+            yield from _evidence(text, unit, one) if sound[one.id] else ()
 
 
 def _unsound(text: Text, unit: Unit, id_: str) -> Iterator[Found]:
@@ -97,8 +95,8 @@ def _unsound(text: Text, unit: Unit, id_: str) -> Iterator[Found]:
     except WeighbridgeError as problem:
         yield text.found(unit.line, problem.code, f"[ev:{id_}]: {problem.what}", problem.remedy)
         return
-    if answer.held is not Held.HOLDS:  # a kind may have a new version since a section landed, which is never edited
-        warning = text.known.frozen and answer.held is Held.CANNOT_SAY
+    if answer.held is not State.HOLDS:  # a kind may have a new version since a section landed, which is never edited
+        warning = text.known.frozen and answer.held is State.CANNOT_SAY
         what = f"[ev:{id_}]: {answer.says}"
         yield text.found(unit.line, "not-rederivable", what, "run verify again", warning=warning)
     if bundle.statement.tool.dirty:
@@ -112,9 +110,7 @@ def _evidence(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
         yield from _whole(text, unit, bundle)
         return
     if not one.text:
-        yield text.found(
-            unit.line, "citation-form", f"nothing to be held stands before {one.pointer}", "print the value"
-        )
+        yield text.found(unit.line, "citation-form", f"no value stands before {one.pointer}", "print the value")
         return
     try:
         value = resolve(bundle, one)
@@ -122,7 +118,7 @@ def _evidence(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
         yield text.found(unit.line, problem.code, f"{problem.where} {problem.what}", problem.remedy)
         return
     if not agrees(one.text, value):
-        what = f"says {one.text}, the evidence {value if isinstance(value, float) else _shown(value)}"
+        what = f"says {one.text}, the evidence {value if isinstance(value, float) else str(value)[:80]}"
         yield text.found(unit.line, "number-mismatch", f"{what} [ev:{one.id}#{one.pointer}]", "print what was measured")
     verdict = VERDICT.fullmatch(one.pointer) if one.file == manifest.VERDICTS else None
     wanted = bundle.findings[int(verdict["index"])].verdict.unit if verdict else ""
@@ -137,12 +133,8 @@ def _names(text: str, one: Citation, unit: str) -> bool:
     return before.endswith(f" {unit}") or re.match(rf" {re.escape(unit)}(?!\w)", after) is not None
 
 
-def _shown(value: object) -> str:
-    return str(value)[:80]
-
-
 def _whole(text: Text, unit: Unit, bundle: Bundle) -> Iterator[Found]:
-    """Hold what a sentence says of gates against a bundle that is cited as a whole."""
+    """Compare what a sentence says of gates with a bundle that is cited as a whole."""
     gates = {match["gate"] for match in TOKEN.finditer(unit.text) if match["gate"]}
     judged: dict[str, set[Outcome]] = {}
     for finding in bundle.findings:
@@ -163,11 +155,9 @@ def _claimed(text: str) -> set[Status]:
 
 
 def _computed(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
-    found = computed(one.formula)
-    if found is None:
+    if computed(one.formula) is None:
         yield text.found(unit.line, "citation-form", f"{one.formula!r} is no ln, log2 or log10 of a number")
-    else:
-        yield from _held_logarithm(text, unit.line, one.formula, one.text, one.unit)
+    yield from _logarithm(text, unit.line, one.formula, one.text, one.unit)
 
 
 def _files(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
@@ -188,7 +178,7 @@ def _files(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
 
 
 def _statuses(text: Text) -> Iterator[Found]:
-    by_gate: dict[str, list[tuple[Place, Stood]]] = {}
+    by_gate: dict[str, list[tuple[LedgerPlace, Stood]]] = {}
     for place, stood in text.known.stood.items():
         by_gate.setdefault(place.gate, []).append((place, stood))
     named = (match["gate"] for unit in text.units if _claimed(unit.text) for match in TOKEN.finditer(unit.text))
@@ -204,7 +194,7 @@ def _statuses(text: Text) -> Iterator[Found]:
             for gate, instance in gates:
                 members = [one for place, one in by_gate[gate] if instance in (None, place.instance)]
                 text.counted["statuses"] += 1
-                yield from _held_status(text, unit.line, gate + (f"[{instance}]" if instance else ""), members, said)
+                yield from _status(text, unit.line, gate + (f"[{instance}]" if instance else ""), members, said)
 
 
 Said = Sequence[tuple[Status, bool]]  # each status word, and whether it is denied
@@ -226,8 +216,8 @@ def _groups(text: str, known: Collection[str]) -> Iterator[tuple[list[tuple[str,
         yield gates, said
 
 
-def _held_status(text: Text, line: int, gate: str, members: Sequence[Stood], said: Said) -> Iterator[Found]:
-    """Hold the last word as what is claimed, and those before it as what once was."""
+def _status(text: Text, line: int, gate: str, members: Sequence[Stood], said: Said) -> Iterator[Found]:
+    """Check the last word as what is claimed, and those before it as what once was."""
     now = lowest(one.standing.status for one in members if one.standing.status) if members else None
     past = frozenset[Status]().union(*(one.past for one in members))
     (last, denied), before = said[-1], [status for status, denied in said[:-1] if not denied]
@@ -243,8 +233,9 @@ def _counts(text: Text) -> Iterator[Found]:
     for unit in text.units:
         for match in COUNT.finditer(unit.text):
             scope = match["scope"] or ""
-            inside = {place: one.standing for place, one in text.known.stood.items() if scope in place.gate}
-            count = tally(inside or {place: one.standing for place, one in text.known.stood.items()})
+            standings = {place: one.standing for place, one in text.known.stood.items()}
+            inside = {place: standing for place, standing in standings.items() if scope in place.gate}
+            count = tally(inside or standings)
             status = Status(SHORT.get(match["status"].upper(), match["status"]))
             text.counted["counts"] += 1
             if (int(match["count"]), int(match["of"] or count.gates)) != (count.counts[status], count.gates):
@@ -263,15 +254,14 @@ def _blocks(text: Text) -> Iterator[Found]:
 
 
 def _sums(text: Text) -> Iterator[Found]:
-    """Hold every sum that is written out, and every one that is called unchanged against the one before."""
+    """Check every sum that is written out; one that is called unchanged must be the one before."""
     before: list[int] = []
     for unit in text.units:
         for match in SUM.finditer(unit.text):
             terms = [int(number) for number in re.findall(r"\d+", match["terms"])]
             text.counted["sums"] += 1
             if match["sum"] and sum(terms) != int(match["sum"]):
-                what = f"{match[0].strip()!r}: that is {sum(terms)}"
-                yield text.found(unit.line, "does-not-add", what)
+                yield text.found(unit.line, "does-not-add", f"{match[0].strip()!r}: that is {sum(terms)}")
             if "unchanged" in unit.text and before and terms != before:
                 was, now = (f"{' + '.join(map(str, some))} = {sum(some)}" for some in (before, terms))
                 yield text.found(unit.line, "does-not-add", f"is called unchanged; it was {was} and is {now}")
@@ -284,13 +274,13 @@ def _logarithms(text: Text) -> Iterator[Found]:
             formula = f"{match['log'] or match['log_']} {match['of'] or match['of_']}"
             value, named = match["value"] or match["value_"], match["unit"] or match["unit_"] or ""
             text.counted["logarithms"] += 1
-            yield from _held_logarithm(text, unit.line, formula, value, named)
+            yield from _logarithm(text, unit.line, formula, value, named)
         for match in NAMED.finditer(unit.text):
-            what = f"{match[0]} names no number, so it cannot be held"
+            what = f"{match[0]} names no number, so it cannot be checked"
             yield text.found(unit.line, "uncited", what, "write ln(151936) = 11.93 instead", warning=True)
 
 
-def _held_logarithm(text: Text, line: int, formula: str, value: str, named: str) -> Iterator[Found]:
+def _logarithm(text: Text, line: int, formula: str, value: str, named: str) -> Iterator[Found]:
     found = computed(formula)
     if found is None:
         return
@@ -308,24 +298,19 @@ def _held_logarithm(text: Text, line: int, formula: str, value: str, named: str)
 def _refuted(text: Text) -> Iterator[Found]:
     for unit in text.units:
         for name, by in text.known.refuted.items():
-            if re.search(rf"{re.escape(name)}(?![\w-])", unit.text) and not re.search(
-                "refute|supersede", unit.text, re.IGNORECASE
-            ):
+            named = re.search(rf"{re.escape(name)}(?![\w-])", unit.text)
+            if named and not re.search("refute|supersede", unit.text, re.IGNORECASE):
                 yield text.found(unit.line, "refuted", f"builds on {name}, which {by}", "cite the later section")
 
 
 def _uncited(text: Text) -> Iterator[Found]:
+    remedy = "cite where it was measured: [ev:ID12#/POINTER]"
     for unit in text.units:
-        spans = [one.span for one in citations(unit.text)]
-        spans += [match.span() for match in LOGARITHM.finditer(unit.text)]
-        held = {at for start, end in spans for at in range(start, end)}
-        names = [
-            one.pointer or "" for one in citations(unit.text)
-        ]  # a figure may be named by numbers, as `7 of 7 bits`
+        found = citations(unit.text)
+        spans = [*(one.span for one in found), *(match.span() for match in LOGARITHM.finditer(unit.text))]
         for match in MEASURED.finditer(unit.text):
-            named = any(match[0] in name for name in names)
-            if match.start() not in held and not named and unit.line not in text.planned:
+            cited = any(start <= match.start() < end for start, end in spans)
+            named = any(match[0] in (one.pointer or "") for one in found)  # by numbers, as `7 of 7 bits`
+            if not (cited or named or unit.line in text.planned):
                 what = f"{match[0]!r} has a unit and no citation"
-                yield text.found(
-                    unit.line, "uncited", what, "cite where it was measured: [ev:ID12#/POINTER]", warning=True
-                )
+                yield text.found(unit.line, "uncited", what, remedy, warning=True)

@@ -1,6 +1,6 @@
 """Acceptance criteria: where each stands, by the gates that the contracts bind to it.
 
-Of each contract counts the version of the newest evidence at a time, so that a landed section is held as it landed.
+Of each contract counts the version of the newest evidence at a time, so that a landed section is checked as it landed.
 """
 
 from __future__ import annotations
@@ -13,19 +13,15 @@ from collections.abc import Mapping
 from weighbridge.core.errors import WeighbridgeError
 from weighbridge.core.model import Contract
 from weighbridge.evidence.bundle import FOLDER
-from weighbridge.ledger.fold import Place
+from weighbridge.ledger.fold import LedgerPlace
 from weighbridge.spec.citations import Bundles, stored
 from weighbridge.spec.tally import Stood
 
-Members = list[tuple[Place, Stood]]
+Members = list[tuple[LedgerPlace, Stood]]
 
 
-def criteria(stood: Mapping[Place, Stood], bundles: Bundles, at: str) -> dict[str, Members]:
-    """Return the places of the gates of each criterion.
-
-    One that a gate outside the ledger binds, too, stands nowhere and is left out; so are all where a contract of the
-    ledger is in no bundle here.
-    """
+def criteria(stood: Mapping[LedgerPlace, Stood], bundles: Bundles, at: str) -> dict[str, Members]:
+    """Return the places of the gates of each criterion; one that a gate outside the ledger binds, too, is left out."""
     names = {place.contract for place in stood}
     contracts = [contract for name in sorted(names) if (contract := _newest(name, bundles, at))]
     found: dict[str, Members] = {}
@@ -48,7 +44,7 @@ def _newest(contract: str, bundles: Bundles, at: str) -> Contract | None:
     for _, same_day in itertools.groupby(sorted(named, key=_date, reverse=True), key=_date):
         kept = []
         for one in same_day:
-            with contextlib.suppress(WeighbridgeError):  # one that cannot be read is told where it is cited
+            with contextlib.suppress(WeighbridgeError):  # one that cannot be read is reported where it is cited
                 kept.append(bundles.get(one["id"]))
         finished = [bundle for bundle in kept if bundle.statement.finished <= at]
         if finished:

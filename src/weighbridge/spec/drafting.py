@@ -5,6 +5,7 @@ A draft claims nothing that the bundles do not hold; landing it holds every figu
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from weighbridge.core.model import Finding, GateDecl, Json, Measurement, Origin,
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.ledger.causes import place_of
-from weighbridge.ledger.fold import DISCHARGED, Place
+from weighbridge.ledger.fold import DISCHARGED, LedgerPlace
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.spec.amendments import Amendment, Premise, slug, written
@@ -32,11 +33,13 @@ FIGURES = ("measured", "limit", "enough")
 DEVICE_FACTS = ("requested_device", "resolved_device", "device_name", "driver")
 OFFENCES = 3
 AUTHOR = "<!-- author:"
+DECIDED = "OPEN, ELIMINATED, CONFIRMED or REFUTED, each with its evidence"
+UNDECIDED = "for each OPEN hypothesis the values that would decide it"
 HYPOTHESES, EXPERIMENT = ((f"| {' | '.join(head)} |", "|---|---|---|---|") for head in HEADS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class AuthorNotes:
     """What only the author can tell, or the command line."""
 
     at: datetime
@@ -58,18 +61,13 @@ class Cited:
 
 
 def cited(bundles: Iterable[Bundle], gates: Sequence[str]) -> tuple[Cited, ...]:
-    """Find what the bundles hold of these gates.
-
-    Raises:
-        UsageError: `unknown-gate`, where no bundle judged one.
-    """
+    """Find what the bundles hold of these gates, or raise `unknown-gate` where none judged one."""
     bundles = tuple(bundles)
     known = {gate.id for bundle in bundles for gate in bundle.contract.gates}
     missing = next((gate for gate in gates if gate not in known), None)
     if missing is not None:
         shown = ", ".join(bundle.id[:12] for bundle in bundles)
-        what = f"bundle {shown} has no gate {missing!r}{nearest(missing, known)}"
-        raise UsageError("unknown-gate", what)
+        raise UsageError("unknown-gate", f"bundle {shown} has no gate {missing!r}{nearest(missing, known)}")
     return tuple(
         Cited(bundle, index, finding, next(gate for gate in bundle.contract.gates if gate.id == finding.gate))
         for bundle in bundles
@@ -81,24 +79,19 @@ def cited(bundles: Iterable[Bundle], gates: Sequence[str]) -> tuple[Cited, ...]:
 def draft(
     bundles: Sequence[Bundle],
     gates: Sequence[str],
-    told: Told,
-    stood: Mapping[Place, Stood],
-    earned: frozenset[Place],
+    notes: AuthorNotes,
+    stood: Mapping[LedgerPlace, Stood],
+    earned: frozenset[LedgerPlace],
 ) -> str:
-    """Write the unnumbered section of some gates; `earned` are the places that landing it would discharge.
-
-    Raises:
-        UsageError: `unknown-gate`, where no bundle judged one.
-    """
+    """Write the unnumbered section of some gates; `earned` are the places that landing it would discharge."""
     mine = cited(bundles, gates)
-    first = mine[0].gate
-    title = told.title or first.title
+    title = notes.title or mine[0].gate.title
     contracts = {one.bundle.contract.id: one.bundle for one in mine}
     about = Amendment(
-        id=f"A-{told.at.astimezone(UTC):%Y%m%d}-{slug(title)}",
+        id=f"A-{notes.at.astimezone(UTC):%Y%m%d}-{slug(title)}",
         title=title,
-        author=told.author,
-        kind="correction" if told.refutes or told.supersedes else "record",
+        author=notes.author,
+        kind="correction" if notes.refutes or notes.supersedes else "record",
         gates=tuple(dict.fromkeys(gates)),
         evidence=tuple(bundle.id for bundle in bundles),
         premises=(
@@ -106,9 +99,9 @@ def draft(
             *(Premise(kind="contract", id=id_, expect=of.statement.contract.whole) for id_, of in contracts.items()),
             *(Premise(kind="verdict", id=_verdict(one), expect=one.finding.verdict.outcome.value) for one in mine),
         ),
-        supersedes=told.supersedes,
-        refutes=told.refutes,
-        depends_on=told.depends_on,
+        supersedes=notes.supersedes,
+        refutes=notes.refutes,
+        depends_on=notes.depends_on,
     )
     return written(about, _body(title, bundles, mine, stood, earned))
 
@@ -121,37 +114,25 @@ def _body(
     title: str,
     bundles: Sequence[Bundle],
     mine: Sequence[Cited],
-    stood: Mapping[Place, Stood],
-    earned: frozenset[Place],
+    stood: Mapping[LedgerPlace, Stood],
+    earned: frozenset[LedgerPlace],
 ) -> str:
-    of_gates = {(one.gate.id, one.bundle.contract.id, one.bundle.contract.version): one.gate for one in mine}
+    commands = dict.fromkeys(shlex.join(of.statement.command) or "(not recorded)" for of in bundles)
+    gates = {(one.gate.id, one.bundle.contract.id, one.bundle.contract.version): one.gate.why for one in mine}
+    about = (f"- `{name}`, of contract `{of}` {version}. {why}".rstrip() for (name, of, version), why in gates.items())
     parts: tuple[tuple[str, Iterable[str]], ...] = (
-        (f"## {title}", _about(of_gates)),
+        (f"## {title}", about),
         ("### Claim", (f"{AUTHOR} what this section claims and why; then delete this line -->",)),
-        (
-            "### Command",
-            ("```", *dict.fromkeys(shlex.join(of.statement.command) or "(not recorded)" for of in bundles), "```"),
-        ),
+        ("### Command", ("```", *commands, "```")),
         ("### Figures", _figures(mine)),
         ("### Device", _device(bundles)),
         ("### Impact, gate by gate", _impact(bundles, stood, earned)),
-        (
-            "### Hypotheses",
-            (f"{AUTHOR} OPEN, ELIMINATED, CONFIRMED or REFUTED, each with its evidence -->", *HYPOTHESES),
-        ),
-        (
-            "### Next experiment",
-            (f"{AUTHOR} for each OPEN hypothesis the values that would decide it -->", *EXPERIMENT),
-        ),
-        ("### Evidence", (line for bundle in bundles for line in _evidence(bundle))),
+        ("### Hypotheses", (f"{AUTHOR} {DECIDED} -->", *HYPOTHESES)),
+        ("### Next experiment", (f"{AUTHOR} {UNDECIDED} -->", *EXPERIMENT)),
+        ("### Evidence", itertools.chain.from_iterable(map(_evidence, bundles))),
         ("### What this section is not", dict.fromkeys(_is_not(bundles, mine))),
     )
     return "\n".join("\n".join((head, "", *lines, "")) for head, lines in parts)
-
-
-def _about(gates: Mapping[tuple[str, str, str], GateDecl]) -> Iterator[str]:
-    for (name, contract, version), gate in gates.items():
-        yield f"- `{name}`, of contract `{contract}` {version}. {gate.why}".rstrip()
 
 
 def _figures(mine: Sequence[Cited]) -> Iterator[str]:
@@ -175,7 +156,7 @@ def _figures(mine: Sequence[Cited]) -> Iterator[str]:
             for name, fact in facts.items():
                 yield from _flat(bundle, name, fact, f"{at}/{group}/{_escaped(name)}")
         results = Counter(trial.result for trial in finding.trials)
-        skipped = results[TrialResult.NOT_APPLICABLE]
+        skipped = results[TrialResult.UNTRIED]
         idle = f", {skipped} had nothing to break" if skipped else ""
         yield f"- trials: {results[TrialResult.CAUGHT]} of {len(finding.trials) - skipped} caught{idle}"
 
@@ -198,20 +179,17 @@ def _device(bundles: Sequence[Bundle]) -> Iterator[str]:
         yield f"- host: `{bundle.statement.host}`"
         for name, value in bundle.environment.items():
             yield f"- {name}: {cite(bundle, f'/{_escaped(name)}', value, manifest.ENVIRONMENT)}"
-    measured = [(of, key, item) for of in bundles for key, item in of.measured.items() if isinstance(item, Measurement)]
-    facts = [
-        (of, key, pair)
-        for of, key, item in measured
-        if item.quantity == "facts"
-        for pair in enumerate(rows_of(item, Fact))
-    ]
-    for bundle, key, (index, fact) in facts:
-        if fact.name in DEVICE_FACTS and fact.value is not None:
-            pointer = f"/measured/measurement/value/rows/{index}/value"
-            yield f"- {key}, {fact.name}: {cite(bundle, pointer, fact.value, manifest.measurement_file(key))}"
+    for bundle, (key, item) in ((of, pair) for of in bundles for pair in of.measured.items()):
+        facts = rows_of(item, Fact) if isinstance(item, Measurement) and item.quantity == "facts" else ()
+        for index, fact in enumerate(facts):
+            if fact.name in DEVICE_FACTS and fact.value is not None:
+                pointer = f"/measured/measurement/value/rows/{index}/value"
+                yield f"- {key}, {fact.name}: {cite(bundle, pointer, fact.value, manifest.measurement_file(key))}"
 
 
-def _impact(bundles: Sequence[Bundle], stood: Mapping[Place, Stood], earned: frozenset[Place]) -> Iterator[str]:
+def _impact(
+    bundles: Sequence[Bundle], stood: Mapping[LedgerPlace, Stood], earned: frozenset[LedgerPlace]
+) -> Iterator[str]:
     yield "| gate | severity | verdict | code | in order | prior status | status after |"
     yield "|---|---|---|---|---|---|---|"
     for bundle in bundles:
@@ -251,6 +229,6 @@ def _is_not(bundles: Sequence[Bundle], mine: Sequence[Cited]) -> Iterator[str]:
         verdict, named = one.finding.verdict, f"`{one.gate.id}` on {one.finding.instance}"
         if verdict.outcome is not Outcome.PASS:
             yield f"- A pass of {named}: it is {verdict.outcome} ({printed(verdict.code)})."
-        skipped = [trial.name for trial in one.finding.trials if trial.result is TrialResult.NOT_APPLICABLE]
+        skipped = [trial.name for trial in one.finding.trials if trial.result is TrialResult.UNTRIED]
         if skipped:
             yield f"- Tried against {', '.join(skipped)}, for {named}: these had nothing to break."

@@ -29,7 +29,7 @@ CONDITION = re.compile(rf"(?P<sign>[<>]=?|[≤=≥]) ?(?P<value>{NUMBER})(?: [^\
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class HypothesisRow:
     """One row of a table of hypotheses, with its line."""
 
     line: int
@@ -39,9 +39,9 @@ class Row:
     evidence: str
 
 
-def tables(units: Iterable[Unit]) -> tuple[list[Row], dict[int, list[str]]]:
+def tables(units: Iterable[Unit]) -> tuple[list[HypothesisRow], dict[int, list[str]]]:
     """Return the hypotheses of a text, and its experiments by their lines."""
-    head, hypotheses, experiments = "", list[Row](), dict[int, list[str]]()
+    head, hypotheses, experiments = "", list[HypothesisRow](), dict[int, list[str]]()
     for one in units:
         cells = [cell.strip() for cell in one.text.strip("|").split("|")]
         if not one.text.startswith("|") or set("".join(cells)) <= set("-: "):
@@ -50,14 +50,14 @@ def tables(units: Iterable[Unit]) -> tuple[list[Row], dict[int, list[str]]]:
             head = cells[0] if cells in HEADS else ""
         elif head == HEADS[0][0]:
             name, words, state, evidence = cells
-            hypotheses.append(Row(line=one.line, name=name, words=words, state=state, evidence=evidence))
+            hypotheses.append(HypothesisRow(line=one.line, name=name, words=words, state=state, evidence=evidence))
         elif head:
             experiments[one.line] = cells
     return hypotheses, experiments
 
 
 def undecided(text: Text) -> Iterator[Found]:
-    """Hold the tables of one text: decided ones have evidence, open ones an experiment that would decide them."""
+    """Check the tables of one text: decided ones have evidence, open ones an experiment that would decide them."""
     hypotheses, experiments = tables(text.units)
     text.planned |= experiments.keys()
     planned = {name for name, measure, yes, no in experiments.values() if measure and yes and no and yes != no}
@@ -75,12 +75,12 @@ def undecided(text: Text) -> Iterator[Found]:
 
 
 def contradicted(mine: Section, earlier: Sequence[Section], known: Known) -> Iterator[Found]:
-    """Hold the hypotheses of a section against those of the sections before it, and against their experiments."""
+    """Compare the hypotheses of a section with those of the sections before it, and with their experiments."""
     rows = tables(units_of(mine.body, mine.first_line))[0]
-    before: dict[str, tuple[Row, Section]] = {}
+    before: dict[str, tuple[HypothesisRow, Section]] = {}
     planned: dict[str, list[str]] = {}
     for section in earlier if rows else ():
-        then, experiments = _landed(section.body)
+        then, experiments = _tables_of(section.body)
         before |= {row.name: (row, section) for row in then}
         planned |= {cells[0]: cells for cells in experiments.values()}
     for row in rows:
@@ -90,12 +90,14 @@ def contradicted(mine: Section, earlier: Sequence[Section], known: Known) -> Ite
 
 
 @lru_cache(maxsize=4096)
-def _landed(body: str) -> tuple[list[Row], dict[int, list[str]]]:
+def _tables_of(body: str) -> tuple[list[HypothesisRow], dict[int, list[str]]]:
     """Return the tables of a landed section, each read once however many sections follow it."""
     return tables(units_of(body))
 
 
-def _against(row: Row, then: Row, section: Section, mine: Section, known: Known) -> Iterator[tuple[str, str]]:
+def _against(
+    row: HypothesisRow, then: HypothesisRow, section: Section, mine: Section, known: Known
+) -> Iterator[tuple[str, str]]:
     at, id_ = f"§{section.number}", section.about.id
     if row.words != then.words:
         yield f"{row.name} is another hypothesis in {at}: {then.words}", "give this one an id of its own"
@@ -107,8 +109,8 @@ def _against(row: Row, then: Row, section: Section, mine: Section, known: Known)
         yield what, f"name it under refutes: {id_}"
 
 
-def _undeserved(row: Row, experiment: list[str] | None) -> Iterator[tuple[str, str]]:
-    """Hold the first figure of a decided row against the value that its experiment named, where it named one."""
+def _undeserved(row: HypothesisRow, experiment: list[str] | None) -> Iterator[tuple[str, str]]:
+    """Compare the first figure of a decided row with the value that its experiment named, where it named one."""
     condition = CONDITION.fullmatch(experiment[DECIDED_BY[row.state]] if experiment and row.state in DECIDED_BY else "")
     figure = next((one.text for one in citations(row.evidence) if re.fullmatch(NUMBER, one.text)), None)
     if condition and figure and not SIGNS[condition["sign"]](_number(figure), _number(condition["value"])):
@@ -120,11 +122,11 @@ def _number(text: str) -> float:
     return float(text.replace(",", "").replace("_", ""))
 
 
-def _measured_after(row: Row, section: Section, bundles: Bundles) -> bool:
+def _measured_after(row: HypothesisRow, section: Section, bundles: Bundles) -> bool:
     """Return whether all of a bundle that a row cites was measured after a section landed."""
     landed = moment(section.about.landing.at)
     for id_ in (one.id for one in citations(row.evidence) if one.id):
-        with contextlib.suppress(WeighbridgeError):  # a bundle that cannot be read is told where it is cited
+        with contextlib.suppress(WeighbridgeError):  # a bundle that cannot be read is reported where it is cited
             stated = bundles.get(id_).statement
             began = [stated.started, *(subject.started for subject in stated.subjects if subject.started)]
             if min(map(moment, began)) > landed:

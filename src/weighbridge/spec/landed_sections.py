@@ -1,4 +1,4 @@
-"""What has landed: each section held as of its landing, the order of all, and the page that is made of them."""
+"""What has landed: each section checked as of its landing, the order of all, and the page that is made of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weighbridge.contract.layers import Found
 from weighbridge.core.errors import WeighbridgeError
 from weighbridge.evidence.statement import moment
 from weighbridge.ledger.causes import bundle_evidence, place_of
-from weighbridge.ledger.fold import ACTIVE, DISCHARGED, Entry, Place
+from weighbridge.ledger.fold import ACTIVE, DISCHARGED, Chains, LedgerPlace, Standing
 from weighbridge.ledger.overview import stands_on
 from weighbridge.ledger.store import Ledger
 from weighbridge.spec.amendments import Section, landed
@@ -39,32 +39,31 @@ class Here:
     bundles: Bundles = field(default_factory=Bundles)
 
     @cached_property
-    def chains(self) -> Mapping[Place, Mapping[str, Entry]]:
+    def chains(self) -> Chains:
         """Return the entries of every place, as they were when they were first asked for."""
         return self.ledger.chains()
 
 
-def earned(mine: Iterable[Cited], stood: Mapping[Place, Stood], now: datetime) -> frozenset[Place]:
+def earned(mine: Iterable[Cited], stood: Mapping[LedgerPlace, Stood], now: datetime) -> frozenset[LedgerPlace]:
     """Return the places that a section about these findings discharges: ACTIVE ones, by a fresh live PASS."""
     places = set()
     for one in mine:
         seen, place = bundle_evidence(one.bundle, one.finding), place_of(one.bundle, one.finding)
-        standing = stood[place].standing if place in stood else None
-        if standing is None or standing.status is not ACTIVE or standing.diverged:
-            continue
+        standing = stood[place].standing if place in stood else Standing()
         later = standing.failed_at is None or seen.at > standing.failed_at
-        if seen.sound and later and seen.fresh(now) and seen.contract_digest == standing.contract_digest:
+        current = seen.sound and later and seen.fresh(now) and seen.contract_digest == standing.contract_digest
+        if current and standing.status is ACTIVE and not standing.diverged:
             places.add(place)
     return frozenset(places)
 
 
 def check_spec(here: Here) -> Looked:
-    """Hold every landed section as of its landing, their order, and the page that is made of them."""
+    """Check every landed section as of its landing, their order, and the page that is made of them."""
     sections = landed(here.spec / AMENDMENTS)
     problems = [*structure(sections)]
     counted: Counter[str] = Counter(sections=len(sections))
     for one in sections:
-        wrong, looked = held(here, one, sections)
+        wrong, looked = check_landed(here, one, sections)
         problems += wrong
         counted.update(looked)
     problems += _resting(here, sections)
@@ -74,8 +73,8 @@ def check_spec(here: Here) -> Looked:
     return Looked(problems=tuple(sorted(set(problems))), counted=counted)
 
 
-def held(here: Here, one: Section, sections: Sequence[Section]) -> tuple[tuple[Found, ...], Mapping[str, int]]:
-    """Hold a landed section as of its landing; return what is wrong, and how much was looked at."""
+def check_landed(here: Here, one: Section, sections: Sequence[Section]) -> tuple[tuple[Found, ...], Mapping[str, int]]:
+    """Check a landed section as of its landing; return what is wrong, and how much was looked at."""
     landing, where = one.about.landing, str(one.path)
     if one.digest not in {other.digest for other in sections}:
         return (found(where, "not-landed", "is not among the landed sections", f"they are in {AMENDMENTS}/"),), {}
@@ -113,7 +112,7 @@ def _landed_on(one: Section, sections: Sequence[Section]) -> list[Section]:
 
 
 def structure(sections: Sequence[Section]) -> Iterator[Found]:
-    """Hold the order of landed sections: numbers without gap or double, each after the one that it landed on."""
+    """Check the order of landed sections: numbers without gap or double, each after the one that it landed on."""
     followed = {one.about.landing.previous for one in sections}
     for number, group in itertools.groupby(sections, key=lambda one: one.number):
         taken = sorted(group, key=lambda one: one.digest not in followed)
@@ -148,9 +147,9 @@ def _resting(here: Here, sections: Sequence[Section]) -> Iterator[Found]:
                 yield found(str(one.path), "rests-on-refuted", what, remedy)
 
 
-def _passed(here: Here, one: Section) -> Iterator[Place]:
+def _passed(here: Here, one: Section) -> Iterator[LedgerPlace]:
     """Yield the places of a section's gates that its evidence shows to pass, live."""
-    with contextlib.suppress(WeighbridgeError):  # evidence that cannot be read is told with its section
+    with contextlib.suppress(WeighbridgeError):  # evidence that cannot be read is reported with its section
         for each in cited((here.bundles.get(id_) for id_ in one.about.evidence), one.about.gates):
             seen = bundle_evidence(each.bundle, each.finding)
             if seen.sound:

@@ -1,7 +1,7 @@
 """Landing: a draft becomes a section of the spec, once, where everything that it says and rests on holds.
 
-Its number is taken under a lock and stands in the file's name alone; two that were taken on two branches are told apart
-after the merge by renaming one file. What it discharges is written into it first and into the ledger after it, so that
+Its number is taken under a lock and stands in the file's name alone; of two that were taken on two branches
+one file is renamed after the merge. What it discharges is written into it first and into the ledger after it, so that
 no status rests on a section that is not there; landing a landed file again does what a crash left undone.
 """
 
@@ -29,7 +29,7 @@ from weighbridge.spec.citations import KEPT
 from weighbridge.spec.claims import look
 from weighbridge.spec.drafting import AUTHOR, Cited, cited
 from weighbridge.spec.hypotheses import contradicted
-from weighbridge.spec.landed_sections import Here, earned, held, structure, taken_before
+from weighbridge.spec.landed_sections import Here, check_landed, earned, structure, taken_before
 from weighbridge.spec.premises import stale
 from weighbridge.spec.reading import Known, Looked, found
 from weighbridge.spec.rendering import AMENDMENTS, render, taken_back
@@ -37,11 +37,7 @@ from weighbridge.spec.tally import BEGIN, END, block, discharged, history
 
 
 def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section | None, tuple[Found, ...]]:
-    """Return the section that a draft has become, or None, and what was found in it.
-
-    Raises:
-        WeighbridgeError: where the draft, a landed section or the ledger cannot be read, or the disk refuses.
-    """
+    """Return the section that a draft has become, or None, and what was found in it."""
     from filelock import FileLock
 
     folder = here.spec / AMENDMENTS
@@ -53,7 +49,7 @@ def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section
                 sweep(place)
             sections = landed(folder)
             if draft.about.landed is not None:
-                problems, _ = held(here, draft, sections)
+                problems, _ = check_landed(here, draft, sections)
                 problems = tuple(one for one in problems if one.code != "not-discharged")
                 if any(not one.warning for one in problems):
                     return None, problems
@@ -91,22 +87,20 @@ def _judged(
         problems.append(found(where, problem.code, problem.what, problem.remedy))
     for bundle in bundles:
         if LOCAL in bundle.path.parts:
-            remedy = f"move it into {KEPT}, or make it with verify --record"
-            what = f"bundle {bundle.id[:12]} is in a folder that git ignores"
-            problems.append(found(where, "evidence-not-kept", what, remedy))
+            what, remedy = "is in a folder that git ignores", f"move it into {KEPT}, or make it with verify --record"
+            problems.append(found(where, "evidence-not-kept", f"bundle {bundle.id[:12]} {what}", remedy))
     places = tuple(sorted(map(str, earned(mine, before, here.now))))
     after = discharged(before, places)
     body = re.sub(rf"\n*{re.escape(BEGIN)}.*?{re.escape(END)}\n*", "\n", draft.body, flags=re.DOTALL).rstrip()
-    known = Known(
-        bundles=here.bundles, stood=after, at=utc(here.now), refuted=taken_before(sections, draft), strict=True
-    )
+    since, now = taken_before(sections, draft), utc(here.now)
+    known = Known(bundles=here.bundles, stood=after, at=now, refuted=since, strict=True)
     problems += look(body, where, known, draft.first_line).problems
     problems += contradicted(replace(draft, body=body), sections, known)
     problems += look("\n".join(f"- [ev:{id_}]" for id_ in draft.about.evidence), where, known).problems
     for error in stale(draft.about.premises, here.bundles, where, run_commands=run_commands):
         problems.append(found(where, error.code, error.what, error.remedy))
     landing = Landing(
-        at=utc(here.now),
+        at=now,
         raises=_raises(here, draft, bundles, sections),
         previous=sections[-1].digest if sections else "",
         heads={str(place): stood.standing.heads for place, stood in before.items()},
@@ -120,7 +114,7 @@ def _judged(
 
 
 def _about(draft: Section, sections: Sequence[Section]) -> Iterator[Found]:
-    """Hold the front matter of a draft against itself and against what has landed."""
+    """Compare the front matter of a draft with itself and with what has landed."""
     about, where = draft.about, str(draft.path)
     known = {one.about.id: one for one in sections}
     takes_back = {*about.refutes, *about.supersedes}
@@ -172,24 +166,22 @@ def _discharge(here: Here, section: Section) -> None:
         if str(place) in section.about.landing.discharges and passed and place not in done:
             done.add(place)
             if not any(entry.cause == section.digest for entry in here.ledger.read(place).values()):
-                reason = f"§{section.number} {section.about.title}"
-                about = {"amendment": section.digest, "reason": reason}
+                about = {"amendment": section.digest, "reason": f"§{section.number} {section.about.title}"}
                 discharge(here.ledger, one.bundle, one.finding, now=here.now, **about)
 
 
 def check_file(here: Here, path: Path) -> Looked:
-    """Hold one Markdown file, anybody's, against the bundles and the ledger as they are now."""
+    """Compare one Markdown file, anybody's, with the bundles and the ledger as they are now."""
     text = read_regular(path, str(path), MAX_TEXT).decode("utf-8", errors="replace")
     sections = landed(here.spec / AMENDMENTS)
     if text.startswith("---\n") and SCHEMA in text.partition("\n---\n")[0]:
         draft = section_of(path)
         if draft.about.landed is not None:
-            problems, counted = held(here, draft, sections)
+            problems, counted = check_landed(here, draft, sections)
             return Looked(problems=problems, counted=counted)
         section, problems = _judged(here, draft, sections, run_commands=False)
         rest = tuple(one for one in problems if one.code not in ("premise-not-run", "evidence-not-kept"))
         return Looked(problems=rest, counted={"drafts": 1, "citations": section.text.count("[ev:")})
-    known = Known(
-        bundles=here.bundles, stood=history(here.chains), at=utc(here.now), refuted=taken_before(sections, None)
-    )
+    since, stood = taken_before(sections, None), history(here.chains)
+    known = Known(bundles=here.bundles, stood=stood, at=utc(here.now), refuted=since)
     return look(text, str(path), known)

@@ -1,7 +1,7 @@
 """What a section rests on, looked at again when it lands: what is found must be what was expected.
 
 A command runs only where the person who lands the section allows it: from its argv, without a shell, input or more than
-a minute; what is held is the sha256 of what it prints.
+a minute; what counts is the sha256 of what it prints.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weighbridge.core.canonical import sha256
 from weighbridge.core.errors import AmendmentError, WeighbridgeError
 from weighbridge.core.git import answer
 from weighbridge.evidence.disk import read_regular
-from weighbridge.evidence.review import Held, rederivation
+from weighbridge.evidence.review import State, rederivation
 from weighbridge.spec.amendments import Premise
 from weighbridge.spec.citations import Bundles
 
@@ -51,8 +51,8 @@ def stale(premises: Iterable[Premise], bundles: Bundles, where: str, *, run_comm
 def _found(premise: Premise, bundles: Bundles) -> str:
     match premise.kind:
         case "bundle":
-            answer = rederivation(bundles.get(premise.id))
-            return IDENTICALLY if answer.held is Held.HOLDS else answer.says
+            found = rederivation(bundles.get(premise.id))
+            return IDENTICALLY if found.held is State.HOLDS else found.says
         case "verdict":
             bundle, _, named = premise.id.partition("/")
             outcomes = {f"{one.gate}[{one.instance}]": one.verdict.outcome for one in bundles.get(bundle).findings}
@@ -63,15 +63,11 @@ def _found(premise: Premise, bundles: Bundles) -> str:
         case "file":
             return sha256(read_regular(Path(premise.id), premise.id, MAX_FILE))
         case "commit":
-            return IN_HISTORY if _in_history(premise.id) else "not in the history of HEAD"
+            argv = ("merge-base", "--is-ancestor", premise.id, "HEAD")
+            known = re.fullmatch(r"[0-9a-f]{7,64}", premise.id) and answer(Path(), *argv, seconds=SECONDS) is not None
+            return IN_HISTORY if known else "not in the history of HEAD"
         case _:
             return _printed(premise.argv)
-
-
-def _in_history(commit: str) -> bool:
-    if not re.fullmatch(r"[0-9a-f]{7,64}", commit):
-        return False
-    return answer(Path(), "merge-base", "--is-ancestor", commit, "HEAD", seconds=SECONDS) is not None
 
 
 def _printed(argv: tuple[str, ...]) -> str:

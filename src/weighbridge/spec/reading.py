@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from weighbridge.contract.layers import Found
-from weighbridge.ledger.fold import Place
+from weighbridge.ledger.fold import LedgerPlace
 from weighbridge.spec.citations import Bundles
 from weighbridge.spec.tally import BEGIN, END, Stood
 
@@ -20,14 +20,14 @@ QUOTE, FENCES = "<!-- weighbridge:quote -->", ("```", "~~~")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What a text is held against. `refuted` maps what may no longer be built on to what says so.
+    """What a text is compared with. `refuted` maps what may no longer be built on to what says so.
 
     With `strict` a number with a unit needs a citation. Files are counted only where the text is not frozen. `at` is
     when it landed, or now.
     """
 
     bundles: Bundles
-    stood: Mapping[Place, Stood]
+    stood: Mapping[LedgerPlace, Stood]
     at: str = ""
     refuted: Mapping[str, str] = field(default_factory=dict)
     strict: bool = False
@@ -51,13 +51,15 @@ class Looked:
 
 
 class Text:
-    """One text while it is held: its own sentences, and what was looked at in it."""
+    """One text while it is checked: its own sentences, and what was looked at in it."""
 
     def __init__(self, text: str, where: str, known: Known, first_line: int = 1) -> None:
         self.where = where
         self.known = known
         self.units = tuple(units_of(text, first_line))
-        self.blocks = tuple(_tallies(text, first_line))
+        self.blocks = tuple(
+            (first_line + text.count("\n", 0, start), text[start:stop]) for start, stop in _between(text, BEGIN, END)
+        )
         self.counted: Counter[str] = Counter()
         self.planned: set[int] = set()  # lines of what is still to be measured
 
@@ -75,19 +77,19 @@ def units_of(text: str, line: int = 1) -> Iterator[Unit]:
     """Yield a text's own sentences; a paragraph is joined before it is cut into sentences."""
     text = _without(_without(text, BEGIN, END), "<!--", "-->")
     fenced = quoted = False
-    held: list[str] = []
+    joined: list[str] = []
     start = line
     for at, raw in enumerate([*text.split("\n"), ""], start=line):
         row = raw.strip()
         fence = row.startswith(FENCES)
         fenced, quoted = fenced is not fence, row == QUOTE or (quoted and bool(row))
         alone = row.startswith(("|", "#", "- ", "* ", "+ ", ">")) or re.match(r"\d+[.)] ", row)
-        if held and (not row or alone or fence or fenced or quoted):
-            yield from (Unit(start, one) for one in re.split(r"(?<=[.;!?])\s+(?!\[)", " ".join(held)))
-            held = []
+        if joined and (not row or alone or fence or fenced or quoted):
+            yield from (Unit(start, one) for one in re.split(r"(?<=[.;!?])\s+(?!\[)", " ".join(joined)))
+            joined = []
         if row and not (fence or fenced or quoted):
-            start = start if held else at
-            held.append(row)
+            start = start if joined else at
+            joined.append(row)
 
 
 def _between(text: str, begin: str, end: str) -> Iterator[tuple[int, int]]:
@@ -106,8 +108,3 @@ def _without(text: str, begin: str, end: str) -> str:
         shown += [text[at:start], part if part == QUOTE else "\n" * part.count("\n")]
         at = stop
     return "".join((*shown, text[at:]))
-
-
-def _tallies(text: str, first_line: int) -> Iterator[tuple[int, str]]:
-    for start, stop in _between(text, BEGIN, END):
-        yield first_line + text.count("\n", 0, start), text[start:stop]

@@ -22,9 +22,8 @@ def page(spec: Path) -> str:
     """Return what SPEC.md holds: the base, a list of sections, and the sections."""
     base, sections = spec / BASE, landed(spec / AMENDMENTS)
     opening = read_regular(base, str(base), MAX_TEXT).decode() if base.is_file() else "# Specification\n"
-    return "\n".join(
-        (HEAD, opening, *_contents(sections), *(line for one in sections for line in _shown(one, sections)))
-    )
+    shown = (line for one in sections for line in _shown(one, sections))
+    return "\n".join((HEAD, opening, *_contents(sections), *shown))
 
 
 def _contents(sections: Sequence[Section]) -> Iterator[str]:
@@ -57,11 +56,7 @@ def taken_back(one: Section, sections: Sequence[Section]) -> Iterator[tuple[str,
 
 
 def render(spec: Path) -> Path:
-    """Write SPEC.md in one step.
-
-    Raises:
-        BundleError: `disk`, where it refuses: the old page stays.
-    """
+    """Write SPEC.md in one step; where the disk refuses, the old page stays."""
     target = spec / SPEC
     try:
         replace_file(target, page(spec).encode())

@@ -9,7 +9,17 @@ from dataclasses import dataclass, replace
 from weighbridge.core.canonical import dumps, sha256
 from weighbridge.core.errors import AmendmentError
 from weighbridge.core.model import STATUS_ORDER, Status
-from weighbridge.ledger.fold import DISCHARGED, RETIRED, Entry, Place, Standing, fold, lowest
+from weighbridge.ledger.fold import (
+    DISCHARGED,
+    RETIRED,
+    Chains,
+    Entries,
+    LedgerEntry,
+    LedgerPlace,
+    Standing,
+    fold,
+    lowest,
+)
 
 BEGIN, END = "<!-- weighbridge:tally begin", "<!-- weighbridge:tally end -->"
 
@@ -21,7 +31,7 @@ class Tally:
     counts: Mapping[Status, int]
     gates: int
     instances: int
-    diverged: tuple[Place, ...]
+    diverged: tuple[LedgerPlace, ...]
     heads: str
 
 
@@ -33,15 +43,9 @@ class Stood:
     past: frozenset[Status]
 
 
-def history(
-    chains: Mapping[Place, Mapping[str, Entry]], heads: Mapping[str, Iterable[str]] | None = None
-) -> dict[Place, Stood]:
-    """Fold every place of a ledger as it is, or as it was when these entries were the newest, by place.
-
-    Raises:
-        AmendmentError: `missing-parent`, where the ledger no longer has one of these entries.
-    """
-    found: dict[Place, Stood] = {}
+def history(chains: Chains, heads: Mapping[str, Iterable[str]] | None = None) -> dict[LedgerPlace, Stood]:
+    """Fold every place of a ledger as it is, or as it was when these entries were the newest, by place."""
+    found: dict[LedgerPlace, Stood] = {}
     for place, known in chains.items():
         entries = known if heads is None else _until(place, known, heads.get(str(place), ()))
         if entries:
@@ -52,8 +56,8 @@ def history(
     return found
 
 
-def _until(place: Place, entries: Mapping[str, Entry], heads: Iterable[str]) -> dict[str, Entry]:
-    kept: dict[str, Entry] = {}
+def _until(place: LedgerPlace, entries: Entries, heads: Iterable[str]) -> dict[str, LedgerEntry]:
+    kept: dict[str, LedgerEntry] = {}
     waiting = list(heads)
     while waiting:
         digest = waiting.pop()
@@ -66,25 +70,23 @@ def _until(place: Place, entries: Mapping[str, Entry], heads: Iterable[str]) -> 
     return kept
 
 
-def discharged(found: Mapping[Place, Stood], places: Iterable[str]) -> dict[Place, Stood]:
+def discharged(found: Mapping[LedgerPlace, Stood], places: Iterable[str]) -> dict[LedgerPlace, Stood]:
     """Return where every place stands once a section that discharges some of them has landed."""
-    those = set(places)
     after = dict(found)
-    for place, stood in found.items():
-        if str(place) in those:
-            standing = replace(stood.standing, status=DISCHARGED)
-            after[place] = Stood(standing=standing, past=stood.past | {DISCHARGED})
+    for place in (place for place in found if str(place) in set(places)):
+        stood = found[place]
+        after[place] = Stood(standing=replace(stood.standing, status=DISCHARGED), past=stood.past | {DISCHARGED})
     return after
 
 
-def tally(found: Mapping[Place, Standing]) -> Tally:
+def tally(found: Mapping[LedgerPlace, Standing]) -> Tally:
     """Count gates by status; a gate stands where its lowest instance stands."""
     by_gate: dict[tuple[str, str], list[Status]] = {}
     for place, standing in found.items():
         if standing.status is not None:
             by_gate.setdefault((place.contract, place.gate), []).append(standing.status)
     counts = Counter(lowest(statuses) for statuses in by_gate.values())
-    heads: dict[str, list[str]] = {str(place): list(standing.heads) for place, standing in found.items()}
+    heads = {str(place): list(standing.heads) for place, standing in found.items()}
     return Tally(
         counts={status: counts[status] for status in reversed(STATUS_ORDER)},
         gates=len(by_gate),
@@ -94,7 +96,7 @@ def tally(found: Mapping[Place, Standing]) -> Tally:
     )
 
 
-def block(found: Mapping[Place, Stood]) -> str:
+def block(found: Mapping[LedgerPlace, Stood]) -> str:
     """Write the tally of places as they stood."""
     return markdown(tally({place: stood.standing for place, stood in found.items()}))
 
@@ -103,9 +105,9 @@ def markdown(count: Tally) -> str:
     """Write a tally as the block that a spec carries; regenerating it from the same ledger gives the same bytes."""
     lines = [f"{BEGIN} heads={count.heads} -->", "| status | gates |", "|---|---|"]
     lines += [f"| {status} | {number} of {count.gates} |" for status, number in count.counts.items()]
-    told = f"{count.gates} gates on {count.instances} instances; a gate stands where its lowest instance stands."
+    summary = f"{count.gates} gates on {count.instances} instances; a gate stands where its lowest instance stands."
     standing = count.gates - count.counts[RETIRED]
     share = f" ({count.counts[DISCHARGED] / standing:.0%})" if standing else ""
-    lines += ["", told, f"Discharged: {count.counts[DISCHARGED]} of {standing} gates that are not RETIRED{share}."]
+    lines += ["", summary, f"Discharged: {count.counts[DISCHARGED]} of {standing} gates that are not RETIRED{share}."]
     lines += [f"DIVERGED, counted as the lower: {', '.join(map(str, count.diverged))}."] if count.diverged else []
     return "\n".join((*lines, END, ""))

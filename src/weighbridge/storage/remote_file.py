@@ -19,10 +19,10 @@ from weighbridge.storage.remote_store import LARGE, SMALL, Store, open_store
 AHEAD = 2  # blocks sent for before they are asked for
 MOST_GATHERED = 16 << 20  # bytes of a tensor in another order than row-major
 # What a filesystem may tell of a file that changes when its content does.
-MARKS = frozenset((
-    "blobid", "checksum", "contentmd5", "crc32c", "created", "digest", "etag", "generation", "hex", "lastmodified",
-    "md5", "md5hash", "modificationtime", "modified", "modify", "mtime", "sha", "size", "updated", "versionid",
-))  # fmt: skip
+MARKS = {
+    *("blobid", "checksum", "contentmd5", "crc32c", "created", "digest", "etag", "generation", "hex", "lastmodified"),
+    *("md5", "md5hash", "modificationtime", "modified", "modify", "mtime", "sha", "size", "updated", "versionid"),
+}
 
 
 class RemoteFile:
@@ -41,7 +41,7 @@ class RemoteFile:
             raise SubjectError("file-kind", what, where=self.name, remedy=remedy)
         size = found.get("size")
         if type(size) is not int or size < 0:
-            raise SubjectError("remote-size", "its size is not told", where=self.name, remedy="fetch the file first")
+            raise SubjectError("remote-size", "its size is not given", where=self.name, remedy="fetch the file first")
         if size == 0:
             remedy = "write the checkpoint again; this one is lost"
             raise SubjectError("empty-file", "the file has no bytes", where=self.name, remedy=remedy)
@@ -50,8 +50,8 @@ class RemoteFile:
     @property
     def version(self) -> str:
         """Return what the filesystem said of it when it was opened, as a digest."""
-        told = "\n".join(f"{key}={value}" for key, value in sorted(self._marks.items()))
-        return f"told as {hashlib.sha256(told.encode()).hexdigest()[:16]}"
+        marks = "\n".join(f"{key}={value}" for key, value in sorted(self._marks.items()))
+        return f"marked as {hashlib.sha256(marks.encode()).hexdigest()[:16]}"
 
     @property
     def identity(self) -> str:
@@ -64,7 +64,7 @@ class RemoteFile:
         return self._assembled(start, stop, SMALL if stop - start <= SMALL else LARGE, stop)
 
     def gather(self, start: int, stop: int) -> memoryview:
-        """Fetch all of a tensor whose elements lie in another order; refuse one that is too large to be held."""
+        """Fetch all of a tensor whose elements lie in another order; refuse one that is too large."""
         if stop - start > MOST_GATHERED:
             what = f"a tensor of {stop - start} bytes is not in row-major order; {MOST_GATHERED} are read elsewhere"
             remedy = "fetch the file first, or save the tensor contiguous"

@@ -60,7 +60,7 @@ class Store:
                 self._fs.invalidate_cache(path)
                 return dict(self._fs.info(path))
 
-        with _told(name):
+        with _as_subject_error(name):
             return _begin(ask).result(TIMEOUT_S)
 
     def holds(self, path: str, name: str) -> bool:
@@ -80,7 +80,7 @@ class Store:
             with self._turn:
                 return list(self._fs.ls(path, detail=True))
 
-        with _told(name):
+        with _as_subject_error(name):
             try:
                 found = _begin(ask).result(TIMEOUT_S)
             except FileNotFoundError:
@@ -102,7 +102,7 @@ class Store:
 
     def wait(self, block: Future[bytes], name: str) -> bytes:
         """Return a block once it is there; refuse where it does not come, or not whole."""
-        with _told(name):
+        with _as_subject_error(name):
             return block.result(TIMEOUT_S)
 
     def _fetch(self, path: str, start: int, stop: int, end: int) -> bytes:
@@ -144,7 +144,7 @@ def open_store(url: str) -> tuple[Store, str]:
         raise SubjectError("remote-extra", "reading URLs needs fsspec", where=name, remedy=INSTALL) from None
     if "::" in url:
         _refuse_protocol("one URL inside another ('::') is not read", name)
-    with _told(name):
+    with _as_subject_error(name):
         try:
             filesystem, path = _begin(lambda: url_to_fs(url)).result(TIMEOUT_S)
         except ImportError as problem:
@@ -174,7 +174,7 @@ def _begin(call: Callable[[], Answer]) -> Future[Answer]:
 
 
 @contextlib.contextmanager
-def _told(name: str) -> Iterator[None]:
+def _as_subject_error(name: str) -> Iterator[None]:
     """Raise whatever a filesystem raises as an error that names the file and what to do."""
     try:
         yield

@@ -36,7 +36,7 @@ MODULES: Mapping[Key, str] = {
     ("tensor_values", (*_CHECKPOINT, *_CHECKPOINT)): "tensor_values",
     ("test_results", (SubjectKind.REPORT,)): "test_results",
 }
-BROUGHT: Brought[Verifier] = Brought("verifiers", Verifier, {name for name, _ in MODULES}, named="quantity")
+BROUGHT: Brought[Verifier] = Brought("verifier", {name for name, _ in MODULES})
 
 
 class _ByKey(Mapping[Key, Verifier]):

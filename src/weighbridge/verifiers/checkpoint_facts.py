@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 
 from weighbridge.core.errors import SubjectError
@@ -27,7 +28,7 @@ REPORTED = {
 def measure(views: Views, _options: Fields) -> Measurement:
     """Count tensors, elements, bytes, dtypes and files, and pass on what the metadata claims."""
     view: CheckpointView = views[0]
-    tensors = view.tensors.values()
+    tensors, metadata = view.tensors.values(), view.metadata
     dtypes = collections.Counter(tensor.dtype for tensor in tensors)
     counted: dict[str, Json] = {
         "format": view.format,
@@ -36,25 +37,16 @@ def measure(views: Views, _options: Fields) -> Measurement:
         "elements": sum(tensor.elements for tensor in tensors),
         "bytes": sum(tensor.nbytes for tensor in tensors),
         "dtypes": dict(sorted(dtypes.items())),
-        "metadata_keys": len(view.metadata),
+        "metadata_keys": len(metadata),
     }
-    claimed: dict[str, Json] = {
-        name: view.metadata[key] for key, name in REPORTED.items() if view.metadata.get(key) is not None
-    }
-    if "architecture" not in claimed and (kind := _model_type(view)):
-        claimed["architecture"] = kind
+    claimed = {name: metadata[key] for key, name in REPORTED.items() if metadata.get(key) is not None}
+    with contextlib.suppress(SubjectError):  # what compares configurations reports it
+        kind = "architecture" not in claimed and (config_beside(view) or {}).get("model_type")
+        claimed |= {"architecture": kind} if kind else {}
     facts = [_fact(name, value, Basis.MEASURED) for name, value in counted.items()]
     facts += [_fact(name, value, Basis.REPORTED) for name, value in claimed.items()]
     found = table(QUANTITY, facts, by="checkpoint_facts")
     return dataclasses.replace(found, basis={}, examined=len(tensors), total=len(tensors))
-
-
-def _model_type(view: CheckpointView) -> Json:
-    """Return the architecture that a `config.json` beside the checkpoint names, or None."""
-    try:
-        return (config_beside(view) or {}).get("model_type")
-    except SubjectError:  # told by what compares configurations
-        return None
 
 
 def _fact(name: str, value: Json, basis: Basis) -> Fact:

@@ -1,4 +1,4 @@
-"""command_outcome: run a command where no accelerator can be seen, and tell how it ended, what it said, what it left.
+"""command_outcome: run a command where no accelerator can be seen: how it ended, what it said, what it left.
 
 Runs only what a person bound. It runs in a fresh folder and a process group of its own, which is killed at the end.
 """
@@ -49,20 +49,13 @@ KNOWN_COMMAND = (sys.executable, "-I", "-S", "-c", KNOWN)
 CANARY = "a command with a known end"
 SLEPT = 0.05
 KNOWN_LEFT = [
-    ("runs/known", RUN),
-    ("runs/steps", RUN),
-    ("runs", "directory"),
-    ("runs/known/run.json", "file"),
-    ("runs/steps/steps.jsonl", "file"),
+    *(("runs/known", RUN), ("runs/steps", RUN), ("runs", "directory")),
+    *(("runs/known/run.json", "file"), ("runs/steps/steps.jsonl", "file")),
 ]
 
 
 def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
-    """Run the command once, with accelerators hidden.
-
-    Raises:
-        SubjectError: if the command cannot be started.
-    """
+    """Run the command once, with accelerators hidden; refuse what cannot be started."""
     if not can_adopt():
         why = "what a command leaves running can only be found on Linux"
         return Unmeasured(code="needs-linux", why=why, remedy="run this gate on Linux; the others need no command")
@@ -70,14 +63,8 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     timeout_s = float(str(options.get("timeout_s", TIMEOUT_S)))
     given: Any = options.get("run_roots") or ()
     roots = {str(root): MAX_DEPTH for root in given} | {".": SHALLOW, "~": SHALLOW}
-    return Measurement(
-        quantity="command_outcome",
-        value=Record(run(view, timeout_s, roots)),
-        by="subprocess",
-        at="exit of the command",
-        examined=1,
-        total=1,
-    )
+    found, at = Record(run(view, timeout_s, roots)), "exit of the command"
+    return Measurement(quantity="command_outcome", value=found, by="subprocess", at=at, examined=1, total=1)
 
 
 @dataclass(slots=True)
@@ -104,31 +91,38 @@ def run(
 ) -> CommandOutcome:
     """Run a command once in a fresh folder, and return how it ended; `hidden` are variables that hide accelerators.
 
-    Raises:
-        SubjectError: if it cannot be started.
+    Refuse one that cannot be started.
     """
     with tempfile.TemporaryDirectory(prefix="weighbridge-", ignore_cleanup_errors=True) as sandbox:
-        return _run(view, Path(sandbox), timeout_s, roots, hidden)
+        argv, earlier = view.resolved(), runs_in(view.base, roots)
+        work, scratch = (Path(sandbox) / name for name in ("work", "tmp"))
+        work.mkdir()
+        scratch.mkdir()
+        ended = _ended(argv, work, environment({**os.environ, **hidden}, view, scratch), timeout_s)
+        now = runs_in(view.base, roots)
+        fresh = (Leftover(path=path, what=RUN) for path, mark in now.items() if earlier.get(path) != mark)
+        # ".." and TMPDIR hold other files, too.
+        beside = (item for item in left_behind(Path(sandbox), work) if item.what == RUN)
+        found = dict.fromkeys((*left_behind(work, work), *beside, *fresh))
+    left = sorted(found, key=lambda item: item.what != RUN)  # first, where the list is cut
+    listed: dict[str, Any] = {"left": tuple(left[:MAX_LEFT]), "left_total": len(left), "watched": tuple(roots)}
+    return CommandOutcome(timeout_s=timeout_s, hidden=tuple(sorted(hidden)), **ended, **listed)
 
 
-def _run(
-    view: CommandView, sandbox: Path, timeout_s: float, roots: Mapping[str, int], hidden: Mapping[str, str]
-) -> CommandOutcome:
-    work, scratch = sandbox / "work", sandbox / "tmp"
-    work.mkdir()
-    scratch.mkdir()
-    argv, earlier = view.resolved(), runs_in(view.base, roots)
+def _ended(argv: tuple[str, ...], work: Path, env: Mapping[str, str], timeout_s: float) -> dict[str, Any]:
+    """Run a command, and return how it ended, what it said, and how many of its processes outlived it."""
     started = time.monotonic()
     process, exit_code = None, None
     with adopted() as others:
         try:
             with _uninterrupted():
-                process = _start(argv, work, environment({**os.environ, **hidden}, view, scratch))
+                process = _start(argv, work, env)
                 tails = [_Tail(stream) for stream in (process.stdout, process.stderr) if stream is not None]
                 threads = [threading.Thread(target=tail.drain, daemon=True) for tail in tails]
                 for thread in threads:
                     thread.start()
-            exit_code = _wait(process, timeout_s)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                exit_code = process.wait(timeout_s)
             wall_seconds = time.monotonic() - started
         finally:
             if process is not None and exit_code is None:
@@ -136,66 +130,40 @@ def _run(
             outlived = end_all_but(others)
     for thread in threads:
         thread.join(DRAIN_S)
-    beside = (item for item in left_behind(sandbox, work) if item.what == RUN)  # ".." and TMPDIR hold other files, too
-    fresh = (Leftover(path=path, what=RUN) for path, mark in runs_in(view.base, roots).items()
-             if earlier.get(path) != mark)  # fmt: skip
-    found = (*left_behind(work, work), *beside, *fresh)
-    left = sorted(dict.fromkeys(found), key=lambda item: item.what != RUN)  # first, where the list is cut
-    return CommandOutcome(
-        exit_code=exit_code,
-        timed_out=exit_code is None,
-        timeout_s=timeout_s,
-        wall_seconds=wall_seconds,
-        stdout=tails[0].text(),
-        stderr=tails[1].text(),
-        stdout_bytes=tails[0].read,
-        stderr_bytes=tails[1].read,
-        left=tuple(left[:MAX_LEFT]),
-        left_total=len(left),
-        hidden=tuple(sorted(hidden)),
-        outlived=outlived,
-        watched=tuple(roots),
-    )
+    ended = {"exit_code": exit_code, "timed_out": exit_code is None, "outlived": outlived}
+    out, err = tails
+    said = {"stdout": out.text(), "stderr": err.text(), "stdout_bytes": out.read, "stderr_bytes": err.read}
+    return {"wall_seconds": wall_seconds, **ended, **said}
 
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold an interrupt back to the end of the block: between the start and its return nobody could end the command.
+    """Keep an interrupt back to the end of the block: between the start and its return nobody could end the command.
 
     Only the main thread is ever interrupted, and only it may set handlers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    held: list[int] = []
-    before = {one: signal.signal(one, lambda got, _frame: held.append(got)) for one in (signal.SIGINT, signal.SIGTERM)}
+    came: list[int] = []
+    before = {one: signal.signal(one, lambda got, _frame: came.append(got)) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
-        for got in held:
+        for got in came:
             signal.raise_signal(got)
 
 
 def _start(argv: tuple[str, ...], work: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     try:
-        return subprocess.Popen(
-            argv,
-            cwd=work,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        return subprocess.Popen(argv, cwd=work, env=env, start_new_session=True, **streams)
     except (OSError, ValueError) as problem:
-        raise SubjectError(
-            "command-not-started",
-            f"the command does not start: {type(problem).__name__}",
-            where=Path(argv[0]).name,
-            remedy="run it by hand once; it must be a program for this machine",
-        ) from None
+        what = f"the command does not start: {type(problem).__name__}"
+        remedy = "run it by hand once; it must be a program for this machine"
+        raise SubjectError("command-not-started", what, where=Path(argv[0]).name, remedy=remedy) from None
 
 
 def environment(inherited: Mapping[str, str], view: CommandView, scratch: Path) -> dict[str, str]:
@@ -204,13 +172,6 @@ def environment(inherited: Mapping[str, str], view: CommandView, scratch: Path) 
     if "-m" in view.argv:
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (inherited.get("PYTHONPATH", ""), str(view.base))))
     return env
-
-
-def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
-    try:
-        return process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        return None
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -223,8 +184,7 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 def runs_in(base: Path, roots: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """Return the run directories under each root, so deep, each with what another run in its place would change.
 
-    Raises:
-        SubjectError: `left-unlisted`, where a root is not known, or holds too much to be looked through.
+    Refuse with `left-unlisted` a root that is not known, or holds too much to be looked through.
     """
     found: dict[str, tuple[int, ...]] = {}
     seen = set[str]()  # roots may lie in each other
@@ -246,28 +206,28 @@ def runs_in(base: Path, roots: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
 
 
 def left_behind(folder: Path, origin: Path) -> Iterator[Leftover]:
-    """List what is in a folder: run directories, other directories, and files, by their path from `origin`.
+    """List what is in a folder: run directories, other directories, and files, by their path from `origin`."""
 
-    Raises:
-        SubjectError: `left-unlisted`, where it cannot be looked at whole.
-    """
+    def is_run(folder: Path) -> bool:
+        return any((folder / name).exists() for name in RUN_FILES)
+
     for path in sorted(_inside(folder, 0)):
-        what = "file"
-        if path.is_dir() and not path.is_symlink():
-            what = RUN if _holds_a_run(path) else "directory"
+        is_folder = path.is_dir() and not path.is_symlink()
+        what = "file" if not is_folder else RUN if is_run(path) else "directory"
         yield Leftover(path=os.path.relpath(path, origin), what=what)
-    if _holds_a_run(folder):
+    if is_run(folder):
         yield Leftover(path=os.path.relpath(folder, origin), what=RUN)
-
-
-def _holds_a_run(folder: Path) -> bool:
-    return any((folder / name).exists() for name in RUN_FILES)
 
 
 def _inside(folder: Path, depth: int) -> Iterator[Path]:
     if depth > MAX_DEPTH:
         raise _unlisted(f"the command left folders nested deeper than {MAX_DEPTH}, which are not looked into")
-    for path in _entries(folder):
+    try:
+        entries = list(folder.iterdir())
+    except PermissionError:  # its maker closed it: opened again, so that nothing can be hidden in it
+        folder.chmod(0o700)
+        entries = list(folder.iterdir())
+    for path in entries:
         yield path
         if path.is_dir() and not path.is_symlink():
             yield from _inside(path, depth + 1)
@@ -277,17 +237,8 @@ def _unlisted(what: str) -> SubjectError:
     return SubjectError("left-unlisted", what, remedy="run the command by hand, and see what it writes")
 
 
-def _entries(folder: Path) -> list[Path]:
-    """List a folder; one that its maker closed is opened again, so that nothing can be hidden in it."""
-    try:
-        return list(folder.iterdir())
-    except PermissionError:
-        folder.chmod(0o700)
-        return list(folder.iterdir())
-
-
 def extent(_views: Views, _options: Fields) -> int:
-    """Count the commands: one."""
+    """Count the places to look at: one."""
     return 1
 
 

@@ -1,4 +1,4 @@
-"""command_runs: run a command once for each list of arguments, and tell how each run ended, what it said and left.
+"""command_runs: run a command once for each list of arguments: how each run ended, what it said and left.
 
 Each runs as command_outcome runs one, alone and in a fresh folder. Accelerators are hidden only where the gate says so.
 """
@@ -17,18 +17,14 @@ from weighbridge.views.command import CommandView
 
 
 def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
-    """Run the command with each list of arguments, in order.
-
-    Raises:
-        SubjectError: if one of them cannot be started.
-    """
+    """Run the command with each list of arguments, in order; refuse what cannot be started."""
     timeout_s = float(str(options.get("timeout_s", TIMEOUT_S)))
     hidden = HIDDEN if options.get("hide_accelerators") else {}
     runs = []
     for arguments in _cases(options):
         outcome = run(_with(views, arguments), timeout_s, {}, hidden)
-        told = {item.name: getattr(outcome, item.name) for item in fields(CommandOutcome)}
-        runs.append(CommandRun(case=case_of(arguments), **told))
+        ended = {item.name: getattr(outcome, item.name) for item in fields(CommandOutcome)}
+        runs.append(CommandRun(case=case_of(arguments), **ended))
     return table("command_runs", runs, at="exit of the command")
 
 

@@ -9,15 +9,16 @@ random (`data.sampled` in run.json) know no epochs: the run is one row, in which
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from weighbridge.core.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import CorpusEpoch
 from weighbridge.run_logs.log_table import NUMBER
 from weighbridge.verifiers.corpus_progress import corpus_tokens
-from weighbridge.verifiers.run_facts import numbers, tokens_told
+from weighbridge.verifiers.run_facts import numbers, token_claims
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 
@@ -41,42 +42,28 @@ class Begun:
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     """List the epochs, with the tokens of each and the wrap events at its beginning."""
     view: RunView = views[0]
-    tokens = _tokens(view)
-    corpus = corpus_tokens(view)
-    sampled = is_sampled(view)
+    tokens, corpus, sampled = _tokens(view), corpus_tokens(view), is_sampled(view)
     by_position = "corpus_position" in view.cells and not sampled
     if not by_position and (corpus is None or not tokens):
-        return Unmeasured(
-            code="epochs-unknown",
-            why="neither a corpus_position column nor the corpus's length and the tokens of a step are logged",
-            remedy="log corpus_position, or data.corpus_tokens with tokens (or seq_len and batch_size) in run.json",
-        )
+        why = "neither a corpus_position column nor the corpus's length and the tokens of a step are logged"
+        remedy = "log corpus_position, or data.corpus_tokens with tokens (or seq_len and batch_size) in run.json"
+        return Unmeasured(code="epochs-unknown", why=why, remedy=remedy)
     steps, wraps = _steps(view), _wraps(view)
     begun = _by_position(view, steps) if by_position else _by_tokens(tokens, steps, corpus or 1)
     begun = begun[:1] if sampled else begun
     for wrap in wraps:
         _sort_in(wrap, begun)
+    by = "sampled" if sampled else "corpus_position" if by_position else "tokens"
     ends = [*(item.row for item in begun[1:]), view.rows]
-    rows = tuple(
-        CorpusEpoch(
-            epoch=f"epoch {number}",
-            number=number,
-            by="sampled" if sampled else "corpus_position" if by_position else "tokens",
-            first_step=item.step,
-            last_step=steps[max(end - 1, item.row)],
-            complete=number < len(begun),
-            tokens=math.fsum(tokens[item.row : end]) if tokens else None,
-            events=len(item.events),
-            event_steps=tuple(item.events[:SHOWN]),
-            stray=len(item.stray),
-            stray_steps=tuple(item.stray[:SHOWN]),
-        )
-        for number, (item, end) in enumerate(zip(begun, ends, strict=True), 1)
-    )
-    looked = view.rows + len(wraps)
-    return Measurement(
-        quantity=QUANTITY, value=Rows("epoch", rows), by="corpus_epochs/2", examined=looked, total=looked
-    )
+    rows = []
+    for number, (item, end) in enumerate(zip(begun, ends, strict=True), 1):
+        found: dict[str, Any] = {"epoch": f"epoch {number}", "number": number, "by": by}
+        found |= {"first_step": item.step, "last_step": steps[max(end - 1, item.row)], "complete": number < len(begun)}
+        found |= {"events": len(item.events), "event_steps": tuple(item.events[:SHOWN])}
+        found |= {"stray": len(item.stray), "stray_steps": tuple(item.stray[:SHOWN])}
+        rows.append(CorpusEpoch(tokens=math.fsum(tokens[item.row : end]) if tokens else None, **found))
+    value, looked = Rows("epoch", tuple(rows)), view.rows + len(wraps)
+    return Measurement(quantity=QUANTITY, value=value, by="corpus_epochs/2", examined=looked, total=looked)
 
 
 def is_sampled(view: RunView) -> bool:
@@ -85,27 +72,29 @@ def is_sampled(view: RunView) -> bool:
     return (data.get("sampled") if isinstance(data, Mapping) else view.facts.get("sampled")) is True
 
 
+def _cells(view: RunView, column: str) -> Iterator[tuple[float, int]]:
+    """Yield the value and the state of each cell of a column."""
+    cells = view.dense(column)
+    return zip(cells.values, cells.state, strict=True)
+
+
 def _steps(view: RunView) -> Sequence[int]:
-    cells = view.dense(STEP)
-    pairs = zip(cells.values, cells.state, strict=True)
-    return [int(value) if state == NUMBER and math.isfinite(value) else -1 for value, state in pairs]
+    return [int(value) if state == NUMBER and math.isfinite(value) else -1 for value, state in _cells(view, STEP)]
 
 
 def _tokens(view: RunView) -> Sequence[float]:
-    """Return the tokens of each row `[rows]`: as logged, else the same for all; empty where nothing tells."""
+    """Return the tokens of each row `[rows]`: as logged, else the same for all; empty where nothing says."""
     if "tokens" in view.cells:
-        cells = view.dense("tokens")
-        pairs = zip(cells.values, cells.state, strict=True)
+        pairs = _cells(view, "tokens")
         return [value if state == NUMBER and 0 <= value < math.inf else 0.0 for value, state in pairs]
-    told = next(tokens_told(view), None)
-    return [float(told.value)] * view.rows if told else []
+    claim = next(token_claims(view), None)
+    return [float(claim.value)] * view.rows if claim else []
 
 
 def _by_position(view: RunView, steps: Sequence[int]) -> list[Begun]:
-    cells = view.dense("corpus_position")
     begun = [Begun(0, steps[0], 0)] if steps else []
     before = -math.inf
-    for row, (position, state) in enumerate(zip(cells.values, cells.state, strict=True)):
+    for row, (position, state) in enumerate(_cells(view, "corpus_position")):
         if state == NUMBER and not math.isnan(position):
             if position < before:
                 begun.append(Begun(row, steps[row], 1))
@@ -154,12 +143,11 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     few = view.cut(range(min(view.rows, CANARY_ROWS)))
     steps = _steps(few)
     astray = [min(steps) - FAR, max(steps) + FAR]
-    laid = few.with_events([{"event": "wrap", "step": step} for step in astray])
-    falls = (
-        not is_sampled(view) and "corpus_position" in few.cells and NUMBER in few.dense("corpus_position").state[:-1]
-    )
+    damaged = few.with_events([{"event": "wrap", "step": step} for step in astray])
+    positions = few.dense("corpus_position").state[:-1] if "corpus_position" in few.cells else b""
+    falls = not is_sampled(view) and NUMBER in positions
     if falls:
-        laid = laid.overlaid(few.rows - 1, "corpus_position", -1.0)
+        damaged = damaged.overlaid(few.rows - 1, "corpus_position", -1.0)
     tokens = [value for value in numbers(few, "tokens") if 0 < value < math.inf]
 
     def seen(again: Measurement | Unmeasured) -> bool:
@@ -167,11 +155,11 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
         if not rows or (falls and (len(rows) < 2 or rows[-1].first_step != steps[-1])):
             return False
         in_turn = [row.number for row in rows] == list(range(1, len(rows) + 1))
-        told = [wrap for row in rows for wrap in row.stray_steps]
+        stray = [wrap for row in rows for wrap in row.stray_steps]
         counted = math.fsum(row.tokens or 0.0 for row in rows) if tokens else 0.0
-        return in_turn and told == astray and math.isclose(counted, math.fsum(tokens))
+        return in_turn and stray == astray and math.isclose(counted, math.fsum(tokens))
 
-    return Canary(name="wrap events too many", place="events, first and last", views=(laid,), seen=seen)
+    return Canary(name="wrap events too many", place="events, first and last", views=(damaged,), seen=seen)
 
 
 VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)

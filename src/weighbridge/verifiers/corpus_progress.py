@@ -10,12 +10,13 @@ from weighbridge.core.model import Fields, Measurement, Record, SubjectKind, Unm
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.runs import CorpusProgress, Coverage, EqualLosses
 from weighbridge.run_logs import column_statistics as statistics
-from weighbridge.verifiers.run_facts import declared_tokens, extent, numbers, products, tokens_told
+from weighbridge.verifiers.run_facts import declared_tokens, extent, numbers, products, token_claims
 from weighbridge.verifiers.step_series import spread
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "corpus_progress"
+LEAST_FOR_TWO = 3  # the last row of the fewest rows that hold two pairs
 
 
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
@@ -23,26 +24,15 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     view: RunView = views[0]
     columns = {name: statistics.dense(view, name) for name in view.column_names}
     order = statistics.order(columns[STEP])
-    per_step = declared_tokens(view) or next((told.value for told in tokens_told(view)), None)
-    progress = CorpusProgress(
-        corpus_tokens=corpus_tokens(view),
-        rows=view.rows,
-        steps=order.steps,
-        largest_gap=order.largest_gap,
-        **_consumed(view),
-        tokens_per_step=per_step,
-        tokens_expected=per_step * order.steps if per_step else None,
-        equal_losses=equal_runs(columns),
-        losses=int(columns["loss"].known.sum()) if "loss" in columns else 0,
-        **_lacking("loss", columns.get("loss"), columns[STEP]),
-        **_speed(columns),
-        failures=sum(event.get("event") == "recorder-failure" for event in view.events),
-        announced_steps=announced_steps(view),
-        coverage=_coverage(view, columns),
-    )
-    return Measurement(
-        quantity=QUANTITY, value=Record(progress), by="corpus_progress/2", examined=view.rows, total=view.rows
-    )
+    per_step = declared_tokens(view) or next((claim.value for claim in token_claims(view)), None)
+    found: dict[str, Any] = {"rows": view.rows, "steps": order.steps, "largest_gap": order.largest_gap}
+    found |= {"tokens_per_step": per_step, "tokens_expected": per_step * order.steps if per_step else None}
+    found |= {"losses": int(columns["loss"].known.sum()) if "loss" in columns else 0}
+    found |= {**_consumed(view), **_lacking("loss", columns.get("loss"), columns[STEP]), **_speed(columns)}
+    found |= {"corpus_tokens": corpus_tokens(view), "announced_steps": announced_steps(view)}
+    found["failures"] = sum(event.get("event") == "recorder-failure" for event in view.events)
+    value = Record(CorpusProgress(equal_losses=equal_runs(columns), coverage=_coverage(view, columns), **found))
+    return Measurement(quantity=QUANTITY, value=value, by="corpus_progress/2", examined=view.rows, total=view.rows)
 
 
 def corpus_tokens(view: RunView) -> int | None:
@@ -53,15 +43,14 @@ def corpus_tokens(view: RunView) -> int | None:
 
 
 def _consumed(view: RunView) -> Mapping[str, Any]:
-    """Sum the tokens that the steps consumed, and tell from what: a column, a running total, or rate × time."""
-    per_step, total = numbers(view, "tokens"), numbers(view, "tokens_seen")
-    if per_step:
-        return {"tokens": _finite(math.fsum(per_step)), "tokens_from": "tokens", "tokens_rows": len(per_step)}
-    if total:
-        return {"tokens": _finite(max(total)), "tokens_from": "tokens_seen", "tokens_rows": len(total)}
-    formed = products(view)
-    source = "tokens_per_sec × wall_ms" if formed else ""
-    return {"tokens": _finite(math.fsum(formed)), "tokens_from": source, "tokens_rows": len(formed)}
+    """Sum the tokens that the steps consumed, and name the source: a column, a running total, or rate × time."""
+    rows, total = numbers(view, "tokens"), numbers(view, "tokens_seen")
+    source = "tokens" if rows else "tokens_seen"
+    if not rows and not total:
+        rows = products(view)
+        source = "tokens_per_sec × wall_ms" if rows else ""
+    consumed = math.fsum(rows) if rows or not total else max(total)
+    return {"tokens": _finite(consumed), "tokens_from": source, "tokens_rows": len(rows or total)}
 
 
 def _finite(value: float) -> float | None:
@@ -69,9 +58,9 @@ def _finite(value: float) -> float | None:
 
 
 def announced_steps(view: RunView) -> int | None:
-    """Return how many steps the end of the run tells of, None where it tells none."""
-    told = [event.get("steps") for event in view.events if event.get("event") == "end"]
-    return next((steps for steps in reversed(told) if type(steps) is int), None)
+    """Return how many steps the end of the run announces, None where it announces none."""
+    ends = [event.get("steps") for event in view.events if event.get("event") == "end"]
+    return next((steps for steps in reversed(ends) if type(steps) is int), None)
 
 
 def equal_runs(columns: Mapping[str, statistics.Dense]) -> tuple[EqualLosses, ...]:
@@ -84,30 +73,17 @@ def equal_runs(columns: Mapping[str, statistics.Dense]) -> tuple[EqualLosses, ..
     rows, found = np.flatnonzero(loss.known), []
     for begin, one in statistics.stretches_at(loss, columns[STEP]):
         first, last = int(rows[begin]), int(rows[begin + one.length - 1])
-        norms = gradient.values[first : last + 1] if gradient is not None else None
-        found.append(
-            EqualLosses(
-                first_step=_whole(one.first_step),
-                last_step=_whole(one.last_step),
-                length=one.length,
-                loss=one.value,
-                grad_norm=float(norms[0]) if norms is not None else None,
-                grad_norm_equal=bool((norms == norms[0]).all()) if norms is not None else None,
-                last_row=last == len(loss.values) - 1,
-                jump=one.jump,
-                changes=one.changes,
-            )
-        )
+        still: dict[str, Any] = {"length": one.length, "loss": one.value, "jump": one.jump, "changes": one.changes}
+        still |= {"grad_norm": None, "grad_norm_equal": None, "last_row": last == len(loss.values) - 1}
+        if gradient is not None:
+            norms = gradient.values[first : last + 1]
+            still |= {"grad_norm": float(norms[0]), "grad_norm_equal": bool((norms == norms[0]).all())}
+        found.append(EqualLosses(first_step=_whole(one.first_step), last_step=_whole(one.last_step), **still))
     return tuple(found)
 
 
 def _whole(step: float | None) -> int | None:
     return None if step is None else int(step)
-
-
-def _step(columns: Mapping[str, statistics.Dense], row: int) -> int | None:
-    steps = columns[STEP]
-    return int(steps.values[row]) if steps.known[row] else None
 
 
 def _lacking(what: str, column: statistics.Dense | None, steps: statistics.Dense) -> Mapping[str, Any]:
@@ -132,46 +108,42 @@ def _speed(columns: Mapping[str, statistics.Dense]) -> Mapping[str, Any]:
 
 
 def _coverage(view: RunView, columns: Mapping[str, statistics.Dense]) -> tuple[Coverage, ...]:
-    """Describe where the columns end that tell how much of the corpus was seen, and how long they have stood still."""
+    """Describe where the columns end that say how much of the corpus was seen, and how long they have stood still."""
     import numpy as np
 
-    full = {
-        "coverage": 100.0 if "pct" in view.logged_as.get("coverage", "") else 1.0,
-        "corpus_position": corpus_tokens(view),
-    }
-    ends = []
+    whole = 100.0 if "pct" in view.logged_as.get("coverage", "") else 1.0
+    full = {"coverage": whole, "corpus_position": corpus_tokens(view)}
+    steps, ends = columns[STEP], []
     for name in (name for name in full if name in columns):
         rows = np.flatnonzero(columns[name].known)
-        held = columns[name].values[rows]
-        moved = np.flatnonzero(held != held[-1:])
+        known = columns[name].values[rows]
+        moved = np.flatnonzero(known != known[-1:])
         since = int(moved[-1]) + 1 if len(moved) else 0
-        ends.append(
-            Coverage(
-                column=name,
-                full=full[name],
-                last=float(held[-1]) if len(held) else None,
-                max=float(held.max()) if len(held) else None,
-                still=len(held) - since,
-                since_step=_step(columns, rows[since]) if len(held) else None,
-            )
-        )
+        end: dict[str, Any] = {"last": None, "max": None, "since_step": None}
+        if len(known):
+            step = int(steps.values[rows[since]]) if steps.known[rows[since]] else None
+            end = {"last": float(known[-1]), "max": float(known.max()), "since_step": step}
+        ends.append(Coverage(column=name, full=full[name], still=len(known) - since, **end))
     return tuple(ends)
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Repeat losses at both ends of a few rows, and lay known numbers over the last; without losses, over its step."""
+    """Repeat losses at both ends of a few rows, and put known numbers into the last; without losses, into its step."""
     view: RunView = views[0]
     few = view.cut(spread(view.rows))
     last = few.rows - 1
     if not last:
         return NoCanary("a run of one row")
     strange = 1e9 + 7
-    laid = _equal_at_both_ends(few, strange) if "loss" in few.cells else few.overlaid(last, STEP, strange)
+    two = last >= LEAST_FOR_TWO
+    pairs = {last - 1: strange, last: strange} | ({0: strange + 1, 1: strange + 1} if two else {})
+    damaged = few if "loss" in few.cells else few.overlaid(last, STEP, strange)
+    for row, loss in pairs.items() if "loss" in few.cells else ():
+        damaged = damaged.overlaid(row, "loss", loss)
     others = {name: float(1 << 40) for name in ("tokens", "coverage", "corpus_position") if name in few.cells}
     for name, value in others.items():
-        laid = laid.overlaid(last, name, value)
-    tokens = _finite(math.fsum(numbers(laid, "tokens")))
-    wanted = {strange} if last < LEAST_FOR_TWO else {strange, strange + 1}
+        damaged = damaged.overlaid(last, name, value)
+    tokens = _finite(math.fsum(numbers(damaged, "tokens")))
 
     def seen(again: Measurement | Unmeasured) -> bool:
         found = record_of(again, CorpusProgress) if isinstance(again, Measurement) else None
@@ -182,20 +154,9 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
             return False
         if "loss" not in few.cells:
             return found.largest_gap > strange // 2
-        return wanted <= {run.loss for run in found.equal_losses if run.length == 2}
+        return {*pairs.values()} <= {run.loss for run in found.equal_losses if run.length == 2}
 
-    return Canary(name="the last loss repeated", place="loss, last row", views=(laid,), seen=seen)
-
-
-LEAST_FOR_TWO = 3  # the last row of the fewest rows that hold two pairs
-
-
-def _equal_at_both_ends(few: RunView, strange: float) -> RunView:
-    last = few.rows - 1
-    laid = few.overlaid(last - 1, "loss", strange).overlaid(last, "loss", strange)
-    if last < LEAST_FOR_TWO:
-        return laid
-    return laid.overlaid(0, "loss", strange + 1).overlaid(1, "loss", strange + 1)
+    return Canary(name="the last loss repeated", place="loss, last row", views=(damaged,), seen=seen)
 
 
 VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)

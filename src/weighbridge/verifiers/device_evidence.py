@@ -1,6 +1,6 @@
 """device_evidence: what a run's probes found of the device that its work was on, one row a probe.
 
-Reads what the recorder wrote while the process lived; it asks no device itself and decides nothing.
+Reads what the recorder wrote while the process lived; asks no device itself.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.limits import plain
-from weighbridge.core.model import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.core.model import Basis, Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import DeviceProbe, Witness
 from weighbridge.verifiers.corpus_progress import announced_steps
-from weighbridge.verifiers.verifier import Canary, Verifier, Views
+from weighbridge.verifiers.verifier import Canary, Verifier, Views, rows_by_name, table
 from weighbridge.views.run import STEP, RunView
 
 DEVICE = "device"
@@ -29,42 +29,26 @@ SHOWN = 200
 
 
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
-    """Lay out every probe of the run, with what was asked for and what it resolved to.
-
-    Raises:
-        SubjectError: `device-event` for a probe that is not of the form that the recorder writes.
-    """
+    """Describe every probe of the run; refuse with `device-event` one of another form than the recorder's."""
     facts, events = views[0].facts, _probes(views[0].events)
     pid = facts.get("pid")
     if type(pid) is not int:
-        return Unmeasured(
-            code="no-pid",
-            why="the log carries no process id, so no outside witness can be bound to it",
-            remedy="record the run with weighbridge.recorder",
-        )
+        why = "the log carries no process id, so no outside witness can be bound to it"
+        return Unmeasured(code="no-pid", why=why, remedy="record the run with weighbridge.recorder")
     failure = next((event for event in views[0].events if _costs_evidence(event)), None)
     if failure is not None:
-        return Unmeasured(
-            code="recorder-failed",
-            why=f"the recorder failed at step {failure.get('step')}: {_text(failure.get('what')) or 'no reason'}",
-            remedy="mend what the recorder-failure event in events.jsonl names, and record the run again",
-        )
+        why = f"the recorder failed at step {failure.get('step')}: {_text(failure.get('what')) or 'no reason'}"
+        remedy = "mend what the recorder-failure event in events.jsonl names, and record the run again"
+        return Unmeasured(code="recorder-failed", why=why, remedy=remedy)
     seen: Counter[str] = Counter()
     rows, of_run = [], _of_run(views[0])
     for event in events or [{}]:
         place = f"step {event.get('step')}" if event else NO_PROBE
         seen[place] += 1
         name = place if seen[place] == 1 else f"{place} ({seen[place]})"
-        rows.append(dataclasses.replace(_probe(event, facts, pid, name), **of_run))
-    return Measurement(
-        quantity="device_evidence",
-        value=Rows("place", tuple(rows)),
-        by="recorder",
-        at="end of the probed step",
-        basis={"requested": Basis.REPORTED, "resolved": Basis.REPORTED},
-        examined=len(rows),
-        total=len(rows),
-    )
+        rows.append(_probe(event, facts, {**of_run, "pid": pid, "place": name}))
+    found = table("device_evidence", rows, at="end of the probed step")
+    return dataclasses.replace(found, by="recorder", basis=dict.fromkeys(("requested", "resolved"), Basis.REPORTED))
 
 
 def _probes(events: Sequence[Fields]) -> list[Fields]:
@@ -78,49 +62,35 @@ def _costs_evidence(event: Fields) -> bool:
 
 
 def _of_run(view: RunView) -> Mapping[str, Any]:
-    """Return what every probe of a run is held against: the steps that were logged, and failures of the recorder."""
+    """Return what every probe of a run is compared with: the steps that were logged, and failures of the recorder."""
     logged = view.column(STEP)
     steps = logged.step if logged is not None else ()
-    return {
-        "first_step": min(steps, default=None),
-        "last_step": max(steps, default=None),
-        "failures": sum(event.get("event") == "recorder-failure" for event in view.events),
-        "steps": len(set(steps)),
-        "announced_steps": announced_steps(view),
-    }
+    span = {"first_step": min(steps, default=None), "last_step": max(steps, default=None), "steps": len(set(steps))}
+    failures = sum(event.get("event") == FAILURE for event in view.events)
+    return {**span, "failures": failures, "announced_steps": announced_steps(view)}
 
 
-def _probe(event: Fields, facts: Fields, pid: int, place: str) -> DeviceProbe:
-    size, names, why = event.get("allocated_bytes"), event.get("op_names"), event.get("why")
-    step: Any = event.get("step")
+def _probe(event: Fields, facts: Fields, known: Mapping[str, Any]) -> DeviceProbe:
+    """Describe a probe, beside what is known of its run and place."""
+    size, names, why, step = event.get("allocated_bytes"), event.get("op_names"), event.get("why"), event.get("step")
     named = names if isinstance(names, Mapping) else {}
-    return DeviceProbe(
-        place=place,
-        step=step if type(step) is int else None,
-        first_step=None,
-        last_step=None,
-        steps=0,
-        announced_steps=None,
-        failures=0,
-        requested=_text(facts.get("requested_device")),
-        resolved=_text(facts.get("resolved_device")),
-        pid=pid,
-        **{name: _counted(event, name) for name in COUNTS},
-        op_names={device: tuple(map(_text, ops)) for device, ops in named.items() if isinstance(ops, Mapping)},
-        dispatch=_text(event.get("dispatch")),
-        allocated_bytes=None if size is None else _whole(event, "allocated_bytes", size),
-        witnesses=tuple(_witness(event, witness) for witness in _listed(event, "witnesses")),
-        why={_text(name): _text(reason) for name, reason in why.items()} if isinstance(why, Mapping) else {},
-    )
+    found: dict[str, Any] = {
+        "requested": _text(facts.get("requested_device")),
+        "dispatch": _text(event.get("dispatch")),
+    }
+    found |= {"resolved": _text(facts.get("resolved_device")), "step": step if type(step) is int else None}
+    found |= {name: _counted(event, name) for name in COUNTS}
+    found["op_names"] = {device: tuple(map(_text, ops)) for device, ops in named.items() if isinstance(ops, Mapping)}
+    found["allocated_bytes"] = None if size is None else _whole(event, "allocated_bytes", size)
+    found["witnesses"] = tuple(_witness(event, witness) for witness in _listed(event, "witnesses"))
+    found["why"] = {_text(name): _text(reason) for name, reason in why.items()} if isinstance(why, Mapping) else {}
+    return DeviceProbe(**known, **found)
 
 
 def _refuse(event: Fields, key: str, form: str) -> SubjectError:
-    return SubjectError(
-        "device-event",
-        f"{key} of the device event at step {event.get('step')} is not {form}",
-        where="events.jsonl",
-        remedy="write device events as weighbridge.recorder does (spec/run-directory.md)",
-    )
+    what = f"{key} of the device event at step {event.get('step')} is not {form}"
+    remedy = "write device events as weighbridge.recorder does (spec/run-directory.md)"
+    return SubjectError("device-event", what, where="events.jsonl", remedy=remedy)
 
 
 def _counted(event: Fields, key: str) -> Mapping[str, int] | None:
@@ -150,12 +120,9 @@ def _witness(event: Fields, witness: object) -> Witness:
         raise _refuse(event, "witnesses", "a list of witnesses with a name each (by)")
     pid, inside = witness.get("pid"), {**witness, "step": event.get("step")}
     used: Any = witness.get("used_mib")
-    return Witness(
-        by=_text(witness["by"]),
-        pid=pid if type(pid) is int else None,
-        used_mib=used if type(used) in (int, float) and 0 <= used < math.inf else None,
-        files=tuple(map(_text, _listed(inside, "files"))) if "files" in witness else None,
-    )
+    used = used if type(used) in (int, float) and 0 <= used < math.inf else None
+    files = tuple(map(_text, _listed(inside, "files"))) if "files" in witness else None
+    return Witness(by=_text(witness["by"]), pid=pid if type(pid) is int else None, used_mib=used, files=files)
 
 
 def _text(value: object) -> str:
@@ -169,20 +136,19 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:
-    """Lay a probe that found everything elsewhere over the last of a few probes, and another device over the facts."""
+    """Replace the last of a few probes by one that found everything elsewhere, and the facts' device by another."""
     view = views[0]
     kept = _probes(view.events)[-CANARY_PROBES:]
     step = kept[-1].get("step") if kept else 0
     counts: dict[str, Any] = {name: {"cpu": 3, "meta": 1 + place, "xla": 5} for place, name in enumerate(COUNTS)}
     witness = Witness(by="canary", pid=1, used_mib=0.5, files=("/dev/null",))
-    found: Fields = {**counts, "dispatch": "canary", "allocated_bytes": 1, "witnesses": [plain(witness)]}
-    laid = view.with_events([*kept[:-1], {"event": DEVICE, "step": step, **found, "op_names": {}, "why": {}}])
+    found: Mapping[str, Any] = {**counts, "dispatch": "canary", "allocated_bytes": 1, "op_names": {}, "why": {}}
+    probe = {"event": DEVICE, "step": step, **found, "witnesses": [plain(witness)]}
+    damaged = view.with_events([*kept[:-1], probe])
     facts = {**view.facts, "requested_device": "canary", "resolved_device": "meta", "pid": 1}
     # Written by hand: an expectation from this instrument's own code would be as blind as the instrument.
-    expected = DeviceProbe(
-        place="", requested="canary", resolved="meta", pid=1, **counts, op_names={}, dispatch="canary",
-        allocated_bytes=1, witnesses=(witness,), why={}, step=step if type(step) is int else None, **_of_run(laid),
-    )  # fmt: skip
+    of_probe: dict[str, Any] = {**_of_run(damaged), **found, "step": step if type(step) is int else None}
+    expected = DeviceProbe(place="", witnesses=(witness,), requested="canary", resolved="meta", pid=1, **of_probe)
 
     def seen(result: Measurement | Unmeasured) -> bool:
         rows = rows_of(result, DeviceProbe) if isinstance(result, Measurement) else ()
@@ -191,12 +157,8 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:
         others = zip(rows[:-1], kept[:-1], strict=True)
         return all(getattr(row, name) == probe.get(name) for row, probe in others for name in COUNTS)
 
-    return Canary(
-        name="a probe that found everything elsewhere",
-        place=measured.value.places()[-1] if isinstance(measured.value, Rows) else "",
-        views=(dataclasses.replace(laid, facts=facts),),
-        seen=seen,
-    )
+    place, views = [*rows_by_name(measured)][-1], (dataclasses.replace(damaged, facts=facts),)
+    return Canary(name="a probe that found everything elsewhere", place=place, views=views, seen=seen)
 
 
 VERIFIER = Verifier(quantity="device_evidence", kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)

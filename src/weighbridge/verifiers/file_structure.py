@@ -23,50 +23,39 @@ INDEX = ".index.json"
 
 
 def measure(views: Views, _options: Fields) -> Measurement:
-    """Describe every file of the checkpoint, and what lies beside it.
-
-    Raises:
-        SubjectError: `subject-changed`, when a file was written to meanwhile.
-    """
+    """Describe every file of the checkpoint, and beside it; refuse with `subject-changed` one written to meanwhile."""
     view: CheckpointView = views[0]
     own = [_own(view, name) for name in sorted(view.files)]
-    others = [_row(Path(name), role="beside", nbytes=view.folder.size(name)) for name in beside(view)]
+    others = [_row(name, "beside", view.folder.size(name)) for name in beside(view)]
     return table(QUANTITY, (*own, *others), unit="bytes")
 
 
 def _own(view: CheckpointView, name: str) -> FileStructure:
     """Describe one file of the checkpoint, its checksums computed."""
-    path, nbytes = Path(name), view.files[name].size
-    if name.endswith(INDEX):
-        return _row(
-            path, role="index", nbytes=nbytes, tensor_bytes=view.nbytes, declared_bytes=declared_bytes(view, name)
-        )
-    if path.name == METADATA:
-        return _row(path, role="index", nbytes=nbytes, tensor_bytes=view.nbytes)
+    nbytes = view.files[name].size
+    if name.endswith(INDEX) or Path(name).name == METADATA:
+        declared = declared_bytes(view, name) if name.endswith(INDEX) else None
+        return _row(name, "index", nbytes, tensor_bytes=view.nbytes, declared_bytes=declared)
     stored = [part for tensor in view.tensors.values() for part in tensor.stored if part.file == name]
-    held, others = sum(part.nbytes for part in stored), sum(not part.weight for part in stored)
+    size, others = sum(part.nbytes for part in stored), sum(not part.weight for part in stored)
     own = [checksum for checksum in view.checksums if checksum.file == name]
-    wrong = tuple(told for checksum in own if (told := _wrong(view, checksum)))
-    row = _row(path, role="weights", nbytes=nbytes, tensor_bytes=held, checksums=len(own), wrong=wrong)
-    return dataclasses.replace(row, other_tensors=others)
+    wrong = tuple(found for checksum in own if (found := _wrong(view, checksum)))
+    checked = {"checksums": len(own), "wrong_checksums": wrong}
+    return _row(name, "weights", nbytes, tensor_bytes=size, other_tensors=others, **checked)
 
 
 def _wrong(view: CheckpointView, checksum: Checksum) -> WrongChecksum | None:
-    """Compute one checksum, and tell both values where they differ."""
+    """Compute one checksum, and return both values where they differ."""
     found = checksum.found(view.files[checksum.file])
     if found == checksum.stored:
         return None
     return WrongChecksum(place=checksum.place, stored=f"{checksum.stored:#010x}", computed=f"{found:#010x}")
 
 
-def _row(
-    path: Path, *, role: str, nbytes: int, tensor_bytes: int = 0, declared_bytes: float | None = None,
-    checksums: int = 0, wrong: tuple[WrongChecksum, ...] = ()
-) -> FileStructure:  # fmt: skip
-    return FileStructure(
-        name=f"file {path.name}", role=role, bytes=nbytes, tensor_bytes=tensor_bytes, declared_bytes=declared_bytes,
-        other_tensors=0, checksums=checksums, wrong_checksums=wrong
-    )  # fmt: skip
+def _row(name: str, role: str, nbytes: int, **found: Any) -> FileStructure:
+    known: dict[str, Any] = {"tensor_bytes": 0, "declared_bytes": None, "other_tensors": 0, "checksums": 0}
+    known |= {"wrong_checksums": (), **found}
+    return FileStructure(name=f"file {Path(name).name}", role=role, bytes=nbytes, **known)
 
 
 def declared_bytes(view: CheckpointView, name: str) -> float | None:
@@ -85,12 +74,9 @@ def beside(view: CheckpointView) -> list[str]:
     if index is None:
         return sorted(name + INDEX for name in own if view.folder.is_visible(name + INDEX))
     suffixes = {Path(name).suffix for name in own} - {Path(index).suffix}
-    return sorted(
-        name
-        for name in view.folder.names()
-        if Path(name).suffix in suffixes and name not in own
-        and not (name.endswith(SUFFIX) and view.folder.size(name) == 0)  # what a rank leaves that had nothing to save
-    )  # fmt: skip
+    others = (name for name in view.folder.names() if Path(name).suffix in suffixes and name not in own)
+    # What a rank leaves that had nothing to save is empty.
+    return sorted(name for name in others if not name.endswith(SUFFIX) or view.folder.size(name) != 0)
 
 
 def extent(views: Views, _options: Fields) -> int:
@@ -99,7 +85,7 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
-    """Contradict the last of two checksums, or take the last tensor away where the files hold none."""
+    """Contradict the last of two checksums, or take the last tensor away where the files have none."""
     view: CheckpointView = views[0]
     if view.checksums:
         return _contradicted(view)

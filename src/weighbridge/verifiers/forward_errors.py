@@ -1,10 +1,10 @@
 """forward_errors: how far a candidate's forward pass lies from float64 truth at each capture point, step by step, and
 how far a trusted run in the candidate's own dtype does. It knows no limit.
 
-The truth at a point is what the reference, widened to float64, makes of the values captured before it (local test). The
-trusted run is the reference in the candidate's dtype, and so are rougher runs: by the roughest kernels that are right,
-and from the candidate's own values. They take time, and are made where the candidate is worse than the trusted run. All
-start from weights rounded to that dtype.
+The truth at a point is what the reference, widened to float64, makes of the values captured before it: a local error.
+The trusted run is the reference in the candidate's dtype, and so are rougher runs: by the roughest kernels that are
+right, and from the candidate's own values. They take time, and are made where the candidate is worse than the trusted
+run. All start from weights rounded to that dtype.
 """  # noqa: D205 -- the quantity's definition needs its two lines
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weighbridge.core.canonical import dumps, sha256
-from weighbridge.core.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.core.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.forward.stacks import Torch
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.forward import NO_RELATION, ForwardError, ForwardRun, LocalError, Outcome, Relation, Weights
-from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, table
 from weighbridge.views.model_view import ModelView
 
 if TYPE_CHECKING:
@@ -39,11 +39,7 @@ NOT_CAPTURED = LocalError(all=None, token=None, channel=None)
 
 
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
-    """Compare reference and candidate at every point that either names.
-
-    Raises:
-        SubjectError: where a factory or a forward pass raises, or a point is not `[sequences, tokens, channels]`.
-    """
+    """Compare reference and candidate at every point that either names; refuse what raises, or is of another shape."""
     reference, candidate = views
     pair = _runs(reference, candidate)
     if isinstance(pair, Unmeasured):
@@ -55,33 +51,21 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     other = {point for point, share in shares.items() if share != 1} | {*trusted.facts.order} ^ {*found.facts.order}
     passes = _passes(reference, stack, trusted, found, other)
     runs = {"trusted": trusted, "candidate": found} if other else {"trusted": trusted}
-    # A cut is there to show that the local test sees; nothing end to end is judged in it.
+    # A cut is there to show that a local error is seen; nothing end to end is judged in it.
     whole = end_to_end(stack, found.facts.tokens[:1], runs) if reference.part is None else {name: {} for name in runs}
     run = _run(trusted, found, passes, repeated=noise is not None)
     rows = []
     for at, point in enumerate(dict.fromkeys((*trusted.facts.order, *found.facts.order))):
-        row = replace(
-            _row(point, trusted, found, passes, run),
-            order=at,
-            equal_share=shares.get(point),
-            candidate_end_to_end=whole["candidate" if other else "trusted"].get(point),
-            trusted_end_to_end=whole["trusted"].get(point),
-            noise=(noise or {}).get(point),
-        )
-        rows.append(row)
-    return Measurement(
-        quantity="forward_errors",
-        value=Rows("point", tuple(rows)),
-        by="weighbridge.forward_errors/4",
-        at="forward pass, step by step",
-        unit="relative L2",
-        examined=len(rows),
-        total=len(rows),
-    )
+        theirs = whole["candidate" if other else "trusted"].get(point)
+        row = replace(_row(point, trusted, found, passes, run), order=at, equal_share=shares.get(point))
+        row = replace(row, candidate_end_to_end=theirs, trusted_end_to_end=whole["trusted"].get(point))
+        rows.append(replace(row, noise=(noise or {}).get(point)))
+    measured = table("forward_errors", rows, at="forward pass, step by step", unit="relative L2")
+    return replace(measured, by="weighbridge.forward_errors/4", basis={})
 
 
 class Passes(NamedTuple):
-    """The local tests: of the trusted run, of the candidate, of it with odd values as made, and of rougher runs."""
+    """Local errors: of the trusted run, of the candidate, of it with odd values as made, and of rougher runs."""
 
     ours: Steps
     theirs: Steps
@@ -92,11 +76,11 @@ class Passes(NamedTuple):
 
 
 def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, other: set[str]) -> Passes:
-    """Make the local tests that there is something to learn from.
+    """Measure the local errors that there is something to learn from.
 
     Where no `other` bits lie before the last point, from which nothing more is made, all steps before it are the same.
     """
-    from weighbridge.forward.local_pass import local_test
+    from weighbridge.forward.local_pass import local_errors
 
     tokens, u = found.facts.tokens, ROUNDOFF[found.facts.dtype]
 
@@ -105,18 +89,18 @@ def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, ot
 
     last = {trusted.facts.order[-1]}
     once = other <= last
-    # Our runs start each step from the points that the candidate holds too: equal steps, equal roundings.
-    ours, audit, constants = local_test(
+    # Our runs start each step from the points that the candidate has too: equal steps, equal roundings.
+    ours, audit, constants = local_errors(
         stack, tokens, trusted.only(found.tensors), {}, suspicious, last, found.only(other) if once and other else None
     )
     if once:
         theirs: Steps = {point: step.beside or step for point, step in ours.items()}
     else:
-        theirs = local_test(stack, tokens, found, ours, suspicious, last)[0]
+        theirs = local_errors(stack, tokens, found, ours, suspicious, last)[0]
     odd = {point for point, step in theirs.items() if suspicious(step.distance, ours[point].distance)}
     # Where what was made from an odd point is odd too, was the captured value what was used?
     doubtful = {one for point in odd for one in theirs[point].made_from} & odd
-    otherwise = local_test(stack, tokens, found, as_made=doubtful | last)[0] if doubtful else {}
+    otherwise = local_errors(stack, tokens, found, as_made=doubtful | last)[0] if doubtful else {}
     rough = _rougher(reference, stack, found, ours, theirs)
     return Passes(ours, theirs, otherwise, rough, audit, constants)
 
@@ -127,7 +111,7 @@ def _rougher(reference: ModelView, stack: Torch, found: Trace, ours: Steps, thei
     One runs by the roughest kernels that are right. The other is the trusted run from the candidate's own values, where
     a rounding may tip what it did not tip before: a choice of experts, a threshold.
     """
-    from weighbridge.forward.local_pass import local_test
+    from weighbridge.forward.local_pass import local_errors
 
     tokens, dtype, last = found.facts.tokens, found.facts.dtype, {[*ours][-1]}
     rough: dict[str, LocalError] = {}
@@ -138,10 +122,10 @@ def _rougher(reference: ModelView, stack: Torch, found: Trace, ours: Steps, thei
 
     if worse():
         run = reference.rough(tokens, dtype).only(found.tensors)
-        rough = {point: _local(step) for point, step in local_test(stack, tokens, run, as_made=last)[0].items()}
+        rough = {point: _local(step) for point, step in local_errors(stack, tokens, run, as_made=last)[0].items()}
     if rough and worse():
         run = reference.stepwise(tokens, dtype, found)
-        steps = local_test(stack, tokens, found, as_made=last, beside=run)[0]
+        steps = local_errors(stack, tokens, found, as_made=last, beside=run)[0]
         rough = {point: _larger(error, _local(steps[point].beside)) for point, error in rough.items()}
     return rough
 
@@ -161,77 +145,53 @@ def _worse(theirs: Distance, ours: LocalError, u: float) -> bool:
 
 
 def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> ForwardRun:
-    tokens, audit, constants = found.facts.tokens, passes.audit, passes.constants
-    return ForwardRun(
-        dtype=found.facts.dtype,
-        u=ROUNDOFF[found.facts.dtype],
-        stack=found.facts.stack,
-        device=found.facts.device.observed or found.facts.device.requested,
-        weights=_weights(trusted.facts.weights, found.facts.weights),
-        sequences=len(set(tokens)),
-        tokens=len(tokens[0]),
-        distinct_tokens=min(len(set(row)) for row in tokens),
-        inputs_digest=inputs_digest(tokens),
-        audited_ops=audit.operations,
-        lower_ops=audit.lower,
-        first_lower_op=audit.first,
-        constants=constants.of,
-        rebuilt_constants=constants.rebuilt,
-        rounded_constants=constants.rounded,
-        first_rounded_constant=constants.first_rounded,
-        repeated=repeated,
-        outcome=_outcome(trusted, found),
-    )
+    facts, audit, constants = found.facts, passes.audit, passes.constants
+    tokens, device = facts.tokens, facts.device.observed or facts.device.requested
+    run: dict[str, Any] = {"dtype": facts.dtype, "u": ROUNDOFF[facts.dtype], "stack": facts.stack, "device": device}
+    run |= {"weights": _weights(trusted.facts.weights, facts.weights), "inputs_digest": inputs_digest(tokens)}
+    run |= {"sequences": len(set(tokens)), "tokens": len(tokens[0])}
+    run |= {"distinct_tokens": min(len(set(row)) for row in tokens)}
+    run |= {"audited_ops": audit.operations, "lower_ops": audit.lower, "first_lower_op": audit.first}
+    run |= {"constants": constants.of, "rebuilt_constants": constants.rebuilt, "rounded_constants": constants.rounded}
+    run |= {"first_rounded_constant": constants.first_rounded}
+    return ForwardRun(repeated=repeated, outcome=_outcome(trusted, found), **run)
 
 
 def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardRun) -> ForwardError:
-    """Return what the local tests found at a point."""
+    """Return the local errors at a point, and what was captured there."""
     from weighbridge.forward.local_pass import NOTHING
 
     mine, other = passes.ours.get(point), passes.theirs.get(point)
     error = other.distance if other is not None else NOTHING
-    captured = point in found.tensors
-    return ForwardError(
-        point=point,
-        order=0,
-        run=run,
-        reference_shape=mine.shape if mine is not None else None,
-        candidate_shape=found.shape(point),
-        made_from=other.made_from if other is not None else (),
-        held_as=found.held_as(point) if captured else "",
-        trusted_held_as=trusted.held_as(point) if point in trusted.tensors else "",
-        elements=error.elements,
-        truth_norm=error.truth_norm if captured else None,
-        candidate_error=error.absolute if captured else None,
-        candidate=_local(other),
-        candidate_otherwise=_local(passes.otherwise.get(point)),
-        trusted=_local(mine),
-        rough=passes.rough.get(point, NOT_CAPTURED),
-        worst_token=error.worst_token,
-        worst_channel=error.worst_channel,
-        candidate_end_to_end=None,
-        trusted_end_to_end=None,
-        equal_share=None,
-        noise=None,
-        relation=Relation(**asdict(other.relation)) if other and other.relation else NO_RELATION,
-        nonfinite_candidate=error.nonfinite,
-        nonfinite_reference=mine.distance.nonfinite + mine.distance.truth_nonfinite if mine else 0,
-    )
+    row: dict[str, Any] = dict.fromkeys(("candidate_end_to_end", "trusted_end_to_end", "equal_share", "noise"))
+    row |= {"truth_norm": None, "candidate_error": None, "held_as": "", "trusted_held_as": ""}
+    if point in found.tensors:
+        row |= {"truth_norm": error.truth_norm, "candidate_error": error.absolute, "held_as": found.held_as(point)}
+    if point in trusted.tensors:
+        row["trusted_held_as"] = trusted.held_as(point)
+    row |= {"candidate": _local(other), "candidate_otherwise": _local(passes.otherwise.get(point))}
+    row |= {"trusted": _local(mine), "rough": passes.rough.get(point, NOT_CAPTURED)}
+    row |= {"reference_shape": mine.shape if mine else None, "candidate_shape": found.shape(point)}
+    row |= {"elements": error.elements, "worst_token": error.worst_token, "worst_channel": error.worst_channel}
+    row["relation"] = Relation(**asdict(other.relation)) if other and other.relation else NO_RELATION
+    row["nonfinite_reference"] = mine.distance.nonfinite + mine.distance.truth_nonfinite if mine else 0
+    made_from = other.made_from if other is not None else ()
+    return ForwardError(point=point, order=0, run=run, made_from=made_from, nonfinite_candidate=error.nonfinite, **row)
 
 
 def _runs(
     reference: ModelView, candidate: ModelView
 ) -> tuple[Torch, Trace, Trace, Mapping[str, float] | None] | Unmeasured:
     """Run both; return the reference in the candidate's dtype, its trace, the candidate's, and its noise."""
-    stack, told = reference.stack(), candidate.told()
+    stack, said = reference.stack(), candidate.dtype_and_tokens()
     if isinstance(stack, Unmeasured):
         return stack
-    if isinstance(told, Unmeasured):
-        return told
+    if isinstance(said, Unmeasured):
+        return said
     if not isinstance(stack, Torch):
         what = "the reference is no PyTorch module, so nothing in it can be widened to float64"
         return Unmeasured(code="reference-not-torch", why=what, remedy="bind a PyTorch module as the reference")
-    dtype, theirs = told
+    dtype, theirs = said
     given = [tuple(tuple(int(token) for token in row) for row in side) for side in (stack.tokens, theirs) if side]
     tokens = given[0] if given else stack.drawn()
     if not tokens[0] or len({len(row) for row in tokens}) != 1:
@@ -250,13 +210,10 @@ def _runs(
 def _weights(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Weights:
     """Compare the digests of both sides' weights; names that are not on both sides cannot be compared."""
     both = sorted(set(ours) & set(theirs))
-    return Weights(
-        reference_digest=sha256(dumps(dict(ours))) if ours else "",
-        candidate_digest=sha256(dumps(dict(theirs))) if theirs else "",
-        of=len(set(ours) | set(theirs)),
-        on_both_sides=len(both),
-        differing=tuple(name for name in both if ours[name] != theirs[name]),
-    )
+    one, other = (sha256(dumps(dict(side))) if side else "" for side in (ours, theirs))
+    differing = tuple(name for name in both if ours[name] != theirs[name])
+    count = {"of": len(set(ours) | set(theirs)), "on_both_sides": len(both)}
+    return Weights(reference_digest=one, candidate_digest=other, differing=differing, **count)
 
 
 def _local(step: Step | None) -> LocalError:
@@ -295,15 +252,9 @@ def _outcome(trusted: Trace, found: Trace) -> Outcome:
             if ours.argmax() != theirs.argmax():
                 second, best = np.partition(ours.astype(np.float64), -2)[-2:]
                 leads.append(float(best - second))
-    finite = [value for value in divergences if np.isfinite(value)]
-    return Outcome(
-        point=point,
-        kl_mean=float(np.mean(finite)) if len(finite) == len(divergences) else None,
-        kl_max=max(finite) if len(finite) == len(divergences) else None,
-        flips=len(leads),
-        of=len(divergences),
-        widest_flip=max(leads, default=None),
-    )
+    widest, finite = max(leads, default=None), bool(np.isfinite(divergences).all())
+    mean, most = (float(np.mean(divergences)), max(divergences)) if finite else (None, None)
+    return Outcome(point=point, kl_mean=mean, kl_max=most, flips=len(leads), of=len(divergences), widest_flip=widest)
 
 
 def _divergence(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
@@ -329,10 +280,12 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Lay a value twice the norm over the last of a few tokens at the last point, and look at all points.
+    """Overlay the last of a few tokens at the last point with a value of twice the norm, and look at all points.
 
     Which points there are is read from the runs, never from the measurement: one that left some out would agree.
     """
+    import numpy as np
+
     reference, candidate = views
     pair = _runs(reference, candidate)
     if isinstance(pair, Unmeasured):
@@ -340,7 +293,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     tokens = _fewest(pair[0], pair[1].facts.tokens[0])
     trusted, found = pair[1].cut(1, tokens), pair[2].cut(1, tokens)
     both = (name for name in reversed(trusted.facts.order) if trusted.shape(name) == found.shape(name))
-    norms = ((name, _norm(trusted, name)) for name in both)
+    norms = ((name, float(np.linalg.norm(trusted.stored(name).astype(np.float64)))) for name in both)
     last, norm = next(((name, norm) for name, norm in norms if 0 < norm < math.inf), ("", 0.0))
     if not last:
         return NoCanary("no point holds finite values on both sides in one shape")
@@ -349,15 +302,12 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
         after = {row.point: row for row in rows_of(again, ForwardError)} if isinstance(again, Measurement) else {}
         # None other exceeds the trusted run's so far as that of a value larger than all others there together: that a
         # model sees what comes later, which is cut off, is both runs' error.
-        worst = max(after, key=lambda name: _excess(after[name]), default="")
+        excess = {name: (row.candidate.all or 0.0) - (row.trusted.all or 0.0) for name, row in after.items()}
+        worst = max(excess, key=lambda name: excess[name], default="")
         return worst == last and set(after) == {*trusted.facts.order, *found.facts.order}
 
     damaged = candidate.cut(1, tokens).overlaid(last, 2 * max(1.0, norm))
     return Canary(name="one value", place=last, views=(reference.cut(1, tokens), damaged), seen=seen)
-
-
-def _excess(row: ForwardError) -> float:
-    return (row.candidate.all or 0.0) - (row.trusted.all or 0.0)
 
 
 def _fewest(stack: Torch, tokens: Sequence[int]) -> int:
@@ -369,16 +319,6 @@ def _fewest(stack: Torch, tokens: Sequence[int]) -> int:
     return min(CANARY_TOKENS, len(tokens))
 
 
-def _norm(trace: Trace, point: str) -> float:
-    import numpy as np
-
-    return float(np.linalg.norm(trace.stored(point).astype(np.float64)))
-
-
 VERIFIER = Verifier(
-    quantity="forward_errors",
-    kinds=(SubjectKind.MODEL, SubjectKind.MODEL),
-    measure=measure,
-    extent=extent,
-    canary=canary,
+    quantity="forward_errors", kinds=(SubjectKind.MODEL,) * 2, measure=measure, extent=extent, canary=canary
 )

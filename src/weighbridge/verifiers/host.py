@@ -15,12 +15,12 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from weighbridge.core.model import Fields, Measurement, Record, Unmeasured
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.hosts import Host
-from weighbridge.verifiers.command_outcome import HIDDEN
+from weighbridge.verifiers.command_outcome import HIDDEN, extent
 from weighbridge.verifiers.verifier import Canary, Verifier, Views
 
 PROBE_SECONDS = 120.0
@@ -54,10 +54,9 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     """Measure whether CUDA works for a process with this environment, and if not, why."""
     view: HostView = views[0] if views else HostView()
     cuda, devices, why = _without_import() or _probe(view.environment)
-    found = Host(cuda=cuda, devices=devices, why=why, hidden=view.environment.get(VISIBLE) == "")
-    return Measurement(
-        quantity="host", value=Record(found), by="torch.cuda", at="now, in a process of its own", examined=1, total=1
-    )
+    found = Record(Host(cuda=cuda, devices=devices, why=why, hidden=view.environment.get(VISIBLE) == ""))
+    at = "now, in a process of its own"
+    return Measurement(quantity="host", value=found, by="torch.cuda", at=at, examined=1, total=1)
 
 
 def _without_import() -> Answer | None:
@@ -72,31 +71,21 @@ def _without_import() -> Answer | None:
 
 
 def built_for(version: str) -> dict[str, str]:
-    """Return what torch was built for, read from the text of its `version.py`; a word that is absent is not told."""
+    """Return what torch was built for, read from the text of its `version.py`; a word that is absent is left out."""
     return {name: "" if value == "None" else value.strip("'") for name, value in BUILD.findall(version)}
 
 
 def _probe(environment: Mapping[str, str]) -> Answer:
+    command = [sys.executable, "-P", "-c", PROBE]
+    how: dict[str, Any] = {"env": environment, "stdin": subprocess.DEVNULL, "timeout": PROBE_SECONDS}
     try:
-        asked = subprocess.run(
-            [sys.executable, "-P", "-c", PROBE],
-            env=environment,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=PROBE_SECONDS,
-            check=False,
-        )
+        done = subprocess.run(command, capture_output=True, check=False, **how)
     except subprocess.TimeoutExpired:
         return False, 0, f"the device gave no answer within {PROBE_SECONDS:g} s"
-    if asked.returncode:
-        return False, 0, f"the probe of the device ended with exit code {asked.returncode}"
-    answer = json.loads(asked.stdout.splitlines()[-1])
+    if done.returncode:
+        return False, 0, f"the probe of the device ended with exit code {done.returncode}"
+    answer = json.loads(done.stdout.splitlines()[-1])
     return bool(answer["cuda"]), int(answer["devices"]), str(answer["why"])
-
-
-def extent(_views: Views, _options: Fields) -> int:
-    """Count the hosts: this one."""
-    return 1
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:

@@ -1,8 +1,8 @@
 """model_config: what two sides say of one model beside its tensors, field by field, in one form.
 
-One row a field, whether anybody states it or not. A value that one side alone states is held against what a loader
+One row a field, whether anybody states it or not. A value that one side alone states is compared with what a loader
 takes where nothing is said; where that is not known, the other side's column is empty. `why` says what keeps a field
-from being compared. Knows no threshold, and calls no difference wrong.
+from being compared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from weighbridge.core.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
 from weighbridge.model_config.conversion_facts import lost
 from weighbridge.model_config.literal_keys import key_rows
-from weighbridge.model_config.model_defaults import UNLESS_SAID, default, family, incomparable
+from weighbridge.model_config.model_defaults import default, family, incomparable, may_be_unstated
 from weighbridge.model_config.model_description import ModelDescription, describe_model
 from weighbridge.model_config.model_keys import GGUF, HUGGING_FACE, Stated
 from weighbridge.model_config.vocabulary import Compared, Vocabulary, Walk, compare_merges, compare_pieces
@@ -26,20 +26,17 @@ from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, ro
 QUANTITY = "model_config"
 CLIP = "clip"  # the architecture of every mmproj file
 NOTHING = Stated(value=None, read="stated nowhere", basis="")
+TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
 OF_A_TOKENIZER = (
-    "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "add_bos_token", "add_eos_token", "chat_template",
-    "tokenizer_model", "token_types", *CONFIG_LISTS,
-)  # fmt: skip
+    *TOKEN_IDS,
+    *("add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", "token_types", *CONFIG_LISTS),
+)
 OTHER_VERSION = "the {} does not state it, and another version of transformers wrote it"
 SCORES = "a GGUF tokenizer of the kind {kind} keeps no merges"
 
 
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
-    """Read both sides, and describe every field.
-
-    Raises:
-        SubjectError: `config`, `file-…` or `gguf-…`, when something is there and cannot be read.
-    """
+    """Read both sides, and describe every field; refuse with `config`, `file-…` or `gguf-…` what cannot be read."""
     source, candidate = describe_model(views[0]), describe_model(views[1])
     unsaid = _unsaid(source, candidate)
     if unsaid is not None:
@@ -62,7 +59,7 @@ def _resaved(one: ModelDescription, other: ModelDescription) -> bool:
 
 
 def _unsaid(source: ModelDescription, candidate: ModelDescription) -> Unmeasured | None:
-    """Return why there is nothing to hold against each other."""
+    """Return why there is nothing to compare."""
     if source.silent and candidate.silent:
         code, why = "config-none", "neither side says anything of its model beside the tensors"
     elif source.silent or candidate.silent:
@@ -82,12 +79,11 @@ def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> Co
     why = _lacking(name, source, candidate) or incomparable(name, source.model, candidate.model)
     if name in CONFIG_LISTS:
         return _list(name, source, candidate, why)
-    one, other = source.model.fields.get(name), candidate.model.fields.get(name)
+    said = source.model.fields.get(name), candidate.model.fields.get(name)
+    one, other = said
     if not why:
-        one, other = (
-            one or (default(name, source.model) if other is not None else None),
-            other or (default(name, candidate.model) if one is not None else None),
-        )
+        one = one or (default(name, source.model) if said[1] is not None else None)
+        other = other or (default(name, candidate.model) if said[0] is not None else None)
         if None in (one, other) and any(side and side.basis == "derived" for side in (one, other)):
             one = other = None  # nobody states it
     across = source.model.form != candidate.model.form
@@ -97,38 +93,35 @@ def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> Co
     here, there = (_alike(name, side or NOTHING, across, loose) for side in (one, other))
     here, there = _following(here, there.value), _following(there, here.value)
     loss = lost(name, there.value, source.model, candidate.model) if across and here.value != there.value else ""
-    if loss and other is None:  # what is missing is told by where the source says it
+    if loss and other is None:  # where the source says it shows what is missing
         here = replace(here, read=f"{here.read}; {loss}")
     elif loss:
         there = replace(there, read=f"{there.read}; {loss}")
-    return _told(name, here, there, why)
+    return _field(name, here, there, why)
 
 
-def _unstated(name: str, told: str, silent: ModelDescription, other: ModelDescription) -> str:
+def _unstated(name: str, what: str, silent: ModelDescription, other: ModelDescription) -> str:
     """Return why nothing is missing from a side that does not state a field, or nothing where it should."""
     if silent.model.form == other.model.form:
-        return OTHER_VERSION.format(told) if _resaved(silent, other) else ""
-    if name in UNLESS_SAID or (silent.model.form != GGUF and name not in OF_A_TOKENIZER):
-        return f"the {told} does not state it, and its loader is not asked"
+        return OTHER_VERSION.format(what) if _resaved(silent, other) else ""
+    if may_be_unstated(name) or (silent.model.form != GGUF and name not in OF_A_TOKENIZER):
+        return f"the {what} does not state it, and its loader is not asked"
     return ""
 
 
-def _told(name: str, one: Stated, other: Stated, why: str, **more: Any) -> ConfigField:
-    told: dict[str, Any] = {"entries": None, "differing": None, "first_difference": None, **more}
-    return ConfigField(
-        name=name, source=one.value, candidate=other.value, source_read=one.read, candidate_read=other.read,
-        source_basis=one.basis, candidate_basis=other.basis, why=why,
-        also=tuple(
-            f"{value} ({read})" for side in (one, other) for value, read in side.also if value != side.value
-        ), **told
-    )  # fmt: skip
+def _field(name: str, one: Stated, other: Stated, why: str, **more: Any) -> ConfigField:
+    found: dict[str, Any] = {"entries": None, "differing": None, "first_difference": None, **more}
+    found |= {"source": one.value, "source_read": one.read, "source_basis": one.basis}
+    found |= {"candidate": other.value, "candidate_read": other.read, "candidate_basis": other.basis}
+    also = (f"{value} ({read})" for side in (one, other) for value, read in side.also if value != side.value)
+    return ConfigField(name=name, why=why, also=tuple(also), **found)
 
 
 def _lacking(name: str, source: ModelDescription, candidate: ModelDescription) -> str:
     """Return that a directory has no tokenizer, so that nothing about it can be missing from the other side."""
-    for side, told in ((source, "source"), (candidate, "import")):
+    for side, what in ((source, "source"), (candidate, "import")):
         if name in OF_A_TOKENIZER and side.model.form != GGUF and side.vocabulary is None:
-            return "" if name in side.model.fields else f"the {told} has no tokenizer beside it"
+            return "" if name in side.model.fields else f"the {what} has no tokenizer beside it"
     return ""
 
 
@@ -142,7 +135,7 @@ def _following(side: Stated, value: Json) -> Stated:
 
 
 def _alike(name: str, side: Stated, across: bool, loose: bool) -> Stated:
-    """Return a value in the form that both sides can hold: GGUF's numbers are of 32 bits, its activations families."""
+    """Return a value in the form that both sides can have: GGUF's numbers are of 32 bits, its activations families."""
     value = side.value
     if loose and CONFIG_FIELDS[name] is FieldKind.NUMBER and isinstance(value, float):
         value = shortest(value)
@@ -176,14 +169,12 @@ def _list(name: str, source: ModelDescription, candidate: ModelDescription, why:
     one, other = source.vocabulary, candidate.vocabulary
     why = why or _unread(name, source, candidate)
     if why or one is None or other is None or not (_count(name, one) and _count(name, other)):
-        return _told(name, _stated(name, one), _stated(name, other), why)
+        return _field(name, _stated(name, one), _stated(name, other), why)
     found = _compared(name, source, candidate, one, other)
-    here, there = (
-        Stated(value=digest, read=f"{entries} in {_place(name, side)}")
-        for digest, entries, side in zip(found.digests, found.entries, (one, other), strict=True)
-    )
+    both = zip(found.digests, found.entries, (one, other), strict=True)
+    here, there = (Stated(value=digest, read=f"{entries} in {_place(name, side)}") for digest, entries, side in both)
     entries = max(found.entries)
-    return _told(name, here, there, "", entries=entries, differing=found.differing, first_difference=found.first)
+    return _field(name, here, there, "", entries=entries, differing=found.differing, first_difference=found.first)
 
 
 def _compared(
@@ -234,9 +225,9 @@ MARK = b"?"
 # Fields that defaults of others are computed from, and those others.
 FEEDING = ("embedding_length", "head_count", "head_dim", "context_length", "vocab_size", "rope_scaling")
 FED = (
-    "head_dim", "value_dim", "head_count_kv", "rope_dimensions", "rope_original_context", "rope_scaling_factor",
-    "feed_forward_length", "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"
-)  # fmt: skip
+    *("head_dim", "value_dim", "head_count_kv", "rope_dimensions", "rope_original_context", "rope_scaling_factor"),
+    *("feed_forward_length", *TOKEN_IDS),
+)
 
 
 def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | NoCanary:
@@ -254,38 +245,32 @@ def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | 
     broken = cut[0], _changed(cut[1], name, lists)
     before = rows_by_name(measure(cut, options))
     passed_over = FED if name in FEEDING else ()
+    places = [place for place in before if place == name or place not in passed_over]
 
     def seen(found: Measurement | Unmeasured) -> bool:
-        told = rows_by_name(found)
-        return told.keys() == before.keys() and all(
-            _shows(told[place], row, name, lists, broken[1])
-            for place, row in before.items()
-            if place == name or place not in passed_over
-        )
+        after = rows_by_name(found)
+        alike = (_shows(after[place], before[place], name, lists, broken[1]) for place in places)
+        return after.keys() == before.keys() and all(alike)
 
     place = name if name is not None else max(lists)
     return Canary(name="the last field and the last entries changed", place=place, views=broken, seen=seen)
 
 
-def _shows(told: ConfigField, row: ConfigField, name: str | None, lists: set[str], broken: ModelDescription) -> bool:
+def _shows(after: ConfigField, row: ConfigField, name: str | None, lists: set[str], broken: ModelDescription) -> bool:
     """Return whether a row says what was changed, and no more."""
     if row.name == name:
-        return told == replace(row, candidate=broken.model.fields[name].value)
+        return after == replace(row, candidate=broken.model.fields[name].value)
     if row.name not in lists or broken.vocabulary is None:
-        return told == row
-    last = (broken.vocabulary.count if row.name == "tokens" else broken.vocabulary.merge_count) - 1
-    other_digest = told.candidate != row.candidate and told.source == row.source
-    first = told.first_difference
-    return other_digest and told.differing == 1 and first is not None and first.index == last
+        return after == row
+    other_digest = after.candidate != row.candidate and after.source == row.source
+    first, last = after.first_difference, _count(row.name, broken.vocabulary) - 1
+    return other_digest and after.differing == 1 and first is not None and first.index == last
 
 
 def _chosen(rows: Sequence[ConfigField], candidate: ModelDescription) -> str | None:
     """Choose the last compared field that the import itself states, rather one that no default depends on."""
-    names = [
-        row.name
-        for row in rows
-        if row.name in candidate.model.fields and row.source_basis and not row.why and not row.also
-    ]
+    compared = (row for row in rows if row.source_basis and not row.why and not row.also)
+    names = [row.name for row in compared if row.name in candidate.model.fields]
     alone = [name for name in names if name not in FEEDING]
     return next(iter((alone or names)[::-1]), None)
 
@@ -296,10 +281,8 @@ def _cut(source: ModelDescription, candidate: ModelDescription) -> tuple[ModelDe
         return source, candidate
     first = max(min(one.count, other.count) - KEPT, 0)
     merge = max(min(one.merge_count, other.merge_count) - KEPT, 0)
-    return (
-        replace(source, vocabulary=replace(one, first=first, first_merge=merge)),
-        replace(candidate, vocabulary=replace(other, first=first, first_merge=merge)),
-    )
+    one, other = (replace(side, first=first, first_merge=merge) for side in (one, other))
+    return replace(source, vocabulary=one), replace(candidate, vocabulary=other)
 
 
 def _changed(side: ModelDescription, name: str | None, lists: set[str]) -> ModelDescription:
@@ -336,9 +319,5 @@ def _marked(walk: Walk, last: int) -> Walk:
 
 
 VERIFIER = Verifier(
-    quantity=QUANTITY,
-    kinds=(SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT),
-    measure=measure,
-    extent=extent,
-    canary=canary,
+    quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,) * 2, measure=measure, extent=extent, canary=canary
 )

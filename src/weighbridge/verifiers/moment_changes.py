@@ -1,7 +1,7 @@
 """moment_changes: how far mean, spread and extremes of each tensor are from those of what it is meant to be made of.
 
-Blocks and packed weights are decoded, and what a mapping computes is computed first, so that a lossy import can be held
-against its source. One row a tensor that either side has; knows no bound.
+Blocks and packed weights are decoded, and what a mapping computes is computed first, so that a lossy import can be
+compared with its source. One row a tensor that either side has.
 """
 
 from __future__ import annotations
@@ -23,27 +23,19 @@ from weighbridge.views.checkpoint import CheckpointView
 
 QUANTITY = "moment_changes"
 UNKNOWN: Mapping[str, Any] = {"source": {}, "candidate": {}, **dict.fromkeys((*STATISTICS, "finite"))}
-LARGEST = 1e300  # what a change from zero is told as
+LARGEST = 1e300  # a change from zero
 ENOUGH = 1 << 14  # elements of a tensor that a canary needs
 
 
 def measure(views: Views, options: Fields) -> Measurement:
-    """Measure the tensors of both sides, each in its mapping.
-
-    Raises:
-        SubjectError: `subject-changed`, when a file was written to meanwhile; `mapping`, where nothing maps the names.
-    """
+    """Measure the tensors of both sides, each in its mapping; refuse with `mapping` names that nothing maps."""
     source, candidate = tensor_values.both_unpacked(views)
     plan = planned(source, candidate, options)
-    left = sorted(set(source.names()) - plan.used())
     rows = [_row(source, candidate, plan, name) for name in candidate.names()]
-    for name in left:
+    for name in sorted(set(source.names()) - plan.used()):
         tensor, place = source.tensor(name), f"{name} (source)" if name in candidate.tensors else name
-        rows.append(
-            MomentChanges(
-                name=place, source_dtype=tensor.dtype, candidate_dtype="", elements=tensor.elements, **UNKNOWN
-            )
-        )
+        dtypes = {"source_dtype": tensor.dtype, "candidate_dtype": ""}
+        rows.append(MomentChanges(name=place, elements=tensor.elements, **dtypes, **UNKNOWN))
     return table(QUANTITY, rows, at=plan.name)
 
 
@@ -71,7 +63,7 @@ def _changes(aligned: AlignedTensor) -> Mapping[str, Any]:
             return UNKNOWN
         old.merge(before)
         new.merge(after)
-    was, now = ({"finite": float(one.count), **one.told()} for one in (old, new))
+    was, now = ({"finite": float(one.count), **one.statistics()} for one in (old, new))
     changes = {name: _change(was[name], now[name]) for name in was}
     return {"source": was, "candidate": now, **changes} if old.count or new.count else UNKNOWN
 
@@ -82,22 +74,14 @@ def _change(was: float | None, now: float | None) -> float | None:
     return min(abs(now - was) / abs(was), LARGEST) if was else LARGEST
 
 
-def extent(views: Views, options: Fields) -> int:
-    """Count the tensors of the candidate, and those of the source that make none of them."""
-    return tensor_values.extent(views, options)
-
-
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
-    """Cut a few tensors out of both sides and lay zeros over the last one of the candidate."""
+    """Cut a few tensors out of both sides and overlay the last one of the candidate with zeros."""
     source, candidate = tensor_values.both_unpacked(views)
     plan = planned(source, candidate, options)
-    fits = [
-        name
-        for name, pairing in plan.pairings.items()
-        if pairing.plain and pairing.shape == candidate.tensor(name).shape
-        if not packed_parts(source, candidate, pairing)  # what is unpacked has no bytes of its own
-    ]
-    names = two_of(sorted(fits), lambda name: min(candidate.tensor(name).elements, ENOUGH))
+    # What is unpacked has no bytes of its own.
+    stored = ((name, one) for name, one in plan.pairings.items() if not packed_parts(source, candidate, one))
+    fits = sorted(name for name, one in stored if one.plain and one.shape == candidate.tensor(name).shape)
+    names = two_of(fits, lambda name: min(candidate.tensor(name).elements, ENOUGH))
     source, candidate = views
     cut = source.cut(tuple(plan.pairings[name].parts[0].source for name in names)), candidate.cut(names)
     before = rows_by_name(measure(cut, options))
@@ -119,9 +103,5 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
 
 
 VERIFIER = Verifier(
-    quantity=QUANTITY,
-    kinds=(SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT),
-    measure=measure,
-    extent=extent,
-    canary=canary,
+    quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,) * 2, measure=measure, extent=tensor_values.extent, canary=canary
 )

@@ -7,6 +7,7 @@ A rate times a time counts as a whole number of tokens where it rounds to the sa
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import ALL, RECORDER_FAILED, Fact
 from weighbridge.run_logs.column_statistics import LARGEST_STEP, dense, distinct
 from weighbridge.run_logs.log_table import NUMBER
-from weighbridge.run_logs.run_end import run_end
+from weighbridge.run_logs.run_end import EARLY, run_end
 from weighbridge.verifiers.step_series import spread, stranger
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
@@ -23,23 +24,16 @@ from weighbridge.views.run import STEP, RunView
 QUANTITY = "facts"
 FAILURE = "recorder-failure"
 PRINTED = 1e-3  # of the whole number: four printed digits
-REPORTED = {  # fact: where run.json has it
-    "seq_len": ("data", "seq_len"),
-    "batch_size": ("data", "batch_size"),
-    "corpus_tokens": ("data", "corpus_tokens"),
-    "vocab": ("model", "vocab"),
-    "parameters": ("model", "parameters"),
-    "requested_device": ("", "requested_device"),
-    "resolved_device": ("", "resolved_device"),
-    "pid": ("", "pid"),
-    "host": ("", "host"),
-    "commit": ("", "commit"),
+REPORTED = {  # fact: the section of run.json that has it
+    **dict.fromkeys(("seq_len", "batch_size", "corpus_tokens"), "data"),
+    **dict.fromkeys(("vocab", "parameters"), "model"),
+    **dict.fromkeys(("requested_device", "resolved_device", "pid", "host", "commit"), ""),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One source's word on a fact."""
+class Claim:
+    """What one source says of a fact."""
 
     value: int
     basis: Basis
@@ -49,39 +43,34 @@ class Told:
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     """Gather the facts of a run."""
     view: RunView = views[0]
-    found = {name: reported(view, section, key) for name, (section, key) in REPORTED.items()}
+    found = {name: reported(view, section, name) for name, section in REPORTED.items()}
     facts = [_fact(name, value, Basis.REPORTED) for name, value in found.items() if value is not None and value != ""]
-    facts += [
-        _fact("rows", view.rows, Basis.MEASURED),
-        *_steps_and_end(view),
-        *(_fact(name, value, Basis.MEASURED) for name, value in view.notes.items()),
-        *_unreliable(view),
-        *_tokens_per_step(view),
-    ]
-    return Measurement(
-        quantity=QUANTITY, value=Rows("name", tuple(facts)), by="run_facts/2", examined=view.rows, total=view.rows
-    )
+    noted = (_fact(name, value, Basis.MEASURED) for name, value in view.notes.items())
+    facts += [_fact("rows", view.rows, Basis.MEASURED), *_steps_and_end(view), *noted]
+    value = Rows("name", (*facts, *_unreliable(view), *_tokens_per_step(view)))
+    return Measurement(quantity=QUANTITY, value=value, by="run_facts/3", examined=view.rows, total=view.rows)
 
 
 def _steps_and_end(view: RunView) -> Iterator[Fact]:
     """Yield how many steps were logged, the last of them, how many were asked for, and how the run ended."""
     steps = dense(view, STEP)
-    held, count = steps.values[steps.known], distinct(steps)
-    end = run_end(view.facts, view.events, count)
+    logged, count = steps.values[steps.known], distinct(steps)
+    last = float(logged.max()) if len(logged) else None
+    end = run_end(view.facts, view.events, count, last)
     yield _fact("steps", count, Basis.MEASURED)
-    if len(held) and float(held.max()).is_integer() and abs(held.max()) <= LARGEST_STEP:
-        yield _fact("last_step", int(held.max()), Basis.MEASURED)
+    if last is not None and last.is_integer() and abs(last) <= LARGEST_STEP:
+        yield _fact("last_step", int(last), Basis.MEASURED)
     if end.requested_steps is not None:
         yield _fact("requested_steps", end.requested_steps, Basis.REPORTED)
-    yield _fact("ended", end.ended, Basis.REPORTED, end.contradicted_by)
+    yield _fact("ended", end.ended, end.basis, end.contradicted_by)
     if end.by:
         yield _fact("ended_by", end.by, Basis.REPORTED)
 
 
 def _unreliable(view: RunView) -> Iterator[Fact]:
     """Yield the columns that failures of the recorder make unreliable; one that names none makes all of them so."""
-    told = [event.get("costs") for event in view.events if event.get("event") == FAILURE]
-    lost = {str(name) for costs in told for name in (costs if isinstance(costs, (list, tuple)) else [ALL])} - {"device"}
+    each = [event.get("costs") for event in view.events if event.get("event") == FAILURE]
+    lost = {str(name) for costs in each for name in (costs if isinstance(costs, (list, tuple)) else [ALL])} - {"device"}
     if lost:
         yield _fact(RECORDER_FAILED, " ".join(sorted(lost)), Basis.REPORTED)
 
@@ -102,24 +91,24 @@ def reported(view: RunView, section: str, key: str) -> str | int | float | None:
 
 
 def _tokens_per_step(view: RunView) -> Iterator[Fact]:
-    """Yield the tokens of a step from the first source that tells, contradicted by every other that disagrees."""
-    told, counted = list(tokens_told(view)), numbers(view, "tokens")
-    others = [other.how for other in told[1:] if other.value != told[0].value]
+    """Yield the tokens of a step from the first source that knows, contradicted by every other that disagrees."""
+    claims, counted = list(token_claims(view)), numbers(view, "tokens")
+    others = [other.how for other in claims[1:] if other.value != claims[0].value]
     if counted and min(counted) != max(counted):
         others.append(f"the tokens column varies from {min(counted):g} to {max(counted):g}")
-    if told or others:
-        value, basis = (told[0].value, told[0].basis) if told else (None, Basis.MEASURED)
+    if claims or others:
+        value, basis = (claims[0].value, claims[0].basis) if claims else (None, Basis.MEASURED)
         yield _fact("tokens_per_step", value, basis, tuple(others))
 
 
-def tokens_told(view: RunView) -> Iterator[Told]:
-    """Yield what each source tells of the tokens of a step: what was declared, counted, and follows from the rate."""
+def token_claims(view: RunView) -> Iterator[Claim]:
+    """Yield what each source says of the tokens of a step: what was declared, counted, and follows from the rate."""
     declared = declared_tokens(view)
     if declared is not None:
-        yield Told(declared, Basis.REPORTED, f"seq_len × batch_size is {declared}")
+        yield Claim(declared, Basis.REPORTED, f"seq_len × batch_size is {declared}")
     counted = numbers(view, "tokens")
     if counted and min(counted) == max(counted) and counted[0].is_integer():
-        yield Told(int(counted[0]), Basis.REPORTED, f"the tokens column is {int(counted[0])} on {len(counted)} rows")
+        yield Claim(int(counted[0]), Basis.REPORTED, f"the tokens column is {int(counted[0])} on {len(counted)} rows")
     derived = _from_rate(view)
     if derived is not None:
         yield derived
@@ -133,7 +122,7 @@ def declared_tokens(view: RunView) -> int | None:
     return None
 
 
-def _from_rate(view: RunView) -> Told | None:
+def _from_rate(view: RunView) -> Claim | None:
     """Derive the tokens of a step from tokens_per_sec × wall_ms / 1000, where that is one whole number throughout."""
     formed = products(view)
     if not formed:
@@ -142,7 +131,7 @@ def _from_rate(view: RunView) -> Told | None:
     if whole < 1 or not all(abs(value - whole) <= PRINTED * whole for value in formed):
         return None
     how = f"tokens_per_sec × wall_ms is {whole} tokens on {len(formed)} of {view.rows} rows"
-    return Told(whole, Basis.DERIVED, how)
+    return Claim(whole, Basis.DERIVED, how)
 
 
 def products(view: RunView) -> list[float]:
@@ -151,11 +140,8 @@ def products(view: RunView) -> list[float]:
         return []
     rate, wall = view.dense("tokens_per_sec"), view.dense("wall_ms")
     pairs = zip(rate.values, rate.state, wall.values, wall.state, strict=True)
-    return [
-        a * b / 1000
-        for a, known, b, also in pairs
-        if known == NUMBER and also == NUMBER and 0 < a < float("inf") and 0 < b < float("inf")
-    ]
+    both = ((a, b) for a, known, b, also in pairs if known == also == NUMBER)
+    return [a * b / 1000 for a, b in both if 0 < a < math.inf and 0 < b < math.inf]
 
 
 def numbers(view: RunView, name: str) -> list[float]:
@@ -176,41 +162,42 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Lay another step over the last of a few rows, another number where tokens are told, notes and failures beside.
+    """Overlay the last of a few rows with another step, and another number where tokens come from; add notes, failures.
 
-    There is then one step more, and what a step's tokens are is told otherwise.
+    There is then one step more, a step's tokens are others, and the run ended a step early.
     """
     view: RunView = views[0]
     few = view.cut([*spread(view.rows), view.rows - 1])  # the last row twice: one step fewer than rows
     last = few.rows - 1
-    source = _telling(few)
+    source = "tokens" if "tokens" in few.cells else ""  # the column that alone changes the tokens of a step
+    if not source and declared_tokens(few) is None and _from_rate(few) is not None:
+        source = "wall_ms"
     noted = {**few.notes, "canary": 1, "another canary": 2}
-    failed = tuple({"event": FAILURE, "costs": costs} for costs in (["other"], ["device", "canary"]))
-    laid = dataclasses.replace(few.overlaid(last, STEP, stranger(few, STEP)), notes=noted, events=failed)
-    if source:
-        laid = laid.overlaid(last, source, stranger(few, source))
-    beside = {**noted, RECORDER_FAILED: "canary other"}
     steps, before = distinct(dense(few, STEP)), list(_tokens_per_step(few))
-    counted = numbers(laid, "tokens")
+    events: list[Fields] = [{"event": FAILURE, "costs": costs} for costs in (["other"], ["device", "canary"])]
+    events.append({"event": "end", "steps": steps + 1})
+    facts = {**few.facts, "requested_steps": steps + 2}
+    damaged = dataclasses.replace(
+        few.overlaid(last, STEP, stranger(few, STEP)), notes=noted, events=tuple(events), facts=facts
+    )
+    if source:
+        damaged = damaged.overlaid(last, source, stranger(few, source))
+    beside = {**noted, RECORDER_FAILED: "canary other"}
+    counted = numbers(damaged, "tokens")
     varying = f"from {min(counted):g} to {max(counted):g}" if len(counted) > 1 else ""
 
     def seen(again: Measurement | Unmeasured) -> bool:
         facts = {fact.name: fact for fact in rows_of(again, Fact)} if isinstance(again, Measurement) else {}
-        told = [fact for name, fact in facts.items() if name == "tokens_per_step"]
+        tokens = [fact for name, fact in facts.items() if name == "tokens_per_step"]
         values = [facts[name].value for name in ("rows", "steps") if name in facts]
-        otherwise = told != before and varying in str(told)
+        otherwise = tokens != before and varying in str(tokens)
         if any(name not in facts or facts[name].value != value for name, value in beside.items()):
+            return False
+        if facts["ended"] != _fact("ended", EARLY, Basis.DERIVED):
             return False
         return values == [few.rows, steps + 1] and (not source or otherwise)
 
-    return Canary(name="another step in the last row", place="step, last row", views=(laid,), seen=seen)
-
-
-def _telling(view: RunView) -> str:
-    """Return the column that alone changes what a step's tokens are told to be, if one does."""
-    if "tokens" in view.cells:
-        return "tokens"
-    return "wall_ms" if declared_tokens(view) is None and _from_rate(view) is not None else ""
+    return Canary(name="another step in the last row", place="step, last row", views=(damaged,), seen=seen)
 
 
 VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)

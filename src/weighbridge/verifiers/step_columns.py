@@ -9,7 +9,7 @@ from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import StepColumn
 from weighbridge.run_logs import column_relations
 from weighbridge.run_logs import column_statistics as statistics
-from weighbridge.verifiers.run_facts import reported, tokens_told
+from weighbridge.verifiers.run_facts import reported, token_claims
 from weighbridge.verifiers.step_series import spread, stranger
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
@@ -21,41 +21,25 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     """Describe every numeric column over all rows, or over the rows of `steps: [first, last]`, inclusive."""
     view = _windowed(views[0], options)
     if not view.rows:
-        return Unmeasured(
-            code="no-rows-in-window",
-            why=f"the run has no row in steps {options.get('steps')}",
-            remedy="choose steps that the run reached",
-        )
+        why = f"the run has no row in steps {options.get('steps')}"
+        return Unmeasured(code="no-rows-in-window", why=why, remedy="choose steps that the run reached")
     columns = {name: statistics.dense(view, name) for name in view.column_names}
+    steps, cadences = columns[STEP], statistics.cadences(columns)
     ranks, related = column_relations.rank_correlations(columns), column_relations.relations(columns)
-    cadences = statistics.cadences(columns)
-    rows = tuple(
-        StepColumn(
-            column=name,
-            logged_as=view.logged_as[name] or name,
-            **statistics.counts(column, columns[STEP]),
-            **statistics.shape(column),
-            **statistics.levels(column, columns[STEP]),
-            quick=statistics.quick_steps(column, columns[STEP]) if name.endswith("_ms") else None,
-            flops_per_s=_flops_per_s(view, column) if name == "wall_ms" else None,
-            rank_correlation_root_n=ranks[name][0],
-            correlated_with=ranks[name][1],
-            relations=related[name],
-            order=statistics.order(column) if name == STEP else None,
-            rate=column_relations.rate_agreement(columns) if name == "tokens_per_sec" else None,
-            **cadences[name],
-            nan_filtered=name in view.nan_filtered,
-        )
-        for name, column in columns.items()
-    )
-    return Measurement(
-        quantity=QUANTITY,
-        value=Rows("column", rows),
-        by="step_columns/3",
-        basis=dict.fromkeys(columns, Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED),
-        examined=sum(row.samples + row.missing + row.unreadable for row in rows),
-        total=view.rows * len(rows),
-    )
+    rows = []
+    for name, column in columns.items():
+        found = {**statistics.counts(column, steps), **statistics.shape(column), **statistics.levels(column, steps)}
+        found |= {**cadences[name], "relations": related[name], "nan_filtered": name in view.nan_filtered}
+        found |= dict(zip(("rank_correlation_root_n", "correlated_with"), ranks[name], strict=True))
+        found["order"] = statistics.order(column) if name == STEP else None
+        found["quick"] = statistics.quick_steps(column, steps) if name.endswith("_ms") else None
+        found["rate"] = column_relations.rate_agreement(columns) if name == "tokens_per_sec" else None
+        found["flops_per_s"] = _flops_per_s(view, column) if name == "wall_ms" else None
+        rows.append(StepColumn(column=name, logged_as=view.logged_as[name] or name, **found))
+    basis = dict.fromkeys(columns, Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED)
+    value, total = Rows("column", tuple(rows)), view.rows * len(rows)
+    seen = sum(row.samples + row.missing + row.unreadable for row in rows)
+    return Measurement(quantity=QUANTITY, value=value, by="step_columns/3", basis=basis, examined=seen, total=total)
 
 
 def _flops_per_s(view: RunView, wall_ms: statistics.Dense) -> float | None:
@@ -63,11 +47,11 @@ def _flops_per_s(view: RunView, wall_ms: statistics.Dense) -> float | None:
 
     Forward and backward take 2 and 4 operations for each parameter and token.
     """
-    parameters, told = reported(view, "model", "parameters"), next(tokens_told(view), None)
+    parameters, claim = reported(view, "model", "parameters"), next(token_claims(view), None)
     times = wall_ms.values[wall_ms.known & (wall_ms.values > 0)]
-    if not isinstance(parameters, int) or parameters < 1 or told is None or not len(times):
+    if not isinstance(parameters, int) or parameters < 1 or claim is None or not len(times):
         return None
-    return 6.0 * parameters * told.value / (float(median(times.tolist())) / 1000)
+    return 6.0 * parameters * claim.value / (float(median(times.tolist())) / 1000)
 
 
 def _windowed(view: RunView, options: Fields) -> RunView:
@@ -86,15 +70,15 @@ def extent(views: Views, options: Fields) -> int:
 
 
 def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Lay a number that it has nowhere over the last row of the last column, of a few rows."""
+    """Overlay the last row of the last column, of a few rows, with a number that it has nowhere."""
     view = _windowed(views[0], options)
     if not view.rows:
         return NoCanary("the window holds no row")
     few = view.cut(spread(view.rows))
     name = few.column_names[-1]
     strange = stranger(few, name)
-    laid = few.overlaid(few.rows - 1, name, strange)
-    numbers = sum(state == 1 for state in laid.dense(name).state)
+    damaged = few.overlaid(few.rows - 1, name, strange)
+    numbers = sum(state == 1 for state in damaged.dense(name).state)
 
     def seen(again: Measurement | Unmeasured) -> bool:
         if not isinstance(again, Measurement):
@@ -102,7 +86,7 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
         rows = {row.column: (row.max, row.samples) for row in rows_of(again, StepColumn)}
         return len(rows) == len(few.column_names) and rows.get(name) == (strange, numbers)
 
-    return Canary(name="another number in the last row", place=f"{name}, last row", views=(laid,), seen=seen)
+    return Canary(name="another number in the last row", place=f"{name}, last row", views=(damaged,), seen=seen)
 
 
 VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)

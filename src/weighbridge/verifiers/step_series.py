@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Mapping
+from typing import Any
 
 from weighbridge.core.model import Basis, Fields, Measurement, Origin, Series, SubjectKind, Unmeasured
 from weighbridge.run_logs.log_table import NUMBER
@@ -23,22 +25,15 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     name = _name(options)
     column = view.column(name)
     if column is None:
-        return Unmeasured(
-            code="no-column",
-            why=f"the run logs no column {name!r}; it logs {', '.join(view.column_names)}",
-            remedy=f"log {name!r}, or map it in the contract's `columns:` to what the log calls it",
-        )
+        why = f"the run logs no column {name!r}; it logs {', '.join(view.column_names)}"
+        remedy = f"log {name!r}, or map it in the contract's `columns:` to what the log calls it"
+        return Unmeasured(code="no-column", why=why, remedy=remedy)
     standard = view.named(name) or name
-    return Measurement(
-        quantity=QUANTITY,
-        value=Series(column.step, column.value),
-        by="step_series/1",
-        at=standard,
-        unit=promised_unit(standard),
-        basis={standard: Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED},
-        examined=len(column.value) + column.missing + column.unreadable + column.stepless,
-        total=view.rows,
-    )
+    how: Mapping[str, Any] = {"by": "step_series/1", "at": standard, "unit": promised_unit(standard)}
+    basis = {standard: Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED}
+    value, seen = Series(column.step, column.value), len(column.value) + column.missing + column.unreadable
+    seen += column.stepless
+    return Measurement(quantity=QUANTITY, value=value, basis=basis, examined=seen, total=view.rows, **how)
 
 
 def extent(views: Views, options: Fields) -> int:
@@ -48,7 +43,7 @@ def extent(views: Views, options: Fields) -> int:
 
 
 def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Lay a number that the column has nowhere over the last row of a few."""
+    """Overlay the last row of a few with a number that the column has nowhere."""
     view: RunView = views[0]
     name = view.named(_name(options))
     if name is None:
@@ -57,24 +52,18 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
     if few.dense(STEP).state[-1:] != b"\x01":
         return NoCanary("the last row has no step")
     strange = stranger(few, name)
-    laid = few.overlaid(few.rows - 1, name, strange)
-    held, steps = laid.dense(name), laid.dense(STEP)
-    cells = zip(held.values, held.state, steps.values, steps.state, strict=True)
-    known = array(
-        "d",
-        [
-            value
-            for value, state, step, placed in cells
-            if state == placed == NUMBER and step.is_integer() and abs(step) <= WHOLE
-        ],
-    )
+    damaged = few.overlaid(few.rows - 1, name, strange)
+    column, steps = damaged.dense(name), damaged.dense(STEP)
+    cells = zip(column.values, column.state, steps.values, steps.state, strict=True)
+    numbers = ((value, step) for value, state, step, placed in cells if state == placed == NUMBER)
+    known = array("d", [value for value, step in numbers if step.is_integer() and abs(step) <= WHOLE])
 
     def seen(again: Measurement | Unmeasured) -> bool:
         if not isinstance(again, Measurement) or not isinstance(again.value, Series):
             return False
         return again.examined == few.rows and array("d", again.value.value).tobytes() == known.tobytes()
 
-    return Canary(name="another number in the last row", place=f"{name}, last row", views=(laid,), seen=seen)
+    return Canary(name="another number in the last row", place=f"{name}, last row", views=(damaged,), seen=seen)
 
 
 def spread(rows: int) -> list[int]:

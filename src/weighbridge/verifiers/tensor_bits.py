@@ -1,9 +1,9 @@
 """tensor_bits: what the bits of each tensor of one checkpoint look like, whatever its label says.
 
-One row a tensor. Every word is read for `or_word` and `zeros`; of at most 65,536 evenly spaced ones, the last among
-them, the rest is told, zeros left out. What a dtype has no use for is null. Gives no verdict and knows no threshold.
+One row a tensor. Every word is read for `or_word` and `zeros`; at most 65,536 evenly spaced ones, the last among them,
+for the rest, zeros left out. What a dtype has no use for is null.
 
-How well the magnitudes of 16-bit words follow the laws that weights follow is told under either reading of their bits.
+How well the magnitudes of 16-bit words follow the laws that weights follow is measured under either reading of them.
 A symbol is the eight bits after the sign: F16 reads them as five of exponent and three of mantissa, BF16 as its whole
 exponent. The laws are zero-centred (normal, Laplace, Cauchy, uniform), of scales 2^-16 (BF16: 2^-32) to 2^4.
 """
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 QUANTITY = "tensor_bits"
 MANTISSA = {"F64": 52, "F32": 23, "F16": 10, "BF16": 7}
 SAMPLE = 1 << 16  # elements
+UNREAD = {
+    **dict.fromkeys(("as_stored", "byte_swapped", "half_divergence", "half_entropy")),
+    **dict.fromkeys(("zeros", "or_word", "trailing_zero_bits", "mantissa_bits")),
+}
 
 
 @dataclass(slots=True)
@@ -71,31 +75,19 @@ class Bits:
         """Describe the tensor: its precision from all words, its looks in either order of bytes from the sample."""
         import numpy as np
 
-        dtype = self.tensor.dtype
+        name, dtype, elements = self.tensor.name, self.tensor.dtype, self.tensor.elements
         stored = np.concatenate(self.kept) if self.kept else np.empty(0, np.uint8)
-        unread: dict[str, Any] = dict.fromkeys(
-            ("as_stored", "byte_swapped", "half_divergence", "half_entropy", "zeros", "or_word", "trailing_zero_bits")
-        )
-        if self.reads:
-            unread |= {"zeros": self.zeros, "or_word": f"{self.occurring:#x}", "trailing_zero_bits": self._free()}
         nonzero = stored[stored << 1 != 0]
+        found: dict[str, Any] = {**UNREAD, "sampled": len(stored), "nonzero": len(nonzero)}
+        if self.reads:
+            found |= {"zeros": self.zeros, "or_word": f"{self.occurring:#x}", "trailing_zero_bits": self._free()}
+            found["mantissa_bits"] = MANTISSA[dtype]
         if len(nonzero) and dtype != "F64":
             high, low = _halves(nonzero, dtype)
-            unread |= {
-                "as_stored": _reading(_upper(nonzero, dtype)),
-                "byte_swapped": _reading(_upper(nonzero.byteswap(), dtype)),
-                "half_divergence": divergence(high, low),
-                "half_entropy": entropy(high, low),
-            }
-        return TensorBits(
-            name=self.tensor.name,
-            dtype=dtype,
-            elements=self.tensor.elements,
-            mantissa_bits=MANTISSA.get(dtype) if self.reads else None,
-            sampled=len(stored),
-            nonzero=len(nonzero),
-            **unread,
-        )
+            found |= {"half_divergence": divergence(high, low), "half_entropy": entropy(high, low)}
+            found["as_stored"] = _reading(_upper(nonzero, dtype))
+            found["byte_swapped"] = _reading(_upper(nonzero.byteswap(), dtype))
+        return TensorBits(name=name, dtype=dtype, elements=elements, **found)
 
     def _free(self) -> int | None:
         """Count the mantissa's last bits that no word uses; None where every word is zero."""
@@ -117,9 +109,7 @@ def _reading(stored: Words) -> BitReading:
 
     counts = np.bincount(symbols(stored), minlength=SYMBOLS)
     return BitReading(
-        negative=int(np.count_nonzero(stored & 0x8000)),
-        symbols=int(np.count_nonzero(counts)),
-        excess=excess(counts),
+        negative=int(np.count_nonzero(stored & 0x8000)), symbols=int(np.count_nonzero(counts)), excess=excess(counts)
     )
 
 
@@ -163,9 +153,8 @@ def excess(counts: Counts) -> dict[str, float]:
     seen = counts > 0
     share = counts[seen] / int(counts.sum())
     gained = float((share * np.log2(share)).sum())
-    return {
-        reading: round(gained - float((_log2_masses(reading)[:, seen] @ share).max()), DIGITS) for reading in READINGS
-    }
+    best = {reading: float((_log2_masses(reading)[:, seen] @ share).max()) for reading in READINGS}
+    return {reading: round(gained - bits, DIGITS) for reading, bits in best.items()}
 
 
 def divergence(one: Counts, other: Counts) -> float | None:
@@ -245,27 +234,17 @@ ONES: Mapping[str, tuple[int, int]] = {
 }
 
 
-def _fits(tensor: Tensor) -> bool:
-    return tensor.dtype in ONES and tensor.elements > 0
-
-
 def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
-    """Lay down ones, and minus the next number after one at the end; reckon what the pattern foretells."""
+    """Write ones, and minus the next number after one at the end; reckon what the pattern foretells."""
     import numpy as np
 
     most, last = ONES[tensor.dtype]
     size, elements = tensor.unit[1], tensor.elements
-    damaged = cut.overlaid(
-        tensor.name, 0, most.to_bytes(size, "little") * (elements - 1) + last.to_bytes(size, "little")
-    )
+    pattern = most.to_bytes(size, "little") * (elements - 1) + last.to_bytes(size, "little")
+    damaged = cut.overlaid(tensor.name, 0, pattern)
     sampled = (elements - 1) // -(-elements // SAMPLE) + 1
-    wanted: dict[str, Any] = {
-        "zeros": 0,
-        "or_word": f"{most | last if elements > 1 else last:#x}",
-        "trailing_zero_bits": 0,
-        "sampled": sampled,
-        "nonzero": sampled,
-    }
+    wanted: dict[str, Any] = {"zeros": 0, "trailing_zero_bits": 0, "sampled": sampled, "nonzero": sampled}
+    wanted["or_word"] = f"{most | last if elements > 1 else last:#x}"
     if tensor.dtype != "F64":
         counts = np.zeros(SYMBOLS, np.int64)
         counts[0x78 if tensor.dtype == "F16" else 0x7F] = sampled
@@ -275,6 +254,9 @@ def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[
 
 
 DAMAGE = Damage(
-    name="ones, and one word unlike them", fits=_fits, without="no tensor holds floating words", lay=_damaged
+    name="ones, and one word unlike them",
+    fits=lambda tensor: tensor.dtype in ONES and tensor.elements > 0,
+    without="no tensor holds floating words",
+    lay=_damaged,
 )
 VERIFIER = instrument(QUANTITY, begin, DAMAGE)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.comparison import bytewise
-from weighbridge.comparison.casts import DECODED, EXTENDED, FLOATS, INTEGERS, not_finite, numpy_dtype
+from weighbridge.comparison.casts import DECODED, not_finite
+from weighbridge.formats.word_types import EXTENDED, FLOATS, INTEGERS, numpy_dtype
 from weighbridge.quantities.tensors import TensorHealth
 from weighbridge.verifiers.tensor_walk import Damage, instrument, is_alike
 from weighbridge.views.checkpoint import CheckpointView, Tensor
@@ -73,21 +74,13 @@ class Health:
     def row(self) -> TensorHealth:
         """Describe the tensor; all tensors must be described in order."""
         tensor, (per, size) = self.tensor, self.tensor.unit
-        return TensorHealth(
-            name=tensor.name,
-            name_flaws=flaws(tensor.name),
-            dtype=tensor.dtype,
-            shape=tensor.shape,
-            elements=tensor.elements,
-            bytes=tensor.nbytes,
-            row_bytes=(tensor.shape[-1] if tensor.shape else 1) * size // per,
-            nan=self.nan,
-            infinite=self.infinite,
-            all_zero=self.last_set < 0,
-            constant=self.constant,
-            zero_tail_bytes=(tensor.nbytes - 1 - self.last_set) // size * size,
-            repeats=self.alike.before(tensor.name) if tensor.nbytes else None,
-        )
+        found: dict[str, Any] = {"name": tensor.name, "dtype": tensor.dtype, "shape": tensor.shape}
+        found |= {"elements": tensor.elements, "bytes": tensor.nbytes, "name_flaws": flaws(tensor.name)}
+        found["row_bytes"] = (tensor.shape[-1] if tensor.shape else 1) * size // per
+        found |= {"all_zero": self.last_set < 0, "constant": self.constant}
+        found["zero_tail_bytes"] = (tensor.nbytes - 1 - self.last_set) // size * size
+        found["repeats"] = self.alike.before(tensor.name) if tensor.nbytes else None
+        return TensorHealth(nan=self.nan, infinite=self.infinite, **found)
 
 
 def _last_set(data: NDArray[np.uint8]) -> int:
@@ -159,7 +152,7 @@ def _units(tensor: Tensor) -> int:
 
 
 def _damaged(cut: CheckpointView, last: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
-    """Lay down like units, an infinity and a NaN where the dtype has them, a unit unlike both, and zeros.
+    """Write like units, an infinity and a NaN where the dtype has them, a unit unlike both, and zeros.
 
     Where the tensor before it is of the same size, it becomes a twin.
     """
@@ -169,13 +162,9 @@ def _damaged(cut: CheckpointView, last: Tensor) -> tuple[CheckpointView, dict[st
     pattern = like * (_units(last) - ZEROS - BODY) + b"".join(odd) + unlike + bytes(ZEROS * size)
     twin = next((name for name, tensor in cut.tensors.items() if name != last.name and is_alike(tensor, last)), None)
     damaged = cut.overlaid(last.name, 0, pattern)
-    return damaged if twin is None else damaged.overlaid(twin, 0, pattern), {
-        "all_zero": False,
-        "constant": False,
-        "zero_tail_bytes": ZEROS * size,
-        "repeats": twin,
-        **({"nan": units.counts[0], "infinite": units.counts[1]} if units else {}),
-    }
+    wanted = {"all_zero": False, "constant": False, "zero_tail_bytes": ZEROS * size, "repeats": twin}
+    wanted |= {"nan": units.counts[0], "infinite": units.counts[1]} if units else {}
+    return damaged if twin is None else damaged.overlaid(twin, 0, pattern), wanted
 
 
 DAMAGE = Damage(

@@ -10,7 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.comparison.casts import decode, numpy_dtype, words
+from weighbridge.comparison.casts import decode, words
+from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.quantities.tensors import TensorMoments
 from weighbridge.verifiers.tensor_walk import Damage, instrument
 from weighbridge.views.checkpoint import CheckpointView, Tensor
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 QUANTITY = "tensor_moments"
 STATISTICS = ("mean", "std", "min", "max", "absmax", "rms", "zero_share")
-DIGITS = 9  # that are told; what lies behind depends on the order of summing
+DIGITS = 9  # that are kept; what lies behind depends on the order of summing
 
 
 @dataclass(slots=True)
@@ -62,27 +63,25 @@ class Moments:
         self.zeros += count - int(np.count_nonzero(values))
         self.least, self.most = min(self.least, float(values.min())), max(self.most, float(values.max()))
 
-    def told(self) -> dict[str, float | None]:
+    def statistics(self) -> dict[str, float | None]:
         """Return the statistics: None where no element is finite."""
         if not self.count:
             return dict.fromkeys(STATISTICS, None)
-        variance = self.squares / self.count
-        values = (
-            self.mean, math.sqrt(variance), self.least, self.most, max(abs(self.least), abs(self.most)),
-            math.sqrt(variance + self.mean**2), self.zeros / self.count
-        )  # fmt: skip
-        return {name: float(f"{value:.{DIGITS}g}") for name, value in zip(STATISTICS, values, strict=True)}
+        variance, zero_share = self.squares / self.count, self.zeros / self.count
+        found = {"mean": self.mean, "std": math.sqrt(variance), "min": self.least, "max": self.most}
+        found |= {"absmax": max(abs(self.least), abs(self.most)), "rms": math.sqrt(variance + self.mean**2)}
+        return {name: float(f"{value:.{DIGITS}g}") for name, value in (found | {"zero_share": zero_share}).items()}
 
     def row(self) -> TensorMoments:
         """Describe the tensor."""
-        tensor = self.tensor
+        tensor, finite = self.tensor, self.count if self.reads else None
         return TensorMoments(
             name=tensor.name,
             dtype=tensor.dtype,
             shape=tensor.shape,
             elements=tensor.elements,
-            finite=self.count if self.reads else None,
-            **self.told(),
+            finite=finite,
+            **self.statistics(),
         )
 
 
@@ -92,26 +91,20 @@ def begin(_view: object) -> type[Moments]:
 
 
 def _fits(tensor: Tensor) -> bool:
-    # E8M0 has no zero to lay down.
+    # E8M0 has no zero.
     return tensor.elements > 0 and numpy_dtype(tensor.dtype) is not None and tensor.dtype != "F8_E8M0"
 
 
 def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
-    """Lay down zeros, and at the end the greatest bits that are a number; reckon their statistics."""
+    """Write zeros, and at the end the greatest bits that are a number; reckon their statistics."""
     size, share = tensor.unit[1], 1 / tensor.elements
     # A positive number in every dtype that has single values, neither so small nor so large that its square is lost.
     word = (0x3FF0000000000000 if tensor.dtype == "F64" else 1 << 8 * size - 3).to_bytes(size, "little")
     value = float(decode(words(memoryview(word), tensor.dtype), tensor.dtype)[0])
-    return cut.overlaid(tensor.name, 0, bytes(tensor.nbytes - size) + word), {
-        "finite": tensor.elements,
-        "mean": value * share,
-        "std": value * math.sqrt(share * (1 - share)),
-        "min": 0.0 if tensor.elements > 1 else value,
-        "max": value,
-        "absmax": value,
-        "rms": value * math.sqrt(share),
-        "zero_share": 1 - share,
-    }
+    wanted = {"finite": tensor.elements, "mean": value * share, "std": value * math.sqrt(share * (1 - share))}
+    wanted |= {"min": 0.0 if tensor.elements > 1 else value, "max": value, "absmax": value}
+    wanted |= {"rms": value * math.sqrt(share), "zero_share": 1 - share}
+    return cut.overlaid(tensor.name, 0, bytes(tensor.nbytes - size) + word), wanted
 
 
 DAMAGE = Damage(

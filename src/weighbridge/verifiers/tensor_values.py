@@ -1,4 +1,4 @@
-"""tensor_values: hold every tensor of a candidate against what it is meant to be made of, value by value.
+"""tensor_values: compare every tensor of a candidate with what it is meant to be made of, value by value.
 
 One row a tensor that either side has. A count in `reproduced` is of elements, bit for bit: `identical` under one
 dtype, `value-cast` as the source's value rounded to nearest even, `requantised` as ggml's quantiser gives it. Only a
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -20,54 +20,66 @@ from weighbridge.comparison.adapters import AdaptedView, reproduced, update_of
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.alternatives import head_counts
 from weighbridge.comparison.attribution import attributed, errors_otherwise
-from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, numpy_dtype, values, words
+from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, values, words
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan
+from weighbridge.packing import unpacked_view
 from weighbridge.packing.channel_factors import Channels
 from weighbridge.packing.unpacked_view import (
     UnpackedView,
     UnpackedWeight,
-    as_stored,
-    hold,
+    code_errors,
     packed_parts,
     packed_weight,
-    unpacked,
-    widened,
 )
 from weighbridge.packing.unpacking import Blocks, Rule
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution, JobSpec
-from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
+from weighbridge.verifiers.verifier import (
+    Canary,
+    MeasurementJob,
+    NoCanary,
+    Verifier,
+    Views,
+    rows_by_name,
+    table,
+    two_of,
+)
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the candidate's
 
 QUANTITY = "tensor_values"
-ABSENT: Mapping[str, Any] = {  # what is told of a tensor whose content was not compared
-    "compared": False, "differing_bytes": None, "reproduced": {}, "first_difference": None, "relative_rmse": None,
-    "max_error": None, "max_ulps": None, "lost_share": None, "same_values": None, "identical_to": None,
-    "generated_error": None, "other": None, "errors_otherwise": {}, "overflowed": None, "packed": "",
-    "not_nearest": None, "error_in_steps": None, "rescaled": False, "channels_off": None, "left_out": "",
-    "adapter_share": None,
-}  # fmt: skip
+MEASURED = (
+    *("differing_bytes", "first_difference", "relative_rmse", "max_error", "max_ulps", "lost_share", "same_values"),
+    *("identical_to", "generated_error", "other", "overflowed"),
+)
+ABSENT: dict[str, Any] = {  # of a tensor whose content was not compared
+    **dict.fromkeys(MEASURED),
+    "compared": False,
+    "reproduced": {},
+    "errors_otherwise": {},
+}
 
 
 def measure(views: Views, options: Fields) -> Measurement:
     """Compare source and candidate tensor by tensor, each in its mapping; with `headers`, dtypes and shapes alone.
 
-    Raises:
-        SubjectError: `subject-changed`, when a file was written to meanwhile.
+    Refuse with `subject-changed` a file that was written to meanwhile.
     """
-    (found,) = batch([Asked(VERIFIER, views)], options, HERE)
+    (found,) = batch([MeasurementJob(VERIFIER, views)], options, HERE)
     if isinstance(found, SubjectError):
         raise found
     return found
 
 
-def batch(asked: Sequence[Asked], options: Fields, execution: Execution) -> tuple[Measurement | SubjectError, ...]:
+def batch(
+    asked: Sequence[MeasurementJob], options: Fields, execution: Execution
+) -> tuple[Measurement | SubjectError, ...]:
     """Compare several candidates with one source, each of its tensors beside all that is made of it."""
     prepared: list[_Pair | SubjectError] = []
     for _, views in asked:
@@ -78,11 +90,14 @@ def batch(asked: Sequence[Asked], options: Fields, execution: Execution) -> tupl
     jobs = [job for job in prepared if isinstance(job, _Pair)]
     specs = [JobSpec(pair, job.stored, options) for job in jobs]
     found = iter(threads.run_jobs(list(zip(jobs, specs, strict=True)), execution))
-    return tuple(job if isinstance(job, SubjectError) else _told(job, next(found)) for job in prepared)
 
+    def measured(job: _Pair | SubjectError) -> Measurement | SubjectError:
+        if isinstance(job, SubjectError):
+            return job
+        rows = next(found)
+        return rows if isinstance(rows, SubjectError) else table(QUANTITY, rows, at=job.plan.name, unit="elements")
 
-def _told(job: _Pair, rows: tuple[Any, ...] | SubjectError) -> Measurement | SubjectError:
-    return rows if isinstance(rows, SubjectError) else table(QUANTITY, rows, at=job.plan.name, unit="elements")
+    return tuple(measured(job) for job in prepared)
 
 
 def pair(views: Views, options: Fields) -> _Pair:
@@ -90,17 +105,17 @@ def pair(views: Views, options: Fields) -> _Pair:
     source, candidate = both_unpacked(views)
     plan = planned(source, candidate, options)
     plan = replace(plan, heads=tuple(dict.fromkeys((*plan.heads, *head_counts(source), *head_counts(candidate)))))
+    rescaled = isinstance(candidate, UnpackedView) and candidate.rescaled
+    channels = Channels(source, candidate, plan) if rescaled else None
     alike = bytewise.LookAlikes(source)
-    channels = None
-    if isinstance(candidate, UnpackedView) and candidate.rescaled:
-        channels = Channels(source, candidate, plan)
     return _Pair(views, source, candidate, plan, alike, contents=not options.get("headers"), channels=channels)
 
 
 def both_unpacked(views: Views) -> Views:
     """Return both sides with their packed weights in place of what is stored of them."""
     source, candidate = views
-    return unpacked(source, candidate, source=True), unpacked(candidate, source, source=False)
+    read = unpacked_view.unpacked
+    return read(source, candidate, source=True), read(candidate, source, source=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,109 +149,100 @@ class _Pair:
     def row(self, place: Place) -> TensorPair:
         """Describe one tensor."""
         name, new = place
-        if new:
-            pairing = self.plan.pairings.get(name)
-            if pairing is None:
-                return self._alone(name, self.candidate, name)
-            if update_of(self.source, pairing) is not None:
-                return self._adapted(pairing)
-            packed = packed_parts(self.source, self.candidate, pairing)
-            row = self._packed(pairing, packed) if packed else self._made(pairing)
-            return row if self.channels is None else self._rescaled(row, self.channels)
-        return self._alone(f"{name} (source)" if name in self.candidate.tensors else name, self.source, name)
+        if not new:
+            return self._alone(f"{name} (source)" if name in self.candidate.tensors else name, self.source, name)
+        pairing = self.plan.pairings.get(name)
+        if pairing is None:
+            return self._alone(name, self.candidate, name)
+        if update_of(self.source, pairing) is not None:
+            return self._adapted(pairing)
+        packed = packed_parts(self.source, self.candidate, pairing)
+        row = self._packed(pairing, packed) if packed else self._made(pairing)
+        if self.channels is None:
+            return row
+        same = row.elements in row.reproduced.values() or not row.compared
+        return replace(row, rescaled=True, channels_off=None if same else self.channels.off(row.name))
 
     def _alone(self, place: str, view: CheckpointView, name: str) -> TensorPair:
         """Describe a tensor that one side has alone: what it repeats, and how far it is from what was generated."""
-        tensor, here = view.tensor(name), view is self.source
-        found = {**ABSENT, "left_out": self.plan.left_out.get(name, "")}
-        meant = None if here or not self.contents else self.plan.generated.get(name)
+        tensor, here, plan = view.tensor(name), view is self.source, self.plan
+        side, other = ("source", "candidate") if here else ("candidate", "source")
+        found: dict[str, Any] = ABSENT | {f"{other}_dtype": "", f"{other}_shape": (), f"{other}_bytes": 0}
+        found |= {f"{side}_dtype": tensor.dtype, f"{side}_shape": tensor.shape, f"{side}_bytes": tensor.nbytes}
+        found |= {"sources": (name,) if here else (), "drop_rule": plan.drop_rules.get(name, "") if here else ""}
+        found |= {"transform": "", "left_out": plan.left_out.get(name, "")}
+        meant = None if here or not self.contents else plan.generated.get(name)
         if meant is not None:
+            found["transform"] = "from the configuration"
             found["generated_error"] = value_errors.from_table(self.candidate, name, meant)
-        other = self.plan.tied.get(name)
-        if (
-            other is not None
-            and other in view.tensors
-            and (not self.contents or bytewise.same((view, other), (view, name)))
-        ):
-            found["identical_to"] = other
+        tied = plan.tied.get(name, "")
+        if tied in view.tensors and (not self.contents or bytewise.same((view, tied), (view, name))):
+            found["identical_to"] = tied
         if here and (key := self._moved(name)):
             found["identical_to"] = key
-        row = TensorPair(
-            name=place, sources=(name,) if here else (), transform="" if meant is None else "from the configuration",
-            source_dtype=tensor.dtype if here else "", candidate_dtype="" if here else tensor.dtype,
-            source_shape=tensor.shape if here else (), candidate_shape=() if here else tensor.shape,
-            elements=tensor.elements, nonzero=not self.contents or bytewise.any_nonzero(view, name),
-            source_bytes=tensor.nbytes if here else 0, candidate_bytes=0 if here else tensor.nbytes,
-            drop_rule=self.plan.drop_rules.get(name, "") if here else "",
-            no_rule=self.plan.untried if name in self.plan.without_rule else "", **found
-        )  # fmt: skip
+        found["nonzero"] = not self.contents or bytewise.any_nonzero(view, name)
         view.forget(name)
-        return row
+        no_rule = plan.untried if name in plan.without_rule else ""
+        return TensorPair(name=place, elements=tensor.elements, no_rule=no_rule, **found)
 
     def _moved(self, name: str) -> str:
         """Return the key of the candidate's header that has a learned number; "" where none has, or another one."""
         key, value = self.plan.in_header.get(name, ("", 0.0))
-        tensor = self.source.tensor(name)
-        held = [value]
         if key and self.contents:
-            held = decode(words(self.source.read(name, 0, tensor.nbytes), tensor.dtype), tensor.dtype).tolist()
-        return key if held == [value] else ""
+            tensor = self.source.tensor(name)
+            stored = words(self.source.read(name, 0, tensor.nbytes), tensor.dtype)
+            return key if decode(stored, tensor.dtype).tolist() == [value] else ""
+        return key
 
     def _packed(self, pairing: Pairing, packed: Sequence[UnpackedWeight]) -> TensorPair:
         """Describe a weight that is packed on some side: codes against the source's values, or values unpacked."""
-        told = " and ".join(dict.fromkeys(weight.packed for weight in packed))
         new = packed_weight(self.candidate, pairing.candidate)
         if new is not None and new.contradicts:
             row = self._by_name(pairing)
-            return replace(row, packed=told, compared=self.contents, not_nearest=row.elements)
-        of_source = packed[:-1] if new is not None else packed
-        if any(weight.rule is None for weight in of_source) or (new and new.rule is None):
-            return replace(self._by_name(pairing), packed=told)
-        if new is None:
-            return replace(self._unpacked(pairing), packed=told)
-        return replace(self._held(as_stored(pairing, new), new), packed=told, candidate_dtype=new.codes.dtype)
+            row = replace(row, compared=self.contents, not_nearest=row.elements)
+        elif any(weight.rule is None for weight in packed):
+            row = self._by_name(pairing)
+        else:
+            row = self._unpacked(pairing) if new is None else self._by_codes(unpacked_view.as_stored(pairing, new), new)
+        return replace(row, packed=" and ".join(dict.fromkeys(weight.packed for weight in packed)))
 
     def _unpacked(self, pairing: Pairing) -> TensorPair:
         """Describe what was made of packed weights, which one library computes in 16 bits and another in F32."""
         row, source = self._made(pairing), self.source
         for part in pairing.parts:
-            source = widened(source, part.source)
+            source = unpacked_view.widened(source, part.source)
         if source is self.source or row.elements in row.reproduced.values():
             return row
         other = replace(self, source=source)._made(pairing)  # noqa: SLF001 -- its own kind
         return other if other.elements in other.reproduced.values() else row
 
-    def _rescaled(self, row: TensorPair, channels: Channels) -> TensorPair:
-        """Describe how far the factors of a tensor's channels are off what undoes them, where it was changed."""
-        same = row.elements in row.reproduced.values() or not row.compared
-        return replace(row, rescaled=True, channels_off=None if same else channels.off(row.name))
-
-    def _held(self, pairing: Pairing, weight: UnpackedWeight) -> TensorPair:
-        """Hold each code of the candidate against the source's value."""
+    def _by_codes(self, pairing: Pairing, weight: UnpackedWeight) -> TensorPair:
+        """Compare each code of the candidate with the source's value."""
         row, aligned = self._by_name(pairing), AlignedTensor(self.source, self.candidate, pairing)
         row = replace(row, source_shape=pairing.shape, candidate_shape=aligned.new.shape)
+        row = replace(row, candidate_dtype=weight.codes.dtype)
         rule, fits = weight.rule, pairing.shape == aligned.new.shape
         if not (self.contents and fits and isinstance(rule, Rule) and numpy_dtype(aligned.dtype) is not None):
             return row
         assert isinstance(self.candidate, UnpackedView)
-        factors = None if self.channels is None else self.channels.fitted(row.name)
-        held = hold(aligned, rule, self.candidate.stored, factors and (factors[0].values, factors[1].values))
-        return replace(
-            row, compared=True, not_nearest=held.not_nearest, relative_rmse=held.relative_rmse,
-            error_in_steps=held.error_in_steps,
-        )  # fmt: skip
+        fitted = None if self.channels is None else self.channels.fitted(row.name)
+        factors = fitted and (fitted[0].values, fitted[1].values)
+        found = code_errors(aligned, rule, self.candidate.stored, factors)
+        row = replace(row, relative_rmse=found.relative_rmse, error_in_steps=found.error_in_steps)
+        return replace(row, compared=True, not_nearest=found.not_nearest)
 
     def _by_name(self, pairing: Pairing) -> TensorPair:
         """Describe a tensor without its values; codes have a shape of their own, so they get the other side's."""
         name = pairing.candidate
         new, old = self.candidate.tensor(name), [self.source.tensor(part.source) for part in pairing.parts]
         shape = new.shape if packed_weight(self.candidate, name) is None else pairing.shape
-        return TensorPair(
-            name=name, sources=tuple(dict.fromkeys(tensor.name for tensor in old)), transform=pairing.transform,
-            source_dtype=old[0].dtype, candidate_dtype=new.dtype, source_shape=shape, candidate_shape=shape,
-            elements=math.prod(shape), nonzero=not self.contents or bytewise.any_nonzero(self.candidate, name),
-            source_bytes=sum(tensor.nbytes for tensor in old), candidate_bytes=new.nbytes, drop_rule="", **ABSENT
-        )  # fmt: skip
+        found: dict[str, Any] = ABSENT | {"transform": pairing.transform, "drop_rule": ""}
+        found |= {"source_shape": shape, "candidate_shape": shape}
+        found |= {"source_dtype": old[0].dtype, "source_bytes": sum(tensor.nbytes for tensor in old)}
+        found |= {"candidate_dtype": new.dtype, "candidate_bytes": new.nbytes}
+        found["nonzero"] = not self.contents or bytewise.any_nonzero(self.candidate, name)
+        sources = tuple(dict.fromkeys(tensor.name for tensor in old))
+        return TensorPair(name=name, sources=sources, elements=math.prod(shape), **found)
 
     def _adapted(self, pairing: Pairing) -> TensorPair:
         """Describe a weight that an adapter was meant to be merged into."""
@@ -253,11 +259,10 @@ class _Pair:
             return self._by_name(pairing)
         aligned = AlignedTensor(self.source, self.candidate, pairing)
         new = aligned.new
+        found: dict[str, Any] = {"source_dtype": aligned.dtype, "source_shape": pairing.shape}
+        found |= {"candidate_shape": new.shape, "elements": new.elements}
         try:
-            return replace(
-                self._by_name(pairing), source_dtype=aligned.dtype, source_shape=pairing.shape,
-                candidate_shape=new.shape, elements=new.elements, **(self._compared(aligned) if self.contents else {})
-            )  # fmt: skip
+            return replace(self._by_name(pairing), **found, **(self._compared(aligned) if self.contents else {}))
         finally:
             self.candidate.forget(new.name)
 
@@ -284,17 +289,15 @@ class _Pair:
     def _along(self, aligned: AlignedTensor, exact_cast: ExactCast | None, counts: dict[str, int]) -> dict[str, Any]:
         """Count what the plainest exact_cast gives; where no exact_cast is exact, or it is not, measure the errors."""
         if exact_cast is None:
-            told = value_errors.errors(aligned, None)
-            return told | {"compared": bool(told)}
+            found = value_errors.errors(aligned, None)
+            return found | {"compared": bool(found)}
         counted = value_errors.count(aligned, exact_cast)
         counts[exact_cast.name] = counted.elements
         if exact_cast.name == "identical" and exact_cast.cast:
             counts["value-cast"] = counted.elements
-        exact = counted.elements == aligned.new.elements
-        told = {} if exact else value_errors.errors(aligned, exact_cast)
-        told |= {"first_difference": counted.first, "differing_bytes": counted.differing_bytes}
-        told["overflowed"] = counted.overflowed
-        return told | {"compared": True}
+        found = {} if counted.elements == aligned.new.elements else value_errors.errors(aligned, exact_cast)
+        found |= {"first_difference": counted.first, "differing_bytes": counted.differing_bytes}
+        return found | {"overflowed": counted.overflowed, "compared": True}
 
 
 def extent(views: Views, options: Fields) -> int:
@@ -304,9 +307,8 @@ def extent(views: Views, options: Fields) -> int:
 
 
 ENOUGH = 1 << 14  # elements; a tensor is never read in less than four steps, so that the damage lies beyond the first
-
 NOTHING = "no tensor of both sides has bytes or values that can be compared"
-NAN = b"\x00\x00\xc0\x7f"  # of F32, which computed tables are held in
+NAN = b"\x00\x00\xc0\x7f"  # of F32, in which computed tables are stored
 
 
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
@@ -339,7 +341,7 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     last = bytes(cut[1].read(name, at, tensor.nbytes))
     decoded = both_unpacked(cut)
     predicted = _predicted(AlignedTensor(decoded[0], decoded[1], plan.pairings[name]))
-    # Where the last unit is right, damage it; where it is wrong already, put it right: either moves what is told.
+    # Where the last unit is right, damage it; where it is wrong already, put it right: either moves the figures.
     right = predicted in (last, None)
     other = _other(last, tensor) if right else predicted
     if other is None:
@@ -354,8 +356,8 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
         if not set(before) == set(after) >= set(names):
             return False
         others = all(before[place] == after[place] for place in before if place not in (name, *tables))
-        unheld = all(after[one].generated_error is None for one in tables)
-        return others and unheld and _moved(before[name], after[name], step, tensor)
+        unlike = all(after[one].generated_error is None for one in tables)
+        return others and unlike and _moved(before[name], after[name], step, tensor)
 
     return Canary(name="one damaged unit", place=name, views=(cut[0], damaged), seen=seen)
 
@@ -367,13 +369,12 @@ def _comparable(aligned: AlignedTensor) -> bool:
     if aligned.exact_cast is not None:
         return True
     stored = bytes(aligned.candidate.read(new.name, new.nbytes - new.unit[1], new.nbytes))
-    return (
-        aligned.source.tensor(aligned.pairing.parts[0].source).dtype not in BLOCKS and _other(stored, new) is not None
-    )
+    old = aligned.source.tensor(aligned.pairing.parts[0].source)
+    return old.dtype not in BLOCKS and _other(stored, new) is not None
 
 
 def _predicted(aligned: AlignedTensor) -> bytes | None:
-    """Return the last unit of the source's values in the candidate's dtype, or None where only errors are told."""
+    """Return the last unit of the source's values in the candidate's dtype, or None where no cast is exact."""
     exact_cast = aligned.exact_cast
     if exact_cast is None:
         return None
@@ -383,11 +384,9 @@ def _predicted(aligned: AlignedTensor) -> bytes | None:
 
 def _other(last: bytes, tensor: Tensor) -> bytes | None:
     """Return another unit: one bit flipped, or for blocks one that reads as other values, if there is one."""
-    if tensor.dtype not in BLOCKS:
-        return last[:-1] + bytes([last[-1] ^ 1])
     import numpy as np
 
-    was = values(np.frombuffer(last, np.uint8), tensor.dtype)
+    was = values(np.frombuffer(last, np.uint8), tensor.dtype) if tensor.dtype in BLOCKS else None
     if was is None:
         return last[:-1] + bytes([last[-1] ^ 1])
     for unit in (bytes(len(last)), b"\x3c" * len(last), b"\x11" * len(last)):
@@ -413,10 +412,5 @@ def _moved(before: TensorPair, after: TensorPair, step: int, tensor: Tensor) -> 
 
 
 VERIFIER = Verifier(
-    quantity=QUANTITY,
-    kinds=(SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT),
-    measure=measure,
-    extent=extent,
-    canary=canary,
-    batch=batch,
+    quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,) * 2, measure=measure, extent=extent, canary=canary, batch=batch
 )

@@ -7,12 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from weighbridge.core.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.scheduling.threads import Execution
-from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
+from weighbridge.verifiers.verifier import (
+    Canary,
+    MeasurementJob,
+    NoCanary,
+    Verifier,
+    Views,
+    rows_by_name,
+    table,
+    two_of,
+)
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 STEP = 1 << 17  # units read at once: what they are computed through stays in a cache
@@ -39,8 +48,7 @@ Begin: TypeAlias = Callable[[CheckpointView], Callable[[Tensor], Reading]]  # a 
 def walk(view: CheckpointView, quantities: Sequence[tuple[str, Begin]]) -> tuple[Measurement, ...]:
     """Read every tensor of the model once, and return each quantity's table.
 
-    Raises:
-        SubjectError: `subject-changed`, when a file was written to meanwhile.
+    Refuse with `subject-changed` a file that was written to meanwhile.
     """
     begun = [begin(view) for _, begin in quantities]
     rows: list[list[Any]] = [[] for _ in quantities]
@@ -51,17 +59,17 @@ def walk(view: CheckpointView, quantities: Sequence[tuple[str, Begin]]) -> tuple
         for chunk in view.chunks(name, STEP * tensor.unit[1]) if taking else ():
             for reading in taking:
                 reading.take(chunk)
-        for told, reading in zip(rows, readings, strict=True):
-            told.append(reading.row())
-    return tuple(table(quantity, told) for (quantity, _), told in zip(quantities, rows, strict=True))
+        for found, reading in zip(rows, readings, strict=True):
+            found.append(reading.row())
+    return tuple(table(quantity, found) for (quantity, _), found in zip(quantities, rows, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
     """What a canary does to a few tensors of a checkpoint.
 
-    `fits` returns whether a tensor can be damaged, and `without` says that none can; `lay` returns the view with damage
-    laid over the last of those that are kept, and the columns that its row must then have.
+    `fits` returns whether a tensor can be damaged, and `without` says that none can; `lay` returns the view with an
+    overlay over the last of those that are kept, and the columns that its row must then have.
     """
 
     name: str
@@ -92,10 +100,8 @@ def instrument(quantity: str, begin: Begin, damage: Damage) -> Verifier:
 
         return Canary(name=damage.name, place=last, views=(damaged,), seen=seen)
 
-    return Verifier(
-        quantity=quantity, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=extent, canary=canary,
-        batch=batch, reading=begin,
-    )  # fmt: skip
+    one = Verifier(quantity=quantity, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=extent, canary=canary)
+    return replace(one, batch=batch, reading=begin)
 
 
 def _chosen(view: CheckpointView) -> tuple[str, ...]:
@@ -118,7 +124,7 @@ def _is_near(found: object, wanted: object) -> bool:
     return found == wanted
 
 
-def batch(asked: Sequence[Asked], _options: Fields, _execution: Execution) -> tuple[Measurement, ...]:
+def batch(asked: Sequence[MeasurementJob], _options: Fields, _execution: Execution) -> tuple[Measurement, ...]:
     """Measure several quantities of one checkpoint."""
     return walk(asked[0].views[0], [(one.verifier.quantity, one.verifier.reading) for one in asked])
 

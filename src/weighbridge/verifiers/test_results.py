@@ -11,7 +11,7 @@ from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, ro
 from weighbridge.views.report import ReportView
 
 MARK = "weighbridge canary"
-LAID = {  # the tests of the suite that the canary lays beside the others, each there twice, and how they ended
+ADDED = {  # the tests of the suite that the canary adds to the others, each there twice, and how they ended
     f"{MARK} passed": ("", Result.PASSED),
     f"{MARK} skipped": ("<skipped/>", Result.SKIPPED),
     f"{MARK} failed": ('<failure message="seen"/>', Result.FAILED),
@@ -22,23 +22,16 @@ DOUBTS = (f"suite '{MARK}' says that 3 tests ran, 6 in it did", f"suite '{MARK}'
 
 
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
-    """Read the report, and gather each test's worst result.
-
-    Raises:
-        SubjectError: if it cannot be read.
-    """
+    """Read the report, and gather each test's worst result."""
     view: ReportView = views[0]
     found: dict[str, ReportedTest] = {}
-    for one in entries(view):
+    for one in entries(view.data, view.path):
         before = found.get(one.name)
         worst = before if before and WORST.index(before.result) >= WORST.index(one.result) else one
-        doubts = (*(before.contradicted_by if before else ()), *one.contradicted_by)
+        times = before.times + 1 if before else 1
+        doubts = tuple(dict.fromkeys((*(before.contradicted_by if before else ()), *one.contradicted_by)))
         found[one.name] = ReportedTest(
-            name=one.name,
-            result=worst.result,
-            message=worst.message,
-            times=before.times + 1 if before else 1,
-            contradicted_by=tuple(dict.fromkeys(doubts)),
+            name=one.name, result=worst.result, message=worst.message, times=times, contradicted_by=doubts
         )
     return table("test_results", list(found.values()), at="end of the test run", basis=Basis.REPORTED)
 
@@ -51,7 +44,7 @@ def extent(views: Views, _options: Fields) -> int:
 def _places(view: ReportView) -> dict[str, tuple[int, int]]:
     """Return where the last test of each name begins: its document, and the byte in it."""
     places: dict[str, tuple[int, int]] = {}
-    for at, document in enumerate(documents(view)):
+    for at, document in enumerate(documents(view.data)):
         parser = expat.ParserCreate()
 
         def start(tag: str, said: dict[str, str], at: int = at, parser: expat.XMLParserType = parser) -> None:
@@ -64,26 +57,26 @@ def _places(view: ReportView) -> dict[str, tuple[int, int]]:
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Lay a suite before the last test: four tests, one of each result, twice, where it declares them once."""
+    """Add a suite before the last test: four tests, one of each result, twice, where it declares them once."""
     view: ReportView = views[0]
     places = _places(view)
     if not places:
         return NoCanary("the report holds no test")
     document, byte = max(places.values())
-    tests = "".join(f'<testcase name="{name}">{inside}</testcase>' for name, (inside, _) in LAID.items())
-    parts = documents(view)
+    tests = "".join(f'<testcase name="{name}">{inside}</testcase>' for name, (inside, _) in ADDED.items())
+    parts = documents(view.data)
     head, tail = parts[document][:byte], parts[document][byte:]
     parts[document] = head + f"{SUITE}{tests}{tests}</testsuite>".encode() + tail
-    expected = [(result, 2, "seen" if result is Result.FAILED else "", DOUBTS) for _, result in LAID.values()]
+    expected = [(result, 2, "seen" if result is Result.FAILED else "", DOUBTS) for _, result in ADDED.values()]
 
     def seen(again: Measurement | Unmeasured) -> bool:
         found = rows_by_name(again)
-        rows = [found[name] for name in LAID]
-        told = [(row.result, row.times, row.message, row.contradicted_by[:2]) for row in rows]
-        return found.keys() == {*places, *LAID} and told == expected
+        rows = [found[name] for name in ADDED]
+        measured = [(row.result, row.times, row.message, row.contradicted_by[:2]) for row in rows]
+        return found.keys() == {*places, *ADDED} and measured == expected
 
-    laid = view.overlaid(b"".join(parts))
-    return Canary(name="a suite that holds what it does not declare", place=MARK, views=(laid,), seen=seen)
+    damaged = view.overlaid(b"".join(parts))
+    return Canary(name="a suite that holds what it does not declare", place=MARK, views=(damaged,), seen=seen)
 
 
 VERIFIER = Verifier(quantity="test_results", kinds=(SubjectKind.REPORT,), measure=measure, extent=extent, canary=canary)

@@ -17,7 +17,7 @@ Views: TypeAlias = tuple[Any, ...]  # one view a subject, in the order of the ne
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canary:
-    """One known damage of a subject, aligned over it: the views to measure again, and whether the damage shows there.
+    """One known damage of a subject, as an overlay: the views to measure again, and whether the damage shows there.
 
     The views are cut down to a few places (always more than one where there is more than one, the damage in the
     last), so that an instrument that looks only at the first place is blind, and trials stay cheap.
@@ -31,16 +31,21 @@ class Canary:
 
 @dataclass(frozen=True, slots=True)
 class NoCanary:
-    """Why no damage could be aligned over this subject."""
+    """Why this subject could not be damaged."""
 
     why: str
 
 
-class Asked(NamedTuple):
+class MeasurementJob(NamedTuple):
     """One of several measurements that are made at once."""
 
     verifier: Verifier
     views: Views
+
+
+Batch: TypeAlias = Callable[
+    [Sequence[MeasurementJob], Fields, Execution], Sequence[Measurement | Unmeasured | SubjectError]
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +63,7 @@ class Verifier:
     measure: Callable[[Views, Fields], Measurement | Unmeasured]
     extent: Callable[[Views, Fields], int]
     canary: Callable[[Views, Fields, Measurement], Canary | NoCanary]
-    batch: Callable[[Sequence[Asked], Fields, Execution], Sequence[Measurement | Unmeasured | SubjectError]] | None = (
-        None
-    )
+    batch: Batch | None = None
     reading: Any = None
 
 
@@ -68,17 +71,10 @@ def table(
     quantity: str, rows: Sequence[Any], *, by: str = "", at: str = "", unit: str = "", basis: Basis = Basis.MEASURED
 ) -> Measurement:
     """Return the measurement of a table in which every place was looked at."""
-    known = QUANTITIES[quantity]
-    return Measurement(
-        quantity=quantity,
-        value=Rows(known.key, tuple(rows)),
-        by=f"weighbridge.verifiers.{by or quantity}/1",
-        at=at,
-        unit=unit,
-        basis={item.name: basis for item in fields(known.row)},
-        examined=len(rows),
-        total=len(rows),
-    )
+    known, count = QUANTITIES[quantity], len(rows)
+    value, each = Rows(known.key, tuple(rows)), {item.name: basis for item in fields(known.row)}
+    by = f"weighbridge.verifiers.{by or quantity}/1"
+    return Measurement(quantity=quantity, value=value, by=by, at=at, unit=unit, basis=each, examined=count, total=count)
 
 
 def rows_by_name(found: Measurement | Unmeasured) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Look at a checkpoint's tensors without loading them, wherever it lies; lay damage over them without copying.
 
-The format is told from the content, never from the suffix. Never writes; never uses a tensor's name as a path.
+The content says the format, never the suffix. Never writes; never uses a tensor's name as a path.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["CheckpointView", "Checksum", "Tensor", "open_checkpoint"]
 class SidecarFiles:
     """Files beside a checkpoint, by name, and what was read from them, by what it is; each is opened and read once.
 
-    Shared by all that is cut from one view or laid over it.
+    Shared by all that is cut from one view or overlaid on it.
     """
 
     files: dict[str, ReadableFile] = field(default_factory=dict)
@@ -38,10 +38,10 @@ class SidecarFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointView:
-    """A checkpoint as it lies on disk, or with damage laid over it.
+    """A checkpoint as it lies on disk, or with damage overlaid.
 
     `tensors` is by name; `metadata` is the file's own, short values only; `files` are by name, and lie in `folder`;
-    `checksums` are those that the files carry of their own content, for `Checksum.found` to hold against it; `sidecars`
+    `checksums` are those that the files carry of their own content, for `Checksum.found` to compare with it; `sidecars`
     is what was opened and read further, to know what the tensors mean; `url` is what it was opened by, where it lies
     elsewhere, credentials included: it is never shown.
     """
@@ -117,9 +117,11 @@ class CheckpointView:
 
     def lies_in(self, other: CheckpointView) -> bool:
         """Return whether all bytes of this one's tensors lie in files of another, under whatever names and links."""
-        mine, theirs = ({view.files[stored.file].identity for one in view.tensors.values() for stored in one.stored}
-                        for view in (self, other))  # fmt: skip
-        return bool(mine) and mine <= theirs
+        mine = self._identities()
+        return bool(mine) and mine <= other._identities()
+
+    def _identities(self) -> set[str]:
+        return {self.files[stored.file].identity for one in self.tensors.values() for stored in one.stored}
 
     def cut(self, names: Iterable[str], elements: int | None = None) -> CheckpointView:
         """Keep only these tensors; one of more than `elements` is seen as its last `elements`, in one dimension.
@@ -128,12 +130,12 @@ class CheckpointView:
         """
         tails = {name: _tail(self.tensors[name], elements) for name in names}
         moved = {name: self.tensors[name].nbytes - tail.nbytes for name, tail in tails.items()}
-        kept = {name: laid for name, laid in self.patches.items() if name in tails}
-        patches = {name: tuple((at - moved[name], data) for at, data in laid) for name, laid in kept.items()}
+        kept = {name: parts for name, parts in self.patches.items() if name in tails}
+        patches = {name: tuple((at - moved[name], data) for at, data in parts) for name, parts in kept.items()}
         return replace(self, tensors=tails, patches=patches, origin=Origin.SYNTHETIC)
 
     def overlaid(self, name: str, offset: int, replacement: bytes) -> CheckpointView:
-        """Return the view with other bytes laid over a tensor, from byte `offset` of it on; they must lie inside it."""
+        """Return the view with other bytes over a tensor, from byte `offset` of it on; they must lie inside it."""
         if not 0 <= offset <= offset + len(replacement) <= self.tensors[name].nbytes:
             raise ValueError("the replacement does not lie inside the tensor")
         patches = {**self.patches, name: (*self.patches.get(name, ()), (offset, replacement))}
@@ -176,10 +178,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
         each.require_unchanged()
     # A checkpoint is all that there is to know about it, once it is digested; only its maker can call it less.
     origin = Origin.FIXTURE if found.metadata.get(ORIGIN_KEY) == Origin.FIXTURE else Origin.LIVE
-    return CheckpointView(
-        format=found.format, tensors=found.tensors, metadata=found.metadata, files=files, folder=place.folder,
-        origin=origin, checksums=found.checksums, url=place.url,
-    )  # fmt: skip
+    kept: dict[str, Any] = {name: getattr(found, name) for name in ("format", "tensors", "metadata", "checksums")}
+    return CheckpointView(**kept, files=files, folder=place.folder, origin=origin, url=place.url)
 
 
 # --- Files beside it --------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def json_beside(view: CheckpointView, name: str, most: int) -> dict[str, Any] | 
 
 
 def config_beside(view: CheckpointView) -> Mapping[str, Any] | None:
-    """Read the `config.json` beside a checkpoint's files, with a text model's own part laid over it, or None."""
+    """Read the `config.json` beside a checkpoint's files, with a text model's own part over it, or None."""
     data = json_beside(view, CONFIG, MAX_CONFIG)
     thinker = data.get("thinker_config") if data else None  # Qwen3-Omni's
     data = {**data, **thinker} if data and isinstance(thinker, dict) else data

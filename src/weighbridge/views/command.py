@@ -1,4 +1,4 @@
-"""A command as a subject: an argument vector, and the folder that its relative names are told from. Runs nothing."""
+"""A command as a subject: an argument vector, and the folder that its relative names start from. Runs nothing."""
 
 from __future__ import annotations
 
@@ -53,11 +53,9 @@ class CommandView:
         program, *arguments = self.argv
         found = shutil.which(str(self.base / program) if "/" in program else program)
         if found is None:
-            what, remedy = (
-                "is not a program that can be run",
-                "name a program on PATH, or its path from where you stand",
-            )
-            raise SubjectError("command-not-found", f"{program!r} {what}", where=program, remedy=remedy)
+            what = f"{program!r} is not a program that can be run"
+            remedy = "name a program on PATH, or its path from where you stand"
+            raise SubjectError("command-not-found", what, where=program, remedy=remedy)
         return (found, *(self._absolute(argument) for argument in arguments))
 
     def _absolute(self, argument: str) -> str:

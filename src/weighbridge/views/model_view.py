@@ -63,7 +63,7 @@ class Runs:
 
     folder: Path | None = None
     made: Stack | Torch | Unmeasured | None = None
-    told: tuple[str, Tokens] | None = None
+    asked: tuple[str, Tokens] | None = None
     checkpoint: str = ""
     prepared: dict[str, Any] = field(default_factory=dict)
     traces: dict[Any, Trace] = field(default_factory=dict)
@@ -101,16 +101,16 @@ class ModelView:
             self.runs.checkpoint = getattr(self.runs.made, "checkpoint", "")
         return self.runs.made
 
-    def told(self) -> tuple[str, Tokens] | Unmeasured:
+    def dtype_and_tokens(self) -> tuple[str, Tokens] | Unmeasured:
         """Return what it computes in and its inputs, as it says itself."""
         if self.trace is not None:
             return self.trace.facts.dtype, self.trace.facts.tokens
-        if self.runs.told is None:
+        if self.runs.asked is None:
             stack = self.stack()
             if isinstance(stack, Unmeasured):
                 return stack
-            self.runs.told = stack.dtype or self.prepared("").dtype, stack.tokens
-        return self.runs.told
+            self.runs.asked = stack.dtype or self.prepared("").dtype, stack.tokens
+        return self.runs.asked
 
     def prepared(self, dtype: str) -> Any:
         """Return the stack, ready to compute in a dtype, or in its own."""
@@ -137,7 +137,7 @@ class ModelView:
         return trace if self.part is None else trace.cut(*self.part)
 
     def stepwise(self, tokens: Tokens, dtype: str, given: Trace) -> Trace:
-        """Return the trace of a run in a dtype in which each step starts from the values that another run held."""
+        """Return the trace of a run in a dtype in which each step starts from the values of another run."""
         path = self.runs.path(f"{len(self.runs.traces)}-stepwise.trace")
         path.unlink(missing_ok=True)  # an older one may still be open
         return self.prepared(dtype).capture(tokens, path, weights={}, given=given)  # type: ignore[no-any-return]
@@ -148,7 +148,7 @@ class ModelView:
         A point that is not finite in one run alone lies infinitely far.
         """
         if self.trace is not None:
-            return _told_noise(self.trace)
+            return _stated_noise(self.trace)
         key = (tuple(map(tuple, tokens)), dtype)
         if key not in self.runs.noise:
             first = self._captured(tokens, dtype, points, "first")
@@ -222,14 +222,12 @@ class ModelView:
         if type(made).__module__ != Torch.__module__ and hasattr(made, "named_modules"):
             made = Torch(module=made)
         if not isinstance(made, (Stack, Torch)) or not _typed(made):
-            odd = (
-                "which cannot be run forward" if not isinstance(made, (Stack, Torch)) else "with fields of another type"
-            )
+            odd = "with fields of another type" if isinstance(made, (Stack, Torch)) else "which cannot be run forward"
             what = f"the factory returned {type(made).__name__}, {odd}"
             remedy = "return an nn.Module, weighbridge.forward.stacks.Torch or weighbridge.forward.stacks.Stack"
             raise SubjectError("not-a-forward", what, where=self.spec, remedy=remedy)
         if made.dtype and made.dtype not in ROUNDOFF:
-            what = f"a candidate in {made.dtype} cannot be told from a float64 truth"
+            what = f"a candidate in {made.dtype} cannot be distinguished from a float64 truth"
             return Unmeasured(code="dtype-unsupported", why=what, remedy=f"compute in one of {', '.join(ROUNDOFF)}")
         return NO_CUDA if made.device.startswith("cuda") and has_cuda() is False else made
 
@@ -241,7 +239,7 @@ def _noise(first: Trace, again: Trace, point: str) -> float:
     return found.all if found is not None and not found.nonfinite else math.inf
 
 
-def _told_noise(trace: Trace) -> Mapping[str, float] | None:
+def _stated_noise(trace: Trace) -> Mapping[str, float] | None:
     said = trace.facts.noise
     if said is None:
         return None

@@ -12,25 +12,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress
 from pathlib import Path
+from typing import Any
 
 from weighbridge.core.errors import SubjectError, WeighbridgeError
 from weighbridge.core.local_files import is_folder, local_path
 from weighbridge.core.model import Fields, Origin
 from weighbridge.core.plugins import Brought
 from weighbridge.core.printable import bare
+from weighbridge.run_logs import log_table
 from weighbridge.run_logs.csv_log import read_csv
 from weighbridge.run_logs.json_log import decode, read_jsonl, read_report, read_run_directory
 from weighbridge.run_logs.log_file import open_regular
-from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE, Cells, Log, standard_names
+from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE, Cells, Log, LogFormat, standard_names
 from weighbridge.run_logs.units import PLAIN, factor
 
-STEP = "step"
+STEP = log_table.STEP
 SKIPPED, GRAD_NORM = "skipped", "grad_norm"
 _MAX_STEP = 2.0**53
 SUFFIXES = {".csv": read_csv, ".tsv": read_csv, ".jsonl": read_jsonl, ".ndjson": read_jsonl}
-BROUGHT: Brought[Callable[[Path, dict[str, str]], Log]] = Brought(
-    "run_logs", Callable, [*(suffix[1:] for suffix in SUFFIXES), "json"]
-)
+BROUGHT: Brought[LogFormat] = Brought("reader of run logs", [*(suffix[1:] for suffix in SUFFIXES), "json"])
 TELL = "tell whoever wrote that reader"
 _IS_NUMBER = bytes(int(state == NUMBER) for state in range(256))
 
@@ -65,7 +65,7 @@ class RunView:
     nan_filtered: frozenset[str] = frozenset()
     origin: Origin = Origin.FIXTURE
     digests: Mapping[str, str] = field(default_factory=dict)
-    laid: Mapping[tuple[int, str], float | None] = field(default_factory=dict)
+    overlay: Mapping[tuple[int, str], float | None] = field(default_factory=dict)
 
     @property
     def started(self) -> str:
@@ -89,12 +89,12 @@ class RunView:
 
     def dense(self, name: str) -> Cells:
         """Return a column's cells `[rows]`, overlays applied."""
-        cells, laid = self.cells[name], {row: value for (row, at), value in self.laid.items() if at == name}
-        if not laid:
+        cells, overlay = self.cells[name], {row: value for (row, at), value in self.overlay.items() if at == name}
+        if not overlay:
             return cells
         changed = Cells()
         changed.values, changed.state = cells.values[:], cells.state[:]
-        for row, value in laid.items():
+        for row, value in overlay.items():
             changed.values[row] = 0.0 if value is None else value
             changed.state[row] = MISSING if value is None else NUMBER
         return changed
@@ -126,11 +126,11 @@ class RunView:
             column = self.dense(name)
             picked.values.extend(column.values[row] for row in rows)
             picked.state.extend(column.state[row] for row in rows)
-        return dataclasses.replace(self, rows=len(rows), cells=cells, laid={})
+        return dataclasses.replace(self, rows=len(rows), cells=cells, overlay={})
 
     def overlaid(self, row: int, column: str, value: float | None) -> RunView:
-        """Lay another number, or a missing cell (None), over one cell."""
-        return dataclasses.replace(self, laid={**self.laid, (row, column): value})
+        """Return the view with another number, or a missing cell (None), over one cell."""
+        return dataclasses.replace(self, overlay={**self.overlay, (row, column): value})
 
     def with_events(self, events: Sequence[Fields]) -> RunView:
         """Return the view with other events."""
@@ -172,15 +172,13 @@ def open_run(
     digests: dict[str, str] = {}
     log = _reader(path)(path, digests)
     names = standard_names(log.columns, columns or {})
-    logged_cells = {
-        name: _in_its_unit(name, log.columns[logged], {log.units.get(logged, "")}, partial(
-            factor, name, logged, (units or {}).get(name, ""),
-            mapped=(columns or {}).get(name, name) != name, where=str(path),
-        ))
-        for name, logged in names.items()
-    }  # fmt: skip
-    # A column of texts holds no number; one of numbers may lack some of them.
-    cells = {name: one for name, one in logged_cells.items() if NUMBER in one.state or UNREADABLE not in one.state}
+    cells: dict[str, Cells] = {}
+    for name, logged in names.items():
+        mapped = (columns or {}).get(name, name) != name
+        times = partial(factor, name, logged, (units or {}).get(name, ""), mapped=mapped, where=str(path))
+        one = _in_its_unit(name, log.columns[logged], {log.units.get(logged, "")}, times)
+        if NUMBER in one.state or UNREADABLE not in one.state:  # else texts; one of numbers may lack some of them
+            cells[name] = one
     if SKIPPED in log.columns and GRAD_NORM in cells:  # a step without an update has no norm of one
         cells[GRAD_NORM] = cells[GRAD_NORM].owing_none(log.columns[SKIPPED])
     notes = dict(log.notes)
@@ -191,11 +189,11 @@ def open_run(
         notes["steps_are_row_numbers"] = True
     if "no_header" in notes and not set(names.values()).isdisjoint((columns or {}).values()):
         notes["mapped_by_place"] = notes.pop("no_header")
-    return RunView(
-        rows=log.rows, cells=cells, logged_as={name: names.get(name, "") for name in cells}, facts=log.facts,
-        events=log.events, notes=notes, nan_filtered=frozenset(n for n in cells if names.get(n) in log.nan_filtered),
-        origin=Origin.LIVE if log.traced else Origin.FIXTURE, digests=digests,
-    )  # fmt: skip
+    logged_as = {name: names.get(name, "") for name in cells}
+    filtered = frozenset(name for name in cells if names.get(name) in log.nan_filtered)
+    kept: dict[str, Any] = {"rows": log.rows, "facts": log.facts, "events": log.events, "notes": notes}
+    origin = Origin.LIVE if log.traced else Origin.FIXTURE
+    return RunView(cells=cells, logged_as=logged_as, nan_filtered=filtered, origin=origin, digests=digests, **kept)
 
 
 def _in_its_unit(
@@ -215,7 +213,7 @@ def _reader(path: Path) -> Callable[[Path, dict[str, str]], Log]:
     if path.suffix in SUFFIXES:
         return SUFFIXES[path.suffix]
     brought = BROUGHT.get(path.suffix[1:]) if path.suffix not in ("", ".json") else None
-    return partial(_read_brought, brought) if brought else _by_content
+    return partial(_read_brought, brought.read) if brought else _by_content
 
 
 def _read_brought(read: Callable[[Path, dict[str, str]], Log], path: Path, digests: dict[str, str]) -> Log:

@@ -30,7 +30,8 @@ from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, Outcome, Record, Series, SubjectKind
 from weighbridge.figures.figure import Figure
 from weighbridge.gates.families import run_columns
-from weighbridge.gates.families.run_columns import FINITE, GENUINE, RISING, ColumnGuard
+from weighbridge.gates.families.relative import BASELINE, REFERENCES, UNREFERENCED, reference
+from weighbridge.gates.families.run_columns import FINITE, GENUINE, RISING, SAMPLES, ColumnGuard
 
 FARTHEST = 1e30
 Must: TypeAlias = Literal["at most", "below", "at least", "above"]
@@ -90,10 +91,11 @@ class Bounded:
     name: str
     figure: Figure
     code: str
-    doc: str
+    doc: str  # what the bound is on
     must: tuple[Must, ...]  # a contract gives one of them
     bound: int | float | None = None  # the default of the one bound; without it every contract says it
-    ge: float = -1e308
+    gt: float | None = None
+    ge: float | None = -1e308
     le: float = 1e308
     options: type = NoOptions  # further limits, which the figure reads
     checks: Callable[[Any], list[str]] = lambda _limits: []
@@ -104,7 +106,15 @@ class Bounded:
         named: list[tuple[Any, ...]] = []
         for must in self.must:
             kind: Any = int if isinstance(self.bound, int) else float
-            doc = Doc(self.doc, unit=self.figure.unit, ge=self.ge, le=self.le, must=must, moves=moves(must))
+            doc = Doc(
+                f"{self.doc} is {must} this",
+                unit=self.figure.unit,
+                gt=self.gt,
+                ge=self.ge,
+                le=self.le,
+                must=must,
+                moves=moves(must),
+            )
             several = len(self.must) > 1
             default = [None] if several else [] if self.bound is None else [self.bound]
             named.append((self.key(must), Annotated[kind | None if several else kind, doc], *default))
@@ -147,7 +157,7 @@ class Bounded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule(Bounded):
-    """A rule over a column of a run, with another column beside it, or the same column of a baseline run.
+    """A rule over a column of a run; a `relative` one compares it with what its limit `relative_to` names.
 
     `guards` is what is asked of the column first: evaluations are not steps. With `window` the limit `steps` says which
     steps are looked at. `place` returns where an offence is; `reach`, for trials on a part of a long column, its first
@@ -155,8 +165,7 @@ class Rule(Bounded):
     """
 
     column: str
-    other: str = ""
-    baseline: bool = False
+    relative: bool = False
     levers: tuple[str, ...] = ()
     own_levers: Mapping[str, Lever] = field(default_factory=dict)
     min_samples: int | None = 100  # None: a guard sees to it
@@ -169,8 +178,8 @@ class Rule(Bounded):
     def kind(self) -> Kind[Any]:
         """Return the kind that this rule is."""
         levers = {**{name: LEVERS[name] for name in self.levers}, **self.own_levers}
-        moved = {name: _in_samples(lever) for name, lever in levers.items()}
-        least = Doc("samples that there must be", ge=2, must="at least", moves=run_columns.ENDS)
+        moved = {name: _in_samples(lever, window=self.window) for name, lever in levers.items()}
+        least = Doc("samples that there must be", ge=1, must="at least", moves=run_columns.ENDS)
         steps = Doc("first and last step that are looked at; all without it")
         more: list[tuple[Any, ...]] = []
         if self.min_samples is not None:
@@ -178,26 +187,42 @@ class Rule(Bounded):
         if self.window:
             more.append(("steps", Annotated[tuple[int, int] | None, steps], None))
         return run_columns.kind_of_column(
-            self.name, version=self.version, column=self.column, means=self.means, guards=self.guards, other=self.other,
-            baseline=self.baseline, clauses=self._clauses, check=self.check, reach=self.reach,
+            self.name, version=self.version, column=self.column, means=self.means, guards=self.guards,
+            clauses=self._clauses, check=self.check, cut=self._cut,
+            window=lambda limits, _: self._steps(limits), needs=REFERENCES if self.relative else {},
+            mutations=UNREFERENCED if self.relative else (),
             limits=self.limits(*more, moves=lambda must: self.moves(must, moved, self._value, self.place)),
-            codes={self.code: Outcome.FAIL, "too-few-samples": Outcome.BLOCKED},
+            codes={
+                self.code: Outcome.FAIL, "too-few-samples": Outcome.BLOCKED,
+                **dict.fromkeys(("no-reference", "same-run") if self.relative else (), Outcome.BLOCKED),
+            },
         )  # fmt: skip
 
+    def _steps(self, limits: Any) -> tuple[int, int] | None:
+        steps: tuple[int, int] | None = getattr(limits, "steps", None)  # of this rule, or of its options
+        return steps
+
+    def _cut(self, evidence: Evidence, limits: Any) -> tuple[Evidence, Any]:
+        """Return a part of a long column that trials need; a window then ends there."""
+        first, needed = self.reach(limits)
+        begin, end = self._steps(limits) or (first, math.inf)
+        part, last = run_columns.cut(evidence, begin, needed, end)
+        narrower = last is not None and end != math.inf
+        return part, dataclasses.replace(limits, steps=(begin, last)) if narrower else limits
+
     def _inputs(self, evidence: Evidence, limits: Any) -> list[Series]:
-        """Return the columns that the figure is of, at the steps that all of them have."""
-        columns = [series_of(evidence, need) for need in run_columns.COMPARED if need in evidence]
-        common = set.intersection(*(set(one.step) for one in columns)) if len(columns) > 1 else None
-        steps = limits.steps if self.window else None
-        if common is None and steps is None:
+        """Return the column and what it is compared with, at the steps of the window that both have."""
+        columns = [series_of(evidence, SAMPLES), *reference(evidence)]
+        steps = self._steps(limits) if self.window else None
+        if len(columns) == 1 and steps is None:
             return columns
         first, last = steps or (-math.inf, math.inf)
-        kept = (
-            [pair for pair in zip(one.step, one.value, strict=True) if first <= pair[0] <= last
-             and (common is None or pair[0] in common)]
+        common = {step for step in set.intersection(*(set(one.step) for one in columns)) if first <= step <= last}
+        return [
+            Series(*zip(*pairs, strict=True)) if (pairs := [pair for pair in zip(one.step, one.value, strict=True)
+                                                            if pair[0] in common]) else Series((), ())
             for one in columns
-        )  # fmt: skip
-        return [Series(tuple(step for step, _ in part), tuple(value for _, value in part)) for part in kept]
+        ]  # fmt: skip
 
     def _value(self, evidence: Evidence, limits: Any) -> float:
         return self.figure(*self._inputs(evidence, limits), limits).value
@@ -215,20 +240,48 @@ class Rule(Bounded):
             of = self.figure.samples(inputs[0], limits)
             return found.value, {"of": of, "enough": found.value, "unit": self.figure.unit, "bound": must, **found.more}
 
+        def lacking(evidence: Evidence) -> Fields | None:
+            given, columns = limits.relative_to, self._inputs(evidence, limits)
+            if given == "value":
+                return None
+            if len(columns) == 1 and given not in ("first", "previous"):
+                return {"relative_to": given, "bad": "all", "first_step": None}
+            upto = {"first": 1, "previous": -1}.get(given)
+            pairs = zip(columns[-1].step[:upto], columns[-1].value[:upto], strict=True)
+            bad = [step for step, value in pairs if not 0 < value < math.inf]
+            return {"relative_to": given, "bad": len(bad), "first_step": bad[0]} if bad else None
+
+        def same(evidence: Evidence) -> Fields | None:
+            return (
+                {} if BASELINE in evidence and series_of(evidence, BASELINE) == series_of(evidence, SAMPLES) else None
+            )
+
         bounded = Whole(code=self.code, place=lambda one: self.place(one, limits), read=read, must=must, bound=bound)
         if self.min_samples is None:
             return (bounded,)
+        known = (Requires(code="no-reference", lacking=lacking), Requires(code="same-run", lacking=same))
         few = Whole(
             code="too-few-samples", place=run_columns.place, read=enough, must="at least", bound=limits.min_samples,
             outcome=Outcome.BLOCKED,
         )  # fmt: skip
-        return few, bounded
+        return *(known if self.relative else ()), few, bounded
 
 
-def _in_samples(lever: Lever) -> Callable[[Any], Moved]:
+def _in_samples(lever: Lever, *, window: bool) -> Callable[[Any], Moved]:
+    """Return how a lever moves the samples that are looked at."""
+
     def of(limits: Any) -> Moved:
+        first, last = (limits.steps if window else None) or (-math.inf, math.inf)
+
+        def change(steps: array[int], values: array[float], amount: float) -> None:
+            at = [index for index, step in enumerate(steps) if first <= step <= last]
+            some_steps, some = array("q", [steps[index] for index in at]), array("d", [values[index] for index in at])
+            lever(some_steps, some, amount, limits)
+            for index, value in zip(at, some, strict=True):
+                values[index] = value
+
         return lambda evidence, amount: run_columns.changed(
-            evidence, lambda steps, values: lever(steps, values, amount, limits)
+            evidence, lambda steps, values: change(steps, values, amount)
         )
 
     return of
@@ -288,7 +341,7 @@ class RecordRule(Bounded):
 
         def lacking(evidence: Evidence) -> Fields | None:
             record: Any = record_of(evidence, "record", self.record)
-            gone = [name for name in self.fields if record is None or getattr(record, name) is None]
+            gone = [name for name in self.fields if record is None or not getattr(record, name)]
             return {"unknown": gone} if gone else None
 
         def read(evidence: Evidence) -> tuple[float, Fields]:

@@ -35,9 +35,9 @@ from weighbridge.gates.families import column_basis
 from weighbridge.gates.families.column_basis import ColumnBasis, basis_of
 from weighbridge.quantities.runs import QuickSteps, StepColumn, Stretch
 
-SAMPLES, OTHERS, BASELINE, COLUMNS = "samples", "others", "baseline", "columns"
-COMPARED = (SAMPLES, OTHERS, BASELINE)  # series, in the order in which figures take them
+SAMPLES, COLUMNS = "samples", "columns"
 INVENTED = (ColumnBasis.CONSTANT, ColumnBasis.NOISE, ColumnBasis.DERIVED, ColumnBasis.UNDECIDED)
+EMPTY_NEEDS: Mapping[str, Need] = {}
 CUT = 4096  # samples that trials need of a long column
 
 
@@ -52,35 +52,30 @@ class ColumnGuard:
 
 def kind_of_column(
     name: str, *, version: int, column: str, means: str = "the column that is judged", guards: Sequence[ColumnGuard],
-    limits: type[Any], clauses: Callable[[Any], Sequence[Clause]], codes: Mapping[str, Outcome], other: str = "",
-    baseline: bool = False, reach: Callable[[Any], tuple[int, int]], **more: Any,
+    limits: type[Any], clauses: Callable[[Any], Sequence[Clause]], codes: Mapping[str, Outcome],
+    needs: Mapping[str, Need] = EMPTY_NEEDS,
+    mutations: Sequence[Mutation[Any]] = (), **more: Any,
 ) -> Kind[Any]:  # fmt: skip
     """Return a kind that judges one column of a run: `column`, where the contract names no other.
 
-    `other` is a column beside it, `baseline` the same column of another run, the role `baseline`. `reach` returns the
-    first step and the number of samples that trials need of a long column.
+    `needs` are further needs, which may be of the role `baseline`, another run.
     """
-    named = [("column", Annotated[str, Doc(means)], column)]
-    needs = {
-        SAMPLES: Need("step_series", of=("run",), options=("column",)),
-        COLUMNS: Need("step_columns", of=("run",)),
-    }
-    if other:
-        named.append(("other", Annotated[str, Doc("the column that it is compared with")], other))
-        needs[OTHERS] = Need("step_series", of=("run",), given={"column": "other"})
-    if baseline:
-        needs[BASELINE] = Need("step_series", of=("baseline",), options=("column",))
+    roles = ("run", *(role for role in ("baseline",) if any(role in need.of for need in needs.values())))
     return Kind(
         name=name,
         version=version,
-        roles=dict.fromkeys(("run", "baseline") if baseline else ("run",), SubjectKind.RUN),
-        needs=needs,
+        roles=dict.fromkeys(roles, SubjectKind.RUN),
+        needs={
+            SAMPLES: Need("step_series", of=("run",), options=("column",)),
+            COLUMNS: Need("step_columns", of=("run",)),
+            **needs,
+        },
         limits=limits,
-        measure=make_dataclass("Measure", named, frozen=True, kw_only=True),
+        measure=make_dataclass("Measure", [("column", Annotated[str, Doc(means)], column)], frozen=True, kw_only=True),
         codes={**codes, **{code: outcome for one in guards for code, outcome in one.codes.items()}},
         judge=ClauseJudge(lambda held: (*(clause for one in guards for clause in one.clauses(held)), *clauses(held))),
-        mutations=tuple(mutation for one in guards for mutation in one.mutations),
-        cut=lambda evidence, held: cut(evidence, held, *reach(held)),
+        mutations=(*(mutation for one in guards for mutation in one.mutations), *mutations),
+        columns=lambda _limits, measure: (measure.column,),
         **more,
     )
 
@@ -113,22 +108,18 @@ def changed(evidence: Evidence, change: Callable[[array[int], array[float]], Non
     return with_value(evidence, SAMPLES, Series(steps, values))
 
 
-def cut(evidence: Evidence, limits: Any, first: int, needed: int) -> tuple[Evidence, Any]:
-    """Return the samples of a long column that the limits need from a step on, with a few around them.
+def cut(evidence: Evidence, first: int, needed: int, last: float) -> tuple[Evidence, int | None]:
+    """Return as many samples of a long column as are needed from a step on, with a few around them, and the last step.
 
-    Where the limits name a window of `steps`, they then name one that ends there.
+    No step is None where the whole column is kept; none beyond `last` is counted.
     """
     series = series_of(evidence, SAMPLES)
     if len(series.step) <= 2 * CUT:
-        return evidence, limits
-    steps = getattr(limits, "steps", None)
-    start = bisect.bisect_left(series.step, steps[0] if steps else first)
-    stop = start + max(needed, CUT)
-    if steps:
-        stop = min(stop, bisect.bisect_right(series.step, steps[1]))
-        limits = replace(limits, steps=(steps[0], series.step[stop - 1]))
+        return evidence, None
+    start = bisect.bisect_left(series.step, first)
+    stop = min(start + max(needed, CUT), bisect.bisect_right(series.step, last))
     kept = slice(max(start - CUT // 4, 0), stop + CUT // 4)
-    return with_value(evidence, SAMPLES, Series(series.step[kept], series.value[kept])), limits
+    return with_value(evidence, SAMPLES, Series(series.step[kept], series.value[kept])), series.step[stop - 1]
 
 
 # --- What is asked ----------------------------------------------------------------------------------------------------

@@ -28,8 +28,8 @@ def command(file: Path, out: Path | None) -> None:
 
     Exit 0: written; 2: FILE cannot be read, or the draft is there already.
     """
+    from import_contract.foreign import drafted
     from weighbridge.contract import strict_yaml
-    from weighbridge.contract.foreign import drafted
     from weighbridge.contract.load import read_contract
     from weighbridge.core.local_files import lexists, read_regular_file
     from weighbridge.evidence.disk import write_new
@@ -45,16 +45,16 @@ def command(file: Path, out: Path | None) -> None:
     draft = drafted(document, re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-") or "imported")
     text = draft.text()
     read_contract(text.encode(), str(out or "the draft"), {})
-    told = [f"{one.where}: does not map: {one.what}" for one in problems]
+    listed = [f"{one.where}: does not map: {one.what}" for one in problems]
     does = {True: "maps", False: "does not map"}
-    told += [f"{document.at(one.path, at_key=True)}: {does[one.maps]}: {one.what}" for one in draft.lines]
+    listed += [f"{document.at(one.path, at_key=True)}: {does[one.maps]}: {one.what}" for one in draft.lines]
     if out is None:
         tell([text.rstrip("\n")], whole=True)
     else:
         write_new(out, text.encode())
-    tell(told, err=out is None)
+    tell(listed, err=out is None)
     mapped = sum(one.maps for one in draft.lines)
-    left = len(told) - mapped
+    left = len(listed) - mapped
     bound = "".join(f" --subject {name}=…" for name in draft.subjects)
     tell(
         [f"gates: {len(draft.gates)}; {mapped} places map, {left} do not", f"bind by hand:{bound or ' nothing'}"],

@@ -17,9 +17,7 @@ from weighbridge.contract.document import FORMAT, GATE_ID, KEBAB, VERSION
 from weighbridge.contract.strict_yaml import Document, Path
 
 ITEMS: Final = ("gates", "falsification_tests", "invariants", "proof_obligations")
-STATUS: Final = (
-    "status", "verdict", "discharge_status", "discharged_at", "status_history", "verification_summary",
-)  # fmt: skip
+STATUS: Final = ("status", "verdict", "discharge_status", "discharged_at", "status_history", "verification_summary")
 TITLE: Final = ("title", "rule", "description", "property")
 WHY: Final = ("why", "if_fails", "motivation")
 BINDS: Final = ("binds_to", "binds")
@@ -34,16 +32,8 @@ TEST: Final = re.compile(r"[A-Za-z0-9_:.-]+")
 RUST_TEST: Final = re.compile(r"[^\s:]+\.rs::(?P<name>\w+(?:::\w+)*)")
 PYTHON_TEST: Final = re.compile(r"(?P<file>[\w/-]+)\.py(?:::(?P<group>\w+))?::(?P<name>\w+)")
 CARGO_TAKES: Final = ("-p", "--package", "--test", "--bin", "--features", "--manifest-path")
-CARGO_ALONE: Final = (
-    "--lib",
-    "--bins",
-    "--tests",
-    "--workspace",
-    "--release",
-    "--all-features",
-    "--no-fail-fast",
-    "-q",
-)
+CARGO_PARTS: Final = ("--lib", "--bins", "--tests", "--workspace")
+CARGO_ALONE: Final = (*CARGO_PARTS, "--release", "--all-features", "--no-fail-fast", "-q")
 WITHIN: Final = ("--exact", "--nocapture", "--test-threads=1")  # what changes no test, given to the tests themselves
 
 
@@ -97,8 +87,8 @@ def drafted(document: Document, name: str) -> Draft:
     """Return the draft of a contract of another style; `name` is what it is called where its own id is none."""
     data = document.data
     metadata = data.get("metadata")
-    told: dict[Path, Any] = {(key,): value for key, value in data.items()}
-    told |= {("metadata", key): value for key, value in metadata.items()} if isinstance(metadata, Mapping) else {}
+    parts: dict[Path, Any] = {(key,): value for key, value in data.items()}
+    parts |= {("metadata", key): value for key, value in metadata.items()} if isinstance(metadata, Mapping) else {}
     used: set[Path] = {("metadata",)} if isinstance(metadata, Mapping) else set()
     draft = Draft({"weighbridge": FORMAT})
     for key, keys, form, change, otherwise in (
@@ -107,12 +97,11 @@ def drafted(document: Document, name: str) -> Draft:
         ("title", ("title", "description", "summary"), ANYTHING, _one_line, name),
         ("owner", ("owner", "author"), ANYTHING, _one_line, "nobody yet"),
     ):
-        path, draft.head[key] = _first(told, keys, form, change) or ((), otherwise)
+        path, draft.head[key] = _first(parts, keys, form, change) or ((), otherwise)
         used.add(path)
         absent = f"no {key} in our form is there, so it is {otherwise!r}"
-        what = f"{'.'.join(map(str, path))} to {key}" if path else absent
-        draft.lines.append(Line(path, bool(path), what))
-    for path, value in told.items():
+        draft.lines.append(Line(path, bool(path), f"{'.'.join(map(str, path))} to {key}" if path else absent))
+    for path, value in parts.items():
         if path[0] in ITEMS and isinstance(value, list):
             for at, item in enumerate(value):
                 _add(draft, (*path, at), item)
@@ -124,11 +113,11 @@ def drafted(document: Document, name: str) -> Draft:
 
 
 def _first(
-    told: Mapping[Path, Any], keys: Sequence[str], form: str, change: Callable[[str], str]
+    parts: Mapping[Path, Any], keys: Sequence[str], form: str, change: Callable[[str], str]
 ) -> tuple[Path, str] | None:
     """Return the first of some keys, of the top before the metadata, whose text has the form that is needed."""
-    paths = (path for key in keys for path in ((key,), ("metadata", key)) if isinstance(told.get(path), str))
-    texts = ((path, change(told[path])) for path in paths)
+    paths = (path for key in keys for path in ((key,), ("metadata", key)) if isinstance(parts.get(path), str))
+    texts = ((path, change(parts[path])) for path in paths)
     return next(((path, text) for path, text in texts if re.fullmatch(form, text)), None)
 
 
@@ -153,25 +142,17 @@ def _add(draft: Draft, path: Path, item: object) -> None:
     read = dict(_commands(item))
     key, found = next(((key, one) for key, one in read.items() if isinstance(one, Promise)), ("", None))
     if found is None:
-        reasons = [f"{one}: {why}" for one, why in read.items()] or [
-            "it names no command and no test; its rule is prose"
-        ]
-        draft.lines.append(Line(path, False, f"{name}: {'; '.join(reasons)}"))
+        reasons = "; ".join(f"{one}: {why}" for one, why in read.items())
+        none = "it names no command and no test; its rule is prose"
+        draft.lines.append(Line(path, False, f"{name}: {reasons or none}"))
         return
     if name.casefold() in (gate["id"].casefold() for gate in draft.gates):
         draft.lines.append(Line(path, False, f"{name}: a gate of this id is there already"))
         return
     role = "report" if found.kind == "test-report" else "command"
     used, words = _words(item)
-    gate = {
-        "id": name,
-        "title": name,
-        **words,
-        "kind": found.kind,
-        "subjects": {role: found.subject},
-        "with": found.limits,
-    }
-    draft.gates.append(gate)
+    gate = {"id": name, "title": name, **words, "kind": found.kind, "subjects": {role: found.subject}}
+    draft.gates.append({**gate, "with": found.limits})
     draft.subjects[found.subject] = {"kind": role}
     draft.lines.append(Line(path, True, f"{name} to {found.kind} of {found.subject!r}"))
     for other in (one for one in item if one not in {"id", key, *used}):
@@ -204,12 +185,8 @@ def _commands(item: Mapping[str, Any]) -> Iterator[tuple[str, Read]]:
     if isinstance(item.get(RUST), list):
         tests = [RUST_TEST.fullmatch(str(one)) for one in item[RUST]]
         names = list(dict.fromkeys(test["name"] for test in tests if test))
-        whole = bool(names) and all(tests)
-        limits = {"tests": names, "at_least": len(tests)}
-        yield (
-            RUST,
-            Promise("test-report", "cargo-test", limits) if whole else "not all are as in src/lib.rs::tests::it_holds",
-        )
+        promise = Promise("test-report", "cargo-test", {"tests": names, "at_least": len(tests)})
+        yield RUST, promise if names and all(tests) else "not all are as in src/lib.rs::tests::it_holds"
 
 
 def _line(line: str, *, any_program: bool) -> Read:
@@ -220,7 +197,7 @@ def _line(line: str, *, any_program: bool) -> Read:
         return "a quotation is not closed"
     runner = words[0] if words and (words[0] == "pytest" or words[:2] == ["cargo", "test"]) else ""
     if not words or not (runner or any_program):
-        return "not told from prose; it begins with no test runner"
+        return "may be prose; it begins with no test runner"
     if SHELL.search(line):
         return "needs a shell: put it into a script, and bind that"
     if runner:
@@ -252,12 +229,9 @@ def _pytest(words: list[str]) -> Read:
     tests = [PYTHON_TEST.fullmatch(word) for word in words]
     if not tests or not all(tests):
         return "not sure which tests these words choose; only file.py::test is read"
-    groups = [
-        (".".join(filter(None, (test["file"].replace("/", "."), test["group"]))), test["name"])
-        for test in tests
-        if test
-    ]
-    return Promise("test-report", "pytest", {"tests": ["::".join(group) for group in groups]})
+    found = [(test["file"].replace("/", "."), test["group"], test["name"]) for test in tests if test]
+    names = [f"{file}.{group}::{name}" if group else f"{file}::{name}" for file, group, name in found]
+    return Promise("test-report", "pytest", {"tests": names})
 
 
 def _name(words: str) -> str:

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from weighbridge.core.errors import LaneError
-from weighbridge.core.model import EMPTY, Contract, Fields
-from weighbridge.evaluation.binding import instances
+from weighbridge.core.errors import LaneError, SubjectError
+from weighbridge.core.model import EMPTY, Contract, Fields, Outcome
+from weighbridge.evaluation.binding import Binding, find, instances
 from weighbridge.evaluation.runner import Evaluation
-from weighbridge.lanes.lane_evidence import LANE, LANE_PATHS, LaneEvidence, Wanted, lane_evidence, paths_told
+from weighbridge.lanes.lane_evidence import (
+    LANE,
+    LANE_PATHS,
+    Decided,
+    LaneEvidence,
+    Unfit,
+    Wanted,
+    blocked_for,
+    lane_evidence,
+    sealed_paths,
+)
 from weighbridge.lanes.lanes import Project
 from weighbridge.ledger.store import Ledger
 from weighbridge.quantities.base import record_of
@@ -45,7 +55,10 @@ class Turn:
             is_bound = any(item.subject in gate.subjects.values() for item in evaluation.bound)
             named = () if is_bound else self.others.instances(contract.id, gate.id)
             for instance in named or instances(gate, evaluation.bound):
-                decided = self.others.decide(Wanted(contract, gate, instance, by))
+                asked = Wanted(contract, gate, instance, by)
+                decided = self.others.decide(asked)
+                if decided.finding.verdict.outcome is Outcome.NOT_APPLICABLE:
+                    decided = _of_this(asked, decided, evaluation.bound)
                 findings.append(decided.finding)
                 measured |= decided.lacking
                 elsewhere[gate.id, instance] = "" if decided.lacking else decided.says
@@ -54,12 +67,22 @@ class Turn:
         return dataclasses.replace(evaluation, findings=tuple(findings), measured=measured), elsewhere
 
 
-def begin(project: Project, name: str, ledger: Path) -> Turn:
-    """Return the turn of a lane on this host.
+def _of_this(asked: Wanted, decided: Decided, bound: Sequence[Binding]) -> Decided:
+    """Return what was decided, unless it was of another subject than is bound here: the gate may be meant for this."""
+    for name in asked.gate.subjects.values():
+        here = find(bound, name, asked.instance)
+        try:
+            digests = frozenset(here.open().digest().values()) if here else frozenset()
+        except SubjectError as unread:
+            return blocked_for(asked, Unfit.SUBJECT, f"{name} cannot be read here: {unread.what}")
+        if here and (not digests or digests != decided.judged.get(name)):
+            what = f"it found that {asked.gate.id} does not apply to another {name} than is bound here"
+            return blocked_for(asked, Unfit.SUBJECT, what)
+    return decided
 
-    Raises:
-        LaneError: `lane-host`, where this host lacks what the lane requires.
-    """
+
+def begin(project: Project, name: str, ledger: Path) -> Turn:
+    """Return the turn of a lane on this host, or raise `lane-host` where that lacks what the lane requires."""
     lane = project.lane(name)
     if lane.requires:
         from weighbridge.verifiers import host
@@ -71,5 +94,5 @@ def begin(project: Project, name: str, ledger: Path) -> Turn:
                 what = f"lane {name} requires {fact}: {str(needed).lower()}, and this host has not ({found.why})"
                 raise LaneError("lane-host", what, remedy="run it on a host that has it; nothing was measured")
     others = lane_evidence(project, name, Ledger(ledger), dt.datetime.now(dt.UTC))
-    sealed = {LANE: name, LANE_PATHS: paths_told(lane.trees())}
+    sealed = {LANE: name, LANE_PATHS: sealed_paths(lane.trees())}
     return Turn(project=project, lane=name, sealed=sealed, others=others)

@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.cli.conftest import Cli
+from import_contract.foreign import drafted
+from tests.cli.conftest import Cli, cli
 
 import pytest
 from weighbridge.contract.load import load_contract, read_contract
+from weighbridge.contract.strict_yaml import load
+from weighbridge.core import plugins
+
+__all__ = ["cli"]
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "import_contract"
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install the example with its entry points, from where it lies."""
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text("utf-8"))["project"]
+    about = tmp_path_factory.mktemp("site") / "example.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    groups = ((f"[{group}]", *map(" = ".join, found.items())) for group, found in project["entry-points"].items())
+    (about / "entry_points.txt").write_text("\n".join(line for group in groups for line in group))
+    monkeypatch.syspath_prepend(about.parent)
+    plugins.entry_points.cache_clear()
+    yield
+    plugins.entry_points.cache_clear()
+    plugins._LOADED.clear()
+
 
 OTHER = """\
 contract_id: C-DEMO-DEVICE
@@ -65,7 +92,7 @@ def test_what_maps_is_written_and_what_does_not_is_told_with_its_line(cli: Cli, 
         "other.yaml:23:5: maps: GATE-DEMO-002 to command-succeeds of 'apr'",
         "other.yaml:27:5: maps: FALSIFY-DEMO-001 to test-report of 'cargo-test-p-demo-lib'",
         "other.yaml:31:5: does not map: FALSIFY-DEMO-002: test: needs a shell: put it into a script, and bind that",
-        "other.yaml:32:5: does not map: FALSIFY-DEMO-003: test: not told from prose; it begins with no test runner",
+        "other.yaml:32:5: does not map: FALSIFY-DEMO-003: test: may be prose; it begins with no test runner",
         "other.yaml:33:5: does not map: GATE-DEMO-001: a gate of this id is there already",
         "gates: 3; 7 places map, 8 do not",
         "bind by hand: --subject cargo-test=… --subject apr=… --subject cargo-test-p-demo-lib=…",
@@ -113,3 +140,33 @@ def test_yaml_that_we_would_not_read_twice_alike_does_not_map_and_keeps_nothing_
     ended = cli("import-contract", "other.yaml", "-o", "draft.yaml")
     assert (ended.code, ended.lines[0]) == (0, "other.yaml:2:10: does not map: the anchor &v is not allowed")
     assert len(load_contract("draft.yaml").contract.gates) == 3
+
+
+def test_the_verb_is_listed_with_its_package(cli: Cli) -> None:
+    assert "import-contract" in cli("--help").out
+    assert "verb import-contract weighbridge-import-contract 1.0.0" in cli("doctor").out
+
+
+@pytest.mark.parametrize(
+    ("line", "tests", "subject"),
+    [
+        ("cargo test", ["*"], "cargo-test"),
+        ("cargo test falsify_", ["*falsify_*"], "cargo-test"),
+        ("cargo test -p a-b --test cli -- one two", ["*one*", "*two*"], "cargo-test-p-a-b-test-cli"),
+        ("pytest tests/test_a.py::test_b a.py::TestC::test_d", ["tests.test_a::test_b", "a.TestC::test_d"], "pytest"),
+        ("cargo test -- --ignored", None, "--ignored"),
+        ("cargo test --package", None, "--package"),
+        ("pytest -k gpu", None, "only file.py::test is read"),
+        ("pytest 'tests/test_a.py::test_b[cpu]'", None, "only file.py::test is read"),
+        ("cargo test 'a b'", None, "a b"),
+        ("cargo test && rm -r x", None, "needs a shell"),
+        ("cargo test 'a", None, "not closed"),
+        ("make test", None, "prose"),
+    ],
+)
+def test_only_lines_that_certainly_choose_these_tests_map(line: str, tests: list[str] | None, subject: str) -> None:
+    given: Any = {"gates": [{"id": "G-1", "test": line}]}
+    draft = drafted(load(json.dumps(given), "other.yaml"), "other")
+    found = [gate["with"]["tests"] for gate in draft.gates]
+    assert found == ([] if tests is None else [tests])
+    assert subject in (draft.lines[-1].what if tests is None else " ".join(draft.subjects))

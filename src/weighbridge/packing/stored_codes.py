@@ -1,4 +1,4 @@
-"""Hold the codes of a packed weight against the values that they are meant to have.
+"""Compare the codes of a packed weight with the values that they are meant to have.
 
 Counted are codes that are not the nearest to their value; where a packer may choose others on purpose, their distance
 from the values is measured, too.
@@ -29,8 +29,8 @@ NORMAL = 1e-30  # of a sum of squares: a smaller one may have lost some
 
 
 @dataclass(slots=True)
-class Held:
-    """What adds up over codes held against values: those that are nearest, squares of errors, in steps too, and values.
+class CodeErrors:
+    """What adds up over codes and their values: those that are nearest, squares of errors, in steps too, and values.
 
     A code that nobody looked at is not nearest, nor is that of a value beyond the codes' range or not finite. `factors`
     of rows and of columns multiply the values.
@@ -46,7 +46,7 @@ class Held:
     squares: float = 0.0
 
     def add(self, rows: Words, dtype: str) -> None:
-        """Hold the next rows of codes against these values, which are stored as words."""
+        """Compare the next rows of codes with these values, which are stored as words."""
         import numpy as np
 
         read, doubts = band(self.rule, self.stored, self.at, self.at + len(rows)), []
@@ -117,12 +117,10 @@ class Held:
 
     def _near(self, values: Floats, found: Floats, scales: Floats, added: Floats) -> NDArray[np.bool_]:
         """Mark the codes in doubt that are as near as the nearest one, but for roundings."""
-        import numpy as np
-
         least, most = self.rule.reach
         units = (values - added) / scales
-        best = np.abs(values - (self.rule.nearest(units) * scales + added))
-        near: NDArray[np.bool_] = np.abs(values - found) <= best + self.rule.slack * (np.abs(values) + np.abs(added))
+        best = abs(values - (self.rule.nearest(units) * scales + added))
+        near: NDArray[np.bool_] = abs(values - found) <= best + self.rule.slack * (abs(values) + abs(added))
         near &= (units >= least) & (units <= most)
         near |= values == found
         return near

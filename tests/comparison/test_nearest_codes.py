@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import load_file
+from tests.cases import each
 
-import pytest
 from weighbridge.comparison.casts import dequantise, quantise
+from weighbridge.comparison.nearest_codes import SIGNED, not_nearest
 from weighbridge.formats.tensor import UNITS
 from weighbridge.gates.families.block_types import NOT_NEAREST, TYPICAL_ERROR
-from weighbridge.packing.nearest_codes import SIGNED, not_nearest
 
 # 1,024 values in each type by ggml (llama-cpp-python 0.3.36), with importances that are drawn log-normally
 MADE = load_file(Path(__file__).parent / "blocks-by-ggml.safetensors")
@@ -33,20 +33,20 @@ def test_every_type_is_held_but_those_that_cannot_be() -> None:
     assert not_nearest(VALUES, VALUES, np.zeros((4, 50), np.uint8), "IQ1_S") is None
 
 
-@pytest.mark.parametrize("dtype", GIVEN)
+@each("dtype", GIVEN)
 def test_the_codes_of_ggml_are_the_nearest_and_those_of_other_values_are_not(dtype: str) -> None:
     assert counted(VALUES, dtype) <= NOT_NEAREST[dtype] * 1024
     other = OTHER if dtype not in PARITY else np.roll(VALUES, 1)  # their signs tell 2 % of noise in 100,000 values
     assert counted(other, dtype) > NOT_NEAREST[dtype] * 1024
 
 
-@pytest.mark.parametrize("dtype", sorted(set(GIVEN) - set(SIGNED)))
+@each("dtype", sorted(set(GIVEN) - set(SIGNED)))
 def test_a_decoded_value_that_no_code_gives_is_not_the_nearest(dtype: str) -> None:
     """Were the scales read wrongly, the steps between codes would be others."""
     assert counted(VALUES, dtype, factor=1.5) > 1024 / 10
 
 
-@pytest.mark.parametrize("dtype", sorted(set(GIVEN) - {"MXFP4", "NVFP4"}))
+@each("dtype", sorted(set(GIVEN) - {"MXFP4", "NVFP4"}))
 def test_values_that_are_not_numbers_have_no_nearest_code(dtype: str) -> None:
     values = VALUES.copy()
     values[7] = np.nan

@@ -1,8 +1,8 @@
-"""Hold the codes of ggml's blocks against values: how many are not the nearest that the scales of the file allow.
+"""Compare the codes of ggml's blocks with values: how many are not the nearest that the scales of the file allow.
 
 One row of `CODES` a block type: the codes of a value, and where its scales are, by ggml's block structures. Types whose
-codes stand for several values at once have no nearest code for each; where they have a sign for each value, the signs
-tell. Knows no threshold.
+codes stand for several values at once have no nearest code for each; their signs tell, where each value has one.
+Knows no threshold.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROUNDING = 1e-5  # of a step: what is between two codes may go either way
 HALVES = 256  # beyond the largest point
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Codes:
     """The codes of a block type: evenly spaced from `least` to `most`, or `points`; `scales` reads those of blocks."""
 
@@ -103,13 +103,11 @@ def _nearest_points(points: tuple[int, ...]) -> Floats:
 
 def _half(blocks: Bytes, at: int) -> Floats:
     """Return the F16 of each block that starts at a byte, `[blocks, 1]`."""
-    import numpy as np
-
-    return blocks[:, at : at + 2].copy().view("<f2").astype(np.float32)
+    return blocks[:, at : at + 2].copy().view("<f2").astype("f4")
 
 
-def _one(blocks: Bytes) -> Scales:
-    return _half(blocks, 0), None
+def _at(byte: int) -> Callable[[Bytes], Scales]:
+    return lambda blocks: (_half(blocks, byte), None)
 
 
 def _two(blocks: Bytes) -> Scales:
@@ -117,10 +115,8 @@ def _two(blocks: Bytes) -> Scales:
 
 
 def _q2_k(blocks: Bytes) -> Scales:
-    import numpy as np
-
     both = blocks[:, :16]
-    return _half(blocks, 80) * (both & 15).astype(np.float32), -_half(blocks, 82) * (both >> 4).astype(np.float32)
+    return _half(blocks, 80) * (both & 15).astype("f4"), -_half(blocks, 82) * (both >> 4).astype("f4")
 
 
 def _q3_k(blocks: Bytes) -> Scales:
@@ -142,9 +138,7 @@ def _q45_k(blocks: Bytes) -> Scales:
 
 
 def _q6_k(blocks: Bytes) -> Scales:
-    import numpy as np
-
-    return _half(blocks, 208) * blocks[:, 192:208].view(np.int8).astype(np.float32), None
+    return _half(blocks, 208) * blocks[:, 192:208].view("i1").astype("f4"), None
 
 
 def _iq4_xs(blocks: Bytes) -> Scales:
@@ -164,24 +158,31 @@ def _mxfp4(blocks: Bytes) -> Scales:
 
 def _nvfp4(blocks: Bytes) -> Scales:
     import ml_dtypes
-    import numpy as np
 
-    return blocks[:, :4].copy().view(ml_dtypes.float8_e4m3fn).astype(np.float32) / 2, None
+    return blocks[:, :4].copy().view(ml_dtypes.float8_e4m3fn).astype("f4") / 2, None
 
 
+_one = _at(0)
 IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 FP4 = (-12, -8, -6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 12)  # twice its values, as ggml has them
 CODES: Mapping[str, Codes] = {
-    "Q4_0": Codes(scales=_one, least=-8, most=7), "Q4_1": Codes(scales=_two, most=15),
-    "Q5_0": Codes(scales=_one, least=-16, most=15), "Q5_1": Codes(scales=_two, most=31),
-    "Q8_0": Codes(scales=_one, least=-128, most=127), "Q2_K": Codes(scales=_q2_k, most=3),
-    "Q3_K": Codes(scales=_q3_k, least=-4, most=3), "Q4_K": Codes(scales=_q45_k, most=15),
-    "Q5_K": Codes(scales=_q45_k, most=31), "Q6_K": Codes(scales=_q6_k, least=-32, most=31),
-    "TQ1_0": Codes(scales=lambda blocks: (_half(blocks, 52), None), least=-1, most=1),
-    "TQ2_0": Codes(scales=lambda blocks: (_half(blocks, 64), None), least=-1, most=1),
-    "IQ4_NL": Codes(scales=_one, points=IQ4), "IQ4_XS": Codes(scales=_iq4_xs, points=IQ4),
-    "MXFP4": Codes(scales=_mxfp4, points=FP4), "NVFP4": Codes(scales=_nvfp4, points=FP4),
-}  # fmt: skip
+    "Q4_0": Codes(_one, -8, 7),
+    "Q4_1": Codes(_two, 0, 15),
+    "Q5_0": Codes(_one, -16, 15),
+    "Q5_1": Codes(_two, 0, 31),
+    "Q8_0": Codes(_one, -128, 127),
+    "Q2_K": Codes(_q2_k, 0, 3),
+    "Q3_K": Codes(_q3_k, -4, 3),
+    "Q4_K": Codes(_q45_k, 0, 15),
+    "Q5_K": Codes(_q45_k, 0, 31),
+    "Q6_K": Codes(_q6_k, -32, 31),
+    "TQ1_0": Codes(_at(52), -1, 1),
+    "TQ2_0": Codes(_at(64), -1, 1),
+    "IQ4_NL": Codes(_one, points=IQ4),
+    "IQ4_XS": Codes(_iq4_xs, points=IQ4),
+    "MXFP4": Codes(_mxfp4, points=FP4),
+    "NVFP4": Codes(_nvfp4, points=FP4),
+}
 # Types of grids with a sign for each value, and how many of eight may be wrong: seven bits for eight signs make their
 # number even.
 SIGNED: Mapping[str, int] = {"IQ2_S": 0, "IQ3_S": 0, "IQ2_XXS": 1, "IQ2_XS": 1, "IQ3_XXS": 1}

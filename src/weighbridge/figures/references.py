@@ -1,0 +1,41 @@
+"""Figures of single samples against a reference: a first value, the one before, another column, another run, ln V."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weighbridge.core.model import Series
+from weighbridge.figures.figure import Found, figure
+
+
+def references(relative_to: str, series: Series, others: Series | None) -> Sequence[float]:
+    """Return what each sample is compared with; the first one has none before it."""
+    match relative_to:
+        case "value":
+            return [1.0] * len(series.value)
+        case "first":
+            return [series.value[0]] * len(series.value)
+        case "previous":
+            return series.value[:-1]
+    assert others is not None
+    return others.value
+
+
+def judged(series: Series, limits: Any) -> int:
+    """Return how many samples are judged besides as many as may violate the bound, each with one beside it."""
+    spared: int = 2 * limits.violations + (limits.relative_to in ("first", "previous"))
+    return max(len(series.value) - spared, 0)
+
+
+@figure("the worst sample, `violations` worse ones apart, as it is, or over its reference", samples=judged)
+def extreme(series: Series, *more: Any) -> Found:
+    """Return the worst sample that is left when as many as may violate the bound are taken away, and where it is."""
+    *others, limits = more
+    high = limits.at_most is not None or limits.below is not None
+    compared = references(limits.relative_to, series, next(iter(others), None))
+    kept = slice(len(series.value) - len(compared), None)
+    rows = zip(series.value[kept], series.step[kept], compared, strict=True)
+    found = sorted(((value / reference, step, reference) for value, step, reference in rows), reverse=high)
+    value, step, reference = found[limits.violations]
+    return Found(value, {"step": step, "reference": reference, "relative_to": limits.relative_to})

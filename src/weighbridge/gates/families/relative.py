@@ -1,0 +1,71 @@
+"""What samples are compared with: another column, the same column of a baseline run, or ln V of a known vocabulary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, rows_of, series_of, with_rows, with_value
+from weighbridge.core.model import Outcome, Series
+from weighbridge.gates.families.run_columns import SAMPLES
+from weighbridge.quantities.facts import Fact
+
+OTHER, BASELINE, FACTS = "other", "baseline", "facts"
+COLUMN, LN_VOCAB, VOCAB = "column:", "ln_vocab", "vocab"
+REFERENCES: Mapping[str, Need] = {
+    OTHER: Need(
+        "step_series", of=("run",), of_limits=lambda limits: {"column": str(limits["relative_to"])[len(COLUMN) :]},
+        when=lambda limits: str(limits.get("relative_to", "")).startswith(COLUMN),
+    ),
+    BASELINE: Need(
+        "step_series", of=("baseline",), options=("column",), when=lambda limits: limits.get("relative_to") == BASELINE
+    ),
+    FACTS: Need("facts", of=("run",), when=lambda limits: limits.get("relative_to") == LN_VOCAB),
+}  # fmt: skip
+
+
+def reference(evidence: Evidence) -> list[Series]:
+    """Return the series that samples are compared with; none where the vocabulary that it follows from is unknown."""
+    if FACTS not in evidence:
+        return [series_of(evidence, need) for need in (OTHER, BASELINE) if need in evidence]
+    known = {fact.name: fact for fact in rows_of(evidence, FACTS, Fact) if not fact.contradicted_by}
+    vocab = known[VOCAB].value if VOCAB in known else None
+    if not isinstance(vocab, int) or vocab < 2:
+        return []
+    steps = series_of(evidence, SAMPLES).step
+    return [Series(steps, [float(Decimal(vocab).ln())] * len(steps))]
+
+
+def _unreferenced(name: str, code: str, change: Callable[[Evidence, Any], Mutated | str]) -> Mutation[Any]:
+    return Mutation(name, code, lambda evidence, limits, _places: change(evidence, limits), Outcome.BLOCKED)
+
+
+def _zeroed(evidence: Evidence, limits: Any) -> Mutated | str:
+    """Make the first reference zero: of another series, or of the samples themselves."""
+    need = next((need for need in (OTHER, BASELINE) if need in evidence), SAMPLES)
+    if limits.relative_to in ("value", LN_VOCAB):
+        return "nothing that is logged is its reference"
+    series, first = series_of(evidence, need), (getattr(limits, "steps", None) or (-math.inf,))[0]
+    at = next(index for index, step in enumerate(series.step) if step >= first)
+    values = [*series.value[:at], 0.0, *series.value[at + 1 :]]
+    return Mutated(with_value(evidence, need, Series(series.step, values)))
+
+
+def _unknown_vocabulary(evidence: Evidence, _limits: Any) -> Mutated | str:
+    if FACTS not in evidence:
+        return "the vocabulary is not its reference"
+    return Mutated(with_rows(evidence, FACTS, [one for one in rows_of(evidence, FACTS, Fact) if one.name != VOCAB]))
+
+
+def _itself(evidence: Evidence, _limits: Any) -> Mutated | str:
+    same = BASELINE in evidence
+    return Mutated(with_value(evidence, BASELINE, series_of(evidence, SAMPLES))) if same else "there is no baseline"
+
+
+UNREFERENCED = (
+    _unreferenced("a reference of zero", "no-reference", _zeroed),
+    _unreferenced("an unknown vocabulary", "no-reference", _unknown_vocabulary),
+    _unreferenced("the run as its own baseline", "same-run", _itself),
+)
