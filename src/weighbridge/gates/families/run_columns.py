@@ -28,7 +28,7 @@ from weighbridge.clauses.kind import (
     with_rows,
     with_value,
 )
-from weighbridge.clauses.mutations import Limit, Moves, Way, in_rows, row_moves
+from weighbridge.clauses.mutations import Breaks, Limit, Moves, in_rows
 from weighbridge.core.limits import Doc, plain
 from weighbridge.core.model import Fields, Outcome, Series, SubjectKind
 from weighbridge.gates.families import column_basis
@@ -301,7 +301,9 @@ def _as_fast(row: StepColumn, _limits: Any, value: float) -> StepColumn | None:
 
 def speed_moves(outcome: Outcome) -> Moves:
     """Return how to move the work that a wall time implies."""
-    return row_moves(COLUMNS, StepColumn, Way("faster than any hardware", "beyond-hardware", _as_fast, outcome))
+    blocked = ("beyond-hardware",) if outcome is Outcome.BLOCKED else ()
+    breaks = Breaks(need=COLUMNS, row=StepColumn, blocked=blocked)
+    return breaks.beyond(("faster than any hardware", "beyond-hardware", _as_fast))
 
 
 def sample_moves(
