@@ -19,7 +19,7 @@ from tests.gates.test_weakened_judges import noticed, shown
 
 import pytest
 from weighbridge.clauses.kind import Kind
-from weighbridge.figures.figure import Figure, Found
+from weighbridge.figures.figure import Figure, FigureValue
 from weighbridge.gates import OWN
 
 # By module: a look that only saves time (3), a worst spike that is the highest, too; a text that sorts like no other.
@@ -64,7 +64,7 @@ def test_a_figure_that_is_off_is_noticed_by_every_rule_over_it(monkeypatch: pyte
             for what, off in WRONG.items():
                 right = vars(module)[figure]
 
-                def compute(*inputs: Any, right: Figure = right, off: Callable[[float], float] = off) -> Found:
+                def compute(*inputs: Any, right: Figure = right, off: Callable[[float], float] = off) -> FigureValue:
                     found = right(*inputs)
                     return found._replace(value=off(found.value))
 

@@ -85,7 +85,7 @@ def by_the_least(evidence: Evidence, move: Moved, breaks: Callable[[Evidence], b
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounded:
+class BoundedFigure:
     """What every rule says: its figure, the bound on it, and how trials move it."""
 
     name: str
@@ -156,7 +156,7 @@ class Bounded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule(Bounded):
+class Rule(BoundedFigure):
     """A rule over a column of a run; a `relative` one compares it with what its limit `relative_to` names.
 
     `guards` is what is asked of the column first: evaluations are not steps. With `window` the limit `steps` says which
@@ -288,7 +288,7 @@ def _in_samples(lever: Lever, *, window: bool) -> Callable[[Any], Moved]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordRule(Bounded):
+class RecordRule(BoundedFigure):
     """A rule over a record of a run: `levers` move fields of it, as in "tokens up"."""
 
     quantity: str
