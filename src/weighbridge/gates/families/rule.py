@@ -189,7 +189,7 @@ class Rule(BoundedFigure):
         return run_columns.kind_of_column(
             self.name, version=self.version, column=self.column, means=self.means, guards=self.guards,
             clauses=self._clauses, check=self.check, cut=self._cut,
-            window=lambda limits, _: self._steps(limits), needs=REFERENCES if self.relative else {},
+            window=lambda limits, _: self._steps(limits), needs=REFERENCES if self.relative else {}, figure=self.figure,
             mutations=UNREFERENCED if self.relative else (),
             limits=self.limits(*more, moves=lambda must: self.moves(must, moved, self._value, self.place)),
             codes={
@@ -321,7 +321,7 @@ class RecordRule(BoundedFigure):
             return Mutation(f"{name} unknown", self.unknown, apply, Outcome.BLOCKED)
 
         return Kind(
-            name=self.name, version=self.version, roles={"run": SubjectKind.RUN}, check=self.check,
+            name=self.name, version=self.version, roles={"run": SubjectKind.RUN}, check=self.check, figure=self.figure,
             needs={"record": Need(self.quantity, of=("run",))},
             limits=self.limits(moves=lambda must: self.moves(must, levers, self._value, lambda _, __: self.place)),
             codes={self.code: Outcome.FAIL, self.unknown: Outcome.BLOCKED}, judge=ClauseJudge(self._clauses),
