@@ -40,7 +40,6 @@ from weighbridge.report import ENOUGH, hints
 from weighbridge.verifiers import BROUGHT, MODULES
 
 SHAPE = {"tokens_per_step": 2048}
-SHARED = ("  as any gate says it",)
 Telling: TypeAlias = Callable[[], Iterator[str]]
 
 
@@ -139,6 +138,10 @@ def _kind(name: str) -> Iterator[str]:
     yield click.style(f"{name} (version {kind.version})", bold=True)
     yield from _wrapped(card.asks)
     yield from _wrapped(card.why)
+    if kind.figure is not None:
+        yield "\nfigure"
+        said = f"{kind.figure.name}: {kind.figure.formula}"
+        yield from _item(f"{said} ({kind.figure.source})" if kind.figure.source else said)
     yield "\nroles"
     yield from (f"  {role} ({kind.roles[role]}): {text}" for role, text in card.roles.items())
     yield "\nlimits (with:)"
@@ -148,8 +151,8 @@ def _kind(name: str) -> Iterator[str]:
         yield from _keys(kind.measure)
     yield "\ncodes"
     for code, outcome in kind.codes.items():
-        words = code_card(kind.name, code)
-        yield from _item(f"{outcome:<8} {code}: {words.says}" if words else f"{outcome:<8} {code}")
+        words = code_card(name, code)
+        yield from _item(f"{outcome:<8} {code}: {words.says if words else ''}")
     yield "\nshown able to fail by"
     yield from dict.fromkeys(f"  {one.name} ({one.code})" for one in kind.mutations)
     if not kind.mutations or any(item.doc.must for item in fields(kind.limits)):
@@ -227,8 +230,8 @@ def _meaning(heading: str, meaning: Meaning) -> Iterator[str]:
 
 
 def _code_of(kind: str, code: str, outcome: str) -> Iterator[str]:
-    own = gate_words(kind).codes.get(code)
-    return _code(f"{kind}: {outcome}", own) if own else iter((click.style(f"{kind}: {outcome}", bold=True), *SHARED))
+    words = code_card(kind, code)
+    return _code(f"{kind}: {outcome}", words) if words else iter(())
 
 
 def _code(of: str, words: CodeCard) -> Iterator[str]:

@@ -180,7 +180,7 @@ def _left_over(row: FileStructure, limits: Limits) -> Fields | None:
 
 KIND = Kind(
     name="checkpoint-integrity",
-    version=3,
+    version=4,
     roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"tensors": Need("tensor_health", of=("candidate",)), "files": Need("file_structure", of=("candidate",))},
     limits=Limits,

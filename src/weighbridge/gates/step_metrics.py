@@ -229,7 +229,7 @@ def _bases(rows: Mapping[str, StepColumn]) -> Fields:
 
 KIND = Kind(
     name="step-metrics",
-    version=3,
+    version=4,
     roles={"run": SubjectKind.RUN},
     needs={NEED: Need("step_columns", of=("run",), options=("steps",))},
     limits=Limits,

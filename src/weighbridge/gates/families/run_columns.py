@@ -73,7 +73,9 @@ def kind_of_column(
         limits=limits,
         measure=make_dataclass("Measure", [("column", Annotated[str, Doc(means)], column)], frozen=True, kw_only=True),
         codes={**codes, **{code: outcome for one in guards for code, outcome in one.codes.items()}},
-        judge=ClauseJudge(lambda held: (*(clause for one in guards for clause in one.clauses(held)), *clauses(held))),
+        judge=ClauseJudge(
+            lambda given: (*(clause for one in guards for clause in one.clauses(given)), *clauses(given))
+        ),
         mutations=(*(mutation for one in guards for mutation in one.mutations), *mutations),
         columns=lambda _limits, measure: (measure.column,),
         **more,
