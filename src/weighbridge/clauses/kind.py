@@ -149,9 +149,6 @@ def codes(*fails: str, blocked: Sequence[str]) -> Mapping[str, Outcome]:
     return {**dict.fromkeys(fails, Outcome.FAIL), **dict.fromkeys(blocked, Outcome.BLOCKED)}
 
 
-# --- Evidence ---------------------------------------------------------------------------------------------------------
-
-
 def table_of(evidence: Evidence, need: str, row: type[R]) -> Rows[R]:
     """Return the table of a need, whose rows are of one dataclass of `weighbridge.quantities`."""
     return base.table_of(evidence[need], row)

@@ -12,18 +12,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from weighbridge.clauses.kind import (
-    At,
-    Evidence,
-    Mutated,
-    Mutation,
-    as_asked,
-    record_of,
-    rows_of,
-    table_of,
-    with_rows,
-    with_value,
-)
+from weighbridge.clauses import kind
+from weighbridge.clauses.kind import At, Evidence, Mutated, Mutation, as_asked, rows_of, table_of, with_rows
 from weighbridge.core.limits import Doc, fields
 from weighbridge.core.model import Outcome, Record
 
@@ -93,9 +83,6 @@ def nudged(limits: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 LOOSER = 0.01  # of a limit: an example that this does not heal lies far beyond it
-
-
-# --- What a limit bounds ----------------------------------------------------------------------------------------------
 
 
 def column_moves(
@@ -169,9 +156,6 @@ def table_moves(
     return moves
 
 
-# --- What no limit bounds ---------------------------------------------------------------------------------------------
-
-
 def in_rows(
     name: str, code: str, need: str, row: type[R], change: Callable[[R, L], R | None], *, why: str,
     outcome: Outcome = Outcome.FAIL, at: At = as_asked,
@@ -200,9 +184,9 @@ def in_record(
     """Return the mutation that changes a record; the judge must object at `place`."""
 
     def apply(evidence: Evidence, limits: L, _places: tuple[str, ...]) -> Mutated | str:
-        found = record_of(evidence, need, record)
+        found = kind.record_of(evidence, need, record)
         changed = change(found, limits) if found is not None else None
-        return why if changed is None else Mutated(with_value(evidence, need, Record(changed)), frozenset({place}))
+        return why if changed is None else Mutated(kind.with_value(evidence, need, Record(changed)), frozenset({place}))
 
     return Mutation(name, code, apply, outcome)
 

@@ -140,8 +140,6 @@ def figures(evidence: Evidence, _limits: Limits) -> Fields:
     }
 
 
-# --- Mutations --------------------------------------------------------------------------------------------------------
-
 WRONG = WrongChecksum(place="data", stored="0x00000000", computed="0x00000001")
 _in_files = Breaks(need="files", row=FileStructure, why="every file is allowed to, or not in these places")
 

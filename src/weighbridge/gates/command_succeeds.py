@@ -47,9 +47,6 @@ class Measure:
     hide_accelerators: Annotated[bool, Doc("run it where no accelerator can be seen")] = False
 
 
-# --- The clauses ------------------------------------------------------------------------------------------------------
-
-
 def clauses(limits: Limits) -> Sequence[Clause]:
     """Return that each list of arguments was run, ended as it must, and said and left what it must."""
     cases = {case_of(case.args): case for case in limits.cases}
@@ -105,8 +102,6 @@ def check(limits: Limits, measure: Measure) -> list[str]:
         problems.append("says, never_says: a text needs a letter, and stands in one line")
     return [*problems, *command_cases.cut_short(measure.timeout_s, limits.within_s)]
 
-
-# --- How what no limit bounds is broken -------------------------------------------------------------------------------
 
 Change: TypeAlias = Callable[[CommandRun, Limits], Any]  # the fields that are new, or None where nothing is promised
 BLOCKED = ("not-run", "kept-in-part")

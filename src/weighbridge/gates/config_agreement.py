@@ -138,8 +138,6 @@ def check(limits: Limits, _measure: object) -> list[str]:
     ]
 
 
-# --- Mutations --------------------------------------------------------------------------------------------------------
-
 Change: TypeAlias = Callable[[ConfigField, Limits], Any]  # a row, or the fields that are new; None where it cannot
 SILENT: dict[str, dict[str, Any]] = {side: {side: None, f"{side}_basis": ""} for side in ("source", "candidate")}
 ENTRY = EntryDifference(index=7, source="a", candidate="b")

@@ -11,20 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeAlias
 
-from weighbridge.clauses.kind import (
-    Evidence,
-    Kind,
-    Mutated,
-    Mutation,
-    Need,
-    blocked,
-    codes,
-    failed,
-    passed,
-    record_of,
-    rows_of,
-    with_rows,
-)
+from weighbridge.clauses import kind
+from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, blocked, failed, passed, record_of, rows_of
 from weighbridge.clauses.mutations import Breaks, Moves
 from weighbridge.core.limits import Doc, plain
 from weighbridge.core.model import Fields, Offence, SubjectKind, Verdict
@@ -44,8 +32,6 @@ BLOCKED = (
     *("no-passes", "unknown-corpus", "unknown-tokens", "steps-left-out", "no-losses", "no-wall-time"),
     *("recorder-failure", "steps-not-recorded"),
 )
-
-# --- How what a limit bounds is broken --------------------------------------------------------------------------------
 
 
 Change: TypeAlias = Callable[[CorpusProgress, int, Any], CorpusProgress | None]  # by the count of epochs and the value
@@ -233,9 +219,6 @@ def _epochs(epochs: Sequence[CorpusEpoch], progress: CorpusProgress, limits: Lim
         yield from (Offence(place=row.epoch, code=code, figures=figures) for code, is_so in broken.items() if is_so)
 
 
-# --- How what no limit bounds alone is broken -------------------------------------------------------------------------
-
-
 def _clamped(progress: CorpusProgress, _limits: Limits) -> CorpusProgress:
     tokens = max(progress.tokens or 0, 2)
     clamped = Coverage(column="coverage", full=1.0, last=1.0, max=1.0, still=2, since_step=0)
@@ -251,7 +234,7 @@ def _silent_wrap(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) 
         return "batches drawn at random do not wrap"
     name = f"epoch {len(rows) + 1}"
     added = replace(rows[-1], epoch=name, number=len(rows) + 1, events=0, stray=0, complete=False)
-    return Mutated(with_rows(evidence, "epochs", (*rows, added)), frozenset({name}))
+    return Mutated(kind.with_rows(evidence, "epochs", (*rows, added)), frozenset({name}))
 
 
 def _of_length(
@@ -305,13 +288,13 @@ STEPS_OFF: tuple[tuple[str, Callable[[CorpusProgress, Limits], Fields]], ...] = 
     ("a step less than was recorded", lambda progress, _: {"announced_steps": progress.steps - 1}),
 )
 
-KIND = Kind(
+KIND = kind.Kind(
     name="corpus-wrap-around",
     version=4,
     roles={"run": SubjectKind.RUN},
     needs={"progress": Need("corpus_progress", of=("run",)), "epochs": Need("corpus_epochs", of=("run",))},
     limits=Limits,
-    codes=codes(*FAILS, blocked=BLOCKED),
+    codes=kind.codes(*FAILS, blocked=BLOCKED),
     judge=judge,
     mutations=(
         _breaks("coverage clamped at full", "clamped-coverage", _clamped, place="coverage"),

@@ -86,9 +86,6 @@ def check(limits: Limits, measure: Measure) -> list[str]:
     return [*problems, *cut_short(measure.timeout_s, limits.within_s)]
 
 
-# --- How what no limit bounds is broken -------------------------------------------------------------------------------
-
-
 Change: TypeAlias = Callable[[CommandOutcome, Limits], Fields | None]
 _breaks = Breaks(need="outcome", row=CommandOutcome)
 

@@ -15,24 +15,14 @@ from typing import Any, NamedTuple
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.core.limits import plain
 from weighbridge.core.model import Fields, Offence, SubjectKind, Verdict
-from weighbridge.gates.families.local_errors import (
-    Limits,
-    allowed,
-    among,
-    detectable,
-    known,
-    of_rough,
-    or_nan,
-    share_of,
-)
+from weighbridge.gates.families import local_errors
+from weighbridge.gates.families.local_errors import Limits, allowed, among, detectable, known, or_nan, share_of
 from weighbridge.gates.trials.forward_trials import CODES, MUTATIONS
 from weighbridge.quantities.forward import ForwardError
 
 END_TO_END = 3.0  # times the trusted run's error: where two errors end to end differ
 FITS_BETTER = 0.5  # of the error left: then the value that was captured is not the one that was used
 EXPLAINS = 2  # times the limit: a relation that leaves no more over names the cause
-
-# --- One point --------------------------------------------------------------------------------------------------------
 
 
 def _unfit(row: ForwardError, limits: Limits) -> str:
@@ -87,6 +77,7 @@ def _beyond_end_to_end(row: ForwardError) -> bool:
     return not or_nan(row.candidate_end_to_end) <= END_TO_END * max(or_nan(row.trusted_end_to_end), row.run.u)
 
 
+# --- Points over their limit: a bug there, or a capture of another state ----------------------------------------------
 # --- Points over their limit: a bug there, or a capture of another state ----------------------------------------------
 
 
@@ -147,9 +138,6 @@ def _another_basis(rows: Sequence[ForwardError], over: Mapping[str, str]) -> boo
         return False
     shown = all(_beyond_end_to_end(row) for row in rows if row.point in over)
     return shown and not any(_beyond_end_to_end(row) for row in after)
-
-
-# --- All points -------------------------------------------------------------------------------------------------------
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
@@ -250,8 +238,6 @@ def _within(rows: Sequence[ForwardError], telling: Sequence[ForwardError], limit
     )
 
 
-# --- Figures ----------------------------------------------------------------------------------------------------------
-
 OF_A_POINT = (
     *("order", "reference_shape", "candidate_shape", "candidate", "trusted", "candidate_error", "elements"),
     *("made_from", "nonfinite_candidate", "nonfinite_reference", "worst_token", "worst_channel"),
@@ -274,7 +260,10 @@ def _offence(row: ForwardError, code: str, limits: Limits) -> Offence:
         ratio, rough_ratio, floor = whole if over == "all" else (limits.tail_ratio,) * 2 + (limits.tail_floor_u,)
         where = {"token": f" over {row.worst_token}", "channel": f" over channel {row.worst_channel}"}
         figures |= {"limit": limit, "error": getattr(row.candidate, over), "over": over, "where": where.get(over, "")}
-        figures |= {"trusted_error": getattr(row.trusted, over), "rough_error": getattr(of_rough(row), over)}
+        figures |= {
+            "trusted_error": getattr(row.trusted, over),
+            "rough_error": getattr(local_errors.of_rough(row), over),
+        }
         figures |= {"ratio": ratio, "rough_ratio": rough_ratio, "floor_u": floor, "budget_used": share}
         figures |= {"detectable": detectable(row, limits), "relation": _relation(row, limits)}
     return Offence(place=row.point, code=code, figures=figures)

@@ -32,8 +32,7 @@ class Bound:
     tensors: Annotated[str, Doc("glob over the candidate's tensor names")]
     statistic: Annotated[str, Doc("of the finite elements, or their number", choices=(*STATISTICS, "finite"))]
     change_at_most: Annotated[
-        float,
-        Doc("|it - the source's| / |the source's|, inclusive", ge=0, le=1e6, must="at most", moves=CHANGED),
+        float, Doc("|it - the source's| / |the source's|, inclusive", ge=0, le=1e6, must="at most", moves=CHANGED)
     ]
     exempt: Annotated[tuple[str, ...], Doc("globs of tensors that this does not hold", tight="down")] = ()
 
@@ -78,11 +77,7 @@ def clauses(limits: Limits) -> Sequence[Clause]:
         names = len(rows_of(evidence, "changes", MomentChanges))
         return {"globs": globs, "names": names} if globs else None
 
-    return (
-        *bounded,
-        Requires(code="names-nothing", lacking=idle),
-        every_figure_is_known("not-measured", bounded),
-    )
+    return (*bounded, Requires(code="names-nothing", lacking=idle), every_figure_is_known("not-measured", bounded))
 
 
 KIND = Kind(

@@ -14,16 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.kind import (
-    Evidence,
-    Kind,
-    Need,
-    blocked,
-    codes,
-    failed,
-    passed,
-    rows_of,
-)
+from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, failed, passed, rows_of
 from weighbridge.core.limits import Doc, plain
 from weighbridge.core.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.gates.families import column_basis
@@ -63,8 +54,7 @@ class Limits:
     ] = 2
     max_repeated_steps: Annotated[int, Doc(REPEATED, ge=0, le=10_000, must="at most", moves=trials.TWICE)] = 0
     max_backward_steps: Annotated[
-        int,
-        Doc("how often the step may fall, resumptions apart", ge=0, le=100, must="at most", moves=trials.BACKWARD),
+        int, Doc("how often the step may fall, resumptions apart", ge=0, le=100, must="at most", moves=trials.BACKWARD)
     ] = 0
     max_gap: Annotated[int | None, Doc(GAP, ge=1, le=10_000, must="at most", moves=trials.HOLES)] = None
     allow_filtered: Annotated[tuple[str, ...], Doc("globs of columns that the logger may keep free of NaN")] = ()

@@ -14,20 +14,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
+from weighbridge.clauses import kind
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.kind import (
-    Evidence,
-    Kind,
-    Mutated,
-    Mutation,
-    Need,
-    blocked,
-    codes,
-    failed,
-    passed,
-    rows_of,
-    with_rows,
-)
+from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, blocked, failed, passed, rows_of, with_rows
 from weighbridge.clauses.mutations import Breaks
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, Offence, Outcome, SubjectKind, Verdict
@@ -149,9 +138,6 @@ def check(limits: Limits, _measure: object) -> list[str]:
     return nothing + none + [f"tied: {name!r} is not expected" for name in limits.tied if name not in names]
 
 
-# --- Mutations -------------------------------------------------------------------------------------------------------
-
-
 @functools.lru_cache(maxsize=1)  # asked for every row, of a list that may be long
 def _expected(names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(spelled(names))
@@ -267,13 +253,13 @@ def _all_gone(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> 
 
 _in_tensors = Breaks(need="tensors", row=TensorHealth)
 
-KIND = Kind(
+KIND = kind.Kind(
     name="tensor-coverage",
     version=4,
     roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"tensors": Need("tensor_health", of=FILE), "facts": Need("facts", of=FILE, optional=True)},
     limits=Limits,
-    codes=codes(
+    codes=kind.codes(
         "missing", "empty", "untied", "extra", "dtype", "count", "stated", blocked=("nothing-there", "not-stated")
     ),
     judge=judge,

@@ -67,16 +67,17 @@ COARSEST = 0.5  # relative RMSE: codes of two bits err by 0.35 of normally distr
 COARSEST_CHOSEN = 0.85  # the same, of codes that GPTQ chose
 ROUNDED_FIRST = {"requantised-through-f16", "requantised-through-bf16"}  # quantised from a file that was rounded before
 FIGURES = (
+    *("transform", "source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements"),
     *(
-        "transform",
-        "source_dtype",
-        "candidate_dtype",
-        "source_shape",
-        "candidate_shape",
-        "elements",
         "first_difference",
+        "relative_rmse",
+        "lost_share",
+        "max_error",
+        "max_ulps",
+        "error_in_steps",
+        "channels_off",
+        "packed",
     ),
-    *("relative_rmse", "lost_share", "max_error", "max_ulps", "error_in_steps", "channels_off", "packed"),
 )
 
 
@@ -149,11 +150,6 @@ def _packed_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
     return "codes" if pair.error_in_steps is None or pair.rescaled else "distance"
 
 
-def _is_whole(share: float | None) -> bool:
-    """Return whether an adapter's update is nearer to being merged once than to not at all, or twice."""
-    return share is not None and abs(share - 1) < MERGED_SHARE
-
-
 def _packed_class(pair: TensorPair) -> Class:
     """Return the class of codes: all the nearest, or chosen within their bound; none so coarse that little is left."""
     error, steps = pair.relative_rmse, pair.error_in_steps
@@ -191,14 +187,17 @@ def class_of(pair: TensorPair) -> Class | None:
     if pair.not_nearest is not None and dtype not in BOUND:
         return _packed_class(pair)
     cast = "value-cast" in made or tensor_pairs.is_exponential(pair)
-    within = _errs_within(pair) and _is_nearly_nearest(pair)
+    nearly_nearest = pair.not_nearest is not None and pair.not_nearest <= _may_differ(pair)
+    within = _errs_within(pair) and (dtype not in NOT_NEAREST or nearly_nearest)
     holds = {
         Class.BYTES_EQUAL: "identical" in made and not pair.packed,
         Class.VALUE_EQUAL: (cast and is_exact(pair)) or (dtype in BOUND and pair.max_error == 0),
         Class.ROUNDED_EXACT: cast,
         Class.REQUANT_EXACT: "requantised" in made,
         Class.NEAREST_CODES: within and dtype in NOT_NEAREST and dtype not in block_types.SIGNED,
-        Class.MERGED: tensor_pairs.ADAPTED in made and _is_whole(pair.adapter_share),
+        Class.MERGED: tensor_pairs.ADAPTED in made
+        and pair.adapter_share is not None
+        and abs(pair.adapter_share - 1) < MERGED_SHARE,
         Class.WITHIN_BOUND: within
         or made & ROUNDED_FIRST
         or (pair.rescaled and pair.compared and not _channels_code(pair)),
@@ -213,13 +212,6 @@ def _errs_within(pair: TensorPair) -> bool:
     error, lost = pair.relative_rmse, pair.lost_share
     near = error is not None and error <= BOUND.get(pair.candidate_dtype, -1.0)
     return near and lost is not None and lost <= block_types.LOST_SHARE
-
-
-def _is_nearly_nearest(pair: TensorPair) -> bool:
-    """Return whether no more codes of blocks are not the nearest than their quantiser makes; true where none can be."""
-    if pair.candidate_dtype not in NOT_NEAREST:
-        return True
-    return pair.not_nearest is not None and pair.not_nearest <= _may_differ(pair)
 
 
 def _may_differ(pair: TensorPair) -> int:
@@ -272,9 +264,6 @@ def _in_mixture(dtype: str, target: str) -> bool:
     """Return whether a type is at least as precise as the least precise one of a mixture, or stands in for it."""
     least, error = MIXTURES[target], TYPICAL_ERROR.get(dtype)
     return error is not None and (error <= TYPICAL_ERROR[least] or block_types.STANDS_IN.get(dtype) == least)
-
-
-# --- Figures ----------------------------------------------------------------------------------------------------------
 
 
 def _figures(pair: TensorPair, code: str, together: str) -> Fields:

@@ -94,9 +94,6 @@ def _under_conditions(
     return held_back or verdict, trials, uncounted
 
 
-# --- One verdict ------------------------------------------------------------------------------------------------------
-
-
 def _judged(
     kind: Kind[Any],
     limits: object,

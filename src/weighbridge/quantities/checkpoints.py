@@ -32,8 +32,7 @@ class FileStructure:
     ]
     declared_bytes: Annotated[int | float | None, Doc("total that an index declares", unit="bytes", typical=None)]
     other_tensors: Annotated[
-        int,
-        Doc("tensors of an optimizer, a scheduler or a callback: no weights, not judged", typical=0),
+        int, Doc("tensors of an optimizer, a scheduler or a callback: no weights, not judged", typical=0)
     ]
     checksums: Annotated[int, Doc("checksums that the file holds", typical=0)]
     wrong_checksums: Annotated[tuple[WrongChecksum, ...], Doc("those that do not agree", typical=())]
@@ -113,7 +112,4 @@ class ConfigField:
     first_difference: Annotated[EntryDifference | None, Doc("the first of them", typical=None)]
 
 
-QUANTITIES = (
-    rows("file_structure", FileStructure),
-    rows("model_config", ConfigField),
-)
+QUANTITIES = (rows("file_structure", FileStructure), rows("model_config", ConfigField))

@@ -9,8 +9,6 @@ from typing import Annotated
 from weighbridge.core.limits import Doc
 from weighbridge.quantities.base import Form, Quantity, record, rows
 
-# --- Columns ----------------------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
@@ -144,9 +142,6 @@ class StepColumn:
     nan_filtered: Annotated[bool, Doc("the logger leaves out what is not finite", typical=False)]
 
 
-# --- The corpus -------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EqualLosses:
     """A run of bit-equal losses, with what else stood still in it."""
@@ -225,9 +220,6 @@ class CorpusEpoch:
     event_steps: Annotated[tuple[int, ...], Doc("their steps, at most 8", unit="step", typical=())]
     stray: Annotated[int, Doc("wrap events in it that announce nothing", typical=0)]
     stray_steps: Annotated[tuple[int, ...], Doc("their steps, at most 8", unit="step", typical=())]
-
-
-# --- The device -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -189,6 +189,7 @@ def _rank(name: str) -> int:
 
 
 # --- What trials lay over a row: each statistic at its limit, each relation that does not count short by one clause ---
+# --- What trials lay over a row: each statistic at its limit, each relation that does not count short by one clause ---
 
 OTHER, OTHER_RATE = "other", "other_per_other"  # columns of the two last ranks
 PERFECT = Relation(kind="linear", partner="step", earlier=True, over=NOISE_SAMPLES, deviation=0.0, constant=1.0)

@@ -49,9 +49,6 @@ class Case:
     files: Annotated[tuple[str, ...], Doc("globs of files that it must leave in the folder that it ran in")] = ()
 
 
-# --- How it ended -----------------------------------------------------------------------------------------------------
-
-
 def lines_of(run: CommandRun) -> list[str]:
     """Return the lines of both streams."""
     return f"{run.stdout}\n{run.stderr}".splitlines()
@@ -73,9 +70,6 @@ def wrong_exit(case: Case, run: CommandRun) -> Fields | None:
         return None
     lines = [line.strip() for line in lines_of(run) if line.strip()]
     return {"exit_code": code, "expected": case.exit, "last": lines[-1][:200] if lines else "nothing"}
-
-
-# --- What one run said and left ---------------------------------------------------------------------------------------
 
 
 def has(line: str, text: str) -> bool:

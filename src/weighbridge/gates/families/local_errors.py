@@ -28,9 +28,6 @@ def among(name: str, globs: Sequence[str]) -> bool:
     return any(fnmatchcase(name, glob) for glob in globs)
 
 
-# --- How what a limit bounds is moved ---------------------------------------------------------------------------------
-
-
 def _alone(row: ForwardError, **changes: Any) -> ForwardError | None:
     """Return a row with another error that is its own: made from no other point, and of no other state."""
     own = {"made_from": (), "candidate_end_to_end": 0.0, "rough": NONE, **changes}
@@ -77,10 +74,6 @@ def _noisy(row: ForwardError, _limits: Limits, ratio: float) -> ForwardError | N
     trusted = max(row.trusted.all or 0.0, row.run.u)
     changed = replace(row, trusted=replace(row.trusted, all=trusted), trusted_end_to_end=0.0, noise=ratio * trusted)
     return changed if row.truth_norm else None
-
-
-def _of_elements(row: ForwardError, _limits: Limits, elements: int) -> ForwardError:
-    return replace(row, elements=elements)
 
 
 def silence(limit: Limit) -> Iterator[Mutation[Any]]:
@@ -130,7 +123,7 @@ def _tails(beyond: Callable[[str], Change]) -> tuple[Way, ...]:
 
 TOO_COARSE = breaks.beyond(("beyond", "too-coarse", _too_coarse))
 NOISY = breaks.beyond(("beyond", "not-repeatable", _noisy))
-FEW_ELEMENTS = breaks.beyond(("beyond", "too-few-elements", _of_elements))
+FEW_ELEMENTS = breaks.beyond(("beyond", "too-few-elements", lambda row, _, elements: replace(row, elements=elements)))
 ROUGH = "times the error of the roughest kernels that are right, where that is more"
 FLOOR = "the least limit, in units of the dtype's roundoff"
 TAIL = "times the trusted or rough run's error over its worst token or channel"
@@ -171,9 +164,6 @@ class Limits:
     min_tokens: Annotated[int, _demand("tokens in a sequence", 2, 10**7, _in_run("one-token", "tokens"))] = 2
     min_points: Annotated[int, _demand("points compared", 1, 10**6, silence)] = 1
     min_elements: Annotated[int, _demand("finite elements compared at a point", 1, 10**12, FEW_ELEMENTS)] = 1
-
-
-# --- One point --------------------------------------------------------------------------------------------------------
 
 
 def allowed(row: ForwardError, limits: Limits) -> LocalError:

@@ -13,18 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
+from weighbridge.clauses import kind
 from weighbridge.clauses.clause import HOLDS, Clause, ClauseJudge, Requires, Whole
-from weighbridge.clauses.kind import (
-    Evidence,
-    Kind,
-    Mutated,
-    Mutation,
-    Need,
-    NoOptions,
-    record_of,
-    series_of,
-    with_value,
-)
+from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, NoOptions, record_of, series_of
 from weighbridge.clauses.mutations import Limit, Moves
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, Outcome, Record, Series, SubjectKind
@@ -37,9 +28,6 @@ FARTHEST = 1e30
 Must: TypeAlias = Literal["at most", "below", "at least", "above"]
 Lever: TypeAlias = Callable[["array[int]", "array[float]", float, Any], None]  # moves samples, by an amount
 Moved: TypeAlias = Callable[[Evidence, float], Evidence]
-
-
-# --- Levers -----------------------------------------------------------------------------------------------------------
 
 
 def lift(first: int | None, last: int | None, sign: int) -> Lever:
@@ -81,9 +69,6 @@ def by_the_least(evidence: Evidence, move: Moved, breaks: Callable[[Evidence], b
     return move(evidence, most)
 
 
-# --- Rules ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundedFigure:
     """What every rule says: its figure, the bound on it, and how trials move it."""
@@ -105,19 +90,12 @@ class BoundedFigure:
         """Return the limits: the bound under its name, the options of the figure, and `more`."""
         named: list[tuple[Any, ...]] = []
         for must in self.must:
-            kind: Any = int if isinstance(self.bound, int) else float
-            doc = Doc(
-                f"{self.doc} is {must} this",
-                unit=self.figure.unit,
-                gt=self.gt,
-                ge=self.ge,
-                le=self.le,
-                must=must,
-                moves=moves(must),
-            )
+            number: Any = int if isinstance(self.bound, int) else float
+            within: dict[str, Any] = {"unit": self.figure.unit, "gt": self.gt, "ge": self.ge, "le": self.le}
+            doc = Doc(f"{self.doc} is {must} this", must=must, moves=moves(must), **within)
             several = len(self.must) > 1
             default = [None] if several else [] if self.bound is None else [self.bound]
-            named.append((self.key(must), Annotated[kind | None if several else kind, doc], *default))
+            named.append((self.key(must), Annotated[number | None if several else number, doc], *default))
         named += more
         return make_dataclass("Limits", named, bases=(self.options,), frozen=True, slots=True, kw_only=True)
 
@@ -252,9 +230,8 @@ class Rule(BoundedFigure):
             return {"relative_to": given, "bad": len(bad), "first_step": bad[0]} if bad else None
 
         def same(evidence: Evidence) -> Fields | None:
-            return (
-                {} if BASELINE in evidence and series_of(evidence, BASELINE) == series_of(evidence, SAMPLES) else None
-            )
+            alike = BASELINE in evidence and series_of(evidence, BASELINE) == series_of(evidence, SAMPLES)
+            return {} if alike else None
 
         bounded = Whole(code=self.code, place=lambda one: self.place(one, limits), read=read, must=must, bound=bound)
         if self.min_samples is None:
@@ -300,25 +277,23 @@ class RecordRule(BoundedFigure):
     def kind(self) -> Kind[Any]:
         """Return the kind that this rule is."""
 
+        def changed(evidence: Evidence, name: str, change: Callable[[Any], Any]) -> Evidence:
+            record: Any = record_of(evidence, "record", self.record)
+            moved = dataclasses.replace(record, **{name: change(getattr(record, name))})
+            return kind.with_value(evidence, "record", Record(moved))
+
         def by(lever: str) -> Callable[[Any], Moved]:
             name, _, way = lever.partition(" ")
             sign = 1 if way == "up" else -1
-
-            def move(evidence: Evidence, amount: float) -> Evidence:
-                record: Any = record_of(evidence, "record", self.record)
-                moved = dataclasses.replace(record, **{name: getattr(record, name) + sign * amount})
-                return with_value(evidence, "record", Record(moved))
-
-            return lambda _limits: move
-
-        levers = {lever: by(lever) for lever in self.levers}
+            return lambda _limits: lambda evidence, by: changed(evidence, name, lambda value: value + sign * by)
 
         def unknown(name: str) -> Mutation[Any]:
             def apply(evidence: Evidence, _limits: Any, _places: Sequence[str]) -> Mutated:
-                record: Any = record_of(evidence, "record", self.record)
-                return Mutated(with_value(evidence, "record", Record(dataclasses.replace(record, **{name: None}))))
+                return Mutated(changed(evidence, name, lambda _value: None))
 
             return Mutation(f"{name} unknown", self.unknown, apply, Outcome.BLOCKED)
+
+        levers = {lever: by(lever) for lever in self.levers}
 
         return Kind(
             name=self.name, version=self.version, roles={"run": SubjectKind.RUN}, check=self.check, figure=self.figure,

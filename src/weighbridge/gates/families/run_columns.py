@@ -15,19 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass, replace
 from typing import Annotated, Any
 
+from weighbridge.clauses import kind
 from weighbridge.clauses.clause import Clause, ClauseJudge, Requires, Whole
-from weighbridge.clauses.kind import (
-    At,
-    Evidence,
-    Kind,
-    Mutated,
-    Mutation,
-    Need,
-    rows_of,
-    series_of,
-    with_rows,
-    with_value,
-)
+from weighbridge.clauses.kind import At, Evidence, Kind, Mutated, Mutation, Need, rows_of, series_of, with_rows
 from weighbridge.clauses.mutations import Breaks, Limit, Moves, in_rows
 from weighbridge.core.limits import Doc, plain
 from weighbridge.core.model import Fields, Outcome, Series, SubjectKind
@@ -107,7 +97,7 @@ def changed(evidence: Evidence, change: Callable[[array[int], array[float]], Non
     series = series_of(evidence, SAMPLES)
     steps, values = array("q", series.step), array("d", series.value)
     change(steps, values)
-    return with_value(evidence, SAMPLES, Series(steps, values))
+    return kind.with_value(evidence, SAMPLES, Series(steps, values))
 
 
 def cut(evidence: Evidence, first: int, needed: int, last: float) -> tuple[Evidence, int | None]:
@@ -121,10 +111,7 @@ def cut(evidence: Evidence, first: int, needed: int, last: float) -> tuple[Evide
     start = bisect.bisect_left(series.step, first)
     stop = min(start + max(needed, CUT), bisect.bisect_right(series.step, last))
     kept = slice(max(start - CUT // 4, 0), stop + CUT // 4)
-    return with_value(evidence, SAMPLES, Series(series.step[kept], series.value[kept])), series.step[stop - 1]
-
-
-# --- What is asked ----------------------------------------------------------------------------------------------------
+    return kind.with_value(evidence, SAMPLES, Series(series.step[kept], series.value[kept])), series.step[stop - 1]
 
 
 def _row(evidence: Evidence) -> StepColumn | None:
@@ -153,13 +140,10 @@ def placeholder_rows(evidence: Evidence, window: tuple[int, int]) -> Fields | No
         found: Fields | None = next((plain(one) for one in column_basis.placeholders(row) if _meets(one, window)), None)
         quick = column_basis.too_quick(row) if column_basis.tells_speed(row.column, timed) else None
         if found is None and quick is not None and _meets(quick, window):
-            found = {
-                **plain(quick),
-                "value": f"at most {quick.below_ms:.4g}, the other steps at least {quick.above_ms:.4g}",
-            }
+            value = f"at most {quick.below_ms:.4g}, the other steps at least {quick.above_ms:.4g}"
+            found = {**plain(quick), "value": value}
         if found is not None:
-            kept = ("first_step", "last_step", "length", "value")
-            return {"column": row.column, **{key: found[key] for key in kept}}
+            return {"column": row.column, **{key: found[key] for key in ("first_step", "last_step", "length", "value")}}
     return None
 
 

@@ -89,9 +89,6 @@ def kind_of_pairs(name: str, *, fails: Sequence[str], blocked: Sequence[str] = (
     )
 
 
-# --- What was meant ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
     """One change of dtype that is meant."""
@@ -157,8 +154,6 @@ def may_come(pair: TensorPair) -> bool:
     return computed or pair.identical_to is not None or bool(pair.left_out)
 
 
-# --- Mechanisms -------------------------------------------------------------------------------------------------------
-
 # Simplest first: the order in which a mechanism is offered as the explanation.
 MECHANISMS: tuple[str, ...] = (
     *("value-cast", "requantised", "requantised-through-f16", "requantised-through-bf16", "bf16-bits-as-f16"),
@@ -190,9 +185,6 @@ def mechanism(offenders: Sequence[TensorPair]) -> str:
     """Return the simplest mechanism that explains every element of every offender; never one from zeros alone."""
     full = (name for name in MECHANISMS if all(explained(pair, name) == pair.elements for pair in offenders))
     return next(full, UNEXPLAINED) if any(pair.nonzero for pair in offenders) else UNEXPLAINED
-
-
-# --- Verdicts ---------------------------------------------------------------------------------------------------------
 
 
 def two_sided(pair: TensorPair) -> bool:

@@ -6,25 +6,14 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from weighbridge.clauses.clause import Clause, Requires
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, series_of
-from weighbridge.clauses.mutations import in_rows
 from weighbridge.core.model import Fields, Outcome
 from weighbridge.figures.whole import in_window
-from weighbridge.gates.families import column_basis
-from weighbridge.gates.families.run_columns import (
-    COLUMNS,
-    SAMPLES,
-    ColumnGuard,
-    changed,
-    inside,
-    place,
-    placeholder_rows,
-    telling_speed,
-)
+from weighbridge.gates.families import run_columns
+from weighbridge.gates.families.run_columns import COLUMNS, SAMPLES, ColumnGuard, changed, inside
 from weighbridge.quantities.runs import StepColumn
 
 
@@ -62,13 +51,14 @@ def _clauses(limits: Any) -> Iterator[Clause]:
         return {**asked, "value": values[0]} if len(values) > 1 and min(values) == max(values) else None
 
     yield Requires(code="beyond-hardware", lacking=too_fast)
-    yield Requires(code="placeholder-rows", lacking=lambda evidence: placeholder_rows(evidence, limits.steps))
+    yield Requires(code="placeholder-rows", lacking=lambda of: run_columns.placeholder_rows(of, limits.steps))
     yield Requires(code="too-few-samples", lacking=too_few)
     yield Requires(code="repeated-steps", lacking=repeats)
     yield Requires(code="not-a-time", lacking=not_times)
     yield Requires(code="constant-window", lacking=constant)
 
 
+# --- How it is broken: each change takes steps, times, and the indices of the window's rows ---------------------------
 # --- How it is broken: each change takes steps, times, and the indices of the window's rows ---------------------------
 
 Change = Callable[["array[int]", "array[float]", Sequence[int], Any], None]
@@ -121,27 +111,6 @@ def _one(which: int, value: float) -> Change:
     return lambda _steps, times, at, _limits: times.__setitem__(at[which], value)
 
 
-def _placeholders(name: str, change: Callable[[StepColumn, int], StepColumn | None], *, timed: bool) -> Mutation[Any]:
-    def at(evidence: Evidence, limits: Any, _places: Sequence[str]) -> Sequence[str]:
-        return telling_speed(evidence, limits, (place(evidence),)) if timed else (place(evidence),)
-
-    why = "this column does not tell how quick a step was"
-    return in_rows(
-        name, "placeholder-rows", COLUMNS, StepColumn, lambda row, limits: change(row, limits.steps[1]), why=why,
-        outcome=Outcome.BLOCKED, at=at,
-    )  # fmt: skip
-
-
-def _stands_still(row: StepColumn, at: int) -> StepColumn:
-    still = column_basis.as_stretch(row)
-    return replace(still, stretches=tuple(replace(one, first_step=at, last_step=at + 9) for one in still.stretches))
-
-
-def _too_quick(row: StepColumn, at: int) -> StepColumn | None:
-    quick = column_basis.as_quick(row)
-    return quick and replace(quick, quick=quick.quick and replace(quick.quick, first_step=at, last_step=at))
-
-
 _CODES = ("beyond-hardware", "placeholder-rows", "too-few-samples", "repeated-steps", "not-a-time", "constant-window")
 TIMES = ColumnGuard(
     clauses=_clauses,
@@ -150,8 +119,7 @@ TIMES = ColumnGuard(
         _breaks("one step too few", "too-few-samples", _push_out),
         _breaks("one step again and again", "too-few-samples", _repeat, least=2),
         _breaks("one step twice", "repeated-steps", _twice),
-        _placeholders("placeholders at the end", _stands_still, timed=False),
-        _placeholders("steps too quick to have trained", _too_quick, timed=True),
+        *run_columns.without_placeholders("steps"),
         _breaks("the last time is NaN", "not-a-time", _one(-1, math.nan)),
         _breaks("the last time is infinite", "not-a-time", _one(-1, math.inf)),
         _breaks("the first time is zero", "not-a-time", _one(0, 0.0)),

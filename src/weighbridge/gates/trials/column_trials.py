@@ -26,8 +26,6 @@ BLOCKED = ("absent", "nan-filtered", "column-undecided", "too-few-steps")
 
 _breaks = Breaks(need=NEED, row=StepColumn, blocked=BLOCKED, why="not required")
 
-# --- How what a limit bounds is moved ---------------------------------------------------------------------------------
-
 
 def _promised(rows: Sequence[StepColumn], limits: Limits) -> dict[str, str]:
     """Return the column of each required name: the standard one, else the first that is logged so."""
@@ -70,8 +68,6 @@ BACKWARD = _breaks.beyond(_in_order("backward-steps", "backward_steps"), at=_owi
 HOLES = _breaks.beyond(_in_cells("missing", "largest_hole"), _in_order("gap", "largest_gap"), at=_owing)
 RATE = _breaks.beyond(("above", "inconsistent", _at_rate(1)), ("below", "inconsistent", _at_rate(-1)))
 
-
-# --- How what no limit bounds is broken -------------------------------------------------------------------------------
 
 Change: TypeAlias = Callable[[StepColumn, Limits], Any]  # a row, or the fields that are new; None where it cannot
 

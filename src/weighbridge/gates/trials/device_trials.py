@@ -39,9 +39,6 @@ def _instead(row: DeviceProbe, limits: Limits, by: str, **shown: Any) -> DeviceP
     return replace(row, witnesses=(*others, witness))
 
 
-# --- What limits bound ------------------------------------------------------------------------------------------------
-
-
 def _little_memory(row: DeviceProbe, _limits: Limits, mib: float) -> DeviceProbe | None:
     """Leave one byte of parameters, so that only the limit asks for more memory."""
     had = math.floor(mib * MIB)
@@ -84,7 +81,6 @@ HOST_OPS = _breaks.beyond(("too many", "ops", _host_ops))
 PROBES = table_moves("too few", "few-probes", "probes", DeviceProbe, change=_few_probes, outcome=Outcome.BLOCKED)
 UNPROBED = table_moves("at the end", "few-probes", "probes", DeviceProbe, change=_long_after, outcome=Outcome.BLOCKED)
 
-# --- What no limit bounds ---------------------------------------------------------------------------------------------
 
 Change: TypeAlias = Callable[[DeviceProbe, Limits], Any]  # a row, or the fields that are new; None where it cannot
 
@@ -121,10 +117,6 @@ def _less_than_parameters(row: DeviceProbe, limits: Limits) -> Fields:
     """Return as much memory as the limit asks for, and parameters of one byte more."""
     had = math.ceil(limits.min_device_memory_mib * MIB)
     return {"parameters": {row.resolved: had + 1}, "allocated_bytes": had}
-
-
-def _memory_unknown(_row: DeviceProbe, _limits: Limits) -> Fields:
-    return {"allocated_bytes": None}
 
 
 def _host_ops_alone(row: DeviceProbe, limits: Limits) -> Fields | None:
@@ -208,7 +200,7 @@ MUTATIONS: tuple[Mutation[Any], ...] = (
     _breaks(
         "device memory not looked at",
         "no-probe",
-        _off_the_cpu(_memory_unknown),
+        _off_the_cpu(lambda _row, _limits: {"allocated_bytes": None}),
         ON_THE_CPU,
     ),
     _breaks("ops on the host alone", "not-audited", _host_ops_alone, "no op may be on the host alone"),

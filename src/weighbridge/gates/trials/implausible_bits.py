@@ -80,9 +80,6 @@ def undecided(*ways: tuple[str, Short]) -> Moves:
     return moves
 
 
-# --- Words that are decided by a hair, and only just ------------------------------------------------------------------
-
-
 def words(
     row: TensorBits,
     limits: Limits,
@@ -191,8 +188,6 @@ def _words(*given: str, **fixed: str | float) -> Short:
     return change
 
 
-# --- The faults of each limit -----------------------------------------------------------------------------------------
-
 FAR_OFF, FITS = "implausible_above_bits", "fits_below_bits"
 WRONG = too_many(
     ("the other reading fits", "mislabelled", _mislabelled),
@@ -221,9 +216,6 @@ NO_BETTER = undecided(("no reading better", _no_better))
 ALMOST_IMPLAUSIBLE = undecided(("both", _both_almost), ("the label's reading", _words("label")))
 HALVES_APART = undecided(("halves", _words("half_divergence", label=FITS)))
 HALVES_OF_NOISE = undecided(("halves", _words("half_entropy", label=FITS, half_divergence=0.0)))
-
-
-# --- What no limit bounds ---------------------------------------------------------------------------------------------
 
 
 def _unused(row: TensorBits, limits: Limits) -> TensorBits | None:

@@ -11,16 +11,7 @@ from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Mutation
 from weighbridge.clauses.mutations import Breaks, only_rows
 from weighbridge.gates.families import block_types
-from weighbridge.gates.families.block_types import (
-    BLOCK,
-    BOUND,
-    LOST_SHARE,
-    MIXTURES,
-    NOT_NEAREST,
-    REQUANTISED,
-    STANDS_IN,
-    TYPICAL_ERROR,
-)
+from weighbridge.gates.families.block_types import BLOCK, BOUND, MIXTURES, NOT_NEAREST, REQUANTISED
 from weighbridge.gates.families.tensor_pairs import ADAPTED, EXACT, EXPONENTIAL, UNREAD, Meant, two_sided
 from weighbridge.quantities.tensors import TensorPair
 
@@ -67,9 +58,6 @@ def longer(pair: TensorPair, _limits: object) -> dict[str, Any] | None:
     """Return a last dimension that is longer by one."""
     *rest, last = pair.candidate_shape or (None,)
     return None if last is None else {"candidate_shape": (*rest, last + 1), "no_rule": ""}
-
-
-# --- Names and dtypes -------------------------------------------------------------------------------------------------
 
 
 def _rule_for(pair: TensorPair, dtype: str, limits: Meant) -> bool:
@@ -140,7 +128,11 @@ def of_policy(rounds: Callable[[TensorPair, str, str], bool]) -> tuple[Mutation[
                 return other
         return None
 
+    def dropped_as(**found: Any) -> Change:
+        return lambda pair, limits: _dropped(pair, limits, **found)
+
     unread: dict[str, Any] = {"compared": False, "reproduced": {}, "same_values": None}
+    zeros = dropped_as(nonzero=False)
     return (
         breaks("another dtype", "dtype", lambda pair, _: follows(pair, candidate_dtype=NO_DTYPE)),
         *(narrowed(dtype) for dtype in ("F32", "BF16", "F16", "F8_E4M3", "I8")),
@@ -152,16 +144,8 @@ def of_policy(rounds: Callable[[TensorPair, str, str], bool]) -> tuple[Mutation[
         breaks("not comparable", "not-compared", **NO_FIGURES, **unread),
         breaks("packed by an unknown method", "packed", packed="an unknown method", compared=False, not_nearest=None),
         _drops("dropped", "missing", _dropped),
-        _drops(
-            "dropped as zeros",
-            "missing",
-            lambda pair, limits: None if pair.name.endswith("bias") else _dropped(pair, limits, nonzero=False),
-        ),
-        _drops(
-            "dropped where no rule speaks",
-            "no-rule",
-            lambda pair, limits: _dropped(pair, limits, no_rule="an architecture"),
-        ),
+        _drops("dropped as zeros", "missing", lambda pair, _: None if pair.name.endswith("bias") else zeros(pair, _)),
+        _drops("dropped where no rule speaks", "no-rule", dropped_as(no_rule="an architecture")),
         _adds("added", "extra", _added),
         _adds("computed otherwise", "extra", lambda pair, limits: _added(pair, limits, math.nextafter(1e-6, 1))),
         *(only_rows(name, "nothing-compared", "pairs", TensorPair, change, why=why) for name, change, why in NOTHING),
@@ -177,7 +161,10 @@ def _in_blocks(dtype: str) -> Mutation[Any]:
         if dtype == pair.source_dtype or meant:
             return None
         least = MIXTURES.get(target, "")
-        worse = TYPICAL_ERROR[dtype] > TYPICAL_ERROR.get(least, 0.0) and STANDS_IN.get(dtype) != least
+        worse = (
+            block_types.TYPICAL_ERROR[dtype] > block_types.TYPICAL_ERROR.get(least, 0.0)
+            and block_types.STANDS_IN.get(dtype) != least
+        )
         if verb == "quantised" and not worse:
             return None
         return follows(pair, candidate_dtype=dtype, relative_rmse=0.0, lost_share=0.0)
@@ -195,6 +182,7 @@ def _rounds(pair: TensorPair, dtype: str, policy: str) -> bool:
     return verb == "rounded" and dtype == target
 
 
+# --- Content: exact, within the bound of a block type, or codes of a packer -------------------------------------------
 # --- Content: exact, within the bound of a block type, or codes of a packer -------------------------------------------
 
 
@@ -227,7 +215,7 @@ def _at_bounds_but(types: Container[str] = BOUND, **known: Any) -> Change:
     def change(pair: TensorPair, limits: Meant) -> dict[str, Any] | None:
         if not pair.elements or not _is_bounded(pair, limits) or pair.candidate_dtype not in types:
             return None
-        bounds = {"relative_rmse": BOUND[pair.candidate_dtype], "lost_share": LOST_SHARE, "not_nearest": 0}
+        bounds = {"relative_rmse": BOUND[pair.candidate_dtype], "lost_share": block_types.LOST_SHARE, "not_nearest": 0}
         return _unlike(pair, 0, {**bounds, **known})
 
     return change
@@ -247,8 +235,6 @@ def _in_codes(
 
     return change
 
-
-# --- Conversions ------------------------------------------------------------------------------------------------------
 
 NO_ERROR = {"relative_rmse": 0.0, "lost_share": 0.0}
 NOT_PACKED, NOT_EXACT = "no packed weight is meant", "only errors are asked for"
@@ -278,13 +264,8 @@ def _scaled(count: Callable[[int], int], off: float | None) -> Change:
     return _in_codes(count, 0.1, 0.29, rescaled=True, channels_off=off)
 
 
-def _more_than_a_tenth(every: int) -> int:
-    return math.floor(0.1 * every) + 1
-
-
 ONE_CODE_MORE = _at_bounds_but(
-    NOT_NEAREST,
-    not_nearest=lambda pair: math.floor(NOT_NEAREST[pair.candidate_dtype] * pair.elements) + 1,
+    NOT_NEAREST, not_nearest=lambda pair: math.floor(NOT_NEAREST[pair.candidate_dtype] * pair.elements) + 1
 )
 FAR = _in_codes(lambda every: every or None, 0.1, math.nextafter(0.75, 1), rescaled=False)
 
@@ -299,7 +280,7 @@ OF_CONVERSIONS: tuple[Mutation[Any], ...] = (
             ("codes that are too far", "distance", FAR),
             ("rescaled", "rescaled", _scaled(lambda _: 0, None)),
             ("channels off", "channels", _scaled(lambda _: 0, math.nextafter(0.05, 1))),
-            ("scaled codes that are not the nearest", "codes", _scaled(_more_than_a_tenth, 0.0)),
+            ("scaled codes that are not the nearest", "codes", _scaled(lambda every: math.floor(0.1 * every) + 1, 0.0)),
         )
     ),
     breaks("packed unasked", "packing", _in_codes(lambda _: 0, 0.0, meant=False), "packed weights are meant"),
