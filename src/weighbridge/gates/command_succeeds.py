@@ -56,6 +56,10 @@ def clauses(limits: Limits) -> Sequence[Clause]:
         missing = [name for name in cases if name not in there]
         return {"missing": missing, "cases": len(cases)} if missing else None
 
+    def too_late(_case: Case, run: CommandRun) -> Fields | None:
+        late = limits.within_s is not None and not run.wall_seconds <= limits.within_s
+        return {"seconds": run.wall_seconds, "within": limits.within_s} if late else None
+
     def each(
         code: str, broken: Callable[[Case, CommandRun], Fields | None], outcome: Outcome = Outcome.FAIL
     ) -> Each[CommandRun]:
@@ -69,7 +73,7 @@ def clauses(limits: Limits) -> Sequence[Clause]:
         Requires(code="not-run", lacking=not_run),
         each("stopped", lambda _, run: {"timeout": run.timeout_s} if run.timed_out else None),
         each("wrong-exit", command_cases.wrong_exit),
-        each("too-late", lambda _, run: _too_late(run, limits)),
+        each("too-late", too_late),
         each("forbidden-output", lambda case, run: _any("said", command_cases.forbidden(case, run))),
         each("kept-in-part", lambda case, run: _any("what", command_cases.kept_in_part(case, run)), Outcome.BLOCKED),
         each("wrong-output", lambda case, run: _any("unsaid", command_cases.unsaid(case, run))),
@@ -80,12 +84,6 @@ def clauses(limits: Limits) -> Sequence[Clause]:
 
 def _any(name: str, what: Sequence[str]) -> Fields | None:
     return {name: what} if what else None
-
-
-def _too_late(run: CommandRun, limits: Limits) -> Fields | None:
-    if limits.within_s is None or run.wall_seconds <= limits.within_s:
-        return None
-    return {"seconds": run.wall_seconds, "within": limits.within_s}
 
 
 def _figures(evidence: Evidence, limits: Limits) -> Fields:
@@ -145,14 +143,6 @@ def _with_field(case: Case, run: CommandRun, at: int, value: object = None) -> F
     return {"stdout": json.dumps(data)}
 
 
-def _with_another(case: Case, run: CommandRun, at: int) -> Fields | None:
-    return _with_field(case, run, at, ["another"])
-
-
-def _forbidden(case: Case, run: CommandRun, at: int) -> Fields | None:
-    return _saying(run, case.never_says, at)
-
-
 def _leaving_less(case: Case, run: CommandRun, at: int) -> dict[str, Any] | None:
     if not case.files:
         return None
@@ -191,9 +181,7 @@ KIND = Kind(
     name="command-succeeds",
     version=2,
     roles={"command": SubjectKind.COMMAND},
-    needs={
-        RUNS: Need("command_runs", of=("command",), options=("timeout_s", "hide_accelerators"), of_limits=_arguments)
-    },
+    needs={RUNS: Need("command_runs", of=("command",), options=OPTIONS, of_limits=_arguments)},
     limits=Limits,
     measure=Measure,
     codes=codes(
@@ -211,9 +199,13 @@ KIND = Kind(
         _breaks("no JSON", "wrong-json", _of_case(lambda case, _: {"stdout": "no JSON"} if case.json else None)),
         _breaks("only the end of the output was kept", "kept-in-part", _of_case(_cut_off)),
         *_first_or_last("lacks the {} text", "wrong-output", _lacking_text),
-        *_first_or_last("says the {} that it must not", "forbidden-output", _forbidden),
+        *_first_or_last(
+            "says the {} that it must not", "forbidden-output", lambda case, run, at: _saying(run, case.never_says, at)
+        ),
         *_first_or_last("lacks the {} field", "wrong-json", _with_field),
-        *_first_or_last("another {} value", "wrong-json", _with_another),
+        *_first_or_last(
+            "another {} value", "wrong-json", lambda case, run, at: _with_field(case, run, at, ["another"])
+        ),
         *_first_or_last("leaves nothing of the {} name", "not-left", _leaving_less),
         only_rows("a case that was not run", "not-run", RUNS, CommandRun, _but_the_last_case, why="there is one case"),
     ),

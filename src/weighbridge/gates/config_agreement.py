@@ -183,10 +183,6 @@ def _none_left(name: str, change: Change) -> Mutation[Limits]:
     return only_rows(name, "nothing-compared", "fields", ConfigField, left, why=ALL_REQUIRED)
 
 
-def _as_meant(row: ConfigField, limits: Limits) -> ConfigField | None:
-    return None if _promised(row, limits) or row.why else row
-
-
 UNCOMPARED = {
     "a required field that cannot be compared": _required(why="another form"),
     "a required field that nobody states": _required(source_basis="", candidate_basis=""),
@@ -211,6 +207,8 @@ KIND = Kind(
         _breaks("silent in the source", "extra", _stated_but("allow_extra", **SILENT["source"])),
         *(_breaks(name, "not-compared", change, NOT_REQUIRED) for name, change in UNCOMPARED.items()),
         _none_left("no field that can be compared", lambda row, _: replace(row, why="another form")),
-        _none_left("only what is meant to differ", _as_meant),
+        _none_left(
+            "only what is meant to differ", lambda row, limits: None if _promised(row, limits) or row.why else row
+        ),
     ),
 )

@@ -1,8 +1,7 @@
 """dtype-preservation: does every tensor keep its source dtype, and is its content what the source gives under it?
 
-Where content does not follow from the source, the mechanism that explains every bit is named, the simplest first: the
-one that explains all offenders of the same change of dtype. It is never named from all-zero tensors alone, and it is
-"different content" when none explains everything.
+Where content does not follow from the source, the simplest mechanism is named that explains every bit of all offenders
+of the same change of dtype; never one from zeros alone.
 """
 
 from __future__ import annotations

@@ -260,10 +260,8 @@ def _offence(row: ForwardError, code: str, limits: Limits) -> Offence:
         ratio, rough_ratio, floor = whole if over == "all" else (limits.tail_ratio,) * 2 + (limits.tail_floor_u,)
         where = {"token": f" over {row.worst_token}", "channel": f" over channel {row.worst_channel}"}
         figures |= {"limit": limit, "error": getattr(row.candidate, over), "over": over, "where": where.get(over, "")}
-        figures |= {
-            "trusted_error": getattr(row.trusted, over),
-            "rough_error": getattr(local_errors.of_rough(row), over),
-        }
+        rough = getattr(local_errors.of_rough(row), over)
+        figures |= {"trusted_error": getattr(row.trusted, over), "rough_error": rough}
         figures |= {"ratio": ratio, "rough_ratio": rough_ratio, "floor_u": floor, "budget_used": share}
         figures |= {"detectable": detectable(row, limits), "relation": _relation(row, limits)}
     return Offence(place=row.point, code=code, figures=figures)

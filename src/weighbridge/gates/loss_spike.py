@@ -1,7 +1,6 @@
 """loss-spike: does a logged column stay near what it was just before, step by step?
 
-A sample is a spike when it lies above the median of the `window` samples before it by more than `k` robust standard
-deviations, and by more than a share of that median: without it, a column that hardly moves would spike at every
+A spike also lies above the median before it by a share of that: else a column that hardly moves would spike at every
 rounding. Only what rises is a spike.
 """
 

@@ -1,8 +1,4 @@
-"""series-bound: does every sample of a column stay within a bound, as it is or relative to a reference?
-
-The reference is the first sample, the one before, another column, the same column of a baseline run, or ln V, the loss
-of a model that knows nothing.
-"""
+"""series-bound: does every sample of a column stay within a bound, as it is or relative to a reference?"""
 
 from __future__ import annotations
 

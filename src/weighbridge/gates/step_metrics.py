@@ -1,9 +1,7 @@
 """step-metrics: does every step have every required metric, finite, in order, self-consistent, and not invented?
 
-A metric may be logged less often than the step, beside rows of evaluation and summary: it owes its own cadence. A run
-that was resumed logs some steps again. A metric that is not logged, or that its logger keeps free of NaN, was not seen.
-A constant column is a placeholder and one indistinguishable from noise is invented, required or not, unless the
-contract allows it by name; a column derived from another is listed, not failed.
+A metric owes its own cadence, which may be slower than the step's. One that its logger keeps free of NaN was not seen.
+A constant column is a placeholder and one like noise is invented, required or not, unless the contract allows it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""test-report: did the named tests run, and did each of them pass?
-
-What another test runner showed, in the report that it wrote. A test that did not run has shown nothing.
-"""
+"""test-report: did the named tests run, and did each of them pass? One that did not run has shown nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
@@ -54,12 +51,12 @@ class Limits:
 def clauses(limits: Limits) -> Sequence[Clause]:
     """Return that no named test failed, that there are enough, and that each ran and is counted right."""
 
-    def each(code: str, results: Sequence[Result], outcome: Outcome) -> Each[ReportedTest]:
-        def broken(row: ReportedTest) -> Fields | None:
-            return {"result": row.result, "message": row.message or "no message"} if row.result in results else None
-
+    def each(code: str, broken: Callable[[ReportedTest], Fields | None], outcome: Outcome) -> Each[ReportedTest]:
         names = _anywhere(limits.tests)
         return Each(code=code, need=TESTS, row=ReportedTest, names=names, broken=broken, outcome=outcome)
+
+    def shown(row: ReportedTest) -> Fields:
+        return {"result": row.result, "message": row.message or "no message"}
 
     def enough(evidence: Evidence) -> tuple[float, Fields]:
         found = len(_named(evidence, limits.tests))
@@ -74,7 +71,7 @@ def clauses(limits: Limits) -> Sequence[Clause]:
         return {"doubts": row.contradicted_by} if row.contradicted_by else None
 
     return (
-        each("failed", BROKEN, Outcome.FAIL),
+        each("failed", lambda row: shown(row) if row.result in BROKEN else None, Outcome.FAIL),
         Whole(
             code="too-few-tests",
             place=lambda _: "report",
@@ -84,15 +81,8 @@ def clauses(limits: Limits) -> Sequence[Clause]:
             outcome=Outcome.BLOCKED,
         ),
         Requires(code="missing", lacking=missing),
-        each("skipped", [Result.SKIPPED], Outcome.BLOCKED),
-        Each(
-            code="contradicted",
-            need=TESTS,
-            row=ReportedTest,
-            names=_anywhere(limits.tests),
-            broken=contradicted,
-            outcome=Outcome.BLOCKED,
-        ),
+        each("skipped", lambda row: shown(row) if row.result is Result.SKIPPED else None, Outcome.BLOCKED),
+        each("contradicted", contradicted, Outcome.BLOCKED),
     )
 
 

@@ -1,8 +1,4 @@
-"""wall-time-budget: is a declared statistic of step wall time, over declared steps, under the budget?
-
-A median is the mean of the two middle values; windows are inclusive. An invented, constant or derived time column is
-never judged.
-"""
+"""wall-time-budget: is a declared statistic of step wall time, over declared steps, under the budget?"""
 
 from __future__ import annotations
 

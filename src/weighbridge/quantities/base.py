@@ -48,11 +48,7 @@ def record(name: str, row: type[Any]) -> Quantity:
 
 
 def table_of(measured: object, row: type[T]) -> Rows[T]:
-    """Return the table of a measurement, whose rows are of one dataclass.
-
-    Raises:
-        TypeError: where it is no such table: a fault of the tool, never of a subject.
-    """
+    """Return the table of a measurement, whose rows are of one dataclass; raises TypeError where it is none."""
     value = measured.value if isinstance(measured, Measurement) else None
     if not isinstance(value, Rows) or not all(isinstance(one, row) for one in value.rows):
         raise TypeError(f"not a table of {row.__name__}")

@@ -1,23 +1,8 @@
 """How a logged column came about, named from its statistics: constant, derived, indistinguishable from noise, measured.
 
-Shared by every gate that reads a column, so that an invented one is invented everywhere. Pure: judges raw statistics of
-`step_columns`, never the log.
-
-Noise here is what `base + uniform(-w, w)` writes: flat over its range, without memory, related to no other column. A
-column is called measured only where one of the four statistics rules that out, and says which. Simulated on 1,500
-columns of each length from 8 to 200: uniform noise is ruled out by mistake in 1 to 3 of 100, so it is found in 97 of
-100 at any length. Normal noise passes in 28 of 100 at 20, 57 at 32, 93 at 50, and so does a loss or a gradient norm
-without trend: it is undecided in 78 at 20, 39 at 32, 5 at 50 and in none from 80 on. The price is paid by real
-columns that happen to look flat. Times with a slow first step are undecided in 1 of 100 at 8 samples and in none of
-1,500 from 20 on; times that vary without one, log-normally by 8 %, in 41 of 100 at 32, 11 at 50, 2 at 64; a loss that
-falls in 10 of 100 at 10 and in none from 16 on. What is not ruled out is noise from `NOISE_SAMPLES` on, where 1 of
-1,000 real-looking columns is, and undecided below. Noise of another shape (normal, say) looks like
-a real gradient norm by its values alone.
-
-A stretch of equal numbers is a placeholder where rounding does not explain it: numbers that move by `c` units of the
-printed resolution repeat once in `1 + c` times. In 4,800 simulated losses that converge, rounded to 1 to 4 decimals,
-18 were named by mistake, nearly all with noise of a factor e²; a placeholder over half of 120 rows is found in
-100 of 100 at three decimals and more, in 60 of 100 at two decimals and noise of 1 %.
+Noise is what `base + uniform(-w, w)` writes: flat over its range, without memory, related to no other column. A column
+is measured only where one of four statistics rules that out. A stretch of equal numbers is a placeholder where rounding
+does not explain it. `spec/run-directory.md` says how often either is named by mistake.
 """
 
 from __future__ import annotations

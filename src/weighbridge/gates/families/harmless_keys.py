@@ -1,7 +1,4 @@
-"""Keys that change nothing of what a model computes: a difference in one is listed, and decides nothing.
-
-By globs over the names of keys, each with the reason. Every other key decides.
-"""
+"""Keys that change nothing of what a model computes, with the reason: a difference in one decides nothing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What every kind that judges one column of a run asks of it first, and how that is broken: said once for all of them.
-
-An invented, constant or derived column is never judged; a sample that is not finite is FAIL; steps that repeat or fall
-leave no "before".
-"""
+"""What every kind that judges one column of a run asks of it first, and how that is broken: said once for all."""
 
 from __future__ import annotations
 

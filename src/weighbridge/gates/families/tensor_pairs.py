@@ -1,8 +1,4 @@
-"""What all kinds share that compare two checkpoints tensor by tensor.
-
-What they look at, which changes of dtype are exact or meant, the mechanism that explains a difference, and the verdict
-of a code for each pair.
-"""
+"""What all kinds share that compare two checkpoints tensor by tensor: dtypes, mechanisms, verdicts."""
 
 from __future__ import annotations
 
@@ -235,10 +231,8 @@ def _offences(coded: Coded, figures: Figures) -> list[Offence]:
         if two_sided(pair) and code not in (*UNREAD, *PACKED):
             alike.setdefault((pair.source_dtype, pair.candidate_dtype), []).append(pair)
     together = {pair.name: found for pairs in alike.values() for found in (mechanism(pairs),) for pair in pairs}
-    return [
-        Offence(place=pair.name, code=code, figures=figures(pair, code, together.get(pair.name, "")))
-        for pair, code in coded
-    ]
+    found = ((pair.name, code, figures(pair, code, together.get(pair.name, ""))) for pair, code in coded)
+    return [Offence(place=place, code=code, figures=why) for place, code, why in found]
 
 
 def verdict_of(coded: Coded, figures: Figures, summary: Fields, *, names: int | None = None) -> Verdict:

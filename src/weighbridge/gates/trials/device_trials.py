@@ -49,11 +49,6 @@ def _little_seen(row: DeviceProbe, limits: Limits, mib: float) -> DeviceProbe | 
     return None if row.resolved == CPU else _instead(row, limits, "nvml", used_mib=mib)
 
 
-def _few_witnesses(row: DeviceProbe, limits: Limits, kinds: int) -> DeviceProbe:
-    """Leave so many kinds of witness, each of them twice."""
-    return replace(row, witnesses=_confirming(row, limits)[:kinds] * 2)
-
-
 def _host_ops(row: DeviceProbe, _limits: Limits, ops: int) -> DeviceProbe | None:
     return None if row.resolved == CPU else replace(row, ops={**(row.ops or {}), CPU: ops})
 
@@ -76,7 +71,9 @@ def _long_after(rows: Sequence[DeviceProbe], steps: int) -> list[DeviceProbe]:
 MEMORY = _breaks.beyond(
     ("less memory", "memory", _little_memory), ("less memory seen by the driver", "no-witness", _little_seen)
 )
-WITNESSES = _breaks.beyond(("too few", "no-witness", _few_witnesses))
+WITNESSES = _breaks.beyond(
+    ("too few", "no-witness", lambda row, limits, kinds: replace(row, witnesses=_confirming(row, limits)[:kinds] * 2))
+)
 HOST_OPS = _breaks.beyond(("too many", "ops", _host_ops))
 PROBES = table_moves("too few", "few-probes", "probes", DeviceProbe, change=_few_probes, outcome=Outcome.BLOCKED)
 UNPROBED = table_moves("at the end", "few-probes", "probes", DeviceProbe, change=_long_after, outcome=Outcome.BLOCKED)

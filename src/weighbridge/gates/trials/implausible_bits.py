@@ -1,7 +1,4 @@
-"""How trials break label-plausibility: tables of bits that are wrong by exactly one limit, at its boundary.
-
-By rules of their own, so that a weakened rule of the judge cannot weaken them too. Never judges.
-"""
+"""How trials break label-plausibility: bits wrong by exactly one limit, by rules that no judge can weaken."""
 
 from __future__ import annotations
 

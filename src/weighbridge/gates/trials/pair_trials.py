@@ -65,19 +65,17 @@ def _rule_for(pair: TensorPair, dtype: str, limits: Meant) -> bool:
     return any((pair.source_dtype, dtype) == (one.source, one.candidate) for one in limits.allow)
 
 
-def _dropped(pair: TensorPair, limits: Meant, *, nonzero: bool = True, no_rule: str = "") -> dict[str, Any] | None:
-    """Return the source's tensor alone, without any proof that it may go."""
-    if not pair.source_dtype or listed(pair.name, limits.allow_missing):
-        return None
-    unproven: Any = {"identical_to": None, "drop_rule": "", "left_out": "", "no_rule": no_rule}
-    return {"candidate_dtype": "", "nonzero": nonzero, **unproven}
+def _dropped(*, nonzero: bool = True, no_rule: str = "") -> Change:
+    """Return the change to the source's tensor alone, without any proof that it may go."""
+    unproven = {"identical_to": None, "drop_rule": "", "left_out": "", "nonzero": nonzero, "no_rule": no_rule}
+    alone = {"candidate_dtype": "", **unproven}
+    return lambda pair, limits: alone if pair.source_dtype and not listed(pair.name, limits.allow_missing) else None
 
 
-def _added(pair: TensorPair, limits: Meant, error: float | None = None) -> dict[str, Any] | None:
-    """Return the candidate's tensor alone, without any proof of where it is from."""
-    if not pair.candidate_dtype or listed(pair.name, limits.allow_extra):
-        return None
-    return {"source_dtype": "", "generated_error": error, "identical_to": None, "left_out": "", "no_rule": ""}
+def _added(error: float | None = None) -> Change:
+    """Return the change to the candidate's tensor alone, without any proof of where it is from."""
+    alone = {"source_dtype": "", "generated_error": error, "identical_to": None, "left_out": "", "no_rule": ""}
+    return lambda pair, limits: alone if pair.candidate_dtype and not listed(pair.name, limits.allow_extra) else None
 
 
 def _emptied(pair: TensorPair, _limits: Meant) -> TensorPair:
@@ -128,11 +126,7 @@ def of_policy(rounds: Callable[[TensorPair, str, str], bool]) -> tuple[Mutation[
                 return other
         return None
 
-    def dropped_as(**found: Any) -> Change:
-        return lambda pair, limits: _dropped(pair, limits, **found)
-
-    unread: dict[str, Any] = {"compared": False, "reproduced": {}, "same_values": None}
-    zeros = dropped_as(nonzero=False)
+    zeros = _dropped(nonzero=False)
     return (
         breaks("another dtype", "dtype", lambda pair, _: follows(pair, candidate_dtype=NO_DTYPE)),
         *(narrowed(dtype) for dtype in ("F32", "BF16", "F16", "F8_E4M3", "I8")),
@@ -141,13 +135,13 @@ def of_policy(rounds: Callable[[TensorPair, str, str], bool]) -> tuple[Mutation[
         breaks("a dimension more", "shape", deeper),
         breaks("one longer", "shape", longer, "no tensor of both sides has a dimension"),
         breaks("one element beyond the range", "overflow", lambda pair, _: follows(pair, overflowed=1)),
-        breaks("not comparable", "not-compared", **NO_FIGURES, **unread),
+        breaks("not comparable", "not-compared", compared=False, reproduced={}, same_values=None, **NO_FIGURES),
         breaks("packed by an unknown method", "packed", packed="an unknown method", compared=False, not_nearest=None),
-        _drops("dropped", "missing", _dropped),
+        _drops("dropped", "missing", _dropped()),
         _drops("dropped as zeros", "missing", lambda pair, _: None if pair.name.endswith("bias") else zeros(pair, _)),
-        _drops("dropped where no rule speaks", "no-rule", dropped_as(no_rule="an architecture")),
-        _adds("added", "extra", _added),
-        _adds("computed otherwise", "extra", lambda pair, limits: _added(pair, limits, math.nextafter(1e-6, 1))),
+        _drops("dropped where no rule speaks", "no-rule", _dropped(no_rule="an architecture")),
+        _adds("added", "extra", _added()),
+        _adds("computed otherwise", "extra", _added(math.nextafter(1e-6, 1))),
         *(only_rows(name, "nothing-compared", "pairs", TensorPair, change, why=why) for name, change, why in NOTHING),
     )
 
@@ -160,11 +154,8 @@ def _in_blocks(dtype: str) -> Mutation[Any]:
         meant = _rule_for(pair, dtype, limits) or (verb == "requant" and dtype == target)
         if dtype == pair.source_dtype or meant:
             return None
-        least = MIXTURES.get(target, "")
-        worse = (
-            block_types.TYPICAL_ERROR[dtype] > block_types.TYPICAL_ERROR.get(least, 0.0)
-            and block_types.STANDS_IN.get(dtype) != least
-        )
+        least, error = MIXTURES.get(target, ""), block_types.TYPICAL_ERROR
+        worse = error[dtype] > error.get(least, 0.0) and block_types.STANDS_IN.get(dtype) != least
         if verb == "quantised" and not worse:
             return None
         return follows(pair, candidate_dtype=dtype, relative_rmse=0.0, lost_share=0.0)
