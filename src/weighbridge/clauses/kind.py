@@ -7,18 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from weighbridge.core.model import (
-    EMPTY,
-    Fields,
-    Measurement,
-    Offence,
-    Outcome,
-    Rows,
-    Series,
-    SubjectKind,
-    Value,
-    Verdict,
-)
+from weighbridge.core import model
+from weighbridge.core.model import EMPTY, Fields, Measurement, Offence, Outcome, Rows, Series, SubjectKind, Verdict
 from weighbridge.figures.figure import Figure
 from weighbridge.quantities import base
 
@@ -172,7 +162,7 @@ def series_of(evidence: Evidence, need: str) -> Series:
     return value
 
 
-def with_value(evidence: Evidence, need: str, value: Value) -> Evidence:
+def with_value(evidence: Evidence, need: str, value: model.Value) -> Evidence:
     """Return the evidence with another value for one need."""
     return {**evidence, need: dataclasses.replace(evidence[need], value=value)}
 

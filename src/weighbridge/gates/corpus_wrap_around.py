@@ -45,9 +45,7 @@ def _moves(code: str, place: str, *ways: tuple[str, Change]) -> Moves:
     def moved(name: str, change: Change, value: Any) -> Mutation[Any]:
         def apply(evidence: Evidence, limits: Any, places: tuple[str, ...]) -> Mutated | str:
             epochs = len(rows_of(evidence, "epochs", CorpusEpoch))
-            way = _breaks(
-                name, code, lambda row, _: change(row, epochs, value), "no such number of tokens", place=place
-            )
+            way = _breaks(name, code, lambda row, _: change(row, epochs, value), NO_NUMBER, place=place)
             return way(evidence, limits, places)
 
         return Mutation(name, code, apply)

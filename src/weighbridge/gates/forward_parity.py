@@ -119,11 +119,8 @@ def _sorted(rows: Sequence[ForwardError], over: Mapping[str, str], limits: Limit
             if share_of(otherwise, limits)[0] < FITS_BETTER * share_of(row, limits)[0]:
                 explained.add(row.point)
                 given |= makers
-    found = Sorted(
-        [point for point in diverged if point not in given | explained],
-        [point for point in diverged if point in given],
-        [],
-    )
+    bugs = [point for point in diverged if point not in given | explained]
+    found = Sorted(bugs, [point for point in diverged if point in given], [])
     if found.diverged and not found.mismatched and _another_basis(rows, over):
         return Sorted([], [], found.diverged)
     return found

@@ -21,7 +21,7 @@ from weighbridge.quantities.runs import DeviceProbe, Witness
 
 CONTEXT = (re.compile(r"/dev/nvidia\d+"), re.compile(r"/dev/nvidia-uvm"))  # both are open while CUDA has a context
 ROCM = (re.compile(r"/dev/kfd"), re.compile(r"/dev/dri/renderD\d+"))
-OUTSIDE = "kinds of witness outside the training code that must confirm it"
+OUTSIDE = "kinds of witness outside the code that must confirm it"
 UNPROBED = "most steps between one probe and the next, and after the last"
 HOST_OPS = "floating-point ops of a probed step that may give their result on the host"
 
@@ -37,16 +37,7 @@ class Limits:
         float,
         Doc("memory that the device must have had", unit="MiB", ge=0.01, le=1e7, must="at least", moves=trials.MEMORY),
     ] = 1.0
-    external_witnesses: Annotated[
-        int,
-        Doc(
-            "kinds of witness outside the code that must confirm it",
-            ge=1,
-            le=2,
-            must="at least",
-            moves=trials.WITNESSES,
-        ),
-    ] = 1
+    external_witnesses: Annotated[int, Doc(OUTSIDE, ge=1, le=2, must="at least", moves=trials.WITNESSES)] = 1
     min_probes: Annotated[
         int, Doc("different steps that must be probed", ge=1, le=1000, must="at least", moves=trials.PROBES)
     ] = 2

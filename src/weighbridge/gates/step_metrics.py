@@ -161,11 +161,6 @@ def _is_undecided(row: StepColumn, limits: Limits) -> bool:
     return basis_of(row).basis is ColumnBasis.UNDECIDED and not _named(row, limits.allow_noise + limits.allow_undecided)
 
 
-def _is_given_anew(row: StepColumn, limits: Limits) -> bool:
-    """Return whether equal numbers in a row are suspicious: an accuracy, say, has few values, and repeats by itself."""
-    return column_basis.of_a_step(row.column) or not {row.column, row.logged_as}.isdisjoint(limits.required)
-
-
 def _basis(row: StepColumn, limits: Limits, rows: Mapping[str, StepColumn]) -> Iterator[Offence]:
     """Yield that a column is a placeholder, in part or throughout, or invented, and that its rate is another."""
     basis, constant = basis_of(row).basis, _named(row, limits.allow_constant)
@@ -175,7 +170,9 @@ def _basis(row: StepColumn, limits: Limits, rows: Mapping[str, StepColumn]) -> I
     if basis is ColumnBasis.NOISE and not _named(row, limits.allow_noise):
         yield Offence(place=row.column, code="noise", figures=shape)
     stretch = next(iter(column_basis.placeholders(row)), None)
-    if stretch is not None and _is_given_anew(row, limits) and basis is not ColumnBasis.CONSTANT and not constant:
+    # Equal numbers in a row are suspicious of these alone: an accuracy, say, has few values, and repeats by itself.
+    anew = column_basis.of_a_step(row.column) or not {row.column, row.logged_as}.isdisjoint(limits.required)
+    if stretch is not None and anew and basis is not ColumnBasis.CONSTANT and not constant:
         yield Offence(place=row.column, code="placeholder", figures={**plain(stretch), "samples": row.finite})
     quick = column_basis.too_quick(row)
     if quick is not None and column_basis.tells_speed(row.column, rows):

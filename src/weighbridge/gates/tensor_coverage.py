@@ -69,8 +69,11 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     if not rows:
         return blocked("nothing-there", {"expected": len(names)})
     facts = rows_of(evidence, "facts", Fact) if "facts" in evidence else ()
-    stated = {row.name: row.value for row in facts if row.value is not None}
-    offences = [*_of_names(names, rows, limits), *_of_globs(rows, limits), *_of_facts(stated, limits)]
+    stated: dict[str, Any] = {row.name: row.value for row in facts if row.value is not None}
+    offences = [*_of_names(names, rows, limits), *_of_globs(rows, limits)]
+    for name, wanted in limits.stated.items():
+        if stated.get(name, wanted) != wanted:
+            offences.append(Offence(place=name, code="stated", figures={"found": stated[name], "wanted": wanted}))
     looked = tuple(dict.fromkeys((*names, *rows, *limits.dtypes, *limits.counts, *limits.stated)))
     if offences:
         return failed(offences, looked=looked, unit="tensors", figures={"expected": len(names)})
@@ -104,13 +107,6 @@ def _of_globs(rows: Mapping[str, TensorHealth], limits: Limits) -> Iterator[Offe
         named = sum(fnmatchcase(name, glob) for name in rows)
         if named != many:
             yield Offence(place=glob, code="count", figures={"named": named, "wanted": many})
-
-
-def _of_facts(stated: Mapping[str, Any], limits: Limits) -> Iterator[Offence]:
-    """Yield the facts of which the file states another value."""
-    for name, wanted in limits.stated.items():
-        if stated.get(name, wanted) != wanted:
-            yield Offence(place=name, code="stated", figures={"found": stated[name], "wanted": wanted})
 
 
 def _of_row(row: TensorHealth | None) -> Fields:

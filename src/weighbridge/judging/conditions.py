@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from weighbridge.clauses.kind import blocked
@@ -120,7 +120,8 @@ def unfit_run(gate: GateDecl, facts: Mapping[str, Fact]) -> Verdict | None:
     noted = (*(OF_COLUMNS + OF_STEPS if rows else ()), *(OF_WHOLE if whole else ()))
     accepted = gate.when.keys() | gate.where.keys()
     lost = str(_value(facts.get(RECORDER_FAILED)) or "").split()
-    noted += (RECORDER_FAILED,) if _reads(kind.columns(limits, measure), lost) else ()
+    named = kind.columns(limits, measure)  # a gate that names none says itself what it cannot do without
+    noted += (RECORDER_FAILED,) if not set(named).isdisjoint(lost) or (ALL in lost and named) else ()
     for name in noted:
         if name in facts and name not in accepted:
             return blocked("reader-noted", {"fact": name, "found": _value(facts[name])})
@@ -134,8 +135,3 @@ def unfit_run(gate: GateDecl, facts: Mapping[str, Fact]) -> Verdict | None:
     names = (ENDED, "ended_by", "requested_steps", "steps", "last_step")
     said = [f"{name}: {_value(facts[name])}" for name in names if name in facts] + contradicted_by
     return blocked("not-ended", {"ended": found, "steps": _value(facts.get("steps")), "said": said})
-
-
-def _reads(named: Collection[str], lost: Sequence[str]) -> bool:
-    """Return whether a gate names one of these columns; one that names none says itself what it cannot do without."""
-    return not set(named).isdisjoint(lost) or (ALL in lost and bool(named))

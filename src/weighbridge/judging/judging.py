@@ -9,21 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weighbridge.clauses.kind import Kind, blocked
+from weighbridge.core import model
 from weighbridge.core.limits import read
-from weighbridge.core.model import (
-    CanaryResult,
-    Contract,
-    Faulted,
-    Finding,
-    GateDecl,
-    Measured,
-    Measurement,
-    Outcome,
-    Trial,
-    TrialResult,
-    Unmeasured,
-    Verdict,
-)
+from weighbridge.core.model import Finding, GateDecl, Measured, Measurement, Outcome, Trial, TrialResult, Verdict
 from weighbridge.gates import KINDS
 from weighbridge.judging.conditions import RUN_FACTS, facts_of, is_of_run, sealed, unfit_run, unmeant, unmet
 from weighbridge.judging.requests import NOT_HERE, all_requests, facts_request, request_for
@@ -32,10 +20,10 @@ from weighbridge.quantities.facts import Fact
 
 
 def judge_contract(
-    contract: Contract,
+    contract: model.Contract,
     instances: Mapping[str, Sequence[str]],
     measured: Mapping[str, Measured],
-    canaries: Mapping[str, CanaryResult],
+    canaries: Mapping[str, model.CanaryResult],
 ) -> tuple[Finding, ...]:
     """Judge every gate of a contract on each of its instances; `instances` is by gate id."""
     return tuple(
@@ -44,7 +32,7 @@ def judge_contract(
 
 
 def judge_gate(
-    gate: GateDecl, instance: str, measured: Mapping[str, Measured], canaries: Mapping[str, CanaryResult]
+    gate: GateDecl, instance: str, measured: Mapping[str, Measured], canaries: Mapping[str, model.CanaryResult]
 ) -> Finding:
     """Judge one gate on one instance, with its trials and its conditions."""
     kind, facts = KINDS[gate.kind], facts_of(gate, instance, measured)
@@ -122,9 +110,9 @@ def _evidence(
     evidence: dict[str, Measurement] = {}
     for name, key in keys.items():
         need, item = kind.needs[name], measured.get(key, NEVER_MEASURED)
-        if isinstance(item, Faulted):
+        if isinstance(item, model.Faulted):
             return Verdict(outcome=Outcome.ERROR, code=item.code, figures={"measurement": key})
-        if isinstance(item, Unmeasured):
+        if isinstance(item, model.Unmeasured):
             if need.optional:
                 continue
             return blocked(item.code, {"measurement": key})
@@ -140,10 +128,12 @@ def _partial(item: Measured) -> Verdict | None:
     return None
 
 
-NEVER_MEASURED = Unmeasured(code="never-measured", why="no verifier measured it", remedy="bind the gate's subjects")
+NEVER_MEASURED = model.Unmeasured(
+    code="never-measured", why="no verifier measured it", remedy="bind the gate's subjects"
+)
 
 
-def _canary_trial(key: str, canary: CanaryResult | None) -> Trial:
+def _canary_trial(key: str, canary: model.CanaryResult | None) -> Trial:
     """Turn a canary's result into a trial; an instrument without a canary has not been shown to see."""
     if canary is None:
         return Trial(kind="canary", name=key, code="", result=TrialResult.UNTRIED, why="no canary was measured")

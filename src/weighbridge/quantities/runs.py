@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from weighbridge.core.limits import Doc
 from weighbridge.quantities.base import Form, Quantity, record, rows
+
+Step: TypeAlias = int | float | None
+ByDevice: TypeAlias = Mapping[str, int] | None
+BY = "what tells where epochs begin: corpus_position, tokens, or sampled where none do"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,15 +33,15 @@ class StepOrder:
     """What is out of order in the steps, and where first."""
 
     steps: Annotated[int, Doc("different steps")]
-    first_step: Annotated[int | float | None, Doc("least step", unit="step")]
-    last_step: Annotated[int | float | None, Doc("greatest step", unit="step")]
+    first_step: Annotated[Step, Doc("least step", unit="step")]
+    last_step: Annotated[Step, Doc("greatest step", unit="step")]
     fractional: Annotated[int, Doc("steps that are no whole number", unit="rows")]
     repeated_steps: Annotated[int, Doc("steps that are logged more than once")]
-    first_repeated_step: Annotated[int | float | None, Doc("the least of them", unit="step")]
+    first_repeated_step: Annotated[Step, Doc("the least of them", unit="step")]
     backward_steps: Annotated[int, Doc("falls of the step that are no resumption", unit="rows")]
-    first_backward_step: Annotated[int | float | None, Doc("step of the first of them", unit="step")]
+    first_backward_step: Annotated[Step, Doc("step of the first of them", unit="step")]
     largest_gap: Annotated[int | float, Doc("largest distance from one step to the next", unit="steps")]
-    largest_gap_after_step: Annotated[int | float | None, Doc("step after which it lies", unit="step")]
+    largest_gap_after_step: Annotated[Step, Doc("step after which it lies", unit="step")]
     resumptions: Annotated[int, Doc("other falls: behind the first step, and on to where the log had got before")]
 
 
@@ -56,8 +60,8 @@ class Stretch:
     With few printed digits numbers repeat by chance, and all the more where they move by few units.
     """
 
-    first_step: Annotated[int | float | None, Doc("step of its first sample", unit="step")]
-    last_step: Annotated[int | float | None, Doc("step of its last sample", unit="step")]
+    first_step: Annotated[Step, Doc("step of its first sample", unit="step")]
+    last_step: Annotated[Step, Doc("step of its last sample", unit="step")]
     length: Annotated[int, Doc("equal samples in a row", unit="rows")]
     value: Annotated[float, Doc("the number")]
     jump: Annotated[float, Doc("distance from the sample before it, else to the one after it")]
@@ -72,8 +76,8 @@ class QuickSteps:
     On a shared machine steps are slower by any factor and no gap is left; a step that does no work leaves one.
     """
 
-    first_step: Annotated[int | float | None, Doc("step of the first of the longest run of quick ones", unit="step")]
-    last_step: Annotated[int | float | None, Doc("step of the last of them", unit="step")]
+    first_step: Annotated[Step, Doc("step of the first of the longest run of quick ones", unit="step")]
+    last_step: Annotated[Step, Doc("step of the last of them", unit="step")]
     length: Annotated[int, Doc("quick steps in that run", unit="steps")]
     below_ms: Annotated[float, Doc("the greatest time below the gap", unit="ms")]
     above_ms: Annotated[float, Doc("the least time above it", unit="ms")]
@@ -91,15 +95,11 @@ class StepColumn:
     unreadable: Annotated[int, Doc("cells that hold something else", unit="rows", typical=0)]
     nan: Annotated[int, Doc("samples that are NaN", unit="rows", typical=0)]
     infinite: Annotated[int, Doc("samples that are infinite", unit="rows", typical=0)]
-    first_nan_step: Annotated[int | float | None, Doc("step of the first NaN", unit="step", typical=None)]
-    first_non_finite_step: Annotated[
-        int | float | None, Doc("step of the first NaN or infinity", unit="step", typical=None)
-    ]
-    first_unreadable_step: Annotated[
-        int | float | None, Doc("step of the first unreadable cell", unit="step", typical=None)
-    ]
+    first_nan_step: Annotated[Step, Doc("step of the first NaN", unit="step", typical=None)]
+    first_non_finite_step: Annotated[Step, Doc("step of the first NaN or infinity", unit="step", typical=None)]
+    first_unreadable_step: Annotated[Step, Doc("step of the first unreadable cell", unit="step", typical=None)]
     steps_missing: Annotated[int, Doc("steps of which no row holds a number", unit="steps", typical=0)]
-    first_missing_step: Annotated[int | float | None, Doc("the least of them", unit="step", typical=None)]
+    first_missing_step: Annotated[Step, Doc("the least of them", unit="step", typical=None)]
     finite: Annotated[int, Doc("samples that are finite", unit="rows", typical=120)]
     distinct: Annotated[int, Doc("different finite numbers", typical=120)]
     min: Annotated[float | None, Doc("least finite number", typical=1.0)]
@@ -111,7 +111,7 @@ class StepColumn:
     commonest: Annotated[int, Doc("samples that hold its most frequent number", unit="rows", typical=1)]
     negative: Annotated[int, Doc("samples below 0", unit="rows", typical=0)]
     zeros: Annotated[int, Doc("samples that are 0", unit="rows", typical=0)]
-    first_not_positive_step: Annotated[int | float | None, Doc("step of the first of both", unit="step", typical=None)]
+    first_not_positive_step: Annotated[Step, Doc("step of the first of both", unit="step", typical=None)]
     stretches: Annotated[tuple[Stretch, ...], Doc("least likely runs of equal samples, at most 8", typical=())]
     quick: Annotated[QuickSteps | None, Doc("of times alone: steps far quicker than the others", typical=None)]
     flops_per_s: Annotated[
@@ -136,9 +136,9 @@ class StepColumn:
     largest_hole: Annotated[
         int | float, Doc("most steps from one number to the next, or to an end of the log", unit="steps", typical=1)
     ]
-    hole_after_step: Annotated[int | float | None, Doc("step after which it lies", unit="step", typical=0)]
+    hole_after_step: Annotated[Step, Doc("step after which it lies", unit="step", typical=0)]
     logged_twice: Annotated[int, Doc("steps with several numbers, resumptions apart", unit="steps", typical=0)]
-    first_logged_twice: Annotated[int | float | None, Doc("the least of them", unit="step", typical=None)]
+    first_logged_twice: Annotated[Step, Doc("the least of them", unit="step", typical=None)]
     nan_filtered: Annotated[bool, Doc("the logger leaves out what is not finite", typical=False)]
 
 
@@ -187,10 +187,10 @@ class CorpusProgress:
     ]
     losses: Annotated[int, Doc("losses that are finite", unit="rows", typical=60)]
     steps_without_loss: Annotated[int, Doc("steps of which no row holds a finite loss", unit="steps", typical=0)]
-    first_without_loss: Annotated[int | float | None, Doc("the least of them", unit="step", typical=None)]
+    first_without_loss: Annotated[Step, Doc("the least of them", unit="step", typical=None)]
     speed_from: Annotated[str, Doc("the column that tells the speed: cpu_ms where it is whole", typical="wall_ms")]
     steps_without_time: Annotated[int, Doc("steps of which no row holds a time", unit="steps", typical=0)]
-    first_without_time: Annotated[int | float | None, Doc("the least of them", unit="step", typical=None)]
+    first_without_time: Annotated[Step, Doc("the least of them", unit="step", typical=None)]
     quick: Annotated[QuickSteps | None, Doc("steps far quicker than the others", typical=None)]
     failures: Annotated[int, Doc("failures of the recorder that it wrote down", unit="events", typical=0)]
     announced_steps: Annotated[
@@ -205,13 +205,7 @@ class CorpusEpoch:
 
     epoch: Annotated[str, Doc("name of the epoch", typical="epoch 1")]
     number: Annotated[int, Doc("its number, from 1", typical=1)]
-    by: Annotated[
-        str,
-        Doc(
-            "what tells where epochs begin: corpus_position, tokens, or sampled where none do",
-            typical="corpus_position",
-        ),
-    ]
+    by: Annotated[str, Doc(BY, typical="corpus_position")]
     first_step: Annotated[int, Doc("step of its first row, -1 where that has none", unit="step", typical=0)]
     last_step: Annotated[int, Doc("step of its last row, -1 where that has none", unit="step", typical=39)]
     complete: Annotated[bool, Doc("another epoch follows", typical=True)]
@@ -248,19 +242,13 @@ class DeviceProbe:
     requested: Annotated[str, Doc("device that was asked for", typical="cuda")]
     resolved: Annotated[str, Doc("device that it resolved to", typical="cuda:0")]
     pid: Annotated[int, Doc("process of the run", typical=4711)]
-    parameters: Annotated[Mapping[str, int] | None, Doc("parameters by device", unit="bytes", typical={"cuda:0": 6600})]
-    buffers: Annotated[Mapping[str, int] | None, Doc("buffers by device", unit="bytes", typical={})]
-    gradients: Annotated[Mapping[str, int] | None, Doc("gradients by device", unit="bytes", typical={"cuda:0": 6600})]
-    optimizer: Annotated[
-        Mapping[str, int] | None, Doc("optimizer state by device", unit="bytes", typical={"cuda:0": 13200})
-    ]
-    optimizer_scalars: Annotated[
-        Mapping[str, int] | None, Doc("scalars of the optimizer state by device", typical={"cpu": 12})
-    ]
-    ops: Annotated[Mapping[str, int] | None, Doc("ops by the device of their results", typical={"cuda:0": 56})]
-    bookkeeping: Annotated[
-        Mapping[str, int] | None, Doc("ops that give scalars or integers, by device", typical={"cpu": 16})
-    ]
+    parameters: Annotated[ByDevice, Doc("parameters by device", unit="bytes", typical={"cuda:0": 6600})]
+    buffers: Annotated[ByDevice, Doc("buffers by device", unit="bytes", typical={})]
+    gradients: Annotated[ByDevice, Doc("gradients by device", unit="bytes", typical={"cuda:0": 6600})]
+    optimizer: Annotated[ByDevice, Doc("optimizer state by device", unit="bytes", typical={"cuda:0": 13200})]
+    optimizer_scalars: Annotated[ByDevice, Doc("scalars of the optimizer state by device", typical={"cpu": 12})]
+    ops: Annotated[ByDevice, Doc("ops by the device of their results", typical={"cuda:0": 56})]
+    bookkeeping: Annotated[ByDevice, Doc("ops that give scalars or integers, by device", typical={"cpu": 16})]
     op_names: Annotated[Mapping[str, tuple[str, ...]], Doc("names of some ops by device", typical={})]
     dispatch: Annotated[str, Doc("how ops were counted: audited, or why not", typical="audited")]
     allocated_bytes: Annotated[int | None, Doc("peak memory of the device", unit="bytes", typical=9437184)]

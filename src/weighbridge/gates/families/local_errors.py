@@ -39,11 +39,8 @@ def _beyond_ratio(of: str) -> Callable[[ForwardError, Limits, float], ForwardErr
         """Leave the trusted run an error that makes the limit, a power of two, so that its multiple is exact."""
         floor = limits.floor_u if of == "all" else limits.tail_floor_u
         trusted = 2.0 ** math.ceil(math.log2(2 * floor * row.run.u))
-        return _alone(
-            row,
-            trusted=replace(row.trusted, **{of: trusted}),
-            candidate=replace(row.candidate, **{of: ratio * trusted}),
-        )
+        candidate = replace(row.candidate, **{of: ratio * trusted})
+        return _alone(row, trusted=replace(row.trusted, **{of: trusted}), candidate=candidate)
 
     return change
 
@@ -173,9 +170,8 @@ def allowed(row: ForwardError, limits: Limits) -> LocalError:
         max(limits.tail_ratio * or_nan(error), limits.tail_ratio * or_nan(least), limits.tail_floor_u * row.run.u)
         for error, least in ((row.trusted.token, rough.token), (row.trusted.channel, rough.channel))
     ]
-    whole = max(
-        limits.ratio * or_nan(row.trusted.all), limits.rough_ratio * or_nan(rough.all), limits.floor_u * row.run.u
-    )
+    of_trusted, of_roughest = limits.ratio * or_nan(row.trusted.all), limits.rough_ratio * or_nan(rough.all)
+    whole = max(of_trusted, of_roughest, limits.floor_u * row.run.u)
     return LocalError(all=whole, token=tails[0], channel=tails[1])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -38,11 +38,7 @@ def reference(evidence: Evidence) -> list[Series]:
     return [Series(steps, [float(Decimal(vocab).ln())] * len(steps))]
 
 
-def _unreferenced(name: str, code: str, change: Callable[[Evidence, Any], Mutated | str]) -> Mutation[Any]:
-    return Mutation(name, code, lambda evidence, limits, _places: change(evidence, limits), Outcome.BLOCKED)
-
-
-def _zeroed(evidence: Evidence, limits: Any) -> Mutated | str:
+def _zeroed(evidence: Evidence, limits: Any, _places: object) -> Mutated | str:
     """Make the first reference zero: of another series, or of the samples themselves."""
     need = next((need for need in (OTHER, BASELINE) if need in evidence), SAMPLES)
     if limits.relative_to in ("value", LN_VOCAB):
@@ -53,19 +49,19 @@ def _zeroed(evidence: Evidence, limits: Any) -> Mutated | str:
     return Mutated(with_value(evidence, need, Series(series.step, values)))
 
 
-def _unknown_vocabulary(evidence: Evidence, _limits: Any) -> Mutated | str:
+def _unknown_vocabulary(evidence: Evidence, _limits: object, _places: object) -> Mutated | str:
     if FACTS not in evidence:
         return "the vocabulary is not its reference"
     return Mutated(with_rows(evidence, FACTS, [one for one in rows_of(evidence, FACTS, Fact) if one.name != VOCAB]))
 
 
-def _itself(evidence: Evidence, _limits: Any) -> Mutated | str:
+def _itself(evidence: Evidence, _limits: object, _places: object) -> Mutated | str:
     same = BASELINE in evidence
     return Mutated(with_value(evidence, BASELINE, series_of(evidence, SAMPLES))) if same else "there is no baseline"
 
 
 UNREFERENCED = (
-    _unreferenced("a reference of zero", "no-reference", _zeroed),
-    _unreferenced("an unknown vocabulary", "no-reference", _unknown_vocabulary),
-    _unreferenced("the run as its own baseline", "same-run", _itself),
+    Mutation("a reference of zero", "no-reference", _zeroed, Outcome.BLOCKED),
+    Mutation("an unknown vocabulary", "no-reference", _unknown_vocabulary, Outcome.BLOCKED),
+    Mutation("the run as its own baseline", "same-run", _itself, Outcome.BLOCKED),
 )

@@ -130,7 +130,8 @@ def _invented(evidence: Evidence, basis: ColumnBasis) -> Fields | None:
 
 def placeholder_rows(evidence: Evidence, window: tuple[int, int]) -> Fields | None:
     """Return the first rows of a window that no step gave, by the judged column or by any that each step gives anew."""
-    rows = [row for row in rows_of(evidence, COLUMNS, StepColumn) if _tells_of_steps(row.column, place(evidence))]
+    everything, judged = rows_of(evidence, COLUMNS, StepColumn), place(evidence)
+    rows = [row for row in everything if row.column == judged or column_basis.of_a_step(row.column)]
     timed = {row.column for row in rows}
     for row in rows:
         found: Fields | None = next((plain(one) for one in column_basis.placeholders(row) if _meets(one, window)), None)
@@ -141,10 +142,6 @@ def placeholder_rows(evidence: Evidence, window: tuple[int, int]) -> Fields | No
         if found is not None:
             return {"column": row.column, **{key: found[key] for key in ("first_step", "last_step", "length", "value")}}
     return None
-
-
-def _tells_of_steps(column: str, judged: str) -> bool:
-    return column == judged or column_basis.of_a_step(column)
 
 
 def _meets(one: Stretch | QuickSteps, window: tuple[int, int]) -> bool:

@@ -147,6 +147,7 @@ def _impossible(columns: Sequence[str], fields: Callable[[StepColumn], Fields]) 
 
 
 _nan_kept = _unless(lambda _row, _limits: {"nan_filtered": True}, "allow_filtered")
+_too_quick = _unless(lambda row, _: column_basis.as_quick(row))
 _too_short = _unless(lambda row, _: column_basis.as_undecided(row), "allow_noise", "allow_undecided")
 
 MUTATIONS: tuple[Mutation[Any], ...] = (
@@ -160,13 +161,7 @@ MUTATIONS: tuple[Mutation[Any], ...] = (
     Mutation("a row lost", "gap", _row_lost),
     _breaks("half a step", "fractional-steps", lambda row, _: _reordered(row, fractional=1)),
     _breaks("a placeholder from one step to another", "placeholder", _only_in_part, PART),
-    _breaks(
-        "steps too quick to have trained",
-        "impossible-speed",
-        lambda row, _: column_basis.as_quick(row),
-        "no column of times",
-        at=telling_speed,
-    ),
+    _breaks("steps too quick to have trained", "impossible-speed", _too_quick, "no column of times", at=telling_speed),
     _breaks("a metric of too few samples to tell", "column-undecided", _too_short, UNDECIDED, at=_required),
     *(_breaks(name, code, _invented(make, code), "allowed of every column") for name, code, make in INVENTED),
     *(

@@ -146,11 +146,7 @@ def _confirms_nothing(name: str, by: str, on: str = "", **shown: Any) -> Mutatio
 ON_THE_CPU = "the CPU has no device memory"
 CHANGED: tuple[tuple[str, str, Change], ...] = (
     ("asked for another device", "requested", _asking_otherwise),
-    (
-        "one op on a third device, none on the host",
-        "ops",
-        lambda row, _: {"ops": _one_elsewhere({row.resolved: 1}, "meta")},
-    ),
+    ("one op on a third device, none on the host", "ops", _one_op_elsewhere),
     *((f"one byte of {part} on another device", part, _part_elsewhere(part)) for part in PARTS),
     ("a step more than was recorded", "steps-not-recorded", lambda row, _: {"announced_steps": row.steps + 1}),
     ("a probe after the run", "outside-run", lambda row, _: {"step": (row.last_step or 0) + 1}),
@@ -194,12 +190,7 @@ MUTATIONS: tuple[Mutation[Any], ...] = (
         "auto may resolve to any device",
     ),
     _breaks("one byte less than the parameters", "memory", _off_the_cpu(_less_than_parameters), ON_THE_CPU),
-    _breaks(
-        "device memory not looked at",
-        "no-probe",
-        _off_the_cpu(lambda _row, _limits: {"allocated_bytes": None}),
-        ON_THE_CPU,
-    ),
+    _breaks("device memory not looked at", "no-probe", _off_the_cpu(lambda *_: {"allocated_bytes": None}), ON_THE_CPU),
     _breaks("ops on the host alone", "not-audited", _host_ops_alone, "no op may be on the host alone"),
     _breaks("the driver, of a run on another make", "no-witness", _on_another_make, "the device is not left open"),
 )
