@@ -285,7 +285,7 @@ class RecordRule(BoundedFigure):
         def by(lever: str) -> Callable[[Any], Moved]:
             name, _, way = lever.partition(" ")
             sign = 1 if way == "up" else -1
-            return lambda _limits: lambda evidence, by: changed(evidence, name, lambda value: value + sign * by)
+            return lambda _limits: lambda evidence, least: changed(evidence, name, lambda value: value + sign * least)
 
         def unknown(name: str) -> Mutation[Any]:
             def apply(evidence: Evidence, _limits: Any, _places: Sequence[str]) -> Mutated:
