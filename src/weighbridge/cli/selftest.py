@@ -25,7 +25,7 @@ CARDS = "Use the cards in gates/ and verifiers/ of this folder, not the shipped 
 @click.option("-v", "--verbose", is_flag=True, help="Also list the checks that passed.")
 @as_json
 def command(names: tuple[str, ...], cards: Path | None, verbose: bool, as_json: bool) -> None:
-    """Run every example and specimen of the cards, or of those NAMES, with falsifiers and canaries, on this machine.
+    """Run every example and specimen of the cards, or of those NAMES, with mutations and canaries, on this machine.
 
     Exit 0: all gave what they must; 1: not.
     """
