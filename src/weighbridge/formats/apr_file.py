@@ -1,8 +1,4 @@
-"""Read an APR file of version 2, of either generation of its dtype codes, and never trust an extent in it.
-
-Parses untrusted bytes: the header must have its checksum, every count and length is checked against the bytes that are
-left, and the size of a tensor must be what its shape and dtype take. Nothing is read from the payload.
-"""
+"""Read an APR file of version 2, of either generation of dtype codes. No extent in it is believed, no payload read."""
 
 from __future__ import annotations
 

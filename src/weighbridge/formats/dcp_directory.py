@@ -1,8 +1,4 @@
-"""Read a PyTorch distributed checkpoint: what `.metadata` promises must be what the .distcp files hold, byte by byte.
-
-Each item of a .distcp file is an archive of torch.save; tensors are mapped where they lie. A file's name is untrusted:
-only one that lies in the checkpoint's own directory is ever opened.
-"""
+"""Read a PyTorch distributed checkpoint: the .distcp files must be, byte by byte, what `.metadata` promises."""
 
 from __future__ import annotations
 
@@ -117,10 +113,7 @@ def _tensor(name: str, contents: Contents, homes: Mapping[str, ReadableFile], ch
 
 
 def _piece(key: Key, item: Item, file: ReadableFile) -> tuple[Tensor, list[Checksum]]:
-    """Read the one tensor of an item, as it lies in its file, and the checksums of its storages.
-
-    All other members are checked against theirs.
-    """
+    """Read the one tensor of an item, and the checksums of its storages; other members are checked against theirs."""
     part, place = _Excerpt(file, item.start, item.start + item.nbytes), f"{key[0]} at byte {item.start}"
     if not bytes(part.read(0, 4)).startswith(zip_archive.MAGICS):
         refuse("item", f"{shown(key)} at byte {item.start} is no archive of torch.save", file)

@@ -1,8 +1,4 @@
-"""Understand `.metadata`, the pickle of a PyTorch distributed checkpoint: its tensors, their pieces, where each lies.
-
-The pickle is read as data by `pickle_machine`; torch is never imported. Opens no other file, and believes no path:
-what it gives as a file's name is a plain name.
-"""
+"""Understand `.metadata`, the pickle of a PyTorch distributed checkpoint, as data. Opens no other file, never torch."""
 
 from __future__ import annotations
 
@@ -68,10 +64,7 @@ class Saved(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """All that a checkpoint says it holds; `items` has exactly one for every piece and everything that is no tensor.
-
-    `beside` are the tensors that were saved under a trainer's keys, and not under the model's.
-    """
+    """What a checkpoint says it holds; `items` has one for every piece and other, `beside` are a trainer's tensors."""
 
     tensors: Mapping[str, Saved]
     others: tuple[str, ...]
@@ -219,12 +212,7 @@ class _Reader:
 
 
 def doubled(shape: tuple[int, ...], blocks: Sequence[Block]) -> tuple[int, ...] | None:
-    """Return an element that two of the blocks hold, all of which lie inside the shape; None where there is none.
-
-    The blocks' edges cut the shape into cells, each wholly inside a block or outside it, so the work grows with the
-    cells, not with the pairs of blocks.
-    A ValueError tells that there would be more cells than any sharding has.
-    """
+    """Return an element that two of the blocks inside a shape hold, or None; a ValueError tells of too many cells."""
     import numpy as np
 
     edges = [

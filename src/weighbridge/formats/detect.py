@@ -1,8 +1,4 @@
-"""Read a checkpoint in the format that its first bytes tell, never its suffix: one file, or several in a folder.
-
-A checkpoint in shards has an index, which must agree with what they hold, name by name. A shard's name in an index is
-untrusted: only a plain file name beside the index is ever opened.
-"""
+"""Read a checkpoint in the format that its first bytes tell, never its suffix: one file, or shards and their index."""
 
 from __future__ import annotations
 
@@ -46,11 +42,7 @@ class Format:
 
 
 def parse(file: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
-    """Read a checkpoint from its file, index or `.metadata`: what it holds, and its files by name.
-
-    Raises:
-        SubjectError: foreign, malformed or hostile, with a stable code, offset and reason.
-    """
+    """Read a checkpoint and its files by name, from its file, index or `.metadata`; refuse with code and reason."""
     head = bytes(file.read(0, HEAD))
     if head.lstrip().startswith(b"{") and 0 not in head[:8]:  # of a safetensors file's length the last byte is zero
         return _sharded(file, folder)

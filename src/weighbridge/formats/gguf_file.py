@@ -1,9 +1,4 @@
-"""Read a GGUF header (versions 2 and 3) in milliseconds, whatever its vocabulary, and never trust a count in it.
-
-Parses untrusted bytes: every count is checked against the bytes that are left before anything is allocated.
-Vocabularies, merges and templates are stepped over, and read later where they lie, an entry at a time; every count and
-length is checked against the file again then. Nothing is read from the payload.
-"""
+"""Read a GGUF header (versions 2 and 3) in milliseconds. No count in it is believed; vocabularies are stepped over."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Read NumPy's .npy file, and the .npz archive of several: headers are matched, never evaluated, data is mapped.
-
-Parses untrusted bytes. `numpy.lib.format` takes four times as long for a header, and accepts a key that is given twice
-and negative sizes. Object arrays are pickles and are refused, as is what has lost its dtype on the way.
-"""
+"""Read NumPy's .npy and .npz files where they lie: headers are matched, never evaluated; object arrays are refused."""
 
 from __future__ import annotations
 

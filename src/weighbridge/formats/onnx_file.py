@@ -1,8 +1,4 @@
-"""Read the initializers of an ONNX model where they lie, in the file or in files beside it; onnx is never imported.
-
-Parses untrusted bytes, through `protobuf`. The name of a file beside the model is untrusted too: only a plain file name
-is ever opened. Constants inside nodes are no initializers: they are counted, and not compared.
-"""
+"""Read the initializers of an ONNX model where they lie: in it or in plain-named files beside it, without onnx."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Read a pickle as data: what it would call, import or build is written down and never done.
+"""Read a pickle as data: what it would call, import or build is noted and never done.
 
-Parses untrusted bytes. Nothing named in a pickle is ever imported or called; a name that the reader's vocabulary does
-not hold is refused at once. Numbers of opcodes and objects, and every length, are bounded before anything is allocated.
-`pickletools` would read the arguments of opcodes that have no place here, and lets lone surrogates through.
+A name that the reader's vocabulary does not hold is refused. Everything is bounded before anything is allocated.
 """
 
 from __future__ import annotations

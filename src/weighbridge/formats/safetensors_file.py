@@ -1,7 +1,4 @@
-"""Read a safetensors header, strictly: what the library lets through (doubled names) is refused here as well.
-
-Parses untrusted bytes: every length is bounded before anything is allocated, and nothing is read from the payload.
-"""
+"""Read a safetensors header, more strictly than the library, which lets doubled names pass; never the payload."""
 
 from __future__ import annotations
 

@@ -49,11 +49,7 @@ UNITS: Mapping[str, tuple[int, int]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strides:
-    """Where the elements lie that are not stored in row-major order: a transposed or sliced view, a Fortran array.
-
-    `shape` and `steps` are of the whole view, in elements; `first` counts the elements, in row-major order, before
-    the tensor's own first one.
-    """
+    """A view in another order than row-major, in elements; `first` counts those before the tensor's own, row-major."""
 
     shape: tuple[int, ...]
     steps: tuple[int, ...]
@@ -86,8 +82,7 @@ class Piece:
 class Pieces:
     """The blocks that a tensor is stored in, which fill `shape` without overlap, each in a file of its own or not.
 
-    `shape` is of the whole tensor, in words (of the smallest whole unit that is stored); `first` counts the words, in
-    row-major order, before the tensor's own first one.
+    `shape` and `first` are in words, the smallest whole units stored; `first` counts those before the tensor's own.
     """
 
     shape: tuple[int, ...]
@@ -164,10 +159,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checksum:
-    """A CRC-32 that a file carries of parts of itself, each `(start, stop)` in bytes; `place` is what they hold.
-
-    `place` and `file` are data from the outside: escape them when shown, never use them as a path.
-    """
+    """A CRC-32 that a file carries of parts of itself, each `(start, stop)`; `place` and `file` are from the outside."""
 
     place: str
     file: str

@@ -1,8 +1,4 @@
-"""Read a PyTorch file: as torch.save writes it, a ZIP archive of one pickle and the storages, and as before 1.6.
-
-Before 1.6 it wrote five pickles, then each storage behind its size. Storages are mapped where they lie. Pickles are
-read as data by `pickle_machine`; torch is never imported.
-"""
+"""Read a file of torch.save, a ZIP archive or the five pickles and storages of before 1.6; never imports torch."""
 
 from __future__ import annotations
 

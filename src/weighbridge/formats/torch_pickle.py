@@ -1,8 +1,4 @@
-"""Understand what a PyTorch pickle describes: storages, and the tensors that look into them, under dotted names.
-
-Knows where each storage lies from its caller. Holds every size, step and offset against the storage before a tensor
-is believed. Never imports torch.
-"""
+"""Understand what a PyTorch pickle describes: storages, and tensors that lie inside them. Never imports torch."""
 
 from __future__ import annotations
 

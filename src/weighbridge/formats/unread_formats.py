@@ -1,7 +1,4 @@
-"""Name files of formats that are not read, by their content, so that none is taken for a damaged file of another.
-
-Looks at untrusted bytes: first bytes, the last ones of a table, and the headers of a tar archive.
-"""
+"""Name files of formats that are not read, by their bytes, so that none is taken for a damaged file of another."""
 
 from __future__ import annotations
 

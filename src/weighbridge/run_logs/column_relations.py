@@ -1,7 +1,4 @@
-"""What the columns of a run have to do with one another, as plain numbers: ranks, products, quotients, lines, rates.
-
-NumPy in, plain floats out; no threshold. Columns are float64 `[rows]`.
-"""
+"""What columns of a run, float64 `[rows]`, have to do with one another, as plain numbers; no threshold."""
 
 from __future__ import annotations
 
@@ -106,10 +103,7 @@ def _partners(kind: str, columns: Mapping[str, Dense]) -> Mapping[str, str]:
 
 
 def _formed(kind: str, one: Floats, others: Floats, both: Marks) -> tuple[Floats, Floats]:
-    """Return how much a column's product or quotient with each other varies, and its middle, `[columns]` each.
-
-    `others` and `both` are `[columns, rows]`; where nothing can be formed the deviation is infinite.
-    """
+    """Return how much a column's product or quotient with each other varies, and its middle; infinite where none is."""
     import numpy as np
 
     with np.errstate(all="ignore"):

@@ -1,7 +1,4 @@
-"""Raw statistics of each column of a run, as plain numbers; no threshold, no name for what they mean.
-
-NumPy in, plain floats out. Columns are float64 `[rows]`; `known` marks `[rows]` the finite numbers.
-"""
+"""Raw statistics of each column of a run, float64 `[rows]`, as plain numbers; no threshold, no name for them."""
 
 from __future__ import annotations
 
@@ -220,10 +217,7 @@ def _decimal(values: Floats) -> float:
 
 
 def stretches_at(column: Dense, steps: Dense) -> list[tuple[int, Stretch]]:
-    """Return the runs of equal samples that rounding explains worst, at most 8, each with its place among the samples.
-
-    Missing cells do not end a run.
-    """
+    """Return the runs of equal samples that rounding explains worst, at most 8, each with its place among samples."""
     import numpy as np
 
     rows = np.flatnonzero(column.known)

@@ -1,7 +1,4 @@
-"""Read CSV logs, nvidia-smi's among them: with or without a header, units in cells or in the header, missing cells.
-
-A log without a header names its columns by their place, from "1"; a column map gives them better names.
-"""
+"""Read CSV logs, nvidia-smi's among them: without a header, columns are named by their place, from "1"."""
 
 from __future__ import annotations
 

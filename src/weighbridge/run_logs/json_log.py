@@ -1,8 +1,4 @@
-"""Read JSON logs: one row a line (JSONL), the run directory of a recorder, or a report with its rows in a list inside.
-
-Strict: doubled keys, nesting beyond the parser, and broken lines are refused, with the line. Only the last line may be
-torn, as a killed run leaves it; that is noted, and the rows before it stand.
-"""
+"""Read JSON logs, strictly: one row a line, a recorder's directory, or a report. Only a last line may be torn."""
 
 from __future__ import annotations
 

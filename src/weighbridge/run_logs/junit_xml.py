@@ -1,8 +1,4 @@
-"""Read JUnit XML as cargo, pytest, ctest, go and gradle write it. It is hostile until it is parsed.
-
-Document types, and with them entities, are refused; depth and the number of tests are bounded. Several documents one
-after the other, as `cargo test` prints them, are one report.
-"""
+"""Read hostile JUnit XML, as cargo, pytest, ctest, go and gradle write it; several documents are one report."""
 
 from __future__ import annotations
 
@@ -61,11 +57,7 @@ def documents(data: bytes) -> list[bytes]:
 
 
 def entries(data: bytes, where: str) -> list[Entry]:
-    """Return every test in the order of a report, which messages call `where`.
-
-    Raises:
-        SubjectError: `report-syntax`, `report-doctype`, `report-depth`, `report-tests` or `report-form`.
-    """
+    """Return every test in the order of a report, called `where` in messages; refuse with `report-…`."""
     found: list[Entry] = []
     doubts: list[str] = []  # of suites of which nothing is there
     for at, document in enumerate(documents(data)):
@@ -149,10 +141,7 @@ class _Reader:
 
 
 def _contradictions(said: Mapping[str, str], tests: list[Entry]) -> Iterator[str]:
-    """Yield the counts that a suite declares and that are not those of its tests.
-
-    Runners leave tests out that were skipped, or do not count them: what ran is compared with what ran.
-    """
+    """Yield the counts of a suite that are not those of its tests; skipped ones, which runners leave out, are not."""
     name = f"suite {said.get('name', '')[:60]!r}"
     skipped = sum(test.result is Result.SKIPPED for test in tests)
     declared, not_run = _sum(said, "tests"), _sum(said, "skipped", "disabled")

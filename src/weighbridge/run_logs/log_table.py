@@ -1,8 +1,4 @@
-"""The rows of a log as columns of numbers, built in chunks, so that a million steps take memory for numbers only.
-
-A cell is read as a number: units stripped, timestamps as seconds, NaN kept, a missing cell kept apart from both. Never
-guesses: what is not plainly a number is unreadable, and counted as such.
-"""
+"""The rows of a log as columns of numbers. Never guesses: what is not plainly a number is counted as unreadable."""
 
 from __future__ import annotations
 
@@ -143,10 +139,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class LogFormat:
-    """A format of run logs of another package: the suffix of its files without the dot, and how one is read.
-
-    `read` gets a dict, into which it puts the digest of each file that it reads, by the file's name.
-    """
+    """A format of another package: its suffix without the dot; `read` puts file digests by name into the dict given."""
 
     name: str
     read: Callable[[Path, dict[str, str]], Log]
@@ -193,10 +186,7 @@ class TableBuilder:
 
 
 def standard_names(logged: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
-    """Return the name in the log by standard name: the given map first, then a column's own name, then its alias.
-
-    A logged column whose own name the given map uses for another is left out.
-    """
+    """Return the name in the log by standard name: as given, else its own, else its alias; none stands for two."""
     remaining = [name for name in logged if name not in given.values()]
     names = {standard: name for standard, name in given.items() if name in set(logged)}
     own = {name for name in remaining if name not in given}

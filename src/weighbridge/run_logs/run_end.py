@@ -23,10 +23,7 @@ STATUS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """How a run ended, by what, how many steps it was asked for, and what contradicts it.
-
-    It is derived where the steps in the log bear out, or fall short of, what the run was asked for; else reported.
-    """
+    """How a run ended: derived where the log's steps bear out or fall short of what was asked, else reported."""
 
     ended: str
     basis: Basis = Basis.REPORTED

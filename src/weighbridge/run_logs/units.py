@@ -1,8 +1,4 @@
-"""Units of logged columns: what a standard name promises, what the log says, and the factor from one to the other.
-
-A unit is converted only where the contract declares it. A log that contradicts the name, the contract or itself is
-refused.
-"""
+"""Units of logged columns, and their factors to what standard names promise; contradictions are refused."""
 
 from __future__ import annotations
 
@@ -40,13 +36,9 @@ def promised_unit(standard: str) -> str:
 
 
 def factor(standard: str, logged: str, declared: str, said: AbstractSet[str], *, mapped: bool, where: str) -> float:
-    """Return what a logged number is multiplied by to be of the unit that its standard name promises.
+    """Return what a logged number is multiplied by to be of its standard name's unit; refuse contradictions with `unit`.
 
-    `said` are the units in the header and the cells, "" among them where some cells say none; `mapped` says that the
-    contract gave the column this name, and `where` is the log.
-
-    Raises:
-        SubjectError: `unit`, where two of these contradict each other, or where nothing tells the unit.
+    `said` are the units in header and cells, "" where some say none; `mapped`: the contract gave the column this name.
     """
     promised, named = promised_unit(standard), named_unit(logged)
     inside = said - {"", DATE}

@@ -19,9 +19,8 @@ FORMS = "dask://HOST:PORT or ray://HOST:PORT"
 class Cluster:
     """An engine that was reached: what makes joblib's backend, and what the engine tells of its workers.
 
-    `answers` says how that backend gives answers back, as they come or all at once. `workers` gives the workers'
-    names, none where the engine does not answer; `lost` gives those that it lost with tasks whose names hold a text,
-    and how many each; `close` leaves the engine as it was.
+    `answers` is as joblib's `return_as`; `workers` are names, none of an engine that does not answer; `lost` counts tasks,
+    whose names hold a text, by worker lost; `close` leaves the engine as it was.
     """
 
     backend: Callable[[], Any]
@@ -32,12 +31,7 @@ class Cluster:
 
 
 def reach(address: str) -> Cluster:
-    """Reach an engine by its address.
-
-    Raises:
-        UsageError: `engine`, for an address of another form; `extra-missing`, where its library is not installed.
-        EngineError: `engine-unreachable`.
-    """
+    """Reach an engine by its address; refuse with `engine`, `extra-missing` or `engine-unreachable`."""
     scheme, _, place = address.partition("://")
     if scheme not in CLUSTERS or not place:
         raise UsageError("engine", f"{address!r} names no engine", remedy=f"write {FORMS}")

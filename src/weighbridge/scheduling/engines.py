@@ -1,7 +1,6 @@
 """Have the tasks of a job done by the workers of an existing engine, Dask or Ray, through joblib's backends.
 
-A task carries paths and what tells the files there from others, and brings its row back; payloads never travel. The
-engine gives what a lost worker had not finished to another one; that is counted and shown, and changes no row.
+Tasks carry paths, never payloads, and bring rows back. What a lost worker had not finished goes to another one.
 """
 
 from __future__ import annotations
@@ -36,10 +35,7 @@ LOOK_S = 0.5  # between two looks at who still works
 
 @dataclass(slots=True)
 class Ran:
-    """What an engine did: tasks, the workers that did them, those that were lost, and tasks that they had begun.
-
-    `here` counts the tasks that came back to this process, as joblib decides for some engines of one worker.
-    """
+    """What an engine did; `here` counts tasks that came back to this process, `again` those that lost workers had."""
 
     tasks: int = 0
     here: int = 0
@@ -97,12 +93,7 @@ class WorkerAnswer:
     fault: str = ""
 
     def taken(self) -> Any:
-        """Return the row.
-
-        Raises:
-            SubjectError: what the task's subject gave.
-            RuntimeError: a fault of the tool on the worker.
-        """
+        """Return the row; raise what the task's subject gave, or a RuntimeError for a fault of the tool."""
         if self.problem is not None:
             code, what, where, remedy = self.problem
             raise SubjectError(code, what, where=where, remedy=remedy)
@@ -120,11 +111,7 @@ class Engine:
     ran: Ran = field(default_factory=Ran)
 
     def __call__(self, job: Job, spec: JobSpec, on_progress: Progress) -> tuple[Any, ...]:
-        """Have a job done, and give its rows in order.
-
-        Raises:
-            SubjectError: what a subject gave, or `engine-lost`, when no worker is left.
-        """
+        """Have a job done, and give its rows in order; refuse with a subject's own error, or with `engine-lost`."""
         sizes = job.sizes()
         run, views = f"weighbridge-{uuid4().hex}", tuple(map(pack_view, spec.views))
         travels: dict[str, Any] = {"prepare": spec.prepare, "views": views, "options": spec.options}
@@ -219,10 +206,7 @@ class FileIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedView:
-    """A view on its way; `tensors` and `patches` are those of a cut or damaged view, which no file holds.
-
-    `path` may be a URL with its credentials, so it is never shown.
-    """
+    """A view on its way, with what of it no file holds; `path` may be a URL with credentials, so it is not shown."""
 
     path: str = field(repr=False)
     files: Mapping[str, FileIdentity]
@@ -244,11 +228,7 @@ def pack_view(view: CheckpointView) -> PackedView:
 
 
 def unpack_view(packed: PackedView) -> CheckpointView:
-    """Open a view where it was carried to.
-
-    Raises:
-        SubjectError: `subject-elsewhere`, where another file has its path, or whatever opening it raises.
-    """
+    """Open a view where it was carried to; refuse with `subject-elsewhere` where another file has its path."""
     view = open_checkpoint(packed.path)
     found = {name: file_identity(file) for name, file in view.files.items()}
     if found != packed.files:

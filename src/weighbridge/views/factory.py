@@ -1,7 +1,4 @@
-"""Run the Python factory that a person named as a subject: `module:function` or `path/to/file.py:function`.
-
-The one place that executes a subject's own code. It must never be reached from a contract alone.
-"""
+"""Run the Python factory that a person named as a subject; never reached from a contract alone."""
 
 from __future__ import annotations
 

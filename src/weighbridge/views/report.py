@@ -39,11 +39,7 @@ class ReportView:
 
 
 def open_report(target: str) -> ReportView:
-    """Read the bytes of a report.
-
-    Raises:
-        SubjectError: where it is no regular file here, is larger than 64 MiB, or is UTF-16.
-    """
+    """Read the bytes of a report; refuse what is no regular file here, is larger than 64 MiB, or is UTF-16."""
     path = local_path(target)
     if path is None:
         raise SubjectError("report-elsewhere", "is a URL", where=target, remedy="fetch it, and bind its path")

@@ -37,10 +37,7 @@ _IS_NUMBER = bytes(int(state == NUMBER) for state in range(256))
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: `value[i]` was logged at `step[i]`; both are `[samples]`, int64 and float64.
-
-    `missing` and `unreadable` count cells; `stepless` counts numbers in rows whose step is unknown.
-    """
+    """`value[i]` was logged at `step[i]`; `stepless` counts numbers in rows whose step is unknown, the others cells."""
 
     step: array[int]
     value: array[float]
@@ -51,10 +48,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """The rows of a run. Column names are standard names where one is known; `logged_as` gives the name in the log.
-
-    `notes` tell what reading found: a banner, a torn last line, steps that are row numbers.
-    """
+    """The rows of a run by standard names where known; `logged_as` gives the log's own, `notes` what reading found."""
 
     rows: int
     cells: Mapping[str, Cells]
@@ -158,13 +152,7 @@ def _whole(steps: Cells) -> bytes:
 def open_run(
     target: str | Path, columns: Mapping[str, str] | None = None, units: Mapping[str, str] | None = None
 ) -> RunView:
-    """Open a run directory, JSON report, JSONL, CSV or nvidia-smi CSV.
-
-    `columns` maps standard names to logged ones, and `units` to the units in which they are logged.
-
-    Raises:
-        SubjectError: what cannot be read, where, and what to do.
-    """
+    """Open a run's directory or log; `columns` maps standard names to logged ones, `units` to the units logged."""
     path = local_path(str(target))
     if path is None:
         what, remedy = "runs are read on this machine only", "fetch it, bind its path"
