@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -215,10 +214,9 @@ def doubled(shape: tuple[int, ...], blocks: Sequence[Block]) -> tuple[int, ...] 
     """Return an element that two of the blocks inside a shape hold, or None; a ValueError tells of too many cells."""
     import numpy as np
 
-    edges = [
-        sorted({0, size, *itertools.chain.from_iterable((at[axis], at[axis] + sizes[axis]) for at, sizes in blocks)})
-        for axis, size in enumerate(shape)
-    ]
+    edges = []
+    for axis, size in enumerate(shape):
+        edges.append(sorted({0, size, *(at[axis] for at, _ in blocks), *(at[axis] + of[axis] for at, of in blocks)}))
     most = min(MAX_CELLS, CELLS * (1 + len(blocks)) ** 2)
     if math.prod(len(cuts) - 1 for cuts in edges) > most:
         raise ValueError(f"more than {most} cells")

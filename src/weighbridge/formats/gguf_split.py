@@ -18,7 +18,6 @@ PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 COUNT, NUMBER, TENSORS = "split.count", "split.no", "split.tensors.count"
 MAX_PARTS = 1 << 10
 NAMED = 3  # parts, in a message
-FETCH = "fetch all parts of one split again, under the names that they had"
 
 
 def wholes(names: Iterable[str]) -> list[str]:
@@ -70,4 +69,5 @@ def _together(files: list[ReadableFile], readings: list[Reading]) -> dict[str, T
 
 
 def _refuse(code: str, what: str, file: ReadableFile) -> NoReturn:
-    raise SubjectError(code, what, where=file.name, remedy=FETCH)
+    remedy = "fetch all parts of one split again, under the names that they had"
+    raise SubjectError(code, what, where=file.name, remedy=remedy)

@@ -27,7 +27,6 @@ ITEM = re.compile(
     r"""\s*(['"])(?P<key>descr|fortran_order|shape)\1\s*:\s*"""
     r"""(?P<value>'[^'\\]*'|"[^"\\]*"|True|False|\((?:\s*\d{1,19}L?\s*,)*(?:\s*\d{1,19}L?)?\s*\)|\[)\s*(?P<more>,?)"""
 )
-KEYS = {"descr", "fortran_order", "shape"}
 
 
 def read(file: ReadableFile) -> Reading:
@@ -88,8 +87,8 @@ def _items(text: str, file: ReadableFile, at: int, name: str) -> dict[str, str]:
         found[item["key"]] = item["value"].strip("'\"")
         place, more = item.end(), bool(item["more"])
     kinds = {key: value[:1] for key, value in found.items()}
-    fits = kinds.keys() == KEYS and kinds["shape"] == "(" and found["fortran_order"] in ("True", "False")
-    if not fits or text[place:].strip() != "}":
+    fits = kinds.keys() == {"descr", "fortran_order", "shape"} and kinds["shape"] == "("
+    if not fits or found["fortran_order"] not in ("True", "False") or text[place:].strip() != "}":
         _refuse("header", f"{quoted(name)} has a header that is not NumPy's three items", file, at)
     return found
 

@@ -70,8 +70,7 @@ def parse(file: ReadableFile, folder: Folder | None) -> tuple[Reading, dict[str,
     # The very same bytes may have two names.
     placed = sorted((one for one in found_in.tensors.values() if one.nbytes), key=lambda one: (one.file, one.extent))
     for behind, tensor in itertools.pairwise(placed):
-        shared = behind.file == tensor.file and behind.extent[1] > tensor.offset
-        if shared and behind.extent != tensor.extent:
+        if behind.file == tensor.file and behind.extent[1] > tensor.offset and behind.extent != tensor.extent:
             what = f"{quoted(tensor.name)} starts at byte {tensor.offset}, inside {quoted(behind.name)}"
             model.refuse("overlap", what, tensor.offset)
     metadata: dict[str, Scalar] = {**_entries(model, [item for item in found[14] if item.nbytes <= MAX_KEPT])}
@@ -125,7 +124,17 @@ class _Graphs:
             message.refuse("size", f"more than {MAX_TENSORS} initializers")
         if found[SEGMENT]:
             message.refuse("segment", f"{quoted(name)} is only a segment of a tensor")
-        dtype, shape, nbytes = _layout(message, found, name)
+        code = found[DATA_TYPE][0].value if found[DATA_TYPE] else 0
+        if code not in DTYPES:
+            what = f"{quoted(name)} has the dtype {UNREAD.get(code, code)}, which is not read here"
+            message.refuse("dtype", what, found[DATA_TYPE][0].at if found[DATA_TYPE] else None)
+        if sum(field.nbytes for field in found[DIMS]) > MAX_RANK * 10:
+            message.refuse("shape", f"{quoted(name)} has more than {MAX_RANK} dimensions")
+        dtype, shape = DTYPES[code], tuple(message.numbers(found[DIMS]))
+        nbytes = span(dtype, shape)
+        if len(shape) > MAX_RANK or nbytes is None or any(side >> 63 for side in shape):
+            what = f"{quoted(name)}: {dtype} {list(shape)[:8]} has too many dimensions or elements, or"
+            message.refuse("shape", f"{what} fills no whole bytes")
         if found[LOCATION] and found[LOCATION][0].value:
             file, offset = self.elsewhere(message, found, name, nbytes)
         else:
@@ -162,22 +171,6 @@ class _Graphs:
             what = f"{quoted(name)} ends at byte {end} of {quoted(location)}, the file at byte {file.size}"
             message.refuse("truncated", what)
         return file, offset
-
-
-def _layout(message: Message, found: dict[int, list[Field]], name: str) -> tuple[str, tuple[int, ...], int]:
-    code = found[DATA_TYPE][0].value if found[DATA_TYPE] else 0
-    if code not in DTYPES:
-        what = f"{quoted(name)} has the dtype {UNREAD.get(code, code)}, which is not read here"
-        message.refuse("dtype", what, found[DATA_TYPE][0].at if found[DATA_TYPE] else None)
-    if sum(field.nbytes for field in found[DIMS]) > MAX_RANK * 10:
-        message.refuse("shape", f"{quoted(name)} has more than {MAX_RANK} dimensions")
-    shape = tuple(message.numbers(found[DIMS]))
-    dtype = DTYPES[code]
-    nbytes = span(dtype, shape)
-    if len(shape) > MAX_RANK or nbytes is None or any(side >> 63 for side in shape):
-        what = f"{quoted(name)}: {dtype} {list(shape)[:8]} has too many dimensions or elements, or fills no whole bytes"
-        message.refuse("shape", what)
-    return dtype, shape, nbytes
 
 
 def _place(message: Message, found: dict[int, list[Field]], name: str, dtype: str, nbytes: int) -> int:

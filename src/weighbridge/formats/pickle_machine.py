@@ -96,8 +96,7 @@ class _Machine:
         return self.refuse("size", f"more than {MAX_OPCODES} opcodes")
 
     def refuse(self, code: str, what: str) -> NoReturn:
-        where = f"{self.file.name} at byte {self.begun}"
-        raise SubjectError(f"pickle-{code}", what, where=where, remedy=SAVE_AGAIN)
+        raise SubjectError(f"pickle-{code}", what, where=f"{self.file.name} at byte {self.begun}", remedy=SAVE_AGAIN)
 
     def step_over(self, size: int, what: str) -> int:
         """Step over `size` bytes and return where they begin in the stretch that is looked at."""
@@ -119,9 +118,6 @@ class _Machine:
     def top(self) -> object:
         self.push(value := self.pop())
         return value
-
-    def mark(self, _: object) -> None:
-        self.marks.append(len(self.stack))
 
     def since_mark(self, _: object = None) -> list[object]:
         if not self.marks:
@@ -227,7 +223,7 @@ def _steps(form: str, steps: Mapping[str, Step], *, sized: bool = False) -> dict
 
 # Steps without a number behind them; what is made as a set keeps its items in order.
 ALONE: Mapping[str, Step] = {
-    "(": _Machine.mark,
+    "(": lambda machine, _: machine.marks.append(len(machine.stack)),
     "0": _Machine.pop,
     "1": _Machine.since_mark,
     "2": lambda machine, _: machine.push(machine.top()),

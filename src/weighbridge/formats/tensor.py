@@ -41,10 +41,7 @@ GGUF_TYPES: Mapping[int, tuple[str, int, int]] = (
     | {39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18)}
 )
 
-UNITS: Mapping[str, tuple[int, int]] = {
-    **SAFETENSORS_UNITS,
-    **{name: (elements, size) for name, elements, size in GGUF_TYPES.values()},
-}
+UNITS = {**SAFETENSORS_UNITS, **{name: (elements, size) for name, elements, size in GGUF_TYPES.values()}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +92,7 @@ class Pieces:
         for size in reversed(self.shape):
             index, along = divmod(index, size)
             sides.append(along)
-        place = sides[::-1]
-        inside = ((piece, tuple(map(operator.sub, place, piece.at))) for piece in self.blocks)
+        inside = ((piece, tuple(map(operator.sub, sides[::-1], piece.at))) for piece in self.blocks)
         return next(
             (piece, sum(map(operator.mul, steps, row_major(piece.sizes))))
             for piece, steps in inside
@@ -159,7 +155,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checksum:
-    """A CRC-32 that a file carries of parts of itself, each `(start, stop)`; `place` and `file` are from the outside."""
+    """A CRC-32 that a file carries of parts of itself, each `(start, stop)`; `place` and `file` are not trusted."""
 
     place: str
     file: str
@@ -221,13 +217,9 @@ def short(value: object) -> Scalar:
     return value if isinstance(value, str) and len(value) <= MAX_TEXT else None
 
 
-# --- Reading what does not lie in one stretch -------------------------------------------------------------------------
-
-# A tensor that does not lie in one stretch in row-major order is read in that order, a window at a time. It is stored
-# in rectangular pieces, or its elements are strided, which is one piece that lies in another order. A window is cut
-# into boxes that lie together in row-major order, and each box is filled from the pieces that it meets, in the order
-# in which their elements lie: shards of rows, of columns or of both cost one pass, and a transposed matrix one pass a
-# window, in constant memory.
+# A tensor in pieces, or strided, which is one piece in another order, is read in row-major order, a window at a time. A
+# window is cut into boxes, each filled from the pieces that it meets in the order in which their elements lie: shards
+# cost one pass, and a transposed matrix one pass a window, in constant memory.
 
 
 class Box(NamedTuple):
@@ -291,10 +283,8 @@ def _fill(out: Words, box: Box, piece: Piece, file: ReadableFile) -> None:
     """Copy into a box what a piece holds of it, in bands along its longest step, giving back each that was read."""
     import numpy as np
 
-    ranges = [
-        (max(mine, its), min(mine + long, its + its_long))
-        for mine, long, its, its_long in zip(*box, piece.at, piece.sizes, strict=True)
-    ]
+    sides = zip(*box, piece.at, piece.sizes, strict=True)
+    ranges = [(max(mine, its), min(mine + long, its + its_long)) for mine, long, its, its_long in sides]
     if any(start >= stop for start, stop in ranges):
         return
     file.require_unchanged()
@@ -302,16 +292,15 @@ def _fill(out: Words, box: Box, piece: Piece, file: ReadableFile) -> None:
     steps = [step * size for step in (stored.strides.steps if stored.strides else row_major(piece.sizes))]
     words = np.ndarray(piece.sizes, f"<u{size}", file.gather(*stored.extent), strides=steps)
     source, target = words[_inside(ranges, piece.at)], out[_inside(ranges, box.at)]
-    offset = stored.offset + sum(
-        (start - at) * step for (start, _), at, step in zip(ranges, piece.at, steps, strict=True)
-    )
+    skipped = ((start - at) * step for (start, _), at, step in zip(ranges, piece.at, steps, strict=True))
+    offset = stored.offset + sum(skipped)
     axis = max(range(source.ndim), key=lambda axis: source.strides[axis])
     many = max(WINDOW // max(steps[axis], 1), 1)
     for at in range(0, source.shape[axis], many):
         band = (slice(None),) * axis + (slice(at, at + many),)
         target[band] = source[band]
-        begin, sides = offset + at * steps[axis], source[band].shape
-        file.release(begin, begin + size + sum((side - 1) * step for side, step in zip(sides, steps, strict=True)))
+        begin, shape = offset + at * steps[axis], source[band].shape
+        file.release(begin, begin + size + sum((side - 1) * step for side, step in zip(shape, steps, strict=True)))
 
 
 def _inside(ranges: list[tuple[int, int]], at: tuple[int, ...]) -> tuple[slice, ...]:

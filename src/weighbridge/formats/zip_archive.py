@@ -68,10 +68,8 @@ def members(file: ReadableFile) -> dict[str, Member]:
 
 def checksums(file: ReadableFile, found: dict[str, Member]) -> tuple[Checksum, ...]:
     """Return the checksum that the directory gives for each member."""
-    return tuple(
-        Checksum(place=member.name, file=file.name, parts=((member.start, member.stop),), stored=member.crc)
-        for member in found.values()
-    )
+    parts = ((one.name, ((one.start, one.stop),), one.crc) for one in found.values())
+    return tuple(Checksum(place=place, file=file.name, parts=part, stored=crc) for place, part, crc in parts)
 
 
 def content(file: ReadableFile, member: Member, most: int) -> memoryview:

@@ -187,13 +187,12 @@ def levels(column: Dense, steps: Dense) -> Mapping[str, Any]:
     import numpy as np
 
     values = column.values[column.known]
-    not_positive = column.known & (column.values <= 0) & steps.known
     return {
         "resolution": _decimal(values[:: -(-len(values) // PRINTED_ROWS) or 1]),
         "commonest": int(np.unique(values, return_counts=True)[1].max(initial=0)),
         "negative": int((values < 0).sum()),
         "zeros": int((values == 0).sum()),
-        "first_not_positive_step": _first(steps.values[not_positive]),
+        "first_not_positive_step": _first(steps.values[column.known & (column.values <= 0) & steps.known]),
         "stretches": tuple(one for _, one in stretches_at(column, steps)),
     }
 

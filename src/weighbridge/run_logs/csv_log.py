@@ -42,7 +42,12 @@ def read_csv(path: Path, digests: dict[str, str]) -> Log:
     if first is None:
         raise no_rows(path)
     headed = not any(read_cell(cell)[0] == NUMBER for cell in first[1])
-    names = _names(first[1], path) if headed else [str(place + 1) for place in range(len(first[1]))]
+    names = [str(place + 1) for place in range(len(first[1]))]
+    if headed:
+        names = [_UNIT.sub("", cell).strip() or place for cell, place in zip(first[1], names, strict=True)]
+    if len(set(names)) < len(names):
+        doubled = next(name for name, count in Counter(names).items() if count > 1)
+        raise _syntax(path, 1, f"two columns are called {doubled[:60]!r}")
     table = TableBuilder(str(path))
     table.open(dict.fromkeys(names), 0)
     torn = _fill(table, names, rows if headed else chain([first], rows), path, lines)
@@ -91,14 +96,6 @@ def _fill(
     if short and lines.terminated:
         raise _syntax(path, short, f"a row shorter than the {len(names)} columns")
     return short
-
-
-def _names(cells: list[str], path: Path) -> list[str]:
-    names = [_UNIT.sub("", cell).strip() or str(place + 1) for place, cell in enumerate(cells)]
-    if len(set(names)) < len(names):
-        doubled = next(name for name, count in Counter(names).items() if count > 1)
-        raise _syntax(path, 1, f"two columns are called {doubled[:60]!r}")
-    return names
 
 
 def _syntax(path: Path, line: int, what: str) -> SubjectError:

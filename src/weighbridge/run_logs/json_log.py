@@ -41,9 +41,6 @@ def decode(text: str) -> Any:
         raise ValueError("nested too deep") from None
 
 
-# --- One row a line ---------------------------------------------------------------------------------------------------
-
-
 def read_jsonl(path: Path, digests: dict[str, str]) -> Log:
     """Read a log of one JSON object a line; refuse with `log-syntax` and the line, or `no-rows`."""
     table = TableBuilder(str(path))
@@ -94,11 +91,8 @@ def no_rows(path: Path) -> SubjectError:
     return SubjectError("no-rows", "the log has no row", where=str(path), remedy="bind a log with at least one step")
 
 
-# --- A run directory (spec/run-directory.md) --------------------------------------------------------------------------
-
-
 def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
-    """Read a run directory, in which `run.json` and `events.jsonl` may be absent."""
+    """Read a run directory (spec/run-directory.md), in which `run.json` and `events.jsonl` may be absent."""
     if not exists(path / STEPS):
         ranks = sorted(entry.name for entry in path.glob("rank-*"))[:SHOWN]
         if ranks:
@@ -158,9 +152,6 @@ def _events(path: Path, digests: dict[str, str]) -> tuple[tuple[Fields, ...], in
     if len(events) > MAX_EVENTS:
         raise SubjectError("too-large", f"more than {MAX_EVENTS} events", where=str(path))
     return tuple(events), torn
-
-
-# --- A report with rows inside ----------------------------------------------------------------------------------------
 
 
 def read_report(path: Path, digests: dict[str, str]) -> Log:

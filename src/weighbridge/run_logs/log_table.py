@@ -23,7 +23,7 @@ _QUANTITY = re.compile(
 )
 _DAY, _CLOCK = r"(\d{4})[-/](\d\d)[-/](\d\d)", r"(\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?(Z|[+-]\d\d:\d\d)?"
 _TIME = re.compile(rf"\s*{_DAY}[ T]{_CLOCK}\s*", re.ASCII)
-_IS_NUMBER = bytes(int(state == NUMBER) for state in range(256))
+IS_NUMBER = bytes(int(state == NUMBER) for state in range(256))
 UNITS = (
     *("", DATE, "%", "B", *(f"{size}{binary}B" for size in "KMGTk" for binary in ("i", ""))),
     *("mW", "kW", "W", "C", "KHz", "MHz", "GHz", "Hz", "ns", "us", "ms", "s", "min", "h", "tok/s"),
@@ -61,11 +61,6 @@ class Cells:
         self.state = bytearray(rows)
         self.units = bytearray()  # as far as the last cell with a unit: its place in UNITS
 
-    def pad(self, rows: int) -> None:
-        """Add missing cells."""
-        self.values.frombytes(bytes(8 * rows))
-        self.state.extend(bytes(rows))
-
     def add(self, cells: Sequence[object]) -> None:
         """Add cells as JSON gave them."""
         self._add(cells, plain=_NUMBERS.issuperset(map(type, cells)))
@@ -96,7 +91,7 @@ class Cells:
     def units_said(self) -> set[str]:
         """Return the units of the cells that hold a number, "" among them where some say none."""
         places = self.units + bytes(len(self.state) - len(self.units))
-        return {UNITS[place] for place in set(compress(places, self.state.translate(_IS_NUMBER)))}
+        return {UNITS[place] for place in set(compress(places, self.state.translate(IS_NUMBER)))}
 
     def plain(self) -> Cells:
         """Return the cells with every number that has a unit, or is a date, as unreadable."""
@@ -161,7 +156,8 @@ class TableBuilder:
             if name in names:
                 cells.add([row.get(name) for row in rows])
             else:
-                cells.pad(len(rows))
+                cells.values.frombytes(bytes(8 * len(rows)))
+                cells.state.extend(bytes(len(rows)))
         self.rows += len(rows)
 
     def add_texts(self, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -192,8 +188,7 @@ def standard_names(logged: Iterable[str], given: Mapping[str, str]) -> dict[str,
     own = {name for name in remaining if name not in given}
     for name in remaining:
         standard = STANDARD.get(name, name)
-        free = standard not in given and standard not in own and standard not in names
-        if free:
+        if standard not in given and standard not in own and standard not in names:
             names[standard] = name
         elif name in own:
             names[name] = name
@@ -224,10 +219,6 @@ def _read_text(text: str) -> tuple[int, float, str]:
         return NUMBER, float(word), ""
     if match := _QUANTITY.fullmatch(text):
         return NUMBER, float(match[1]), match[2] or ""
-    return _read_time(text)
-
-
-def _read_time(text: str) -> tuple[int, float, str]:
     match = _TIME.fullmatch(text)
     if match is None:
         return UNREADABLE, 0.0, ""

@@ -58,10 +58,8 @@ def _count(value: object) -> int | None:
 
 def _process(pid: object, host: object) -> str:
     """Return what a process that logged no end has come to; of one on another host nothing is known."""
-    if type(pid) is not int or pid <= 0 or not host or host != _this_host():
-        return UNKNOWN
-    if os.name == "nt":  # there, signal 0 is Ctrl-C to the whole console
-        return UNKNOWN
+    if type(pid) is not int or pid <= 0 or not host or host != _this_host() or os.name == "nt":
+        return UNKNOWN  # on Windows, signal 0 is Ctrl-C to the whole console
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

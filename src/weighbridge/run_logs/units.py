@@ -36,7 +36,7 @@ def promised_unit(standard: str) -> str:
 
 
 def factor(standard: str, logged: str, declared: str, said: AbstractSet[str], *, mapped: bool, where: str) -> float:
-    """Return what a logged number is multiplied by to be of its standard name's unit; refuse contradictions with `unit`.
+    """Return what a logged number is multiplied by for its standard name's unit; refuse contradictions with `unit`.
 
     `said` are the units in header and cells, "" where some say none; `mapped`: the contract gave the column this name.
     """

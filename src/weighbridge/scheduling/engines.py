@@ -218,13 +218,9 @@ def pack_view(view: CheckpointView) -> PackedView:
     """Return what another process needs to open a view again; it must have been opened by an absolute path."""
     path = view.url or next(iter(view.files))
     assert view.url or Path(path).is_absolute()
-    cut = view.origin is Origin.SYNTHETIC
-    return PackedView(
-        path=path,
-        files={name: file_identity(file) for name, file in view.files.items()},
-        tensors=dict(view.tensors) if cut else None,
-        patches=dict(view.patches),
-    )
+    files = {name: file_identity(file) for name, file in view.files.items()}
+    tensors = dict(view.tensors) if view.origin is Origin.SYNTHETIC else None
+    return PackedView(path=path, files=files, tensors=tensors, patches=dict(view.patches))
 
 
 def unpack_view(packed: PackedView) -> CheckpointView:

@@ -52,8 +52,6 @@ class Execution:
 
 
 HERE = Execution()
-
-
 Name = TypeVar("Name")
 Answer = TypeVar("Answer")
 

@@ -167,12 +167,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
     return CheckpointView(**kept, files=files, folder=place.folder, origin=origin, url=place.url)
 
 
-# --- Files beside it --------------------------------------------------------------------------------------------------
-
-# They say what a checkpoint means: its configuration, its tokenizer. Each is opened once, bounded, and kept with the
-# view, so that what was read is what is digested as evidence. Untrusted: only fixed names are ever opened, and only
-# where they are regular files.
-
+# Files beside a checkpoint say what it means. Each of a few fixed names is opened once, bounded, and kept with the
+# view, so that what was read is what is digested as evidence.
 CONFIG, MAX_CONFIG = "config.json", 4 << 20
 # Where the configuration of a larger model holds its text model's own, the first that is there; what it says itself.
 TEXT_PARTS, OF_THE_WHOLE = ("text_config", "llm_config", "lm_config", "language_config"), ("tie_word_embeddings",)

@@ -138,9 +138,12 @@ class ModelView:
         return self.prepared(dtype).capture(tokens, path, weights={}, given=given)  # type: ignore[no-any-return]
 
     def noise(self, tokens: Tokens, dtype: str, points: frozenset[str] | None) -> Mapping[str, float] | None:
-        """Return by point how far a second run is from the first, relative L2: infinite where one alone is not finite."""
+        """Return by point how far a second run is from the first, relative L2: infinite where one is not finite."""
         if self.trace is not None:
-            return _stated_noise(self.trace)
+            facts, said = self.trace.facts, self.trace.facts.noise
+            if said is None:
+                return None
+            return {name: math.inf if (found := said.get(name, 0.0)) is None else found for name in facts.order}
         key = (tuple(map(tuple, tokens)), dtype)
         if key not in self.runs.noise:
             first = self._captured(tokens, dtype, points, "first")
@@ -226,13 +229,6 @@ def _noise(first: Trace, again: Trace, point: str) -> float:
         return 0.0
     found = apart(first, again, point)
     return found.all if found is not None and not found.nonfinite else math.inf
-
-
-def _stated_noise(trace: Trace) -> Mapping[str, float] | None:
-    said = trace.facts.noise
-    if said is None:
-        return None
-    return {name: math.inf if (found := said.get(name, 0.0)) is None else found for name in trace.facts.order}
 
 
 def _typed(made: Stack | Torch) -> bool:

@@ -23,7 +23,7 @@ from weighbridge.run_logs import log_table
 from weighbridge.run_logs.csv_log import read_csv
 from weighbridge.run_logs.json_log import decode, read_jsonl, read_report, read_run_directory
 from weighbridge.run_logs.log_file import open_regular
-from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE, Cells, Log, LogFormat, standard_names
+from weighbridge.run_logs.log_table import IS_NUMBER, MISSING, NUMBER, UNREADABLE, Cells, Log, LogFormat, standard_names
 from weighbridge.run_logs.units import PLAIN, factor
 
 STEP = log_table.STEP
@@ -32,7 +32,6 @@ _MAX_STEP = 2.0**53
 SUFFIXES = {".csv": read_csv, ".tsv": read_csv, ".jsonl": read_jsonl, ".ndjson": read_jsonl}
 BROUGHT: Brought[LogFormat] = Brought("reader of run logs", [*(suffix[1:] for suffix in SUFFIXES), "json"])
 TELL = "tell whoever wrote that reader"
-_IS_NUMBER = bytes(int(state == NUMBER) for state in range(256))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +98,8 @@ class RunView:
         if known is None:
             return None
         cells, steps = self.dense(known), self.dense(STEP)
-        present = cells.state.translate(_IS_NUMBER)
-        placed = _whole(steps)
-        both = (int.from_bytes(present, "big") & int.from_bytes(placed, "big")).to_bytes(self.rows, "big")
+        present = cells.state.translate(IS_NUMBER)
+        both = (int.from_bytes(present, "big") & int.from_bytes(_whole(steps), "big")).to_bytes(self.rows, "big")
         step, value = array("q", map(int, compress(steps.values, both))), array("d", compress(cells.values, both))
         unreadable = cells.state.count(UNREADABLE)
         missing = self.rows - unreadable - present.count(1)
@@ -137,16 +135,11 @@ class RunView:
 
 def _whole(steps: Cells) -> bytes:
     """Mark `[rows]` the cells that hold a whole number that a step can be."""
-    state = bytes(steps.state.translate(_IS_NUMBER))
+    state = bytes(steps.state.translate(IS_NUMBER))
     if all(map(float.is_integer, steps.values)) and max(map(abs, steps.values), default=0.0) <= _MAX_STEP:
         return state
-    return bytes(
-        known and value.is_integer() and abs(value) <= _MAX_STEP
-        for known, value in zip(state, steps.values, strict=True)
-    )
-
-
-# --- Opening ----------------------------------------------------------------------------------------------------------
+    both = zip(state, steps.values, strict=True)
+    return bytes(known and value.is_integer() and abs(value) <= _MAX_STEP for known, value in both)
 
 
 def open_run(
@@ -158,7 +151,11 @@ def open_run(
         what, remedy = "runs are read on this machine only", "fetch it, bind its path"
         raise SubjectError("run-elsewhere", what, where=bare(str(target)), remedy=remedy)
     digests: dict[str, str] = {}
-    log = _reader(path)(path, digests)
+    read = read_run_directory if is_folder(path) else SUFFIXES.get(path.suffix)
+    if read is None:
+        brought = BROUGHT.get(path.suffix[1:]) if path.suffix not in ("", ".json") else None
+        read = partial(_read_brought, brought.read) if brought else _by_content
+    log = read(path, digests)
     names = standard_names(log.columns, columns or {})
     cells: dict[str, Cells] = {}
     for name, logged in names.items():
@@ -195,15 +192,6 @@ def _in_its_unit(
     return cells if by == 1.0 else cells.times(by)
 
 
-def _reader(path: Path) -> Callable[[Path, dict[str, str]], Log]:
-    if is_folder(path):
-        return read_run_directory
-    if path.suffix in SUFFIXES:
-        return SUFFIXES[path.suffix]
-    brought = BROUGHT.get(path.suffix[1:]) if path.suffix not in ("", ".json") else None
-    return partial(_read_brought, brought.read) if brought else _by_content
-
-
 def _read_brought(read: Callable[[Path, dict[str, str]], Log], path: Path, digests: dict[str, str]) -> Log:
     """Read a log with the reader of another package."""
     try:
@@ -223,16 +211,15 @@ FORMATS = (
     "a recorder's run directory, JSONL (.jsonl, .ndjson), CSV (.csv, .tsv; nvidia-smi's too), "
     "and a JSON report (.json; trainer_state.json too)"
 )
-NOT_THIS = ("log-syntax", "column-name", "not-utf8", "no-rows", "line-too-long")
 
 
 def _by_content(path: Path, digests: dict[str, str]) -> Log:
     """Read a log whose name does not say what it is; refuse with `unknown-format` where it is none that is read."""
-    read = _likely(path)
     try:
-        log = read(path, digests)
+        log = _likely(path)(path, digests)
     except SubjectError as problem:
-        if path.suffix == ".json" or problem.code not in NOT_THIS:
+        not_this = ("log-syntax", "column-name", "not-utf8", "no-rows", "line-too-long")
+        if path.suffix == ".json" or problem.code not in not_this:
             raise
         raise _unknown(path, f"{problem.what} at {problem.where}") from None
     if not any(NUMBER in cells.state for cells in log.columns.values()):
