@@ -26,7 +26,6 @@ PROPERTIES = f"{MODULE}.TensorProperties", f"{OLDER}.TensorProperties"
 PATHS = {f"{module}.{name}" for module in ("pathlib", "pathlib._local") for name in ("PosixPath", "WindowsPath")}
 ENCODINGS = f"{MODULE}._MEM_FORMAT_ENCODING", f"{OLDER}.MEM_FORMAT_ENCODING"
 GETATTR = "builtins.getattr"  # how Python 3.11.0 to 3.11.4 pickled an enumeration's member; never called
-MAX_FIELDS = 64
 MAX_CELLS = 1 << 22  # that the edges of pieces cut a tensor into
 CELLS = 64  # for each pair of pieces; a grid has one for each piece
 BY_NAME = {f"torch.{name}": dtype for name, dtype in DTYPES.items()}
@@ -41,7 +40,6 @@ REMEDIES = {
     "transformed": "save it without _extensions: what is compressed or encrypted cannot be looked at in place",
     "path": "fetch it again from where it was saved: PyTorch writes plain names only, beside .metadata",
 }
-
 Block = tuple[tuple[int, ...], tuple[int, ...]]  # where it starts, and how far it reaches
 Key = tuple[str, tuple[int, ...] | None]  # a tensor's name and a piece's first element; None for what is no tensor
 
@@ -129,7 +127,7 @@ class _Reader:
         if not isinstance(value, Made) or value.callee != callee:
             self.refuse("metadata", f"no {callee.rpartition('.')[2]} where one belongs")
         fields = self.entries(value.state)
-        if len(fields) > MAX_FIELDS:
+        if len(fields) > 64:
             self.refuse("metadata", f"a {callee.rpartition('.')[2]} has {len(fields)} fields")
         return {key: field for key, field in fields if isinstance(key, str)}
 

@@ -26,6 +26,13 @@ SAFETENSORS = ".safetensors"
 READ = "safetensors, GGUF, PyTorch (torch.save and distributed), APR, ONNX and NumPy files"
 ONE_READER = "uninstall one of the packages: `weighbridge doctor` names them"
 DOWNLOAD_AGAIN = "fetch the whole directory again, index and shards of one revision"
+# A reader is imported when a file begins so; most commands meet one format.
+GGUF = b"GGUF"
+FILES = {GGUF: "gguf_file", b"APR\0": "apr_file", b"\x93NUMPY": "npy_file"}
+READERS: Mapping[bytes, Callable[[ReadableFile], Reading]] = OnDemand(__package__, "read", FILES)
+OWN = ("safetensors", "gguf", "torch", "torch-legacy", "dcp", "apr", "onnx", "npy", "npz")
+BROUGHT: Brought[Format] = Brought("reader of checkpoints", OWN)
+ZIPPED = b"PK\x03\x04", b"PK\x05\x06"  # the second: an archive without members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,12 +231,3 @@ def _sharded(index: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Re
 
 def _refuse(code: str, what: str, index: ReadableFile) -> NoReturn:
     raise SubjectError(code, what, where=index.name, remedy=DOWNLOAD_AGAIN)
-
-
-# A reader is imported when a file begins so; most commands meet one format.
-GGUF = b"GGUF"
-FILES = {GGUF: "gguf_file", b"APR\0": "apr_file", b"\x93NUMPY": "npy_file"}
-READERS: Mapping[bytes, Callable[[ReadableFile], Reading]] = OnDemand(__package__, "read", FILES)
-OWN = ("safetensors", "gguf", "torch", "torch-legacy", "dcp", "apr", "onnx", "npy", "npz")
-BROUGHT: Brought[Format] = Brought("reader of checkpoints", OWN)
-ZIPPED = b"PK\x03\x04", b"PK\x05\x06"  # the second: an archive without members

@@ -14,7 +14,6 @@ from weighbridge.core.printable import quoted
 from weighbridge.formats.tensor import GGUF_TYPES, Reading, Tensor, span
 from weighbridge.storage.readable import WINDOW, ReadableFile
 
-MAGIC = b"GGUF"
 ALIGNMENT = "general.alignment"
 MAX_KEYS, MAX_TENSORS, MAX_DIMENSIONS = 1 << 16, 1 << 20, 8
 MAX_STRINGS = 1 << 24  # in one array; the largest vocabularies have 2^18
@@ -73,7 +72,7 @@ class _Reader:
 
     def __init__(self, file: ReadableFile) -> None:
         self.file = file
-        self.at = len(MAGIC)
+        self.at = len(b"GGUF")
 
     def refuse(self, code: str, what: str, at: int | None = None) -> NoReturn:
         where = f"{self.file.name} at byte {self.at if at is None else at}"

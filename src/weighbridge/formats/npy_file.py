@@ -16,7 +16,6 @@ from weighbridge.storage.readable import ReadableFile
 MAGIC = b"\x93NUMPY"
 SUFFIX = ".npy"
 WHOLE = "tensor"  # the name of a lone array, as of a lone tensor in a PyTorch file
-LENGTHS = {1: "<H", 2: "<I", 3: "<I"}  # by version
 MAX_HEADER = 1 << 16
 MAX_RANK = 32  # NumPy before 2 reads no more
 SAVE_AGAIN = "save it again with numpy.save as a plain little-endian array, or as safetensors"
@@ -63,7 +62,7 @@ def _header(file: ReadableFile, start: int, stop: int, name: str) -> tuple[str, 
     if stop - start < len(MAGIC) + 2 or bytes(file.read(start, lead)) != MAGIC:
         _refuse("header", f"{quoted(name)} is no array: it does not begin with NumPy's mark", file, start)
     version = file.read(lead, lead + 1)[0]
-    form = LENGTHS.get(version)
+    form = {1: "<H", 2: "<I", 3: "<I"}.get(version)
     if form is None:
         _refuse("header", f"{quoted(name)} has version {version}; versions 1 to 3 are read", file, lead)
     begin = lead + 2 + struct.calcsize(form)

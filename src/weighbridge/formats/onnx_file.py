@@ -26,19 +26,14 @@ DTYPES: Mapping[int, str] = (
 )
 UNREAD: Mapping[int, str] = {8: "STRING", 15: "COMPLEX128", 21: "UINT4", 22: "INT4", 25: "UINT2", 26: "INT2"}
 TEXT, NUMBER = (LENGTH,), (VARINT,)
-PACKED = (VARINT, LENGTH)
 # Fields by number, with the wire types that they may have, as onnx.proto gives them.
 MODEL = {1: NUMBER, 2: TEXT, 3: TEXT, 5: NUMBER, 7: TEXT, 8: TEXT, 14: TEXT, 20: TEXT, 25: TEXT}
 NAMED = {1: "ir_version", 2: "producer_name", 3: "producer_version", 5: "model_version"}
-GRAPH = {1: TEXT, 5: TEXT, 15: TEXT}
-NODE = {5: TEXT}
 ATTRIBUTE = {5: TEXT, 6: TEXT, 10: TEXT, 11: TEXT, 22: TEXT, 23: TEXT}
-TRAINING = {1: TEXT, 2: TEXT}
-FUNCTION = {7: TEXT, 11: TEXT}
 ENTRY = {1: TEXT, 2: TEXT}
 DIMS, DATA_TYPE, SEGMENT, NAME, RAW, EXTERNAL, LOCATION = 1, 2, 3, 8, 9, 13, 14
 TENSOR = (
-    dict.fromkeys((DIMS, 5, 7, 11), PACKED)
+    dict.fromkeys((DIMS, 5, 7, 11), (VARINT, LENGTH))
     | {4: (FIXED32, LENGTH), 10: (FIXED64, LENGTH), DATA_TYPE: NUMBER, LOCATION: NUMBER}
     | dict.fromkeys((SEGMENT, 6, NAME, RAW, EXTERNAL), TEXT)
 )
@@ -61,10 +56,10 @@ def parse(file: ReadableFile, folder: Folder | None) -> tuple[Reading, dict[str,
     found_in = _Graphs(folder, {file.name: file})
     found_in.graph(model.within(found[7][0]), 0)
     for training in map(model.within, found[20]):
-        for graph in training.fields(TRAINING):
+        for graph in training.fields({1: TEXT, 2: TEXT}):
             found_in.graph(training.within(graph), 0)
     for function in map(model.within, found[25]):
-        for item in function.fields(FUNCTION):
+        for item in function.fields({7: TEXT, 11: TEXT}):
             look = found_in.node if item.number == 7 else found_in.attribute
             look(function.within(item), 0)
     # The very same bytes may have two names.
@@ -95,7 +90,7 @@ class _Graphs:
     def graph(self, graph: Message, depth: int) -> None:
         if depth > MAX_DEPTH:
             graph.refuse("depth", f"graphs are nested more than {MAX_DEPTH} deep")
-        for item in graph.fields(GRAPH):
+        for item in graph.fields({1: TEXT, 5: TEXT, 15: TEXT}):
             if item.number == 15:
                 graph.refuse("sparse", "an initializer is sparse; dense ones are read", item.at)
             elif item.number == 5:
@@ -104,7 +99,7 @@ class _Graphs:
                 self.node(graph.within(item), depth)
 
     def node(self, node: Message, depth: int) -> None:
-        for attribute in node.fields(NODE):
+        for attribute in node.fields({5: TEXT}):
             self.attribute(node.within(attribute), depth)
 
     def attribute(self, attribute: Message, depth: int) -> None:

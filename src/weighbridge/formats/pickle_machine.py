@@ -15,12 +15,10 @@ from weighbridge.core.printable import quoted
 from weighbridge.storage.readable import ReadableFile
 
 MAX_PICKLE = 64 << 20  # bytes
-MAX_OPCODES = 1 << 23
-MAX_MADE = 1 << 21
+MAX_OPCODES, MAX_MADE = 1 << 23, 1 << 21
 MAX_NAME = 1 << 10  # bytes in the name of a global
 MAX_NUMBER = 255  # bytes
 STRETCH = 1 << 20  # bytes looked at together
-PROTOCOLS = range(2, 6)
 STOP = ord(".")
 SAVE_AGAIN = "bind the file of the weights, or save them as safetensors, or only the state_dict() with torch.save"
 
@@ -205,7 +203,7 @@ class _Machine:
         self.push(self.memo[key])
 
     def protocol(self, version: int) -> None:
-        if version not in PROTOCOLS:
+        if not 2 <= version <= 5:
             self.refuse("opcode", f"the pickle protocol {version}; 2 to 5 are read")
 
     def frame(self, length: int) -> None:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 MAX_ELEMENTS = 2**63 - 1
 MAX_TEXT = 1 << 10  # characters of a text in metadata
-
 # dtype: (elements, bytes) of the smallest whole unit that is stored.
 SAFETENSORS_UNITS: Mapping[str, tuple[int, int]] = (
     {"F4": (2, 1), "F6_E2M3": (4, 3), "F6_E3M2": (4, 3)}
@@ -28,7 +27,6 @@ SAFETENSORS_UNITS: Mapping[str, tuple[int, int]] = (
     | dict.fromkeys(("I32", "U32", "F32"), (1, 4))
     | dict.fromkeys(("C64", "F64", "I64", "U64"), (1, 8))
 )
-
 # GGUF type id: (dtype, elements, bytes), from ggml's type traits.
 GGUF_TYPES: Mapping[int, tuple[str, int, int]] = (
     {0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22)}
@@ -40,7 +38,6 @@ GGUF_TYPES: Mapping[int, tuple[str, int, int]] = (
     | {29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66)}
     | {39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18)}
 )
-
 UNITS = {**SAFETENSORS_UNITS, **{name: (elements, size) for name, elements, size in GGUF_TYPES.values()}}
 
 

@@ -73,10 +73,7 @@ def read_legacy(file: ReadableFile) -> Reading:
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys):
         refuse("storage", "the keys of the storages are no list of different texts", file, at)
     known = {one.key: one for one in torch_pickle.references(described, file)}
-    storages, at = (
-        dict[str, Storage](),
-        behind,
-    )  # one behind the other to the end, each preceded by its count of elements
+    storages, at = dict[str, Storage](), behind  # to the end of the file, each behind its count of elements
     for key in keys:
         reference = known.get(key)
         if reference is None:

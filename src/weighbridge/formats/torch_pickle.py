@@ -50,7 +50,6 @@ VOCABULARY = Vocabulary(
     names=frozenset({*BY_GLOBAL, UNTYPED, "torch.Tensor", "torch.nn.parameter.Parameter"}),
 )
 DICTIONARIES = VOCABULARY.containers | {DICTIONARY}
-
 # What Lightning, Accelerate and hand-written loops save beside the model, by the outermost key or the one under it.
 TRAINING_STATE = {
     *("amp", "callbacks", "grad_scaler", "loops", "lr_scheduler", "lr_schedulers", "optim", "optimizer"),
@@ -153,7 +152,7 @@ class _Walk:
                 if not nested and len(self.tensors) == before:
                     self.metadata[self._named(inner)] = short(value)
         elif made.callee in (V1, V2, V3, REFERENCE):
-            tensor = self._bare(path, made) if made.callee == REFERENCE else self._tensor(path, made)
+            tensor = self._tensor(path, made)
             if tensor.name in self.tensors:
                 self.refuse("twice", f"two tensors are called {quoted(tensor.name)} once names are joined with dots")
             self.tensors[tensor.name] = tensor
@@ -218,14 +217,12 @@ class _Walk:
             self.refuse("span", f"{what}, its reference says {reference.nbytes}")
         return reference.dtype, storage
 
-    def _bare(self, path: tuple[str, ...], made: Made) -> Tensor:
-        """Return a storage that was saved by itself as one dimension."""
-        dtype, storage = self._located(path, made)
-        count = storage.nbytes // UNITS[dtype or "U8"][1]
-        return self._placed(path, dtype or "U8", storage, 0, ((count,), (1,)))
-
     def _tensor(self, path: tuple[str, ...], made: Made) -> Tensor:
         args = made.args
+        if made.callee == REFERENCE:  # a storage that was saved by itself
+            dtype, storage = self._located(path, made)
+            count = storage.nbytes // UNITS[dtype or "U8"][1]
+            return self._placed(path, dtype or "U8", storage, 0, ((count,), (1,)))
         least = {V1: 4, V2: 6, V3: 7}[made.callee]
         if len(args) not in (least, least + (made.callee != V1)):
             self.refuse("tensor", f"{_shown(path)} is made from {len(args)} arguments")

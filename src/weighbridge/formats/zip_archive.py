@@ -15,8 +15,7 @@ from weighbridge.storage.readable import ReadableFile
 MAGICS = b"PK\x03\x04", b"PK\x05\x06"  # the second: an archive without members
 END, END_64, LOCATOR_64 = struct.Struct("<4s4H2IH"), struct.Struct("<4sQ2H2I4Q"), struct.Struct("<4sIQI")
 ENTRY, LOCAL = struct.Struct("<4s6H3I5H2I"), struct.Struct("<4s5H3I2H")
-MAX_COMMENT = 1 << 16
-MAX_MEMBERS = 1 << 20
+MAX_COMMENT, MAX_MEMBERS = 1 << 16, 1 << 20
 MAX_DESCRIPTOR = 24  # bytes that may follow a member's content
 FULL = 0xFFFFFFFF
 ENCRYPTED, UTF_8 = 0x1, 0x800

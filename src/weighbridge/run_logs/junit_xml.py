@@ -14,7 +14,6 @@ from weighbridge.quantities.reports import Result
 MAX_DEPTH: Final = 32
 MAX_TESTS: Final = 100_000
 MESSAGE: Final = 200
-DOCUMENT = re.compile(rb"(?m)^(?=<\?xml |<report )")
 ENDED: Final = {  # elements inside a test: a failure that a second try made good was one all the same
     **dict.fromkeys(("failure", "rerunFailure", "flakyFailure"), Result.FAILED),
     **dict.fromkeys(("error", "rerunError", "flakyError"), Result.ERROR),
@@ -43,7 +42,7 @@ class Entry:
 def documents(data: bytes) -> list[bytes]:
     """Return the documents in a report, each of which declares itself."""
     # After the document of the doctests, rustdoc writes a <report> of how long they took.
-    parts = [part for part in DOCUMENT.split(data) if part.strip()]
+    parts = [part for part in re.split(rb"(?m)^(?=<\?xml |<report )", data) if part.strip()]
     return [*parts[:1], *(part for part in parts[1:] if not part.startswith(b"<report "))] or [b""]
 
 
@@ -114,12 +113,8 @@ class _Reader:
 
     def _data(self, text: str) -> None:
         """Use the first line of a failure as its message, where it has no other; cargo writes it as output."""
-        if (
-            self.path[-2:-1] == ["testcase"]
-            and self.path[-1] in (*COUNTED, "system-out")
-            and self.entries
-            and text.strip()
-        ):
+        saying = self.path[-2:-1] == ["testcase"] and self.path[-1] in (*COUNTED, "system-out")
+        if saying and self.entries and text.strip():
             test = self.entries[-1]
             test.message = test.message or (text.strip()[:MESSAGE] if test.failed else "")
 

@@ -16,7 +16,6 @@ from weighbridge.run_logs.units import DATE
 
 STEP = "step"
 MISSING, NUMBER, UNREADABLE, NOT_OWED = 0, 1, 2, 3
-
 _QUANTITY = re.compile(
     r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%|[KMGTk]i?B|B|[mk]?W|C|[KMG]?Hz|[mun]?s|min|h|tok/s)?\s*",
     re.ASCII,
@@ -28,10 +27,6 @@ UNITS = (
     *("", DATE, "%", "B", *(f"{size}{binary}B" for size in "KMGTk" for binary in ("i", ""))),
     *("mW", "kW", "W", "C", "KHz", "MHz", "GHz", "Hz", "ns", "us", "ms", "s", "min", "h", "tok/s"),
 )
-_WORDS = frozenset({"nan", "+nan", "-nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"})
-_ABSENT = frozenset({"", "n/a", "[n/a]", "[not supported]", "[unknown error]", "null", "none"})
-_NUMBERS = frozenset({int, float})
-_LONGEST = 64
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "step": ("global_step", "iteration", "iter", "trainer/global_step"),
     "loss": ("train_loss", "training_loss", "train/loss", "loss/train"),
@@ -45,9 +40,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "coverage": ("corpus_coverage", "coverage_pct"),
 }
 STANDARD: Mapping[str, str] = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
-MAX_ROWS = 20_000_000
-MAX_COLUMNS = 512
-MAX_CELLS = 160_000_000
+MAX_ROWS, MAX_COLUMNS, MAX_CELLS = 20_000_000, 512, 160_000_000
 MAX_NAME = 200
 
 
@@ -63,7 +56,7 @@ class Cells:
 
     def add(self, cells: Sequence[object]) -> None:
         """Add cells as JSON gave them."""
-        self._add(cells, plain=_NUMBERS.issuperset(map(type, cells)))
+        self._add(cells, plain={int, float}.issuperset(map(type, cells)))
 
     def add_texts(self, cells: Sequence[str]) -> None:
         """Add cells as CSV gave them."""
@@ -211,11 +204,11 @@ def read_cell(cell: object) -> tuple[int, float, str]:
 
 def _read_text(text: str) -> tuple[int, float, str]:
     word = text.strip().lower()
-    if word in _ABSENT:
+    if word in {"", "n/a", "[n/a]", "[not supported]", "[unknown error]", "null", "none"}:
         return MISSING, 0.0, ""
-    if len(word) > _LONGEST:
+    if len(word) > 64:
         return UNREADABLE, 0.0, ""
-    if word in _WORDS:
+    if word in {"nan", "+nan", "-nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"}:
         return NUMBER, float(word), ""
     if match := _QUANTITY.fullmatch(text):
         return NUMBER, float(match[1]), match[2] or ""

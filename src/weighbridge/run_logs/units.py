@@ -14,6 +14,7 @@ SCALES: Mapping[str, Mapping[str, float]] = {
     "share": {"%": 1.0, "1": 100.0},
     "memory": {"B": 2.0**-20, "KiB": 2.0**-10, "MiB": 1.0, "GiB": 2.0**10, **DECIMAL},
 }
+SAME = {unit: f"{kind} {size}" for kind, scale in SCALES.items() for unit, size in scale.items()}  # two spellings
 PROMISED = {"_ms": "ms", "_pct": "%", "_per_sec": "1/s", "_mib": "MiB"}
 SUFFIXES = (
     PROMISED
@@ -46,7 +47,7 @@ def factor(standard: str, logged: str, declared: str, said: AbstractSet[str], *,
         listed = ", ".join(sorted(one or "none" for one in said))
         raise _refused(where, logged, f"its cells are of several units: {listed}", "log it in one unit")
     units = {one for one in (*inside, declared, named) if one}
-    if (promised or declared) and len({_same(one) for one in units}) > 1:
+    if (promised or declared) and len({SAME.get(one, one) for one in units}) > 1:
         what = f"{' and '.join(sorted(units))} contradict each other"
         raise _refused(where, logged, what, "declare the unit that it has, and name it so")
     unit = declared or next(iter(inside), "") or named
@@ -63,11 +64,6 @@ def factor(standard: str, logged: str, declared: str, said: AbstractSet[str], *,
         what = f"{standard} is in {promised}, and {logged!r} in {unit}"
         raise _refused(where, logged, what, f"declare it: {standard}: {{from: {logged}, unit: {unit}}}")
     return scale[unit] / scale[promised]
-
-
-def _same(unit: str) -> float | str:
-    """Return what two spellings of one unit share."""
-    return next((f"{kind} {scale[unit]}" for kind, scale in SCALES.items() if unit in scale), unit)
 
 
 def _refused(where: str, logged: str, what: str, remedy: str) -> SubjectError:

@@ -35,7 +35,7 @@ def reach(address: str) -> Cluster:
     scheme, _, place = address.partition("://")
     if scheme not in CLUSTERS or not place:
         raise UsageError("engine", f"{address!r} names no engine", remedy=f"write {FORMS}")
-    for library in ("joblib", LIBRARIES[scheme]):
+    for library in ("joblib", {"dask": "distributed", "ray": "ray"}[scheme]):
         if importlib.util.find_spec(library) is None:
             remedy = f"pip install 'weighbridge[cluster]'{' ray' if library == 'ray' else ''}"
             raise UsageError("extra-missing", f"--engine {scheme}:// needs {library}", remedy=remedy)
@@ -97,4 +97,3 @@ def _unreachable(address: str, problem: BaseException) -> EngineError:
 
 
 CLUSTERS: Mapping[str, Callable[[str], Cluster]] = {"dask": _dask, "ray": _ray}
-LIBRARIES = {"dask": "distributed", "ray": "ray"}

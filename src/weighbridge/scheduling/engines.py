@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from weighbridge.core.errors import SubjectError
@@ -31,6 +31,8 @@ from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 PATIENCE_S = 30.0  # without any worker, before the job is given up: long enough for one to be started again
 LOOK_S = 0.5  # between two looks at who still works
+Came: TypeAlias = "queue.Queue[WorkerAnswer | Exception]"
+ENDS = 1 << 20  # bytes digested at either end of a file; headers and directories stand there
 
 
 @dataclass(slots=True)
@@ -45,8 +47,8 @@ class Ran:
 
     def counts(self) -> dict[str, Json]:
         """Count for machines."""
-        ended: dict[str, Json] = {"here": self.here, "lost": self.lost, "again": self.again}
-        return {"tasks": self.tasks, "workers": len(self.workers), **ended}
+        workers = len(self.workers)
+        return {"tasks": self.tasks, "workers": workers, "here": self.here, "lost": self.lost, "again": self.again}
 
     def summary(self) -> str:
         """Return it in one line."""
@@ -134,7 +136,7 @@ class Engine:
 
     def _answers(self, task: Task, places: list[tuple[int, Any]]) -> Iterator[WorkerAnswer]:
         """Return answers as they come, as long as anybody works on the others."""
-        came: queue.Queue[WorkerAnswer | Exception] = queue.Queue()
+        came: Came = queue.Queue()
         threading.Thread(target=_ask, args=(self.cluster, task, places, came), daemon=True).start()
         seen = time.monotonic()
         missing = len(places)
@@ -163,9 +165,7 @@ def _worker() -> str:
     return f"{platform.node()}, process {os.getpid()}"
 
 
-def _ask(
-    cluster: Cluster, task: Task, places: list[tuple[int, Any]], came: queue.Queue[WorkerAnswer | Exception]
-) -> None:
+def _ask(cluster: Cluster, task: Task, places: list[tuple[int, Any]], came: Came) -> None:
     """Put every task to the workers, and hand on what comes back; joblib waits here, so that nobody else has to."""
     import joblib
 
@@ -190,9 +190,6 @@ def _prepared(task: Task) -> Job:
         remedy = "give every worker the same config.json beside the source"
         raise SubjectError("engine-outline", what, where=platform.node(), remedy=remedy)
     return job
-
-
-ENDS = 1 << 20  # bytes digested at either end of a file; headers and directories stand there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,6 @@ class Execution:
 HERE = Execution()
 Name = TypeVar("Name")
 Answer = TypeVar("Answer")
-
 THREADS = 2
 WORTH = 64 << 20  # bytes; below it a thread costs more than it saves
 KEPT = 4 << 20  # bytes

@@ -18,7 +18,6 @@ from weighbridge.core.errors import SubjectError
 from weighbridge.core.printable import bare, quoted, scheme_of
 
 Answer = TypeVar("Answer")
-
 TIMEOUT_S = 60.0  # for one answer, all its tries together
 TRIES = 3  # of a connection that breaks
 SMALL, LARGE = 64 << 10, 1 << 20  # bytes fetched at once, for a header and for values

@@ -18,6 +18,11 @@ from weighbridge.storage.mapped_file import locate
 from weighbridge.storage.readable import Folder, ReadableFile, sha256
 
 ORIGIN_KEY = "weighbridge.origin"  # a specimen carries it, so that it never counts as live
+# Files beside a checkpoint say what it means. Each of a few fixed names is opened once, bounded, and kept with the
+# view, so that what was read is what is digested as evidence.
+CONFIG, MAX_CONFIG = "config.json", 4 << 20
+# Where the configuration of a larger model holds its text model's own, the first that is there; what it says itself.
+TEXT_PARTS, OF_THE_WHOLE = ("text_config", "llm_config", "lm_config", "language_config"), ("tie_word_embeddings",)
 
 __all__ = ["CheckpointView", "Checksum", "Tensor", "open_checkpoint"]
 
@@ -165,13 +170,6 @@ def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
     origin = Origin.FIXTURE if found.metadata.get(ORIGIN_KEY) == Origin.FIXTURE else Origin.LIVE
     kept: dict[str, Any] = {name: getattr(found, name) for name in ("format", "tensors", "metadata", "checksums")}
     return CheckpointView(**kept, files=files, folder=place.folder, origin=origin, url=place.url)
-
-
-# Files beside a checkpoint say what it means. Each of a few fixed names is opened once, bounded, and kept with the
-# view, so that what was read is what is digested as evidence.
-CONFIG, MAX_CONFIG = "config.json", 4 << 20
-# Where the configuration of a larger model holds its text model's own, the first that is there; what it says itself.
-TEXT_PARTS, OF_THE_WHOLE = ("text_config", "llm_config", "lm_config", "language_config"), ("tie_word_embeddings",)
 
 
 def open_sidecar(view: CheckpointView, name: str, most: int) -> ReadableFile | None:

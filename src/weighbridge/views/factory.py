@@ -60,10 +60,8 @@ class Factory:
             words = str(problem).lower()
             if ("cuda" in words or "nvidia" in words) and not has_cuda():
                 return None
-            what, remedy = (
-                f"the factory raised {type(problem).__name__}",
-                "call it from Python; --debug shows the traceback",
-            )
+            what = f"the factory raised {type(problem).__name__}"
+            remedy = "call it from Python; --debug shows the traceback"
             raise SubjectError("factory-raised", what, where=self.spec, remedy=remedy) from problem
         finally:
             sys.path.remove(added)

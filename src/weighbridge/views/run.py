@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from weighbridge.core.errors import SubjectError, WeighbridgeError
 from weighbridge.core.local_files import is_folder, local_path
@@ -27,11 +27,16 @@ from weighbridge.run_logs.log_table import IS_NUMBER, MISSING, NUMBER, UNREADABL
 from weighbridge.run_logs.units import PLAIN, factor
 
 STEP = log_table.STEP
+Names: TypeAlias = Mapping[str, str]
 SKIPPED, GRAD_NORM = "skipped", "grad_norm"
 _MAX_STEP = 2.0**53
 SUFFIXES = {".csv": read_csv, ".tsv": read_csv, ".jsonl": read_jsonl, ".ndjson": read_jsonl}
 BROUGHT: Brought[LogFormat] = Brought("reader of run logs", [*(suffix[1:] for suffix in SUFFIXES), "json"])
 TELL = "tell whoever wrote that reader"
+FORMATS = (
+    "a recorder's run directory, JSONL (.jsonl, .ndjson), CSV (.csv, .tsv; nvidia-smi's too), "
+    "and a JSON report (.json; trainer_state.json too)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +147,7 @@ def _whole(steps: Cells) -> bytes:
     return bytes(known and value.is_integer() and abs(value) <= _MAX_STEP for known, value in both)
 
 
-def open_run(
-    target: str | Path, columns: Mapping[str, str] | None = None, units: Mapping[str, str] | None = None
-) -> RunView:
+def open_run(target: str | Path, columns: Names | None = None, units: Names | None = None) -> RunView:
     """Open a run's directory or log; `columns` maps standard names to logged ones, `units` to the units logged."""
     path = local_path(str(target))
     if path is None:
@@ -207,16 +210,17 @@ def _read_brought(read: Callable[[Path, dict[str, str]], Log], path: Path, diges
     return log
 
 
-FORMATS = (
-    "a recorder's run directory, JSONL (.jsonl, .ndjson), CSV (.csv, .tsv; nvidia-smi's too), "
-    "and a JSON report (.json; trainer_state.json too)"
-)
-
-
 def _by_content(path: Path, digests: dict[str, str]) -> Log:
     """Read a log whose name does not say what it is; refuse with `unknown-format` where it is none that is read."""
+    with open_regular(path) as file:
+        head = file.read(1 << 16).decode("utf-8", "replace").lstrip("\ufeff")
+    lines, read = [line for line in head.split("\n") if line.strip()], read_csv
+    if len(lines) > 1 and lines[1].startswith("{") and _is_object(lines[0]):
+        read = read_jsonl  # which has an object in line one and begins one in line two
+    elif path.suffix == ".json" or any(line.lstrip().startswith(("{", "[")) for line in lines):
+        read = read_report
     try:
-        log = _likely(path)(path, digests)
+        log = read(path, digests)
     except SubjectError as problem:
         not_this = ("log-syntax", "column-name", "not-utf8", "no-rows", "line-too-long")
         if path.suffix == ".json" or problem.code not in not_this:
@@ -230,18 +234,6 @@ def _by_content(path: Path, digests: dict[str, str]) -> Log:
 def _unknown(path: Path, why: str) -> SubjectError:
     what, remedy = f"this is no log of a format that is read ({why})", f"bind one of these: {FORMATS}"
     return SubjectError("unknown-format", what, where=str(path), remedy=remedy)
-
-
-def _likely(path: Path) -> Callable[[Path, dict[str, str]], Log]:
-    # JSONL has an object in line one and begins one in line two.
-    with open_regular(path) as file:
-        head = file.read(1 << 16).decode("utf-8", "replace").lstrip("\ufeff")
-    lines = [line for line in head.split("\n") if line.strip()]
-    if len(lines) > 1 and lines[1].startswith("{") and _is_object(lines[0]):
-        return read_jsonl
-    if path.suffix == ".json" or any(line.lstrip().startswith(("{", "[")) for line in lines):
-        return read_report
-    return read_csv
 
 
 def _is_object(line: str) -> bool:
