@@ -212,7 +212,7 @@ def doubled(shape: tuple[int, ...], blocks: Sequence[Block]) -> tuple[int, ...] 
     """Return an element that two of the blocks inside a shape hold, or None; a ValueError tells of too many cells."""
     import numpy as np
 
-    edges = []
+    edges = []  # cut the shape into cells, so that the work grows with these, not with the pairs of blocks
     for axis, size in enumerate(shape):
         edges.append(sorted({0, size, *(at[axis] for at, _ in blocks), *(at[axis] + of[axis] for at, of in blocks)}))
     most = min(MAX_CELLS, CELLS * (1 + len(blocks)) ** 2)

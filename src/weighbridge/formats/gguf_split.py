@@ -30,7 +30,7 @@ def wholes(names: Iterable[str]) -> list[str]:
 
 
 def parse(file: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
-    """Read a file, and all parts of which it is one, with the first one's metadata; refuse with `gguf-…`, `shard-…`."""
+    """Read a file, or all parts of which it is one, with the first's metadata; refuse with `gguf-…`, `shard-…`."""
     part, reading = PART.fullmatch(Path(file.name).name), gguf_file.read(file)
     many = reading.metadata.get(COUNT, 0)
     if (not isinstance(many, int) or many < 2) and (part is None or int(part["count"]) < 2):

@@ -1,4 +1,4 @@
-"""What columns of a run, float64 `[rows]`, have to do with one another, as plain numbers; no threshold."""
+"""What the columns of a run, float64 `[rows]`, have to do with one another, as plain numbers; no threshold."""
 
 from __future__ import annotations
 

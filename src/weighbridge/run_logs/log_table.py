@@ -175,7 +175,7 @@ class TableBuilder:
 
 
 def standard_names(logged: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
-    """Return the name in the log by standard name: as given, else its own, else its alias; none stands for two."""
+    """Return logged names by standard name: as given, else own, else alias; one whose own is given away is left out."""
     remaining = [name for name in logged if name not in given.values()]
     names = {standard: name for standard, name in given.items() if name in set(logged)}
     own = {name for name in remaining if name not in given}

@@ -58,13 +58,15 @@ def _count(value: object) -> int | None:
 
 def _process(pid: object, host: object) -> str:
     """Return what a process that logged no end has come to; of one on another host nothing is known."""
+    if type(pid) is not int or pid <= 0 or not host or os.name == "nt":
+        return UNKNOWN  # on Windows, signal 0 is Ctrl-C to the whole console
     key = key_file(os.environ)
     try:
         here = pseudonym("host", socket.gethostname(), key) if key and key.exists() else ""
     except (OSError, ValueError):
-        here = ""
-    if type(pid) is not int or pid <= 0 or not host or host != here or os.name == "nt":
-        return UNKNOWN  # on Windows, signal 0 is Ctrl-C to the whole console
+        return UNKNOWN
+    if host != here:
+        return UNKNOWN
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

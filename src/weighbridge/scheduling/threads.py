@@ -68,7 +68,7 @@ def keep_given_back() -> None:
 def map_in_order(
     describe: Callable[[Name], Answer], sizes: Mapping[Name, int], on_progress: Progress = unheard
 ) -> tuple[Answer, ...]:
-    """Describe every name, thread-safely, `sizes` being the bytes of each to read; raise the first error in order."""
+    """Describe every name, on two threads at once, `sizes` being the bytes of each; raise the first error in order."""
     keep_given_back()
     answers: dict[Name, Answer] = {}
     failed: dict[int, BaseException] = {}

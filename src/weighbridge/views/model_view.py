@@ -1,4 +1,4 @@
-"""Look at a model's forward pass, of a Python factory, a Hugging Face directory or a trace; runs none too early."""
+"""Look at a model's forward pass: of a factory, a Hugging Face directory or a trace. Runs none before it is needed."""
 
 from __future__ import annotations
 
