@@ -26,7 +26,6 @@ from weighbridge.spec.tally import block, discharged, history
 
 SPEC_FOLDER = click.option("--spec", type=PATH, default=Path("spec"), show_default=True, help="The folder of the spec.")
 BUNDLE = "The bundle's folder, or at least 6 digits of its id. Repeatable."
-BUNDLE = "The bundle's folder, or at least 6 digits of its id. Repeatable."
 
 
 @verbs("amend", "Draft, land and check sections of a spec.", "draft --bundle 2f6a7cfc0f86 --gate GATE-RUN-004")

@@ -6,8 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -119,8 +118,8 @@ def command(
         for one in answers:
             moments = _moments(source, one, look) if everything and not headers else {}
             unasked = one.policy.name if one.policy.why else ""
-            shown = comparison.DisplayOptions(tensors=tensors, everything=everything, headers=headers, unasked=unasked)
-            tell(_lines(source, one, replace(shown, moments=moments)))
+            shown: dict[str, Any] = {"tensors": tensors, "everything": everything, "headers": headers}
+            tell(_lines(source, one, comparison.DisplayOptions(**shown, unasked=unasked, moments=moments)))
         if engine is not None and engine.ran.tasks:
             tell([click.style(f"{address}: {engine.ran.summary()}", dim=True)])
     code = exit_code(("", finding) for one in answers for finding in comparison.counted(one.evaluation))
@@ -165,11 +164,8 @@ def _engine(address: str | None) -> Iterator[Engine | None]:
     from weighbridge.scheduling.clusters import reach
     from weighbridge.scheduling.engines import Engine
 
-    engine = Engine(address, reach(address))
-    try:
-        yield engine
-    finally:
-        engine.cluster.close()
+    with closing(reach(address)) as cluster:
+        yield Engine(address, cluster)
 
 
 def _rate(show: Callable[[str], None]) -> Progress:

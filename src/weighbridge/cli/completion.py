@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, add_completion_class
+from click.shell_completion import BashComplete, CompletionItem
 
 BREAKS = ":="  # where bash breaks a word in parts, of which it completes the last
 
@@ -72,9 +72,6 @@ def cards(_context: click.Context, parameter: click.Parameter, start: str) -> li
     return _starting((name for name in names if " " not in name), start)
 
 
-# --- bash -------------------------------------------------------------------------------------------------------------
-
-
 class Bash(BashComplete):
     """click's, for words with a colon: bash hands them over in parts, and puts an answer in the place of the last."""
 
@@ -97,8 +94,3 @@ class Bash(BashComplete):
         before = re.match(rf".*[{BREAKS}]|", begun)
         assert before is not None
         return f"{item.type},{str(item.value).removeprefix(before[0])}"
-
-
-def register() -> None:
-    """Let click answer bash by `Bash`."""
-    add_completion_class(Bash)

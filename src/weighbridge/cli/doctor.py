@@ -7,7 +7,6 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from weighbridge.cards.card_checks import plugin_checks
@@ -48,17 +47,12 @@ def command(as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    tell(fill("{name:<18} {value}", {"name": name, "value": value}) for name, value in _lines(found))
-
-
-def _lines(found: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
-    """Yield one line a fact, the extras and folders each on its own."""
     for name, value in found.items():
+        rows: dict[str, Json] = {name: printable(value) if isinstance(value, str) else value}
         if isinstance(value, dict):
-            for key, one in value.items():
-                yield f"{name.removesuffix('s')} {key}", _lacking(key, one["lacks"]) if isinstance(one, dict) else one
-        else:
-            yield name, printable(value) if isinstance(value, str) else value
+            said = {key: _lacking(key, one["lacks"]) if isinstance(one, dict) else one for key, one in value.items()}
+            rows = {f"{name.removesuffix('s')} {key}": one for key, one in said.items()}
+        tell(fill("{name:<18} {value}", {"name": label, "value": one}) for label, one in rows.items())
 
 
 def facts() -> dict[str, Json]:

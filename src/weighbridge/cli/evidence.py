@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import PATH, as_json, pairs, print_json, repeated, tell, verb, verbs
+from weighbridge.cli.options import PATH, Paths, Texts, as_json, pairs, print_json, repeated, tell, verb, verbs
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
 from weighbridge.core.canonical import dumps, sha256
@@ -76,14 +76,7 @@ def command() -> None:
 @repeated("--subject", "subjects", "NAME=FILE", "Is this the file (or folder) that was measured?")
 @as_json
 def verify_bundle(
-    bundle: Path,
-    *,
-    given: str,
-    require_pass: bool,
-    require_anchor: bool,
-    keys: tuple[Path, ...],
-    subjects: tuple[str, ...],
-    as_json: bool,
+    bundle: Path, *, given: str, require_pass: bool, require_anchor: bool, keys: Paths, subjects: Texts, as_json: bool
 ) -> None:
     """Show the outcome of every gate of BUNDLE, and whether the bundle can be trusted.
 
@@ -213,7 +206,7 @@ def pack_bundle(bundle: Path, archive: Path, *, given: str) -> None:
 @verb("merge", "Bring bundles and ledgers together.", "nightly.zip --into evidence", of=command)
 @click.argument("sources", nargs=-1, required=True, type=PATH)
 @click.option("--into", required=True, type=PATH, help="The folder of evidence that grows.")
-def merge_evidence(sources: tuple[Path, ...], into: Path) -> None:
+def merge_evidence(sources: Paths, into: Path) -> None:
     """Copy the bundles and signatures of SOURCES that are missing, and the entries of their ledgers.
 
     A source is a folder of evidence, a bundle, or an archive of bundles. Each is verified; nothing is ever replaced.
@@ -287,7 +280,7 @@ def keygen(file: Path) -> None:
 @IDENTITY
 @click.option("--as", "form", required=True, type=click.Choice(list(FORMS)), help="in-toto's two, or Hugging Face's.")
 @repeated("--about", "names", "NAME", "Only this subject, and the gates on it.")
-def export(bundle: Path, *, given: str, form: str, names: tuple[str, ...]) -> None:
+def export(bundle: Path, *, given: str, form: str, names: Texts) -> None:
     """Print what the gates of BUNDLE came to, in the form of another tool, citing the bundle.
 
     test-result and svr are statements of in-toto; svr lists the gates that passed and nothing else. model-card is the

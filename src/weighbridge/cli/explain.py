@@ -6,7 +6,7 @@ import difflib
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from weighbridge.cards.words import CodeCard, Meaning, any_gate, gate_card, gate_words, glossary, verifier_words
+from weighbridge.cards.words import Meaning, any_gate, gate_card, gate_words, glossary, verifier_words
 from weighbridge.clauses.kind import Kind
 from weighbridge.cli.completion import cards as complete
 from weighbridge.cli.options import WIDEST, columns_of, tell, verb
@@ -42,7 +42,15 @@ def command(word: tuple[str, ...]) -> None:
     Without WORD, list every word that can be explained.
     """
     wanted = " ".join(word)
-    tell(_explained(wanted) if wanted else _listed())
+    known = list(_index())
+    found = [telling for _, name, telling in known if _folded(name) == _folded(wanted)]
+    if wanted and not found:
+        names = {name.casefold(): name for _, name, _ in known}
+        near = difflib.get_close_matches(wanted.casefold(), names, n=1)
+        suggestion = f"; did you mean {names[near[0]]!r}?" if near else ""
+        remedy = "" if near else "`weighbridge explain` lists every word"
+        raise UsageError("unknown-word", f"nothing is called {wanted!r}{suggestion}", remedy=remedy)
+    tell(line for telling in found for line in telling()) if wanted else tell(_listed(known))
 
 
 def _wrapped(text: str, start: str = "", indent: str = "") -> list[str]:
@@ -58,19 +66,6 @@ def _width() -> int:
 
 def _item(text: str) -> list[str]:
     return _wrapped(text, start="  ", indent="      ")
-
-
-def _explained(wanted: str) -> Iterator[str]:
-    known = list(_index())
-    found = [telling for _, name, telling in known if _folded(name) == _folded(wanted)]
-    if not found:
-        names = {name.casefold(): name for _, name, _ in known}
-        near = difflib.get_close_matches(wanted.casefold(), names, n=1)
-        suggestion = f"; did you mean {names[near[0]]!r}?" if near else ""
-        remedy = "" if near else "`weighbridge explain` lists every word"
-        raise UsageError("unknown-word", f"nothing is called {wanted!r}{suggestion}", remedy=remedy)
-    for telling in found:
-        yield from telling()
 
 
 def _folded(word: str) -> str:
@@ -93,17 +88,17 @@ def _index() -> Iterator[tuple[str, str, Telling]]:
     for group, words in (*glossary("terms").items(), *glossary("codes").items()):
         for word, meaning in words.items():
             yield group, word, partial(_meaning, f"{word} ({group})", meaning)
-    for code, card in any_gate().items():
-        yield "code of any gate", code, partial(_code, "any gate", card)
+    for code in any_gate():
+        yield "code of any gate", code, partial(_code, "any gate", code)
     for name in KINDS:
         with suppress(PluginError):  # said where the kind itself is asked for, and by doctor
             for code, outcome in KINDS[name].codes.items():
-                yield f"code of {name}", code, partial(_code_of, name, code, outcome)
+                yield f"code of {name}", code, partial(_code, f"{name}: {outcome}", code, name)
 
 
-def _listed() -> Iterator[str]:
+def _listed(known: Iterable[tuple[str, str, Telling]]) -> Iterator[str]:
     groups: dict[str, list[str]] = {}
-    for group, word, _ in _index():
+    for group, word, _ in known:
         groups.setdefault(group, []).append(word)
     for group, words in groups.items():
         yield click.style(group, bold=True)
@@ -119,9 +114,6 @@ def _asks(kind: str) -> str:
         return gate_words(kind).asks
     except PluginError as error:
         return f"{error.code}: {error.what}"
-
-
-# --- One word ---------------------------------------------------------------------------------------------------------
 
 
 def _kind(name: str) -> Iterator[str]:
@@ -210,16 +202,12 @@ def _contract(name: str) -> Iterator[str]:
 
 def _meaning(heading: str, meaning: Meaning) -> Iterator[str]:
     yield click.style(heading, bold=True)
-    labelled = ("", meaning.means), ("Example: ", meaning.example), ("What to do: ", meaning.do)
-    for label, text in labelled:
+    for label, text in ("", meaning.means), ("Example: ", meaning.example), ("What to do: ", meaning.do):
         yield from _wrapped(label + text) if text else ()
 
 
-def _code_of(kind: str, code: str, outcome: str) -> Iterator[str]:
-    return _code(f"{kind}: {outcome}", gate_words(kind).codes[code])
-
-
-def _code(of: str, words: CodeCard) -> Iterator[str]:
+def _code(of: str, code: str, kind: str = "") -> Iterator[str]:
+    words = gate_words(kind).codes[code] if kind else any_gate()[code]
     yield click.style(of, bold=True)
     yield from _items(says=words.says, **{ENOUGH: words.enough}, **hints(words))
 

@@ -36,16 +36,23 @@ def command(file: str, *, everything: bool, headers: bool, values: tuple[int, st
     Exit 0: read; 4: unreadable.
     """
     if values is not None:
-        _show_values(file, first_values(file, *values), as_json=as_json)
+        decoded = first_values(file, *values)
+        if as_json:
+            print_json({"file": file, "values": decoded})
+            return
+        for name, row in decoded.items():
+            first = row["values"]
+            shown = ", ".join(map(str, first)) or "no value" if isinstance(first, list) else "not decoded"
+            tell([fill("{name:<40} {dtype:<8} [{shape}]  {shown}", {**row, "name": name, "shown": shown})])
         return
     with progress() as show:
         found = inspect(file, verdict_lines, headers=headers, moments=everything, progress=show)
     kind, report, table = found.kind, found.report, found.table
     if as_json:
-        shown: dict[str, Json] = {"file": file, "kind": kind, "facts": found.facts, "table": table}
+        document: dict[str, Json] = {"file": file, "kind": kind, "facts": found.facts, "table": table}
         if report:
-            shown |= {"findings": report.findings, "labels": report.labels, "health": report.health}
-        print_json(shown)
+            document |= {"findings": report.findings, "labels": report.labels, "health": report.health}
+        print_json(document)
         return
     tell([click.style(printable(f"{file}: {kind}"), bold=True)])
     tell(f"  {name:<18} {_fact(fact)}" for name, fact in found.facts.items())
@@ -53,16 +60,6 @@ def command(file: str, *, everything: bool, headers: bool, values: tuple[int, st
         tell(_looked_at(report, everything=everything))
     lines = list(_lines(kind, table))
     tell(f"  {line}" for line in (lines if everything or kind is SubjectKind.RUN else capped(lines, TENSORS_SHOWN)))
-
-
-def _show_values(file: str, table: Mapping[str, Fields], *, as_json: bool) -> None:
-    if as_json:
-        print_json({"file": file, "values": table})
-        return
-    for name, row in table.items():
-        values = row["values"]
-        shown = ", ".join(map(str, values)) or "no value" if isinstance(values, list) else "not decoded"
-        tell([fill("{name:<40} {dtype:<8} [{shape}]  {shown}", {**row, "name": name, "shown": shown})])
 
 
 def _looked_at(report: CheckpointReport, *, everything: bool) -> Iterator[str]:

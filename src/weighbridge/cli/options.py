@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from weighbridge.core.model import Json
 
 F = TypeVar("F", bound=Callable[..., Any])
+Texts: TypeAlias = tuple[str, ...]  # of an option or argument that may be given again
+Paths: TypeAlias = tuple[Path, ...]
 
 WIDEST = 100  # columns of running text, which `explain` breaks in a pipe, too
 HANGING = 4  # columns by which the rest of a broken line is indented further
@@ -62,11 +64,7 @@ def _to_copy(verb: str, examples: Iterable[str]) -> str:
 
 
 def pairs(texts: Iterable[str], option: str) -> Iterator[tuple[str, Path]]:
-    """Yield each `NAME=FILE` of an option.
-
-    Raises:
-        UsageError: `pair-form`.
-    """
+    """Yield each `NAME=FILE` of an option; `pair-form` for another form."""
     for text in texts:
         name, equals, path = text.partition("=")
         if not equals or not name or not path:
@@ -75,11 +73,7 @@ def pairs(texts: Iterable[str], option: str) -> Iterator[tuple[str, Path]]:
 
 
 def settings(texts: Iterable[str], option: str) -> dict[str, str]:
-    """Return what each `NAME=VALUE` of an option sets.
-
-    Raises:
-        UsageError: `param-form`, where one sets nothing, or a name is set twice.
-    """
+    """Return what each `NAME=VALUE` of an option sets; `param-form` where none, or one is set twice."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -125,7 +119,7 @@ def tell(lines: Iterable[str], *, err: bool = False, whole: bool = False) -> Non
     columns = columns_of(stream)
     try:
         for line in map(bare, lines):
-            if in_github_actions() and not whole:
+            if on_github() and not whole:
                 line = COMMAND.sub(r"\1\\\2", line)  # noqa: PLW2901 -- a name from outside commands nothing
             for part in [line] if whole or columns is None else broken(line, columns):
                 click.echo(part, file=stream)
@@ -170,7 +164,7 @@ def coloured() -> bool | None:
     return False if os.environ.get("TERM") == "dumb" else None
 
 
-def in_github_actions() -> bool:
+def on_github() -> bool:
     """Return whether this is a step of GitHub Actions, which reads commands from what is printed."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
 

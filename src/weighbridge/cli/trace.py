@@ -45,9 +45,6 @@ def command() -> None:
     """
 
 
-# --- Capture ----------------------------------------------------------------------------------------------------------
-
-
 @verb("capture", "Run a model forward and write a trace.", "hf:qwen gpu.trace --dtype bfloat16", of=command)
 @click.argument("model")
 @OUT
@@ -118,9 +115,6 @@ def _beside(out: Path) -> Iterator[Path]:
         path.replace(out)
 
 
-# --- Check ------------------------------------------------------------------------------------------------------------
-
-
 @verb("check", "Check that a file is a trace, and show it.", "gpu.trace", of=command)
 @click.argument("file")
 @click.option("--all", "everything", is_flag=True, help="List every point.")
@@ -166,9 +160,6 @@ def _facts_of(facts: Facts) -> Mapping[str, str]:
 def _device(facts: Facts) -> str:
     requested, observed = printable(facts.device.requested), printable(facts.device.observed)
     return f"{observed} (asked for {requested})" if observed else f"{requested}, not observed"
-
-
-# --- Pack -------------------------------------------------------------------------------------------------------------
 
 
 @verb("pack", "Pack NumPy arrays and a file of facts into a trace.", "dumped/ engine.trace", of=command)
@@ -232,9 +223,6 @@ def _write(writer: Any, point: str, path: Path) -> None:
         what = "the array lies in memory channels first (Fortran order)"
         raise SubjectError("trace-shape", what, where=str(path), remedy="save numpy.ascontiguousarray of it")
     writer.write(point, file.read(array.offset, array.offset + array.nbytes), array.shape, dtype)
-
-
-# --- Compare ----------------------------------------------------------------------------------------------------------
 
 
 def compare(source: str, others: Sequence[str], *, everything: bool, as_json: bool) -> ExitCode:

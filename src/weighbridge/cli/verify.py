@@ -11,18 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from weighbridge.cli.completion import contracts, gates
-from weighbridge.cli.options import (
-    PATH,
-    as_json,
-    debug,
-    in_github_actions,
-    pairs,
-    progress,
-    repeated,
-    settings,
-    tell,
-    verb,
-)
+from weighbridge.cli.options import PATH, as_json, debug, on_github, pairs, progress, repeated, settings, tell, verb
 from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract, written_in
 from weighbridge.core.errors import UsageError
 from weighbridge.core.limits import nearest
@@ -94,7 +83,7 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
         _write(STDOUT, data_of("json", report))
     else:
         tell(lines_of(results, report, asked), err=STDOUT in files)
-    if in_github_actions():
+    if on_github():
         from weighbridge.report import github
 
         if files.get(STDOUT) != "github":  # else they are printed anyway
@@ -171,9 +160,6 @@ def _write(path: Path, data: bytes) -> None:
         replace_file(path, data)
     except OSError as problem:
         raise disk_error(problem, "the report", path) from None
-
-
-# --- Lines ------------------------------------------------------------------------------------------------------------
 
 
 def lines_of(results: Sequence[ContractResult], report: Report, asked: VerifyRequest) -> Iterator[str]:
