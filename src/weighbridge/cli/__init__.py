@@ -110,9 +110,8 @@ def main() -> None:
         if on_github():
             from weighbridge.report import Level, github
 
-            problems = [
-                (Level.ERROR, one) for one in (error.problems if isinstance(error, ContractError) else (error,))
-            ]
+            each = error.problems if isinstance(error, ContractError) else (error,)
+            problems = [(Level.ERROR, one) for one in each]
             tell(github.of_problems(problems).splitlines(), err=True, whole=True)
             github.summarise_problems(problems)
         code = error.exit_code

@@ -157,7 +157,9 @@ class Gates:
         """Refuse what no collected contract knows, as `weighbridge verify` does: nothing would look at it."""
         if not self.files:
             return
+        from weighbridge.core.errors import ContractError
         from weighbridge.core.limits import nearest
+        from weighbridge.pytest.evaluation import under_pytest
 
         known = {
             "subject": {name for file in self.files for name in file.loaded.contract.subjects},
@@ -169,14 +171,6 @@ class Gates:
                 if _name(text) not in names:
                     hint = nearest(_name(text), names)
                     self.refused = f"--gate-{option} {text}: no contract that was collected knows it{hint}"
-        self._demand_known_waivers()
-        if self.refused and not hasattr(self.config, "workerinput"):  # a worker that raised would end without a word
-            raise pytest.UsageError(self.refused)
-
-    def _demand_known_waivers(self) -> None:
-        from weighbridge.core.errors import ContractError
-        from weighbridge.pytest.evaluation import under_pytest
-
         try:
             if self.waivers.given:
                 from weighbridge.evaluation.binding import all_instances
@@ -187,6 +181,8 @@ class Gates:
                 demand_places(self.waivers, judged, self.config.rootpath / "evidence" / "ledger")
         except ContractError as error:
             self.refused = under_pytest(str(error))
+        if self.refused and not hasattr(self.config, "workerinput"):  # a worker that raised would end without a word
+            raise pytest.UsageError(self.refused)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count what a gate came to."""

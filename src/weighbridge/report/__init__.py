@@ -15,20 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from weighbridge.core.exit_code import ExitCode
-from weighbridge.core.model import (
-    Contract,
-    Faulted,
-    Finding,
-    Measured,
-    Measurement,
-    Outcome,
-    Severity,
-    Status,
-    Trial,
-    TrialResult,
-    Unmeasured,
-    Verdict,
-)
+from weighbridge.core.model import Faulted, Finding, Measurement, Outcome, Severity, Status, TrialResult, Unmeasured
 from weighbridge.core.printable import printable
 from weighbridge.judging.conditions import RUN_FACTS
 from weighbridge.quantities.base import rows_of
@@ -36,6 +23,7 @@ from weighbridge.quantities.facts import Fact
 
 if TYPE_CHECKING:
     from weighbridge.cards.words import CodeCard
+    from weighbridge.core.model import Contract, Measured, Trial, Verdict
 
 LISTED = 8
 MECHANISMS = 3
@@ -122,16 +110,13 @@ def finding_text(finding: Finding, measured: Mapping[str, Measured]) -> FindingT
     figures = numbers(verdict) | ({**first.figures, "place": first.place} if first else {})
     item = measured.get(str(verdict.figures.get("measurement", "")))
     missing = item if isinstance(item, (Unmeasured, Faulted)) and item.code == verdict.code else None
-    if words:
-        hinted = list(_hints(words, verdict, figures))
-    else:
-        hinted = [printable(missing.remedy)] if missing and missing.remedy else []
+    hinted = [printable(missing.remedy)] if missing and missing.remedy else []
     return FindingText(
         lines=(printable(f"{missing.why} ({missing.code})"),) if missing else tuple(render(card, verdict)),
         uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
         besides=besides(card, verdict),
         enough=fill(words.enough, figures) if words and words.enough else "",
-        hints=tuple(hinted),
+        hints=tuple(_hints(words, verdict, figures) if words else hinted),
         trials=trials_summary(finding.trials),
     )
 
@@ -175,9 +160,6 @@ def capped(lines: Sequence[str], limit: int = LISTED) -> list[str]:
     """Return the first lines and how many more there are."""
     more = len(lines) - limit
     return [*lines[:limit], *([f"+{more} more"] if more > 0 else [])]
-
-
-# --- On a terminal ----------------------------------------------------------------------------------------------------
 
 
 COLOURS = dict(zip(Outcome, ("green", "red", "yellow", "blue", "magenta"), strict=True))

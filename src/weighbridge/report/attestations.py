@@ -60,9 +60,7 @@ class Export:
 def about(bundle: Bundle, names: Collection[str]) -> Export:
     """Return what a bundle holds about some of its subjects, named `NAME` or `NAME@INSTANCE`, or about all of them.
 
-    Raises:
-        UsageError: `unknown-subject`.
-        BundleError: `no-digest` where none of them has a file, so that nothing could be said of any.
+    Without a file of any of them nothing could be said: `no-digest`.
     """
     words = {(one.name, one.instance): {one.name, f"{one.name}@{one.instance}"} for one in bundle.statement.subjects}
     known = set().union(*words.values())

@@ -23,32 +23,22 @@ from weighbridge.quantities.tensors import MomentChanges, TensorPair
 from weighbridge.report import COLOURS, LISTED, capped, finding_text, trials_summary
 
 SHOWN = 20
-AUTOMATIC = ("renamed", "identity, ", "from gguf:auto")  # how a mapping is called that was found,
-AWAY = "taken away"  # or that does more than the architecture's own
+AUTOMATIC = ("renamed", "identity, ", "from gguf:auto")  # how a mapping is called that was found
 WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
 COUNTED = ("content", "bound")  # where the share of elements that differ says how bad it is
 AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({classes})"  # as the card says it, unread
 SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
-BY_RULE = "{count} dropped by the converter's rule, not shown to be superfluous: {what}"
 LOSSY = {Class.ROUNDED_EXACT, Class.REQUANT_EXACT, Class.NEAREST_CODES, Class.WITHIN_BOUND}
 NOT_COMPARED = "not compared"
+ONE_CONFIGURATION = "config-one-sided"
 SIDES = ("source", "candidate")
-
-NO_CONFIGURATION, ONE_CONFIGURATION = "config-none", "config-one-sided"
 TENSORS = KIND.needs["pairs"].quantity
-OBJECTING = (Outcome.FAIL, Outcome.ERROR)
 EXCHANGE = "exchange the two? "
-SWAPPED = "rounding the import gives the source: the import is the wider one"
-QUANTISED_SOURCE = "the source is quantised ({dtype}) and the import is not"
 KNOWN_LOSSES = (
     "the converter is known to lose this; accept it by {options}, or by `may_differ` in a contract, with reasons"
 )
 MEANT = "meant? every value is exactly what that conversion gives: "
 RENAMED = "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
-MAP = "echo '{line}' > map.yaml; then add --map map.yaml"
-EITHER = "names match after either of these renames, so none is made"
-NAMES = "names: {how}"
-ASIDE = "{count} left out: {why}"
 VERBS = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
 IN_WORDS = {
     "dtype": "wrong dtype",
@@ -60,7 +50,6 @@ IN_WORDS = {
     "distance": "codes too far off",
     "adapter": "not as merged",
 }
-HEADERS_ONLY = "stored dtypes and shapes are what was meant; content was not compared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +72,8 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
     finding, configuration = evaluation.findings
     last = click.style(answer(evaluation, unasked=bool(display.unasked)), fg=COLOURS[outcome(evaluation)], bold=True)
     if display.headers and finding.verdict.code == "not-compared":
-        yield from (f"  {HEADERS_ONLY}", *_configuration(configuration, evaluation, display), last)
+        yield "  stored dtypes and shapes are what was meant; content was not compared"
+        yield from (*_configuration(configuration, evaluation, display), last)
         return
     if finding.verdict.outcome is Outcome.PASS:
         elements, found = (finding.verdict.figures[name] for name in ("elements", "classes"))
@@ -94,15 +84,18 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
         lines = list(_worst_first(finding, display.tensors)) if finding.verdict.offences else list(said.lines)
         yield from (f"  {line}" for line in (lines if display.everything else capped(lines, SHOWN)))
         yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
-        yield from (click.style(f"  {doubt}", bold=True) for doubt in _doubts(finding.verdict.offences))
+        yield from (click.style(f"  {EXCHANGE}{why}", bold=True) for why in exchanged(finding.verdict.offences))
+        if policy := policy_meant(finding.verdict.offences):
+            yield click.style(f"  {MEANT}--policy {policy}", bold=True)
         yield from (click.style(f"  known: {fault}", bold=True) for fault in known_faults(evaluation))
     rows = tensor_pairs(evaluation)
     yield from (f"  {line}" for line in mapped(evaluation))
     aside = Counter(row.left_out for row in rows if row.left_out)
-    yield from (f"  {printable(ASIDE.format(count=count, why=why))}" for why, count in aside.items())
+    yield from (printable(f"  {count} left out: {why}") for why, count in aside.items())
     if finding.verdict.outcome is not Outcome.PASS:
         yield from (click.style(f"  {line}", bold=True) for line in renamed(rows))
-    yield from (f"  {line}" for line in (_table(rows, display) if display.everything else ()))
+    if display.everything:
+        yield from (f"  {line}" for line in _table(rows, display))
     if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
         yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
     yield from (f"  {line}" for line in dropped_by_rule(rows))
@@ -119,7 +112,8 @@ def dropped_by_rule(rows: Iterable[TensorPair]) -> Iterator[str]:
     """Yield what the import leaves out by a rule alone: no other tensor holds its bytes, and it is not all zeros."""
     alone = (row for row in rows if class_of(row) is Class.DROPPED and row.identical_to is None and row.nonzero)
     found = Counter(row.drop_rule for row in alone if row.drop_rule)
-    yield from (BY_RULE.format(count=count, what=what) for what, count in found.items())
+    unshown = "dropped by the converter's rule, not shown to be superfluous"
+    yield from (f"{count} {unshown}: {what}" for what, count in found.items())
 
 
 def losses(rows: Sequence[TensorPair]) -> str:
@@ -138,13 +132,6 @@ def outcome(evaluation: Evaluation) -> Outcome:
     return next(one for one in (Outcome.ERROR, Outcome.FAIL, *counts) if one in counts)
 
 
-def _doubts(offences: Sequence[Offence]) -> Iterator[str]:
-    """Yield what the person may have meant instead: the sides exchanged, a policy that was not named."""
-    yield from (f"{EXCHANGE}{why}" for why in exchanged(offences))
-    if policy := policy_meant(offences):
-        yield f"{MEANT}--policy {policy}"
-
-
 def known_faults(evaluation: Evaluation) -> Iterator[str]:
     """Yield what the converter is known to do wrong, where that is what was found."""
     from weighbridge.mapping.gguf_rules import rules
@@ -161,9 +148,9 @@ def known_faults(evaluation: Evaluation) -> Iterator[str]:
 def exchanged(offences: Sequence[Offence]) -> Iterator[str]:
     """Yield what makes it likely that source and import were named in the wrong order; a hint, never a verdict."""
     if any(offence.figures.get("mechanism") == "swapped" for offence in offences):
-        yield SWAPPED
+        yield "rounding the import gives the source: the import is the wider one"
     lost = {str(one.figures.get("packed") or one.figures.get("source_dtype")) for one in offences if _gains(one)}
-    yield from (QUANTISED_SOURCE.format(dtype=dtype) for dtype in sorted(lost)[:1])
+    yield from (f"the source is quantised ({dtype}) and the import is not" for dtype in sorted(lost)[:1])
 
 
 def renamed(rows: Sequence[TensorPair]) -> Iterator[str]:
@@ -177,10 +164,10 @@ def renamed(rows: Sequence[TensorPair]) -> Iterator[str]:
         return
     found = renamings({name for row in rows for name in row.sources}, candidate, more_than=paired)
     if len(found) > 1:
-        yield EITHER
+        yield "names match after either of these renames, so none is made"
     elif found:
         yield RENAMED.format(matched=len(found[0].origin), of=len(candidate), now=paired)
-    yield from (MAP.format(line=one.yaml) for one in found)
+    yield from (f"echo '{one.yaml}' > map.yaml; then add --map map.yaml" for one in found)
 
 
 def _gains(offence: Offence) -> bool:
@@ -200,7 +187,7 @@ def policy_meant(offences: Sequence[Offence]) -> str:
 def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
     """Return the findings that decide the answer; a configuration that could not be compared decides nothing."""
     finding, configuration = evaluation.findings
-    return (finding, configuration) if configuration.verdict.outcome in OBJECTING else (finding,)
+    return (finding, configuration) if configuration.verdict.outcome in (Outcome.FAIL, Outcome.ERROR) else (finding,)
 
 
 BESIDES = {
@@ -215,7 +202,7 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
     """Yield where the configurations differ, or how much of them was compared."""
     figures, tensors = finding.verdict.figures, evaluation.findings[0]
     unreadable = finding.verdict.outcome is Outcome.ERROR and finding.verdict.code == tensors.verdict.code
-    if finding.verdict.code == NO_CONFIGURATION or unreadable:  # the file itself, named with its tensors
+    if finding.verdict.code == "config-none" or unreadable:  # the file itself, named with its tensors
         return
     if finding.verdict.code == ONE_CONFIGURATION:
         (why,) = finding_text(finding, evaluation.measured).lines
@@ -231,20 +218,16 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
     else:
         said = finding_text(finding, evaluation.measured)
         lines = said.lines if display.everything else capped(said.lines, SHOWN)
-        found = [*lines, *_known_losses(finding), *uncompared]
+        read = {one.place: [one.figures.get(f"{side}_read") for side in SIDES] for one in finding.verdict.offences}
+        lost = [place for place, how in read.items() if any(CONVERTER in str(one) for one in how)]
+        known = [KNOWN_LOSSES.format(options=" ".join(f"--may-differ {name}" for name in lost))] if lost else []
+        found = [*lines, *known, *uncompared]
     yield from (f"  configuration: {line}" for line in found)
     for name, words in BESIDES.items():
         besides = figures.get(name) if name != "not_compared" or display.everything else ()
         assert besides is None or isinstance(besides, Sequence)
         lines = [f"  configuration: {printable(words.format(what=one))}" for one in besides or ()]
         yield from (lines if display.everything else capped(lines, LISTED))
-
-
-def _known_losses(finding: Finding) -> Iterator[str]:
-    """Yield how to accept what the converter is known to lose, by name."""
-    read = {one.place: [str(one.figures.get(f"{side}_read")) for side in SIDES] for one in finding.verdict.offences}
-    if lost := [place for place, how in read.items() if any(CONVERTER in one for one in how)]:
-        yield KNOWN_LOSSES.format(options=" ".join(f"--may-differ {name}" for name in lost))
 
 
 def classes(evaluation: Evaluation) -> Json:
@@ -271,18 +254,19 @@ def _badness(offence: Offence) -> tuple[int, float]:
 
 def tensor_pairs(evaluation: Evaluation) -> tuple[TensorPair, ...]:
     """Return the tensors of both sides, each with what became of it; nothing where none was compared."""
-    found = (
-        item for item in evaluation.measured.values() if isinstance(item, Measurement) and item.quantity == TENSORS
-    )
-    return next((rows_of(item, TensorPair) for item in found), ())
+    return next((rows_of(item, TensorPair) for item in _measured_pairs(evaluation)), ())
 
 
 def mapped(evaluation: Evaluation) -> Iterator[str]:
     """Yield how names were mapped, where nobody asked for it and they are not as they were."""
-    how = {
-        item.at for item in evaluation.measured.values() if isinstance(item, Measurement) and item.quantity == TENSORS
-    }
-    yield from (printable(NAMES.format(how=one)) for one in how if one.startswith(AUTOMATIC) or one.endswith(AWAY))
+    for how in {item.at for item in _measured_pairs(evaluation)}:
+        if how.startswith(AUTOMATIC) or how.endswith("taken away"):  # or does more than the architecture's own
+            yield printable(f"names: {how}")
+
+
+def _measured_pairs(evaluation: Evaluation) -> list[Measurement]:
+    found = [item for item in evaluation.measured.values() if isinstance(item, Measurement)]
+    return [item for item in found if item.quantity == TENSORS]
 
 
 def _class(row: TensorPair) -> str:
@@ -292,9 +276,6 @@ def _class(row: TensorPair) -> str:
 def _counted(rows: Iterable[TensorPair]) -> Mapping[str, int]:
     counts = Counter(_class(row) for row in rows)
     return {name: counts[name] for name in (*map(str, Class), NOT_COMPARED) if counts[name]}
-
-
-MOMENTS = ("mean", "std", "min", "max")
 
 
 def _table(rows: Iterable[TensorPair], display: DisplayOptions) -> Iterable[str]:
@@ -310,7 +291,7 @@ def _table(rows: Iterable[TensorPair], display: DisplayOptions) -> Iterable[str]
             yield fill(words, {"found": _class(row), "name": row.name, **dtypes, "shape": shape, "made": made})
             found = display.moments.get(row.name)
             if found is not None and found.source:
-                pairs = ((name, found.source[name], found.candidate[name]) for name in MOMENTS)
+                pairs = ((name, found.source[name], found.candidate[name]) for name in ("mean", "std", "min", "max"))
                 yield " " * 16 + ", ".join(f"{name} {_figure(was)} -> {_figure(now)}" for name, was, now in pairs)
 
 

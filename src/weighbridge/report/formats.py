@@ -47,11 +47,7 @@ def rendered(form: str, report: Report) -> str:
 
 
 def data_of(form: str, report: Report) -> bytes:
-    """Return a report in one of our forms or in another package's.
-
-    Raises:
-        PluginError: `plugin-broken`, where the function of another package writes none.
-    """
+    """Return a report in one of our forms or in another package's; `plugin-broken` where its function writes none."""
     if form in FORMS:
         return rendered(form, report).encode(errors="backslashreplace")
     from weighbridge.report.machine import contracts

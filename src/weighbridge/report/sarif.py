@@ -43,13 +43,9 @@ def _rule(kind: str) -> dict[str, Any]:
     said = {code: "; ".join(f"{label}: {text}" for label, text in found if text) for code, found in of_codes}
     codes = [f"{code}: {text}" for code, text in said.items() if text]
     text = "\n".join((card.why, *codes, f"`weighbridge explain {kind}` says more."))
-    return {
-        "id": kind,
-        "name": "".join(word.capitalize() for word in kind.split("-")),
-        "shortDescription": {"text": card.asks},
-        "fullDescription": {"text": card.why},
-        "help": {"text": text},
-    }
+    named = {"id": kind, "name": "".join(word.capitalize() for word in kind.split("-"))}
+    texts = {"shortDescription": card.asks, "fullDescription": card.why, "help": text}
+    return {**named, **{name: {"text": one} for name, one in texts.items()}}
 
 
 def _result(suite: Suite, row: Row, rule: int) -> dict[str, Any]:
