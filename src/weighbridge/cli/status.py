@@ -221,7 +221,10 @@ def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
             tell([click.style(str(one.place), bold=True)])
             for digest, entry in sorted(one.entries.items(), key=lambda item: item[1].seq):
                 tell(f"  {printable(line)}" for line in _entry(entry, str(refuted.get(digest, ""))))
-            tell(f"  {printable(line)}" for line in _now(one, each))
+            said = [f"now: {_word(one.status)}", *([_unmeant(one)] if one.unmeant else [])]
+            said += (f"STALE: {reason}" for reason in one.stale)
+            said += [f"waits for: {', '.join(each.waits_for)}"] if each.waits_for else []
+            tell(f"  {printable(line)}" for line in (*said, f"next: {_next(one)}"))
 
 
 def _entry(entry: LedgerEntry, refuted: str) -> Iterator[str]:
@@ -236,15 +239,6 @@ def _entry(entry: LedgerEntry, refuted: str) -> Iterator[str]:
         yield f"     reason: {entry.reason}"
     if refuted:
         yield f"     UNVERIFIED: {refuted}"
-
-
-def _now(one: Instance, gate: Gate) -> Iterator[str]:
-    yield f"now: {_word(one.status)}"
-    yield from [_unmeant(one)] if one.unmeant else ()
-    yield from (f"STALE: {reason}" for reason in one.stale)
-    if gate.waits_for:
-        yield f"waits for: {', '.join(gate.waits_for)}"
-    yield f"next: {_next(one)}"
 
 
 def _next(one: Instance) -> str:

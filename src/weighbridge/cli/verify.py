@@ -26,7 +26,7 @@ from weighbridge.judging.requests import DEFAULT
 from weighbridge.lanes.waivers import waivers_of
 from weighbridge.report import INDENT, STATUS_WORDS, block, heading, run_told
 from weighbridge.report.formats import BROUGHT, FORMS, data_of, rendered
-from weighbridge.report.rows import Report, Suite, report_of
+from weighbridge.report.rows import Report, report_of
 
 if TYPE_CHECKING:
     from weighbridge.ledger.record import Move
@@ -165,7 +165,24 @@ def _write(path: Path, data: bytes) -> None:
 def lines_of(results: Sequence[ContractResult], report: Report, asked: VerifyRequest) -> Iterator[str]:
     """Yield the lines of every result, the tally, and where the evidence is."""
     for result, suite in zip(results, report.suites, strict=True):
-        yield from _lines_of(result, suite, asked)
+        contract, evaluation = result.loaded.contract, result.evaluation
+        yield heading(contract, [_subject(item, evaluation) for item in evaluation.bound])
+        yield from (str(warning) for warning in result.loaded.warnings)
+        if not contract.gates:
+            yield "no gate is declared: this contract shows nothing"
+        if asked.project:
+            others = [gate.id for gate in contract.gates if not asked.project.decider(asked.lane, contract.id, gate.id)]
+            yield from [f"not of lane {asked.lane}: {', '.join(others)}"] if others else ()
+        for item in evaluation.bound:
+            yield from run_told(evaluation.measured.get(f"facts.{item.subject}.{item.instance}"))
+        refused: set[tuple[str, ...]] = set()  # a subject that cannot be read is named once, not once a gate
+        for row in suite.rows:
+            first, *rest = block(row)
+            said = tuple(rest[:-1]) if row.outcome is Outcome.ERROR else ()
+            yield from (first, f"{INDENT}as above") if said in refused else (first, *rest)
+            yield from (f"{INDENT}{click.style(doubt, bold=True)}" for doubt in _doubts(result.loaded, row.finding))
+            refused |= {said} if said else set()
+        yield ""
     yield report.tally
     for result in results:
         if result.bundle or asked.evidence is None:
@@ -194,27 +211,6 @@ def _moved(moves: Sequence[Move]) -> Iterator[str]:
         alike.setdefault(f"{moved}: {change}{why}", []).append(f"{move.place.gate}{instance}")
     for change, places in alike.items():
         yield printable(f"{change}: {', '.join(places)}")
-
-
-def _lines_of(result: ContractResult, suite: Suite, asked: VerifyRequest) -> Iterator[str]:
-    contract, evaluation = result.loaded.contract, result.evaluation
-    yield heading(contract, [_subject(item, evaluation) for item in evaluation.bound])
-    yield from (str(warning) for warning in result.loaded.warnings)
-    if not contract.gates:
-        yield "no gate is declared: this contract shows nothing"
-    if asked.project:
-        others = [gate.id for gate in contract.gates if not asked.project.decider(asked.lane, contract.id, gate.id)]
-        yield from [f"not of lane {asked.lane}: {', '.join(others)}"] if others else ()
-    for item in evaluation.bound:
-        yield from run_told(evaluation.measured.get(f"facts.{item.subject}.{item.instance}"))
-    refused: set[tuple[str, ...]] = set()  # a subject that cannot be read is named once, not once a gate
-    for row in suite.rows:
-        first, *rest = block(row)
-        said = tuple(rest[:-1]) if row.outcome is Outcome.ERROR else ()
-        yield from (first, f"{INDENT}as above") if said in refused else (first, *rest)
-        yield from (f"{INDENT}{click.style(doubt, bold=True)}" for doubt in _doubts(result.loaded, row.finding))
-        refused |= {said} if said else set()
-    yield ""
 
 
 def _doubts(loaded: LoadedContract, finding: Finding) -> Iterator[str]:

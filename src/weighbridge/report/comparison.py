@@ -149,7 +149,12 @@ def exchanged(offences: Sequence[Offence]) -> Iterator[str]:
     """Yield what makes it likely that source and import were named in the wrong order; a hint, never a verdict."""
     if any(offence.figures.get("mechanism") == "swapped" for offence in offences):
         yield "rounding the import gives the source: the import is the wider one"
-    lost = {str(one.figures.get("packed") or one.figures.get("source_dtype")) for one in offences if _gains(one)}
+    lost = set()
+    for offence in offences:  # plain numbers stand where blocks were, and are not those that the blocks decode to
+        packed, dtype = offence.figures.get("packed"), offence.figures.get("source_dtype")
+        was = dtype if offence.code == "dtype" else packed
+        if was in TYPICAL_ERROR and offence.figures.get("candidate_dtype") not in TYPICAL_ERROR:
+            lost.add(str(packed or dtype))
     yield from (f"the source is quantised ({dtype}) and the import is not" for dtype in sorted(lost)[:1])
 
 
@@ -168,13 +173,6 @@ def renamed(rows: Sequence[TensorPair]) -> Iterator[str]:
     elif found:
         yield RENAMED.format(matched=len(found[0].origin), of=len(candidate), now=paired)
     yield from (f"echo '{one.yaml}' > map.yaml; then add --map map.yaml" for one in found)
-
-
-def _gains(offence: Offence) -> bool:
-    """Return whether plain numbers stand where blocks were, and are not those that the blocks decode to."""
-    figures = offence.figures
-    source = figures.get("source_dtype") if offence.code == "dtype" else figures.get("packed")
-    return source in TYPICAL_ERROR and figures.get("candidate_dtype") not in TYPICAL_ERROR
 
 
 def policy_meant(offences: Sequence[Offence]) -> str:
@@ -311,8 +309,9 @@ def answer(evaluation: Evaluation, *, unasked: bool = False) -> str:
     named = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     broken = next((found for found in evaluation.findings if found.verdict.outcome is Outcome.ERROR), None)
     if broken is not None:
-        word = "UNREADABLE" if _unreadable(broken, evaluation) else "ERROR"
-        return f"{word}: {broken.verdict.code}"
+        found = evaluation.measured.get(str(broken.verdict.figures.get("measurement")))
+        of_tool = not isinstance(found, Faulted) or found.code == "verifier-raised" or found.code.startswith("engine-")
+        return f"{'ERROR' if of_tool else 'UNREADABLE'}: {broken.verdict.code}"
     names = ", ".join(offence.place for offence in fields.offences)
     differing = f"{len(fields.offences)} of {fields.of} configuration fields differ: {names}"
     besides = differing if fields.outcome is Outcome.FAIL else ""
@@ -329,8 +328,3 @@ def answer(evaluation: Evaluation, *, unasked: bool = False) -> str:
             return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_summary(finding.trials)})"
     blocked = f"BLOCKED: {verdict.code}" + (f": {named}" if named else "")
     return f"DIFFERENT: {besides}; {blocked}" if besides else blocked
-
-
-def _unreadable(finding: Finding, evaluation: Evaluation) -> bool:
-    found = evaluation.measured.get(str(finding.verdict.figures.get("measurement")))
-    return isinstance(found, Faulted) and found.code != "verifier-raised" and not found.code.startswith("engine-")
