@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import LEDGER, PATH, as_json, print_json, repeated, tell, verb, verbs
+from weighbridge.cli.options import LEDGER, PATH, Texts, as_json, print_json, repeated, tell, verb, verbs
 from weighbridge.contract.layers import Found
 from weighbridge.core.errors import UsageError
 from weighbridge.core.exit_code import ExitCode
@@ -47,9 +47,7 @@ TO_DRAFT = """--bundle 2f6a7cfc0f86 --gate GATE-RUN-004 \\
 @repeated("--refutes", "refutes", "ID", "A section that this one shows to be wrong.")
 @repeated("--depends-on", "depends_on", "ID", "A section that this one rests on.")
 @LEDGER
-def draft_section(
-    bundles: tuple[str, ...], gates: tuple[str, ...], out: Path | None, folder: Path, **given: object
-) -> None:
+def draft_section(bundles: Texts, gates: Texts, out: Path | None, folder: Path, **given: object) -> None:
     """Write a spec section for some gates: command, figures, statuses, evidence, and places for the author."""
     unsealed = [unseal(find(bundle)) for bundle in bundles]
     now, stood = dt.datetime.now(dt.UTC), history(Ledger(folder).chains())

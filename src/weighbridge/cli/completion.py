@@ -1,8 +1,4 @@
-"""What a shell offers after a key: kinds, `builtin:` contracts, policies, gates. Nothing is loaded before it is asked.
-
-The protocol is click's, switched on by `eval "$(_WEIGHBRIDGE_COMPLETE=bash_source weighbridge)"`, or zsh_source, or
-`_WEIGHBRIDGE_COMPLETE=fish_source weighbridge | source`.
-"""
+"""What a shell offers after a key, by click's protocol: kinds, contracts, policies, gates, loaded when asked for."""
 
 from __future__ import annotations
 

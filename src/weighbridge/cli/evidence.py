@@ -45,10 +45,8 @@ def _id(_context: click.Context, _option: click.Parameter, text: str) -> str:
     return text
 
 
-IDENTITY = click.option(
-    "--id", "given", default="", metavar="ID12", callback=_id, help="The bundle's id as you know it, 12 digits or more."
-)
-PLACES_SHOWN = 20
+KNOWN = "The bundle's id as you know it, 12 digits or more."
+IDENTITY = click.option("--id", "given", default="", metavar="ID12", callback=_id, help=KNOWN)
 FORMS = {
     "test-result": lambda found: dumps(test_result(found)).decode(),
     "svr": lambda found: dumps(svr(found)).decode(),
@@ -100,9 +98,8 @@ def verify_bundle(
     found: dict[str, Answer] = {name: getattr(answers, name) for name in QUESTIONS}
     sealed = answers.bundle
     if sealed is not None:
-        found |= {
-            f"subject {name}": review.subject(sealed.statement, name, path) for name, path in pairs(subjects, "subject")
-        }
+        for name, path in pairs(subjects, "subject"):
+            found[f"subject {name}"] = review.subject(sealed.statement, name, path)
     findings = sealed.findings if sealed else ()
     if as_json:
         gates = [finding_to_json(one) for one in findings]
@@ -182,7 +179,7 @@ def diff(one: Path, other: Path, *, as_json: bool) -> None:
         for matter, places in found.items():
             tell([click.style(matter, bold=True)])
             lines = [f"{at}: {shown(old)} -> {shown(new)}" for at, (old, new) in places.items()]
-            tell(printable(f"  {line}") for line in capped(lines, PLACES_SHOWN))
+            tell(printable(f"  {line}") for line in capped(lines, 20))
         tell([] if found else ["no difference: same outcomes, figures, subjects, environment and contract"])
     sys.exit(ExitCode.FAILED if found else ExitCode.PASSED)
 

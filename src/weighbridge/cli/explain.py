@@ -30,7 +30,6 @@ from weighbridge.quantities.page import classes
 from weighbridge.report import ENOUGH, hints
 from weighbridge.verifiers import BROUGHT, MODULES
 
-SHAPE = {"tokens_per_step": 2048}
 Telling: TypeAlias = Callable[[], Iterator[str]]
 
 
@@ -145,7 +144,7 @@ def _gate(kind: Kind[Any]) -> Iterator[str]:
     judged, wanted = ({key: one for key, one in given.items() if key == name} for name in ("with", "measure"))
     docs, filled = {item.key: item.doc for item in fields(kind.limits)}, kind.filled(judged.get("with", {}))  # type: ignore[arg-type]
     named = {"id": f"GATE-{kind.name.upper()}", "title": gate_words(kind.name).asks, "kind": kind.name}
-    where = {"where": SHAPE} if is_timed(kind) else {}
+    where = {"where": {"tokens_per_step": 2048}} if is_timed(kind) else {}
     gate = {**named, "subjects": {role: role for role in filled}, **wanted, **where, **judged}
 
     def said(place: tuple[str | int, ...]) -> str:

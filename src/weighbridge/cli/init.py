@@ -29,7 +29,6 @@ STARTERS = {"import": "model-import", "run": "training-run", "parity": "forward-
 PURPOSES = {**{purpose: (purpose,) for purpose in STARTERS}, "project": ("import", "run")}
 PACKAGES = {"parity": "'weighbridge[torch]' transformers"}  # beside the tool itself
 LOOKED_AT = {SubjectKind.MODEL: "hf:path/to/{name}", SubjectKind.RUN: "runs/a"}  # what stands for a subject not named
-HEADROOM = 1.5  # of the time that a good run's step took
 GITLAB = Path(".gitlab-ci.yml")
 CI = {"github": Path(".github", "workflows", "weighbridge.yml"), "gitlab": Path(".gitlab", "weighbridge.yml")}
 INCLUDED = f"include: [{{local: {CI['gitlab']}}}]"
@@ -81,7 +80,7 @@ def command(
     _demand_place(parts, name)
     of_run = {} if run is None else {"run": run}
     loaded = {name or part: load_contract(f"{BUILTIN}{STARTERS[part]}") for part in parts}
-    targets, unnamed = _targets(loaded.values(), of_run | settings(subjects, "subject"), asking=asking)
+    targets, unnamed = _bound(loaded.values(), of_run | settings(subjects, "subject"), asking=asking)
     measured = {} if run is None else _measured(run)
     given = _values(loaded.values(), measured | settings(params, "param"), asking=asking)
     contracts = {Path("contracts", f"{one}.yaml"): _contract(one, base, given) for one, base in loaded.items()}
@@ -107,9 +106,7 @@ def _demand_place(parts: Sequence[str], name: str | None) -> None:
         raise UsageError("not-the-root", "this is a folder inside of a repository", remedy=f"type it in {root}")
 
 
-def _targets(
-    bases: Iterable[LoadedContract], given: Mapping[str, str], *, asking: bool
-) -> tuple[dict[str, str], list[str]]:
+def _bound(bases: Iterable[LoadedContract], given: dict[str, str], *, asking: bool) -> tuple[dict[str, str], list[str]]:
     """Return what each subject is, as given, as answered or as it usually is, and those that nobody named."""
     kinds = {name: decl.kind for base in bases for name, decl in base.contract.subjects.items()}
     usual = {name: LOOKED_AT.get(kind, "path/to/{name}").format(name=name) for name, kind in kinds.items()}
@@ -151,7 +148,7 @@ def _measured(run: str) -> dict[str, str]:
     timed = next(one for one in found.findings if one.kind == "wall-time-budget")
     median = (timed.uncounted or timed.verdict).measured  # what another shape than the contract's took, too
     if isinstance(median, (int, float)):
-        known["budget_ms"] = str(math.ceil(HEADROOM * median))
+        known["budget_ms"] = str(math.ceil(1.5 * median))  # half as much again, as --from-run says
     return {name: value for name, value in known.items() if value is not None}
 
 
@@ -167,7 +164,6 @@ def _tried(base: LoadedContract, name: str, text: str) -> object:
 
 
 def _contract(name: str, base: LoadedContract, params: Mapping[str, object]) -> str:
-    """Return the text of a contract over a starter contract."""
     declared = base.layered.data.get("params", {})
     mine = {key: value for key, value in params.items() if key in base.contract.params}
     lines = [f"  {key}: {flow(value)}  # {declared[key].get('doc', '')}" for key, value in mine.items()]
@@ -187,7 +183,6 @@ def _command(contracts: Iterable[Path], bases: Iterable[LoadedContract], targets
 
 
 def _for_ci(ci: str, verify: str, parts: Sequence[str]) -> dict[Path, str]:
-    """Return the files that make CI run a command."""
     if ci == "none":
         return {}
     text = (data_path("templates") / "ci" / f"{ci}.yml").read_text("utf-8").replace("WEIGHBRIDGE_VERIFY", verify)

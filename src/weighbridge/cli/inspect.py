@@ -13,19 +13,16 @@ from weighbridge.core.printable import printable
 from weighbridge.evaluation.inspection import CheckpointReport, first_values, inspect
 from weighbridge.report import capped, verdict_lines
 
-TENSORS_SHOWN = 20
-MOST_VALUES = 10_000
+EXAMPLES = ("model.gguf", "runs/a", "model.gguf --values 8 'blk.0.*'")
 ALL = "List every tensor, with mean, spread, least and largest value, and every problem."
 VALUES = "Show the first N values of the tensors whose names match, decoded, and nothing else."
 
 
-@verb(
-    "inspect", "Show what a checkpoint or run log contains.", "model.gguf", "runs/a", "model.gguf --values 8 'blk.0.*'"
-)
+@verb("inspect", "Show what a checkpoint or run log contains.", *EXAMPLES)
 @click.argument("file")
 @click.option("--all", "everything", is_flag=True, help=ALL)
 @click.option("--headers", is_flag=True, help="Read only the headers of a checkpoint, not its values.")
-@click.option("--values", type=(click.IntRange(1, MOST_VALUES), str), metavar="N GLOB", help=VALUES)
+@click.option("--values", type=(click.IntRange(1, 10_000), str), metavar="N GLOB", help=VALUES)
 @as_json
 def command(file: str, *, everything: bool, headers: bool, values: tuple[int, str] | None, as_json: bool) -> None:
     """Show the tensors of a checkpoint FILE, or the columns of a run log FILE.
@@ -59,7 +56,7 @@ def command(file: str, *, everything: bool, headers: bool, values: tuple[int, st
     if report:
         tell(_looked_at(report, everything=everything))
     lines = list(_lines(kind, table))
-    tell(f"  {line}" for line in (lines if everything or kind is SubjectKind.RUN else capped(lines, TENSORS_SHOWN)))
+    tell(f"  {line}" for line in (lines if everything or kind is SubjectKind.RUN else capped(lines, 20)))
 
 
 def _looked_at(report: CheckpointReport, *, everything: bool) -> Iterator[str]:

@@ -18,6 +18,7 @@ SHORT = f"at most {LONGEST} characters"
 PACKAGE = Path("src", "weighbridge")
 OF: dict[str, Any] = {"type": click.Choice(("run", "checkpoint")), "default": "checkpoint", "show_default": True}
 QUANTITIES = {"run": ("runs", ', key="column"'), "checkpoint": ("tensors", "")}  # the file of the rows, and their key
+VERIFIER = "Write a verifier: module, card, dataclass, a line in the table."
 NEXT = 'next: weighbridge selftest {name}  # says what is missing; CONTRIBUTING.md, "{page}", goes through it'
 
 
@@ -49,12 +50,7 @@ def kind(name: str, over: str) -> None:
     _write(root, files, name, "Add a kind")
 
 
-@verb(
-    "verifier",
-    "Write a verifier: module, card, dataclass, a line in the table.",
-    "expert_load --of checkpoint",
-    of=command,
-)
+@verb("verifier", VERIFIER, "expert_load --of checkpoint", of=command)
 @click.argument("quantity")
 @click.option("--of", **OF, help="What it measures: each column of a run, or each tensor of a checkpoint.")
 def verifier(quantity: str, of: str) -> None:
@@ -83,7 +79,6 @@ def verifier(quantity: str, of: str) -> None:
 
 
 def _checkout() -> Path:
-    """Return the root of the checkout that the current folder is in."""
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / PACKAGE / "gates" / "__init__.py").is_file() and (folder / "templates").is_dir():

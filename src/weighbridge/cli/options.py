@@ -1,8 +1,4 @@
-"""Options that several verbs share, and the one place where verbs print.
-
-On a terminal, lines are broken at its width between words; in a pipe or a file they stay whole. A character that the
-stream's encoding lacks is written in ASCII.
-"""
+"""Options that several verbs share, and the one place where verbs print: in ASCII what the encoding lacks."""
 
 from __future__ import annotations
 
@@ -31,8 +27,7 @@ Paths: TypeAlias = tuple[Path, ...]
 
 WIDEST = 100  # columns of running text, which `explain` breaks in a pipe, too
 HANGING = 4  # columns by which the rest of a broken line is indented further
-WRITTEN = ("<=", ">=", "!=", "x", "-", "-", "...", "->", "*", "sigma")
-IN_ASCII = dict(zip("≤≥≠×−–…→·σ", WRITTEN, strict=True))
+IN_ASCII = dict(zip("≤≥≠×−–…→·σ", ("<=", ">=", "!=", "x", "-", "-", "...", "->", "*", "sigma"), strict=True))
 
 COMMAND = re.compile(r"^(\s*)(::|##\[)")  # what begins a command of GitHub Actions
 
@@ -85,9 +80,6 @@ def settings(texts: Iterable[str], option: str) -> dict[str, str]:
     return found
 
 
-# --- Printing ---------------------------------------------------------------------------------------------------------
-
-
 def fit_encoding() -> None:
     """Make standard output and error write in ASCII what their encoding lacks, instead of failing."""
     codecs.register_error("in-ascii", _in_ascii)
@@ -111,7 +103,7 @@ def print_json(value: Json) -> None:
 
 
 def tell(lines: Iterable[str], *, err: bool = False, whole: bool = False) -> None:
-    """Print lines, URLs in them without secrets; `whole` lines are for machines or for pasting, and are not broken.
+    """Print lines, URLs in them without secrets; a terminal breaks those that are not `whole`, for machines or pasting.
 
     A reader that leaves early, as `head` does, changes no exit code.
     """
@@ -167,9 +159,6 @@ def coloured() -> bool | None:
 def on_github() -> bool:
     """Return whether this is a step of GitHub Actions, which reads commands from what is printed."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
-
-
-# --- Progress ---------------------------------------------------------------------------------------------------------
 
 
 @contextmanager

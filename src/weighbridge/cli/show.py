@@ -16,13 +16,10 @@ from weighbridge.core.errors import ContractError
 from weighbridge.core.local_files import read_regular_file
 from weighbridge.core.printable import printable
 
+EXAMPLES = ("builtin:model-import", "contracts/import.yaml --resolved")
 
-@verb(
-    "show",
-    "Print a contract, as it ships or as it comes out.",
-    "builtin:model-import",
-    "contracts/import.yaml --resolved",
-)
+
+@verb("show", "Print a contract, as it ships or as it comes out.", *EXAMPLES)
 @click.argument("contract", required=False)
 @click.option("--resolved", is_flag=True, help="Fill in extends, params and defaults; say where each value is written.")
 def command(contract: str | None, *, resolved: bool) -> None:

@@ -126,14 +126,14 @@ def check_file(file: str, *, everything: bool, as_json: bool) -> None:
     from weighbridge.forward.trace_file import open_trace
 
     trace = open_trace(file)
-    points: dict[str, Any] = {
-        name: {"dtype": trace.held_as(name), "shape": list(trace.shape(name) or ())} for name in trace.facts.order
-    }
+    facts, noise = trace.facts, trace.facts.noise
+    points: dict[str, Any] = {}
+    for name in facts.order:
+        points[name] = {"dtype": trace.held_as(name), "shape": list(trace.shape(name) or ())}
     if as_json:
-        print_json({"file": file, "facts": plain(trace.facts), "points": points})
+        print_json({"file": file, "facts": plain(facts), "points": points})
         return
     tell([click.style(printable(f"{file}: trace"), bold=True)])
-    facts, noise = trace.facts, trace.facts.noise
     again = "not said" if noise is None else f"{len(noise)} points differ" if noise else "equal bits"
     needed = {"weights": facts.weights, "files": facts.files, "observed device": facts.device.observed}
     lacking = " and no ".join(name for name, said in needed.items() if not said)

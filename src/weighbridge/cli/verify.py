@@ -18,8 +18,6 @@ from weighbridge.core.limits import nearest
 from weighbridge.core.model import Finding, Outcome
 from weighbridge.core.printable import printable
 from weighbridge.core.project import LOCAL, local
-from weighbridge.evaluation.binding import Binding
-from weighbridge.evaluation.runner import Evaluation
 from weighbridge.evaluation.verification import ContractResult, VerifyRequest, code_of, verify
 from weighbridge.evidence.disk import disk_error, make_folders, replace_file
 from weighbridge.judging.requests import DEFAULT
@@ -32,9 +30,7 @@ if TYPE_CHECKING:
     from weighbridge.ledger.record import Move
 
 RECORDED = "evidence"
-LEDGER = "ledger"
 STDOUT = Path("-")
-VALUES = "value-preservation"  # the kind that takes every policy
 NAMED = {"attach": "attached", "input": "inputs"}  # options whose values are called otherwise
 QUIET = ("already-", "verdict-")  # refusals that leave a person nothing to do
 OVERRIDE = "Override a parameter. No status changes then; a line under params: of a contract is for good."
@@ -119,7 +115,7 @@ def _asked_for(context: click.Context) -> VerifyRequest:
         gates=given["gates"],
         expect_blocked=frozenset(given["expect_blocked"]),
         evidence=None if given["no_evidence"] else evidence or (Path(RECORDED) if record else local()),
-        ledger=(evidence or Path(RECORDED)) / LEDGER,
+        ledger=(evidence or Path(RECORDED)) / "ledger",
         attached=tuple(pairs(given["attached"], "attach")),
         inputs=tuple(pairs(given["inputs"], "input")),
         record=record,
@@ -166,7 +162,12 @@ def lines_of(results: Sequence[ContractResult], report: Report, asked: VerifyReq
     """Yield the lines of every result, the tally, and where the evidence is."""
     for result, suite in zip(results, report.suites, strict=True):
         contract, evaluation = result.loaded.contract, result.evaluation
-        yield heading(contract, [_subject(item, evaluation) for item in evaluation.bound])
+        subjects = []
+        for item in evaluation.bound:
+            instance = "" if item.instance == DEFAULT else f"@{item.instance}"
+            origin = evaluation.origins.get((item.subject, item.instance))
+            subjects.append(f"{item.subject}{instance}={item.target}{f' ({origin})' if origin else ''}")
+        yield heading(contract, subjects)
         yield from (str(warning) for warning in result.loaded.warnings)
         if not contract.gates:
             yield "no gate is declared: this contract shows nothing"
@@ -222,13 +223,7 @@ def _doubts(loaded: LoadedContract, finding: Finding) -> Iterator[str]:
     yield from (f"{EXCHANGE}{why}" for why in exchanged(finding.verdict.offences))
     policy = policy_meant(finding.verdict.offences)
     at = loaded.limit_at(finding.gate, "policy") if policy else None
-    if at is not None and finding.kind == VALUES and not at.file.startswith(BUILTIN):
+    if at is not None and finding.kind == "value-preservation" and not at.file.startswith(BUILTIN):
         yield printable(f"{MEANT}write `policy: {policy}` in {at.file}:{at.line}")
     elif policy:
         yield f"{MEANT}`weighbridge init --for import --param policy={policy}` writes a contract that says so"
-
-
-def _subject(item: Binding, evaluation: Evaluation) -> str:
-    instance = "" if item.instance == DEFAULT else f"@{item.instance}"
-    origin = evaluation.origins.get((item.subject, item.instance))
-    return f"{item.subject}{instance}={item.target}" + (f" ({origin})" if origin else "")

@@ -53,26 +53,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect a YAML file that is a contract, or means to be one."""
+    """Collect YAML with the key of a contract, a misspelt one, or its parts; damaged, where it mentions one."""
     if file_path.suffix not in {".yaml", ".yml"} or not MENTIONS.search(data := file_path.read_bytes()):
         return None
-    return ContractFile.from_parent(parent, path=file_path) if _means_a_contract(data) else None
-
-
-def _means_a_contract(data: bytes) -> bool:
-    """Return whether YAML has the key of a contract, a misspelt one, or its parts; damaged, whether it mentions one."""
     from weighbridge.contract import strict_yaml
     from weighbridge.core.limits import closest
 
     document, _ = strict_yaml.read(data, "")
+    keys = document.data if document else {}
     if document is None:
-        return b"contract/v" in data
-    if not isinstance(document.data, dict):
-        return False
-    if str(document.data.get("weighbridge")).startswith("waivers/"):
-        return False
-    misspelt = any(closest(key, ["weighbridge"]) and "contract" in str(one) for key, one in document.data.items())
-    return misspelt or "weighbridge" in document.data or {"gates", "subjects"} <= document.data.keys()
+        meant = b"contract/v" in data
+    elif not isinstance(keys, dict) or str(keys.get("weighbridge")).startswith("waivers/"):
+        meant = False
+    else:
+        misspelt = any(closest(key, ["weighbridge"]) and "contract" in str(one) for key, one in keys.items())
+        meant = misspelt or "weighbridge" in keys or {"gates", "subjects"} <= keys.keys()
+    return ContractFile.from_parent(parent, path=file_path) if meant else None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

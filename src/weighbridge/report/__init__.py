@@ -1,7 +1,4 @@
-"""Findings in words, and as a terminal shows them: one block a gate, the tally, and the exit code.
-
-The words come from the cards; all reports share them.
-"""
+"""Findings in the words of the cards, for all reports, and as a terminal shows them: a block a gate, and the tally."""
 
 from __future__ import annotations
 
@@ -26,7 +23,6 @@ if TYPE_CHECKING:
     from weighbridge.core.model import Contract, Measured, Trial, Verdict
 
 LISTED = 8
-MECHANISMS = 3
 ENOUGH = "would pass with"
 UNCOUNTED = "not counted (condition not met); otherwise:"
 
@@ -140,7 +136,7 @@ def _hints(words: CodeCard, verdict: Verdict, figures: Mapping[str, object]) -> 
     counted = Counter(str(o.figures["mechanism"]) for o in verdict.offences if o.figures.get("mechanism"))
     known = glossary("terms")["mechanism"] if counted else {}
     found = {name: known[name] for name, _ in counted.most_common() if name in known and known[name].do}
-    for name, meaning in itertools.islice(found.items(), MECHANISMS):
+    for name, meaning in itertools.islice(found.items(), 3):
         yield f"likely cause: {name}: {meaning.means}"
         yield f"try first: {meaning.do}"
     of_code = [offence for offence in verdict.offences if offence.code == verdict.code]
@@ -163,11 +159,8 @@ def capped(lines: Sequence[str], limit: int = LISTED) -> list[str]:
 
 
 COLOURS = dict(zip(Outcome, ("green", "red", "yellow", "blue", "magenta"), strict=True))
-STATUS_WORDS = {status: status.value for status in Status} | {
-    Status.PARTIAL_ALGORITHM_LEVEL: "fixture only",
-    Status.ACTIVE_WITH_LIVE_EVIDENCE: "live",
-}
-WIDTH = 8
+STATUS_WORDS = {status: status.value for status in Status}
+STATUS_WORDS |= {Status.PARTIAL_ALGORITHM_LEVEL: "fixture only", Status.ACTIVE_WITH_LIVE_EVIDENCE: "live"}
 INDENT = " " * 4
 
 
@@ -199,7 +192,7 @@ def block(row: Row) -> list[str]:
 
 def outcome_line(finding: Finding, title: str) -> str:
     """Return the line that says what a gate came to."""
-    outcome = click.style(f"{finding.verdict.outcome:<{WIDTH}}", fg=COLOURS[finding.verdict.outcome], bold=True)
+    outcome = click.style(f"{finding.verdict.outcome:<8}", fg=COLOURS[finding.verdict.outcome], bold=True)
     advisory = " (advisory)" if finding.severity is Severity.ADVISORY else ""
     return f"{outcome} {printable(gate_name(finding))}{advisory}  {printable(title)}"
 

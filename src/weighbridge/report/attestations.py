@@ -1,7 +1,4 @@
-"""What a bundle came to, as in-toto statements for policy engines: Test Result v0.1, Simple Verification Result v0.1.
-
-These are copies: each cites its bundle, which is the evidence. Nothing but a PASS is written as one.
-"""
+"""What a bundle came to, as in-toto statements, each of which cites it: nothing but a PASS is written as one."""
 
 from __future__ import annotations
 

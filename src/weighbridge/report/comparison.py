@@ -6,7 +6,7 @@ import fnmatch
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import click
 
@@ -22,10 +22,10 @@ from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.tensors import MomentChanges, TensorPair
 from weighbridge.report import COLOURS, LISTED, capped, finding_text, trials_summary
 
+Moments: TypeAlias = Mapping[str, MomentChanges]
 SHOWN = 20
 AUTOMATIC = ("renamed", "identity, ", "from gguf:auto")  # how a mapping is called that was found
 WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
-COUNTED = ("content", "bound")  # where the share of elements that differ says how bad it is
 AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({classes})"  # as the card says it, unread
 SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
 LOSSY = {Class.ROUNDED_EXACT, Class.REQUANT_EXACT, Class.NEAREST_CODES, Class.WITHIN_BOUND}
@@ -34,9 +34,7 @@ ONE_CONFIGURATION = "config-one-sided"
 SIDES = ("source", "candidate")
 TENSORS = KIND.needs["pairs"].quantity
 EXCHANGE = "exchange the two? "
-KNOWN_LOSSES = (
-    "the converter is known to lose this; accept it by {options}, or by `may_differ` in a contract, with reasons"
-)
+KNOWN_LOSSES = "the converter is known to lose this; accept it by {}, or by `may_differ` in a contract, with reasons"
 MEANT = "meant? every value is exactly what that conversion gives: "
 RENAMED = "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
 VERBS = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
@@ -52,28 +50,19 @@ IN_WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DisplayOptions:
-    """What to show of a comparison: tensors of a glob, all of them or the worst, stored dtypes alone.
+def comparison_lines(
+    evaluation: Evaluation, *, tensors: str, everything: bool, headers: bool, moments: Moments, unasked: str
+) -> Iterator[str]:
+    """Yield the lines of one comparison: what broke, worst first, what remains by class, and the answer.
 
-    `moments` are the statistics of tensors that were refused, by name.
-    `unasked` is the policy where the import itself declared it, and nobody said that it is what was meant.
+    `tensors` is a glob of names, `moments` the statistics of those that were refused, and `unasked` the policy that
+    the import itself declares where nobody said that it is what was meant.
     """
-
-    tensors: str
-    everything: bool
-    headers: bool
-    moments: Mapping[str, MomentChanges] = field(default_factory=dict)
-    unasked: str = ""
-
-
-def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterator[str]:
-    """Yield the lines of one comparison: what broke, worst first, what remains by class, and the answer."""
     finding, configuration = evaluation.findings
-    last = click.style(answer(evaluation, unasked=bool(display.unasked)), fg=COLOURS[outcome(evaluation)], bold=True)
-    if display.headers and finding.verdict.code == "not-compared":
+    last = click.style(answer(evaluation, unasked=bool(unasked)), fg=COLOURS[outcome(evaluation)], bold=True)
+    if headers and finding.verdict.code == "not-compared":
         yield "  stored dtypes and shapes are what was meant; content was not compared"
-        yield from (*_configuration(configuration, evaluation, display), last)
+        yield from (*_configuration(configuration, evaluation, everything=everything), last)
         return
     if finding.verdict.outcome is Outcome.PASS:
         elements, found = (finding.verdict.figures[name] for name in ("elements", "classes"))
@@ -81,8 +70,8 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
         yield "  " + AS_MEANT.format(of=finding.verdict.of, elements=elements, classes=", ".join(map(str, found)))
     else:
         said = finding_text(finding, evaluation.measured)
-        lines = list(_worst_first(finding, display.tensors)) if finding.verdict.offences else list(said.lines)
-        yield from (f"  {line}" for line in (lines if display.everything else capped(lines, SHOWN)))
+        lines = list(_worst_first(finding, tensors)) if finding.verdict.offences else list(said.lines)
+        yield from (f"  {line}" for line in (lines if everything else capped(lines, SHOWN)))
         yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
         yield from (click.style(f"  {EXCHANGE}{why}", bold=True) for why in exchanged(finding.verdict.offences))
         if policy := policy_meant(finding.verdict.offences):
@@ -94,17 +83,17 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
     yield from (printable(f"  {count} left out: {why}") for why, count in aside.items())
     if finding.verdict.outcome is not Outcome.PASS:
         yield from (click.style(f"  {line}", bold=True) for line in renamed(rows))
-    if display.everything:
-        yield from (f"  {line}" for line in _table(rows, display))
+    if everything:
+        yield from (f"  {line}" for line in _table(rows, tensors, moments))
     if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
         yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
     yield from (f"  {line}" for line in dropped_by_rule(rows))
     lost = losses(rows)
     if lost:
         yield f"  lost: {lost}"
-    if lost and display.unasked and finding.verdict.outcome is Outcome.PASS:
-        yield click.style(f"  meant? --policy {display.unasked}", bold=True)
-    yield from _configuration(configuration, evaluation, display)
+    if lost and unasked and finding.verdict.outcome is Outcome.PASS:
+        yield click.style(f"  meant? --policy {unasked}", bold=True)
+    yield from _configuration(configuration, evaluation, everything=everything)
     yield last
 
 
@@ -196,7 +185,7 @@ BESIDES = {
 }
 
 
-def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOptions) -> Iterator[str]:
+def _configuration(finding: Finding, evaluation: Evaluation, *, everything: bool) -> Iterator[str]:
     """Yield where the configurations differ, or how much of them was compared."""
     figures, tensors = finding.verdict.figures, evaluation.findings[0]
     unreadable = finding.verdict.outcome is Outcome.ERROR and finding.verdict.code == tensors.verdict.code
@@ -215,17 +204,17 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
         found = ["; ".join((f"{finding.verdict.of} fields agree", *uncompared))]
     else:
         said = finding_text(finding, evaluation.measured)
-        lines = said.lines if display.everything else capped(said.lines, SHOWN)
+        lines = said.lines if everything else capped(said.lines, SHOWN)
         read = {one.place: [one.figures.get(f"{side}_read") for side in SIDES] for one in finding.verdict.offences}
         lost = [place for place, how in read.items() if any(CONVERTER in str(one) for one in how)]
-        known = [KNOWN_LOSSES.format(options=" ".join(f"--may-differ {name}" for name in lost))] if lost else []
+        known = [KNOWN_LOSSES.format(" ".join(f"--may-differ {name}" for name in lost))] if lost else []
         found = [*lines, *known, *uncompared]
     yield from (f"  configuration: {line}" for line in found)
     for name, words in BESIDES.items():
-        besides = figures.get(name) if name != "not_compared" or display.everything else ()
+        besides = figures.get(name) if name != "not_compared" or everything else ()
         assert besides is None or isinstance(besides, Sequence)
         lines = [f"  configuration: {printable(words.format(what=one))}" for one in besides or ()]
-        yield from (lines if display.everything else capped(lines, LISTED))
+        yield from (lines if everything else capped(lines, LISTED))
 
 
 def classes(evaluation: Evaluation) -> Json:
@@ -244,7 +233,7 @@ def _worst_first(finding: Finding, tensors: str) -> Iterable[str]:
 def _badness(offence: Offence) -> tuple[int, float]:
     found = Class(str(offence.figures["class"])) if offence.figures.get("class") else None
     rank = WORST.index(found) if found in WORST else len(WORST) + (100 - RANK[found] if found else 0)
-    if offence.code not in COUNTED:
+    if offence.code not in ("content", "bound"):  # of these the share of elements that differ says how bad it is
         return rank, 0.0
     share = int(str(offence.figures["differing"])) / max(int(str(offence.figures["elements"])), 1)
     return rank, -share
@@ -276,18 +265,18 @@ def _counted(rows: Iterable[TensorPair]) -> Mapping[str, int]:
     return {name: counts[name] for name in (*map(str, Class), NOT_COMPARED) if counts[name]}
 
 
-def _table(rows: Iterable[TensorPair], display: DisplayOptions) -> Iterable[str]:
+def _table(rows: Iterable[TensorPair], tensors: str, moments: Moments) -> Iterable[str]:
     """Yield a line for each tensor: class, dtypes and shape, statistics where they are known; names are escaped."""
     from weighbridge.cards.words import fill
 
     for row in rows:
-        if fnmatch.fnmatchcase(row.name, display.tensors):
+        if fnmatch.fnmatchcase(row.name, tensors):
             shape = row.candidate_shape or row.source_shape
             made = f", {row.transform}" if row.transform else ""
             words = "{found:13} {name}: {old} -> {new} [{shape}]{made}"
             dtypes = {"old": row.source_dtype or "nothing", "new": row.candidate_dtype or "nothing"}
             yield fill(words, {"found": _class(row), "name": row.name, **dtypes, "shape": shape, "made": made})
-            found = display.moments.get(row.name)
+            found = moments.get(row.name)
             if found is not None and found.source:
                 pairs = ((name, found.source[name], found.candidate[name]) for name in ("mean", "std", "min", "max"))
                 yield " " * 16 + ", ".join(f"{name} {_figure(was)} -> {_figure(now)}" for name, was, now in pairs)

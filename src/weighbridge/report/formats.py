@@ -1,7 +1,4 @@
-"""The forms of a report, by name; each is a function of a module of its own, loaded when it is asked for.
-
-Other packages bring more.
-"""
+"""The forms of a report, by name: each a function of a module, loaded when asked for; other packages bring more."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ FORMS: Final[Mapping[str, str]] = {
     "sarif": "sarif.log",
     "github": "github.commands",
     "gitlab": "gitlab.issues",
-    "markdown": "markdown.comment",
+    "markdown": "markdown.page",
     "tap": "tap.points",
 }
 

@@ -1,8 +1,4 @@
-"""What a `verify` came to, as every report takes it: a suite for each contract, a row for each finding.
-
-Paths are relative, with `/`: to the root of the checkout in GitHub Actions and GitLab CI, which look for them there,
-else to the working directory. `builtin:NAME` stays.
-"""
+"""What a `verify` came to, as every report takes it: a suite for each contract, a row for each finding."""
 
 from __future__ import annotations
 
@@ -110,7 +106,7 @@ def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuse
 
 
 def shown(file: str) -> str:
-    """Return the name of a file as reports show it: relative, or `builtin:NAME`."""
+    """Return the name of a file: relative to the root of a checkout in CI, else to where one is, or `builtin:NAME`."""
     path = Path(file)
     if path.parent == data_path("contracts"):
         return f"{BUILTIN}{path.stem}"

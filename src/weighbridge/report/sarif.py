@@ -1,7 +1,6 @@
 """A report as SARIF 2.1.0: what did not pass, by gate kind as the rule.
 
-BLOCKED and ERROR are failures of level error: GitHub shows nobody a result of the kind `open`. NOT_APPLICABLE is of the
-kind `notApplicable`, which demands the level none.
+BLOCKED and ERROR are failures, for GitHub shows nobody a result of the kind `open`; `notApplicable` demands level none.
 """
 
 from __future__ import annotations

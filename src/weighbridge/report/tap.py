@@ -1,7 +1,7 @@
 """A report in the Test Anything Protocol, version 14.
 
-BLOCKED and ERROR are `not ok`, never `# SKIP`, which counts as ok and is for NOT_APPLICABLE alone. What is excused, and
-what an advisory gate found, is `not ok … # TODO`: consumers show it and do not fail on it.
+BLOCKED and ERROR are `not ok`, never `# SKIP`, which counts as ok and is for NOT_APPLICABLE alone. `not ok … # TODO` is
+what is excused or advisory.
 """
 
 from __future__ import annotations
