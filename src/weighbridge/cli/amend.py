@@ -78,8 +78,7 @@ def land_section(file: Path, spec: Path, folder: Path, *, run_commands: bool) ->
     section, problems = land(_here(spec, folder), file, run_commands=run_commands)
     tell(map(str, problems))
     if section is None:
-        errors = sum(not problem.warning for problem in problems)
-        tell([f"refused: {errors} problems, nothing was written"], err=True)
+        tell([f"refused: {sum(not one.warning for one in problems)} problems, nothing was written"], err=True)
         sys.exit(ExitCode.FAILED)
     sections = landed(spec / AMENDMENTS)
     after = versions(sections)[[one.digest for one in sections].index(section.digest)]

@@ -117,8 +117,7 @@ def _lines(source: str, one: ImportComparison, **shown: Any) -> Iterator[str]:
     yield click.style(f"{printable(source)} -> {printable(one.path)}", bold=True) + policy
     yield from ["  both paths are the same file, so nothing can differ"] if one.itself else ()
     yield from (f"  note: {printable(note)}" for note in one.notes)
-    unasked = one.policy.name if one.policy.why else ""
-    yield from comparison.comparison_lines(one.evaluation, unasked=unasked, **shown)
+    yield from comparison.comparison_lines(one.evaluation, unasked=one.policy.name if one.policy.why else "", **shown)
 
 
 def _moments(source: str, one: ImportComparison, look: Fields) -> dict[str, MomentChanges]:

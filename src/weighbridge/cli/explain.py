@@ -6,7 +6,7 @@ import difflib
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -49,7 +49,18 @@ def command(word: tuple[str, ...]) -> None:
         suggestion = f"; did you mean {names[near[0]]!r}?" if near else ""
         remedy = "" if near else "`weighbridge explain` lists every word"
         raise UsageError("unknown-word", f"nothing is called {wanted!r}{suggestion}", remedy=remedy)
-    tell(line for telling in found for line in telling()) if wanted else tell(_listed(known))
+    if wanted:
+        tell(line for telling in found for line in telling())
+        return
+    groups: dict[str, list[str]] = {}
+    for group, name, _ in known:
+        groups.setdefault(group, []).append(name)
+    for group, listed in groups.items():
+        tell([click.style(group, bold=True)])
+        if group == "gate kind":
+            tell(line for name in listed for line in _item(f"{name:<24} {_asks(name)}"))
+        else:
+            tell(_wrapped(", ".join(dict.fromkeys(listed)), "  ", "  "))
 
 
 def _wrapped(text: str, start: str = "", indent: str = "") -> list[str]:
@@ -78,8 +89,7 @@ def _index() -> Iterator[tuple[str, str, Telling]]:
     for name in KINDS:
         yield "gate kind", name, partial(_kind, name)
     for (quantity, kinds), module in MODULES.items():
-        path = data_path("verifiers") / f"{module}.yaml"
-        yield "quantity", quantity, partial(_quantity, quantity, kinds, path)
+        yield "quantity", quantity, partial(_quantity, quantity, kinds, data_path("verifiers") / f"{module}.yaml")
     for quantity in BROUGHT:
         yield "quantity", quantity, partial(_brought, quantity)
     for name in builtin_names():
@@ -93,19 +103,6 @@ def _index() -> Iterator[tuple[str, str, Telling]]:
         with suppress(PluginError):  # said where the kind itself is asked for, and by doctor
             for code, outcome in KINDS[name].codes.items():
                 yield f"code of {name}", code, partial(_code, f"{name}: {outcome}", code, name)
-
-
-def _listed(known: Iterable[tuple[str, str, Telling]]) -> Iterator[str]:
-    groups: dict[str, list[str]] = {}
-    for group, word, _ in known:
-        groups.setdefault(group, []).append(word)
-    for group, words in groups.items():
-        yield click.style(group, bold=True)
-        if group == "gate kind":
-            for name in words:
-                yield from _item(f"{name:<24} {_asks(name)}")
-        else:
-            yield from _wrapped(", ".join(dict.fromkeys(words)), "  ", "  ")
 
 
 def _asks(kind: str) -> str:

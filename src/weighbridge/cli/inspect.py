@@ -52,7 +52,12 @@ def command(file: str, *, everything: bool, headers: bool, values: tuple[int, st
         print_json(document)
         return
     tell([click.style(printable(f"{file}: {kind}"), bold=True)])
-    tell(f"  {name:<18} {_fact(fact)}" for name, fact in found.facts.items())
+    for name, fact in found.facts.items():
+        said = str(fact)
+        if isinstance(fact, Mapping):
+            contradicted = f", contradicted by {fact['contradicted_by']}" if fact.get("contradicted_by") else ""
+            said = fill("{value}", {"value": fact.get("value")}) + f"  ({fact.get('basis')}{contradicted})"
+        tell([f"  {name:<18} {said}"])
     if report:
         tell(_looked_at(report, everything=everything))
     lines = list(_lines(kind, table))
@@ -68,13 +73,6 @@ def _looked_at(report: CheckpointReport, *, everything: bool) -> Iterator[str]:
     says = [finding["says"] for finding in report.findings]
     yield click.style(f"  looks wrong        {len(says) or 'nothing'}", fg="red" if says else None)
     yield from (f"    {line}" for line in (says if everything else capped(says)))
-
-
-def _fact(fact: Json) -> str:
-    if not isinstance(fact, Mapping):
-        return str(fact)
-    contradicted = f", contradicted by {fact['contradicted_by']}" if fact.get("contradicted_by") else ""
-    return fill("{value}", {"value": fact.get("value")}) + f"  ({fact.get('basis')}{contradicted})"
 
 
 def _lines(kind: SubjectKind, table: Mapping[str, Fields]) -> Iterator[str]:

@@ -36,7 +36,8 @@ def command() -> None:
 def kind(name: str, over: str) -> None:
     """Write the gate kind NAME (in kebab-case): its module, its card, and its line in the table of kinds."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or len(name) > LONGEST:
-        _refuse("name-form", f"{name!r} is no name of a kind", f"write kebab-case, as in loss-floor; {SHORT}")
+        remedy = f"write kebab-case, as in loss-floor; {SHORT}"
+        raise UsageError("name-form", f"{name!r} is no name of a kind", remedy=remedy)
     root, module = _checkout(), name.replace("-", "_")
     _require_free(root, module, Path("gates", f"{name}.yaml"))
     words = {"new-kind": name, "new_kind": module}
@@ -56,16 +57,17 @@ def kind(name: str, over: str) -> None:
 def verifier(quantity: str, of: str) -> None:
     """Write the verifier of QUANTITY (in snake_case): module, card, the dataclass of a row, and a line in the table."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", quantity) or len(quantity) > LONGEST:
-        _refuse("name-form", f"{quantity!r} is no name of a quantity", f"write snake_case, as in expert_load; {SHORT}")
+        remedy = f"write snake_case, as in expert_load; {SHORT}"
+        raise UsageError("name-form", f"{quantity!r} is no name of a quantity", remedy=remedy)
     root, row = _checkout(), quantity.title().replace("_", "")
     _require_free(root, quantity, Path("verifiers", f"{quantity}.yaml"))
     words = {"new_quantity": quantity, "NewQuantity": row}
     table, (stem, key) = PACKAGE / "verifiers" / "__init__.py", QUANTITIES[of]
     rows = PACKAGE / "quantities" / f"{stem}.py"
     beside = (root / rows).read_text("utf-8")
-    source = (root / "templates" / f"verifier_of_{of}.py").read_text("utf-8")
-    if re.search(rf"\b{row}\b", beside + source):
-        _refuse("name-taken", f"its dataclass would be called {row}, as something else is", "take another name")
+    if re.search(rf"\b{row}\b", beside + (root / "templates" / f"verifier_of_{of}.py").read_text("utf-8")):
+        what = f"its dataclass would be called {row}, as something else is"
+        raise UsageError("name-taken", what, remedy="take another name")
     dataclass = _template(root, f"quantity_of_{of}.py", words).partition("\n\n\n")[2]
     beside = beside.replace("\nQUANTITIES = (\n", f"\n{dataclass}\n\nQUANTITIES = (\n")
     line = f'    ("{quantity}", _{of.upper()}): "{quantity}",'
@@ -94,13 +96,9 @@ def _require_free(root: Path, module: str, card: Path) -> None:
     table = PACKAGE / "verifiers" / "__init__.py"
     taken += [table] if f'"{module}"' in (root / table).read_text("utf-8") else []
     if taken:
-        _refuse("name-taken", f"{module!r} is there already: {taken[0]}", "take another name")
+        raise UsageError("name-taken", f"{module!r} is there already: {taken[0]}", remedy="take another name")
     if keyword.iskeyword(module):
-        _refuse("name-taken", f"{module!r} is a word of Python", "take another name")
-
-
-def _refuse(code: str, what: str, remedy: str) -> None:
-    raise UsageError(code, what, remedy=remedy)
+        raise UsageError("name-taken", f"{module!r} is a word of Python", remedy="take another name")
 
 
 def _template(root: Path, name: str, words: Mapping[str, str]) -> str:

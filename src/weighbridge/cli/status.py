@@ -133,11 +133,18 @@ def _word(status: str | None) -> str:
 
 def _json(gates: Sequence[Gate], now: dt.datetime, waivers: Waivers) -> Json:
     of_gate = ("contract", "gate", "status", "diverged", "stale", "binds", "waits_for")
-    shown = [
-        {name: getattr(gate, name) for name in of_gate}
-        | {"waivers": list(_waived(gate, waivers)), "instances": [_instance(one) for one in gate.instances]}
-        for gate in gates
-    ]
+    shown: list[Json] = []
+    for gate in gates:
+        instances: list[Json] = []
+        for one in gate.instances:
+            at, name = one.standing, one.place.instance
+            evidence_at = utc(at.evidence_at) if at.evidence_at else ""
+            doubts: dict[str, Json] = {"unverified": one.unverified, "diverged": at.diverged, "stale": one.stale}
+            cause: dict[str, Json] = {"evidence_at": evidence_at, "bundle": at.bundle, "seq": at.seq}
+            came_to = {"status": one.status, "recorded": str(at.status), "not_applicable": one.unmeant}
+            instances.append({"instance": name, **came_to, **doubts, **cause})
+        beside: dict[str, Json] = {"waivers": list(_waived(gate, waivers)), "instances": instances}
+        shown.append({name: getattr(gate, name) for name in of_gate} | beside)
     done, whole = discharged(gates)
     met, waiting = criteria(gates).items(), blockers(gates).items()
     return {
@@ -149,15 +156,6 @@ def _json(gates: Sequence[Gate], now: dt.datetime, waivers: Waivers) -> Json:
         "criteria": {name: {"status": of[0].status, "gates": [one.gate for one in of]} for name, of in met},
         "blockers": [{"contract": of, "gate": gate, "holds_back": names} for (of, gate), names in waiting],
     }
-
-
-def _instance(one: Instance) -> dict[str, Json]:
-    at = one.standing
-    named: dict[str, Json] = {"instance": one.place.instance, "status": one.status, "recorded": str(at.status)}
-    doubts: dict[str, Json] = {"unverified": one.unverified, "diverged": at.diverged, "stale": one.stale}
-    evidence_at = utc(at.evidence_at) if at.evidence_at else ""
-    cause: dict[str, Json] = {"evidence_at": evidence_at, "bundle": at.bundle, "seq": at.seq}
-    return {**named, **doubts, **cause, "not_applicable": one.unmeant}
 
 
 def _known(contracts: Mapping[str, Contract], gates: Sequence[Gate]) -> dict[str, dict[str, Collection[str] | None]]:
@@ -211,8 +209,7 @@ def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
     ledger, now, gates = found
     mine = [one for one in gates if one.gate == gate and one.instances]
     if not mine:
-        known = {one.gate for one in gates if one.instances}
-        what = f"no gate {gate!r} is in the ledger{nearest(gate, known)}"
+        what = f"no gate {gate!r} is in the ledger{nearest(gate, {one.gate for one in gates if one.instances})}"
         raise UsageError("unknown-gate", what, where=str(ledger.root))
     causes = causes_of(ledger, [one.place for each in gates for one in each.instances])
     for each in mine:

@@ -148,8 +148,7 @@ class MarkedTests:
         asked = {gate for gate, tests in gates.items() if any(one != DESELECTED for one, _ in tests.values())}
         findings = [one for one in evaluation.findings if one.gate in asked]
         self.outcomes.update(str(one.verdict.outcome) for one in findings)
-        advisory = (*UNBROKEN, Outcome.FAIL, Outcome.BLOCKED)
-        allowed = {Severity.REQUIRED: UNBROKEN, Severity.ADVISORY: advisory}
+        allowed = {Severity.REQUIRED: UNBROKEN, Severity.ADVISORY: (*UNBROKEN, Outcome.FAIL, Outcome.BLOCKED)}
         return any(one.verdict.outcome not in allowed[one.severity] and not excuses[one.gate] for one in findings)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

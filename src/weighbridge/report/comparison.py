@@ -235,8 +235,7 @@ def _badness(offence: Offence) -> tuple[int, float]:
     rank = WORST.index(found) if found in WORST else len(WORST) + (100 - RANK[found] if found else 0)
     if offence.code not in ("content", "bound"):  # of these the share of elements that differ says how bad it is
         return rank, 0.0
-    share = int(str(offence.figures["differing"])) / max(int(str(offence.figures["elements"])), 1)
-    return rank, -share
+    return rank, -int(str(offence.figures["differing"])) / max(int(str(offence.figures["elements"])), 1)
 
 
 def tensor_pairs(evaluation: Evaluation) -> tuple[TensorPair, ...]:

@@ -23,10 +23,20 @@ def log(report: Report) -> str:
     """Return the log, of one run."""
     found = [(suite, row) for suite, row in report.rows if row.level is not Level.NONE]
     kinds = list(dict.fromkeys(row.finding.kind for _, row in report.rows))
+    rules = []
+    for kind in kinds:
+        card = gate_words(kind)
+        of_codes = ((code, hints(words).items()) for code, words in card.codes.items())
+        said = {code: "; ".join(f"{label}: {text}" for label, text in each if text) for code, each in of_codes}
+        codes = [f"{code}: {text}" for code, text in said.items() if text]
+        named = {"id": kind, "name": "".join(word.capitalize() for word in kind.split("-"))}
+        texts = {"shortDescription": card.asks, "fullDescription": card.why}
+        texts["help"] = "\n".join((card.why, *codes, f"`weighbridge explain {kind}` says more."))
+        rules.append({**named, **{name: {"text": text} for name, text in texts.items()}})
     invocation: dict[str, Any] = {"executionSuccessful": report.code in (0, 1), "exitCode": int(report.code)}
     if report.nothing_shown:
         invocation["toolExecutionNotifications"] = [{"level": "error", "message": {"text": report.nothing_shown}}]
-    driver = {"name": "weighbridge", "semanticVersion": __version__, "rules": [_rule(kind) for kind in kinds]}
+    driver = {"name": "weighbridge", "semanticVersion": __version__, "rules": rules}
     run = {
         "tool": {"driver": driver},
         "invocations": [invocation],
@@ -34,17 +44,6 @@ def log(report: Report) -> str:
         "results": [_result(suite, row, kinds.index(row.finding.kind)) for suite, row in found],
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
-
-
-def _rule(kind: str) -> dict[str, Any]:
-    card = gate_words(kind)
-    of_codes = ((code, hints(words).items()) for code, words in card.codes.items())
-    said = {code: "; ".join(f"{label}: {text}" for label, text in found if text) for code, found in of_codes}
-    codes = [f"{code}: {text}" for code, text in said.items() if text]
-    text = "\n".join((card.why, *codes, f"`weighbridge explain {kind}` says more."))
-    named = {"id": kind, "name": "".join(word.capitalize() for word in kind.split("-"))}
-    texts = {"shortDescription": card.asks, "fullDescription": card.why, "help": text}
-    return {**named, **{name: {"text": one} for name, one in texts.items()}}
 
 
 def _result(suite: Suite, row: Row, rule: int) -> dict[str, Any]:
