@@ -10,20 +10,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, every_figure_is_known, every_glob_names
-from weighbridge.clauses.faults import RowFault
-from weighbridge.clauses.kind import Kind, Need
+from weighbridge.clauses.kind import Kind, Need, codes
+from weighbridge.clauses.mutations import column_moves
 from weighbridge.core.limits import Doc
-from weighbridge.core.model import Outcome, SubjectKind
+from weighbridge.core.model import SubjectKind
 from weighbridge.quantities.tensors import TensorMoments
 
-BEYOND = RowFault(
-    code="too-large",
-    need="moments",
-    column="absmax",
-    names="tensors",
-    unknown="not-measured",
-    idle="names-nothing",
-)
+BEYOND = column_moves("too-large", "moments", "absmax", names="tensors", unknown="not-measured", idle="names-nothing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +24,7 @@ class Limits:
     """How large an element of which tensors may be."""
 
     tensors: Annotated[str, Doc("glob over tensor names")] = "*"
-    at_most: Annotated[
-        float,
-        Doc("no magnitude is more than this", ge=0, le=1e308, tight="down", must="at most", fault=BEYOND),
-    ]
+    at_most: Annotated[float, Doc("no magnitude is more than this", ge=0, le=1e308, must="at most", moves=BEYOND)]
 
 
 def clauses(limits: Limits) -> Sequence[Clause]:
@@ -61,10 +51,6 @@ KIND = Kind(
     roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"moments": Need("tensor_moments", of=("candidate",))},
     limits=Limits,
-    codes={
-        "too-large": Outcome.FAIL,
-        "not-measured": Outcome.BLOCKED,
-        "names-nothing": Outcome.BLOCKED,
-    },
+    codes=codes("too-large", blocked=("not-measured", "names-nothing")),
     judge=ClauseJudge(clauses, lambda _, limits: {"limit": limits.at_most, "unit": "tensors"}),
 )

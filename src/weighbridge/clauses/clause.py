@@ -53,7 +53,7 @@ class Clause(Protocol):
 class ClauseJudge(Generic[L]):
     """A judge that checks clauses in order; `figures` adds what the verdict's words need.
 
-    With `one_a_place`, a place is told of its first offence only; with `by_place`, offences stand in the order of their
+    With `one_a_place`, only the first offence of a place is kept; with `by_place`, offences stand in the order of their
     places, not of the clauses.
     """
 
@@ -198,12 +198,12 @@ class Whole:
         """Return the figure, and an offence where it is beyond the bound."""
         value, more = self.read(evidence)
         figures, place = {**self.figures, **more}, self.place(evidence)
-        held = HOLDS[self.must](value, self.bound)
-        offences = [] if held else [Offence(place=place, code=self.code, figures=figures)]
+        within = HOLDS[self.must](value, self.bound)
+        offences = [] if within else [Offence(place=place, code=self.code, figures=figures)]
         if self.outcome is Outcome.BLOCKED:
             return Checked(offences)
-        told = {key: one for key, one in figures.items() if offences or key not in ("counted", "enough")}
-        return Checked(offences, (place,), {"measured": value, "limit": self.bound, **told})
+        shown = {key: one for key, one in figures.items() if offences or key not in ("counted", "enough")}
+        return Checked(offences, (place,), {"measured": value, "limit": self.bound, **shown})
 
 
 def every_glob_names(code: str, need: str, row: type[Any], globs: Sequence[str]) -> Requires:

@@ -19,6 +19,7 @@ from weighbridge.core.model import (
     Value,
     Verdict,
 )
+from weighbridge.figures.figure import Figure
 from weighbridge.quantities import base
 
 L = TypeVar("L")
@@ -92,8 +93,8 @@ class Kind(Generic[L]):
     `mutations` are those that no limit implies; what a limit bounds is broken by the mutations that the limit names.
     `check` returns what is wrong with limits that are each in order alone. `cut` returns a smaller part of a long
     measurement, for trials, with limits that look no farther. Of a kind that judges a run, `window` returns the steps
-    that limits and measure name, and `columns` the columns. `recordable` are the roles of a model that a trace may
-    fill.
+    that limits and measure name, and `columns` the columns. `figure` is what a rule bounds. `recordable` are the roles
+    of a model that a trace may fill.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Kind(Generic[L]):
     cut: Callable[[Evidence, L], tuple[Evidence, L]] = field(default=lambda evidence, limits: (evidence, limits))
     window: Callable[[L, Any], tuple[int, int] | None] = field(default=lambda _limits, _measure: None)
     columns: Callable[[L, Any], Collection[str]] = field(default=lambda _limits, _measure: ())
+    figure: Figure | None = None
 
     def needed(self, limits: Fields) -> Mapping[str, Need]:
         """Return what a gate with these limits needs, by name."""

@@ -153,29 +153,6 @@ def record_moves(code: str, need: str, column: str, place: str = "", outcome: Ou
     return moves
 
 
-class Way(NamedTuple):
-    """One way to move a figure; `change` takes a row, all limits and the value, and returns None where it cannot."""
-
-    name: str
-    code: str
-    change: Callable[[Any, Any, Any], Any]
-    outcome: Outcome = Outcome.FAIL
-
-
-def row_moves(need: str, row: type[R], *ways: Way, at: At = as_asked) -> Moves:
-    """Return how to move a figure that is not one column of a row, in each of several ways."""
-
-    def moves(limit: Limit) -> Iterator[Mutation[Any]]:
-        for way in ways:
-
-            def change(row: R, limits: Any, way: Way = way) -> Any:
-                return way.change(row, limits, limit.value)
-
-            yield in_rows(way.name, way.code, need, row, change, why="not at these places", outcome=way.outcome, at=at)
-
-    return moves
-
-
 def table_moves(
     name: str, code: str, need: str, row: type[R], *, change: Callable[[Sequence[R], Any], Sequence[R] | None],
     outcome: Outcome = Outcome.FAIL,
@@ -230,6 +207,9 @@ def in_record(
     return Mutation(name, code, apply, outcome)
 
 
+Way: TypeAlias = tuple[str, str, Callable[[Any, Any, Any], Any]]  # name, code, a change by the value beyond the limit
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaks:
     """Mutations of one need, a line each: a name, a code, and the fields that are new, or what returns them.
@@ -267,6 +247,15 @@ class Breaks:
         if place is not None:
             return in_record(name, code, self.need, self.row, changed, place=place, why=why, outcome=outcome)
         return in_rows(name, code, self.need, self.row, changed, why=why, outcome=outcome, at=at)
+
+    def beyond(self, *ways: Way, at: At = as_asked) -> Moves:
+        """Return how to move a figure that a limit bounds, in each of these ways."""
+
+        def moved(way: Way, value: Any) -> Mutation[Any]:
+            name, code, change = way
+            return self(name, code, lambda row, limits: change(row, limits, value), "not at these places", at=at)
+
+        return lambda limit: (moved(way, limit.value) for way in ways)
 
 
 def only_rows(

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from weighbridge.cards.words import Meaning, any_gate, gate_card, gate_words, glossary, verifier_words
+from weighbridge.cards.words import Meaning, any_gate, code_card, gate_card, gate_words, glossary, verifier_words
 from weighbridge.clauses.kind import Kind
 from weighbridge.cli.completion import cards as complete
 from weighbridge.cli.options import WIDEST, columns_of, tell, verb
@@ -117,6 +117,10 @@ def _kind(name: str) -> Iterator[str]:
     yield click.style(f"{name} (version {kind.version})", bold=True)
     yield from _wrapped(card.asks)
     yield from _wrapped(card.why)
+    if kind.figure is not None:
+        yield "\nfigure"
+        said = f"{kind.figure.name}: {kind.figure.formula}"
+        yield from _item(f"{said} ({kind.figure.source})" if kind.figure.source else said)
     yield "\nroles"
     yield from (f"  {role} ({kind.roles[role]}): {text}" for role, text in card.roles.items())
     yield "\nlimits (with:)"
@@ -125,8 +129,9 @@ def _kind(name: str) -> Iterator[str]:
         yield "\noptions (measure:)"
         yield from _keys(kind.measure)
     yield "\ncodes"
-    for code, words in card.codes.items():
-        yield from _item(f"{kind.codes[code]:<8} {code}: {words.says}")
+    for code, outcome in kind.codes.items():
+        words = code_card(name, code)
+        yield from _item(f"{outcome:<8} {code}: {words.says if words else ''}")
     yield "\nshown able to fail by"
     yield from dict.fromkeys(f"  {one.name} ({one.code})" for one in kind.mutations)
     if not kind.mutations or any(item.doc.must for item in fields(kind.limits)):
@@ -203,7 +208,9 @@ def _meaning(heading: str, meaning: Meaning) -> Iterator[str]:
 
 
 def _code(of: str, code: str, kind: str = "") -> Iterator[str]:
-    words = gate_words(kind).codes[code] if kind else any_gate()[code]
+    words = code_card(kind, code) if kind else any_gate()[code]
+    if words is None:
+        return
     yield click.style(of, bold=True)
     yield from _items(says=words.says, **{ENOUGH: words.enough}, **hints(words))
 

@@ -22,21 +22,31 @@ VERIFIER = "Write a verifier: module, card, dataclass, a line in the table."
 NEXT = 'next: weighbridge selftest {name}  # says what is missing; CONTRIBUTING.md, "{page}", goes through it'
 
 
-@verbs("new", "Write the files of a new gate kind or verifier.", "kind loss-floor --over run")
+@verbs("new", "Write the files of a new rule, gate kind or verifier.", "rule still-falling")
 def command() -> None:
-    """Write the files of a new gate kind or verifier into the checkout around the current folder.
+    """Write the files of a new rule, gate kind or verifier into the checkout around the current folder.
 
     They are whole and small: `weighbridge selftest` fails until they are filled.
     """
 
 
-@verb("kind", "Write a gate kind: module, card, a line in the table.", "loss-floor --over run", of=command)
+@verb("rule", "Write a rule: module, card, a line in the table.", "still-falling", of=command)
 @click.argument("name")
-@click.option("--over", **OF, help="What it judges: a column of a run, or the tensors of a checkpoint.")
-def kind(name: str, over: str) -> None:
+def rule(name: str) -> None:
+    """Write the rule NAME (in kebab-case): its module, its card, and its line in the table of kinds."""
+    _write_kind(name, "rule", "Add a rule")
+
+
+@verb("kind", "Write a gate kind over tensors: module, card, a line in the table.", "no-dead-rows", of=command)
+@click.argument("name")
+def kind(name: str) -> None:
     """Write the gate kind NAME (in kebab-case): its module, its card, and its line in the table of kinds."""
+    _write_kind(name, "kind_over_checkpoint", "Add a kind")
+
+
+def _write_kind(name: str, template: str, page: str) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or len(name) > LONGEST:
-        remedy = f"write kebab-case, as in loss-floor; {SHORT}"
+        remedy = f"write kebab-case, as in still-falling; {SHORT}"
         raise UsageError("name-form", f"{name!r} is no name of a kind", remedy=remedy)
     root, module = _checkout(), name.replace("-", "_")
     _require_free(root, module, Path("gates", f"{name}.yaml"))
@@ -44,11 +54,11 @@ def kind(name: str, over: str) -> None:
     table = PACKAGE / "gates" / "__init__.py"
     line = f'    "{name}": "{module}",'
     files = {
-        PACKAGE / "gates" / f"{module}.py": _template(root, f"kind_over_{over}.py", words),
-        Path("gates", f"{name}.yaml"): _template(root, f"kind_over_{over}.yaml", words),
+        PACKAGE / "gates" / f"{module}.py": _template(root, f"{template}.py", words),
+        Path("gates", f"{name}.yaml"): _template(root, f"{template}.yaml", words),
         table: _listed((root / table).read_text("utf-8"), r'^    "([\w-]+)": "\w+",$', name, line),
     }
-    _write(root, files, name, "Add a kind")
+    _write(root, files, name, page)
 
 
 @verb("verifier", VERIFIER, "expert_load --of checkpoint", of=command)

@@ -196,7 +196,8 @@ def nearest(word: str, known: typing.Iterable[str]) -> str:
     candidates = list(known)
     if near := closest(word, candidates):
         return f"; did you mean {near[0]!r}?"
-    return f"; known: {', '.join(sorted(candidates))}" if 0 < len(candidates) <= LISTED else ""
+    more = f", +{len(candidates) - SUGGESTED} more" if len(candidates) > SUGGESTED else ""
+    return f"; known: {', '.join(sorted(candidates)[:SUGGESTED])}{more}" if 0 < len(candidates) <= LISTED else ""
 
 
 def closest(word: str, candidates: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from weighbridge.core.model import EMPTY, Fields, Series
 
 
-class Found(NamedTuple):
+class FigureValue(NamedTuple):
     """The value of a figure, and what a message says of it."""
 
     value: float
@@ -29,10 +29,10 @@ class Figure:
     unit: str
     formula: str
     source: str
-    compute: Callable[..., Found]
+    compute: Callable[..., FigureValue]
     samples: Callable[[Series, Any], int]
 
-    def __call__(self, *inputs: Any) -> Found:
+    def __call__(self, *inputs: Any) -> FigureValue:
         """Return the figure of these inputs and limits."""
         return self.compute(*inputs)
 
@@ -44,10 +44,10 @@ def every_sample(series: Series, _limits: object) -> int:
 
 def figure(
     formula: str, *, unit: str = "", source: str = "", samples: Callable[[Series, Any], int] = every_sample
-) -> Callable[[Callable[..., Found]], Figure]:
+) -> Callable[[Callable[..., FigureValue]], Figure]:
     """Return the decorator that makes a function a figure of its name."""
 
-    def named(compute: Callable[..., Found]) -> Figure:
+    def named(compute: Callable[..., FigureValue]) -> Figure:
         name = compute.__name__.replace("_", " ")
         return Figure(name=name, unit=unit, formula=formula, source=source, compute=compute, samples=samples)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weighbridge.core.model import Series
-from weighbridge.figures.figure import Found, figure
+from weighbridge.figures.figure import FigureValue, figure
 
 
 def references(relative_to: str, series: Series, others: Series | None) -> Sequence[float]:
@@ -29,7 +29,7 @@ def judged(series: Series, limits: Any) -> int:
 
 
 @figure("the worst sample, `violations` worse ones apart, as it is, or over its reference", samples=judged)
-def extreme(series: Series, *more: Any) -> Found:
+def extreme(series: Series, *more: Any) -> FigureValue:
     """Return the worst sample that is left when as many as may violate the bound are taken away, and where it is."""
     *others, limits = more
     high = limits.at_most is not None or limits.below is not None
@@ -38,4 +38,4 @@ def extreme(series: Series, *more: Any) -> Found:
     rows = zip(series.value[kept], series.step[kept], compared, strict=True)
     found = sorted(((value / reference, step, reference) for value, step, reference in rows), reverse=high)
     value, step, reference = found[limits.violations]
-    return Found(value, {"step": step, "reference": reference, "relative_to": limits.relative_to})
+    return FigureValue(value, {"step": step, "reference": reference, "relative_to": limits.relative_to})

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from weighbridge.core.model import Series
-from weighbridge.figures.figure import Found, figure, middle, ratio
+from weighbridge.figures.figure import FigureValue, figure, middle, ratio
 
 DEVIATION = 1.4826  # of a normal law: standard deviations in one median absolute deviation
 LISTED = 20  # spikes that are listed one by one
@@ -44,7 +44,7 @@ def usual(before: Sequence[float], limits: Any) -> float:
     "samples above median + max(k × 1.4826 × MAD, min_rise × |median|) of the window before them", unit="spikes",
     source="median absolute deviation: Hampel 1974", samples=with_a_window,
 )  # fmt: skip
-def spikes(series: Series, limits: Any) -> Found:
+def spikes(series: Series, limits: Any) -> FigureValue:
     """Return how many samples lie far above the samples before them, where the worst is, and what it might be."""
     found = [
         (value - top, step, value, top)
@@ -54,13 +54,13 @@ def spikes(series: Series, limits: Any) -> Found:
     _, at, worst, allowed = max(found, default=(None, None, None, None))
     listed = {"worst_step": at, "worst": worst, "allowed": allowed, "spikes": [one[1] for one in found[:LISTED]]}
     asked = {"window": limits.window, "warmup_steps": limits.warmup_steps, "k": limits.k}
-    return Found(len(found), {**asked, **listed})
+    return FigureValue(len(found), {**asked, **listed})
 
 
 @figure("largest of value / median of the window before it", source="gradient spikes: 10 × the median of 30",
         samples=with_a_window)  # fmt: skip
-def jump(series: Series, limits: Any) -> Found:
+def jump(series: Series, limits: Any) -> FigureValue:
     """Return how many times a sample is the median of those before it, at most."""
     found = ((ratio(value, middle(before)), value, step) for step, value, before in trailing(series, limits))
     worst, value, step = max(found)
-    return Found(worst, {"step": step, "value": value, "window": limits.window})
+    return FigureValue(worst, {"step": step, "value": value, "window": limits.window})

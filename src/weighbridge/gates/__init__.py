@@ -31,6 +31,7 @@ _MODULES = {
     "statistics-preservation": "statistics_preservation",
     "steady-rate": "steady_rate",
     "step-metrics": "step_metrics",
+    "stopped-beyond-noise": "stopped_beyond_noise",
     "tensor-coverage": "tensor_coverage",
     "tensor-statistics": "tensor_statistics",
     "test-report": "test_report",

@@ -76,7 +76,7 @@ _breaks = Breaks(need="pairs", row=TensorPair, blocked=UNREAD, why="no such tens
 
 KIND = kind_of_pairs(
     "byte-identity",
-    version=4,
+    version=5,
     limits=Limits,
     judge=judge,
     fails=("bytes",),

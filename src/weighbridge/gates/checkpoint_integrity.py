@@ -5,14 +5,14 @@ What a reader refuses (extents that overlap, leave a hole, end too soon) is an u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
-from weighbridge.clauses.kind import At, Evidence, Kind, Need, as_asked, codes, rows_of
-from weighbridge.clauses.mutations import Breaks, Moves, Way, only_rows, row_moves
+from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of
+from weighbridge.clauses.mutations import Breaks, only_rows
 from weighbridge.core.limits import Doc, plain
 from weighbridge.core.model import Fields, Outcome, SubjectKind
 from weighbridge.quantities.checkpoints import FileStructure, WrongChecksum
@@ -26,32 +26,25 @@ REPEATED = (
 )
 
 
-Columns: TypeAlias = Callable[[int], Mapping[str, Any]]
-
-
-def _columns(code: str, *ways: tuple[str, Columns], at: At = as_asked) -> Moves:
-    """Return how to change several columns of a row, which make up the figure that a limit bounds."""
-
-    def way(name: str, columns: Columns) -> Way:
-        return Way(name, code, lambda row, _limits, value: replace(row, **columns(value)))
-
-    return row_moves("tensors", TensorHealth, *(way(name, columns) for name, columns in ways), at=at)
+def _ending(zeros: int, row: int) -> Fields:
+    return {"all_zero": False, "zero_tail_bytes": zeros, "row_bytes": row}
 
 
 def _may_not_end_in_zeros(_evidence: Evidence, limits: Limits, places: Sequence[str]) -> list[str]:
     return [place for place in places if not listed(place, limits.may_end_in_zeros)]
 
 
-TOO_MANY = _columns(
-    "not-finite",
-    ("NaN", lambda many: {"nan": many, "infinite": 0}),
-    ("infinities", lambda many: {"nan": 0, "infinite": many}),
-    ("both together", lambda many: {"nan": many - 1, "infinite": 1}),
+FAILS = ("not-finite", "zero-tail", "all-zero", "repeated", "name", "total-size", "beside", "checksum")
+BLOCKED = ("not-decoded", "nothing-read")
+_in_tensors = Breaks(need="tensors", row=TensorHealth, blocked=BLOCKED, why="every tensor is allowed to")
+TOO_MANY = _in_tensors.beyond(
+    ("NaN", "not-finite", lambda _, __, many: {"nan": many, "infinite": 0}),
+    ("infinities", "not-finite", lambda _, __, many: {"nan": 0, "infinite": many}),
+    ("both together", "not-finite", lambda _, __, many: {"nan": many - 1, "infinite": 1}),
 )
-CUT_SHORT = _columns(
-    "zero-tail",
-    ("the end of a row", lambda tail: {"all_zero": False, "zero_tail_bytes": tail, "row_bytes": tail + 1}),
-    ("a row and half of one", lambda tail: {"all_zero": False, "zero_tail_bytes": 3 * tail, "row_bytes": 2 * tail}),
+CUT_SHORT = _in_tensors.beyond(
+    ("the end of a row", "zero-tail", lambda _, __, tail: _ending(tail, tail + 1)),
+    ("a row and half of one", "zero-tail", lambda _, __, tail: _ending(3 * tail, 2 * tail)),
     at=_may_not_end_in_zeros,
 )
 TAIL = "run of zeros at a tensor's end that starts inside a row"
@@ -149,10 +142,7 @@ def figures(evidence: Evidence, _limits: Limits) -> Fields:
 
 # --- Mutations --------------------------------------------------------------------------------------------------------
 
-FAILS = ("not-finite", "zero-tail", "all-zero", "repeated", "name", "total-size", "beside", "checksum")
-BLOCKED = ("not-decoded", "nothing-read")
 WRONG = WrongChecksum(place="data", stored="0x00000000", computed="0x00000001")
-_in_tensors = Breaks(need="tensors", row=TensorHealth, blocked=BLOCKED, why="every tensor is allowed to")
 _in_files = Breaks(need="files", row=FileStructure, why="every file is allowed to, or not in these places")
 
 
@@ -190,7 +180,7 @@ def _left_over(row: FileStructure, limits: Limits) -> Fields | None:
 
 KIND = Kind(
     name="checkpoint-integrity",
-    version=3,
+    version=4,
     roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"tensors": Need("tensor_health", of=("candidate",)), "files": Need("file_structure", of=("candidate",))},
     limits=Limits,

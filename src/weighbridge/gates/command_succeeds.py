@@ -194,7 +194,7 @@ def _first_or_last(name: str, code: str, change: Callable[[Case, CommandRun, int
 
 KIND = Kind(
     name="command-succeeds",
-    version=1,
+    version=2,
     roles={"command": SubjectKind.COMMAND},
     needs={
         RUNS: Need("command_runs", of=("command",), options=("timeout_s", "hide_accelerators"), of_limits=_arguments)

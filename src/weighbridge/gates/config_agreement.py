@@ -198,7 +198,7 @@ UNCOMPARED = {
 
 KIND = Kind(
     name="config-agreement",
-    version=3,
+    version=4,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
     needs={"fields": Need("model_config", of=("source", "candidate"))},
     limits=Limits,

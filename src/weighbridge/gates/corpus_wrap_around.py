@@ -307,7 +307,7 @@ STEPS_OFF: tuple[tuple[str, Callable[[CorpusProgress, Limits], Fields]], ...] = 
 
 KIND = Kind(
     name="corpus-wrap-around",
-    version=3,
+    version=4,
     roles={"run": SubjectKind.RUN},
     needs={"progress": Need("corpus_progress", of=("run",)), "epochs": Need("corpus_epochs", of=("run",))},
     limits=Limits,

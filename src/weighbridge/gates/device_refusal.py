@@ -127,7 +127,7 @@ FAILS = ("exits-zero", "wrong-exit", "too-late", "says-nothing", "left-behind", 
 
 KIND = Kind(
     name="device-refusal",
-    version=3,
+    version=4,
     roles={"command": SubjectKind.COMMAND},
     needs={"outcome": Need("command_outcome", of=("command",), options=("timeout_s", "run_roots"))},
     limits=Limits,

@@ -93,7 +93,7 @@ def _one_more(pair: TensorPair, _limits: Limits) -> dict[str, Any]:
 
 KIND = tensor_pairs.kind_of_pairs(
     "dtype-preservation",
-    version=5,
+    version=6,
     limits=Limits,
     judge=judge,
     fails=("content", "overflow"),

@@ -196,7 +196,7 @@ def check(limits: Limits, _measure: object) -> list[str]:
 
 KIND = Kind(
     name="label-plausibility",
-    version=3,
+    version=4,
     roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"bits": Need("tensor_bits", of=("candidate",))},
     limits=Limits,

@@ -211,7 +211,7 @@ def _confirms(witness: Witness, row: DeviceProbe, limits: Limits) -> bool:
 
 KIND = Kind(
     name="no-silent-cpu-fallback",
-    version=3,
+    version=4,
     roles={"run": SubjectKind.RUN},
     needs={"probes": Need("device_evidence", of=("run",), of_rows=False)},
     limits=Limits,

@@ -87,7 +87,7 @@ def clauses(limits: Limits) -> Sequence[Clause]:
 
 KIND = Kind(
     name="statistics-preservation",
-    version=1,
+    version=2,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
     needs={"changes": Need("moment_changes", of=("source", "candidate"), options=("map", "names", "rename"))},
     limits=Limits,

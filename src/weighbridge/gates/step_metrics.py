@@ -66,7 +66,7 @@ class Limits:
         int,
         Doc("how often the step may fall, resumptions apart", ge=0, le=100, must="at most", moves=trials.BACKWARD),
     ] = 0
-    max_gap: Annotated[int | None, Doc(GAP, ge=1, le=10_000, must="at most", moves=trials.hole_or_gap)] = None
+    max_gap: Annotated[int | None, Doc(GAP, ge=1, le=10_000, must="at most", moves=trials.HOLES)] = None
     allow_filtered: Annotated[tuple[str, ...], Doc("globs of columns that the logger may keep free of NaN")] = ()
     allow_undecided: Annotated[
         tuple[str, ...], Doc("columns, each by its own name, that may be too short to tell from uniform noise")
@@ -229,7 +229,7 @@ def _bases(rows: Mapping[str, StepColumn]) -> Fields:
 
 KIND = Kind(
     name="step-metrics",
-    version=3,
+    version=4,
     roles={"run": SubjectKind.RUN},
     needs={NEED: Need("step_columns", of=("run",), options=("steps",))},
     limits=Limits,

@@ -269,7 +269,7 @@ _in_tensors = Breaks(need="tensors", row=TensorHealth)
 
 KIND = Kind(
     name="tensor-coverage",
-    version=3,
+    version=4,
     roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"tensors": Need("tensor_health", of=FILE), "facts": Need("facts", of=FILE, optional=True)},
     limits=Limits,

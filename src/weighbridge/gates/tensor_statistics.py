@@ -84,7 +84,7 @@ def check(limits: Limits, _measure: object) -> list[str]:
 
 KIND = Kind(
     name="tensor-statistics",
-    version=2,
+    version=3,
     roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"moments": Need("tensor_moments", of=("candidate",))},
     limits=Limits,

@@ -125,7 +125,7 @@ def _of_the_named(name: str, code: str, outcome: Outcome = Outcome.FAIL, **chang
 
 KIND = Kind(
     name="test-report",
-    version=1,
+    version=2,
     roles={"report": SubjectKind.REPORT},
     needs={TESTS: Need("test_results", of=("report",))},
     limits=Limits,

@@ -300,7 +300,7 @@ def _figures(pair: TensorPair, code: str, together: str) -> Fields:
 
 KIND = tensor_pairs.kind_of_pairs(
     "value-preservation",
-    version=5,
+    version=6,
     limits=Limits,
     judge=judge,
     fails=("content", "bound", "overflow", "packing", "codes", "distance", "channels", "adapter"),

@@ -132,7 +132,7 @@ def unfit_run(gate: GateDecl, facts: Mapping[str, Fact]) -> Verdict | None:
         return None
     names = (ENDED, "ended_by", "requested_steps", "steps", "last_step")
     said = [f"{name}: {_value(facts[name])}" for name in names if name in facts] + contradicted_by
-    return blocked("not-ended", {"ended": found, "steps": _value(facts.get("steps")), "told": said})
+    return blocked("not-ended", {"ended": found, "steps": _value(facts.get("steps")), "said": said})
 
 
 def _reads(named: Collection[str], lost: Sequence[str]) -> bool:

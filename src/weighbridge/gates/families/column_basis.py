@@ -11,8 +11,8 @@ without trend: it is undecided in 78 at 20, 39 at 32, 5 at 50 and in none from 8
 columns that happen to look flat. Times with a slow first step are undecided in 1 of 100 at 8 samples and in none of
 1,500 from 20 on; times that vary without one, log-normally by 8 %, in 41 of 100 at 32, 11 at 50, 2 at 64; a loss that
 falls in 10 of 100 at 10 and in none from 16 on. What is not ruled out is noise from `NOISE_SAMPLES` on, where 1 of
-1,000 real-looking columns is, and undecided below. Noise of another shape (normal, say) cannot be told from a real
-gradient norm by its values alone.
+1,000 real-looking columns is, and undecided below. Noise of another shape (normal, say) looks like
+a real gradient norm by its values alone.
 
 A stretch of equal numbers is a placeholder where rounding does not explain it: numbers that move by `c` units of the
 printed resolution repeat once in `1 + c` times. In 4,800 simulated losses that converge, rounded to 1 to 4 decimals,
@@ -36,7 +36,7 @@ MAX_UNEVENNESS = 1.6  # Kolmogorov–Smirnov distance to the uniform law × √n
 MAX_RELATION = 4.0  # largest |rank correlation| × √n with any of up to a few dozen other columns
 UNIFORM_RANGE = math.sqrt(12)  # range of a uniform law in standard deviations
 RANGE_MARGIN = 0.35
-LEAST_SAMPLES = 8  # below, nothing can be told
+LEAST_SAMPLES = 8  # below, nothing can be said
 
 MOST_ROUNDED = 3.0  # units of the printed resolution: what moves by fewer repeats by rounding
 BY_CHANCE = 1e-6  # how often rounding may be expected to give such a stretch in a whole column
@@ -69,7 +69,7 @@ class ColumnBasis(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Provenance:
     """A column's basis; `how` is the relation of a derived one to its `partner`, or what ruled noise out."""
 
     basis: ColumnBasis
@@ -77,17 +77,17 @@ class Found:
     partner: str = ""
 
 
-def basis_of(row: StepColumn) -> Found:
+def basis_of(row: StepColumn) -> Provenance:
     """Return the basis of a column, from its row of `step_columns`."""
     if row.finite >= LEAST_SAMPLES and is_constant(row):
-        return Found(ColumnBasis.CONSTANT)
+        return Provenance(ColumnBasis.CONSTANT)
     for relation in row.relations:
         if _holds(relation, row) and _comes_first(relation, row.column):
-            return Found(ColumnBasis.DERIVED, relation.kind, relation.partner)
-    told = _told_from_noise(row)
-    if told:
-        return Found(ColumnBasis.MEASURED, told)
-    return Found(ColumnBasis.NOISE if row.finite >= NOISE_SAMPLES else ColumnBasis.UNDECIDED)
+            return Provenance(ColumnBasis.DERIVED, relation.kind, relation.partner)
+    ruled_out = _rules_out_noise(row)
+    if ruled_out:
+        return Provenance(ColumnBasis.MEASURED, ruled_out)
+    return Provenance(ColumnBasis.NOISE if row.finite >= NOISE_SAMPLES else ColumnBasis.UNDECIDED)
 
 
 def is_constant(row: StepColumn) -> bool:
@@ -141,7 +141,7 @@ def impossible(row: StepColumn) -> str:
     return "zero throughout" if row.column in NOT_ALL_ZERO and row.zeros and row.zeros == row.finite else ""
 
 
-def _told_from_noise(row: StepColumn) -> str:
+def _rules_out_noise(row: StepColumn) -> str:
     """Return which statistic rules out that a column is uniform noise, or an empty text."""
     if row.finite < LEAST_SAMPLES:
         return ""
@@ -195,7 +195,7 @@ PERFECT = Relation(kind="linear", partner="step", earlier=True, over=NOISE_SAMPL
 
 
 def as_constant(row: StepColumn) -> StepColumn:
-    """Return the row of a column that held one value throughout."""
+    """Return the row of a column of one value throughout."""
     return replace(row, finite=max(row.finite, LEAST_SAMPLES), min=1.0, max=1.0)
 
 

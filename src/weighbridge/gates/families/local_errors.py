@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
-from weighbridge.clauses.mutations import Limit, Moves, Way, row_moves
+from weighbridge.clauses.mutations import Breaks, Limit, Moves, Way
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import Outcome
 from weighbridge.quantities.forward import ForwardError, LocalError
@@ -99,37 +99,40 @@ def silence(limit: Limit) -> Iterator[Mutation[Any]]:
 Change = Callable[[ForwardError, Any, Any], ForwardError | None]
 
 
-def _moved(code: str, *changes: tuple[str, Change], outcome: Outcome = Outcome.FAIL) -> Moves:
-    ways = (Way(name, code, _where_compared(change), outcome) for name, change in changes)
-    return row_moves("points", ForwardError, *ways)
+def _is_not_compared(row: ForwardError, limits: Any, _code: str) -> bool:
+    return not among(row.point, limits.points)
 
 
-def _where_compared(change: Change) -> Change:
-    return lambda row, limits, value: change(row, limits, value) if among(row.point, limits.points) else None
+BLOCKED = (
+    *("names-nothing", "one-token", "reference-not-float64", "other-dtype", "weights-not-compared", "other-device"),
+    *("capture-mismatch", "other-basis", "no-trusted-run", "reference-nonfinite", "too-few-elements", "too-coarse"),
+    *("not-repeatable", "held-otherwise", "nothing-compared"),
+)
+breaks = Breaks(need="points", row=ForwardError, blocked=BLOCKED, why="no point", spares=_is_not_compared)
 
 
 def _in_run(code: str, column: str) -> Moves:
     """Return how to move a figure that is the same at every point."""
-    change: Change = lambda row, _, value: replace(row, run=replace(row.run, **{column: value}))  # noqa: E731
-    return _moved(code, ("beyond", change), outcome=Outcome.BLOCKED)
+    return breaks.beyond(("beyond", code, lambda row, _, value: {"run": replace(row.run, **{column: value})}))
 
 
 def _demand(text: str, least: int, most: int, moves: Moves) -> Doc:
     return Doc(text, ge=least, le=most, must="at least", moves=moves)
 
 
-def _bound(text: str, above: float, most: float, *ways: tuple[str, Change], unit: str = "") -> Doc:
-    return Doc(text, gt=above, le=most, must="at most", unit=unit, moves=_moved("diverged", *ways))
+def _bound(text: str, above: float, most: float, *ways: Way, unit: str = "") -> Doc:
+    return Doc(text, gt=above, le=most, must="at most", unit=unit, moves=breaks.beyond(*ways))
 
 
-def _tails(beyond: Callable[[str], Change]) -> tuple[tuple[str, Change], ...]:
-    return ("token", beyond("token")), ("channel", beyond("channel"))
+def _tails(beyond: Callable[[str], Change]) -> tuple[Way, ...]:
+    return ("token", "diverged", beyond("token")), ("channel", "diverged", beyond("channel"))
 
 
-TOO_COARSE = _moved("too-coarse", ("beyond", _too_coarse), outcome=Outcome.BLOCKED)
-NOISY = _moved("not-repeatable", ("beyond", _noisy), outcome=Outcome.BLOCKED)
-FEW_ELEMENTS = _moved("too-few-elements", ("beyond", _of_elements), outcome=Outcome.BLOCKED)
+TOO_COARSE = breaks.beyond(("beyond", "too-coarse", _too_coarse))
+NOISY = breaks.beyond(("beyond", "not-repeatable", _noisy))
+FEW_ELEMENTS = breaks.beyond(("beyond", "too-few-elements", _of_elements))
 ROUGH = "times the error of the roughest kernels that are right, where that is more"
+FLOOR = "the least limit, in units of the dtype's roundoff"
 TAIL = "times the trusted or rough run's error over its worst token or channel"
 COARSE = "a limit above this could not tell a broken point; it is BLOCKED"
 NOISE = "times the trusted run's error that a second run may lie from the first, where it first does"
@@ -141,13 +144,10 @@ class Limits:
     """How far a candidate may lie from the truth, and how much must have been looked at."""
 
     ratio: Annotated[
-        float, _bound("times the trusted run's error at the point", 1, 10, ("beyond", _beyond_ratio("all")))
+        float, _bound("times the trusted run's error at the point", 1, 10, ("beyond", "diverged", _beyond_ratio("all")))
     ] = 2.5
-    rough_ratio: Annotated[float, _bound(ROUGH, 1, 10, ("beyond", _beyond_rough))] = 1.5
-    floor_u: Annotated[
-        float,
-        _bound("the least limit, in units of the dtype's roundoff", 0, 10, ("beyond", _beyond_floor("all")), unit="u"),
-    ] = 1.25
+    rough_ratio: Annotated[float, _bound(ROUGH, 1, 10, ("beyond", "diverged", _beyond_rough))] = 1.5
+    floor_u: Annotated[float, _bound(FLOOR, 0, 10, ("beyond", "diverged", _beyond_floor("all")), unit="u")] = 1.25
     tail_ratio: Annotated[float, _bound(TAIL, 1, 10, *_tails(_beyond_ratio))] = 3.0
     tail_floor_u: Annotated[
         float, _bound("the least limit of the worst token or channel", 0, 50, *_tails(_beyond_floor), unit="u")

@@ -85,7 +85,7 @@ def by_the_least(evidence: Evidence, move: Moved, breaks: Callable[[Evidence], b
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounded:
+class BoundedFigure:
     """What every rule says: its figure, the bound on it, and how trials move it."""
 
     name: str
@@ -156,7 +156,7 @@ class Bounded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule(Bounded):
+class Rule(BoundedFigure):
     """A rule over a column of a run; a `relative` one compares it with what its limit `relative_to` names.
 
     `guards` is what is asked of the column first: evaluations are not steps. With `window` the limit `steps` says which
@@ -189,7 +189,7 @@ class Rule(Bounded):
         return run_columns.kind_of_column(
             self.name, version=self.version, column=self.column, means=self.means, guards=self.guards,
             clauses=self._clauses, check=self.check, cut=self._cut,
-            window=lambda limits, _: self._steps(limits), needs=REFERENCES if self.relative else {},
+            window=lambda limits, _: self._steps(limits), needs=REFERENCES if self.relative else {}, figure=self.figure,
             mutations=UNREFERENCED if self.relative else (),
             limits=self.limits(*more, moves=lambda must: self.moves(must, moved, self._value, self.place)),
             codes={
@@ -288,7 +288,7 @@ def _in_samples(lever: Lever, *, window: bool) -> Callable[[Any], Moved]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordRule(Bounded):
+class RecordRule(BoundedFigure):
     """A rule over a record of a run: `levers` move fields of it, as in "tokens up"."""
 
     quantity: str
@@ -321,7 +321,7 @@ class RecordRule(Bounded):
             return Mutation(f"{name} unknown", self.unknown, apply, Outcome.BLOCKED)
 
         return Kind(
-            name=self.name, version=self.version, roles={"run": SubjectKind.RUN}, check=self.check,
+            name=self.name, version=self.version, roles={"run": SubjectKind.RUN}, check=self.check, figure=self.figure,
             needs={"record": Need(self.quantity, of=("run",))},
             limits=self.limits(moves=lambda must: self.moves(must, levers, self._value, lambda _, __: self.place)),
             codes={self.code: Outcome.FAIL, self.unknown: Outcome.BLOCKED}, judge=ClauseJudge(self._clauses),

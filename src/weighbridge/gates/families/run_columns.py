@@ -28,7 +28,7 @@ from weighbridge.clauses.kind import (
     with_rows,
     with_value,
 )
-from weighbridge.clauses.mutations import Limit, Moves, Way, in_rows, row_moves
+from weighbridge.clauses.mutations import Breaks, Limit, Moves, in_rows
 from weighbridge.core.limits import Doc, plain
 from weighbridge.core.model import Fields, Outcome, Series, SubjectKind
 from weighbridge.gates.families import column_basis
@@ -73,7 +73,9 @@ def kind_of_column(
         limits=limits,
         measure=make_dataclass("Measure", [("column", Annotated[str, Doc(means)], column)], frozen=True, kw_only=True),
         codes={**codes, **{code: outcome for one in guards for code, outcome in one.codes.items()}},
-        judge=ClauseJudge(lambda held: (*(clause for one in guards for clause in one.clauses(held)), *clauses(held))),
+        judge=ClauseJudge(
+            lambda given: (*(clause for one in guards for clause in one.clauses(given)), *clauses(given))
+        ),
         mutations=(*(mutation for one in guards for mutation in one.mutations), *mutations),
         columns=lambda _limits, measure: (measure.column,),
         **more,
@@ -301,7 +303,9 @@ def _as_fast(row: StepColumn, _limits: Any, value: float) -> StepColumn | None:
 
 def speed_moves(outcome: Outcome) -> Moves:
     """Return how to move the work that a wall time implies."""
-    return row_moves(COLUMNS, StepColumn, Way("faster than any hardware", "beyond-hardware", _as_fast, outcome))
+    blocked = ("beyond-hardware",) if outcome is Outcome.BLOCKED else ()
+    breaks = Breaks(need=COLUMNS, row=StepColumn, blocked=blocked)
+    return breaks.beyond(("faster than any hardware", "beyond-hardware", _as_fast))
 
 
 def sample_moves(

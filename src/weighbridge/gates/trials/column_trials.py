@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.kind import At, Evidence, Mutated, Mutation, as_asked, rows_of, with_rows
-from weighbridge.clauses.mutations import Breaks, Limit, Moves, Way, row_moves
+from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
+from weighbridge.clauses.mutations import Breaks, Way
 from weighbridge.core.model import Fields, Outcome
 from weighbridge.gates.families import column_basis
 from weighbridge.gates.families.run_columns import telling_speed
@@ -23,6 +23,8 @@ FAILS = (
     *("constant", "noise", "placeholder", "impossible-speed", "beyond-hardware", "impossible", "inconsistent"),
 )
 BLOCKED = ("absent", "nan-filtered", "column-undecided", "too-few-steps")
+
+_breaks = Breaks(need=NEED, row=StepColumn, blocked=BLOCKED, why="not required")
 
 # --- How what a limit bounds is moved ---------------------------------------------------------------------------------
 
@@ -45,26 +47,13 @@ def _reordered(row: StepColumn, **changed: Any) -> StepColumn | None:
     return None if row.order is None else replace(row, order=replace(row.order, **changed))
 
 
-def _moves(code: str, *ways: tuple[str, Callable[[StepColumn, Any, Any], Any]], at: At = _owing) -> Moves:
-    outcome = Outcome.BLOCKED if code in BLOCKED else Outcome.FAIL
-    return row_moves(NEED, StepColumn, *(Way(name, code, change, outcome) for name, change in ways), at=at)
-
-
-def _in_cells(code: str, field: str) -> Moves:
+def _in_cells(code: str, field: str) -> Way:
     """Return how to move a field of every column but the step."""
-    return _moves(
-        code, ("beyond", lambda row, _, value: None if row.column == STEP else replace(row, **{field: value}))
-    )
+    return "beyond", code, lambda row, _, value: None if row.column == STEP else {field: value}
 
 
-def _in_order(code: str, field: str) -> Moves:
-    return _moves(code, ("beyond", lambda row, _, value: _reordered(row, **{field: value})))
-
-
-def hole_or_gap(limit: Limit) -> Iterator[Mutation[Any]]:
-    """Yield a hole in a metric, and a gap in the steps."""
-    yield from _in_cells("missing", "largest_hole")(limit)
-    yield from _in_order("gap", "largest_gap")(limit)
+def _in_order(code: str, field: str) -> Way:
+    return "beyond", code, lambda row, _, value: _reordered(row, **{field: value})
 
 
 def _at_rate(sign: int) -> Callable[[StepColumn, Any, float], StepColumn | None]:
@@ -75,16 +64,16 @@ def _at_rate(sign: int) -> Callable[[StepColumn, Any, float], StepColumn | None]
     return change
 
 
-FEW_STEPS = _in_order("too-few-steps", "steps")
-TWICE = _in_cells("repeated-steps", "logged_twice")
-BACKWARD = _in_order("backward-steps", "backward_steps")
-RATE = _moves("inconsistent", ("above", _at_rate(1)), ("below", _at_rate(-1)), at=as_asked)
+FEW_STEPS = _breaks.beyond(_in_order("too-few-steps", "steps"), at=_owing)
+TWICE = _breaks.beyond(_in_cells("repeated-steps", "logged_twice"), at=_owing)
+BACKWARD = _breaks.beyond(_in_order("backward-steps", "backward_steps"), at=_owing)
+HOLES = _breaks.beyond(_in_cells("missing", "largest_hole"), _in_order("gap", "largest_gap"), at=_owing)
+RATE = _breaks.beyond(("above", "inconsistent", _at_rate(1)), ("below", "inconsistent", _at_rate(-1)))
 
 
 # --- How what no limit bounds is broken -------------------------------------------------------------------------------
 
 Change: TypeAlias = Callable[[StepColumn, Limits], Any]  # a row, or the fields that are new; None where it cannot
-_breaks = Breaks(need=NEED, row=StepColumn, blocked=BLOCKED, why="not required")
 
 
 def _is_named(row: StepColumn, globs: Sequence[str]) -> bool:

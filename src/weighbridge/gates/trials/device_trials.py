@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from weighbridge.clauses.kind import Mutation
-from weighbridge.clauses.mutations import Breaks, Way, row_moves, table_moves
+from weighbridge.clauses.mutations import Breaks, table_moves
 from weighbridge.core.model import Fields, Outcome
 from weighbridge.quantities.runs import DeviceProbe, Witness
 
@@ -22,6 +22,7 @@ FAILS = ("requested", "resolved", *PARTS, "ops", "memory")
 BLOCKED = (
     *("recorder-failure", "steps-not-recorded", "outside-run", "few-probes", "no-probe", "not-audited", "no-witness"),
 )
+_breaks = Breaks(need="probes", row=DeviceProbe, blocked=BLOCKED, why="no probe")
 
 
 def _confirming(row: DeviceProbe, limits: Limits) -> tuple[Witness, ...]:
@@ -75,21 +76,17 @@ def _long_after(rows: Sequence[DeviceProbe], steps: int) -> list[DeviceProbe]:
     return [replace(row, last_step=last) for row in rows]
 
 
-MEMORY = row_moves(
-    "probes",
-    DeviceProbe,
-    Way("less memory", "memory", _little_memory),
-    Way("less memory seen by the driver", "no-witness", _little_seen, Outcome.BLOCKED),
+MEMORY = _breaks.beyond(
+    ("less memory", "memory", _little_memory), ("less memory seen by the driver", "no-witness", _little_seen)
 )
-WITNESSES = row_moves("probes", DeviceProbe, Way("too few", "no-witness", _few_witnesses, Outcome.BLOCKED))
-HOST_OPS = row_moves("probes", DeviceProbe, Way("too many", "ops", _host_ops))
+WITNESSES = _breaks.beyond(("too few", "no-witness", _few_witnesses))
+HOST_OPS = _breaks.beyond(("too many", "ops", _host_ops))
 PROBES = table_moves("too few", "few-probes", "probes", DeviceProbe, change=_few_probes, outcome=Outcome.BLOCKED)
 UNPROBED = table_moves("at the end", "few-probes", "probes", DeviceProbe, change=_long_after, outcome=Outcome.BLOCKED)
 
 # --- What no limit bounds ---------------------------------------------------------------------------------------------
 
 Change: TypeAlias = Callable[[DeviceProbe, Limits], Any]  # a row, or the fields that are new; None where it cannot
-_breaks = Breaks(need="probes", row=DeviceProbe, blocked=BLOCKED, why="no probe")
 
 
 def _other(row: DeviceProbe) -> str:

@@ -8,16 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, codes, rows_of, with_rows
-from weighbridge.clauses.mutations import Breaks, without_all_of_a_glob
+from weighbridge.clauses.mutations import without_all_of_a_glob
 from weighbridge.core.model import Fields, Outcome
-from weighbridge.gates.families.local_errors import NONE, Limits, among
+from weighbridge.gates.families.local_errors import BLOCKED, NONE, Limits, among, breaks
 from weighbridge.quantities.forward import ForwardError
 
-BLOCKED = (
-    *("names-nothing", "one-token", "reference-not-float64", "other-dtype", "weights-not-compared", "other-device"),
-    *("capture-mismatch", "other-basis", "no-trusted-run", "reference-nonfinite", "too-few-elements", "too-coarse"),
-    *("not-repeatable", "held-otherwise", "nothing-compared"),
-)
 CODES = codes(
     *("weights-differ", "diverged", "missing-candidate", "missing-reference", "missing-required", "shape"),
     *("nonfinite", "zero-truth"),
@@ -26,20 +21,13 @@ CODES = codes(
 NO_SIGNAL: dict[str, Any] = {"truth_norm": 0.0, "candidate": NONE, "trusted": NONE}
 
 
-def _is_not_compared(row: ForwardError, limits: Limits, _code: str) -> bool:
-    return not among(row.point, limits.points)
-
-
-_breaks = Breaks(need="points", row=ForwardError, blocked=BLOCKED, why="no point", spares=_is_not_compared)
-
-
 def _run(name: str, code: str, asked: str = "", **fields: Any) -> Mutation[Limits]:
     """Return the mutation that puts these fields into the run, where the contract has asked for something."""
 
     def change(row: ForwardError, limits: Limits) -> dict[str, Any] | None:
         return {"run": replace(row.run, **fields)} if not asked or getattr(limits, asked) else None
 
-    return _breaks(name, code, change, f"the contract names no {asked}")
+    return breaks(name, code, change, f"the contract names no {asked}")
 
 
 def _misnamed(name: str, form: str) -> Mutation[Limits]:
@@ -47,7 +35,7 @@ def _misnamed(name: str, form: str) -> Mutation[Limits]:
         other = form.format(row.point)
         return {"point": other} if row.point in limits.required and among(other, limits.points) else None
 
-    return _breaks(name, "missing-required", change, "the contract requires no such point")
+    return breaks(name, "missing-required", change, "the contract requires no such point")
 
 
 def _other_weights(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
@@ -91,18 +79,18 @@ def _no_error(column: str, code: str, who: str) -> Iterator[Mutation[Limits]]:
                 broken = {column: replace(getattr(row, column), **{of: value})}
                 return {"made_from": (), **broken} if row.truth_norm else None
 
-            yield _breaks(f"an error of the {who} over {of} that {what}", code, change, "all points hold zeros")
+            yield breaks(f"an error of the {who} over {of} that {what}", code, change, "all points hold zeros")
 
 
 MUTATIONS: tuple[Mutation[Limits], ...] = (
     *_no_error("candidate", "nonfinite", "candidate"),
-    _breaks("one value not finite", "nonfinite", nonfinite_candidate=1, made_from=()),
-    _breaks("a layout turned over", "shape", candidate_shape=(2, 3), reference_shape=(3, 2)),
-    _breaks("a layout turned over, the other way", "shape", candidate_shape=(3, 2), reference_shape=(2, 3)),
-    _breaks("not captured in the candidate", "missing-candidate", candidate_shape=None),
-    _breaks("not captured in the reference", "missing-reference", reference_shape=None),
-    _breaks("no zero where the truth is zero", "zero-truth", **NO_SIGNAL, candidate_error=5e-324),
-    _breaks("no number where the truth is zero", "zero-truth", **NO_SIGNAL, candidate_error=math.nan),
+    breaks("one value not finite", "nonfinite", nonfinite_candidate=1, made_from=()),
+    breaks("a layout turned over", "shape", candidate_shape=(2, 3), reference_shape=(3, 2)),
+    breaks("a layout turned over, the other way", "shape", candidate_shape=(3, 2), reference_shape=(2, 3)),
+    breaks("not captured in the candidate", "missing-candidate", candidate_shape=None),
+    breaks("not captured in the reference", "missing-reference", reference_shape=None),
+    breaks("no zero where the truth is zero", "zero-truth", **NO_SIGNAL, candidate_error=5e-324),
+    breaks("no number where the truth is zero", "zero-truth", **NO_SIGNAL, candidate_error=math.nan),
     _misnamed("a required point under a longer name", "{}.x"),
     _misnamed("a required point under a longer name, at its end", "x.{}"),
     Mutation("a weight that differs", "weights-differ", _other_weights),
@@ -114,8 +102,8 @@ MUTATIONS: tuple[Mutation[Limits], ...] = (
     _run("another dtype", "other-dtype", "dtype", dtype="another"),
     _run("a dtype of no name", "other-dtype", "dtype", dtype="unknown"),
     _run("another device", "other-device", "device", device="another"),
-    _breaks("no weight compared", "weights-not-compared", _without_weights, "the contract lets weights differ"),
+    breaks("no weight compared", "weights-not-compared", _without_weights, "the contract lets weights differ"),
     *_no_error("trusted", "no-trusted-run", "trusted run"),
-    _breaks("one value of the reference not finite", "reference-nonfinite", nonfinite_reference=1),
+    breaks("one value of the reference not finite", "reference-nonfinite", nonfinite_reference=1),
     Mutation("all stored in another dtype", "held-otherwise", _stored_otherwise, Outcome.BLOCKED),
 )
