@@ -23,7 +23,6 @@ MEASUREMENTS = "measurements/"
 LOGS = "logs/"
 SCHEMA = "weighbridge.manifest/v0"
 SIGNATURES = "signatures/"
-SLUG_LENGTH = 80
 MAX_FILE = 256 << 20
 MAX_BUNDLE = 1 << 30
 MAX_FILES = 4096
@@ -51,7 +50,7 @@ class Manifest:
 
 def measurement_file(key: str) -> str:
     """Return the file of a measurement; a key that is no safe name in any letter case gets its digest."""
-    slug = re.sub(r"[^A-Za-z0-9._-]", "_", key)[:SLUG_LENGTH]
+    slug = re.sub(r"[^A-Za-z0-9._-]", "_", key)[:80]
     safe = slug == key and key == key.lower() and re.match(r"[a-z0-9_]", key) is not None
     return f"{MEASUREMENTS}{slug if safe else f'm_{slug}.{sha256(key.encode())[:8]}'}.json"
 
@@ -117,7 +116,14 @@ def read_folder(folder: BundleFolder, manifest_digest: str) -> tuple[dict[str, b
     except WeighbridgeError as problem:
         return {}, (BundleError(problem.code, problem.what, where=FILE),)
     files: dict[str, bytes] = {}
-    problems = list(_strangers(folder, listed))
+    problems: list[BundleError] = []
+    for name, regular in folder.names():
+        if name in listed or name in (FILE, statement.FILE):
+            continue  # read, and checked, by name
+        if not regular:
+            problems.append(BundleError("not-regular", "is neither a file nor a folder", where=name))
+        elif not SIGNATURE.fullmatch(name):
+            problems.append(BundleError("extra-file", "is not in the manifest", where=name))
     for name, entry in listed.items():
         try:
             data = folder.read(name, MAX_FILE)
@@ -148,14 +154,3 @@ def changed_by_git(name: str, data: bytes, digest: str) -> BundleError | None:
         remedy = "put `evidence/** -text` into .gitattributes and check the folder out again"
         return BundleError("line-endings", "has CRLF line endings, sealed with LF", where=name, remedy=remedy)
     return None
-
-
-def _strangers(folder: BundleFolder, listed: Mapping[str, ManifestEntry]) -> Iterator[BundleError]:
-    """Yield whatever is in the folder and not in the manifest."""
-    for name, regular in folder.names():
-        if name in listed or name in (FILE, statement.FILE):
-            continue  # read, and checked, by name
-        if not regular:
-            yield BundleError("not-regular", "is neither a file nor a folder", where=name)
-        elif not SIGNATURE.fullmatch(name):
-            yield BundleError("extra-file", "is not in the manifest", where=name)

@@ -146,8 +146,9 @@ def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Ite
     elsewhere = {form: word for folder, word in words.items() for form in _forms(folder)}
     folders = {form: word for form, word in elsewhere.items() if not form.startswith(tuple(own))} | own
     pseudonyms = ((name, keyed(kind, name, key)) for name, kind in kept.items())
-    paths, words_of = (tuple(sorted(pairs, key=_longest_first)) for pairs in (folders.items(), pseudonyms))
-    return Redactor(paths=paths, names=words_of, key=key)
+    by_length = (sorted(pairs, key=lambda pair: (-len(pair[0]), pair[0])) for pairs in (folders.items(), pseudonyms))
+    paths, own_names = map(tuple, by_length)
+    return Redactor(paths=paths, names=own_names, key=key)
 
 
 def _forms(path: Path) -> set[str]:
@@ -215,7 +216,3 @@ def _path_pattern(prefix: str) -> re.Pattern[str]:
 
 def _name_pattern(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9_])")
-
-
-def _longest_first(pair: tuple[str, str]) -> tuple[int, str]:
-    return -len(pair[0]), pair[0]

@@ -53,22 +53,22 @@ def signatures_in(folder: manifest.BundleFolder, stated: bytes) -> dict[str, byt
     """Return a bundle's signatures, none of them checked, by the id of the key that each says it is by."""
     limit = len(to_bytes(stated, "0" * 64, bytes(64))) + LONGER
     names = sorted(name for name, _ in folder.names() if manifest.SIGNATURE.fullmatch(name))
-    return dict(_read(name, folder.read(name, limit), stated) for name in names)
-
-
-def _read(name: str, data: bytes, stated: bytes) -> tuple[str, bytes]:
-    found = FORM.fullmatch(data)
-    if found is None:
-        what = f"is no DSSE envelope of {PAYLOAD_TYPE} with one {ALGORITHM} signature, in its one form"
-        raise BundleError("signature-form", what, where=name, remedy=REMOVE)
-    keyid, signature = found["keyid"].decode(), base64.b64decode(found["sig"])
-    if found["payload"].decode() != _base64(stated):
-        what = "signs another statement than this bundle's"
-        raise BundleError("signature-of-another", what, where=name, remedy=REMOVE)
-    if to_bytes(stated, keyid, signature) != data or _file(keyid) != name:
-        what = "is not named after its key, or not in its one form"
-        raise BundleError("signature-form", what, where=name, remedy=REMOVE)
-    return keyid, signature
+    signed: dict[str, bytes] = {}
+    for name in names:
+        data = folder.read(name, limit)
+        found = FORM.fullmatch(data)
+        if found is None:
+            what = f"is no DSSE envelope of {PAYLOAD_TYPE} with one {ALGORITHM} signature, in its one form"
+            raise BundleError("signature-form", what, where=name, remedy=REMOVE)
+        keyid, signature = found["keyid"].decode(), base64.b64decode(found["sig"])
+        if found["payload"].decode() != _base64(stated):
+            what = "signs another statement than this bundle's"
+            raise BundleError("signature-of-another", what, where=name, remedy=REMOVE)
+        if to_bytes(stated, keyid, signature) != data or _file(keyid) != name:
+            what = "is not named after its key, or not in its one form"
+            raise BundleError("signature-form", what, where=name, remedy=REMOVE)
+        signed[keyid] = signature
+    return signed
 
 
 def add(bundle: Path, name: str, data: bytes) -> bool:

@@ -28,19 +28,8 @@ from weighbridge.evidence.review import State, other_versions, rederivation
 from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
 from weighbridge.judging.conditions import facts_of
 from weighbridge.judging.requests import DEFAULT
-from weighbridge.ledger.fold import (
-    BundleEvidence,
-    Chains,
-    Entries,
-    LedgerEntry,
-    LedgerPlace,
-    LedgerStep,
-    Standing,
-    advance,
-    fold,
-    history,
-    stood,
-)
+from weighbridge.ledger import fold
+from weighbridge.ledger.fold import BundleEvidence, Chains, Entries, LedgerEntry, LedgerPlace, LedgerStep, Standing
 from weighbridge.ledger.store import DIGEST, Ledger
 
 LANDED = re.compile(r"\d{4}-[^/]+\.md")
@@ -226,23 +215,23 @@ class Causes:
             with contextlib.suppress(WeighbridgeError):  # one that is damaged is reported by `ledger check`
                 failed = b'"FAIL"' in read_regular(verdicts, VERDICTS, MAX_FILE)
                 for place, seen in self.shown(bundle).evidence.items() if failed else ():
-                    standing = fold(chains.get(place, {}))
+                    standing = fold.fold(chains.get(place, {}))
                     late = standing.failed_at is None or seen.at > standing.failed_at
                     if late and seen.outcome is Outcome.FAIL:
                         with contextlib.suppress(LedgerError):
-                            advance(standing, seen, now=now, contract_digest=seen.contract_digest)
+                            fold.advance(standing, seen, now=now, contract_digest=seen.contract_digest)
                             found[place] = bundle
         return found
 
     def refuted(self, entries: Entries, asked: Iterable[str], now: datetime) -> Iterator[tuple[str, WeighbridgeError]]:
         """Yield every entry, of those asked for, that does not follow from its cause, by digest, and why."""
-        after = history(entries)
+        after = fold.history(entries)
         for digest in asked:
             entry = entries[digest]
             try:
                 if moment(entry.recorded_at) > now + timedelta(seconds=CLOCK_SKEW_S):
                     raise LedgerError("future", f"was recorded {entry.recorded_at}, which is in the future")
-                self._demand(entry, stood(entry, after))
+                self._demand(entry, fold.stood(entry, after))
             except WeighbridgeError as refused:
                 yield digest, refused
 
@@ -267,7 +256,7 @@ class Causes:
             raise LedgerError("unearned", what)
         if (entry.contract_digest, entry.kind_version) != (seen.contract_digest, seen.kind_version):
             raise LedgerError("unearned", f"{name} was judged under another contract or kind version")
-        step, after = advance(before, seen, now=moment(entry.recorded_at), contract_digest=entry.contract_digest)
+        step, after = fold.advance(before, seen, now=moment(entry.recorded_at), contract_digest=entry.contract_digest)
         if (step, after) != (entry.step, entry.after):
             raise LedgerError("unearned", f"{name} earns a {step} to {after}")
 

@@ -187,9 +187,6 @@ def lowest(statuses: Iterable[Status]) -> Status:
     return min(statuses, key=rank)
 
 
-# --- What evidence moves ----------------------------------------------------------------------------------------------
-
-
 def advance(
     standing: Standing, evidence: BundleEvidence, *, now: datetime, contract_digest: str
 ) -> tuple[LedgerStep, Status]:

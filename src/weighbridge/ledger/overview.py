@@ -22,18 +22,9 @@ from weighbridge.core.limits import LimitsError, plain
 from weighbridge.core.model import STATUS_ORDER, Contract, GateDecl
 from weighbridge.evidence.statement import DAY_S, moment
 from weighbridge.gates import KINDS
+from weighbridge.ledger import fold
 from weighbridge.ledger.causes import Causes, Shown, causes_of
-from weighbridge.ledger.fold import (
-    ACTIVE,
-    DISCHARGED,
-    PARTIAL,
-    RETIRED,
-    Entries,
-    LedgerPlace,
-    LedgerStep,
-    Standing,
-    fold,
-)
+from weighbridge.ledger.fold import Entries, LedgerPlace, LedgerStep, Standing
 from weighbridge.ledger.store import Ledger
 
 UNVERIFIED: Final = "UNVERIFIED"
@@ -94,7 +85,7 @@ class Gate:
     @property
     def holds(self) -> bool:
         """Return whether what depends on it may rest on it: shown on live evidence that is still current."""
-        return self.sound and self.status in (ACTIVE, DISCHARGED)
+        return self.sound and self.status in (fold.ACTIVE, fold.DISCHARGED)
 
 
 def overview(
@@ -133,11 +124,11 @@ def overview(
 def _instance(
     place: LedgerPlace, entries: Entries, causes: Causes, contract: Contract | None, now: datetime
 ) -> Instance:
-    at = Instance(place=place, entries=entries, standing=fold(entries))
+    at = Instance(place=place, entries=entries, standing=fold.fold(entries))
     asked = stands_on(entries, at.standing.heads)
     for _, refused in causes.refuted(entries, asked, now):
         return replace(at, unverified=f"{refused.code} {refused.what}")
-    if at.standing.status not in (PARTIAL, ACTIVE, DISCHARGED):
+    if at.standing.status not in (fold.PARTIAL, fold.ACTIVE, fold.DISCHARGED):
         return at
     try:
         shown = causes.shown(at.standing.bundle)
@@ -163,7 +154,7 @@ def stands_on(entries: Entries, heads: Sequence[str]) -> Iterator[str]:
         if head in entries and head not in seen:
             seen.add(head)
             yield head
-            joined = entries[head].step is LedgerStep.RECONCILE or entries[head].after is DISCHARGED
+            joined = entries[head].step is LedgerStep.RECONCILE or entries[head].after is fold.DISCHARGED
             waiting += entries[head].parents if joined else ()
 
 
@@ -221,8 +212,8 @@ def tally(gates: Sequence[Gate]) -> dict[str, int]:
 
 def discharged(gates: Sequence[Gate]) -> tuple[int, int]:
     """Return how many gates are DISCHARGED on evidence that still holds, of how many that are not RETIRED."""
-    earned = [gate for gate in gates if gate.sound and gate.status == DISCHARGED]
-    return len(earned), sum(gate.status != RETIRED for gate in gates)
+    earned = [gate for gate in gates if gate.sound and gate.status == fold.DISCHARGED]
+    return len(earned), sum(gate.status != fold.RETIRED for gate in gates)
 
 
 def criteria(gates: Sequence[Gate]) -> dict[str, tuple[Gate, ...]]:
