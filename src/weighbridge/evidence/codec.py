@@ -26,9 +26,7 @@ VERDICT = tuple(item.name for item in dataclasses.fields(Verdict) if item.name n
 FINDING = tuple(item.name for item in dataclasses.fields(Finding) if item.name != "verdict")
 VERDICTS_SCHEMA = "weighbridge.verdicts/v0"
 CANARIES_SCHEMA = "weighbridge.canaries/v0"
-SEALED_AS = {
-    model.TrialResult.UNTRIED.value: "n/a"
-}  # the word of the first bundles, whose verdicts follow byte for byte
+SEALED_AS = {model.TrialResult.UNTRIED.value: "n/a"}  # the word of the first bundles, which follow byte for byte
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +69,7 @@ def decode_measured(data: object, arrays: Arrays) -> Measured:
         raise wrong(f"not one of {', '.join(TAGS)}", ())
     word, body = next(iter(data.items()))
     if word != "measurement":
-        return (
-            build(model.Unmeasured, body, at=(word,))
-            if word == "unmeasured"
-            else build(model.Faulted, body, at=(word,))
-        )
+        return build(model.Unmeasured if word == "unmeasured" else model.Faulted, body, at=(word,))
     given = closed(body, ("value", *HEAD), (word,))
     head = build(_Head, {key: given[key] for key in HEAD}, at=(word,))
     value = _value_from_json(head.quantity, given["value"], arrays, (word, "value"))
@@ -131,13 +125,6 @@ def finding_to_json(finding: Finding) -> dict[str, Any]:
     return body | verdict
 
 
-def finding_from_json(data: object, at: Pointer = ()) -> Finding:
-    """Read what `finding_to_json` wrote."""
-    given = closed(data, (*FINDING, *VERDICT), at)
-    nested = {key: given[key] for key in FINDING} | {"verdict": {key: given[key] for key in VERDICT}}
-    return build(Finding, nested, UNSEALED, at)
-
-
 def findings_to_bytes(findings: Sequence[Finding]) -> bytes:
     """Write `verdicts.json`: the bytes that judging again must give."""
     sealed = [_reworded(finding_to_json(finding), SEALED_AS) for finding in findings]
@@ -150,7 +137,13 @@ def findings_from_json(data: object) -> tuple[Finding, ...]:
     if not isinstance(items, list):
         raise wrong("not a list", ("findings",))
     words = {sealed: word for word, sealed in SEALED_AS.items()}
-    return tuple(finding_from_json(_reworded(item, words), ("findings", at)) for at, item in enumerate(items))
+    found = []
+    for index, item in enumerate(items):
+        at = ("findings", index)
+        given = closed(_reworded(item, words), (*FINDING, *VERDICT), at)
+        nested = {key: given[key] for key in FINDING} | {"verdict": {key: given[key] for key in VERDICT}}
+        found.append(build(Finding, nested, UNSEALED, at))
+    return tuple(found)
 
 
 def _reworded(finding: Any, words: Mapping[str, str]) -> Any:

@@ -16,17 +16,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Final
 
+from weighbridge.contract import load
 from weighbridge.contract.document import KEBAB, REQUIREMENT
 from weighbridge.contract.layers import Found, from_errors, raise_errors
-from weighbridge.contract.load import (
-    BUILTIN,
-    PROJECT,
-    WAIVERS,
-    LoadedContract,
-    contracts_here,
-    load_contract,
-    written_in,
-)
+from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract
 from weighbridge.contract.strict_yaml import MAX_BYTES, collected
 from weighbridge.core import git
 from weighbridge.core.errors import ContractError, UsageError
@@ -119,7 +112,7 @@ class Project:
 def known_contracts() -> dict[str, Contract]:
     """Return the contracts that are known here, by id: the starter contracts, those in contracts/, those of lanes."""
     of_lanes = load_project().contracts if is_file(PROJECT) else {}
-    found = {name: one.contract for name, one in contracts_here().items()}
+    found = {name: one.contract for name, one in load.contracts_here().items()}
     return found | {one.contract.id: one.contract for named in of_lanes.values() for one in named.values()}
 
 
@@ -130,12 +123,13 @@ def refuse_contracts(lane: str, named: object) -> None:
         raise UsageError("lane-contracts", what, remedy="leave out either the contracts or the lane")
 
 
-# --- Reading ----------------------------------------------------------------------------------------------------------
-
-
 def load_project(path: Path = Path(PROJECT)) -> Project:
     """Read the lanes of a project and its contracts, or raise every problem of either."""
-    written = _Written(str(path), _text(path))
+    try:
+        written = _Written(str(path), read_regular_file(path, MAX_BYTES, ContractError).decode())
+    except UnicodeDecodeError as problem:
+        what = f"byte 0x{problem.object[problem.start]:02x} at offset {problem.start} is not UTF-8"
+        raise ContractError("toml-syntax", what, where=str(path), remedy="save the file as UTF-8 text") from None
     try:
         lanes = read(ProjectDocument, written.data()).lanes
     except LimitsError as error:
@@ -145,31 +139,22 @@ def load_project(path: Path = Path(PROJECT)) -> Project:
     problems: list[Found] = []
     named: dict[str, list[str]] = {}
     for lane, body in lanes.items():
-        named[lane] = [] if body.contracts else list(written_in())
+        named[lane] = [] if body.contracts else list(load.written_in())
         for index, glob in enumerate(body.contracts):
             builtin = glob.startswith(BUILTIN)
             found = [glob] if builtin else sorted(iglob(glob, recursive=True))  # noqa: PTH207 -- Path.glob raises
             named[lane] += found
             if not found:
                 problems.append(written.matches_nothing(("lanes", lane, "contracts", index), glob, "file"))
-    for name in dict.fromkeys((*(name for names in named.values() for name in names), *written_in())):
+    for name in dict.fromkeys((*(name for names in named.values() for name in names), *load.written_in())):
         try:
-            loaded[name] = load_contract(name)
+            loaded[name] = load.load_contract(name)
         except ContractError as error:
             problems += from_errors(error.problems)
     contracts = {lane: {name: loaded[name] for name in names if name in loaded} for lane, names in named.items()}
     project = Project(lanes=lanes, contracts=contracts)
     raise_errors((*problems, *_of_lanes(project, written), *_undecided(project, loaded)))
     return project
-
-
-def _text(path: Path) -> str:
-    data = read_regular_file(path, MAX_BYTES, ContractError)
-    try:
-        return data.decode()
-    except UnicodeDecodeError as problem:
-        what = f"byte 0x{problem.object[problem.start]:02x} at offset {problem.start} is not UTF-8"
-        raise ContractError("toml-syntax", what, where=str(path), remedy="save the file as UTF-8 text") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """What an entry names as its cause: looked up beside the ledger, judged again, and compared with what the entry says.
 
-A status can so not be typed: an entry stands where the bundle that it names is there, whole, judges again to the same
-verdicts, and earns the very move that the entry says. Nothing here writes.
+A status can so not be typed: its bundle must be there, whole, judge again alike, and earn the very move of the entry.
 """
 
 from __future__ import annotations
@@ -242,7 +241,13 @@ class Causes:
             what = f"no bundle beside the ledger was judged under the contract {entry.cause[:12]}"
             raise LedgerError("no-bundle", what, remedy=RESTORE)
         elif entry.step is LedgerStep.DISCHARGE:
-            self._demand_discharge(entry)
+            text = self.landed.get(entry.cause)
+            if text is None:
+                what = f"no amendment in spec/amendments has the digest {entry.cause[:12]}"
+                raise LedgerError("no-amendment", what, remedy=RESTORE)
+            cited = (self.shown(found).evidence.get(entry.place) for found in dict.fromkeys(CITED.findall(text)))
+            if not any(one.sound and utc(one.at) == entry.evidence_at for one in cited if one):
+                raise LedgerError("unearned", f"the amendment cites no live PASS of {entry.evidence_at}")
         elif entry.step is LedgerStep.RETIRE:
             self.demand_successor_or_bundle(entry.place, entry.cause)
 
@@ -259,15 +264,6 @@ class Causes:
         step, after = fold.advance(before, seen, now=moment(entry.recorded_at), contract_digest=entry.contract_digest)
         if (step, after) != (entry.step, entry.after):
             raise LedgerError("unearned", f"{name} earns a {step} to {after}")
-
-    def _demand_discharge(self, entry: LedgerEntry) -> None:
-        text = self.landed.get(entry.cause)
-        if text is None:
-            what = f"no amendment in spec/amendments has the digest {entry.cause[:12]}"
-            raise LedgerError("no-amendment", what, remedy=RESTORE)
-        cited = (self.shown(found).evidence.get(entry.place) for found in dict.fromkeys(CITED.findall(text)))
-        if not any(one.sound and utc(one.at) == entry.evidence_at for one in cited if one):
-            raise LedgerError("unearned", f"the amendment cites no live PASS of {entry.evidence_at}")
 
     def demand_successor_or_bundle(self, place: LedgerPlace, cause: str) -> None:
         """Demand what retires a gate: a whole bundle, or another gate of the ledger; else raise `no-cause`."""

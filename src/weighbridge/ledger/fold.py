@@ -1,7 +1,6 @@
 """Where a gate stands on an instance: what evidence moves it, and how a chain of moves folds into one status.
 
-No disk, no clock, no git: entries in, status out. What is not in the table is refused, and the refusal names what is
-missing. Nothing here takes a status; it takes evidence alone.
+No disk, no clock, no git: entries and evidence in, status out. A refusal names what is missing.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from weighbridge.ledger.fold import LedgerStep
 from weighbridge.ledger.store import NAME, Ledger
 
 LEDGER = "ledger"
-ON_A_BUNDLE = (LedgerStep.MOVE, LedgerStep.RENEW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +34,7 @@ def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
     """Copy the bundles and signatures that are missing, each bundle verified first, and the entries of their ledgers.
 
     A source is a folder of evidence, a bundle, or an archive of bundles. Nothing is written before everything was
-    verified.
-
-    Raises:
-        BundleError: `not-whole` for a bundle that does not hold; `other-bytes` where the folder of that name holds
-            another bundle; `archive-member` for a ledger in an archive; `disk`.
-        LedgerError: `no-bundle` for an entry whose bundle is in none of the folders.
+    verified; a bundle that does not hold, or an entry without its bundle, refuses them all.
     """
     missing = next((path for path in sources if not exists(path)), None)
     if missing is not None:
@@ -64,7 +58,8 @@ def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
     ledger = Ledger(into / LEDGER)
     chains = (chain for source in sources for chain in Ledger(source / LEDGER).chains().values())
     entries = [entry for chain in chains for entry in chain.values()]
-    lost = next((one for one in entries if one.step in ON_A_BUNDLE and one.cause not in ids), None)
+    moves = (LedgerStep.MOVE, LedgerStep.RENEW)
+    lost = next((one for one in entries if one.step in moves and one.cause not in ids), None)
     if lost is not None:
         what = f"entry {lost.seq} of {lost.place} rests on the bundle {lost.cause[:12]}, which is in no source"
         raise LedgerError("no-bundle", what, remedy="merge the folder that holds it")

@@ -1,7 +1,6 @@
 """Where every gate stands now: computed from ledger, bundles and contracts when it is shown, and never stored.
 
-A status that does not follow from its evidence is UNVERIFIED, whatever the ledger says. STALE names what changed since
-the evidence. Gates roll up by `binds:` into acceptance criteria, by `depends_on:` into what holds back what.
+A status that does not follow from its evidence is UNVERIFIED. STALE names what changed since the evidence.
 """
 
 from __future__ import annotations
@@ -106,7 +105,6 @@ def overview(
             if place in left_out:
                 why = f"a live FAIL is not recorded: weighbridge ledger record {left_out[place][:12]}"
                 at = replace(at, stale=(*at.stale, why))
-            at = replace(at, unmeant=_unmeant(place, causes, contracts.get(place.contract), now))
             found.setdefault((place.contract, place.gate), []).append(at)
     known_here = {contract for contract, _ in found} & contracts.keys()
     declared = {(name, gate.id): gate for name in known_here for gate in contracts[name].gates}
@@ -124,9 +122,11 @@ def overview(
 def _instance(
     place: LedgerPlace, entries: Entries, causes: Causes, contract: Contract | None, now: datetime
 ) -> Instance:
-    at = Instance(place=place, entries=entries, standing=fold.fold(entries))
-    asked = stands_on(entries, at.standing.heads)
-    for _, refused in causes.refuted(entries, asked, now):
+    gate = next((one for one in contract.gates if one.id == place.gate), None) if contract else None
+    fact = causes.unmeant(place, gate, now) if gate and gate.when else None
+    unmeant = f"{fact.get('fact')} = {fact.get('found')}, meant for {fact.get('needed')}" if fact is not None else ""
+    at = Instance(place=place, entries=entries, standing=fold.fold(entries), unmeant=unmeant)
+    for _, refused in causes.refuted(entries, stands_on(entries, at.standing.heads), now):
         return replace(at, unverified=f"{refused.code} {refused.what}")
     if at.standing.status not in (fold.PARTIAL, fold.ACTIVE, fold.DISCHARGED):
         return at
@@ -136,14 +136,6 @@ def _instance(
         return replace(at, unverified=f"{refused.code} {refused.what}")
     newest = causes.newest(place, now) if place in shown.facts else None
     return replace(at, stale=tuple(stale(at, shown, newest or shown, contract, now)))
-
-
-def _unmeant(place: LedgerPlace, causes: Causes, contract: Contract | None, now: datetime) -> str:
-    """Return by which fact a gate does not apply to what was judged last, or "" where it does or nothing says so."""
-    gate = next((one for one in contract.gates if one.id == place.gate), None) if contract else None
-    if gate is None or not gate.when or (fact := causes.unmeant(place, gate, now)) is None:
-        return ""
-    return f"{fact.get('fact')} = {fact.get('found')}, meant for {fact.get('needed')}"
 
 
 def stands_on(entries: Entries, heads: Sequence[str]) -> Iterator[str]:

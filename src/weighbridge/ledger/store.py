@@ -1,8 +1,7 @@
 """The ledger on disk: one immutable file a move, under `CONTRACT/GATE/INSTANCE/SEQ-DIGEST.json`.
 
-Appending is locked from reading the heads to linking the entry; correctness across machines and branches does not rest
-on the lock but on each entry naming its parents by digest. These links show every edit and every hole; that the newest
-entry was taken away only an older commit can show.
+Across machines and branches nothing rests on the lock, but on each entry naming its parents by digest. That shows every
+edit and every hole; that the newest entry was taken away only an older commit can show.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from weighbridge.evidence.statement import CLOCK_SKEW_S, moment
 from weighbridge.ledger import fold
 from weighbridge.ledger.fold import Entries, LedgerEntry, LedgerPlace, LedgerStep, Standing
 
-MAX_ENTRY = 64 << 10
 LOCK = ".lock"  # stays in the ledger's folder: removing a file that others wait for would let two in at once
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -192,7 +190,7 @@ def _read(path: Path, shown: str) -> tuple[str, LedgerEntry]:
     named = NAME.fullmatch(path.name)
     if named is None:
         raise BundleError("extra-file", "is no entry of a ledger", where=shown)
-    data = read_regular(path, shown, MAX_ENTRY)
+    data = read_regular(path, shown, 64 << 10)
     digest = sha256(data)
     if digest != named["digest"]:
         raise BundleError("altered", f"has sha256 {digest[:12]}…, its name says {named['digest'][:12]}…", where=shown)
