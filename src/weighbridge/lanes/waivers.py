@@ -149,8 +149,8 @@ def read_waivers(path: Path, now: dt.datetime) -> Waivers:
 
 def waivers_of(path: Path | None, now: dt.datetime, folder: Path = Path()) -> Waivers:
     """Read the file that was named, else `waivers.yaml` in a folder, where there is one; raises as `read_waivers`."""
-    path = path or folder / WAIVERS if path or is_file(folder / WAIVERS) else None
-    return read_waivers(path, now) if path else Waivers()
+    here = path or folder / WAIVERS
+    return read_waivers(here, now) if path or is_file(here) else Waivers()
 
 
 def _dates(layered: Layered, given: tuple[Waiver, ...]) -> Iterator[Found]:

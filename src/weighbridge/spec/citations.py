@@ -82,24 +82,18 @@ def printed(value: object) -> str:
 
 def citations(text: str) -> tuple[Citation, ...]:
     """Find every citation in a text."""
-    return tuple(_citation(text, match) for match in BRACKET.finditer(text))
-
-
-def _citation(text: str, match: re.Match[str]) -> Citation:
-    widest = max(0, match.start() - WIDEST)
-    line = max(text.rfind("\n", widest, match.start()) + 1, widest)
-    before, after = BEFORE.match(text[line : match.start()]), AFTER.match(text, match.end())
-    unit = (before["unit"] if before else None) or (after["unit"] if after else None)
-    return Citation(
-        text=(before["quoted"] if before["quoted"] is not None else before["bare"]) if before else "",
-        unit=unit or "",
-        id=match["id"] or "",
-        file=match["file"] or manifest.VERDICTS,
-        pointer=None if match["pointer"] is None else unquote(match["pointer"]),
-        formula=match["formula"] or "",
-        files=match["files"] or "",
-        span=(line + before.start("value") if before else match.start(), match.end()),
-    )
+    found = []
+    for match in BRACKET.finditer(text):
+        widest = max(0, match.start() - WIDEST)
+        line = max(text.rfind("\n", widest, match.start()) + 1, widest)
+        before, after = BEFORE.match(text[line : match.start()]), AFTER.match(text, match.end())
+        unit = (before["unit"] if before else None) or (after["unit"] if after else None) or ""
+        shown = (before["quoted"] if before["quoted"] is not None else before["bare"]) if before else ""
+        given = {name: match[name] for name in ("id", "file", "formula", "files") if match[name]}
+        pointer = None if match["pointer"] is None else unquote(match["pointer"])
+        span = (line + before.start("value") if before else match.start(), match.end())
+        found.append(Citation(text=shown, unit=unit, pointer=pointer, span=span, **given))
+    return tuple(found)
 
 
 def resolve(bundle: Bundle, citation: Citation) -> Any:

@@ -65,9 +65,6 @@ def look(text: str, where: str, known: Known, first_line: int = 1) -> Looked:
     return Looked(problems=tuple(sorted(problems)), counted=read.counted)
 
 
-# --- Citations --------------------------------------------------------------------------------------------------------
-
-
 def _cited(text: Text) -> Iterator[Found]:
     sound: dict[str, bool] = {}
     for unit in text.units:
@@ -77,14 +74,19 @@ def _cited(text: Text) -> Iterator[Found]:
             what = "has a citation that cannot be read"
             yield text.found(unit.line, "citation-form", what, "write [ev:ID12#/POINTER]")
         for one in found:
-            if not one.id:
-                yield from _computed(text, unit, one) if one.formula else _files(text, unit, one)
-                continue
-            if one.id not in sound:
+            if one.files:
+                yield from _files(text, unit, one)
+            if one.formula and computed(one.formula) is None:
+                what = f"{one.formula!r} is no ln, log2 or log10 of a number"
+                yield text.found(unit.line, "citation-form", what)
+            if one.formula:
+                yield from _logarithm(text, unit.line, one.formula, one.text, one.unit)
+            if one.id and one.id not in sound:
                 problems = tuple(_unsound(text, unit, one.id))
                 sound[one.id] = all(problem.warning for problem in problems)
                 yield from problems
-            yield from _evidence(text, unit, one) if sound[one.id] else ()
+            if sound.get(one.id):
+                yield from _evidence(text, unit, one)
 
 
 def _unsound(text: Text, unit: Unit, id_: str) -> Iterator[Found]:
@@ -122,15 +124,12 @@ def _evidence(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
         yield text.found(unit.line, "number-mismatch", f"{what} [ev:{one.id}#{one.pointer}]", "print what was measured")
     verdict = VERDICT.fullmatch(one.pointer) if one.file == manifest.VERDICTS else None
     wanted = bundle.findings[int(verdict["index"])].verdict.unit if verdict else ""
-    if wanted and one.unit != wanted and (one.unit or not _names(unit.text, one, wanted)):
+    # A unit that only its kind knows (`wraps`, `relative L2`) may stand before or after the citation.
+    before, after = unit.text[slice(*one.span)].rpartition(" [")[0], unit.text[one.span[1] :]
+    named = before.endswith(f" {wanted}") or re.match(rf" {re.escape(wanted)}(?!\w)", after)
+    if wanted and one.unit != wanted and (one.unit or not named):
         what = f"{one.text} has {f'the unit {one.unit}' if one.unit else 'no unit'}; it was measured in {wanted}"
         yield text.found(unit.line, "unit-mismatch", what, f"write {one.text} {wanted}")
-
-
-def _names(text: str, one: Citation, unit: str) -> bool:
-    """Return whether a unit that only its kind knows (`wraps`, `relative L2`) stands before or after a citation."""
-    before, after = text[slice(*one.span)].rpartition(" [")[0], text[one.span[1] :]
-    return before.endswith(f" {unit}") or re.match(rf" {re.escape(unit)}(?!\w)", after) is not None
 
 
 def _whole(text: Text, unit: Unit, bundle: Bundle) -> Iterator[Found]:
@@ -154,12 +153,6 @@ def _claimed(text: str) -> set[Status]:
     return {Status(match["status"]) for match in TOKEN.finditer(text) if match["status"] and not match["denied"]}
 
 
-def _computed(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
-    if computed(one.formula) is None:
-        yield text.found(unit.line, "citation-form", f"{one.formula!r} is no ln, log2 or log10 of a number")
-    yield from _logarithm(text, unit.line, one.formula, one.text, one.unit)
-
-
 def _files(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
     if text.known.frozen:
         return  # it was counted when the section landed, and files may be added since
@@ -172,9 +165,6 @@ def _files(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
         return
     if not agrees(one.text, count):
         yield text.found(unit.line, "count-mismatch", f"says {one.text or 'nothing'}, {pattern} matches {count} files")
-
-
-# --- Statuses ---------------------------------------------------------------------------------------------------------
 
 
 def _statuses(text: Text) -> Iterator[Found]:
@@ -194,7 +184,8 @@ def _statuses(text: Text) -> Iterator[Found]:
             for gate, instance in gates:
                 members = [one for place, one in by_gate[gate] if instance in (None, place.instance)]
                 text.counted["statuses"] += 1
-                yield from _status(text, unit.line, gate + (f"[{instance}]" if instance else ""), members, said)
+                if wrong := _contradicted(gate + (f"[{instance}]" if instance else ""), members, said):
+                    yield text.found(unit.line, "status-mismatch", wrong, "see: weighbridge status why GATE")
 
 
 Said = Sequence[tuple[Status, bool]]  # each status word, and whether it is denied
@@ -216,17 +207,18 @@ def _groups(text: str, known: Collection[str]) -> Iterator[tuple[list[tuple[str,
         yield gates, said
 
 
-def _status(text: Text, line: int, gate: str, members: Sequence[Stood], said: Said) -> Iterator[Found]:
-    """Check the last word as what is claimed, and those before it as what once was."""
+def _contradicted(gate: str, members: Sequence[Stood], said: Said) -> str:
+    """Return how the ledger contradicts the last word, as what is claimed, or those before it, as what once was."""
     now = lowest(one.standing.status for one in members if one.standing.status) if members else None
     past = frozenset[Status]().union(*(one.past for one in members))
     (last, denied), before = said[-1], [status for status, denied in said[:-1] if not denied]
     wrong = (now is last) if denied else (now is not last)
     never = next((status for status in before if status not in past), None)
-    if wrong or never is not None:
-        what = f"{gate} is {now or 'not in the ledger'}, not {last}" if wrong else f"{gate} was never {never}"
-        what = f"{gate} is {now}, which is denied here" if wrong and denied else what
-        yield text.found(line, "status-mismatch", what, "see: weighbridge status why GATE")
+    if wrong and denied:
+        return f"{gate} is {now}, which is denied here"
+    if wrong:
+        return f"{gate} is {now or 'not in the ledger'}, not {last}"
+    return f"{gate} was never {never}" if never is not None else ""
 
 
 def _counts(text: Text) -> Iterator[Found]:
@@ -248,9 +240,6 @@ def _blocks(text: Text) -> Iterator[Found]:
         text.counted["tallies"] += 1
         if shown != block(text.known.stood).rstrip():
             yield text.found(line, "tally-mismatch", "is not the tally of the ledger", "draft or render it again")
-
-
-# --- Sums and logarithms ----------------------------------------------------------------------------------------------
 
 
 def _sums(text: Text) -> Iterator[Found]:

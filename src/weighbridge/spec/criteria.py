@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import re
 from collections.abc import Mapping
+from operator import itemgetter
 
 from weighbridge.core.errors import WeighbridgeError
 from weighbridge.core.model import Contract
@@ -41,7 +41,8 @@ def _newest(contract: str, bundles: Bundles, at: str) -> Contract | None:
     """Return a contract as the newest bundle of it that was finished by a time holds it."""
     folders = filter(None, (FOLDER.fullmatch(path.name) for path in stored()))
     named = [one for one in folders if one["contract"] == contract and one["date"] <= at]
-    for _, same_day in itertools.groupby(sorted(named, key=_date, reverse=True), key=_date):
+    by_date = itemgetter("date")
+    for _, same_day in itertools.groupby(sorted(named, key=by_date, reverse=True), key=by_date):
         kept = []
         for one in same_day:
             with contextlib.suppress(WeighbridgeError):  # one that cannot be read is reported where it is cited
@@ -50,7 +51,3 @@ def _newest(contract: str, bundles: Bundles, at: str) -> Contract | None:
         if finished:
             return max(finished, key=lambda bundle: bundle.statement.finished).contract
     return None
-
-
-def _date(folder: re.Match[str]) -> str:
-    return folder["date"]

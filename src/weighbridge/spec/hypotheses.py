@@ -28,7 +28,7 @@ SIGNS = {"<": lt, "<=": le, "≤": le, "=": eq, "≥": ge, ">=": ge, ">": gt}
 CONDITION = re.compile(rf"(?P<sign>[<>]=?|[≤=≥]) ?(?P<value>{NUMBER})(?: [^\d]*)?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class HypothesisRow:
     """One row of a table of hypotheses, with its line."""
 
@@ -49,8 +49,7 @@ def tables(units: Iterable[Unit]) -> tuple[list[HypothesisRow], dict[int, list[s
         if cells in HEADS or len(cells) != len(HEADS[0]):
             head = cells[0] if cells in HEADS else ""
         elif head == HEADS[0][0]:
-            name, words, state, evidence = cells
-            hypotheses.append(HypothesisRow(line=one.line, name=name, words=words, state=state, evidence=evidence))
+            hypotheses.append(HypothesisRow(one.line, *cells))
         elif head:
             experiments[one.line] = cells
     return hypotheses, experiments
@@ -95,9 +94,10 @@ def _tables_of(body: str) -> tuple[list[HypothesisRow], dict[int, list[str]]]:
     return tables(units_of(body))
 
 
-def _against(
-    row: HypothesisRow, then: HypothesisRow, section: Section, mine: Section, known: Known
-) -> Iterator[tuple[str, str]]:
+Wrong = Iterator[tuple[str, str]]  # what is wrong, and the remedy
+
+
+def _against(row: HypothesisRow, then: HypothesisRow, section: Section, mine: Section, known: Known) -> Wrong:
     at, id_ = f"§{section.number}", section.about.id
     if row.words != then.words:
         yield f"{row.name} is another hypothesis in {at}: {then.words}", "give this one an id of its own"
@@ -109,7 +109,7 @@ def _against(
         yield what, f"name it under refutes: {id_}"
 
 
-def _undeserved(row: HypothesisRow, experiment: list[str] | None) -> Iterator[tuple[str, str]]:
+def _undeserved(row: HypothesisRow, experiment: list[str] | None) -> Wrong:
     """Compare the first figure of a decided row with the value that its experiment named, where it named one."""
     condition = CONDITION.fullmatch(experiment[DECIDED_BY[row.state]] if experiment and row.state in DECIDED_BY else "")
     figure = next((one.text for one in citations(row.evidence) if re.fullmatch(NUMBER, one.text)), None)

@@ -1,8 +1,7 @@
 """Landing: a draft becomes a section of the spec, once, where everything that it says and rests on holds.
 
-Its number is taken under a lock and stands in the file's name alone; of two that were taken on two branches
-one file is renamed after the merge. What it discharges is written into it first and into the ledger after it, so that
-no status rests on a section that is not there; landing a landed file again does what a crash left undone.
+What it discharges is written into it first and into the ledger after it, so that no status rests on a section that is
+not there; landing a landed file again does what a crash left undone.
 """
 
 from __future__ import annotations
@@ -11,12 +10,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 from weighbridge.contract.checks import looser
 from weighbridge.contract.layers import Found
 from weighbridge.core.canonical import sha256
 from weighbridge.core.errors import LedgerError, WeighbridgeError
-from weighbridge.core.model import Contract, Outcome
+from weighbridge.core.model import Outcome
 from weighbridge.core.project import LOCAL
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.disk import disk_error, link_new, make_folders, read_regular, sweep
@@ -34,6 +34,8 @@ from weighbridge.spec.premises import stale
 from weighbridge.spec.reading import Known, Looked, found
 from weighbridge.spec.rendering import AMENDMENTS, render, taken_back
 from weighbridge.spec.tally import BEGIN, END, block, discharged, history
+
+Judged: TypeAlias = tuple[Section, tuple[Found, ...]]
 
 
 def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section | None, tuple[Found, ...]]:
@@ -72,9 +74,7 @@ def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section
         raise disk_error(problem, "the section", folder) from None
 
 
-def _judged(
-    here: Here, draft: Section, sections: Sequence[Section], *, run_commands: bool
-) -> tuple[Section, tuple[Found, ...]]:
+def _judged(here: Here, draft: Section, sections: Sequence[Section], *, run_commands: bool) -> Judged:
     """Return the section as it would land, and everything that is wrong with it."""
     where, before = str(draft.path), history(here.chains)
     problems = [*structure(sections), *_about(draft, sections)]
@@ -145,15 +145,11 @@ def _raises(here: Here, draft: Section, bundles: Sequence[Bundle], sections: Seq
     for bundle in bundles:
         ids = (id_ for one in reversed(sections) for id_ in one.about.evidence)
         earlier = (here.bundles.get(id_).contract for id_ in ids)
-        before = next((contract for contract in earlier if contract.id == bundle.contract.id), None)
-        if before is not None and _loosened(before, bundle.contract):
+        before = next((contract.gates for contract in earlier if contract.id == bundle.contract.id), ())
+        now = {gate.id: gate for gate in bundle.contract.gates}
+        if any(gate.id not in now or any(looser(gate, now[gate.id])) for gate in before):
             return "major"
     return "minor" if bundles or draft.about.gates else "patch"
-
-
-def _loosened(before: Contract, now: Contract) -> bool:
-    gates = {gate.id: gate for gate in now.gates}
-    return any(gate.id not in gates or any(looser(gate, gates[gate.id])) for gate in before.gates)
 
 
 def _discharge(here: Here, section: Section) -> None:

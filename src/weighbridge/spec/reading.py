@@ -57,9 +57,8 @@ class Text:
         self.where = where
         self.known = known
         self.units = tuple(units_of(text, first_line))
-        self.blocks = tuple(
-            (first_line + text.count("\n", 0, start), text[start:stop]) for start, stop in _between(text, BEGIN, END)
-        )
+        spans = _between(text, BEGIN, END)
+        self.blocks = tuple((first_line + text.count("\n", 0, start), text[start:stop]) for start, stop in spans)
         self.counted: Counter[str] = Counter()
         self.planned: set[int] = set()  # lines of what is still to be measured
 

@@ -22,8 +22,13 @@ def page(spec: Path) -> str:
     """Return what SPEC.md holds: the base, a list of sections, and the sections."""
     base, sections = spec / BASE, landed(spec / AMENDMENTS)
     opening = read_regular(base, str(base), MAX_TEXT).decode() if base.is_file() else "# Specification\n"
-    shown = (line for one in sections for line in _shown(one, sections))
-    return "\n".join((HEAD, opening, *_contents(sections), *shown))
+    lines = [HEAD, opening, *_contents(sections)]
+    for one in sections:
+        lines += [f"<!-- weighbridge:section {one.number} sha256={one.digest} -->", f"# §{one.number}", ""]
+        for how, by in taken_back(one, sections):
+            lines += [f"> **{how.upper()} by §{by.number}** ({by.about.id}): {by.about.title}", ""]
+        lines.append(one.body)
+    return "\n".join(lines)
 
 
 def _contents(sections: Sequence[Section]) -> Iterator[str]:
@@ -38,14 +43,6 @@ def _contents(sections: Sequence[Section]) -> Iterator[str]:
     for one in sections[-1:]:
         for stood in re.findall(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", one.body, re.DOTALL):
             yield from (f"Where the gates stood when §{one.number} landed:", "", stood, "")
-
-
-def _shown(one: Section, sections: Sequence[Section]) -> Iterator[str]:
-    yield f"<!-- weighbridge:section {one.number} sha256={one.digest} -->"
-    yield from (f"# §{one.number}", "")
-    for how, by in taken_back(one, sections):
-        yield from (f"> **{how.upper()} by §{by.number}** ({by.about.id}): {by.about.title}", "")
-    yield one.body
 
 
 def taken_back(one: Section, sections: Sequence[Section]) -> Iterator[tuple[str, Section]]:

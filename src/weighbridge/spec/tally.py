@@ -9,17 +9,8 @@ from dataclasses import dataclass, replace
 from weighbridge.core.canonical import dumps, sha256
 from weighbridge.core.errors import AmendmentError
 from weighbridge.core.model import STATUS_ORDER, Status
-from weighbridge.ledger.fold import (
-    DISCHARGED,
-    RETIRED,
-    Chains,
-    Entries,
-    LedgerEntry,
-    LedgerPlace,
-    Standing,
-    fold,
-    lowest,
-)
+from weighbridge.ledger import fold
+from weighbridge.ledger.fold import DISCHARGED, RETIRED, Chains, Entries, LedgerEntry, LedgerPlace, Standing
 
 BEGIN, END = "<!-- weighbridge:tally begin", "<!-- weighbridge:tally end -->"
 
@@ -50,7 +41,7 @@ def history(chains: Chains, heads: Mapping[str, Iterable[str]] | None = None) ->
         entries = known if heads is None else _until(place, known, heads.get(str(place), ()))
         if entries:
             past = frozenset(entry.after for entry in entries.values())
-            found[place] = Stood(standing=fold(entries), past=past)
+            found[place] = Stood(standing=fold.fold(entries), past=past)
     if heads is not None and (gone := heads.keys() - set(map(str, found))):
         raise AmendmentError("missing-parent", f"the ledger has no entry of {min(gone)}, which a landed section names")
     return found
@@ -85,7 +76,7 @@ def tally(found: Mapping[LedgerPlace, Standing]) -> Tally:
     for place, standing in found.items():
         if standing.status is not None:
             by_gate.setdefault((place.contract, place.gate), []).append(standing.status)
-    counts = Counter(lowest(statuses) for statuses in by_gate.values())
+    counts = Counter(fold.lowest(statuses) for statuses in by_gate.values())
     heads = {str(place): list(standing.heads) for place, standing in found.items()}
     return Tally(
         counts={status: counts[status] for status in reversed(STATUS_ORDER)},
