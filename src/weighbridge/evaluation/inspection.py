@@ -62,7 +62,12 @@ def inspect(
     kind = kind_of(target)
     view = _opened(target, kind)
     facts = {row.pop("name"): row for row in map(plain, rows_of(_measure("facts", kind, view), Fact))}
-    table: Mapping[str, Fields] = _columns(view) if kind is SubjectKind.RUN else _tensors(view)
+    table = _tensors(view) if kind is not SubjectKind.RUN else {}
+    for row in rows_of(_measure("step_columns", kind, view), StepColumn) if kind is SubjectKind.RUN else ():
+        basis = basis_of(row)
+        by = f" ({basis.how} of {basis.partner})" if basis.partner else ""
+        counted = {"samples": row.samples, "missing": row.missing, "min": row.min, "max": row.max}
+        table[row.column] = {**counted, "basis": f"{basis.basis}{by}"}
     progress(f"reading {target}")
     report = None if headers or kind is SubjectKind.RUN else look(view, table, words, moments=moments)
     return Inspection(target=target, kind=kind, facts=facts, table=report.tensors if report else table, report=report)
@@ -127,16 +132,6 @@ def _measure(quantity: str, kind: SubjectKind, view: Any) -> Measurement:
     return result
 
 
-def _columns(view: Any) -> dict[str, Fields]:
-    columns: dict[str, Fields] = {}
-    for row in rows_of(_measure("step_columns", SubjectKind.RUN, view), StepColumn):
-        found = basis_of(row)
-        by = f" ({found.how} of {found.partner})" if found.partner else ""
-        counted = {"samples": row.samples, "missing": row.missing, "min": row.min, "max": row.max}
-        columns[row.column] = {**counted, "basis": f"{found.basis}{by}"}
-    return columns
-
-
 def _tensors(view: Any) -> dict[str, Fields]:
     tensors = {name: view.tensor(name) for name in view.names()}
     return {name: {"dtype": t.dtype, "shape": list(t.shape), "bytes": t.nbytes} for name, t in tensors.items()}
@@ -169,19 +164,16 @@ def look(
         verdict = verdicts[gate] = KINDS[gate].judge(evidence, read(KINDS[gate].limits, {}))
         shown = zip(verdict.offences, words(gate, verdict), strict=True) if verdict.outcome is Outcome.FAIL else ()
         findings += [{"place": one.place, "gate": gate, "code": one.code, "says": says} for one, says in shown]
-    rows = {row.name: {**table[row.name], **_stored(row)} for row in rows_of(measured["tensor_bits"], TensorBits)}
-    for row in rows_of(measured["tensor_moments"], TensorMoments) if moments else ():
-        rows[row.name] |= {name: getattr(row, name) for name in MOMENTS}
+    rows: dict[str, dict[str, Any]] = {}
+    for row in rows_of(measured["tensor_bits"], TensorBits):
+        decision, unused, all_bits = decide(row, Limits()), row.trailing_zero_bits, row.mantissa_bits
+        used = None if unused is None or all_bits is None else all_bits - unused
+        label = {"label": decision.verdict, "why": decision.why, "used_bits": used, "mantissa_bits": all_bits}
+        rows[row.name] = {**table[row.name], **label}
+    for spread in rows_of(measured["tensor_moments"], TensorMoments) if moments else ():
+        rows[spread.name] |= {name: getattr(spread, name) for name in MOMENTS}
     wrong = {finding["place"] for finding in findings}
     worst_first = sorted(rows, key=lambda name: (name not in wrong, name))
     health, labels = (verdicts[gate].figures for gate in GATES)
     tensors = {name: rows[name] for name in worst_first}
     return CheckpointReport(findings=tuple(findings), labels=labels, health=health, tensors=tensors)
-
-
-def _stored(row: TensorBits) -> Fields:
-    """Return whether a tensor's stored dtype can be right, and how much of its mantissa is used."""
-    decision = decide(row, Limits())
-    unused, all_bits = row.trailing_zero_bits, row.mantissa_bits
-    used = None if unused is None or all_bits is None else all_bits - unused
-    return {"label": decision.verdict, "why": decision.why, "used_bits": used, "mantissa_bits": all_bits}

@@ -87,12 +87,7 @@ class ContractResult:
 
 
 def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, ...]:
-    """Verify every contract that was asked for; nothing is measured before all of them are read and bound.
-
-    Raises:
-        ContractError, UsageError: where something asked for cannot be.
-        BundleError: where evidence cannot be sealed.
-    """
+    """Verify every contract that was asked for; nothing is measured before all of them are read and bound."""
     loaded = load_all(request.contracts, request.params)
     if request.record:
         _demand_own_version(loaded, request.ledger)
@@ -119,10 +114,8 @@ def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, 
         wanted = frozenset(gate for gate in instances if _wanted(gate, request.gates))
         mine = turn.of(one.contract, wanted) if turn else wanted
         on = {gate: names if gate in mine else () for gate, names in instances.items()}
-        session = EvaluationSession(
-            contract=one.contract, bound=subjects, on=on, progress=progress, debug=request.debug
-        )
-        evaluation = session.evaluate(redactor)
+        run = EvaluationSession(contract=one.contract, bound=subjects, on=on, progress=progress, debug=request.debug)
+        evaluation = run.evaluate(redactor)
         result = ContractResult(loaded=one, evaluation=evaluation, bundle=None)
         if request.evidence is not None and (mine or not turn):
             progress("sealing")
@@ -261,7 +254,12 @@ def keep(
 
 def _subject(item: Binding, evaluation: Evaluation, redactor: Redactor) -> BoundSubject:
     found: Mapping[str, str] = evaluation.digests.get(item.key, {})
-    commit, dirty = evaluation.programs.get(item.key) or _program(item)
+    commit, dirty = evaluation.programs.get(item.key, ("", None))
+    if item.kind in EXECUTED and item.key not in evaluation.programs:  # then it was run from a tree
+        place = Path(item.target.rpartition(":")[0])
+        root = place.parent if item.kind is SubjectKind.MODEL and place.suffix == ".py" else Path()
+        commit = git.commit(root)
+        dirty = git.is_dirty(root) if commit else None
     path = Path(item.target)
     files = [path] if is_file(path) else [path / name for name in found]
     nbytes = 0 if item.kind in EXECUTED else sum(file.stat().st_size for file in files if is_file(file))
@@ -277,14 +275,6 @@ def _subject(item: Binding, evaluation: Evaluation, redactor: Redactor) -> Bound
         started=evaluation.starts.get(item.key, ""),
         size=evaluation.sizes.get(item.key) or nbytes,
     )
-
-
-def _program(item: Binding) -> tuple[str, bool | None]:
-    """Return the commit that a command or factory was run from, and whether the tree has changed since."""
-    place = Path(item.target.rpartition(":")[0])
-    root = place.parent if item.kind is SubjectKind.MODEL and place.suffix == ".py" else Path()
-    commit = git.commit(root) if item.kind in EXECUTED else ""
-    return commit, git.is_dirty(root) if commit else None
 
 
 def environment() -> Fields:

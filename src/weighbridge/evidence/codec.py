@@ -68,8 +68,10 @@ def decode_measured(data: object, arrays: Arrays) -> Measured:
     if not isinstance(data, Mapping) or len(data) != 1 or next(iter(data)) not in TAGS:
         raise wrong(f"not one of {', '.join(TAGS)}", ())
     word, body = next(iter(data.items()))
-    if word != "measurement":
-        return build(model.Unmeasured if word == "unmeasured" else model.Faulted, body, at=(word,))
+    if word == "unmeasured":
+        return build(model.Unmeasured, body, at=(word,))
+    if word == "faulted":
+        return build(model.Faulted, body, at=(word,))
     given = closed(body, ("value", *HEAD), (word,))
     head = build(_Head, {key: given[key] for key in HEAD}, at=(word,))
     value = _value_from_json(head.quantity, given["value"], arrays, (word, "value"))
