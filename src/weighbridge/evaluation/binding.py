@@ -1,7 +1,4 @@
-"""Bind subjects: which path, command or factory stands for which subject of a contract, on which instance.
-
-Commands and factories run only when the person at the keyboard bound them; a contract alone never makes anything run.
-"""
+"""Bind subjects: what stands for which on which instance; commands and factories run only where a person bound them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Compare checkpoints with their source: the gates that are made of a policy, and the evaluation of each import.
-
-Needs no contract and seals nothing.
-"""
+"""Compare checkpoints with their source: the gates that a policy makes, and the evaluation of each import."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Look at one checkpoint or run log by itself: facts, tensors or columns, and what the values alone show.
-
-Judges nothing and seals nothing.
-"""
+"""Look at one checkpoint or run log by itself: facts, tensors or columns, and what the values alone show."""
 
 from __future__ import annotations
 
@@ -81,30 +78,27 @@ def first_values(target: str, count: int, glob: str) -> dict[str, Fields]:
     """Return the tensors whose names match, each with its first values; None of a dtype that nothing reads."""
     if kind_of(target) is SubjectKind.RUN:
         raise UsageError("values", "is a run log, and --values is for checkpoints", where=target)
+    import numpy as np
+
+    from weighbridge.comparison import casts
+    from weighbridge.formats.word_types import INTEGERS
+
     view = _opened(target, SubjectKind.CHECKPOINT)
     table = _tensors(view)
     found = [name for name in table if fnmatch.fnmatchcase(name, glob)]
     if not found:
         what = f"none of {len(table)} names matches {quoted(glob)}{nearest(glob, table)}"
         raise UsageError("values", what, where=target, remedy="`weighbridge inspect --headers --all` lists them")
-    return {name: {**table[name], "values": _first_values(view, name, count)} for name in found}
-
-
-def _first_values(view: Any, name: str, count: int) -> list[float] | None:
-    """Return at most `count` values, with the digits that tell them from others of their dtype."""
-    import numpy as np
-
-    from weighbridge.comparison import casts
-    from weighbridge.formats.word_types import INTEGERS
-
-    tensor = view.tensor(name)
-    elements, size = tensor.unit
-    if not tensor.elements:
-        return []
-    stored = np.frombuffer(view.read(name, 0, -(-count // elements) * size), np.uint8)
-    values = casts.values(stored, tensor.dtype)
-    number = int if tensor.dtype in INTEGERS else float
-    return None if values is None else [number(str(value)) for value in values[:count]]
+    shown: dict[str, Fields] = {}
+    for name in found:
+        tensor = view.tensor(name)
+        elements, size = tensor.unit
+        stored = view.read(name, 0, -(-count // elements) * size) if tensor.elements else b""
+        values = casts.values(np.frombuffer(stored, np.uint8), tensor.dtype) if stored else ()
+        number = int if tensor.dtype in INTEGERS else float  # with the digits that tell it from others of its dtype
+        first = None if values is None else [number(str(value)) for value in values[:count]]
+        shown[name] = {**table[name], "values": first}
+    return shown
 
 
 def kind_of(target: str) -> SubjectKind:

@@ -1,7 +1,4 @@
-"""Measure what the gates need with its canaries, seal what was measured, and judge what the sealed form decodes to.
-
-The runner never judges, and judging never sees anything but what the sealed bytes decode to.
-"""
+"""Measure what the gates need with its canaries, and judge what the sealed form of that decodes to."""
 
 from __future__ import annotations
 

@@ -29,8 +29,7 @@ from weighbridge.core.project import LOCAL, make_local
 from weighbridge.core.version import __version__
 from weighbridge.evaluation.binding import ARGUMENT, Binding, all_instances, bind
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
-from weighbridge.evidence.bundle import BUNDLES, Bundle, BundleDraft
-from weighbridge.evidence.bundle import seal as write_bundle
+from weighbridge.evidence.bundle import BUNDLES, Bundle, BundleDraft, seal
 from weighbridge.evidence.disk import digest_regular, disk_error
 from weighbridge.evidence.redact import Redactor, host_pseudonym, own_key, redactor_here
 from weighbridge.evidence.statement import BoundSubject, Companion, Tool
@@ -249,7 +248,7 @@ def keep(
             make_local(folder)
         except OSError as problem:
             raise disk_error(problem, "the bundle", folder) from None
-    return write_bundle(draft, folder / BUNDLES, redactor)
+    return seal(draft, folder / BUNDLES, redactor)
 
 
 def _subject(item: Binding, evaluation: Evaluation, redactor: Redactor) -> BoundSubject:

@@ -1,7 +1,4 @@
-"""A bundle: sealed into a folder that cannot be changed unnoticed, all of it or nothing, and read back.
-
-What is sealed was redacted before it was judged. Reading trusts nothing: it gives what was sealed, or names the file.
-"""
+"""Bundles: sealed into a folder that cannot be changed unnoticed, all or nothing, and read back without trust."""
 
 from __future__ import annotations
 

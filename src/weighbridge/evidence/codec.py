@@ -1,7 +1,4 @@
-"""Measurements, verdicts, findings and canaries as JSON and back, exactly; a series as two arrays named by digest.
-
-What is judged is what these bytes decode to. Nothing here measures, judges, or touches a disk.
-"""
+"""Measurements, verdicts, findings and canaries as JSON and back: what is judged is what these bytes decode to."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Writes that leave the old state or the new one, and reads that nothing on a disk can trick.
-
-Knows nothing of bundles. A file is read only where it is a regular one, not through a link, and bounded in size.
-"""
+"""Writes that leave the old state or the new one, and reads that nothing on a disk can trick; knows no bundles."""
 
 from __future__ import annotations
 

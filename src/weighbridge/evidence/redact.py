@@ -1,7 +1,4 @@
-"""Secrets, names of people and machines, and absolute paths, taken out of evidence before it is judged and sealed.
-
-A redactor replaces; a scan of the finished bundle refuses. Neither ever repeats what it found.
-"""
+"""Secrets, names and absolute paths taken out of evidence before it is judged; a scan of the whole bundle refuses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Five questions about a bundle, each answered for itself; no answer stands in for another.
-
-Tamper-evident after sealing; not proof of honest measuring. Judging again needs no torch, on any machine.
-"""
+"""Five questions about a bundle, each answered for itself; not proof of honest measuring."""
 
 from __future__ import annotations
 

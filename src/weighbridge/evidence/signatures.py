@@ -1,8 +1,4 @@
-"""Signatures of a bundle: DSSE envelopes over its statement, one file for each signer, added after sealing.
-
-An envelope has one form, so that nobody needs a key to see whose it says it is and that it is of this bundle. Making
-one, and checking one against a key, need the extra `sign`; nothing else here does.
-"""
+"""Signatures of a bundle: DSSE envelopes of one form over its statement, one file for each signer, added after it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Lanes: which job of a project measures which gates, and whose evidence it accepts for others; `weighbridge.toml`.
-
-Paths are relative to the folder of that file, which is the current one.
-"""
+"""Lanes: which job measures which gates, and whose evidence it accepts for others; `weighbridge.toml`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What an entry names as its cause: looked up beside the ledger, judged again, and compared with what the entry says.
-
-A status can so not be typed: its bundle must be there, whole, judge again alike, and earn the very move of the entry.
-"""
+"""What an entry names as its cause: looked up, judged again, and compared, so that no status can be typed."""
 
 from __future__ import annotations
 

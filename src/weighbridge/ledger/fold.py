@@ -1,7 +1,4 @@
-"""Where a gate stands on an instance: what evidence moves it, and how a chain of moves folds into one status.
-
-No disk, no clock, no git: entries and evidence in, status out. A refusal names what is missing.
-"""
+"""Where a gate stands on an instance: what evidence moves it, and how moves fold into a status; no disk, no clock."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Where every gate stands now: computed from ledger, bundles and contracts when it is shown, and never stored.
-
-A status that does not follow from its evidence is UNVERIFIED. STALE names what changed since the evidence.
-"""
+"""Where every gate stands now: computed from ledger, bundles and contracts when it is shown, and never stored."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from graphlib import TopologicalSorter
-from typing import Final
+from typing import Final, TypeAlias
 
 from weighbridge.contract.checks import looser
 from weighbridge.contract.resolved import COLLECTED, JUDGED
@@ -87,9 +84,10 @@ class Gate:
         return self.sound and self.status in (fold.ACTIVE, fold.DISCHARGED)
 
 
-def overview(
-    ledger: Ledger, contracts: Mapping[str, Contract], now: datetime, *, as_of: bool = False
-) -> tuple[Gate, ...]:
+Contracts: TypeAlias = Mapping[str, Contract]
+
+
+def overview(ledger: Ledger, contracts: Contracts, now: datetime, *, as_of: bool = False) -> tuple[Gate, ...]:
     """Return every gate of every contract that the ledger knows; `as_of` leaves out what was recorded after `now`.
 
     `contracts` are those that stand now. A gate that a contract has and the ledger does not was never recorded.
@@ -101,7 +99,7 @@ def overview(
     for place, entries in chains.items():
         known = {key: one for key, one in entries.items() if not as_of or moment(one.recorded_at) <= now}
         if known:
-            at = _instance(place, known, causes, contracts.get(place.contract), now)
+            at = _stood(place, known, causes, contracts.get(place.contract), now)
             if place in left_out:
                 why = f"a live FAIL is not recorded: weighbridge ledger record {left_out[place][:12]}"
                 at = replace(at, stale=(*at.stale, why))
@@ -119,9 +117,7 @@ def overview(
     return tuple(gates.values())
 
 
-def _instance(
-    place: LedgerPlace, entries: Entries, causes: Causes, contract: Contract | None, now: datetime
-) -> Instance:
+def _stood(place: LedgerPlace, entries: Entries, causes: Causes, contract: Contract | None, now: datetime) -> Instance:
     gate = next((one for one in contract.gates if one.id == place.gate), None) if contract else None
     fact = causes.unmeant(place, gate, now) if gate and gate.when else None
     unmeant = f"{fact.get('fact')} = {fact.get('found')}, meant for {fact.get('needed')}" if fact is not None else ""

@@ -1,7 +1,4 @@
-"""What a Markdown text claims, checked by bundles, the ledger, formulas and files; of anybody's text, not only ours.
-
-Looked at are citations, status words beside gates, counts of gates by status, sums, logarithms, and hypotheses.
-"""
+"""What anybody's Markdown text claims, checked: citations, statuses, counts of gates, sums, logarithms, hypotheses."""
 
 from __future__ import annotations
 
@@ -17,10 +14,9 @@ from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import State, rederivation
 from weighbridge.ledger.fold import LedgerPlace, lowest
 from weighbridge.spec.citations import FORMULA, NUMBER, UNIT, Citation, agrees, citations, computed, resolve
-from weighbridge.spec.criteria import criteria
 from weighbridge.spec.hypotheses import undecided
 from weighbridge.spec.reading import Known, Looked, Text, Unit
-from weighbridge.spec.tally import Stood, block, tally
+from weighbridge.spec.tally import Stood, block, criteria, tally
 
 STATUS = "|".join(Status)
 OUTCOME = re.compile(rf"\b(?:{'|'.join(Outcome)})\b")

@@ -1,7 +1,4 @@
-"""A section drafted from bundles: every figure cited, places for the author's prose, and no number yet.
-
-A draft claims nothing that the bundles do not hold; landing it holds every figure and premise again.
-"""
+"""A section drafted from bundles: every figure cited, places for the author's prose, and no number yet."""
 
 from __future__ import annotations
 

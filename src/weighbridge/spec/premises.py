@@ -1,7 +1,4 @@
-"""What a section rests on, looked at again when it lands: what is found must be what was expected.
-
-A command runs only where the person who lands the section allows it; what counts is the sha256 of what it prints.
-"""
+"""What a section rests on, looked at again when it lands; a command runs only where the person landing it allows it."""
 
 from __future__ import annotations
 

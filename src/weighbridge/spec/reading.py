@@ -1,7 +1,4 @@
-"""A Markdown text cut into what it says for itself: sentences, list items and rows, each with its line.
-
-Code fences, comments and what follows `<!-- weighbridge:quote -->` up to an empty line are not the text's own claims.
-"""
+"""A Markdown text cut into its own claims: sentences, list items and rows, without fences, comments and quotations."""
 
 from __future__ import annotations
 
