@@ -45,10 +45,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportComparison:
-    """One import compared with its source: the policy, and what its tensors and its configuration came to.
-
-    `itself` is true where both paths are the same file; `notes` say what the files of either side contradict.
-    """
+    """What one import came to; `itself` where both are one file; `notes` say what the files of a side contradict."""
 
     path: str
     policy: Policy

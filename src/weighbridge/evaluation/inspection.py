@@ -32,10 +32,7 @@ RUN_FILES = ("run.json", "steps.jsonl")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What one file shows: its kind, its facts by name, and its table: tensors or columns, by name.
-
-    `report` is what the values of a checkpoint show; None of a run, or where only headers were read.
-    """
+    """What one file shows: facts, and tensors or columns, by name; `report` is None of a run or of headers alone."""
 
     target: str
     kind: SubjectKind
@@ -52,10 +49,7 @@ def inspect(
     moments: bool = False,
     progress: Callable[[str], None] = lambda _text: None,
 ) -> Inspection:
-    """Look at a checkpoint or a run log; with `headers`, at no value of a checkpoint; with `moments`, at their spread.
-
-    `words` gives what a verdict of a gate kind says of each place.
-    """
+    """Look at a checkpoint, at its `headers` alone or its `moments` too, or at a run log; `words` say a verdict."""
     kind = kind_of(target)
     view = _opened(target, kind)
     facts = {row.pop("name"): row for row in map(plain, rows_of(_measure("facts", kind, view), Fact))}
@@ -133,10 +127,7 @@ def _tensors(view: Any) -> dict[str, Fields]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointReport:
-    """What a checkpoint shows by itself: problems, figures of its stored dtypes and health, and every tensor.
-
-    A problem has its place, the gate that would report it, its code, and the message that it `says`.
-    """
+    """What a checkpoint shows by itself: problems as a gate would report them, figures, and every tensor."""
 
     findings: tuple[Mapping[str, str], ...]
     labels: Fields

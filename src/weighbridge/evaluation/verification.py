@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from weighbridge.lanes.lanes import Project
     from weighbridge.ledger.record import Move
 
-MAX_ATTACHED = 64 << 20
 ROLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,59}")
 PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes")
 
@@ -105,7 +104,7 @@ def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, 
     command = request.command or ("weighbridge", *sys.argv[1:])  # as it was typed, the program by its name alone
     named = (*command, *targets, *(str(one.path) for one in loaded))
     redactor = redactor_here(own_key(), run=Path.cwd(), named=named)
-    texts = {role: read_regular_file(path, MAX_ATTACHED, UsageError) for role, path in request.attached}
+    texts = {role: read_regular_file(path, 64 << 20, UsageError) for role, path in request.attached}
     logs = {role: data.decode(errors="replace") for role, data in texts.items()}
     companions, lane = tuple(_companions(request, texts, redactor)), turn.sealed if turn else EMPTY
     results = []
@@ -198,10 +197,10 @@ def _wanted(gate: str, globs: Sequence[str]) -> bool:
 def _companions(request: VerifyRequest, texts: Mapping[str, bytes], redactor: Redactor) -> Iterator[Companion]:
     """Yield the files given beside the subjects, with the digests of what was read of them."""
     roles = [role for role, _ in (*request.attached, *request.inputs)]
-    wrong = next((role for role in roles if roles.count(role) > 1 or not ROLE.fullmatch(role)), None)
-    if wrong is not None:
-        remedy = "give each file a role of its own, of letters, digits, - and _"
-        raise UsageError("role", f"{wrong!r} is given twice, or is no role", remedy=remedy)
+    for role in roles:
+        if roles.count(role) > 1 or not ROLE.fullmatch(role):
+            remedy = "give each file a role of its own, of letters, digits, - and _"
+            raise UsageError("role", f"{role!r} is given twice, or is no role", remedy=remedy)
     for role, path in (*request.attached, *request.inputs):
         data = texts.get(role)
         yield Companion(

@@ -41,10 +41,7 @@ SEALABLE = frozenset(_SEALABLE.split())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleDraft:
-    """Everything that one bundle is to hold. Times are UTC; `command` is the redacted argv, without secrets or paths.
-
-    `measured` is what was judged: redacted and decoded again (`redact.redact_measured`).
-    """
+    """All that one bundle is to hold, redacted; times are UTC. `measured` is what was judged (`redact_measured`)."""
 
     contract: Contract
     contract_yaml: bytes
@@ -152,10 +149,7 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A bundle's folder, read and compared with its digests; `problems` is empty where it is whole.
-
-    `anchor` says what beyond its folder's name vouches for its id.
-    """
+    """A folder compared with its digests, whole without `problems`; `anchor` vouches for its id beyond its name."""
 
     path: Path
     folder: manifest.BundleFolder
@@ -171,9 +165,8 @@ def open_bundle(
 ) -> Opened:
     """Read a bundle's folder, or the archive of one, and check every byte; raise `not-a-bundle` where there is none.
 
-    Of an archive that was read already, `folder` is the bundle in it.
     The statement itself is checked by the folder's name, and by the id, or its first digits, that was `given`. Under a
-    name of another form it takes that one, or an id that the ledger has `recorded`.
+    name of another form it takes that one, or an id that the ledger has `recorded`. `folder` is one read already.
     """
     folder = folder or (open_archive(path, given) if is_file(path) else DiskFolder(path))
     if isinstance(folder, DiskFolder) and not exists(path / statement.FILE):
@@ -267,9 +260,9 @@ def _measured(files: Mapping[str, bytes], foreign: Collection[str]) -> dict[str,
     """Decode what was measured; a quantity in `foreign`, of a package that is not here as it was, may be unreadable."""
     inside = {name: data for name, data in files.items() if name.startswith(manifest.MEASUREMENTS)}
     arrays = {Path(name).stem: data for name, data in inside.items() if name.endswith(".npy")}
-    wrong = next((digest for digest, data in arrays.items() if sha256(data) != digest), None)
-    if wrong is not None:
-        raise BundleError("structure", "is not named by its digest", where=f"{manifest.MEASUREMENTS}{wrong}.npy")
+    for digest, data in arrays.items():
+        if sha256(data) != digest:
+            raise BundleError("structure", "is not named by its digest", where=f"{manifest.MEASUREMENTS}{digest}.npy")
     measured: dict[str, Measured] = {}
     for name in (name for name in inside if not name.endswith(".npy")):
         with _inside(name):

@@ -59,9 +59,9 @@ def to_bytes(files: Mapping[str, bytes]) -> bytes:
     """Write the manifest of these files; refuse what could not be read back as `too-large` or `file-name`."""
     if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BUNDLE:
         raise BundleError("too-large", f"a bundle holds at most {MAX_FILES} files and {MAX_BUNDLE >> 20} MiB")
-    too_large = next((name for name, data in files.items() if len(data) > MAX_FILE), None)
-    if too_large is not None:
-        raise BundleError("too-large", f"has more than {MAX_FILE >> 20} MiB", where=too_large)
+    for name, data in files.items():
+        if len(data) > MAX_FILE:
+            raise BundleError("too-large", f"has more than {MAX_FILE >> 20} MiB", where=name)
     _check_names(files)
     found = sorted(files.items())
     entries = tuple(ManifestEntry(path=name, size=len(data), sha256=sha256(data)) for name, data in found)
@@ -81,10 +81,9 @@ def from_bytes(data: bytes) -> Manifest:
 
 
 def _check_names(names: Mapping[str, bytes] | list[str]) -> None:
-    unlisted = (FILE, statement.FILE)
-    bad = next((n for n in names if not NAME.fullmatch(n) or n in unlisted or n.startswith(SIGNATURES)), None)
-    if bad is not None:
-        raise BundleError("file-name", f"{bad!r} is no name for a file of a bundle", where=FILE)
+    for name in names:
+        if not NAME.fullmatch(name) or name in (FILE, statement.FILE) or name.startswith(SIGNATURES):
+            raise BundleError("file-name", f"{name!r} is no name for a file of a bundle", where=FILE)
     if len({name.lower() for name in names}) != len(names):
         raise BundleError("file-name", "two files differ only in letter case", where=FILE)
 

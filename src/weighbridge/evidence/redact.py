@@ -53,7 +53,6 @@ _SHARED = (
     "train trainer training ubuntu user users vagrant work worker workstation"
 )
 SHARED_NAMES = frozenset(_SHARED.split())
-SHORTEST_NAME = 4
 # The roots under which absolute paths are found by form; a name like `/model/layers.0/MatMul` is no path of these.
 _ROOTS = (
     "home|homes|root|Users|users|mnt|tmp|var|opt|srv|usr|etc|media|private|scratch|gpfs|lustre|nfs|workspace|workspaces"
@@ -134,7 +133,7 @@ def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Ite
     with contextlib.suppress(OSError, KeyError, ImportError):  # a container's user may have no name
         user = getpass.getuser()
     names = {host: "host", host.partition(".")[0]: "host", user: "user"}
-    telling = [word for word in names if len(word) >= SHORTEST_NAME and not word.isdigit()]
+    telling = [word for word in names if len(word) >= 4 and not word.isdigit()]
     kept = {word: names[word] for word in telling if word.lower() not in SHARED_NAMES}
     own = {form: word for path, word in ((home, "${HOME}"), (run, "${RUN}")) for form in _forms(path)}
     given = (local_path(word.rpartition("=")[2]) for word in named)

@@ -123,10 +123,9 @@ def verify(path: Path, against: Against, folder: manifest.BundleFolder | None = 
 def sound(path: Path, against: Against, folder: manifest.BundleFolder | None = None) -> Opened:
     """Open a bundle to be passed on, or raise `not-whole`: its bytes, verdicts and signatures must hold."""
     answers = verify(path, against, folder)
-    answered = (answers.integrity, answers.rederivation, answers.authenticity)
-    broken = next((one for one in answered if one.held is BROKEN), None)
-    if broken is not None:
-        raise BundleError("not-whole", broken.says, where=str(path), remedy="run: weighbridge evidence verify")
+    for one in (answers.integrity, answers.rederivation, answers.authenticity):
+        if one.held is BROKEN:
+            raise BundleError("not-whole", one.says, where=str(path), remedy="run: weighbridge evidence verify")
     return whole(path, against.given, folder)
 
 

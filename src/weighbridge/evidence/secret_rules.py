@@ -104,12 +104,10 @@ _FORMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
      + rf"(?={_VALUE}{{0,200}}[0-9])(?={_VALUE}{{0,200}}[a-z])[a-z0-9+/=_.~-]{{10,4096}}"),
 )  # fmt: skip
 
-
-_STARTS = ((name, prefixes, "|".join(map(re.escape, prefixes)), rest) for name, prefixes, rest in _TOKENS)
 RULES = (
     *(
-        SecretRule(name, tuple(map(str.lower, prefixes)), f"{_START}(?:{words}){rest}{_END}")
-        for name, prefixes, words, rest in _STARTS
+        SecretRule(name, tuple(map(str.lower, starts)), f"{_START}(?:{'|'.join(map(re.escape, starts))}){rest}{_END}")
+        for name, starts, rest in _TOKENS
     ),
     *(SecretRule(*form) for form in _FORMS),
 )

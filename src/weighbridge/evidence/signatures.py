@@ -25,7 +25,6 @@ FORM = re.compile(
 )
 ALGORITHM = "ed25519"
 LONGER = 1 << 20  # by which an envelope of another bundle may be longer than ours, to be refused as one
-MAX_KEY = 1 << 16
 REMOVE = "remove it, and have its signer sign again: weighbridge evidence sign BUNDLE --key FILE"
 PUBLIC = "name an ed25519 public key: openssl pkey -in KEY -pubout -out KEY.pub"
 PRIVATE = "name an ed25519 private key without a password; `weighbridge evidence keygen FILE` makes one"
@@ -142,7 +141,7 @@ def private_key(path: Path) -> CryptoSigner:
 
 def _key(path: Path, read: Callable[[bytes], Any], remedy: str) -> Any:
     try:
-        key = read(read_regular(path.resolve(), str(path), MAX_KEY))
+        key = read(read_regular(path.resolve(), str(path), 1 << 16))
     except BundleError as problem:
         raise UsageError("key-file", problem.what, where=str(path), remedy=remedy) from None
     except Exception:  # noqa: BLE001 -- whatever the libraries say of a file, it is not the key that is needed
@@ -160,9 +159,9 @@ def new_key(path: Path) -> str:
         from securesystemslib.signer import CryptoSigner
 
     public = path.with_name(f"{path.name}.pub")
-    there = next((one for one in (path, public) if exists(one)), None)
-    if there is not None:
-        raise UsageError("key-exists", "is there already", where=str(there), remedy="name a new file")
+    for one in (path, public):
+        if exists(one):
+            raise UsageError("key-exists", "is there already", where=str(one), remedy="name a new file")
     signer = CryptoSigner.generate_ed25519()
     shown = load_pem_private_key(signer.private_bytes, None).public_key()
     try:

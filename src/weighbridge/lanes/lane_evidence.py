@@ -58,10 +58,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """What a gate comes to by evidence of a lane: a finding, and what it stands on or, BLOCKED, what is lacking.
-
-    `judged` are the digests of the files that it judged, by the name of the subject.
-    """
+    """A finding by evidence of a lane, what it stands on or lacks, and the digests of each subject's files."""
 
     finding: Finding
     says: str

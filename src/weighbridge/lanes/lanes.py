@@ -150,7 +150,7 @@ def load_project(path: Path = Path(PROJECT)) -> Project:
             problems += from_errors(error.problems)
     contracts = {lane: {name: loaded[name] for name in names if name in loaded} for lane, names in named.items()}
     project = Project(lanes=lanes, contracts=contracts)
-    raise_errors((*problems, *_of_lanes(project, written), *_undecided(project, loaded)))
+    raise_errors((*problems, *_of_lanes(project, written, loaded)))
     return project
 
 
@@ -197,8 +197,8 @@ def _tree(glob: str) -> str | None:
     return git.tree(Path(), f":(glob){glob}", NO_INPUT)
 
 
-def _of_lanes(project: Project, written: _Written) -> Iterator[Found]:
-    """Yield lanes that are accepted and not there, and globs of gates and paths that match nothing."""
+def _of_lanes(project: Project, written: _Written, loaded: Mapping[str, LoadedContract]) -> Iterator[Found]:
+    """Yield lanes that are accepted and not there, globs that match nothing, and gates that no lane decides."""
     for name, lane in project.lanes.items():
         at: At = ("lanes", name)
         for other in lane.accepts:
@@ -214,10 +214,6 @@ def _of_lanes(project: Project, written: _Written) -> Iterator[Found]:
         for index, glob in enumerate(lane.paths):
             if _tree(glob) == "":
                 yield written.matches_nothing((*at, "paths", index), glob, "file that git tracks")
-
-
-def _undecided(project: Project, loaded: Mapping[str, LoadedContract]) -> Iterator[Found]:
-    """Yield the gates that no lane decides."""
     for name, one in loaded.items():
         lanes = [lane for lane, contracts in project.contracts.items() if name in contracts]
         for gate in one.contract.gates:

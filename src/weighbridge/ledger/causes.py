@@ -35,10 +35,7 @@ RESTORE = "restore it from the history of the repository"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What is kept of a bundle that was judged again: `versions` are those of its kinds that are not here.
-
-    `unmeant` has the false fact of each place that is NOT_APPLICABLE.
-    """
+    """What a bundle shows: `versions` of kinds that are not here, and the false fact of what is NOT_APPLICABLE."""
 
     id: str
     contract: Contract
@@ -132,11 +129,6 @@ class Causes:
         return dict(sorted(found.items(), key=lambda item: item[1].finished))
 
     @cached_property
-    def contracts(self) -> frozenset[str]:
-        """Return the digest of every contract that a bundle was judged under."""
-        return frozenset(one.contract.whole for one in self.stated.values())
-
-    @cached_property
     def landed(self) -> dict[str, str]:
         """Return the text of every landed amendment, by its digest."""
         folder = self.ledger.root.absolute().parent.parent / "spec" / "amendments"
@@ -176,12 +168,17 @@ class Causes:
 
     def newest(self, place: LedgerPlace, now: datetime) -> Shown | None:
         """Return what the newest whole bundle shows that judged a place by now, whatever it came to."""
-        past = ((known, one) for known, one in reversed(self.stated.items()) if moment(one.finished) <= now)
-        for known, one in past:
-            if one.contract.id == place.contract and place.instance in one.instances.get(place.gate, ()):
-                with contextlib.suppress(WeighbridgeError):
-                    return self.shown(known)
+        for bundle in self._judged(place, now):
+            with contextlib.suppress(WeighbridgeError):
+                return self.shown(bundle)
         return None
+
+    def _judged(self, place: LedgerPlace, now: datetime) -> Iterator[str]:
+        """Yield the bundles that judged a place by now, the newest first."""
+        for bundle, one in reversed(self.stated.items()):
+            past, instances = moment(one.finished) <= now, one.instances.get(place.gate, ())
+            if past and one.contract.id == place.contract and place.instance in instances:
+                yield bundle
 
     def unmeant(self, place: LedgerPlace, gate: GateDecl, now: datetime) -> Fields | None:
         """Return the false fact, where the newest bundle that judged a place by now found that its gate does not apply.
@@ -189,9 +186,7 @@ class Causes:
         It must have judged the gate as it stands now, and be no older than the gate allows. Only a bundle that says
         that something does not apply is judged again.
         """
-        past = ((known, one) for known, one in reversed(self.stated.items()) if moment(one.finished) <= now)
-        mine = ((known, one) for known, one in past if one.contract.id == place.contract)
-        newest = next((known for known, one in mine if place.instance in one.instances.get(place.gate, ())), None)
+        newest = next(self._judged(place, now), None)
         if newest is None:
             return None
         with contextlib.suppress(WeighbridgeError):  # one that is damaged is reported by `ledger check`
@@ -234,9 +229,10 @@ class Causes:
     def _demand(self, entry: LedgerEntry, before: Standing) -> None:
         if entry.step in (LedgerStep.MOVE, LedgerStep.RENEW):
             self._demand_move(entry, before)
-        elif entry.step is LedgerStep.DECLARE and entry.cause not in self.contracts:
-            what = f"no bundle beside the ledger was judged under the contract {entry.cause[:12]}"
-            raise LedgerError("no-bundle", what, remedy=RESTORE)
+        elif entry.step is LedgerStep.DECLARE:
+            if all(one.contract.whole != entry.cause for one in self.stated.values()):
+                what = f"no bundle beside the ledger was judged under the contract {entry.cause[:12]}"
+                raise LedgerError("no-bundle", what, remedy=RESTORE)
         elif entry.step is LedgerStep.DISCHARGE:
             text = self.landed.get(entry.cause)
             if text is None:

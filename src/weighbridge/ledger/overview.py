@@ -25,15 +25,13 @@ from weighbridge.ledger.store import Ledger
 
 UNVERIFIED: Final = "UNVERIFIED"
 UNDECLARED: Final = "none"
+Contracts: TypeAlias = Mapping[str, Contract]
 ORDER: Final = (UNVERIFIED, UNDECLARED, *map(str, STATUS_ORDER))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """Where one gate stands on one instance; `unverified` says why its status does not follow, `stale` what changed.
-
-    `unmeant` says by which fact the gate does not apply to what was judged last.
-    """
+    """Where one gate stands on one instance, why it is UNVERIFIED or STALE, or `unmeant` for what was judged last."""
 
     place: LedgerPlace
     entries: Entries
@@ -82,9 +80,6 @@ class Gate:
     def holds(self) -> bool:
         """Return whether what depends on it may rest on it: shown on live evidence that is still current."""
         return self.sound and self.status in (fold.ACTIVE, fold.DISCHARGED)
-
-
-Contracts: TypeAlias = Mapping[str, Contract]
 
 
 def overview(ledger: Ledger, contracts: Contracts, now: datetime, *, as_of: bool = False) -> tuple[Gate, ...]:

@@ -37,10 +37,7 @@ class Move:
 
 
 def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: str) -> tuple[Move, ...]:
-    """Append what a bundle earns, or raise `not-rederivable`; recording it again appends nothing.
-
-    A gate's first record declares it. `contract_digest` is the contract's now (`resolved.digests(...).whole`).
-    """
+    """Append what a bundle earns, or raise `not-rederivable`; `contract_digest` is the contract's now, as a whole."""
     demand_rederivable(bundle)
     moves: list[Move] = []
     for finding in bundle.findings:

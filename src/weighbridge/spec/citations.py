@@ -25,8 +25,6 @@ from weighbridge.evidence.bundle import BUNDLES, Bundle, unseal
 from weighbridge.evidence.disk import read_regular
 
 KEPT = Path("evidence") / BUNDLES
-SHORTEST = 6
-SIGNIFICANT = 6
 WIDEST = 200  # characters in which a value stands before its citation
 WIDE = Context(prec=400)  # the whole range of a double, digit by digit
 UNITS = (
@@ -50,16 +48,13 @@ LOGARITHMS = {"ln": (math.log, "nats"), "log2": (math.log2, "bits"), "log10": (m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Citation:
-    """A printed text with its unit, and where its value stands: in a bundle, in a formula, or in a count of files.
+    """A printed text with its unit, and where its value stands: in a bundle, in a formula, or in a count of files."""
 
-    The pointer is None where a bundle is cited as a whole; `text` is empty where nothing stands before it.
-    """
-
-    text: str
+    text: str  # "" where nothing stands before it
     unit: str = ""
     id: str = ""
     file: str = manifest.VERDICTS
-    pointer: str | None = None
+    pointer: str | None = None  # of a bundle that is cited as a whole
     formula: str = ""
     files: str = ""
     span: tuple[int, int] = field(default=(0, 0), compare=False)
@@ -76,7 +71,7 @@ def printed(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "none"}[value]
     if isinstance(value, float) and math.isfinite(value):
-        return f"{Decimal(repr(value)):.{SIGNIFICANT}g}"
+        return f"{Decimal(repr(value)):.6g}"
     return str(value).replace("`", "'").replace("|", "¦").replace("\n", " ")
 
 
@@ -142,7 +137,7 @@ def find(bundle: str) -> Path:
     """Return a bundle's folder by its path or first digits; raise `unknown-bundle` or `ambiguous-bundle`."""
     if is_folder(Path(bundle)):
         return Path(bundle)
-    known = list(stored()) if len(bundle) >= SHORTEST else []
+    known = list(stored()) if len(bundle) >= 6 else []
     found = [path for path in known if path.name.rpartition("-")[2].startswith(bundle[:12])]
     if len({path.name for path in found}) == 1:
         return found[0]

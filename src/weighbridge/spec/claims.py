@@ -55,7 +55,7 @@ ENTITLED = {Status.REGRESSED: Outcome.FAIL} | dict.fromkeys(
 def look(text: str, where: str, known: Known, first_line: int = 1) -> Looked:
     """Check every claim of a text."""
     read = Text(text, where, known, first_line)
-    checks = [_cited, _statuses, _counts, _sums, _logarithms, _blocks, undecided, _refuted]
+    checks = [_cited, _statuses, _counts, _sums, _logarithms, undecided, _refuted]
     checks += [_uncited] if known.strict else []
     problems = {problem for check in checks for problem in check(read)}
     return Looked(problems=tuple(sorted(problems)), counted=read.counted)
@@ -229,9 +229,6 @@ def _counts(text: Text) -> Iterator[Found]:
             if (int(match["count"]), int(match["of"] or count.gates)) != (count.counts[status], count.gates):
                 what = f"says {match[0].strip()!r}; the ledger has {count.counts[status]} of {count.gates} {status}"
                 yield text.found(unit.line, "tally-mismatch", what, "see: weighbridge status")
-
-
-def _blocks(text: Text) -> Iterator[Found]:
     for line, shown in text.blocks:
         text.counted["tallies"] += 1
         if shown != block(text.known.stood).rstrip():

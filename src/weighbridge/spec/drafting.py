@@ -63,12 +63,12 @@ def cited(bundles: Iterable[Bundle], gates: Sequence[str]) -> tuple[Cited, ...]:
     """Find what the bundles hold of these gates, or raise `unknown-gate` where none judged one."""
     bundles = tuple(bundles)
     known = {gate.id for bundle in bundles for gate in bundle.contract.gates}
-    missing = next((gate for gate in gates if gate not in known), None)
-    if missing is not None:
-        shown = ", ".join(bundle.id[:12] for bundle in bundles)
-        raise UsageError("unknown-gate", f"bundle {shown} has no gate {missing!r}{nearest(missing, known)}")
+    for gate in gates:
+        if gate not in known:
+            shown = ", ".join(bundle.id[:12] for bundle in bundles)
+            raise UsageError("unknown-gate", f"bundle {shown} has no gate {gate!r}{nearest(gate, known)}")
     return tuple(
-        Cited(bundle, index, finding, next(gate for gate in bundle.contract.gates if gate.id == finding.gate))
+        Cited(bundle, index, finding, next(one for one in bundle.contract.gates if one.id == finding.gate))
         for bundle in bundles
         for index, finding in enumerate(bundle.findings)
         if finding.gate in gates

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import eq, ge, gt, le, lt
+from typing import TypeAlias
 
 from weighbridge.contract.layers import Found
 from weighbridge.core.errors import WeighbridgeError
@@ -21,6 +22,7 @@ from weighbridge.spec.citations import NUMBER, Bundles, citations
 from weighbridge.spec.reading import Known, Text, Unit, found, units_of
 
 HEADS = (["id", "hypothesis", "state", "evidence"], ["decides", "measure", "confirmed by", "refuted by"])
+Wrong: TypeAlias = Iterator[tuple[str, str]]  # what is wrong, and the remedy
 OPEN = "OPEN"
 STATES = (OPEN, "ELIMINATED", "CONFIRMED", "REFUTED")
 DECIDED_BY = {"CONFIRMED": 2, "REFUTED": 3, "ELIMINATED": 3}  # the columns of an experiment
@@ -92,9 +94,6 @@ def contradicted(mine: Section, earlier: Sequence[Section], known: Known) -> Ite
 def _tables_of(body: str) -> tuple[list[HypothesisRow], dict[int, list[str]]]:
     """Return the tables of a landed section, each read once however many sections follow it."""
     return tables(units_of(body))
-
-
-Wrong = Iterator[tuple[str, str]]  # what is wrong, and the remedy
 
 
 def _against(row: HypothesisRow, then: HypothesisRow, section: Section, mine: Section, known: Known) -> Wrong:

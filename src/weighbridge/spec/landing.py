@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
 
 from weighbridge.contract.checks import looser
 from weighbridge.contract.layers import Found
@@ -34,8 +33,6 @@ from weighbridge.spec.premises import stale
 from weighbridge.spec.reading import Known, Looked, found
 from weighbridge.spec.rendering import AMENDMENTS, render, taken_back
 from weighbridge.spec.tally import BEGIN, END, block, discharged, history
-
-Judged: TypeAlias = tuple[Section, tuple[Found, ...]]
 
 
 def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section | None, tuple[Found, ...]]:
@@ -74,7 +71,9 @@ def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section
         raise disk_error(problem, "the section", folder) from None
 
 
-def _judged(here: Here, draft: Section, sections: Sequence[Section], *, run_commands: bool) -> Judged:
+def _judged(
+    here: Here, draft: Section, sections: Sequence[Section], *, run_commands: bool
+) -> tuple[Section, tuple[Found, ...]]:
     """Return the section as it would land, and everything that is wrong with it."""
     where, before = str(draft.path), history(here.chains)
     problems = [*structure(sections), *_about(draft, sections)]
