@@ -87,15 +87,13 @@ def bind(contract: Contract, base: Path, arguments: Iterable[str]) -> tuple[Bind
         if name not in by_hand and declared.kind not in EXECUTED:
             bound |= {item.key: item for item in _declared(name, declared, base)}
     items = tuple(bound.values())
-    judged = [
-        (gate, found(gate.subjects.values(), items, on)) for gate in contract.gates for on in instances(gate, items)
-    ]
+    on = [(gate, instance) for gate in contract.gates for instance in instances(gate, items)]
+    judged = [(gate, found(gate.subjects.values(), items, instance)) for gate, instance in on]
     looked = {item for _, mine in judged for item in mine}
     wanted = {name for gate in contract.gates for name in gate.subjects.values()}
     for idle in (item for item in items if item.subject in wanted and item not in looked):
-        what = (
-            f"no gate would look at {idle.subject}={idle.target}: other bindings stand for {idle.subject!r} everywhere"
-        )
+        others = f"other bindings stand for {idle.subject!r} everywhere"
+        what = f"no gate would look at {idle.subject}={idle.target}: {others}"
         remedy = f"name its instance, {idle.subject}@NAME=…, or leave it out"
         raise UsageError("never-looked-at", what, remedy=remedy)
     for gate, mine in judged:

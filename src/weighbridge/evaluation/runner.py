@@ -57,19 +57,16 @@ class Evaluation:
 
 @dataclass(slots=True, kw_only=True)
 class EvaluationSession:
-    """One evaluation under way: opens each subject once, measures each quantity once.
-
-    `on` names the instances of each gate, `views` are open already; `with_itself` compares a file with itself.
-    """
+    """One evaluation under way: opens each subject once, measures each quantity once."""
 
     contract: Contract
     bound: Sequence[Binding]
-    on: Mapping[str, tuple[str, ...]]
-    views: dict[tuple[str, str], Any] = field(default_factory=dict)
+    on: Mapping[str, tuple[str, ...]]  # the instances of each gate
+    views: dict[tuple[str, str], Any] = field(default_factory=dict)  # those that are open already
     execution: Execution = HERE
     progress: Announce = lambda _text: None
     debug: bool = False
-    with_itself: bool = False
+    with_itself: bool = False  # whether a file may be compared with itself
     started: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
     broken: dict[tuple[str, str], SubjectError] = field(default_factory=dict)
     measured: dict[str, Measured] = field(default_factory=dict)

@@ -71,16 +71,13 @@ class VerifyRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractResult:
-    """What one contract came to, where its evidence is, and what was recorded of it.
-
-    `elsewhere` says, by gate and instance, what the findings stand on that another lane measured: they are in the
-    evaluation, and not in the bundle. There is no bundle of a contract of which the lane measures nothing.
-    """
+    """What one contract came to, where its evidence is, and what was recorded of it."""
 
     loaded: LoadedContract
     evaluation: Evaluation
-    bundle: Bundle | None
+    bundle: Bundle | None  # None where nothing is kept, or the lane measures nothing of the contract
     moves: tuple[Move, ...] = ()
+    # What findings stand on that another lane measured, by gate and instance: they are not in the bundle.
     elsewhere: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
 
 

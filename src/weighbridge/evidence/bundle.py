@@ -128,17 +128,14 @@ def _files(draft: BundleDraft, redactor: Redactor) -> dict[str, bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """One unsealed bundle. `id` is the sha256 of its statement; `verdicts` are the sealed bytes of its findings.
-
-    `plugins` are those of other packages that it was made with; without them what they measured is not in `measured`.
-    """
+    """One unsealed bundle. `id` is the sha256 of its statement; `verdicts` are the sealed bytes of its findings."""
 
     path: Path
     id: str
     statement: Predicate
     contract: Contract
     contract_yaml: bytes
-    measured: Mapping[str, Measured]
+    measured: Mapping[str, Measured]  # without what plugins measured that are not here
     canaries: Mapping[str, CanaryResult]
     findings: tuple[Finding, ...]
     verdicts: bytes

@@ -72,19 +72,14 @@ class Answers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
-    """What a bundle is checked by beyond itself.
-
-    `given` is the id that the reviewer knows, or its first digits; `recorded` are the ids that the ledger names;
-    `contracts` are digests of contracts as they stand now, by id. With `anchored`, one of the first two has the id;
-    with `keys`, by the names of their files, one of them signed.
-    """
+    """What a bundle is checked by beyond itself."""
 
     now: datetime
-    given: str = ""
-    recorded: Collection[str] | None = None
-    contracts: Mapping[str, str] = field(default_factory=dict)
-    anchored: bool = False
-    keys: Mapping[str, SSlibKey] = field(default_factory=dict)
+    given: str = ""  # the id that the reviewer knows, or its first digits
+    recorded: Collection[str] | None = None  # the ids that the ledger names
+    contracts: Mapping[str, str] = field(default_factory=dict)  # digests of contracts as they stand now, by id
+    anchored: bool = False  # whether `given` or `recorded` must have the id
+    keys: Mapping[str, SSlibKey] = field(default_factory=dict)  # by the names of their files; one must have signed
 
 
 UNREAD = Answer(CANNOT_SAY, "not asked: the bundle is not whole")

@@ -1,8 +1,4 @@
-"""What the evidence of a lane says of a gate that another lane needs: the finding it sealed, or why it does not count.
-
-Evidence counts that the lane itself sealed, of the same contract, instance and files, young enough, whole, and judged
-again to the same verdict. The newest that counts decides.
-"""
+"""What the newest evidence of a lane that counts says of a gate that another lane needs, or why none counts."""
 
 from __future__ import annotations
 

@@ -49,17 +49,13 @@ class Accepts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """One lane: the gates that it measures itself, and whose evidence it accepts for others.
-
-    Without `contracts` it is of those in contracts/ and below. `paths` is what its results depend on; without them, all
-    that is tracked.
-    """
+    """One lane: the gates that it measures itself, and whose evidence it accepts for others."""
 
     decides: Annotated[tuple[str, ...], Doc("globs of the gates that it measures itself", min_items=1)]
-    contracts: Annotated[tuple[str, ...], _GLOB] = ()
+    contracts: Annotated[tuple[str, ...], _GLOB] = ()  # without any, those in contracts/ and below
     accepts: Annotated[Mapping[str, Accepts], _NAMED] = field(default_factory=dict)
     requires: Annotated[Mapping[str, bool], _HAS] = field(default_factory=dict)
-    paths: Annotated[tuple[str, ...], _GLOB] = ()
+    paths: Annotated[tuple[str, ...], _GLOB] = ()  # what its results depend on; without any, all that is tracked
 
     def measures(self, gate: str) -> bool:
         """Return whether it measures a gate of its contracts itself."""

@@ -1,8 +1,4 @@
-"""Waivers: dated, owned exemptions for a FAIL or a BLOCKED of one gate on one instance, in a file of their own.
-
-A waiver excuses from the exit code and nothing else: it is no evidence, moves no status, and is printed with what it
-excuses. It ends with the day of `expires`, UTC.
-"""
+"""Waivers: dated, owned exemptions of one gate from the exit code; no evidence, and printed with what they excuse."""
 
 from __future__ import annotations
 

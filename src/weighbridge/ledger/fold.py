@@ -60,11 +60,7 @@ class LedgerPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
-    """One move. `cause` is the id of a bundle or an amendment, or the digest of a contract; times are UTC.
-
-    `evidence_at` is when the run began that the evidence is of, or else when the evidence was finished; empty where
-    there is none; `outcome` is what it came to there, judged by the gate's kind in `kind_version`.
-    """
+    """One move. `cause` is the id of a bundle or an amendment, or the digest of a contract; times are UTC."""
 
     schema: str = SCHEMA
     step: LedgerStep
@@ -75,8 +71,8 @@ class LedgerEntry:
     after: Status
     cause: str
     contract_digest: str
-    evidence_at: str = ""
-    outcome: Outcome | None = None
+    evidence_at: str = ""  # when the run began that the evidence is of, or else when the evidence was finished
+    outcome: Outcome | None = None  # what it came to there, judged by the gate's kind in `kind_version`
     kind_version: int = 0
     reason: str = ""
     recorded_at: str

@@ -36,17 +36,13 @@ class Premise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """What landing added: when, which part of the version it raises, the section before, the ledger's newest entries.
-
-    `discharges` are the places that this section has moved to DISCHARGED. The number stands in the file's name alone:
-    of two sections which took the same one, one is renamed.
-    """
+    """What landing added: when, which part of the version it raises, the section before, the newest entries."""
 
     at: str
     raises: Annotated[str, Doc(choices=RAISES)]
     previous: str
     heads: Mapping[str, tuple[str, ...]]
-    discharges: tuple[str, ...]
+    discharges: tuple[str, ...]  # the places that this section has moved to DISCHARGED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +81,7 @@ class Section:
 
     @property
     def number(self) -> int:
-        """Return the number of a section that has landed; a draft has 0."""
+        """Return the number of a landed section, which is in its file's name alone; a draft has 0."""
         named = LANDED.fullmatch(self.path.name)
         return int(named["section"]) if named else 0
 

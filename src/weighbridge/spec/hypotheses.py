@@ -1,8 +1,4 @@
-"""Hypotheses: what a section holds possible or has decided, and the experiment that was written before it ran.
-
-An id means one hypothesis in the whole spec. What an earlier section left OPEN is decided by evidence that was measured
-after that section landed, and by the value that it named, so that no value is chosen with the result in sight.
-"""
+"""Hypotheses: what a section holds possible or has decided, by an experiment that was written before it ran."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Landing: a draft becomes a section of the spec, once, where everything that it says and rests on holds.
-
-What it discharges is written into it first and into the ledger after it, so that no status rests on a section that is
-not there; landing a landed file again does what a crash left undone.
-"""
+"""Landing: a draft becomes a section of the spec, once, where everything that it says and rests on holds."""
 
 from __future__ import annotations
 
@@ -47,7 +43,7 @@ def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section
             for place in (folder, here.spec):
                 sweep(place)
             sections = landed(folder)
-            if draft.about.landed is not None:
+            if draft.about.landed is not None:  # landed again: what a crash left undone is done
                 problems, _ = check_landed(here, draft, sections)
                 problems = tuple(one for one in problems if one.code != "not-discharged")
                 if any(not one.warning for one in problems):
@@ -58,7 +54,7 @@ def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section
             section, problems = _judged(here, draft, sections, run_commands=run_commands)
             if any(not one.warning for one in problems):
                 return None, problems
-            link_new(section.path, section.text.encode())
+            link_new(section.path, section.text.encode())  # before the ledger: no status rests on what is not there
             try:
                 _discharge(here, section)
             except LedgerError:

@@ -17,18 +17,14 @@ QUOTE, FENCES = "<!-- weighbridge:quote -->", ("```", "~~~")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What a text is compared with. `refuted` maps what may no longer be built on to what says so.
-
-    With `strict` a number with a unit needs a citation. Files are counted only where the text is not frozen. `at` is
-    when it landed, or now.
-    """
+    """What a text is compared with. `refuted` maps what may no longer be built on to what says so."""
 
     bundles: Bundles
     stood: Mapping[LedgerPlace, Stood]
-    at: str = ""
+    at: str = ""  # when it landed, or now
     refuted: Mapping[str, str] = field(default_factory=dict)
-    strict: bool = False
-    frozen: bool = False
+    strict: bool = False  # whether a number with a unit needs a citation
+    frozen: bool = False  # whether files, which may be added since, are not counted
 
 
 @dataclass(frozen=True, slots=True)
