@@ -82,17 +82,11 @@ class _Tail:
                 self.kept += chunk
                 del self.kept[:-KEPT]
 
-    def text(self) -> str:
-        return bytes(self.kept).decode("utf-8", "replace")
-
 
 def run(
     view: CommandView, timeout_s: float, roots: Mapping[str, int], hidden: Mapping[str, str] = HIDDEN
 ) -> CommandOutcome:
-    """Run a command once in a fresh folder, and return how it ended; `hidden` are variables that hide accelerators.
-
-    Refuse one that cannot be started.
-    """
+    """Run a command once in a fresh folder, `hidden` being what hides accelerators; refuse what cannot be started."""
     with tempfile.TemporaryDirectory(prefix="weighbridge-", ignore_cleanup_errors=True) as sandbox:
         argv, earlier = view.resolved(), runs_in(view.base, roots)
         work, scratch = (Path(sandbox) / name for name in ("work", "tmp"))
@@ -125,15 +119,17 @@ def _ended(argv: tuple[str, ...], work: Path, env: Mapping[str, str], timeout_s:
                 exit_code = process.wait(timeout_s)
             wall_seconds = time.monotonic() - started
         finally:
-            if process is not None and exit_code is None:
-                _kill_group(process)
+            if process is not None and exit_code is None:  # and so does whatever it left running
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
             outlived = end_all_but(others)
     for thread in threads:
         thread.join(DRAIN_S)
-    ended = {"exit_code": exit_code, "timed_out": exit_code is None, "outlived": outlived}
-    out, err = tails
-    said = {"stdout": out.text(), "stderr": err.text(), "stdout_bytes": out.read, "stderr_bytes": err.read}
-    return {"wall_seconds": wall_seconds, **ended, **said}
+    ended: dict[str, Any] = {"exit_code": exit_code, "timed_out": exit_code is None, "outlived": outlived}
+    for name, tail in zip(("stdout", "stderr"), tails, strict=True):
+        ended |= {name: bytes(tail.kept).decode("utf-8", "replace"), f"{name}_bytes": tail.read}
+    return {"wall_seconds": wall_seconds, **ended}
 
 
 @contextlib.contextmanager
@@ -174,18 +170,8 @@ def environment(inherited: Mapping[str, str], view: CommandView, scratch: Path) 
     return env
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """End whatever the command left running, and the command itself where it runs still."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
 def runs_in(base: Path, roots: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Return the run directories under each root, so deep, each with what another run in its place would change.
-
-    Refuse with `left-unlisted` a root that is not known, or holds too much to be looked through.
-    """
+    """Return the run directories under each root, so deep, each with what another run in its place would change."""
     found: dict[str, tuple[int, ...]] = {}
     seen = set[str]()  # roots may lie in each other
     for root, deep in roots.items():
@@ -260,6 +246,5 @@ def ended_as_known(found: CommandOutcome, arguments: Sequence[str] = ()) -> bool
     return ended == (7, False, *said) and left == KNOWN_LEFT and found.wall_seconds >= SLEPT
 
 
-VERIFIER = Verifier(
-    quantity="command_outcome", kinds=(SubjectKind.COMMAND,), measure=measure, extent=extent, canary=canary
-)
+KINDS = (SubjectKind.COMMAND,)
+VERIFIER = Verifier(quantity="command_outcome", kinds=KINDS, measure=measure, extent=extent, canary=canary)

@@ -1,16 +1,13 @@
-"""forward_errors: how far a candidate's forward pass lies from float64 truth at each capture point, step by step, and
-how far a trusted run in the candidate's own dtype does. It knows no limit.
+"""forward_errors: how far a candidate and a trusted run in its dtype lie from float64 truth at each capture point.
 
 The truth at a point is what the reference, widened to float64, makes of the values captured before it: a local error.
-The trusted run is the reference in the candidate's dtype, and so are rougher runs: by the roughest kernels that are
-right, and from the candidate's own values. They take time, and are made where the candidate is worse than the trusted
-run. All start from weights rounded to that dtype.
-"""  # noqa: D205 -- the quantity's definition needs its two lines
+The trusted run is the reference in the candidate's dtype. All start from weights rounded to that dtype. Knows no limit.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -108,8 +105,8 @@ def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, ot
 def _rougher(reference: ModelView, stack: Torch, found: Trace, ours: Steps, theirs: Steps) -> Mapping[str, LocalError]:
     """Return the errors of runs that may be off by more than the trusted one, where the candidate is worse than that.
 
-    One runs by the roughest kernels that are right. The other is the trusted run from the candidate's own values, where
-    a rounding may tip what it did not tip before: a choice of experts, a threshold.
+    One runs by the roughest kernels that are right; the other from the candidate's values, where a rounding may tip
+    what it did not tip before: a choice of experts, a threshold.
     """
     from weighbridge.forward.local_pass import local_errors
 
@@ -149,8 +146,8 @@ def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> For
     tokens, device = facts.tokens, facts.device.observed or facts.device.requested
     run: dict[str, Any] = {"dtype": facts.dtype, "u": ROUNDOFF[facts.dtype], "stack": facts.stack, "device": device}
     run |= {"weights": _weights(trusted.facts.weights, facts.weights), "inputs_digest": inputs_digest(tokens)}
-    run |= {"sequences": len(set(tokens)), "tokens": len(tokens[0])}
-    run |= {"distinct_tokens": min(len(set(row)) for row in tokens)}
+    distinct = min(len(set(row)) for row in tokens)
+    run |= {"sequences": len(set(tokens)), "tokens": len(tokens[0]), "distinct_tokens": distinct}
     run |= {"audited_ops": audit.operations, "lower_ops": audit.lower, "first_lower_op": audit.first}
     run |= {"constants": constants.of, "rebuilt_constants": constants.rebuilt, "rounded_constants": constants.rounded}
     run |= {"first_rounded_constant": constants.first_rounded}
@@ -270,9 +267,6 @@ def _divergence(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float
         return float(chances @ (one - other) / total + np.log(np.exp(other).sum() / total))
 
 
-# --- Places and canary ------------------------------------------------------------------------------------------------
-
-
 def extent(views: Views, _options: Fields) -> int:
     """Count the points that either side captured."""
     pair = _runs(*views)
@@ -290,7 +284,12 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     pair = _runs(reference, candidate)
     if isinstance(pair, Unmeasured):
         return NoCanary(pair.why)
-    tokens = _fewest(pair[0], pair[1].facts.tokens[0])
+    given = pair[1].facts.tokens[0]
+    tokens = min(CANARY_TOKENS, len(given))
+    try:
+        pair[0].forward([given[:tokens]], lambda *_: None)
+    except Exception:  # noqa: BLE001 -- a model's own code, which may be run on no fewer
+        tokens = len(given)
     trusted, found = pair[1].cut(1, tokens), pair[2].cut(1, tokens)
     both = (name for name in reversed(trusted.facts.order) if trusted.shape(name) == found.shape(name))
     norms = ((name, float(np.linalg.norm(trusted.stored(name).astype(np.float64)))) for name in both)
@@ -308,15 +307,6 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
 
     damaged = candidate.cut(1, tokens).overlaid(last, 2 * max(1.0, norm))
     return Canary(name="one value", place=last, views=(reference.cut(1, tokens), damaged), seen=seen)
-
-
-def _fewest(stack: Torch, tokens: Sequence[int]) -> int:
-    """Return how many tokens of a sequence are enough to see a damage; all, where a model cannot be run on fewer."""
-    try:
-        stack.forward([tokens[:CANARY_TOKENS]], lambda *_: None)
-    except Exception:  # noqa: BLE001 -- a model's own code, which may hold to a length
-        return len(tokens)
-    return min(CANARY_TOKENS, len(tokens))
 
 
 VERIFIER = Verifier(

@@ -1,7 +1,7 @@
 """host: has this machine a CUDA device that works? Allocates on it, runs an op, waits for the result.
 
-Asks in another process, so that a driver that hangs or dies is an answer and not the end. Where the installed torch was
-built without CUDA or ROCm, no device on earth would make it work: its `version.py` says so, and torch is not imported.
+Asks in another process, so that a driver that hangs or dies is an answer and not the end, and asks nobody where torch's
+`version.py` says that it was built without CUDA and ROCm.
 """
 
 from __future__ import annotations

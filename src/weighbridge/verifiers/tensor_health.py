@@ -64,9 +64,12 @@ class Health:
         if self.constant:
             expected = np.frombuffer(self.first, np.uint8)
             self.constant = bool((data.reshape(-1, len(self.first)) == expected).all())
-        last = _last_set(data)
-        self.last_set = self.at + last if last >= 0 else self.last_set
+        zeros = 0  # at the end of these bytes
+        if not data[-1]:
+            back = data[::-1] != 0
+            zeros = int(back.argmax()) if back.any() else len(data)
         self.at += len(data)
+        self.last_set = self.at - 1 - zeros if zeros < len(data) else self.last_set
         if self.nan is not None and self.infinite is not None:
             nan, infinite = _not_finite(data, self.tensor)
             self.nan, self.infinite = self.nan + nan, self.infinite + infinite
@@ -81,15 +84,6 @@ class Health:
         found["zero_tail_bytes"] = (tensor.nbytes - 1 - self.last_set) // size * size
         found["repeats"] = self.alike.before(tensor.name) if tensor.nbytes else None
         return TensorHealth(nan=self.nan, infinite=self.infinite, **found)
-
-
-def _last_set(data: NDArray[np.uint8]) -> int:
-    """Find the last byte that is not zero, or -1."""
-    if data[-1]:
-        return len(data) - 1
-    back = data[::-1] != 0
-    at = int(back.argmax())
-    return len(data) - 1 - at if back[at] else -1
 
 
 def _not_finite(data: NDArray[np.uint8], tensor: Tensor) -> tuple[int, int]:

@@ -74,25 +74,14 @@ class Moments:
 
     def row(self) -> TensorMoments:
         """Describe the tensor."""
-        tensor, finite = self.tensor, self.count if self.reads else None
-        return TensorMoments(
-            name=tensor.name,
-            dtype=tensor.dtype,
-            shape=tensor.shape,
-            elements=tensor.elements,
-            finite=finite,
-            **self.statistics(),
-        )
+        one, finite = self.tensor, self.count if self.reads else None
+        header: dict[str, Any] = {"name": one.name, "dtype": one.dtype, "shape": one.shape, "elements": one.elements}
+        return TensorMoments(finite=finite, **header, **self.statistics())
 
 
 def begin(_view: object) -> type[Moments]:
     """Begin a checkpoint."""
     return Moments
-
-
-def _fits(tensor: Tensor) -> bool:
-    # E8M0 has no zero.
-    return tensor.elements > 0 and numpy_dtype(tensor.dtype) is not None and tensor.dtype != "F8_E8M0"
 
 
 def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
@@ -108,6 +97,10 @@ def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[
 
 
 DAMAGE = Damage(
-    name="zeros, and one number at the end", fits=_fits, without="no tensor has single values", lay=_damaged
+    name="zeros, and one number at the end",
+    # E8M0 has no zero.
+    fits=lambda one: one.elements > 0 and numpy_dtype(one.dtype) is not None and one.dtype != "F8_E8M0",
+    without="no tensor has single values",
+    lay=_damaged,
 )
 VERIFIER = instrument(QUANTITY, begin, DAMAGE)
