@@ -43,14 +43,10 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend to this token and the earlier ones."""
-        q, k, v = (self._split(part(x)) for part in (self.q, self.k, self.v))
+        q, k, v = (part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         out: Tensor = self.o(mixed.transpose(1, 2).flatten(2))
         return out
-
-    def _split(self, x: Tensor) -> Tensor:
-        heads: Tensor = x.unflatten(-1, (self.heads, -1))  # type: ignore[no-untyped-call]
-        return heads.transpose(1, 2)
 
 
 class Block(nn.Module):

@@ -1,7 +1,7 @@
 """Record a PyTorch training loop into a run directory, without changing one bit of it.
 
-The recorder reads; it draws no random number, moves no tensor, and raises nothing into training unless it is asked to.
-What fails inside it is written down as an event, and warned of once.
+The recorder draws no random number, moves no tensor, and raises nothing into training unless it is asked to: what fails
+inside it is written down as an event, and warned of once.
 """
 
 from __future__ import annotations
@@ -66,16 +66,9 @@ class Recorder:
     once after each optimizer step. Every `probe_every` steps, the first included, the step is audited: where the
     tensors are, where the ops put their results, what the driver and the kernel say of this process.
 
-    `requested_steps` is how many optimizer steps the run is asked for (a trainer's `max_steps`): with it, a loop that
-    was left before is known to have ended early.
-
-    `sampled` says that batches are drawn at random, with replacement: then there are no passes over the corpus, only
-    tokens. A loader whose sampler draws so says it by itself.
-
-    Raises:
-        ValueError: on construction, for a device that no run can ask for, or an `on_fail` that is not known.
-        FileExistsError: on construction or entering, if the directory holds a run already.
-        TypeError: from the first `step`, where it is called with arguments that it does not take.
+    With `requested_steps` (a trainer's `max_steps`), a loop that was left before is known to have ended early. With
+    `sampled`, batches are drawn with replacement, and there are no passes over the corpus, only tokens; a loader whose
+    sampler draws so says it by itself. Raises FileExistsError where the directory has a run already.
     """
 
     _steps: RowLog | None = None
@@ -113,14 +106,13 @@ class Recorder:
             raise ValueError(f"requested_device is {requested_device!r}; a run asks for cpu, cuda, cuda:N, mps or auto")
         if on_fail not in ("warn", "raise"):
             raise ValueError(f"on_fail is {on_fail!r}; it is warn or raise")
-        self._root = Path(directory)
+        self._root, self._vocab = Path(directory), vocab
         self.directory = of_rank(self._root, os.environ)
         if any((self.directory / name).exists() for name in (RUN, STEPS)):
             raise _taken(self.directory)
         self._model, self._optimizer = model, unwrapped(optimizer)
         self._requested = {"requested_device": requested_device, "requested_steps": requested_steps}
         self._sampled = sampled or draws_with_replacement(loader or ())
-        self._vocab = vocab
         self._sizes = {"seq_len": seq_len, "batch_size": batch_size, "corpus_tokens": corpus_tokens}
         self._declared_tokens = seq_len * batch_size if seq_len and batch_size else None
         self._seeds = dict(seeds or {})
@@ -143,8 +135,6 @@ class Recorder:
     def cycle(self) -> Iterator[Any]:
         """Hand out the loader's batches for ever; each time it runs dry is logged as one wrap."""
         return self.loader.cycle()
-
-    # --- The loop -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         self.directory = of_rank(self._root, os.environ)  # torch.distributed may have begun since
@@ -207,18 +197,15 @@ class Recorder:
             self._probe()
 
     def _next_step(self) -> None:
-        self._norm, self._lr, self._updated_once = None, None, False
+        self._norm, self._lr, self._updated_once, self._step = None, None, False, self._step + 1
         if self._updates is not None:
             self._updates.compiled = False
-        self._step += 1
         self._begin_step()
 
     def _begin_step(self) -> None:
         if self._watched is None:
             self._resume()
         self._mark = time.perf_counter(), time.process_time()
-
-    # --- What the loader tells ----------------------------------------------------------------------------------------
 
     @_guarded
     def fetching(self) -> None:
@@ -243,8 +230,6 @@ class Recorder:
     def gave_nothing(self) -> None:
         """Log that the loader gave no batch when it was asked to begin."""
         self._event("exhausted", wraps=self._position.wraps, corpus_position=self._position.position)
-
-    # --- Opening and closing ------------------------------------------------------------------------------------------
 
     def _claim(self) -> None:
         """Make the directory's logs, which no other recorder can then make."""
@@ -309,8 +294,6 @@ class Recorder:
         with torch.no_grad():
             return torch.nn.utils.get_total_norm(gradients) if gradients else None
 
-    # --- Probing ------------------------------------------------------------------------------------------------------
-
     def _probes(self, step: int) -> bool:
         return step % self._probe_every == 0 or step in EARLY_PROBES
 
@@ -330,31 +313,23 @@ class Recorder:
             self._unaudited = "something was compiled in this step, and an audit does not see into compiled code"
             self._audit.restart()
         witnesses, why = testimony()
-        nbytes = residency.model_bytes(self._model)
-        nbytes["gradients"] = nbytes["gradients"] or self._gradients
+        found: dict[str, Any] = residency.model_bytes(self._model)
+        found["gradients"] = found["gradients"] or self._gradients
+        if self._optimizer is not None:
+            found |= residency.optimizer_bytes(self._optimizer)
         allocated, no_memory = residency.allocated_bytes(residency.resolved_device(self._model))
         unaudited = self._unaudited or self._audit.failure or ("" if self._audited else "no step was audited")
-        why |= {name: reason for name, reason in (("allocated", no_memory), ("dispatch", unaudited)) if reason}
-        if self._optimizer is None:
-            why["optimizer"] = "the recorder was given no optimizer"
-        self._event(
-            "device",
-            **nbytes,
-            **(residency.optimizer_bytes(self._optimizer) if self._optimizer is not None else {}),
-            **self._audit.found(),
-            dispatch="not-audited" if unaudited else "audited",
-            allocated_bytes=allocated,
-            witnesses=witnesses,
-            why=why,
-        )
+        no_optimizer = "" if self._optimizer is not None else "the recorder was given no optimizer"
+        reasons = {"allocated": no_memory, "dispatch": unaudited, "optimizer": no_optimizer}
+        why |= {name: reason for name, reason in reasons.items() if reason}
+        found |= {**self._audit.found(), "dispatch": "not-audited" if unaudited else "audited"}
+        self._event("device", **found, allocated_bytes=allocated, witnesses=witnesses, why=why)
         self._audit.restart()
         self._audited, self._unaudited, self._gradients = False, "", {}
 
     def _learning_rate(self) -> float | None:
         groups = getattr(self._optimizer, "param_groups", None)
         return float(groups[0]["lr"]) if groups else None
-
-    # --- Writing and failing ------------------------------------------------------------------------------------------
 
     def _event(self, event: str, **fields: Any) -> None:
         self._append(self._events, {"event": event, "step": self._step, **fields})

@@ -1,7 +1,6 @@
-"""The verifiers, by quantity and by the kinds of the subjects that they measure, typed out by hand.
+"""The verifiers, by quantity and by the kinds of the subjects that they measure, each imported when it is first needed.
 
-Each is imported when it is first asked for: a comparison of two files needs none of those that measure runs. Other
-packages bring verifiers of quantities of their own by entry points.
+Other packages bring verifiers of quantities of their own by entry points.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""command_outcome: run a command where no accelerator can be seen: how it ended, what it said, what it left.
+"""command_outcome: run a command that a person bound, where no accelerator can be seen: how it ended, said and left.
 
-Runs only what a person bound. It runs in a fresh folder and a process group of its own, which is killed at the end.
+It runs in a fresh folder and a process group of its own, which is killed at the end.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ sys.exit(7)
 """
 KNOWN_COMMAND = (sys.executable, "-I", "-S", "-c", KNOWN)
 CANARY = "a command with a known end"
-SLEPT = 0.05
 KNOWN_LEFT = [
     *(("runs/known", RUN), ("runs/steps", RUN), ("runs", "directory")),
     *(("runs/known/run.json", "file"), ("runs/steps/steps.jsonl", "file")),
@@ -134,11 +133,8 @@ def _ended(argv: tuple[str, ...], work: Path, env: Mapping[str, str], timeout_s:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Keep an interrupt back to the end of the block: between the start and its return nobody could end the command.
-
-    Only the main thread is ever interrupted, and only it may set handlers.
-    """
-    if threading.current_thread() is not threading.main_thread():
+    """Keep an interrupt back to the end of the block: between the start and its return nobody could end the command."""
+    if threading.current_thread() is not threading.main_thread():  # which alone is interrupted, or may set handlers
         yield
         return
     came: list[int] = []
@@ -243,7 +239,7 @@ def ended_as_known(found: CommandOutcome, arguments: Sequence[str] = ()) -> bool
     ended = (found.exit_code, found.timed_out, found.stdout, found.stderr)
     said = (" ".join(["weighbridge canary says", *arguments]) + "\n", "weighbridge canary complains\n")
     left = [(item.path, item.what) for item in found.left]
-    return ended == (7, False, *said) and left == KNOWN_LEFT and found.wall_seconds >= SLEPT
+    return ended == (7, False, *said) and left == KNOWN_LEFT and found.wall_seconds >= 0.05  # that long it slept
 
 
 KINDS = (SubjectKind.COMMAND,)

@@ -1,7 +1,4 @@
-"""command_runs: run a command once for each list of arguments: how each run ended, what it said and left.
-
-Each runs as command_outcome runs one, alone and in a fresh folder. Accelerators are hidden only where the gate says so.
-"""
+"""command_runs: run a command, as command_outcome does, once for each list of arguments; may hide accelerators."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def _text(value: object) -> str:
 
 def extent(views: Views, _options: Fields) -> int:
     """Count the run's probes; a run without one is one place that shows so."""
-    return max(sum(event.get("event") == DEVICE for event in views[0].events), 1)
+    return len(_probes(views[0].events)) or 1
 
 
 def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:

@@ -111,11 +111,17 @@ def _rougher(reference: ModelView, stack: Torch, found: Trace, ours: Steps, thei
     from weighbridge.forward.local_pass import local_errors
 
     tokens, dtype, last = found.facts.tokens, found.facts.dtype, {[*ours][-1]}
-    rough: dict[str, LocalError] = {}
+    rough, u = dict[str, LocalError](), ROUNDOFF[dtype]
 
-    def worse() -> bool:
+    def worse() -> bool:  # by so much that rougher runs must tell what is right
         least = {point: _larger(_local(step), rough.get(point, NOT_CAPTURED)) for point, step in ours.items()}
-        return any(_worse(step.distance, least[point], ROUNDOFF[dtype]) for point, step in theirs.items())
+        for point, step in theirs.items():
+            their, our = step.distance, least[point]
+            pairs = ((their.all, our.all, 1), (their.token, our.token, TAIL), (their.channel, our.channel, TAIL))
+            limits = ((error or 0, max(WORTH_A_LOOK * (known or 0), floor * u)) for error, known, floor in pairs)
+            if (their.all or 0) < ASTRAY and any(error > limit for error, limit in limits):
+                return True
+        return False
 
     if worse():
         run = reference.rough(tokens, dtype).only(found.tensors)
@@ -134,13 +140,6 @@ def _larger(one: LocalError, other: LocalError) -> LocalError:
     return LocalError(**{each.name: most(*(getattr(side, each.name) for side in (one, other))) for each in fields(one)})
 
 
-def _worse(theirs: Distance, ours: LocalError, u: float) -> bool:
-    """Return whether an error is so much more than another run's that rougher ones must tell what is right."""
-    pairs = ((theirs.all, ours.all, 1), (theirs.token, ours.token, TAIL), (theirs.channel, ours.channel, TAIL))
-    worse = any((error or 0) > max(WORTH_A_LOOK * (least or 0), floor * u) for error, least, floor in pairs)
-    return worse and (theirs.all or 0) < ASTRAY
-
-
 def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> ForwardRun:
     facts, audit, constants = found.facts, passes.audit, passes.constants
     tokens, device = facts.tokens, facts.device.observed or facts.device.requested
@@ -149,9 +148,9 @@ def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> For
     distinct = min(len(set(row)) for row in tokens)
     run |= {"sequences": len(set(tokens)), "tokens": len(tokens[0]), "distinct_tokens": distinct}
     run |= {"audited_ops": audit.operations, "lower_ops": audit.lower, "first_lower_op": audit.first}
-    run |= {"constants": constants.of, "rebuilt_constants": constants.rebuilt, "rounded_constants": constants.rounded}
-    run |= {"first_rounded_constant": constants.first_rounded}
-    return ForwardRun(repeated=repeated, outcome=_outcome(trusted, found), **run)
+    run |= {"rebuilt_constants": constants.rebuilt, "rounded_constants": constants.rounded, "constants": constants.of}
+    first, outcome = constants.first_rounded, _outcome(trusted, found)
+    return ForwardRun(repeated=repeated, outcome=outcome, first_rounded_constant=first, **run)
 
 
 def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardRun) -> ForwardError:
@@ -309,6 +308,5 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     return Canary(name="one value", place=last, views=(reference.cut(1, tokens), damaged), seen=seen)
 
 
-VERIFIER = Verifier(
-    quantity="forward_errors", kinds=(SubjectKind.MODEL,) * 2, measure=measure, extent=extent, canary=canary
-)
+KINDS = (SubjectKind.MODEL, SubjectKind.MODEL)
+VERIFIER = Verifier(quantity="forward_errors", kinds=KINDS, measure=measure, extent=extent, canary=canary)

@@ -1,7 +1,6 @@
 """host: has this machine a CUDA device that works? Allocates on it, runs an op, waits for the result.
 
-Asks in another process, so that a driver that hangs or dies is an answer and not the end, and asks nobody where torch's
-`version.py` says that it was built without CUDA and ROCm.
+Asks in another process, so that a driver that hangs or dies is an answer, if torch was built with CUDA or ROCm at all.
 """
 
 from __future__ import annotations

@@ -215,10 +215,7 @@ FED = (
 
 
 def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | NoCanary:
-    """Change the last field that the candidate states and that is compared, and the last entry of each list.
-
-    Vocabularies are cut to their last entries first, so that the trial costs little whatever their size.
-    """
+    """Change the last field that the candidate states and that is compared, and the last entry of each list."""
     source, candidate = describe_model(views[0]), describe_model(views[1])
     rows = rows_of(measurement, ConfigField)
     compared = (row for row in rows if row.source_basis and not row.why and not row.also)
@@ -228,8 +225,14 @@ def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | 
     lists = {row.name for row in rows if row.differing == 0 and row.entries}
     if name is None and not lists:
         return NoCanary("nothing that is compared was read from the import")
-    cut = _cut(source, candidate)
-    broken = cut[0], _changed(cut[1], name, lists)
+    one, other = source.vocabulary, candidate.vocabulary
+    if one is not None and other is not None:  # cut to their last entries, so that the trial costs little
+        first = max(min(one.count, other.count) - KEPT, 0)
+        merge = max(min(one.merge_count, other.merge_count) - KEPT, 0)
+        source = replace(source, vocabulary=replace(one, first=first, first_merge=merge))
+        candidate = replace(candidate, vocabulary=replace(other, first=first, first_merge=merge))
+    cut = source, candidate
+    broken = source, _changed(candidate, name, lists)
     before = rows_by_name(measure(cut, options))
     passed_over = FED if name in FEEDING else ()
     places = [place for place in before if place == name or place not in passed_over]
@@ -254,20 +257,13 @@ def _shows(after: ConfigField, row: ConfigField, name: str | None, lists: set[st
     return other_digest and after.differing == 1 and first is not None and first.index == last
 
 
-def _cut(source: ModelDescription, candidate: ModelDescription) -> tuple[ModelDescription, ModelDescription]:
-    one, other = source.vocabulary, candidate.vocabulary
-    if one is None or other is None:
-        return source, candidate
-    first = max(min(one.count, other.count) - KEPT, 0)
-    merge = max(min(one.merge_count, other.merge_count) - KEPT, 0)
-    one, other = (replace(side, first=first, first_merge=merge) for side in (one, other))
-    return replace(source, vocabulary=one), replace(candidate, vocabulary=other)
-
-
 def _changed(side: ModelDescription, name: str | None, lists: set[str]) -> ModelDescription:
     fields = dict(side.model.fields)
     if name is not None:
-        value = _other(name, fields[name].value)
+        was, kind = fields[name].value, CONFIG_FIELDS[name]
+        others: dict[FieldKind, Json] = {FieldKind.COUNT: was + 1 if isinstance(was, int) else 7}
+        others |= {FieldKind.NUMBER: 8192.0 if was == 4096.0 else 4096.0, FieldKind.SWITCH: not was}
+        value = others.get(kind, "damaged")
         fields[name] = replace(fields[name], value=value, also=tuple((value, read) for _, read in fields[name].also))
     vocabulary = side.vocabulary
     if vocabulary is not None and "tokens" in lists:
@@ -275,17 +271,6 @@ def _changed(side: ModelDescription, name: str | None, lists: set[str]) -> Model
     if vocabulary is not None and "merges" in lists:
         vocabulary = replace(vocabulary, merges=_marked(vocabulary.merges, vocabulary.merge_count - 1))
     return replace(side, model=replace(side.model, fields=fields), vocabulary=vocabulary)
-
-
-def _other(name: str, value: Json) -> Any:
-    match CONFIG_FIELDS[name]:
-        case FieldKind.COUNT:
-            return value + 1 if isinstance(value, int) else 7
-        case FieldKind.NUMBER:
-            return 8192.0 if value == 4096.0 else 4096.0
-        case FieldKind.SWITCH:
-            return not value
-    return "damaged"
 
 
 def _marked(walk: Walk, last: int) -> Walk:

@@ -1,7 +1,4 @@
-"""Walk over the tensors of one checkpoint, once for all quantities that are read off their bytes.
-
-Each quantity takes the same chunks in turn and then describes the tensor; none knows of the others.
-"""
+"""Walk over the tensors of one checkpoint, once for all quantities that are read off their bytes."""
 
 from __future__ import annotations
 
@@ -85,9 +82,9 @@ def instrument(quantity: str, begin: Begin, damage: Damage) -> Verifier:
         damaged, wanted = damage.lay(cut, cut.tensor(last))
         after = measure((damaged,), options)
 
-        def near(found: object, wanted: object) -> bool:
+        def near(found: Any, wanted: Any) -> bool:
             numbers = isinstance(found, float) and isinstance(wanted, (int, float))
-            return math.isclose(found, wanted, rel_tol=1e-6) if numbers else found == wanted
+            return math.isclose(found, wanted, rel_tol=1e-6) if numbers else bool(found == wanted)
 
         def seen(found: Measurement | Unmeasured) -> bool:
             row = rows_by_name(found).get(last)
