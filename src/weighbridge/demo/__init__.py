@@ -15,7 +15,6 @@ from pathlib import Path
 from weighbridge.core.exit_code import ExitCode
 
 SOURCE, IMPORT, MISLABELLED = "model.safetensors", "model.gguf", "mislabelled.safetensors"
-CUDA_GATE = "GATE-PARITY-CUDA"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ def steps(*, cuda: bool) -> tuple[DemoStep, ...]:
     run_on = ("--param", "device=cuda") if cuda else ()
     imports = ("verify", "builtin:checkpoint-import", "--subject", f"source={SOURCE}", "--subject")
     parity = ("verify", "builtin:forward-parity", "--subject", "reference=models.py:reference", "--subject")
-    on_cuda = ("--subject", "cuda=models.py:on_cuda", *(() if cuda else ("--expect-blocked", CUDA_GATE)))
+    on_cuda = ("--subject", "cuda=models.py:on_cuda", *(() if cuda else ("--expect-blocked", "GATE-PARITY-CUDA")))
     blocked = "" if cuda else "; the CUDA gate is BLOCKED, for this host has none"
     typed = (
         ("Weigh the run: metrics, wrap-around, wall time, device", (*run, *run_on)),

@@ -1,7 +1,4 @@
-"""Train a small byte-level GPT in PyTorch on the real text that every machine has, recorded.
-
-Run as `python -m weighbridge.demo.train FOLDER`.
-"""
+"""Train a small byte-level GPT on text that every machine has, recorded: `python -m weighbridge.demo.train FOLDER`."""
 
 from __future__ import annotations
 

@@ -119,8 +119,16 @@ class _Sums:
             return None
         if self.scratch is None or self.scratch[0].shape != mine.shape:
             self.scratch = np.empty((2, *mine.shape), np.uint32)
-        norm, error = (words.view(np.float32) for words in self.scratch)
-        first, second = (_as_float32(side, words) for side, words in zip((mine, theirs), self.scratch, strict=True))
+        norm, error = sides = [words.view(np.float32) for words in self.scratch]
+        for at, (values, words) in enumerate(zip((mine, theirs), self.scratch, strict=True)):
+            if values.dtype.name == "bfloat16":
+                words[...] = values.view(np.uint16)
+                np.left_shift(words, 16, out=words)
+            elif values.dtype.name == "float16":
+                sides[at][...] = values
+            else:
+                sides[at] = values
+        first, second = sides
         with np.errstate(all="ignore"):
             np.subtract(second, first, out=error)
             np.multiply(first, first, out=norm)
@@ -135,18 +143,3 @@ def _exact(by_token: Sequence[Floats], mine: NDArray[Any], theirs: NDArray[Any])
     if not all(math.isfinite(total) and (total > TOO_SMALL or total == 0) for total in (norm, error)):
         return False
     return bool(norm or not mine.any()) and bool(error or np.array_equal(mine, theirs))
-
-
-def _as_float32(values: NDArray[Any], words: NDArray[np.uint32]) -> Floats:
-    """Return values in float32, where they are others in memory that is there already."""
-    import numpy as np
-
-    if values.dtype.name == "float32":
-        return values
-    found = words.view(np.float32)
-    if values.dtype.name == "bfloat16":
-        words[...] = values.view(np.uint16)
-        words <<= 16
-    else:
-        found[...] = values
-    return found

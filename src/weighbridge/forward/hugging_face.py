@@ -1,7 +1,4 @@
-"""A Hugging Face directory as a model, without a factory: `hf:DIR`, or `hf:DIR?dtype=bfloat16&decode=8`.
-
-Loaded by transformers from files alone; code that a directory brings along is never run.
-"""
+"""A Hugging Face directory as a model: `hf:DIR`, or `hf:DIR?dtype=bfloat16&decode=8`; no code in it is ever run."""
 
 from __future__ import annotations
 

@@ -53,16 +53,13 @@ NOTHING = Distance()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One point of a pass: how far its values lie, from which points they were made, and what relates the two.
-
-    `beside` is the same of a second trace, made from the values of the first.
-    """
+    """One point of a pass: how far its values lie, from which points they were made, and what relates the two."""
 
     distance: Distance
     shape: tuple[int, ...]
     made_from: tuple[str, ...]
     relation: Relation | None = None
-    beside: Step | None = None
+    beside: Step | None = None  # the same of a second trace, made from the values of the first
 
 
 Steps = Mapping[str, Step]

@@ -1,7 +1,4 @@
-"""What relates a captured value to the one that was made there: a bias, a scale, a permutation, another point.
-
-Each relation is fitted, and has what it leaves over. Nothing here decides.
-"""
+"""What relates a captured value to the one that was made there: a bias, a scale, a permutation, another point."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A rough run: what a correct kernel may round, is rounded. A trusted run is often better than its dtype permits.
-
-Attention is taken apart, products are as far off as partial sums in the dtype would be, and functions as vector
-libraries allow.
-"""
+"""A rough run: what a correct kernel may round, is rounded. A trusted run is often better than its dtype permits."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ import itertools
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -199,11 +198,17 @@ class Torch:
             wanted, casts = frozenset(named), frozenset()
         ids = torch.tensor([list(row) for row in tokens], dtype=torch.int64, device=self.device)
         seeing = visited(self.module, tapped if named else visit, len(tokens), wanted, casts)
-        with torch.no_grad(), _evaluating(self.plain), seeing:
-            if self.decode:
-                _generate(self.module, ids, self.decode)
-            else:
-                (self.call or _call)(self.module, ids)
+        training = [part for part in self.plain.modules() if part.training]
+        self.plain.eval()
+        try:
+            with torch.no_grad(), seeing:
+                if self.decode:
+                    _generate(self.module, ids, self.decode)
+                else:
+                    (self.call or _call)(self.module, ids)
+        finally:
+            for part in training:
+                part.training = True
 
     def drawn(self) -> Tokens:
         """Return token ids by a fixed rule, below the size of the vocabulary."""
@@ -256,17 +261,6 @@ def has_cuda() -> bool | None:
     """Ask PyTorch whether there is a CUDA device here; None where it is not loaded, so that nobody asked for it."""
     torch = sys.modules.get("torch")
     return None if torch is None else bool(torch.cuda.is_available())
-
-
-@contextmanager
-def _evaluating(module: torch.nn.Module) -> Iterator[None]:
-    before = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part in before:
-            part.training = True
 
 
 def _taps(taps: Mapping[str, str]) -> dict[str, list[tuple[str, slice]]]:

@@ -30,7 +30,6 @@ from weighbridge.recorder.witnesses import testimony
 
 P = ParamSpec("P")
 EARLY_PROBES = (10, 100)  # so that a short run, too, is probed after its first step
-REQUEST = re.compile(r"cpu|cuda(:\d+)?|mps|auto")
 
 
 def _guarded(method: Callable[Concatenate[Recorder, P], None]) -> Callable[Concatenate[Recorder, P], None]:
@@ -102,7 +101,7 @@ class Recorder:
         probe_every: int = 1000,
         on_fail: str = "warn",
     ) -> None:
-        if not REQUEST.fullmatch(requested_device):
+        if not re.fullmatch(r"cpu|cuda(:\d+)?|mps|auto", requested_device):
             raise ValueError(f"requested_device is {requested_device!r}; a run asks for cpu, cuda, cuda:N, mps or auto")
         if on_fail not in ("warn", "raise"):
             raise ValueError(f"on_fail is {on_fail!r}; it is warn or raise")
@@ -173,26 +172,17 @@ class Recorder:
             self._norm = self._gradient_norm()
         skipped = self._updates is not None and not (self._updated_once or compiled)
         norm = None if skipped else self._norm if grad_norm is None else grad_norm
-        loss_value, norm_value = on_host((loss, norm))
-        watched = self._watched is not None
-        drawn = self._position.take_step() if watched else self._declared_tokens
-        passes = watched and not self._sampled
-        spent: dict[str, float] = {}
+        row: dict[str, Any] = {"step": self._step}
+        row["loss"], norm_value = on_host((loss, norm))
+        row |= {"lr": self._lr if self._lr is not None else self._learning_rate(), "grad_norm": norm_value}
+        drawn = self._declared_tokens if self._watched is None else self._position.take_step()
+        row["tokens"] = drawn if tokens is None else tokens
         if self._mark is not None:
             now = time.perf_counter(), time.process_time()
-            spent = {"wall_ms": (now[0] - self._mark[0]) * 1e3, "cpu_ms": (now[1] - self._mark[1]) * 1e3}
-        row = {
-            "step": self._step,
-            "loss": loss_value,
-            "lr": self._lr if self._lr is not None else self._learning_rate(),
-            "grad_norm": norm_value,
-            "tokens": drawn if tokens is None else tokens,
-            **spent,
-            "corpus_position": self._position.position if passes else None,
-            "wraps": self._position.wraps if passes else None,
-            "skipped": skipped or None,
-        }
-        self._append(self._steps, {name: value for name, value in row.items() if value is not None})
+            row |= {"wall_ms": (now[0] - self._mark[0]) * 1e3, "cpu_ms": (now[1] - self._mark[1]) * 1e3}
+        if self._watched is not None and not self._sampled:
+            row |= {"corpus_position": self._position.position, "wraps": self._position.wraps}
+        self._append(self._steps, _known({**row, "skipped": skipped or None}))
         if self._probes(self._step):
             self._probe()
 
@@ -247,10 +237,11 @@ class Recorder:
     @_guarded
     def _open(self) -> None:
         rank, world = rank_and_world(os.environ)
+        parameters = sum(p.numel() for p in self._model.parameters())
         facts = {
             **_known(self._requested),
             "resolved_device": residency.resolved_device(self._model),
-            "model": {"parameters": sum(p.numel() for p in self._model.parameters()), **_known({"vocab": self._vocab})},
+            "model": _known({"parameters": parameters, "vocab": self._vocab}),
             "data": _known({**self._sizes, "sampled": self._sampled or None}),
             "seeds": {"torch": torch.initial_seed(), **self._seeds},
             **({"rank": rank, "world_size": world} if world > 1 else {}),

@@ -22,7 +22,6 @@ from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "corpus_epochs"
-CANARY_ROWS = 6
 FAR = 1 << 40  # steps away: from so far no event announces an epoch
 SHOWN = 8
 
@@ -133,13 +132,12 @@ def extent(views: Views, _options: Fields) -> int:
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
     """Let the position fall in the last of a few rows, and add wrap events before and after them."""
-    view: RunView = views[0]
-    few = view.cut(range(min(view.rows, CANARY_ROWS)))
+    few: RunView = views[0].cut(range(min(views[0].rows, 6)))
     steps = _steps(few)
     astray = [min(steps) - FAR, max(steps) + FAR]
     damaged = few.with_events([{"event": "wrap", "step": step} for step in astray])
     positions = few.dense("corpus_position").state[:-1] if "corpus_position" in few.cells else b""
-    falls = not is_sampled(view) and NUMBER in positions
+    falls = not is_sampled(few) and NUMBER in positions
     if falls:
         damaged = damaged.overlaid(few.rows - 1, "corpus_position", -1.0)
     tokens = [value for value in numbers(few, "tokens") if 0 < value < math.inf]

@@ -16,7 +16,6 @@ from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "corpus_progress"
-LEAST_FOR_TWO = 3  # the last row of the fewest rows that hold two pairs
 
 
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
@@ -127,13 +126,11 @@ def _coverage(view: RunView, columns: Mapping[str, statistics.Dense]) -> tuple[C
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
     """Repeat losses at both ends of a few rows, and put known numbers into the last; without losses, into its step."""
-    view: RunView = views[0]
-    few = view.cut(spread(view.rows))
-    last = few.rows - 1
+    few: RunView = views[0].cut(spread(views[0].rows))
+    last, strange = few.rows - 1, 1e9 + 7
     if not last:
         return NoCanary("a run of one row")
-    strange = 1e9 + 7
-    two = last >= LEAST_FOR_TWO
+    two = last >= 3  # the last row of the fewest that hold two pairs
     pairs = {last - 1: strange, last: strange} | ({0: strange + 1, 1: strange + 1} if two else {})
     damaged = few if "loss" in few.cells else few.overlaid(last, STEP, strange)
     for row, loss in pairs.items() if "loss" in few.cells else ():

@@ -20,8 +20,6 @@ from weighbridge.views.run import STEP, RunView
 DEVICE = "device"
 FAILURE = "recorder-failure"
 COUNTS = ("parameters", "buffers", "gradients", "optimizer", "optimizer_scalars", "ops", "bookkeeping")
-NO_PROBE = "run"  # the place of a run that was never probed
-CANARY_PROBES = 3
 SHOWN = 200
 
 
@@ -46,7 +44,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     seen: Counter[str] = Counter()
     rows, of_run = [], _of_run(views[0])
     for event in events or [{}]:
-        place = f"step {event.get('step')}" if event else NO_PROBE
+        place = f"step {event.get('step')}" if event else "run"
         seen[place] += 1
         name = place if seen[place] == 1 else f"{place} ({seen[place]})"
         rows.append(_probe(event, facts, {**of_run, "pid": pid, "place": name}))
@@ -131,7 +129,7 @@ def extent(views: Views, _options: Fields) -> int:
 def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:
     """Replace the last of a few probes by one that found everything elsewhere, and the facts' device by another."""
     view = views[0]
-    kept = _probes(view.events)[-CANARY_PROBES:]
+    kept = _probes(view.events)[-3:]
     step = kept[-1].get("step") if kept else 0
     counts: dict[str, Any] = {name: {"cpu": 3, "meta": 1 + place, "xla": 5} for place, name in enumerate(COUNTS)}
     witness = Witness(by="canary", pid=1, used_mib=0.5, files=("/dev/null",))

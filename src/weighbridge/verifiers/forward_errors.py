@@ -73,10 +73,7 @@ class Passes(NamedTuple):
 
 
 def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, other: set[str]) -> Passes:
-    """Measure the local errors that there is something to learn from.
-
-    Where no `other` bits lie before the last point, from which nothing more is made, all steps before it are the same.
-    """
+    """Measure the local errors that there is something to learn from."""
     from weighbridge.forward.local_pass import local_errors
 
     tokens, u = found.facts.tokens, ROUNDOFF[found.facts.dtype]
@@ -84,8 +81,8 @@ def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, ot
     def suspicious(error: Distance, least: Distance) -> bool:
         return (error.all or 0) > WORTH_A_LOOK * max(least.all or 0, u)
 
-    last = {trusted.facts.order[-1]}
-    once = other <= last
+    last = {trusted.facts.order[-1]}  # from which nothing more is made
+    once = other <= last  # all steps before it are the same
     # Our runs start each step from the points that the candidate has too: equal steps, equal roundings.
     ours, audit, constants = local_errors(
         stack, tokens, trusted.only(found.tensors), {}, suspicious, last, found.only(other) if once and other else None
@@ -273,10 +270,7 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Overlay the last of a few tokens at the last point with a value of twice the norm, and look at all points.
-
-    Which points there are is read from the runs, never from the measurement: one that left some out would agree.
-    """
+    """Overlay the last of a few tokens at the last point of the runs, not of the measurement, with twice the norm."""
     import numpy as np
 
     reference, candidate = views

@@ -52,21 +52,10 @@ class HostView:
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     """Measure whether CUDA works for a process with this environment, and if not, why."""
     view: HostView = views[0] if views else HostView()
-    cuda, devices, why = _without_import() or _probe(view.environment)
+    cuda, devices, why = _probe(view.environment)
     found = Record(Host(cuda=cuda, devices=devices, why=why, hidden=view.environment.get(VISIBLE) == ""))
     at = "now, in a process of its own"
     return Measurement(quantity="host", value=found, by="torch.cuda", at=at, examined=1, total=1)
-
-
-def _without_import() -> Answer | None:
-    """Answer where the installation alone decides, else None."""
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        return False, 0, "torch is not installed"
-    version = Path(spec.origin).with_name("version.py")
-    if version.is_file() and built_for(version.read_text("utf-8", "replace")) == {"cuda": "", "hip": ""}:
-        return False, 0, "the installed torch is built without CUDA and ROCm"
-    return None
 
 
 def built_for(version: str) -> dict[str, str]:
@@ -75,6 +64,12 @@ def built_for(version: str) -> dict[str, str]:
 
 
 def _probe(environment: Mapping[str, str]) -> Answer:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return False, 0, "torch is not installed"
+    version = Path(spec.origin).with_name("version.py")
+    if version.is_file() and built_for(version.read_text("utf-8", "replace")) == {"cuda": "", "hip": ""}:
+        return False, 0, "the installed torch is built without CUDA and ROCm"
     command = [sys.executable, "-P", "-c", PROBE]
     how: dict[str, Any] = {"env": environment, "stdin": subprocess.DEVNULL, "timeout": PROBE_SECONDS}
     try:

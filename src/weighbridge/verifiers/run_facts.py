@@ -146,10 +146,7 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Overlay the last of a few rows with another step, and another number where tokens come from; add notes, failures.
-
-    There is then one step more, a step's tokens are others, and the run ended a step early.
-    """
+    """Overlay the last of a few rows with another step, and another number where tokens come from; add notes."""
     view: RunView = views[0]
     few = view.cut([*spread(view.rows), view.rows - 1])  # the last row twice: one step fewer than rows
     last = few.rows - 1

@@ -157,22 +157,7 @@ def _log2_masses(reading: str) -> Masses:
     """Return the logarithm of what each law expects of each symbol, `[laws x scales, 256]`."""
     import numpy as np
 
-    laws: tuple[Callable[[Masses], Masses], ...] = (  # the share of magnitudes below each edge
-        lambda x: np.array([math.erf(value / math.sqrt(2)) for value in x]),  # normal
-        lambda x: -np.expm1(-x),  # Laplace
-        lambda x: 2 / math.pi * np.arctan(x),  # Cauchy
-        lambda x: np.minimum(x, 1.0),  # uniform
-    )
-    edges = _edges(reading)
-    masses = [np.diff(below(edges / scale)) for below in laws for scale in SCALES[reading]]
-    logarithms: Masses = np.log2(np.stack([(1 - STRAY) * mass / mass.sum() + STRAY / SYMBOLS for mass in masses]))
-    return logarithms
-
-
-def _edges(reading: str) -> Masses:
-    """Return the magnitudes where each symbol begins, and the end, `[257]`; zero itself is left out."""
-    import numpy as np
-
+    # The magnitudes where each symbol begins, and the end, `[257]`; zero itself is left out.
     at = np.arange(SYMBOLS + 1, dtype=np.int64) << SHIFT
     exponents, bits = (8, 7) if reading == "BF16" else (5, 10)
     bias = (1 << exponents - 1) - 1
@@ -182,7 +167,15 @@ def _edges(reading: str) -> Masses:
     edges[0] = math.ldexp(0.5, 1 - bias - bits)  # half of the least magnitude: what is smaller is rounded to zero
     beyond = at >= (1 << exponents) - 1 << bits  # infinity and NaN have no mass
     edges[beyond] = edges[beyond].min()
-    return edges
+    laws: tuple[Callable[[Masses], Masses], ...] = (  # the share of magnitudes below each edge
+        lambda x: np.array([math.erf(value / math.sqrt(2)) for value in x]),  # normal
+        lambda x: -np.expm1(-x),  # Laplace
+        lambda x: 2 / math.pi * np.arctan(x),  # Cauchy
+        lambda x: np.minimum(x, 1.0),  # uniform
+    )
+    masses = [np.diff(below(edges / scale)) for below in laws for scale in SCALES[reading]]
+    logarithms: Masses = np.log2(np.stack([(1 - STRAY) * mass / mass.sum() + STRAY / SYMBOLS for mass in masses]))
+    return logarithms
 
 
 ONE = {"F16": 0x3C00, "BF16": 0x3F80, "F32": 0x3F800000, "F64": 0x3FF0000000000000}
