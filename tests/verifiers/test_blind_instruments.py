@@ -250,7 +250,7 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_outcome: for ours, theirs in zip(*pair, strict=True):": BESIDE,
         "_runs: for row in tokens": UNTOUCHED,
         "_runs: for side in (stack.tokens, theirs) if side": UNTOUCHED,
-        "_weights: for name in both if ours[name] != theirs[name]": ONE,
+        "_run: for name in both if ours[name] != theirs[name]": ONE,
         "_run: for row in tokens": UNTOUCHED,
     },
 }

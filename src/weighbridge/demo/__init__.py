@@ -124,9 +124,8 @@ def tell(folder: Path, say: Callable[[str], None]) -> bool:
 
 def _run(step: DemoStep, folder: Path, say: Callable[[str], None]) -> bool:
     say(f"\n== {step.why}\n$ {step.typed}")
-    done = subprocess.run(
-        (sys.executable, "-m", step.module, *step.words), cwd=folder, check=False, capture_output=True, text=True
-    )
+    command = (sys.executable, "-m", step.module, *step.words)
+    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
     say((done.stdout + done.stderr).rstrip())
     expected = done.returncode == step.ends
     say(f"[exit {done.returncode}{'' if expected else f', expected {int(step.ends)}'}]")

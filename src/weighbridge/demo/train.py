@@ -116,7 +116,6 @@ SEED = 7
 STEPS = 130
 BATCH = 8
 CORPUS_BYTES = 100 * BATCH * SHAPE.context  # so that the steps pass it once and begin again
-LEARNING_RATE = 1e-3
 
 
 class Batches:
@@ -143,7 +142,7 @@ def train(folder: Path) -> None:
     torch.set_num_threads(1)  # the model is too small to share
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = GPT().to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     batches = Batches(standard_library(CORPUS_BYTES + 1))
     with Recorder(
         folder / "run", model, optimizer, loader=batches, requested_device=device, corpus_tokens=batches.tokens,

@@ -1,7 +1,4 @@
-"""Count what a loader hands out, and see when it begins again: a pass that follows one that ran dry is a wrap.
-
-What the loader yields is handed on untouched and in order, and nothing is drawn ahead.
-"""
+"""Count what a loader hands out, untouched and in order, and see when it begins again: a wrap where it ran dry."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The verifiers, by quantity and by the kinds of the subjects that they measure, each imported when it is first needed.
-
-Other packages bring verifiers of quantities of their own by entry points.
-"""
+"""The verifiers, by quantity and kinds of subjects, each imported when first needed; other packages bring more."""
 
 from __future__ import annotations
 

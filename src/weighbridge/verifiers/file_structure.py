@@ -1,7 +1,6 @@
 """file_structure: how the files of one checkpoint fit together, and whether what lies beside them contradicts them.
 
-One row a file: of the checkpoint, and beside it what another loader would take instead. Extents are the readers'
-business: what overlaps, leaves a hole or ends too soon is never opened. Knows no threshold.
+One row a file: of the checkpoint, and beside it what another loader would take instead. Readers judge extents.
 """
 
 from __future__ import annotations

@@ -141,7 +141,13 @@ def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> For
     facts, audit, constants = found.facts, passes.audit, passes.constants
     tokens, device = facts.tokens, facts.device.observed or facts.device.requested
     run: dict[str, Any] = {"dtype": facts.dtype, "u": ROUNDOFF[facts.dtype], "stack": facts.stack, "device": device}
-    run |= {"weights": _weights(trusted.facts.weights, facts.weights), "inputs_digest": inputs_digest(tokens)}
+    ours, theirs = trusted.facts.weights, facts.weights
+    both = sorted({*ours} & {*theirs})  # names of one side alone cannot be compared
+    one, other = (sha256(dumps(dict(side))) if side else "" for side in (ours, theirs))
+    differing = tuple(name for name in both if ours[name] != theirs[name])
+    count = {"of": len({*ours} | {*theirs}), "on_both_sides": len(both)}
+    weights = Weights(reference_digest=one, candidate_digest=other, differing=differing, **count)
+    run |= {"weights": weights, "inputs_digest": inputs_digest(tokens)}
     distinct = min(len(set(row)) for row in tokens)
     run |= {"sequences": len(set(tokens)), "tokens": len(tokens[0]), "distinct_tokens": distinct}
     run |= {"audited_ops": audit.operations, "lower_ops": audit.lower, "first_lower_op": audit.first}
@@ -198,15 +204,6 @@ def _runs(
     found, noise = candidate.capture(tokens, dtype, points, reference), candidate.noise(tokens, dtype, points)
     candidate.release()
     return reference.prepared(dtype), trusted, found, noise
-
-
-def _weights(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Weights:
-    """Compare the digests of both sides' weights; names that are not on both sides cannot be compared."""
-    both = sorted(set(ours) & set(theirs))
-    one, other = (sha256(dumps(dict(side))) if side else "" for side in (ours, theirs))
-    differing = tuple(name for name in both if ours[name] != theirs[name])
-    count = {"of": len(set(ours) | set(theirs)), "on_both_sides": len(both)}
-    return Weights(reference_digest=one, candidate_digest=other, differing=differing, **count)
 
 
 def _local(step: Step | None) -> LocalError:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from weighbridge.core.model import Fields, Measurement, Record, Unmeasured
 from weighbridge.quantities.base import record_of
@@ -25,7 +25,6 @@ from weighbridge.verifiers.verifier import Canary, Verifier, Views
 PROBE_SECONDS = 120.0
 BUILD = re.compile(r"^(cuda|hip)\b[^=]*=\s*(None|'[^']*')\s*$", re.MULTILINE)
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-Answer: TypeAlias = tuple[bool, int, str]  # whether CUDA works, how many devices there are, and why it does not
 
 PROBE = """
 import json, torch
@@ -63,7 +62,8 @@ def built_for(version: str) -> dict[str, str]:
     return {name: "" if value == "None" else value.strip("'") for name, value in BUILD.findall(version)}
 
 
-def _probe(environment: Mapping[str, str]) -> Answer:
+def _probe(environment: Mapping[str, str]) -> tuple[bool, int, str]:
+    """Return whether CUDA works, how many devices there are, and why it does not."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return False, 0, "torch is not installed"

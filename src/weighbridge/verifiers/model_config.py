@@ -282,6 +282,5 @@ def _marked(walk: Walk, last: int) -> Walk:
     return marked
 
 
-VERIFIER = Verifier(
-    quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,) * 2, measure=measure, extent=extent, canary=canary
-)
+KINDS = (SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT)
+VERIFIER = Verifier(quantity=QUANTITY, kinds=KINDS, measure=measure, extent=extent, canary=canary)

@@ -10,7 +10,7 @@ from typing import Any
 
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import values
-from weighbridge.core.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.core.model import Fields, Measurement, Unmeasured
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Plan
 from weighbridge.packing.unpacked_view import packed_parts
@@ -101,6 +101,5 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     return Canary(name="a tensor of zeros", place=last, views=(cut[0], damaged), seen=seen)
 
 
-VERIFIER = Verifier(
-    quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,) * 2, measure=measure, extent=tensor_values.extent, canary=canary
-)
+KINDS, extent = tensor_values.VERIFIER.kinds, tensor_values.extent
+VERIFIER = Verifier(quantity=QUANTITY, kinds=KINDS, measure=measure, extent=extent, canary=canary)

@@ -41,29 +41,24 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     view: RunView = views[0]
     found = {name: reported(view, section, name) for name, section in REPORTED.items()}
     facts = [_fact(name, value, Basis.REPORTED) for name, value in found.items() if value is not None and value != ""]
-    noted = (_fact(name, value, Basis.MEASURED) for name, value in view.notes.items())
-    facts += [_fact("rows", view.rows, Basis.MEASURED), *_steps_and_end(view), *noted]
+    steps = dense(view, STEP)
+    logged, count = steps.values[steps.known], distinct(steps)
+    last = float(logged.max()) if len(logged) else None
+    end = run_end(view.facts, view.events, count, last)
+    facts += [_fact("rows", view.rows, Basis.MEASURED), _fact("steps", count, Basis.MEASURED)]
+    if last is not None and last.is_integer() and abs(last) <= LARGEST_STEP:
+        facts.append(_fact("last_step", int(last), Basis.MEASURED))
+    if end.requested_steps is not None:
+        facts.append(_fact("requested_steps", end.requested_steps, Basis.REPORTED))
+    facts.append(_fact("ended", end.ended, end.basis, end.contradicted_by))
+    if end.by:
+        facts.append(_fact("ended_by", end.by, Basis.REPORTED))
+    facts += [_fact(name, value, Basis.MEASURED) for name, value in view.notes.items()]
     each = [event.get("costs") for event in view.events if event.get("event") == FAILURE]
     lost = {str(name) for costs in each for name in (costs if isinstance(costs, (list, tuple)) else [ALL])} - {"device"}
     unreliable = [_fact(RECORDER_FAILED, " ".join(sorted(lost)), Basis.REPORTED)] if lost else []
     value = Rows("name", (*facts, *unreliable, *_tokens_per_step(view)))
     return Measurement(quantity=QUANTITY, value=value, by="run_facts/3", examined=view.rows, total=view.rows)
-
-
-def _steps_and_end(view: RunView) -> Iterator[Fact]:
-    """Yield how many steps were logged, the last of them, how many were asked for, and how the run ended."""
-    steps = dense(view, STEP)
-    logged, count = steps.values[steps.known], distinct(steps)
-    last = float(logged.max()) if len(logged) else None
-    end = run_end(view.facts, view.events, count, last)
-    yield _fact("steps", count, Basis.MEASURED)
-    if last is not None and last.is_integer() and abs(last) <= LARGEST_STEP:
-        yield _fact("last_step", int(last), Basis.MEASURED)
-    if end.requested_steps is not None:
-        yield _fact("requested_steps", end.requested_steps, Basis.REPORTED)
-    yield _fact("ended", end.ended, end.basis, end.contradicted_by)
-    if end.by:
-        yield _fact("ended_by", end.by, Basis.REPORTED)
 
 
 def _fact(name: str, value: object, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Fact:

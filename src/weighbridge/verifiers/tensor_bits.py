@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     Counts: TypeAlias = NDArray[np.int64]  # [256], how often each symbol occurs
     Masses: TypeAlias = NDArray[np.float64]
 
-QUANTITY = "tensor_bits"
 MANTISSA = {"F64": 52, "F32": 23, "F16": 10, "BF16": 7}
 SAMPLE = 1 << 16  # elements
 UNREAD = {
@@ -207,4 +206,4 @@ DAMAGE = Damage(
     without="no tensor holds floating words",
     lay=_damaged,
 )
-VERIFIER = instrument(QUANTITY, lambda _view: Bits, DAMAGE)
+VERIFIER = instrument("tensor_bits", lambda _view: Bits, DAMAGE)

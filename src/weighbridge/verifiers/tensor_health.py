@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-QUANTITY = "tensor_health"
 # The bits of the exponent; where they are all set the word is infinite or NaN.
 EXPONENT = {"F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF0000000000000}
 PARTS = {"C64": "F32"}  # real and imaginary parts are words of their own
@@ -144,4 +143,4 @@ DAMAGE = Damage(
     without="no tensor has room for the damage",
     lay=_damaged,
 )
-VERIFIER = instrument(QUANTITY, lambda view: functools.partial(Health, bytewise.LookAlikes(view)), DAMAGE)
+VERIFIER = instrument("tensor_health", lambda view: functools.partial(Health, bytewise.LookAlikes(view)), DAMAGE)

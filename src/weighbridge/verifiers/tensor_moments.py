@@ -18,7 +18,6 @@ from weighbridge.views.checkpoint import CheckpointView, Tensor
 if TYPE_CHECKING:
     from weighbridge.comparison.casts import Values
 
-QUANTITY = "tensor_moments"
 STATISTICS = ("mean", "std", "min", "max", "absmax", "rms", "zero_share")
 DIGITS = 9  # that are kept; what lies behind depends on the order of summing
 
@@ -97,4 +96,4 @@ DAMAGE = Damage(
     without="no tensor has single values",
     lay=_damaged,
 )
-VERIFIER = instrument(QUANTITY, lambda _view: Moments, DAMAGE)
+VERIFIER = instrument("tensor_moments", lambda _view: Moments, DAMAGE)

@@ -202,8 +202,8 @@ class _Pair:
     def _by_codes(self, pairing: Pairing, weight: UnpackedWeight) -> TensorPair:
         """Compare each code of the candidate with the source's value."""
         row, aligned = self._by_name(pairing), AlignedTensor(self.source, self.candidate, pairing)
-        sides = {"source_shape": pairing.shape, "candidate_shape": aligned.new.shape}
-        row = replace(row, candidate_dtype=weight.codes.dtype, **sides)
+        row = replace(row, source_shape=pairing.shape, candidate_shape=aligned.new.shape)
+        row = replace(row, candidate_dtype=weight.codes.dtype)
         rule, fits = weight.rule, pairing.shape == aligned.new.shape
         if not (self.contents and fits and isinstance(rule, Rule) and numpy_dtype(aligned.dtype) is not None):
             return row
@@ -303,7 +303,8 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     tensor: Tensor = cut[1].tensor(name)
     at = tensor.nbytes - tensor.unit[1]
     last = bytes(cut[1].read(name, at, tensor.nbytes))
-    aligned = AlignedTensor(*both_unpacked(cut), plan.pairings[name])
+    source, candidate = both_unpacked(cut)
+    aligned = AlignedTensor(source, candidate, plan.pairings[name])
     predicted = None  # the last unit of the source's values in the candidate's dtype, where a cast is exact
     if aligned.exact_cast is not None:
         *_, (_, stored, _) = aligned.steps()
