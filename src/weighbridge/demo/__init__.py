@@ -26,12 +26,6 @@ class DemoStep:
     ends: ExitCode = ExitCode.PASSED
     module: str = "weighbridge"
 
-    @property
-    def typed(self) -> str:
-        """Return the command as a person would type it."""
-        program = ("weighbridge",) if self.module == "weighbridge" else ("python", "-m", self.module)
-        return shlex.join((*program, *self.words))
-
 
 TRAIN = DemoStep(
     "Train a small GPT on the text of Python's standard library, recorded, until it has passed its corpus once",
@@ -123,7 +117,8 @@ def tell(folder: Path, say: Callable[[str], None]) -> bool:
 
 
 def _run(step: DemoStep, folder: Path, say: Callable[[str], None]) -> bool:
-    say(f"\n== {step.why}\n$ {step.typed}")
+    program = ("weighbridge",) if step.module == "weighbridge" else ("python", "-m", step.module)
+    say(f"\n== {step.why}\n$ {shlex.join((*program, *step.words))}")
     command = (sys.executable, "-m", step.module, *step.words)
     done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
     say((done.stdout + done.stderr).rstrip())

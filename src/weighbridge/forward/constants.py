@@ -1,7 +1,6 @@
 """Computed constants (rotary frequencies): made again in float64 for the truth, and compared with those of the model.
 
-A constant that is not stored was computed in whatever precision; a model that was cast to bfloat16 and back keeps it
-rounded for good. Parts that have their `config`, as those of Hugging Face do, make it again.
+A model that was cast to bfloat16 and back keeps them rounded for good. Parts that have their `config` make them again.
 """
 
 from __future__ import annotations

@@ -83,11 +83,11 @@ class OnnxFile:
             points = _points(model.graph)
             known = {output.name for output in model.graph.output}
             model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in points if name not in known)
-            options, config = onnxruntime.SessionOptions(), "session."
+            options = onnxruntime.SessionOptions()
             options.log_severity_level = 4  # what goes wrong is raised
-            options.add_session_config_entry(f"{config}disable_cpu_ep_fallback", str(int(self.provider != CPU)))
-            options.add_session_config_entry(f"{config}record_ep_graph_assignment_info", "1")
-            options.add_session_config_entry(f"{config}model_external_initializers_file_folder_path", folder)
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", str(int(self.provider != CPU)))
+            options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
             session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=[self.provider])
         except Exception as problem:  # protobuf and C++ raise classes of their own
             what = f"ONNX Runtime makes no session on {self.provider}: {problem}"

@@ -1,7 +1,6 @@
 """A trace: the values of a forward pass at its capture points, in one safetensors file that any stack can write.
 
-One tensor `[sequences, tokens, channels]` for each point, and one metadata key with the facts as canonical JSON, for
-several keys have no order. Points match by their exact ids. Needs no torch.
+One tensor `[sequences, tokens, channels]` for each point, and one metadata key with the facts as canonical JSON.
 """
 
 from __future__ import annotations

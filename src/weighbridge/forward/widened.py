@@ -44,8 +44,7 @@ class Audit:
 def widened() -> Iterator[Audit]:
     """Compute every operation inside the block in float64: its arguments, the dtypes that it asks for, its factories.
 
-    One that writes into a tensor below float64 is counted as lower. A view stays one of the same memory, so that what
-    is written through it is not lost; what reads it is widened.
+    One that writes into a tensor below float64 is counted as lower. A view stays one of the same memory.
     """
     import torch
     from torch.overrides import TorchFunctionMode
@@ -68,9 +67,7 @@ def widened() -> Iterator[Audit]:
             result = wide(func(*args, **(kwargs or {})))
         elif func in products and args[-1].dtype in low and max(args[-1].shape) <= AT_ONCE:
             *bias, rows = (wide(one) for one in args[:-1])
-            scale, product = {"alpha": 1, "beta": 1, **(kwargs or {})}, _product(rows, args[-1], scratch)
-            result = product if scale["alpha"] == 1 else product.mul_(scale["alpha"])
-            result = result.add_(bias[0], alpha=scale["beta"]) if bias else result
+            result = _with_bias(_product(rows, args[-1], scratch), bias, **(kwargs or {}))
         else:
             if not in_place and not func.is_view:
                 args, kwargs = _pytree.tree_map(wide, (args, kwargs))
@@ -93,6 +90,12 @@ def widened() -> Iterator[Audit]:
             yield audit
     finally:
         torch.set_default_dtype(before)
+
+
+def _with_bias(product: torch.Tensor, bias: list[torch.Tensor], *, alpha: float = 1, beta: float = 1) -> torch.Tensor:
+    """Return alpha × a product, and beta × a bias where there is one, as `addmm` does."""
+    scaled = product if alpha == 1 else product.mul_(alpha)
+    return scaled.add_(bias[0], alpha=beta) if bias else scaled
 
 
 def _product(rows: torch.Tensor, weight: torch.Tensor, scratch: dict[torch.device, torch.Tensor]) -> torch.Tensor:

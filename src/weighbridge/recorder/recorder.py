@@ -1,7 +1,6 @@
 """Record a PyTorch training loop into a run directory, without changing one bit of it.
 
-The recorder draws no random number, moves no tensor, and raises nothing into training unless it is asked to: what fails
-inside it is written down as an event, and warned of once.
+It draws no random number and moves no tensor. What fails inside it is an event and a warning, unless it is to raise.
 """
 
 from __future__ import annotations

@@ -53,5 +53,5 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary:
     return Canary(name=CANARY, place=", ".join(map(case_of, _cases(options))), views=known, seen=seen)
 
 
-KIND = SubjectKind.COMMAND
-VERIFIER = Verifier(quantity="command_runs", kinds=(KIND,), measure=measure, extent=extent, canary=canary)
+KINDS = (SubjectKind.COMMAND,)
+VERIFIER = Verifier(quantity="command_runs", kinds=KINDS, measure=measure, extent=extent, canary=canary)
