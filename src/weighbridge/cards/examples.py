@@ -45,11 +45,7 @@ class Example:
 
 
 def examples(card: GateCard, kind: Kind[Any]) -> Iterator[Example]:
-    """Yield the examples of a card.
-
-    Raises:
-        ContractError: `card`, for an example that names no outcome, or that the kind or a quantity refuses.
-    """
+    """Yield the examples of a card, or raise `card` for one without outcome, or that kind or quantity refuses."""
     for body in card.examples:
         outcome = next((outcome for outcome in Outcome if outcome in body), None)
         if outcome is None:

@@ -58,11 +58,7 @@ class AlignedTensor:
         return find_exact_cast(self.dtype, self.new.dtype, computed=self.pairing.computed) if self.dtype else None
 
     def steps(self) -> Iterator[tuple[int, Words, NDArray[np.uint8]]]:
-        """Return the first element, the source's words and the candidate's bytes, a stretch at a time.
-
-        Raises:
-            SubjectError: `subject-changed`, when a file was written to meanwhile.
-        """
+        """Return first element, source's words and candidate's bytes by stretches, or raise `subject-changed`."""
         at, behind = 0, 0
         new, (per, size) = self.new, self.new.unit
         self.candidate.require_unchanged(new.name)

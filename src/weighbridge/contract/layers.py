@@ -58,11 +58,7 @@ def first_errors(problems: Iterable[Found]) -> Iterator[Found]:
 
 
 def raise_errors(problems: Iterable[Found]) -> None:
-    """Raise all that are no warnings as one error, or return where there are none.
-
-    Raises:
-        ContractError: with the first hundred errors, sorted by place.
-    """
+    """Raise all that are no warnings as one ContractError: the first hundred, sorted by place."""
     errors = sorted({problem for problem in problems if not problem.warning})
     if len(errors) > MOST:
         more = "there is more; only the first hundred are listed"

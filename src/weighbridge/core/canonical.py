@@ -59,13 +59,9 @@ def _spell(value: Any) -> Any:
 
 
 def loads(data: bytes | str, *, where: str = "", spelled: bool = True, lenient: bool = False) -> Any:
-    """Parse JSON strictly; only where numbers are `spelled` is `{"$num": "nan"}` one.
+    """Parse JSON strictly, or raise `json` with the reason; only where numbers are `spelled` is `{"$num": "nan"}` one.
 
     `lenient` reads a bare Infinity, which Python writes, as transformers 5 writes it: `{"__float__": "Infinity"}`.
-
-    Raises:
-        WeighbridgeError: `json` with the reason, for doubled keys, bare NaN or infinity, numbers that overflow,
-            text that is not UTF-8, or nesting beyond the parser.
     """
     pairs, constant = _spelled if spelled else unique, _tagged if lenient else _refuse_constant
     parse = functools.partial(json.loads, parse_float=_finite, parse_int=_bounded, parse_constant=constant)
@@ -77,11 +73,7 @@ def loads(data: bytes | str, *, where: str = "", spelled: bool = True, lenient: 
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object's entries by key, for the hook of a JSON decoder.
-
-    Raises:
-        ValueError: a key is given twice.
-    """
+    """Return an object's entries by key, for the hook of a JSON decoder; a ValueError where a key is given twice."""
     value = dict(pairs)
     if len(value) != len(pairs):
         seen: set[str] = set()
@@ -162,11 +154,7 @@ def _little(values: array.array[Any]) -> array.array[Any]:
 
 
 def build(cls: type[T], data: object, omitted: Omitted = NOTHING, at: Pointer = ()) -> T:
-    """Return the dataclass that `plain` wrote.
-
-    Raises:
-        BundleError: `structure`, with a JSON pointer to a missing or unknown key or a value of another type.
-    """
+    """Return the dataclass that `plain` wrote, or raise `structure` with a JSON pointer to what is not as it writes."""
     try:
         return read(cls, data, at, exact=True, omitted=omitted)
     except LimitsError as error:
@@ -194,11 +182,7 @@ def wrong(what: str, at: Pointer) -> BundleError:
 
 
 def at_pointer(value: Any, pointer: str) -> Any:
-    """Return what a JSON pointer names in a value.
-
-    Raises:
-        KeyError: there is nothing.
-    """
+    """Return what a JSON pointer names in a value; a KeyError where there is nothing."""
     for step in pointer.split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")
         if isinstance(value, Mapping) and key in value:
@@ -211,11 +195,7 @@ def at_pointer(value: Any, pointer: str) -> Any:
 
 
 def json_value(data: object) -> Json:
-    """Return a value that is plain JSON, so that what is sealed is what was measured.
-
-    Raises:
-        BundleError: `structure`, with a JSON pointer to what is not.
-    """
+    """Return a value that is plain JSON, so that what is sealed was measured; `structure` at what is not."""
     for problem in _not_json(data, ()):
         raise problem
     return cast(Json, data)

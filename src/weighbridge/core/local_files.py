@@ -42,11 +42,9 @@ def local_path(target: str) -> Path | None:
 
 
 def read_regular_file(path: Path, limit: int, error: type[WeighbridgeError]) -> bytes:
-    """Return the bytes of a regular file of at most `limit` bytes.
+    """Return the bytes of a regular file of at most `limit` bytes, or raise an `error`.
 
-    Raises:
-        WeighbridgeError: of the class `error`: `file-missing`, `file-kind` (a directory, FIFO, socket or device),
-            `file-size`, or `file-unreadable`.
+    Its code is `file-missing`, `file-kind` (a directory, FIFO, socket or device), `file-size`, or `file-unreadable`.
     """
     data = b""
     try:

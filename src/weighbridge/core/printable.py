@@ -61,7 +61,10 @@ def _barer(text: str, stand_in: Callable[[str], str]) -> str:
     shown, at = "", 0
     while found := URL.search(text, at):
         start = _after(_WITHHELD, text, found.end())
-        user = _user_at(text, start, alone=found.start() in (0, _after(_NAMED, text, 0)))
+        word = text[start : _after(_WORD, text, start)]
+        cut_off = "@" not in word and _has_password(word)  # by a sign that no URL may hold
+        alone = found.start() in (0, _after(_NAMED, text, 0))
+        user = _user(text[start : _after(_LINE, text, start)] if alone or cut_off else word)
         end = start + len(user)
         word = text[end : _after(_WORD, text, end)]
         kept = re.split("[?#]", word, maxsplit=1)[0]
@@ -75,13 +78,6 @@ def _barer(text: str, stand_in: Callable[[str], str]) -> str:
 def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
     found = pattern.match(text, at)
     return found.end() if found else at
-
-
-def _user_at(text: str, at: int, *, alone: bool) -> str:
-    """Return user and password of the URL whose scheme ends at `at`, their "@" included."""
-    word = text[at : _after(_WORD, text, at)]
-    cut_off = "@" not in word and _has_password(word)  # by a sign that no URL may hold
-    return _user(text[at : _after(_LINE, text, at)] if alone or cut_off else word)
 
 
 def _user(url: str) -> str:

@@ -33,11 +33,7 @@ COMPUTED = {"rope.freqs": "a table that the loader computes"}  # of Meta's files
 
 
 def automatic(source: Shapes, candidate: Shapes, numbers: Numbers) -> Plan:
-    """Plan by names alone.
-
-    Raises:
-        RuleError: a layout that is known, and whose head counts are not.
-    """
+    """Plan by names alone; a RuleError for a layout that is known, and whose head counts are not."""
     plan = identity(source, candidate)
     wrapped = any(map(WRAPPED.search, source.keys() ^ candidate.keys()))
     tried = wrapped or 2 * len(plan.pairings) <= len(candidate)

@@ -23,11 +23,7 @@ TRAINING_STATE = "training state beside the model"
 
 
 def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) -> Plan:
-    """Return which tensors of the source make which tensor of the candidate; `map` is auto, identity or table.
-
-    Raises:
-        SubjectError: `mapping`, where names must be mapped and nothing says how.
-    """
+    """Return which source tensors make which tensor of the candidate; refuse with `mapping` where nothing says how."""
     shapes, there = models(source, candidate), models(candidate, source)
     plan = _planned(source, candidate, shapes, there, options)
     beside = sorted((source.tensors.keys() - shapes.keys()) | (candidate.tensors.keys() - there.keys()))

@@ -145,11 +145,7 @@ MAX_NAME = 512  # letters of a name that a pattern is tried on
 def table(
     source: Shapes, candidate: Collection[str], *, names: Mapping[str, str], rename: Sequence[tuple[str, str]]
 ) -> Plan:
-    """Pair tensors by a table of candidate's to source's names; the others by rewriting the source's names in turn.
-
-    Raises:
-        re.error: a pattern that is none.
-    """
+    """Pair tensors by a table of candidate's to source's names; the others by rewriting the source's names in turn."""
     patterns = [(re.compile(pattern), new) for pattern, new in rename]
     origin = {rewritten(name, patterns): name for name in sorted(source, reverse=True)}
     origin |= {new: old for new, old in names.items() if old in source}

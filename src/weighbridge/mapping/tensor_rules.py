@@ -108,8 +108,7 @@ def made(
 ) -> dict[str, Pairing]:
     """Return how each of these tensors of the candidate is made, by the first rule whose sources are all there.
 
-    Raises:
-        RuleError: a rule that does not fit them, where that is `strict`; one whose numbers are unknown, always.
+    A rule that does not fit them raises a RuleError where that is `strict`; one whose numbers are unknown, always.
     """
     found: dict[str, Pairing] = {}
     ends = {rule: rule.tensor.rpartition(">")[2] for rule in rules}  # cheap to look for, and there are many names

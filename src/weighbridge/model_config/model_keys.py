@@ -193,7 +193,7 @@ def _head_sizes(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
 def _of_layers(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     """Read which layers attend within a window, and which attend at all, a digit a layer; an unknown kind is unread."""
     key = next((key for key in ("layer_types", "layers_block_type") if isinstance(config.get(key), list)), "")
-    kinds, read = config.get(key, ()), f"{place} {key}"
+    kinds, read = config[key] if key else (), f"{place} {key}"
     found: dict[str, Stated] = {}
     counts = field_keys()["block_count"].config
     if kinds and key == "layers_block_type" and all(config.get(name) is None for name in counts):

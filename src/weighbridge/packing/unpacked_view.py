@@ -181,9 +181,6 @@ def code_errors(
     """Compare each code of the candidate's weight with the value that it is meant to have, in constant memory.
 
     With `factors`, of rows and of columns, it is meant to have the value times these.
-
-    Raises:
-        SubjectError: `subject-changed`, when a file was written to meanwhile.
     """
     found = CodeErrors(rule, stored, factors)
     for rows in row_stretches(aligned, rule):
@@ -192,11 +189,7 @@ def code_errors(
 
 
 def row_stretches(aligned: AlignedTensor, rule: Rule) -> Iterator[Words]:
-    """Walk over the words of what a weight is meant to be, whole rows at a time.
-
-    Raises:
-        SubjectError: `subject-changed`, when a file was written to meanwhile.
-    """
+    """Walk over the words of what a weight is meant to be, whole rows at a time, or raise `subject-changed`."""
     import numpy as np
 
     name, columns, rest = aligned.new.name, rule.codes.columns, None
