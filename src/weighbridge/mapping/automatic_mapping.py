@@ -66,7 +66,9 @@ def converted(sides: Sides) -> Plan:
         if sides.architecture == CLIP:
             there = sides.candidate
             plan = with_made(plan, made(encoders(), there, bare, there, partial(numbers_of, sides.config)))
-            plan = plan if set(sides.projectors) <= {*projectors()} else _untried(plan, sides, bare)
+            if not {*sides.projectors} <= {*projectors()}:  # no rule speaks of what one that was never tried leaves
+                unpaired = frozenset((bare.keys() - plan.used()) | (there.keys() - plan.pairings.keys()))
+                plan = replace(plan, without_rule=unpaired, untried=f"projector {' '.join(sides.projectors)!r}")
         if best is None or len(plan.pairings) > len(best.pairings):
             wrapped = any(bare != name for bare, name in names.items())
             name = f"{plan.name}, what holds or wraps the names taken away" if wrapped else plan.name
@@ -76,12 +78,6 @@ def converted(sides: Sides) -> Plan:
     left_out |= {name: HEAD for name in sides.source if sides.architecture == CLIP and SIGLIP_HEAD in name}
     assert best is not None  # a name without a wrapper is its own
     return replace(best, left_out=left_out)
-
-
-def _untried(plan: Plan, sides: Sides, source: Shapes) -> Plan:
-    """Return the plan for a projector that was never tried: no rule speaks of what it leaves unpaired."""
-    unpaired = (source.keys() - plan.used()) | (sides.candidate.keys() - plan.pairings.keys())
-    return replace(plan, without_rule=frozenset(unpaired), untried=f"projector {' '.join(sides.projectors)!r}")
 
 
 def _encoder(sides: Sides) -> Mapping[str, Any]:

@@ -74,12 +74,10 @@ def _spellings(name: str) -> Iterator[str]:
 
 def by_layer(names: Iterable[str], blocks: int) -> dict[str, str]:
     """Return each source tensor by its name among the numbered layers, behind which those that predict tokens stand."""
-    return {_by_layer(name, blocks): name for name in names}
+    return {_by_layer(name, blocks) if name.startswith(MOVED) else name: name for name in names}
 
 
 def _by_layer(name: str, blocks: int) -> str:
-    if not name.startswith(MOVED):
-        return name
     if found := OF_STACK.fullmatch(name):  # hrm_text.py:54
         return f"model.layers.{int(found[2]) + blocks * (found[1] == 'H')}.{found[3]}"
     found = OF_MTP.fullmatch(name)

@@ -62,11 +62,11 @@ class Rule:
 
     def unused(self, candidate: Collection[str]) -> str:
         """Return why the rule makes none of these tensors."""
-        fits = next(((name, known) for name in candidate if (known := self.fits(name)) is not None), None)
-        if fits is None:
-            return f"no tensor of the import is called {self.tensor}"
-        needed = ", ".join(_filled(one, fits[1]) for one in self.of)
-        return f"{fits[0]} is to be made of {needed}, not all of which are in the source"
+        for name, known in ((name, self.fits(name)) for name in candidate):
+            if known is not None:
+                needed = ", ".join(_filled(one, known) for one in self.of)
+                return f"{name} is to be made of {needed}, not all of which are in the source"
+        return f"no tensor of the import is called {self.tensor}"
 
 
 @functools.cache

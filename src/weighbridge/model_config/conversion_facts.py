@@ -13,8 +13,6 @@ from weighbridge.core.data import table
 from weighbridge.core.model import Json
 from weighbridge.model_config.model_keys import Model, head_dim
 
-CONVERTER = "of llama.cpp's converter"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
@@ -32,7 +30,7 @@ class Fact:
     @property
     def text(self) -> str:
         """Return the reason, with the converter's line."""
-        return f"{self.why} ({self.line} {CONVERTER})"
+        return f"{self.why} ({self.line} of llama.cpp's converter)"
 
 
 def written(architecture: str, name: str) -> Fact | None:

@@ -54,14 +54,11 @@ def describe_model(view: CheckpointView | ModelDescription) -> ModelDescription:
 
 
 def _read(view: CheckpointView) -> ModelDescription:
-    if view.format == "gguf":
-        return _of_gguf(view)
-    if view.format == "apr":
-        name = str(view.metadata.get("architecture") or "")
-        model = Model(form=APR, architecture=name, fields=of_config(view.metadata, "metadata"))
-        keys = literal_keys.of_document(view.metadata, "metadata")
-        return ModelDescription(model=model, vocabulary=None, keys=keys)
-    return _of_directory(view)
+    if view.format != "apr":
+        return _of_gguf(view) if view.format == "gguf" else _of_directory(view)
+    name, keys = str(view.metadata.get("architecture") or ""), literal_keys.of_document(view.metadata, "metadata")
+    model = Model(form=APR, architecture=name, fields=of_config(view.metadata, "metadata"))
+    return ModelDescription(model=model, vocabulary=None, keys=keys)
 
 
 def _of_gguf(view: CheckpointView) -> ModelDescription:
