@@ -1,8 +1,4 @@
-"""The cards: what a gate kind asks and a verifier measures, and what the words of the tool mean.
-
-Words for people, and examples for tests. Read at run time by `explain`, by every message, and by `selftest`; a card
-never decides anything.
-"""
+"""The cards: what gate kinds ask, verifiers measure and words mean. Words and examples: a card decides nothing."""
 
 from __future__ import annotations
 
@@ -164,9 +160,6 @@ def read_card(cls: type[T], path: Path, before: bytes | None = None) -> T:
             for problem in error.problems
         )
         raise ContractError("card", "the card cannot be used", where=str(path), problems=problems) from None
-
-
-# --- Words ------------------------------------------------------------------------------------------------------------
 
 
 class _Filled(string.Formatter):

@@ -231,10 +231,8 @@ def dequantise(stored: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
     import numpy as np
 
     with np.errstate(all="ignore"):
-        values: NDArray[np.float32] = gguf.dequantize(stored.reshape(1, -1), gguf.GGMLQuantizationType[dtype]).reshape(
-            -1
-        )
-    return values
+        values: NDArray[np.float32] = gguf.dequantize(stored.reshape(1, -1), gguf.GGMLQuantizationType[dtype])
+    return values.reshape(-1)
 
 
 DECODED = tuple(dtype for dtype in BLOCKS if dtype not in UNREAD)

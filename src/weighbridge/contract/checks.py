@@ -61,9 +61,6 @@ def structural(layered: Layered, problem: Problem, path: Path = ()) -> Found:
     return layered.found(place, problem.code, problem.what, remedy, at_key=problem.at_key)
 
 
-# --- Subjects ---------------------------------------------------------------------------------------------------------
-
-
 def _subject(layered: Layered, name: str, body: Mapping[str, Any]) -> Iterator[Found]:
     path = ("subjects", name)
     for key in ("path", "for_each"):
@@ -76,9 +73,6 @@ def _subject(layered: Layered, name: str, body: Mapping[str, Any]) -> Iterator[F
     if body.get("path") and body.get("for_each"):
         what = f"{show(name)} has both path and for_each"
         yield layered.found((*path, "for_each"), "path-and-glob", what, "keep one of the two", at_key=True)
-
-
-# --- One gate ---------------------------------------------------------------------------------------------------------
 
 
 def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mapping[str, Any]) -> Iterator[Found]:
@@ -153,9 +147,6 @@ def _limits(layered: Layered, path: Path, kind: Kind[Any], gate: Mapping[str, An
     if len(values) == 2:
         for what in kind.check(*values):
             yield layered.found((*path, "with"), "inconsistent-limits", what)
-
-
-# --- Gates among each other -------------------------------------------------------------------------------------------
 
 
 def _doubled(layered: Layered, gates: Gates) -> Iterator[Found]:

@@ -67,9 +67,6 @@ def raise_errors(problems: Iterable[Found]) -> None:
         raise collected(tuple(problem.error for problem in errors))
 
 
-# --- Layers -----------------------------------------------------------------------------------------------------------
-
-
 Written: TypeAlias = tuple[Document, Path]
 OWN: Final = ("weighbridge", "id", "version", "extends")  # never taken over from the contract that is extended
 

@@ -42,14 +42,13 @@ class LoadedContract:
 
     def gate_at(self, gate: str) -> Found:
         """Return where a gate is written; one of a shipped contract where it is taken over: the line of `extends`."""
-        index = next(index for index, decl in enumerate(self.contract.gates) if decl.id == gate)
-        at = self.layered.found(("gates", index), "", "")
+        at = self.layered.found(("gates", [decl.id for decl in self.contract.gates].index(gate)), "", "")
         taken_over = at.file.startswith(BUILTIN) and "extends" in self.layered.data
         return self.layered.found(("extends",), "", "") if taken_over else at
 
     def limit_at(self, gate: str, limit: str) -> Found | None:
         """Return where the value of a gate's limit is written, be it that of a parameter; None where it is not."""
-        index = next(index for index, decl in enumerate(self.contract.gates) if decl.id == gate)
+        index = [decl.id for decl in self.contract.gates].index(gate)
         return value_at(self.layered, ("gates", index, "with", limit))
 
 
@@ -99,9 +98,6 @@ def locate(name: str) -> Path:
     if word not in known:
         raise ContractError("unknown-builtin", f"no contract {word!r} ships with weighbridge{nearest(word, known)}")
     return data_path("contracts") / f"{word}.yaml"
-
-
-# --- Files ------------------------------------------------------------------------------------------------------------
 
 
 def _load(name: str, overrides: Mapping[str, str], extending: tuple[Path, ...]) -> LoadedContract:
@@ -175,7 +171,11 @@ def _resolved(file: _File, overrides: Mapping[str, str]) -> LoadedContract:
         document = read(ContractDocument, layered.data)
     except LimitsError as error:
         structure = tuple(structural(layered, problem) for problem in error.problems)
-    later = (*parameters.problems, *structure, *first_errors(lint(layered)), *_unused(layered, parameters))
+    unused: list[Found] = []
+    for name in (name for name in parameters.declared if name not in parameters.used):
+        what, remedy = f"nothing uses the parameter {name!r}", "delete it, or use it"
+        unused.append(layered.found(("params", name), "unused-param", what, remedy, at_key=True, warning=True))
+    later = (*parameters.problems, *structure, *first_errors(lint(layered)), *unused)
     # A later problem at a place that could not be read in the first place is not one of its own.
     earlier = (*file.problems, *parameters.unresolved)
     broken = (layered.found(path, "", "") for path in parameters.broken)
@@ -191,12 +191,6 @@ def _resolved(file: _File, overrides: Mapping[str, str]) -> LoadedContract:
         warnings=tuple(sorted({problem for problem in problems if problem.file == here})),  # not what a base says
         layered=file.layered,
     )
-
-
-def _unused(layered: Layered, parameters: Parameters) -> Iterator[Found]:
-    for name in (name for name in parameters.declared if name not in parameters.used):
-        what, remedy = f"nothing uses the parameter {name!r}", "delete it, or use it"
-        yield layered.found(("params", name), "unused-param", what, remedy, at_key=True, warning=True)
 
 
 def _contract(document: ContractDocument, parameters: Parameters, overrides: Mapping[str, str]) -> Contract:
@@ -221,9 +215,6 @@ def _gate(gate: GateDocument) -> GateDecl:
     days = float(gate.max_age.removesuffix("d")) if gate.max_age else None
     same = {name: getattr(gate, name) for name in SAME}
     return GateDecl(**same, limits=limits, measure=measure, max_age_days=days)
-
-
-# --- Several contracts ------------------------------------------------------------------------------------------------
 
 
 def reused(

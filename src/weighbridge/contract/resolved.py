@@ -58,9 +58,8 @@ def check_limits(contract: Contract) -> None:
 def digests(contract: Contract) -> ContractRef:
     """Digest a contract: the whole, what is measured, and what is judged; titles and reasons are in neither part."""
     whole = plain(contract)
-    collect, judge = (
-        [{key: gate[key] for key in keys if key in gate} for gate in whole["gates"]] for keys in (COLLECTED, JUDGED)
-    )
+    gates, both = whole["gates"], (COLLECTED, JUDGED)
+    collect, judge = ([{key: gate[key] for key in keys if key in gate} for gate in gates] for keys in both)
     return ContractRef(
         id=contract.id,
         version=contract.version,

@@ -98,9 +98,6 @@ def collected(problems: tuple[ContractError, ...]) -> ContractError:
     return ContractError(first.code, first.what, where=first.where, remedy=first.remedy, problems=problems)
 
 
-# --- Text -------------------------------------------------------------------------------------------------------------
-
-
 def _decoded(text: str | bytes, where: str) -> str:
     size = len(text) if isinstance(text, bytes) else len(text.encode(errors="surrogatepass"))
     if size > MAX_BYTES:
@@ -246,8 +243,6 @@ class _Composer:
         if event.anchor is not None:
             self._problem("yaml-alias", f"the anchor &{_cut(event.anchor)} is not allowed", event, "delete the anchor")
 
-    # --- Keys and values ---
-
     def _key_is_next(self) -> bool:
         return bool(self._open) and isinstance(self._open[-1].container, dict) and not self._open[-1].waits
 
@@ -315,8 +310,6 @@ class _Composer:
             self._problem("yaml-number", what, event, f"write at most {MAX_DIGITS}")
             return 0
         return int(text, 0)
-
-    # --- Problems ---
 
     def _problem(self, code: str, what: str, event: Any, remedy: str) -> None:
         problem = self._error(code, what, event, remedy)

@@ -112,9 +112,6 @@ def _bounded(text: str) -> int:
     return int(text)
 
 
-# --- Arrays -----------------------------------------------------------------------------------------------------------
-
-
 def npy(values: array.array[Any]) -> bytes:
     """Write a one-dimensional array of float64 (`d`) or int64 (`q`) as `.npy` version 1.0."""
     descr = next(code for code, kind in NPY_TYPES.items() if kind == values.typecode)

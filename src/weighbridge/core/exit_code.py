@@ -56,11 +56,8 @@ def exit_code(findings: Iterable[tuple[str, Finding]], excuses: Excuses = NONE) 
     outcomes = [one.verdict.outcome for _, one in found]
     if Outcome.ERROR in outcomes:
         return ExitCode.ERROR
-    counted = {
-        one.verdict.outcome
-        for contract, one in found
-        if one.severity is Severity.REQUIRED and not excuses.of(contract, one)
-    }
+    required = ((contract, one) for contract, one in found if one.severity is Severity.REQUIRED)
+    counted = {one.verdict.outcome for contract, one in required if not excuses.of(contract, one)}
     if Outcome.FAIL in counted or any(unblocked(one, excuses) for _, one in found):
         return ExitCode.FAILED
     if Outcome.BLOCKED in counted:

@@ -104,8 +104,7 @@ class Field:
     later: bool
 
 
-@functools.cache
-def fields(cls: Any) -> tuple[Field, ...]:
+def _fields(cls: Any) -> tuple[Field, ...]:
     """Return the fields of a dataclass with what their annotations say, in order."""
     hints = typing.get_type_hints(cls, include_extras=True)
     found = []
@@ -119,7 +118,7 @@ def fields(cls: Any) -> tuple[Field, ...]:
     return tuple(found)
 
 
-# --- Reading ----------------------------------------------------------------------------------------------------------
+fields: Callable[[Any], tuple[Field, ...]] = functools.cache(_fields)  # so typed, any class will do
 
 
 @dataclass(slots=True)
@@ -326,8 +325,7 @@ def show(data: object) -> str:
     return json.dumps(data) if data is None or isinstance(data, bool) else repr(data)
 
 
-LISTED = 100
-SUGGESTED = 20
+LISTED, SUGGESTED = 100, 20
 _NAMES: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 

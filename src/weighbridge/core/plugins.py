@@ -174,8 +174,7 @@ def here(sealed: Plugin) -> Plugin | None:
 
 def changed(sealed: Plugin) -> str:
     """Return what to install so that all is as it was sealed; empty where it is."""
-    found = here(sealed)
-    if found is None:
+    if (found := here(sealed)) is None:
         return f"{sealed} comes with {sealed.of}: install it"
     return "" if found == sealed else f"{sealed} came with {sealed.of}, here it is of {found.of}"
 

@@ -1,7 +1,4 @@
-"""Text from outside, shown on one line: whatever could move a cursor, start a line or turn one round is escaped.
-
-A URL is shown without user, password, query and fragment. Nothing here is looked up or opened.
-"""
+"""Text from outside, shown on one line: nothing moves a cursor, URLs lose user and query. Nothing is looked up."""
 
 from __future__ import annotations
 
@@ -24,9 +21,6 @@ def printable(text: str) -> str:
 def quoted(name: str) -> str:
     """Return a name from outside as a message shows it: quoted, escaped, not longer than 60 characters."""
     return repr(name if len(name) <= SHOWN else name[: SHOWN - 1] + "…")
-
-
-# --- URLs -------------------------------------------------------------------------------------------------------------
 
 
 URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{1,31})://")

@@ -1,7 +1,4 @@
-"""Names for things that evidence must tell apart but never name: one host gives one word that nobody reads back.
-
-A pseudonym is an HMAC under a key that stays on the machine; the key is made on demand, readable by its owner alone.
-"""
+"""Names for what evidence must tell apart but never name: an HMAC under a key that its owner alone can read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What one source tensor becomes under each layout of `gguf_rules`: parts and shapes, by the configuration's sizes.
-
-A layout gives nothing where the tensor's shape does not fit the sizes, so that no rule speaks of it then.
-"""
+"""What one source tensor becomes under each layout of `gguf_rules`; nothing where its shape does not fit the sizes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""gguf:auto: which Hugging Face tensors make which tensor of a GGUF file, by architecture and configuration.
+"""gguf:auto: which Hugging Face tensors make which tensor of a GGUF file, by the rows of `gguf_rules`.
 
-The rules are rows of `gguf_rules`. Head counts are the source's, never the import's own: a permutation with the wrong
-ones is what has to be found.
+Head counts are the source's, never the import's own: a permutation with the wrong ones is what has to be found.
 """
 
 from __future__ import annotations
@@ -130,9 +129,6 @@ def plan(sides: Sides) -> Plan:
     unnamed = sides.source.keys() - named - planned.drop_rules.keys() - planned.in_header.keys()
     unmade = sides.candidate.keys() - planned.pairings.keys() - planned.generated.keys() - planned.tied.keys()
     return replace(planned, without_rule=frozenset(unnamed | unmade), untried=f"architecture {sides.architecture!r}")
-
-
-# --- One source tensor ------------------------------------------------------------------------------------------------
 
 
 def _single(sides: Sides) -> list[Pairing]:
@@ -290,9 +286,6 @@ def _factor(config: Mapping[str, Any], path: str) -> float | None:
     value = config.get(key)
     value = value[int(at)] if at and isinstance(value, list) and int(at) < len(value) else value
     return float(value) if isinstance(value, (int, float)) else None
-
-
-# --- Several source tensors -------------------------------------------------------------------------------------------
 
 
 def _is_stacked(sides: Sides, one: Expert) -> bool:

@@ -1,8 +1,4 @@
-"""Names in a GGUF file: which of its tensors a Hugging Face tensor of one name is, by the gguf package's tables.
-
-An architecture that the package does not list, and a tensor that is newer than it, is looked up among the kinds of
-tensors that the file itself holds.
-"""
+"""What a GGUF tensor is called whose source name is known: by the gguf package, or as the kinds that a file holds."""
 
 from __future__ import annotations
 

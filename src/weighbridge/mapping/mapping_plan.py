@@ -1,7 +1,4 @@
-"""The words of a mapping: a part of a source tensor, what a candidate's tensor is made of, and the plan of them all.
-
-Never looks at a payload; says where values go, not whether they got there.
-"""
+"""The words of a mapping: parts of source tensors, what is made of them, and the plan of all. Reads no payload."""
 
 from __future__ import annotations
 

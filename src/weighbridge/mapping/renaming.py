@@ -1,7 +1,4 @@
-"""Find the one rename after which the names of a source are those of a candidate: a prefix, or what a wrapper adds.
-
-Knows only names; shapes and values are compared under the mapping once it is asked for.
-"""
+"""Find the one rename after which the names of a source are those of a candidate. Knows only names."""
 
 from __future__ import annotations
 

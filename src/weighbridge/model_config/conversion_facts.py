@@ -1,7 +1,4 @@
-"""What llama.cpp's converter writes of its own, whatever a source says, and what it is known to lose.
-
-`conversion_facts.yaml` has one row a fact, and says what its columns are.
-"""
+"""What llama.cpp's converter writes of its own, and what it loses: `conversion_facts.yaml`, one row a fact."""
 
 from __future__ import annotations
 
@@ -12,6 +9,8 @@ from dataclasses import dataclass
 from weighbridge.core.data import table
 from weighbridge.core.model import Json
 from weighbridge.model_config.model_keys import Model, head_dim
+
+CONVERTER = "of llama.cpp's converter"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +29,7 @@ class Fact:
     @property
     def text(self) -> str:
         """Return the reason, with the converter's line."""
-        return f"{self.why} ({self.line} of llama.cpp's converter)"
+        return f"{self.why} ({self.line} {CONVERTER})"
 
 
 def written(architecture: str, name: str) -> Fact | None:

@@ -1,7 +1,4 @@
-"""What a directory, or the metadata of an APR file, says of each field of its model, and the keys that state it.
-
-Pure: takes plain values that were parsed already. What is null states nothing.
-"""
+"""What a directory, or an APR file's metadata, says of each field of its model; null states nothing. Pure."""
 
 from __future__ import annotations
 

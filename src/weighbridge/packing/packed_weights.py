@@ -1,7 +1,4 @@
-"""Recognise weights that are stored packed: codes, scales and what belongs to them, under names of their own.
-
-`packings.yaml` has a row for each way of packing, by the names that its library writes. Knows no values.
-"""
+"""Recognise weights that are stored packed, by the names in `packings.yaml`, a row a packing. Knows no values."""
 
 from __future__ import annotations
 
@@ -39,14 +36,13 @@ class Packing:
 def packings() -> tuple[Packing, ...]:
     """Read the table of packings."""
     read = table("packing/packings")
-    return tuple(_packing(row, read["activations"]) for row in read["packings"])
-
-
-def _packing(row: Mapping[str, Any], activations: tuple[str, ...]) -> Packing:
-    may = (*row.get("may", ()), *(activations if row.get("activations") else ()))
-    dtypes = {"bytes": BYTES, "words": WORDS}.get(row["dtypes"], row["dtypes"])
-    found = {key: value for key, value in row.items() if key != "activations"}
-    return Packing(**{"codes": row["mark"], "weight": ".weight", **found, "dtypes": dtypes, "may": may})
+    found = []
+    for row in read["packings"]:
+        given = {"codes": row["mark"], "weight": ".weight", **row}
+        given["may"] = (*row.get("may", ()), *(read["activations"] if given.pop("activations", False) else ()))
+        given["dtypes"] = {"bytes": BYTES, "words": WORDS}.get(row["dtypes"], row["dtypes"])
+        found.append(Packing(**given))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,19 +119,15 @@ def _left_over(
     stems = {name.removesuffix(".weight"): name for name in other.tensors if name not in known}
     members: dict[str, dict[str, Tensor]] = {}
     for name in extra:
-        stem = next((one for one in _stems(name) if one in stems), "")
+        parts = name.split(".")
+        before = (".".join(parts[:many]) for many in range(len(parts) - 1, 0, -1))  # each dot, the longest first
+        stem = next((one for one in before if one in stems), "")
         codes = view.tensors.get(stems[stem]) if stem else None
         if stem and (codes is None or codes.dtype in (*BYTES, *WORDS)):
             found = members.setdefault(stems[stem], {} if codes is None else {".weight": codes})
             found[name.removeprefix(stem)] = view.tensors[name]
     for weight, found in members.items():
         yield PackedWeight(name=weight, packing=None, members=found)
-
-
-def _stems(name: str) -> Iterator[str]:
-    """Yield what stands before each dot of a name, the longest first."""
-    parts = name.split(".")
-    return (".".join(parts[:many]) for many in range(len(parts) - 1, 0, -1))
 
 
 def settings_of(view: CheckpointView) -> Mapping[str, Any]:

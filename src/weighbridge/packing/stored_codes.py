@@ -1,8 +1,4 @@
-"""Compare the codes of a packed weight with the values that they are meant to have.
-
-Counted are codes that are not the nearest to their value; where a packer may choose others on purpose, their distance
-from the values is measured, too.
-"""
+"""Count the codes of a packed weight that are not the nearest to their values, and measure how far they are off."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Look at a checkpoint with each packed weight, by its name, in place of what is stored of it.
-
-A weight that a rule reads has its values, in F32; without a rule it is there by name alone, and its bytes are codes.
-"""
+"""Look at a checkpoint with each packed weight, by its name, in place of what is stored of it."""
 
 from __future__ import annotations
 
