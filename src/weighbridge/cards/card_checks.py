@@ -41,10 +41,7 @@ class Check:
 
 
 def selftest(cards: Path | None = None, names: Collection[str] = (), *more: Brought[Any]) -> Iterator[Check]:
-    """Run the checks of this installation, or of another folder of cards (`gates/`, `verifiers/`), or those named.
-
-    `more` are tables to which other packages bring things, beside those of cards, readers and reports.
-    """
+    """Run the checks of this installation and `more` tables of plug-ins, of another folder of cards, or those named."""
     root = (data_path("gates"), data_path("verifiers")) if cards is None else (cards / "gates", cards / "verifiers")
     of_gates, of_verifiers = (sorted(folder.glob("*.yaml")) for folder in root)
     if cards is None and not names:

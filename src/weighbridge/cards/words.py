@@ -106,13 +106,10 @@ def gate_card(kind: str) -> GateCard:
 
 @functools.cache
 def gate_words(kind: str) -> GateWords:
-    """Return what messages need of a card: all but its examples, which come last and are most of it.
-
-    Of a kind that is not here, whose verdicts can still be shown, it has no words.
-    """
+    """Return what messages need of a card: all but its examples, which come last and are most of it."""
     try:
         path = gate_path(kind)
-    except KeyError:
+    except KeyError:  # a kind that is not here, whose verdicts can still be shown
         return GateWords(card="gate/v1", kind=kind, asks="", why="", roles={}, passes="pass", codes={})
     return read_card(GateWords, path, EXAMPLES)
 

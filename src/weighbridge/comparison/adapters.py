@@ -134,10 +134,8 @@ class _Sides:
     dtypes: tuple[str, str]
 
     def share(self) -> float:
-        """Return how many times the update is in the candidate, by least squares; 1 where nothing is added.
-
-        It tells whether an update was merged that is smaller than the roundings, which elements by themselves do not.
-        """
+        """Return how many times the update is in the candidate, by least squares; 1 where nothing is added."""
+        # So one is found that is smaller than the roundings, which elements by themselves do not tell.
         along = whole = 0.0
         for base, new, added, _ in self._steps():
             along += float(((new - base) * added).sum())

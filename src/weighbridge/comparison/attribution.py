@@ -17,7 +17,6 @@ from weighbridge.mapping.mapping_plan import Plan
 from weighbridge.views.checkpoint import Tensor
 
 if TYPE_CHECKING:
-    from weighbridge.comparison.casts import Words
     from weighbridge.comparison.value_errors import Hypothesis
 
 
@@ -65,10 +64,8 @@ FUSED = {"attn_qkv": 3, "gate_up": 2}  # equal pieces, by a word of either side'
 
 
 def attributed(aligned: AlignedTensor, plan: Plan, source: LookAlikes) -> tuple[Mapping[str, int], str | None]:
-    """Count the elements that each hypothesis reproduces, and name the source tensor that took this one's place.
-
-    What was done element by element is counted; any other making is named only where it gives every element.
-    """
+    """Count the elements that each hypothesis reproduces, and name the source tensor that took this one's place."""
+    # What was done element by element is counted; any other making is named only where it gives every element.
     new, pairing = aligned.new, aligned.pairing
     counts: dict[str, int] = {}
     if pairing.shape == new.shape and numpy_dtype(aligned.dtype) is not None:
@@ -147,17 +144,16 @@ def _exchanged(aligned: AlignedTensor) -> Iterator[str]:
     if exact_cast is None or not 1 < pieces <= MAX_PARTS or aligned.new.elements % (pieces * per):
         return
     each = aligned.new.elements // pieces // per * size
-    meant = _digests((exact_cast.predict(stored) for stored in aligned.predicted()), each)
-    there = [_read(aligned, at * each, (at + 1) * each) for at in range(pieces)]
+    meant = _digests((memoryview(exact_cast.predict(stored).tobytes()) for stored in aligned.predicted()), each)
+    there = _digests(aligned.candidate.chunks(aligned.new.name, 8 << 20), each)
     if meant != there and sorted(meant) == sorted(there):
         yield name
 
 
-def _digests(predicted: Iterable[Words], each: int) -> list[bytes]:
-    """Digest each so many bytes of what is predicted."""
+def _digests(stretches: Iterable[memoryview], each: int) -> list[bytes]:
+    """Digest each so many bytes of several stretches."""
     found, digest, left = [], hashlib.sha256(), each
-    for words in predicted:
-        data = memoryview(words.tobytes())
+    for data in stretches:
         while data:
             digest.update(data[:left])
             left, data = left - min(left, len(data)), data[left:]
@@ -165,11 +161,3 @@ def _digests(predicted: Iterable[Words], each: int) -> list[bytes]:
                 found.append(digest.digest())
                 digest, left = hashlib.sha256(), each
     return found
-
-
-def _read(aligned: AlignedTensor, start: int, stop: int) -> bytes:
-    digest = hashlib.sha256()
-    for at in range(start, stop, 8 << 20):
-        digest.update(aligned.candidate.read(aligned.new.name, at, min(at + (8 << 20), stop)))
-        aligned.candidate.forget(aligned.new.name)
-    return digest.digest()

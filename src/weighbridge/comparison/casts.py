@@ -75,10 +75,8 @@ def decode(stored: Words, dtype: str) -> Values:
 
 
 def _widened(stored: Words) -> Values:
-    """Read F16 words as float32 by their bits, four times as fast as NumPy converts them; infinities and NaN by NumPy.
-
-    Exponent and fraction stand in a float32 whose exponent is too small by 127 - 15, subnormal numbers included.
-    """
+    """Read F16 words as float32 by their bits, four times as fast as NumPy converts them; infinities and NaN by NumPy."""
+    # Exponent and fraction stand in a float32 whose exponent is too small by 127 - 15, subnormal numbers included.
     if (stored << 1).max(initial=0) >= INFINITE_F16:
         widened: Values = stored.view("<f2").astype("f4")
         return widened
@@ -141,14 +139,11 @@ def shown(data: bytes, dtype: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExactCast:
-    """One exact way: its name, and what it predicts, as words or bytes of the candidate, until it predicts again.
-
-    `cast` says that the name `value-cast` is as true of it.
-    """
+    """One exact way: its name, and what it predicts, as words or bytes of the candidate, until it predicts again."""
 
     name: str
     predict: Callable[[Words], Words]
-    cast: bool = False
+    cast: bool = False  # the name `value-cast` is as true of it
 
 
 def find_exact_cast(old: str, new: str, *, computed: bool) -> ExactCast | None:

@@ -152,8 +152,7 @@ def _limits(layered: Layered, path: Path, kind: Kind[Any], gate: Mapping[str, An
 def _doubled(layered: Layered, gates: Gates) -> Iterator[Found]:
     first: dict[str, Found] = {}
     for path, gate in gates:
-        name = gate.get("id")
-        if isinstance(name, str):
+        if isinstance(name := gate.get("id"), str):
             here = layered.found((*path, "id"), "doubled-gate", "")
             before = first.setdefault(name.casefold(), here)
             if before is not here:

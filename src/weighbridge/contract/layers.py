@@ -111,10 +111,7 @@ def moved(base: Layered, folder: str) -> Layered:
 
 
 def merge(base: Layered, child: Layered) -> Layered:
-    """Lay a contract over the one that it extends: mappings by key, gates by id, all else replaced.
-
-    A plain value for a parameter is its new default.
-    """
+    """Put a contract over what it extends: mappings by key, gates by id, plain values as a parameter's new default."""
     under, over = {key: value for key, value in base.data.items() if key not in OWN}, _Over(base, child)
     if isinstance(under.get("gates"), list):  # the base's own reasons for being loose excuse nothing further down
         under["gates"] = [

@@ -64,10 +64,7 @@ class _File:
 
 
 def load_contract(name: str | Path, overrides: Mapping[str, str] = MappingProxyType({})) -> LoadedContract:
-    """Read a contract file, or `builtin:NAME`, with the values that `--param NAME=VALUE` gave.
-
-    What is wrong is one ContractError with every problem found, each at its `file:line:col`, in the order of the file.
-    """
+    """Read a contract file, or `builtin:NAME`, with values of `--param`, or raise every problem found, at its place."""
     return _load(str(name), overrides, ())
 
 

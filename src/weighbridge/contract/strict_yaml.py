@@ -157,12 +157,9 @@ def _events(text: str, where: str) -> Iterator[Any]:
 
 @dataclass(slots=True)
 class _Open:
-    """A mapping or list that is not closed yet; `key` is the key that waits for its value.
+    """A mapping or list that is not closed yet; `key` is the key that waits for its value."""
 
-    The path is None inside the value of a refused key, which goes nowhere.
-    """
-
-    path: Path | None
+    path: Path | None  # None inside the value of a refused key, which goes nowhere
     container: Any
     first_lines: dict[str, int] = field(default_factory=dict)
     key: str | None = None

@@ -63,7 +63,7 @@ def loads(data: bytes | str, *, where: str = "", spelled: bool = True, lenient: 
 
     `lenient` reads a bare Infinity, which Python writes, as transformers 5 writes it: `{"__float__": "Infinity"}`.
     """
-    pairs, constant = _spelled if spelled else unique, _tagged if lenient else _refuse_constant
+    pairs, constant = _spelled if spelled else unique, functools.partial(_constant, lenient)
     parse = functools.partial(json.loads, parse_float=_finite, parse_int=_bounded, parse_constant=constant)
     try:
         return parse(data, object_pairs_hook=pairs)
@@ -91,12 +91,10 @@ def _spelled(pairs: list[tuple[str, Any]]) -> Any:
     return SPELLED[value[NUM]]
 
 
-def _refuse_constant(word: str) -> float:
-    raise ValueError(f"{word} is not JSON")
-
-
-def _tagged(word: str) -> dict[str, str] | float:
-    return {"__float__": word} if word != "NaN" else _refuse_constant(word)
+def _constant(lenient: bool, word: str) -> dict[str, str]:
+    if word == "NaN" or not lenient:
+        raise ValueError(f"{word} is not JSON")
+    return {"__float__": word}
 
 
 def _finite(text: str) -> float:

@@ -31,10 +31,7 @@ def commit(folder: Path, seconds: float = SECONDS) -> str:
 
 
 def is_dirty(folder: Path, seconds: float = SECONDS, within: str = ":/") -> bool | None:
-    """Return whether a tracked file differs from the commit, or Python lies beside it untracked; None if unknown.
-
-    `within` is the pathspec that is looked at.
-    """
+    """Return whether a tracked file `within` differs from the commit, or Python is untracked there; None if unknown."""
     changed = answer(folder, "status", "--porcelain", "--", within, seconds=seconds)
     if changed is None:
         return None

@@ -101,13 +101,10 @@ class Rows(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One column of a run: `value[i]` was logged at `step[i]`; a missing cell is absent, a NaN is NaN.
+    """One column of a run: `value[i]` was logged at `step[i]`; a missing cell is absent, a NaN is NaN."""
 
-    Both are `[samples]`: steps as 64-bit integers, values as float64. Steps stand in log order and may repeat.
-    """
-
-    step: Sequence[int]
-    value: Sequence[float]
+    step: Sequence[int]  # [samples], 64 bits each, in log order; a step may repeat
+    value: Sequence[float]  # [samples], float64
 
 
 Value: TypeAlias = Record[Any] | Rows[Any] | Series

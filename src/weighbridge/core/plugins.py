@@ -68,13 +68,10 @@ class Plugin:
 
 @dataclass(frozen=True, slots=True)
 class Brought(Mapping[str, T]):
-    """What installed packages bring to one table, by name; `own` are the names of the tool itself.
-
-    Only the entry points of a name that is asked for are imported; all of their group where the names are listed.
-    """
+    """What packages bring to one table, by name: imported where it is asked for, all of a group where it is listed."""
 
     what: str
-    own: Container[str] = ()
+    own: Container[str] = ()  # names of the tool itself
 
     def __getitem__(self, name: str) -> T:
         key = (self.what, name)

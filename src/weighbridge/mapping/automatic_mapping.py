@@ -48,10 +48,8 @@ def automatic(source: Shapes, candidate: Shapes, numbers: Numbers) -> Plan:
 
 
 def converted(sides: Sides) -> Plan:
-    """Return the plan for a GGUF file by the names that pair most, without wrappers and keys that hold all weights.
-
-    Of a model that sees or hears, such a file holds one half: the text model, or (`clip`) what goes before it.
-    """
+    """Return the plan for a GGUF file by the names that pair most, without wrappers and keys that hold all weights."""
+    # Of a model that sees or hears, such a file holds one half: the text model, or (`clip`) what goes before it.
     every, encoder = sides.source, _encoder(sides)
     spoken = {name: SPOKEN for name in every if SPEAKER.fullmatch(name)}
     sides = replace(sides, source={name: shape for name, shape in every.items() if name not in spoken})

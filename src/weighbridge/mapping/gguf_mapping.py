@@ -43,10 +43,7 @@ def expert(name: str) -> Expert | None:
 
 
 def left_out(shapes: Shapes) -> dict[str, str]:
-    """Return, for each source tensor that a rule leaves out, what it is.
-
-    A mask must have a mask's shape, and a pooler that a classifier stands on is no tensor to leave out.
-    """
+    """Return what a rule leaves out of a source: masks that are shaped so, no pooler that a classifier stands on."""
     found = ((name, why) for name in shapes for rule, why in rules().left_out.items() if re.fullmatch(rule, name))
     kept = POOLER if any(name.startswith("classifier.") for name in shapes) else ""  # a head over what it gives
     # A causal mask, or the one value that stands for minus infinity.
@@ -249,11 +246,8 @@ def _computed(sides: Sides, spelled: str, made: Pairing) -> Pairing:
         return replace(made, arithmetic="+1", transform="+1")
     if spelled.endswith(".A_log"):
         return replace(made, arithmetic="-exp", transform="-exp")
-    return _multiplied(sides, spelled, made) if sides.architecture == "falcon-h1" else made
-
-
-def _multiplied(sides: Sides, spelled: str, made: Pairing) -> Pairing:
-    """Multiply a tensor by numbers of the configuration, or each stretch of its rows by its own."""
+    if sides.architecture != "falcon-h1":
+        return made
     keys = next((keys for names, keys in rules().multiplied.items() if re.fullmatch(names, spelled)), ())
     if spelled.endswith("mamba.in_proj.weight"):
         return _multiplied_apart(sides, made)

@@ -63,10 +63,7 @@ class Renaming:
 
 
 def renamings(source: Collection[str], candidate: Collection[str], *, more_than: int) -> tuple[Renaming, ...]:
-    """Return the renames after which most names match: more than now, and half of the candidate's.
-
-    Several are the best where each pairs as many names with other tensors, such as those of a model and its average.
-    """
+    """Return the renames after which most names match: more than now, and half of the candidate's; several if equal."""
     if not candidate or max(len(source), len(candidate)) > MAX_NAMES:
         return ()
     there = {WRAPPED.sub("", name): name for name in candidate}

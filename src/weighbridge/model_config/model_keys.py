@@ -314,10 +314,7 @@ def _numbered(token: str, config: Mapping[str, Any], place: str) -> Iterator[tup
 
 
 def of_post_processor(processor: Any, special: Mapping[str, str]) -> dict[str, Stated]:
-    """Read from a tokenizer.json whether a text begins and ends with special tokens.
-
-    `special` gives the texts of the tokens that stand for `bos` and `eos`.
-    """
+    """Read whether a text begins and ends with special tokens, of which `special` gives the texts for `bos` and `eos`."""
     nested = processor.get("processors") if isinstance(processor, Mapping) else None
     found: dict[str, tuple[bool, str]] = {}
     for one in nested if isinstance(nested, list) else [processor]:

@@ -76,13 +76,12 @@ class PackedWeight:
 
 
 def recognised(view: CheckpointView, other: CheckpointView) -> dict[str, PackedWeight]:
-    """Return the packed weights of a checkpoint by name, without those that another one stores alike.
-
-    Alike are codes of the same name, dtype and shape: they are compared as they are stored.
-    """
+    """Return a checkpoint's packed weights by name, without those whose codes another one has in dtype and shape."""
     known = {weight.name: weight for weight in marked(view)}
     unknown = {weight.name: weight for weight in _left_over(view, other, known)}
-    return {name: weight for name, weight in (known | unknown).items() if not _is_stored_alike(weight, other)}
+    forms = {name: (one.dtype, one.shape) for name, one in other.tensors.items()}
+    codes = ((weight, weight.codes) for weight in (known | unknown).values())
+    return {weight.name: weight for weight, one in codes if forms.get(one.name) != (one.dtype, one.shape)}
 
 
 def marked(view: CheckpointView) -> Iterator[PackedWeight]:
@@ -100,18 +99,10 @@ def marked(view: CheckpointView) -> Iterator[PackedWeight]:
                 yield PackedWeight(name=stem + packing.weight, packing=packing, members=members)
 
 
-def _is_stored_alike(weight: PackedWeight, other: CheckpointView) -> bool:
-    there, here = other.tensors.get(weight.codes.name), weight.codes
-    return there is not None and (there.dtype, there.shape) == (here.dtype, here.shape)
-
-
 def _left_over(
     view: CheckpointView, other: CheckpointView, known: Mapping[str, PackedWeight]
 ) -> Iterator[PackedWeight]:
-    """Yield the other side's weights that this one has under longer names alone, if it says that it is quantised.
-
-    So is what has codes under the weight's own name, and something else behind its stem.
-    """
+    """Yield the other side's weights that this one has under longer names, or as codes, if it says it is quantised."""
     taken = {one.name for weight in known.values() for one in weight.members.values()}
     extra = [name for name in view.tensors if name not in other.tensors and name not in taken]
     if not (extra and settings_of(view)):
