@@ -31,16 +31,13 @@ MERGED, UNMERGED, TWICE, SCALED = "adapter-merged", "adapter-not-merged", "adapt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What an adapter adds to one weight: scale × high @ low, by the names of its tensors, transposed or not.
-
-    The rows of the sum are then brought to the lengths that `magnitude` holds, where there is one.
-    """
+    """What an adapter adds to one weight: scale × high @ low, by the names of its tensors, transposed or not."""
 
     low: str
     high: str
     scale: float
     transposed: bool
-    magnitude: str = ""
+    magnitude: str = ""  # the lengths that the rows of the sum are then brought to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

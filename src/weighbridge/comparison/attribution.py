@@ -153,7 +153,8 @@ def _exchanged(aligned: AlignedTensor) -> Iterator[str]:
 def _digests(stretches: Iterable[memoryview], each: int) -> list[bytes]:
     """Digest each so many bytes of several stretches."""
     found, digest, left = [], hashlib.sha256(), each
-    for data in stretches:
+    for stretch in stretches:
+        data = stretch
         while data:
             digest.update(data[:left])
             left, data = left - min(left, len(data)), data[left:]

@@ -75,7 +75,7 @@ def decode(stored: Words, dtype: str) -> Values:
 
 
 def _widened(stored: Words) -> Values:
-    """Read F16 words as float32 by their bits, four times as fast as NumPy converts them; infinities and NaN by NumPy."""
+    """Read F16 words as float32 by their bits, four times as fast as NumPy does; infinities and NaN by NumPy."""
     # Exponent and fraction stand in a float32 whose exponent is too small by 127 - 15, subnormal numbers included.
     if (stored << 1).max(initial=0) >= INFINITE_F16:
         widened: Values = stored.view("<f2").astype("f4")

@@ -161,12 +161,10 @@ def closed(data: object, keys: Collection[str], at: Pointer = ()) -> Mapping[str
     """Return a mapping that has exactly these keys."""
     if not isinstance(data, Mapping):
         raise wrong("not a mapping", at)
-    missing = next((key for key in keys if key not in data), None)
-    if missing is not None:
-        raise wrong(f"missing key {missing!r}", at)
-    extra = next((key for key in data if key not in keys), None)
-    if extra is not None:
-        raise wrong(f"unknown key {extra!r}", at)
+    found = [f"missing key {key!r}" for key in keys if key not in data]
+    found += [f"unknown key {key!r}" for key in data if key not in keys]
+    if found:
+        raise wrong(found[0], at)
     return data
 
 

@@ -25,13 +25,10 @@ class ExitCode(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excuses:
-    """What excuses a finding from setting the code: a block that was expected on this host, or a waiver.
-
-    `waived` gives in words which waiver, by contract, gate, instance and the outcome that it covers. No waiver covers
-    an ERROR.
-    """
+    """What excuses a finding from setting the code: a block that was expected on this host, or a waiver."""
 
     expect_blocked: frozenset[str] = frozenset()
+    # In words which waiver, by contract, gate, instance and the outcome that it covers, which is never an ERROR.
     waived: Mapping[tuple[str, str, str, str], str] = field(default_factory=dict)
 
     def of(self, contract: str, finding: Finding) -> str:

@@ -31,16 +31,12 @@ Patterns = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renaming:
-    """Patterns that rewrite the source's names in turn, and the source's name by the candidate's that match then.
-
-    `unwrapped` are the wrappers whose names were taken away on either side, `prefixes` what stood before the source's
-    and stands before the candidate's.
-    """
+    """Patterns that rewrite the source's names in turn, and the source's name by the candidate's that match then."""
 
     patterns: Patterns
     origin: Mapping[str, str]
-    unwrapped: tuple[str, ...]
-    prefixes: tuple[str, str]
+    unwrapped: tuple[str, ...]  # the wrappers whose names were taken away on either side
+    prefixes: tuple[str, str]  # what stood before the source's names, and stands before the candidate's
 
     @property
     def known(self) -> bool:

@@ -28,15 +28,12 @@ TEMPLATE_FILE, MAX_TEMPLATE = "chat_template.jinja", 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDescription:
-    """One side's model; `home` is the folder that says it, where the checkpoint's own file does not.
-
-    `keys` are all that it states, by the names of `literal_keys`.
-    """
+    """One side's model, its vocabulary, and all that it states."""
 
     model: Model
     vocabulary: Vocabulary | None
-    keys: Mapping[str, Json]
-    home: str = ""
+    keys: Mapping[str, Json]  # by the names of `literal_keys`
+    home: str = ""  # the folder that says it, where the checkpoint's own file does not
 
     @property
     def silent(self) -> bool:

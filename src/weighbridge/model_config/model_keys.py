@@ -19,16 +19,12 @@ SHOWN = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stated:
-    """What one side says of one field: the value, where it was read, and how it came about.
-
-    `basis` is `reported`, `derived` (from other values of this side) or `default` (what a loader takes where nothing
-    is said). `also` are other values that the same side states elsewhere, with their places.
-    """
+    """What one side says of one field: the value, where it was read, and how it came about."""
 
     value: Json
     read: str
-    basis: str = "reported"
-    also: tuple[tuple[Json, str], ...] = ()
+    basis: str = "reported"  # or `derived` from other values of this side, or a loader's `default`
+    also: tuple[tuple[Json, str], ...] = ()  # other values that the same side states elsewhere, with their places
 
 
 Fields = Mapping[str, Stated]
@@ -314,7 +310,7 @@ def _numbered(token: str, config: Mapping[str, Any], place: str) -> Iterator[tup
 
 
 def of_post_processor(processor: Any, special: Mapping[str, str]) -> dict[str, Stated]:
-    """Read whether a text begins and ends with special tokens, of which `special` gives the texts for `bos` and `eos`."""
+    """Read whether a text begins and ends with special tokens; `special` gives the texts of `bos` and `eos`."""
     nested = processor.get("processors") if isinstance(processor, Mapping) else None
     found: dict[str, tuple[bool, str]] = {}
     for one in nested if isinstance(nested, list) else [processor]:

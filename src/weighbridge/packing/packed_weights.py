@@ -17,18 +17,14 @@ WORDS = ("I32", "U32", "I16", "U8", "I64")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """One way of packing: the endings of what it stores of a weight, all behind the same stem.
-
-    `mark` is the ending that gives it away, `codes` that of the codes, in one of `dtypes`; what else `needs` to be
-    there, and what `may`; `weight` is the ending that the unpacked weight has.
-    """
+    """One way of packing: the endings of what it stores of a weight, all behind the same stem."""
 
     name: str
-    mark: str
+    mark: str  # the ending that gives it away
     codes: str
-    weight: str
-    dtypes: tuple[str, ...]
-    needs: tuple[str, ...] = ()
+    weight: str  # the ending that the unpacked weight has
+    dtypes: tuple[str, ...]  # of the codes
+    needs: tuple[str, ...] = ()  # what else has to be there
     may: tuple[str, ...] = ()
 
 

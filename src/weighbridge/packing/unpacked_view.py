@@ -25,30 +25,23 @@ F32 = 4  # bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpackedWeight:
-    """One weight that is stored packed: how, in words; its codes; the rule that reads it, None where there is none.
-
-    `contradicts` says that its codes and scales cannot belong together; `turned` that its values are shown with the
-    last two dimensions exchanged, as a source's are that is stored so.
-    """
+    """One weight that is stored packed: how, in words; its codes; the rule that reads it, None where there is none."""
 
     packed: str
     codes: Tensor
     stored: tuple[str, ...]
     rule: Rule | Blocks | None = None
-    contradicts: bool = False
-    turned: bool = False
+    contradicts: bool = False  # codes and scales cannot belong together
+    turned: bool = False  # shown with the last two dimensions exchanged, as a source's that is stored so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpackedView(CheckpointView):
-    """A checkpoint with its packed weights as tensors, by name; `stored` is what it was made of.
-
-    `rescaled` says that its packer scales channels, and undoes it in norms and in the layers before.
-    """
+    """A checkpoint with its packed weights as tensors, by name; `stored` is what it was made of."""
 
     packed: Mapping[str, UnpackedWeight]
     stored: CheckpointView
-    rescaled: bool
+    rescaled: bool  # its packer scales channels, and undoes it in norms and in the layers before
 
     def chunks(self, name: str, size: int) -> Iterator[memoryview]:
         """Walk over a tensor's bytes in steps of `size`, unpacked where a rule reads it."""

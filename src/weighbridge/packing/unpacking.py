@@ -34,19 +34,15 @@ BITE = 1 << 15  # elements of a tile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codes:
-    """Whole numbers that are stored `bits` each: the lowest bits of a word first, or in `order`.
-
-    The codes of a word lie side by side in a row of `columns`, or `down` a column. A row takes `row_bytes`; where it is
-    `turned`, a row of words is a column of the tensor.
-    """
+    """Whole numbers that are stored `bits` each: the lowest bits of a word first, or in `order`."""
 
     tensor: Tensor
     bits: int
     columns: int
     row_bytes: int = 0
     order: tuple[int, ...] = ()
-    down: bool = False
-    turned: bool = False
+    down: bool = False  # the codes of a word lie in a column, not side by side in a row
+    turned: bool = False  # a row of words is a column of the tensor
 
     @property
     def high(self) -> int:
