@@ -178,18 +178,15 @@ def check_verifier_card(card: VerifierCard, specimens: Path) -> Iterator[Check]:
     if unwritten:  # words alone are no check that held: a card whose specimens were all skipped showed nothing
         yield Check(name=f"{card.quantity}: every word is written", wrong=unwritten)
     for specimen in card.specimens:
-        yield _measure_specimen(verifier, specimen, specimens)
-
-
-def _measure_specimen(verifier: Verifier, specimen: Specimen, folder: Path) -> Check:
-    name = f"{verifier.quantity}: {specimen.name}"
-    if specimen.needs and importlib.util.find_spec(specimen.needs) is None:
-        return Check(name=name, skipped=f"needs {specimen.needs}")
-    try:
-        wrong = tuple(_compare_specimen(verifier, specimen, folder))
-    except SubjectError as error:
-        wrong = () if error.code == specimen.error else (f"refused with {error.code!r}: {error.what}",)
-    return Check(name=name, wrong=wrong)
+        name = f"{verifier.quantity}: {specimen.name}"
+        if specimen.needs and importlib.util.find_spec(specimen.needs) is None:
+            yield Check(name=name, skipped=f"needs {specimen.needs}")
+            continue
+        try:
+            wrong = tuple(_compare_specimen(verifier, specimen, specimens))
+        except SubjectError as error:
+            wrong = () if error.code == specimen.error else (f"refused with {error.code!r}: {error.what}",)
+        yield Check(name=name, wrong=wrong)
 
 
 def _compare_specimen(verifier: Verifier, specimen: Specimen, folder: Path) -> Iterator[str]:

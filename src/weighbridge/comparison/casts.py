@@ -251,24 +251,17 @@ def not_finite(stored: NDArray[np.uint8], dtype: str) -> tuple[int, int]:
     import numpy as np
 
     blocks = stored.reshape(-1, BLOCKS[dtype])
-    suspects = np.flatnonzero(_suspect(blocks, dtype))
+    suspect: NDArray[np.bool_] = np.zeros(len(blocks), bool)  # a scale is not finite, or can overflow
+    for at in F16_FIELDS.get(dtype, ()):
+        suspect |= blocks[:, at + 1] & 0x7C == 0x7C
+    if dtype == "IQ1_M":  # the four nibbles of its scale are the highest ones of four words
+        suspect |= (blocks[:, 55] & 0x70 == 0x70) & (blocks[:, 53] & 0xC0 == 0xC0)
+    if dtype == "MXFP4":
+        suspect |= blocks[:, 0] > LARGEST_FINITE
+    suspects = np.flatnonzero(suspect)
     nan = infinite = 0
     for at in range(0, len(suspects), AT_ONCE):
         values = dequantise(blocks[suspects[at : at + AT_ONCE]].reshape(-1), dtype)
         nan += int(np.count_nonzero(np.isnan(values)))
         infinite += int(np.count_nonzero(np.isinf(values)))
     return nan, infinite
-
-
-def _suspect(blocks: NDArray[np.uint8], dtype: str) -> NDArray[np.bool_]:
-    """Mark the blocks with a scale that is not finite, or can overflow."""
-    import numpy as np
-
-    found: NDArray[np.bool_] = np.zeros(len(blocks), bool)
-    for at in F16_FIELDS.get(dtype, ()):
-        found |= blocks[:, at + 1] & 0x7C == 0x7C
-    if dtype == "IQ1_M":  # the four nibbles of its scale are the highest ones of four words
-        found |= (blocks[:, 55] & 0x70 == 0x70) & (blocks[:, 53] & 0xC0 == 0xC0)
-    if dtype == "MXFP4":
-        found |= blocks[:, 0] > LARGEST_FINITE
-    return found

@@ -58,7 +58,9 @@ def _barer(text: str, stand_in: Callable[[str], str]) -> str:
         word = text[start : _after(_WORD, text, start)]
         cut_off = "@" not in word and _has_password(word)  # by a sign that no URL may hold
         alone = found.start() in (0, _after(_NAMED, text, 0))
-        user = _user(text[start : _after(_LINE, text, start)] if alone or cut_off else word)
+        url = text[start : _after(_LINE, text, start)] if alone or cut_off else word
+        begins = _has_password(url) or "@" in url.partition("/")[0]
+        user = url[: url.rfind("@") + 1] if begins else ""  # to the last of all, for a password may hold strokes
         end = start + len(user)
         word = text[end : _after(_WORD, text, end)]
         kept = re.split("[?#]", word, maxsplit=1)[0]
@@ -72,11 +74,6 @@ def _barer(text: str, stand_in: Callable[[str], str]) -> str:
 def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
     found = pattern.match(text, at)
     return found.end() if found else at
-
-
-def _user(url: str) -> str:
-    """Return what ends with the last "@" of all, for a password may hold strokes; nothing where no user begins."""
-    return url[: url.rfind("@") + 1] if _has_password(url) or "@" in url.partition("/")[0] else ""
 
 
 def _has_password(url: str) -> bool:

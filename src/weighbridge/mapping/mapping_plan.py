@@ -73,25 +73,19 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How a whole source becomes a candidate.
-
-    `tied` names the tensor that another one may repeat, on either side; `drop_rules` says why a source tensor may go;
-    `left_out` what a tensor of one side belongs to that the other was not meant to hold; `generated` gives the values
-    of tensors that have no source; `heads` are the head counts that either side states. `in_header` gives the key and
-    the value that the candidate's header has in place of a source tensor. `untried` names what was never compared with
-    a conversion, an architecture most often; no rule speaks of its tensors `without_rule`.
-    """
+    """How a whole source becomes a candidate."""
 
     name: str
     pairings: Mapping[str, Pairing]
-    tied: Mapping[str, str] = field(default_factory=dict)
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    drop_rules: Mapping[str, str] = field(default_factory=dict)
-    generated: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    heads: tuple[int, ...] = ()
+    tied: Mapping[str, str] = field(default_factory=dict)  # the tensor that another may repeat, on either side
+    left_out: Mapping[str, str] = field(default_factory=dict)  # what it is of that the other side is not meant to hold
+    drop_rules: Mapping[str, str] = field(default_factory=dict)  # why a source tensor may go
+    generated: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # values of tensors without a source
+    heads: tuple[int, ...] = ()  # the head counts that either side states
+    # The key and the value that the candidate's header has in place of a source tensor.
     in_header: Mapping[str, tuple[str, float]] = field(default_factory=dict)
-    untried: str = ""
-    without_rule: frozenset[str] = frozenset()
+    untried: str = ""  # what was never compared with a conversion, an architecture most often
+    without_rule: frozenset[str] = frozenset()  # its tensors that no rule speaks of
 
     def used(self) -> set[str]:
         """Return the source tensors that some tensor of the candidate is made of."""

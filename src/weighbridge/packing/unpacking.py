@@ -313,13 +313,11 @@ def decoded(rule: Rule | Blocks, stored: CheckpointView, start: int, stop: int) 
     found, read = np.empty((last - first, columns), kind), band(rule, stored, first, last)
     with np.errstate(all="ignore"):
         for at, behind in read.cuts():
-            found[at - first : behind - first] = _computed(rule.dtype, read.tile(at, behind)).reshape(-1, columns)
+            tile = read.tile(at, behind)
+            if rule.dtype == "F32" or tile.added is None:
+                part: Words = tile.values.view("u4")
+            else:  # rounded after each step
+                product = decode(encode(tile.points * tile.scales, rule.dtype), rule.dtype)
+                part = encode(product.astype("f4", copy=False) + tile.added, rule.dtype)
+            found[at - first : behind - first] = part.reshape(-1, columns)
     return found.reshape(-1)[start - first * columns : stop - first * columns]
-
-
-def _computed(dtype: str, tile: Tile) -> Words:
-    """Return the words of values, rounded after each step where they are computed in less than F32."""
-    if dtype == "F32" or tile.added is None:
-        return tile.values.view("u4")
-    product = decode(encode(tile.points * tile.scales, dtype), dtype)
-    return encode(product.astype("f4", copy=False) + tile.added, dtype)
