@@ -15,7 +15,7 @@ from weighbridge.contract import strict_yaml
 from weighbridge.contract.checks import freed, lint, loosenings, structural
 from weighbridge.contract.document import ContractDocument, GateDocument
 from weighbridge.contract.layers import Found, Layered, first_errors, from_errors, merge, moved, raise_errors
-from weighbridge.contract.parameters import Parameters, read_parameters, substitute, value_at
+from weighbridge.contract.parameters import read_parameters, substitute, value_at
 from weighbridge.core.canonical import sha256
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import ContractError
@@ -180,17 +180,6 @@ def _resolved(file: _File, overrides: Mapping[str, str]) -> LoadedContract:
     problems = [*earlier, *(one for one in later if (one.file, one.line, one.column) not in spoilt)]
     raise_errors(problems)
     assert document is not None
-    here = layered.found((), "", "").file
-    return LoadedContract(
-        contract=_contract(document, parameters, overrides),
-        source=file.source,
-        path=file.path,
-        warnings=tuple(sorted({problem for problem in problems if problem.file == here})),  # not what a base says
-        layered=file.layered,
-    )
-
-
-def _contract(document: ContractDocument, parameters: Parameters, overrides: Mapping[str, str]) -> Contract:
     subjects = {}
     for name, body in document.subjects.items():
         columns = {key: one if isinstance(one, str) else one.logged for key, one in body.columns.items()}
@@ -199,7 +188,14 @@ def _contract(document: ContractDocument, parameters: Parameters, overrides: Map
         subjects[name] = SubjectDecl(kind=body.kind, **where, columns=columns, units=units)
     head: dict[str, Any] = {name: getattr(document, name) for name in ("id", "version", "title", "owner")}
     head |= {"params": parameters.values, "overridden": tuple(sorted(overrides))}
-    return Contract(**head, subjects=subjects, gates=tuple(map(_gate, document.gates)))
+    here = layered.found((), "", "").file
+    return LoadedContract(
+        contract=Contract(**head, subjects=subjects, gates=tuple(map(_gate, document.gates))),
+        source=file.source,
+        path=file.path,
+        warnings=tuple(sorted({problem for problem in problems if problem.file == here})),  # not what a base says
+        layered=file.layered,
+    )
 
 
 SAME: Final = {item.name for item in dataclasses.fields(GateDocument)} - {"limits", "measure", "max_age", "relax"}

@@ -32,12 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doc:
-    """What a field means and what it may hold.
-
-    `tight` is the direction in which it tightens, "up" or "down": of a number its size, of a list what it holds, of
-    choices their order, of a switch true over false; of what a figure `must` be, it follows. `form`
-    says in words what `pattern` or `choices` demand.
-    """
+    """What a field means and what it may hold."""
 
     text: str = dataclasses.field(default="", kw_only=False)
     unit: str = ""
@@ -46,12 +41,14 @@ class Doc:
     lt: float | None = None
     le: float | None = None
     pattern: str | None = None
-    form: str = ""
+    form: str = ""  # in words what `pattern` or `choices` demand
     keys: str | None = None  # the pattern of a mapping's keys
     choices: tuple[str, ...] = ()
     any_case: bool = False  # choices are read in any letter case; what is kept is the choice as it stands here
     meant: Callable[[str], str] | None = None  # which choice a text means that is none
     min_items: int = 0
+    # Where it tightens, "up" or "down": of a number its size, of a list what it holds, of choices their order, of a
+    # switch true over false; of what a figure `must` be, it follows.
     tight: str | None = None
     name: str = ""  # the key in YAML where it is a Python keyword
     must: str = ""  # what the figure that this limit bounds must be: "at most", "at least", "below" or "above" it

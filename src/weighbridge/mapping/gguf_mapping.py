@@ -54,17 +54,14 @@ def left_out(shapes: Shapes) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Sides:
-    """What a plan is made from: architecture, the source's configuration, and shapes by name on both sides.
-
-    `numbers` reads an array of numbers from the file's header, by its key; `projectors` are those that it names.
-    """
+    """What a plan is made from: architecture, the source's configuration, and shapes by name on both sides."""
 
     architecture: str
     config: Mapping[str, Any]
     source: Shapes
     candidate: Shapes
-    numbers: Callable[[str], Any] = lambda _key: None
-    projectors: tuple[str, ...] = ()
+    numbers: Callable[[str], Any] = lambda _key: None  # an array of numbers in the file's header, by its key
+    projectors: tuple[str, ...] = ()  # that the file's header names
 
     def number(self, what: str) -> int:
         """Find a number in the configuration under any of its names, or 0."""

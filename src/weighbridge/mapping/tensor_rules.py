@@ -106,10 +106,8 @@ def sources(rule: Rule, known: Mapping[str, str], source: Shapes) -> tuple[list[
 def made(
     rules: Iterable[Rule], names: Collection[str], old: Shapes, new: Shapes, numbers: Numbers, *, strict: bool = False
 ) -> dict[str, Pairing]:
-    """Return how each of these tensors of the candidate is made, by the first rule whose sources are all there.
-
-    A rule that does not fit them raises a RuleError where that is `strict`; one whose numbers are unknown, always.
-    """
+    """Return how each of these tensors of the candidate is made, by the first rule whose sources are all there."""
+    # A rule that does not fit them is an error where that is `strict`; one whose numbers are unknown, always.
     found: dict[str, Pairing] = {}
     ends = {rule: rule.tensor.rpartition(">")[2] for rule in rules}  # cheap to look for, and there are many names
     for name, rule in ((name, rule) for rule, end in ends.items() for name in names if name.endswith(end)):

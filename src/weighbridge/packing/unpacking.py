@@ -125,33 +125,27 @@ class Nested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """How one packed weight is read: `shape`, its codes, what they stand for, and the tensors of scales.
-
-    A scale is of `high` rows by `wide` columns, or of those that `columns_of` numbers. `points` are what the codes
-    stand for; without them they are numbers from `least` to `most`. `zeros` are codes whose value is 0, less `early`.
-    Where it is `turned`, the unpacked weight has the last two dimensions exchanged. `chosen` says that the packer may
-    choose other codes than the nearest, `widened` that values are computed in F32 whatever their scales are.
-    """
+    """How one packed weight is read: its shape, its codes, what they stand for, and the tensors of scales."""
 
     shape: tuple[int, ...]
     codes: Codes
     scales: Tensor
-    high: int
-    wide: int
-    points: tuple[float, ...] = ()
+    high: int  # rows of one scale
+    wide: int  # columns of one scale, but for `columns_of`
+    points: tuple[float, ...] = ()  # what the codes stand for; without them numbers from `least` to `most`
     least: int = 0
     most: int = 0
     reach: tuple[float, float]
     offsets: Tensor | None = None
-    zeros: Codes | None = None
+    zeros: Codes | None = None  # the codes whose value is 0, less `early`
     early: int = 0
     factor: float = 1.0
     nested: Nested | None = None
     slack: float = SLACK
-    columns_of: NDArray[np.int32] | None = None
-    turned: bool = False
-    chosen: bool = False
-    widened: bool = False
+    columns_of: NDArray[np.int32] | None = None  # the number of each column's scale
+    turned: bool = False  # the unpacked weight has the last two dimensions exchanged
+    chosen: bool = False  # the packer may choose other codes than the nearest
+    widened: bool = False  # values are computed in F32 whatever their scales are
 
     @property
     def dtype(self) -> str:
