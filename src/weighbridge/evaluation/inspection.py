@@ -140,8 +140,8 @@ def look(
 ) -> CheckpointReport:
     """Return what a checkpoint's values show, with what each tensor of its table looks like."""
     files = _measure("file_structure", SubjectKind.CHECKPOINT, view)
-    instruments = [tensor_bits, tensor_health, *([tensor_moments] if moments else [])]
-    read_once = tensor_walk.walk(view, [(one.QUANTITY, one.begin) for one in instruments])
+    instruments = [one.VERIFIER for one in (tensor_bits, tensor_health, *([tensor_moments] if moments else []))]
+    read_once = tensor_walk.walk(view, [(one.quantity, one.reading) for one in instruments])
     measured = {found.quantity: found for found in (files, *read_once)}
     verdicts, findings = {}, list[Mapping[str, str]]()
     for gate in GATES:
