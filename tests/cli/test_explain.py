@@ -33,7 +33,7 @@ YAML_ONLY = {"ParamType", "Statistic"}
 CODED = {"Problem", "Found", "Unmeasured", "Faulted", "Offence", "Verdict", "blocked"}
 ELSEWHERE = {
     "required", "advisory", "live", "fixture", "synthetic", "STALE", "DIVERGED", "EXPIRED_WAIVER", "unbound", "no-pid",
-    "trials", "canary", "falsifier", "vacuous", "blind", "bundle", "evidence", "instance", "subject", "origin", "gate",
+    "trials", "canary", "mutation", "vacuous", "blind", "bundle", "evidence", "instance", "subject", "origin", "gate",
     "kind", "verifier", "quantity", "contract", "waiver", "amendment", "ledger", "transition", "stored dtype", "epoch",
     "requires", "enough", "SAME", "AS MEANT", "UNREADABLE", "not compared", "not counted", "NOT ANCHORED",
 }  # fmt: skip

@@ -109,6 +109,7 @@ def test_every_key_of_a_family_is_read_in_it(family: str, name: str, key: str) -
         ({"architectures": ["LlamaModel"], "tie_word_embeddings": False}, {}),
         ({"architectures": ["GPT2LMHeadModel"], "tie_word_embeddings": False}, {"tied_embeddings": False}),
         ({"layer_types": "all"}, {}),
+        ({"": 1}, {}),
         ({"layer_types": ["full_attention", "unheard_of"], "sliding_window": 8}, {"sliding_window": 8}),
         ({"model_type": "lfm2", "block_auto_adjust_ff_dim": True, "block_ff_dim": 96, "block_multiple_of": 32,
           "block_ffn_dim_multiplier": 1.5}, {"architecture": "lfm2", "feed_forward_length": 96}),

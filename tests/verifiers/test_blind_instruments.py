@@ -174,7 +174,7 @@ HARMLESS: dict[str, dict[str, str]] = {
         "errors: for stored, there in _bites(aligned):": INEXACT,
         "_bites: for _, stored, there in aligned.steps():": INEXACT,
         "_bites: for at in range(0, elements, BITE):": INEXACT,
-        "_hold: for side, one in enumerate((predicted, words)):": INEXACT,
+        "add_words: for side, one in enumerate((predicted, words)):": INEXACT,
         "_mixed: for shift, factor in ((30, 13787848793156543929), (27, 10723151780598845931)):": INEXACT,
         "_difference: for i in range(size) if was[i] != found[i]": INEXACT,
         "_bytes: for at, *sides in bytewise.unequal((aligned.source, part.source), (aligned.candidate, "
@@ -209,7 +209,8 @@ HARMLESS: dict[str, dict[str, str]] = {
     "device_evidence": {
         "_probe: for device, ops in named.items() if isinstance(ops, Mapping)": BESIDE,
         "_probe: for name, reason in why.items()": BESIDE,
-        "measure: for event in views[0].events if _costs_evidence(event)": ONE,
+        "measure: for event in views[0].events if event.get('event') == FAILURE": ONE,
+        "measure: for event in failures if costs_evidence(event)": ONE,
         "_of_run: for event in view.events": UNTOUCHED,
     },
     "facts-run": {
@@ -228,8 +229,8 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_field: for side in (one, other)": BESIDE,
         "_field: for value, read in side.also if value != side.value": BESIDE,
         "_following: for pair in side.also if pair[1] != read": BESIDE,
-        "_compared: for side in (candidate, source) if side.model.form == GGUF": SAME,
-        "_row: for side in (one, other) #2": "what nobody states stays unstated here",
+        "_list: for side in (candidate, source) if side.model.form == GGUF": SAME,
+        "_row: for side in (one, other)": "what nobody states stays unstated here",
         "compare_pieces: for piece, stored in _written(candidate, file, kind)": UNUSED,
     },
     "forward_errors": {
@@ -239,8 +240,9 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_larger: for side in (one, other)": NARROWER,
         "_rougher: for point, error in rough.items()": NARROWER,
         "_rougher: for point, step in local_errors(stack, tokens, run, as_made=last)[0].items()": NARROWER,
-        "_rougher: for point, step in theirs.items()": NARROWER,
-        "_worse: for error, least, floor in pairs": NARROWER,
+        "_rougher: for point, step in theirs.items():": NARROWER,
+        "_rougher: for error, known, floor in pairs": NARROWER,
+        "_rougher: for error, limit in limits": NARROWER,
         "_passes: for point, step in ours.items()": UNUSED,
         "_passes: for point, step in theirs.items() if suspicious(step.distance, ours[point].distance)": UNTOUCHED,
         "_equal_share: for at in range((found.shape(point) or (0,))[0]):": BESIDE,
@@ -248,7 +250,7 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_outcome: for ours, theirs in zip(*pair, strict=True):": BESIDE,
         "_runs: for row in tokens": UNTOUCHED,
         "_runs: for side in (stack.tokens, theirs) if side": UNTOUCHED,
-        "_weights: for name in both if ours[name] != theirs[name]": ONE,
+        "_run: for name in both if ours[name] != theirs[name]": ONE,
         "_run: for row in tokens": UNTOUCHED,
     },
 }

@@ -473,6 +473,7 @@ SPOILED = st.fixed_dictionaries({}, optional={
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(config=some(*CONFIGURATION, "rope_scaling", "head_dim", "text_config", "eos_token_id"), files=SPOILED)
+@example(config={"text_config": {"": 1}}, files={})
 def test_whatever_lies_beside_a_checkpoint_is_measured_or_refused(
     tmp_path_factory: pytest.TempPathFactory, config: dict[str, Any], files: dict[str, Any]
 ) -> None:

@@ -1,7 +1,4 @@
-"""Show that the tool works here: every card's examples judged, every specimen measured, every pass falsified.
-
-Uses the same judging and the same trials as a real evaluation; nothing is simulated.
-"""
+"""Show that the tool works here: examples judged, specimens measured, passes falsified, as an evaluation does it."""
 
 from __future__ import annotations
 
@@ -17,21 +14,11 @@ from weighbridge.cards.examples import Example, examples
 from weighbridge.cards.words import GateCard, Specimen, VerifierCard, any_gate, hints, read_card, render, unfilled
 from weighbridge.clauses.kind import Kind
 from weighbridge.clauses.mutations import bounding, nudged
+from weighbridge.core import model
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import PluginError, SubjectError, WeighbridgeError
 from weighbridge.core.limits import LimitsError, nearest, plain
-from weighbridge.core.model import (
-    Json,
-    Measurement,
-    Outcome,
-    Record,
-    Rows,
-    Series,
-    SubjectKind,
-    TrialResult,
-    Unmeasured,
-    Verdict,
-)
+from weighbridge.core.model import Json, Measurement, Outcome, SubjectKind, TrialResult, Unmeasured, Verdict
 from weighbridge.core.plugins import GROUPS, Brought, entry_points, package, what_is
 from weighbridge.evaluation.binding import Binding
 from weighbridge.evaluation.runner import lay_canary
@@ -54,10 +41,7 @@ class Check:
 
 
 def selftest(cards: Path | None = None, names: Collection[str] = (), *more: Brought[Any]) -> Iterator[Check]:
-    """Run the checks of this installation, or of another folder of cards (`gates/`, `verifiers/`), or those named.
-
-    `more` are tables to which other packages bring things, beside those of cards, readers and reports.
-    """
+    """Run the checks of this installation and `more` tables of plug-ins, of another folder of cards, or those named."""
     root = (data_path("gates"), data_path("verifiers")) if cards is None else (cards / "gates", cards / "verifiers")
     of_gates, of_verifiers = (sorted(folder.glob("*.yaml")) for folder in root)
     if cards is None and not names:
@@ -117,9 +101,6 @@ def _same(name: str, cards: set[str], table: set[str]) -> Check:
     return Check(name=name, wrong=tuple(wrong))
 
 
-# --- Gates ------------------------------------------------------------------------------------------------------------
-
-
 def check_gate_card(card: GateCard) -> Iterator[Check]:
     """Yield the checks of one card: its codes, its examples, and for each limit an example on it and one beyond."""
     kind = KINDS.get(card.kind)
@@ -134,9 +115,8 @@ def check_gate_card(card: GateCard) -> Iterator[Check]:
     told_of = {"asks": card.asks, "why": card.why, "passes": card.passes, **card.roles}
     told_of |= {code: words.says for code, words in card.codes.items()}
     yield Check(name=f"{card.kind}: every word is written", wrong=tuple(_unwritten(told_of)))
-    yield _same(
-        f"{card.kind}: every code has its words", set(card.codes), set(kind.codes) - (set(any_gate()) - set(card.codes))
-    )
+    own = set(kind.codes) - (set(any_gate()) - set(card.codes))
+    yield _same(f"{card.kind}: every code has its words", set(card.codes), own)
     yield Check(name=f"{card.kind}: every code has its example", wrong=tuple(_unshown(card, told)))
     yield Check(name=f"{card.kind}: every limit has an example on it and one beyond", wrong=tuple(_untried(kind, told)))
     for example, verdict in told:
@@ -187,9 +167,6 @@ def _differs(card: GateCard, kind: Kind[Any], example: Example, verdict: Verdict
                 yield f"the pass cannot fail: {trial.name!r} ({trial.code}) survived"
 
 
-# --- Verifiers --------------------------------------------------------------------------------------------------------
-
-
 def check_verifier_card(card: VerifierCard, specimens: Path) -> Iterator[Check]:
     """Measure every specimen of a card, and lay the canary over each."""
     verifier = VERIFIERS.get((card.quantity, tuple(SubjectKind(kind) for kind in card.subjects)))
@@ -201,29 +178,22 @@ def check_verifier_card(card: VerifierCard, specimens: Path) -> Iterator[Check]:
     if unwritten:  # words alone are no check that held: a card whose specimens were all skipped showed nothing
         yield Check(name=f"{card.quantity}: every word is written", wrong=unwritten)
     for specimen in card.specimens:
-        yield _measure_specimen(verifier, specimen, specimens)
-
-
-def _measure_specimen(verifier: Verifier, specimen: Specimen, folder: Path) -> Check:
-    name = f"{verifier.quantity}: {specimen.name}"
-    if specimen.needs and importlib.util.find_spec(specimen.needs) is None:
-        return Check(name=name, skipped=f"needs {specimen.needs}")
-    try:
-        wrong = tuple(_compare_specimen(verifier, specimen, folder))
-    except SubjectError as error:
-        wrong = () if error.code == specimen.error else (f"refused with {error.code!r}: {error.what}",)
-    return Check(name=name, wrong=wrong)
+        name = f"{verifier.quantity}: {specimen.name}"
+        if specimen.needs and importlib.util.find_spec(specimen.needs) is None:
+            yield Check(name=name, skipped=f"needs {specimen.needs}")
+            continue
+        try:
+            wrong = tuple(_compare_specimen(verifier, specimen, specimens))
+        except SubjectError as error:
+            wrong = () if error.code == specimen.error else (f"refused with {error.code!r}: {error.what}",)
+        yield Check(name=name, wrong=wrong)
 
 
 def _compare_specimen(verifier: Verifier, specimen: Specimen, folder: Path) -> Iterator[str]:
-    targets = (
-        (kind, path if kind is SubjectKind.COMMAND else str(folder / path))
-        for kind, path in zip(verifier.kinds, specimen.subjects, strict=True)
-    )
-    views = tuple(
-        Binding(subject="specimen", instance="default", kind=kind, target=target, by_hand=False).open()
-        for kind, target in targets
-    )
+    bound: dict[str, Any] = {"subject": "specimen", "instance": "default", "by_hand": False}
+    pairs = zip(verifier.kinds, specimen.subjects, strict=True)
+    targets = ((kind, path if kind is SubjectKind.COMMAND else str(folder / path)) for kind, path in pairs)
+    views = tuple(Binding(**bound, kind=kind, target=target).open() for kind, target in targets)
     if specimen.subjects and not specimen.expects and not specimen.error:
         yield "expects nothing, so it shows nothing"
     options: Mapping[str, Json] = dict(specimen.options)  # type: ignore[arg-type]
@@ -244,11 +214,11 @@ def _differences(result: Measurement | Unmeasured, expects: Mapping[str, Any]) -
         return
     found: dict[str, Any]
     match result.value:
-        case Record(fields):
+        case model.Record(fields):
             found = plain(fields)
-        case Rows(key, rows):
+        case model.Rows(key, rows):
             found = {str(getattr(row, key)): plain(row) for row in rows}
-        case Series(step, value):
+        case model.Series(step, value):
             found = {"step": list(step), "value": list(value)}
     yield from _subset(expects, found, "")
 

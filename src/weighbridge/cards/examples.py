@@ -1,18 +1,13 @@
-"""The examples of a gate card: what all start from is said once, and each says only what is otherwise.
+"""The examples of a gate card: what all start from (`given`) is said once, and each says only what is otherwise.
 
     given: {with: {below_ms: 110}, times: {at: wall_ms, values: [100.0, 101.0]}, columns: {wall_ms: {}}}
-
-Examples:
-      - PASS: under the budget
-      - FAIL: one outlier
-        times: {"1": 190.0}
-        says: "…"
+    examples: [{PASS: under the budget}, {FAIL: one outlier, times: {"1": 190.0}, says: "…"}]
 
 `with` gives limits. A table maps places to fields, over the typical row of its quantity; `null` takes a place away, and
-`"*"` stands for every place that is there; of a field that is a record itself, only what is named changes. A record
-gives fields over the typical record. A series has the name of its column (`at`), its `values` and their `steps` (from 0
-on without them); a whole number as key is a step whose value is another, or is taken away with `null`. A need that is
-`null` has nothing in it. `says` are the exact words, demanded of one example a code.
+`"*"` stands for every place; of a field that is a record itself, only what is named changes. A record gives fields over
+the typical record. A series has its column's name (`at`), its `values` and their `steps` (else from 0 on); a whole
+number as key is a step whose value is another, or `null` for none. A need that is `null` has nothing in it. `says` are
+the exact words, demanded of one example a code.
 """
 
 from __future__ import annotations
@@ -45,11 +40,7 @@ class Example:
 
 
 def examples(card: GateCard, kind: Kind[Any]) -> Iterator[Example]:
-    """Yield the examples of a card.
-
-    Raises:
-        ContractError: `card`, for an example that names no outcome, or that the kind or a quantity refuses.
-    """
+    """Yield the examples of a card, or raise `card` for one without outcome, or that kind or quantity refuses."""
     for body in card.examples:
         outcome = next((outcome for outcome in Outcome if outcome in body), None)
         if outcome is None:

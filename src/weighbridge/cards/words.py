@@ -1,8 +1,4 @@
-"""The cards: what a gate kind asks and a verifier measures, and what the words of the tool mean.
-
-Words for people, and examples for tests. Read at run time by `explain`, by every message, and by `selftest`; a card
-never decides anything.
-"""
+"""The cards: what gate kinds ask, verifiers measure and words mean. Words and examples: a card decides nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ from weighbridge.contract import strict_yaml
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import ContractError
 from weighbridge.core.limits import Doc, LimitsError, read
-from weighbridge.core.model import Fields, Json, Offence, Outcome, Verdict
+from weighbridge.core.model import Json, Outcome, Verdict
 from weighbridge.core.printable import printable
 
 T = TypeVar("T")
@@ -110,15 +106,12 @@ def gate_card(kind: str) -> GateCard:
 
 @functools.cache
 def gate_words(kind: str) -> GateWords:
-    """Return what messages need of a card: all but its examples, which come last and are most of it.
-
-    Of a kind that is not here, whose verdicts can still be shown, it has no words.
-    """
+    """Return what messages need of a card: all but its examples, which come last and are most of it."""
     try:
         path = gate_path(kind)
-    except KeyError:
+    except KeyError:  # a kind that is not here, whose verdicts can still be shown
         return GateWords(card="gate/v1", kind=kind, asks="", why="", roles={}, passes="pass", codes={})
-    return _read(GateWords, path.read_bytes().partition(EXAMPLES)[0], path)
+    return read_card(GateWords, path, EXAMPLES)
 
 
 def gate_path(kind: str) -> Path:
@@ -149,20 +142,13 @@ def _words(name: str) -> Any:
 
 def verifier_words(path: Path) -> VerifierWords:
     """Read the card of a verifier, all but its specimens, which come last."""
-    return _read(VerifierWords, path.read_bytes().partition(SPECIMENS)[0], path)
+    return read_card(VerifierWords, path, SPECIMENS)
 
 
-def read_card(cls: type[T], path: Path) -> T:
-    """Read one card strictly.
-
-    Raises:
-        ContractError: `card` with every problem at its position.
-    """
-    return _read(cls, path.read_bytes(), path)
-
-
-def _read(cls: type[T], text: bytes, path: Path) -> T:
-    document = strict_yaml.load(text, where=str(path))
+def read_card(cls: type[T], path: Path, before: bytes | None = None) -> T:
+    """Read one card strictly, all or what is `before` some words; raise `card` with every problem at its position."""
+    text = path.read_bytes()
+    document = strict_yaml.load(text if before is None else text.partition(before)[0], where=str(path))
     try:
         return read(cls, document.data)
     except LimitsError as error:
@@ -171,9 +157,6 @@ def _read(cls: type[T], text: bytes, path: Path) -> T:
             for problem in error.problems
         )
         raise ContractError("card", "the card cannot be used", where=str(path), problems=problems) from None
-
-
-# --- Words ------------------------------------------------------------------------------------------------------------
 
 
 class _Filled(string.Formatter):
@@ -206,12 +189,9 @@ def _shown(value: Any) -> Any:
 
 def fill(template: str, figures: Mapping[str, object]) -> str:
     """Fill one template; control characters of hostile names are escaped."""
-    return printable(_Filled().vformat(_known(template, figures), (), dict(figures)))
-
-
-def _known(template: str, figures: Mapping[str, object]) -> str:
-    """Return a template without the parts between << and >> that no figure fills."""
-    return re.sub(r"<<(.*?)>>", lambda part: "" if unfilled(part[1], figures) else part[1], template)
+    # Parts between << and >> that no figure fills are left out.
+    known = re.sub(r"<<(.*?)>>", lambda part: "" if unfilled(part[1], figures) else part[1], template)
+    return printable(_Filled().vformat(known, (), dict(figures)))
 
 
 def unfilled(template: str, figures: Mapping[str, object]) -> list[str]:
@@ -237,10 +217,13 @@ def render(card: GateWords, verdict: Verdict) -> list[str]:
     figures = numbers(verdict)
     if verdict.outcome is Outcome.PASS:
         return [fill(card.passes, figures)]
-    if verdict.offences:
-        return [_offence(card, offence, figures) for offence in verdict.offences]
+    lines = []
+    for one in verdict.offences:
+        words = code_card(card.kind, one.code)
+        said = {**figures, **one.figures, "place": one.place}
+        lines.append(fill(words.says, said) if words else f"{one.place}: {one.code}")
     words = code_card(card.kind, verdict.code)
-    return [fill(words.says, figures) if words else verdict.code]
+    return lines or [fill(words.says, figures) if words else verdict.code]
 
 
 def besides(card: GateWords, verdict: Verdict) -> str:
@@ -250,24 +233,12 @@ def besides(card: GateWords, verdict: Verdict) -> str:
 
 def numbers(verdict: Verdict) -> dict[str, Json]:
     """Return every number of a verdict by its name, as a card's words call it."""
-    named: dict[str, Json] = {
-        "counted": verdict.counted, "of": verdict.of, "measured": verdict.measured, "limit": verdict.limit,
-        "enough": verdict.enough, "unit": verdict.unit, "headroom": _headroom(verdict),
-    }  # fmt: skip
-    return named | dict(verdict.figures)
-
-
-def _headroom(verdict: Verdict) -> str:
+    names = "counted", "of", "measured", "limit", "enough", "unit"
+    named: dict[str, Json] = {name: getattr(verdict, name) for name in names} | {"headroom": "none"}
     measured, limit = verdict.measured, verdict.limit
     if isinstance(measured, (int, float)) and isinstance(limit, (int, float)) and limit:
-        return f"{100 * abs(limit - measured) / abs(limit):.1f} %"
-    return "none"
-
-
-def _offence(card: GateWords, offence: Offence, shared: Fields) -> str:
-    words = code_card(card.kind, offence.code)
-    figures = {**shared, **offence.figures, "place": offence.place}
-    return fill(words.says, figures) if words else f"{offence.place}: {offence.code}"
+        named["headroom"] = f"{100 * abs(limit - measured) / abs(limit):.1f} %"
+    return named | dict(verdict.figures)
 
 
 def code_card(kind: str, code: str) -> CodeCard | None:

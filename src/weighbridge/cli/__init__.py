@@ -8,11 +8,11 @@ import importlib
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
-from weighbridge.cli.options import coloured, fit_encoding, in_github_actions, leave_unread, tell
+from weighbridge.cli.options import coloured, fit_encoding, leave_unread, on_github, tell
 from weighbridge.core.errors import ContractError, PluginError, UsageError, WeighbridgeError
 from weighbridge.core.printable import printable
 from weighbridge.core.version import __version__
@@ -34,18 +34,16 @@ def brought() -> Brought[click.Command]:
     return Brought("verb", VERBS)
 
 
-def _works(name: str) -> bool:
-    with contextlib.suppress(PluginError):
-        return name in brought()
-    return False
-
-
 class Verbs(click.Group):
     """A group whose commands are modules of this package, imported on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order of use, and after them those that other packages bring and that work."""
-        return [*VERBS, *(name for name in brought() if _works(name))]
+        working = []
+        for name in brought():
+            with contextlib.suppress(PluginError):
+                working += [name] if name in brought() else []
+        return [*VERBS, *working]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a verb, imported now."""
@@ -92,11 +90,13 @@ def main() -> None:
     """Run the command line; every problem ends in one clear message and its exit code."""
     gc.set_threshold(100_000)  # what starting up makes stays: looking through it again and again is a twentieth of it
     fit_encoding()
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what runs is stopped, what is half-written is removed
     if COMPLETING in os.environ:
-        from weighbridge.cli.completion import register
+        from click.shell_completion import add_completion_class
 
-        register()
+        from weighbridge.cli.completion import Bash
+
+        add_completion_class(Bash)
     try:
         code: int = group.main(prog_name="weighbridge", standalone_mode=False, color=coloured())
     except click.exceptions.Abort:
@@ -107,25 +107,17 @@ def main() -> None:
         code = _exit_code("INVALID")
     except WeighbridgeError as error:
         tell(str(error).splitlines(), err=True)
-        if in_github_actions():
-            _annotate(error)
+        if on_github():
+            from weighbridge.report import Level, github
+
+            each = error.problems if isinstance(error, ContractError) else (error,)
+            problems = [(Level.ERROR, one) for one in each]
+            tell(github.of_problems(problems).splitlines(), err=True, whole=True)
+            github.summarise_problems(problems)
         code = error.exit_code
     except Exception as error:  # noqa: BLE001 -- the last line of defence: a tool fault is exit 4, never a traceback
         code = _fault(error)
     sys.exit(int(code or 0))
-
-
-def _annotate(error: WeighbridgeError) -> None:
-    from weighbridge.report import Level, github
-
-    problems = [(Level.ERROR, one) for one in (error.problems if isinstance(error, ContractError) else (error,))]
-    tell(github.of_problems(problems).splitlines(), err=True, whole=True)
-    github.summarise_problems(problems)
-
-
-def _interrupt(_signal: int, _frame: object) -> NoReturn:
-    """End on SIGTERM as on Ctrl-C: what runs is stopped, what is half-written is removed."""
-    raise KeyboardInterrupt
 
 
 def _fault(error: Exception) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import LEDGER, PATH, as_json, print_json, repeated, tell, verb, verbs
+from weighbridge.cli.options import LEDGER, PATH, Texts, as_json, print_json, repeated, tell, verb, verbs
 from weighbridge.contract.layers import Found
 from weighbridge.core.errors import UsageError
 from weighbridge.core.exit_code import ExitCode
@@ -25,7 +25,6 @@ from weighbridge.spec.rendering import AMENDMENTS, SPEC, render
 from weighbridge.spec.tally import block, discharged, history
 
 SPEC_FOLDER = click.option("--spec", type=PATH, default=Path("spec"), show_default=True, help="The folder of the spec.")
-BUNDLE = "The bundle's folder, or at least 6 digits of its id. Repeatable."
 BUNDLE = "The bundle's folder, or at least 6 digits of its id. Repeatable."
 
 
@@ -48,9 +47,7 @@ TO_DRAFT = """--bundle 2f6a7cfc0f86 --gate GATE-RUN-004 \\
 @repeated("--refutes", "refutes", "ID", "A section that this one shows to be wrong.")
 @repeated("--depends-on", "depends_on", "ID", "A section that this one rests on.")
 @LEDGER
-def draft_section(
-    bundles: tuple[str, ...], gates: tuple[str, ...], out: Path | None, folder: Path, **given: object
-) -> None:
+def draft_section(bundles: Texts, gates: Texts, out: Path | None, folder: Path, **given: object) -> None:
     """Write a spec section for some gates: command, figures, statuses, evidence, and places for the author."""
     unsealed = [unseal(find(bundle)) for bundle in bundles]
     now, stood = dt.datetime.now(dt.UTC), history(Ledger(folder).chains())
@@ -81,8 +78,7 @@ def land_section(file: Path, spec: Path, folder: Path, *, run_commands: bool) ->
     section, problems = land(_here(spec, folder), file, run_commands=run_commands)
     tell(map(str, problems))
     if section is None:
-        errors = sum(not problem.warning for problem in problems)
-        tell([f"refused: {errors} problems, nothing was written"], err=True)
+        tell([f"refused: {sum(not one.warning for one in problems)} problems, nothing was written"], err=True)
         sys.exit(ExitCode.FAILED)
     sections = landed(spec / AMENDMENTS)
     after = versions(sections)[[one.digest for one in sections].index(section.digest)]

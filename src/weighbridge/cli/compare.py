@@ -6,15 +6,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from weighbridge.cli.completion import policies
-from weighbridge.cli.options import as_json, debug, print_json, progress, rate, repeated, tell, verb
+from weighbridge.cli.options import Texts, as_json, debug, print_json, progress, rate, repeated, tell, verb
 from weighbridge.core.errors import UsageError
 from weighbridge.core.exit_code import ExitCode, exit_code
 from weighbridge.core.model import Fields, Json
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from weighbridge.scheduling.engines import Engine
 
 OF_CHECKPOINTS = ("policy", "mapping", "adapter", "headers", "may_differ", "tensors", "address")
-PAUSE_S = 0.2  # between two lines of progress
 POLICY = """What the import should be: same, lossless, packed, rounded:F16, rounded:BF16, requant:TYPE, quantised:FTYPE,
 or a YAML file of limits.  [default: lossless; for a block-quantised import, quantised:TYPE; for packed weights,
 packed]"""
@@ -68,19 +66,7 @@ class Field(click.Choice[str]):
 @as_json
 @debug
 def command(
-    source: str,
-    imports: tuple[str, ...],
-    *,
-    policy: str | None,
-    mapping: str | None,
-    tensors: str,
-    adapter: str | None,
-    may_differ: tuple[str, ...],
-    address: str | None,
-    headers: bool,
-    everything: bool,
-    as_json: bool,
-    debug: bool,
+    source: str, imports: Texts, *, headers: bool, everything: bool, as_json: bool, debug: bool, **given: Any
 ) -> None:
     """Compare IMPORTS with SOURCE, tensor by tensor, and explain what changed.
 
@@ -102,38 +88,36 @@ def command(
         if idle := [name for name in OF_CHECKPOINTS if asked(name) is not ParameterSource.DEFAULT]:
             raise UsageError("mixed-pair", f"--{idle[0]} is for checkpoints; traces are compared bit by bit")
         sys.exit(compare_traces(source, imports, everything=everything, as_json=as_json))
-    given = policy_of(policy) if policy is not None else None
-    if adapter is not None and address is not None:
+    policy = policy_of(given["policy"]) if given["policy"] is not None else None
+    mapping, address = given["mapping"], given["address"]
+    if given["adapter"] is not None and address is not None:
         raise UsageError("adapter-engine", "--adapter is merged on this machine, and not on the workers of --engine")
     look: Fields = {"headers": True} if headers else {}
     if mapping is not None:
         look = {**look, **mapping_of(mapping, source, imports)}
     with _engine(address) as engine, progress() as show:
         execution = Execution(engine=engine, on_progress=_rate(show))
-        meant: dict[str, Any] = {"policy": given, "look": look, "may_differ": may_differ, "adapter": adapter}
-        answers = compare(source, imports, **meant, execution=execution, progress=show, debug=debug)
+        meant = {"look": look, "may_differ": given["may_differ"], "adapter": given["adapter"]}
+        answers = compare(source, imports, policy=policy, **meant, execution=execution, progress=show, debug=debug)
     if as_json:
         ran = {} if engine is None else {"engine": {"address": address, **engine.ran.counts()}}
         print_json([_json(source, answer) | ran for answer in answers])
     else:
         for one in answers:
             moments = _moments(source, one, look) if everything and not headers else {}
-            unasked = one.policy.name if one.policy.why else ""
-            shown = comparison.DisplayOptions(tensors=tensors, everything=everything, headers=headers, unasked=unasked)
-            tell(_lines(source, one, replace(shown, moments=moments)))
+            tell(_lines(source, one, tensors=given["tensors"], everything=everything, headers=headers, moments=moments))
         if engine is not None and engine.ran.tasks:
             tell([click.style(f"{address}: {engine.ran.summary()}", dim=True)])
     code = exit_code(("", finding) for one in answers for finding in comparison.counted(one.evaluation))
     sys.exit(ExitCode.BLOCKED if code is ExitCode.NOTHING_SHOWN else code)
 
 
-def _lines(source: str, one: ImportComparison, display: comparison.DisplayOptions) -> Iterator[str]:
-    """Yield what a terminal shows of one import."""
+def _lines(source: str, one: ImportComparison, **shown: Any) -> Iterator[str]:
     policy = printable(f"   policy: {one.policy.name}{one.policy.why}")
     yield click.style(f"{printable(source)} -> {printable(one.path)}", bold=True) + policy
     yield from ["  both paths are the same file, so nothing can differ"] if one.itself else ()
     yield from (f"  note: {printable(note)}" for note in one.notes)
-    yield from comparison.comparison_lines(one.evaluation, display)
+    yield from comparison.comparison_lines(one.evaluation, unasked=one.policy.name if one.policy.why else "", **shown)
 
 
 def _moments(source: str, one: ImportComparison, look: Fields) -> dict[str, MomentChanges]:
@@ -158,18 +142,14 @@ def _are_traces(paths: Sequence[str]) -> bool:
 
 @contextmanager
 def _engine(address: str | None) -> Iterator[Engine | None]:
-    """Connect to the engine that was asked for, and disconnect afterwards."""
     if address is None:
         yield None
         return
     from weighbridge.scheduling.clusters import reach
     from weighbridge.scheduling.engines import Engine
 
-    engine = Engine(address, reach(address))
-    try:
-        yield engine
-    finally:
-        engine.cluster.close()
+    with closing(reach(address)) as cluster:
+        yield Engine(address, cluster)
 
 
 def _rate(show: Callable[[str], None]) -> Progress:
@@ -179,7 +159,7 @@ def _rate(show: Callable[[str], None]) -> Progress:
     def on_progress(done: int, whole: int) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= PAUSE_S:
+        if now - last >= 0.2:  # seconds between two lines of progress
             last = now
             show(f"comparing {rate(done, whole, started)}")
 

@@ -1,8 +1,4 @@
-"""What a shell offers after a key: kinds, `builtin:` contracts, policies, gates. Nothing is loaded before it is asked.
-
-The protocol is click's, switched on by `eval "$(_WEIGHBRIDGE_COMPLETE=bash_source weighbridge)"`, or zsh_source, or
-`_WEIGHBRIDGE_COMPLETE=fish_source weighbridge | source`.
-"""
+"""What a shell offers after a key, by click's protocol: kinds, contracts, policies, gates, loaded when asked for."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, add_completion_class
+from click.shell_completion import BashComplete, CompletionItem
 
 BREAKS = ":="  # where bash breaks a word in parts, of which it completes the last
 
@@ -72,9 +68,6 @@ def cards(_context: click.Context, parameter: click.Parameter, start: str) -> li
     return _starting((name for name in names if " " not in name), start)
 
 
-# --- bash -------------------------------------------------------------------------------------------------------------
-
-
 class Bash(BashComplete):
     """click's, for words with a colon: bash hands them over in parts, and puts an answer in the place of the last."""
 
@@ -97,8 +90,3 @@ class Bash(BashComplete):
         before = re.match(rf".*[{BREAKS}]|", begun)
         assert before is not None
         return f"{item.type},{str(item.value).removeprefix(before[0])}"
-
-
-def register() -> None:
-    """Let click answer bash by `Bash`."""
-    add_completion_class(Bash)

@@ -7,7 +7,6 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from weighbridge.cards.card_checks import plugin_checks
@@ -48,17 +47,12 @@ def command(as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    tell(fill("{name:<18} {value}", {"name": name, "value": value}) for name, value in _lines(found))
-
-
-def _lines(found: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
-    """Yield one line a fact, the extras and folders each on its own."""
     for name, value in found.items():
+        rows: dict[str, Json] = {name: printable(value) if isinstance(value, str) else value}
         if isinstance(value, dict):
-            for key, one in value.items():
-                yield f"{name.removesuffix('s')} {key}", _lacking(key, one["lacks"]) if isinstance(one, dict) else one
-        else:
-            yield name, printable(value) if isinstance(value, str) else value
+            said = {key: _lacking(key, one["lacks"]) if isinstance(one, dict) else one for key, one in value.items()}
+            rows = {f"{name.removesuffix('s')} {key}": one for key, one in said.items()}
+        tell(fill("{name:<18} {value}", {"name": label, "value": one}) for label, one in rows.items())
 
 
 def facts() -> dict[str, Json]:
@@ -71,7 +65,11 @@ def facts() -> dict[str, Json]:
     checks = [(*check.name.rpartition(": ")[::2], check.wrong) for check in plugin_checks(brought())]
     plugins = {name: "; ".join(wrong) or package for name, package, wrong in checks}
     evidence = Path("evidence")
-    written = {"store": local(), "evidence": evidence, "ledger": evidence / "ledger"}
+    folders: dict[str, Json] = {}
+    for name, path in {"store": local(), "evidence": evidence, "ledger": evidence / "ledger"}.items():
+        can = os.access(next(one for one in (path.absolute(), *path.absolute().parents) if exists(one)), os.W_OK)
+        state = "writable" if exists(path) else "not there yet, can be made"
+        folders[name] = f"{path}: {state if can else 'cannot be written; give another with --evidence'}"
     return {
         "weighbridge": __version__,
         "python": platform.python_version(),
@@ -79,7 +77,7 @@ def facts() -> dict[str, Json]:
         **versions,
         "extras": {name: {"gives": gives, "lacks": _lacks(name)} for name, gives in EXTRAS.items()},
         **shipped,
-        "folders": {name: _folder(path) for name, path in written.items()},
+        "folders": folders,
         "key": _key(),
         "completion": _completion(),
         **found,
@@ -106,13 +104,6 @@ def _lacking(extra: str, lacks: list[str] | None) -> str:
     return f"installed: {EXTRAS[extra]}"
 
 
-def _folder(path: Path) -> str:
-    there = next(one for one in (path.absolute(), *path.absolute().parents) if exists(one))
-    if not os.access(there, os.W_OK):
-        return f"{path}: cannot be written; give another with --evidence"
-    return f"{path}: writable" if exists(path) else f"{path}: not there yet, can be made"
-
-
 def _key() -> str:
     """Return where the key of pseudonyms is, and whether it is kept."""
     file = key_file(os.environ)
@@ -121,10 +112,8 @@ def _key() -> str:
     if exists(file):
         kept = "kept" if os.access(file, os.R_OK) else "cannot be read; make it readable by you, or remove it"
         return f"{file}: {kept}"
-    there = next(one for one in file.parents if exists(one))
-    if os.access(there, os.W_OK):
-        return f"{file}: made with the first evidence"
-    return f"{file}: cannot be made: pseudonyms hold for one run"
+    can = os.access(next(one for one in file.parents if exists(one)), os.W_OK)
+    return f"{file}: {'made with the first evidence' if can else 'cannot be made: pseudonyms hold for one run'}"
 
 
 def _completion() -> str:
@@ -134,6 +123,5 @@ def _completion() -> str:
         return f"bash, zsh and fish complete words of this tool; {shell or 'the shell'} is not known"
     file, line = COMPLETIONS[shell]
     place = Path(os.environ.get("HOME", "")) / file
-    text = place.read_text("utf-8", errors="replace") if place.is_file() else ""
-    on = "_WEIGHBRIDGE_COMPLETE" in text
+    on = place.is_file() and "_WEIGHBRIDGE_COMPLETE" in place.read_text("utf-8", errors="replace")
     return f"on in {shell}" if on else f"off in {shell}; add to ~/{file}: {line}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import PATH, as_json, pairs, print_json, repeated, tell, verb, verbs
+from weighbridge.cli.options import PATH, Paths, Texts, as_json, pairs, print_json, repeated, tell, verb, verbs
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
 from weighbridge.core.canonical import dumps, sha256
@@ -45,10 +45,8 @@ def _id(_context: click.Context, _option: click.Parameter, text: str) -> str:
     return text
 
 
-IDENTITY = click.option(
-    "--id", "given", default="", metavar="ID12", callback=_id, help="The bundle's id as you know it, 12 digits or more."
-)
-PLACES_SHOWN = 20
+KNOWN = "The bundle's id as you know it, 12 digits or more."
+IDENTITY = click.option("--id", "given", default="", metavar="ID12", callback=_id, help=KNOWN)
 FORMS = {
     "test-result": lambda found: dumps(test_result(found)).decode(),
     "svr": lambda found: dumps(svr(found)).decode(),
@@ -76,14 +74,7 @@ def command() -> None:
 @repeated("--subject", "subjects", "NAME=FILE", "Is this the file (or folder) that was measured?")
 @as_json
 def verify_bundle(
-    bundle: Path,
-    *,
-    given: str,
-    require_pass: bool,
-    require_anchor: bool,
-    keys: tuple[Path, ...],
-    subjects: tuple[str, ...],
-    as_json: bool,
+    bundle: Path, *, given: str, require_pass: bool, require_anchor: bool, keys: Paths, subjects: Texts, as_json: bool
 ) -> None:
     """Show the outcome of every gate of BUNDLE, and whether the bundle can be trusted.
 
@@ -107,9 +98,8 @@ def verify_bundle(
     found: dict[str, Answer] = {name: getattr(answers, name) for name in QUESTIONS}
     sealed = answers.bundle
     if sealed is not None:
-        found |= {
-            f"subject {name}": review.subject(sealed.statement, name, path) for name, path in pairs(subjects, "subject")
-        }
+        for name, path in pairs(subjects, "subject"):
+            found[f"subject {name}"] = review.subject(sealed.statement, name, path)
     findings = sealed.findings if sealed else ()
     if as_json:
         gates = [finding_to_json(one) for one in findings]
@@ -189,7 +179,7 @@ def diff(one: Path, other: Path, *, as_json: bool) -> None:
         for matter, places in found.items():
             tell([click.style(matter, bold=True)])
             lines = [f"{at}: {shown(old)} -> {shown(new)}" for at, (old, new) in places.items()]
-            tell(printable(f"  {line}") for line in capped(lines, PLACES_SHOWN))
+            tell(printable(f"  {line}") for line in capped(lines, 20))
         tell([] if found else ["no difference: same outcomes, figures, subjects, environment and contract"])
     sys.exit(ExitCode.FAILED if found else ExitCode.PASSED)
 
@@ -213,7 +203,7 @@ def pack_bundle(bundle: Path, archive: Path, *, given: str) -> None:
 @verb("merge", "Bring bundles and ledgers together.", "nightly.zip --into evidence", of=command)
 @click.argument("sources", nargs=-1, required=True, type=PATH)
 @click.option("--into", required=True, type=PATH, help="The folder of evidence that grows.")
-def merge_evidence(sources: tuple[Path, ...], into: Path) -> None:
+def merge_evidence(sources: Paths, into: Path) -> None:
     """Copy the bundles and signatures of SOURCES that are missing, and the entries of their ledgers.
 
     A source is a folder of evidence, a bundle, or an archive of bundles. Each is verified; nothing is ever replaced.
@@ -287,7 +277,7 @@ def keygen(file: Path) -> None:
 @IDENTITY
 @click.option("--as", "form", required=True, type=click.Choice(list(FORMS)), help="in-toto's two, or Hugging Face's.")
 @repeated("--about", "names", "NAME", "Only this subject, and the gates on it.")
-def export(bundle: Path, *, given: str, form: str, names: tuple[str, ...]) -> None:
+def export(bundle: Path, *, given: str, form: str, names: Texts) -> None:
     """Print what the gates of BUNDLE came to, in the form of another tool, citing the bundle.
 
     test-result and svr are statements of in-toto; svr lists the gates that passed and nothing else. model-card is the

@@ -14,16 +14,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from weighbridge.cards.words import (
-    CodeCard,
-    Meaning,
-    any_gate,
-    code_card,
-    gate_card,
-    gate_words,
-    glossary,
-    verifier_words,
-)
+from weighbridge.cards.words import Meaning, any_gate, code_card, gate_card, gate_words, glossary, verifier_words
 from weighbridge.clauses.kind import Kind
 from weighbridge.cli.completion import cards as complete
 from weighbridge.cli.options import WIDEST, columns_of, tell, verb
@@ -39,7 +30,6 @@ from weighbridge.quantities.page import classes
 from weighbridge.report import ENOUGH, hints
 from weighbridge.verifiers import BROUGHT, MODULES
 
-SHAPE = {"tokens_per_step": 2048}
 Telling: TypeAlias = Callable[[], Iterator[str]]
 
 
@@ -51,7 +41,26 @@ def command(word: tuple[str, ...]) -> None:
     Without WORD, list every word that can be explained.
     """
     wanted = " ".join(word)
-    tell(_explained(wanted) if wanted else _listed())
+    known = list(_index())
+    found = [telling for _, name, telling in known if _folded(name) == _folded(wanted)]
+    if wanted and not found:
+        names = {name.casefold(): name for _, name, _ in known}
+        near = difflib.get_close_matches(wanted.casefold(), names, n=1)
+        suggestion = f"; did you mean {names[near[0]]!r}?" if near else ""
+        remedy = "" if near else "`weighbridge explain` lists every word"
+        raise UsageError("unknown-word", f"nothing is called {wanted!r}{suggestion}", remedy=remedy)
+    if wanted:
+        tell(line for telling in found for line in telling())
+        return
+    groups: dict[str, list[str]] = {}
+    for group, name, _ in known:
+        groups.setdefault(group, []).append(name)
+    for group, listed in groups.items():
+        tell([click.style(group, bold=True)])
+        if group == "gate kind":
+            tell(line for name in listed for line in _item(f"{name:<24} {_asks(name)}"))
+        else:
+            tell(_wrapped(", ".join(dict.fromkeys(listed)), "  ", "  "))
 
 
 def _wrapped(text: str, start: str = "", indent: str = "") -> list[str]:
@@ -69,19 +78,6 @@ def _item(text: str) -> list[str]:
     return _wrapped(text, start="  ", indent="      ")
 
 
-def _explained(wanted: str) -> Iterator[str]:
-    known = list(_index())
-    found = [telling for _, name, telling in known if _folded(name) == _folded(wanted)]
-    if not found:
-        names = {name.casefold(): name for _, name, _ in known}
-        near = difflib.get_close_matches(wanted.casefold(), names, n=1)
-        suggestion = f"; did you mean {names[near[0]]!r}?" if near else ""
-        remedy = "" if near else "`weighbridge explain` lists every word"
-        raise UsageError("unknown-word", f"nothing is called {wanted!r}{suggestion}", remedy=remedy)
-    for telling in found:
-        yield from telling()
-
-
 def _folded(word: str) -> str:
     """Return a word as it is looked up: in lower case, and `rounded:F16` as any other `rounded:`."""
     head, colon, rest = word.casefold().partition(":")
@@ -93,8 +89,7 @@ def _index() -> Iterator[tuple[str, str, Telling]]:
     for name in KINDS:
         yield "gate kind", name, partial(_kind, name)
     for (quantity, kinds), module in MODULES.items():
-        path = data_path("verifiers") / f"{module}.yaml"
-        yield "quantity", quantity, partial(_quantity, quantity, kinds, path)
+        yield "quantity", quantity, partial(_quantity, quantity, kinds, data_path("verifiers") / f"{module}.yaml")
     for quantity in BROUGHT:
         yield "quantity", quantity, partial(_brought, quantity)
     for name in builtin_names():
@@ -102,25 +97,12 @@ def _index() -> Iterator[tuple[str, str, Telling]]:
     for group, words in (*glossary("terms").items(), *glossary("codes").items()):
         for word, meaning in words.items():
             yield group, word, partial(_meaning, f"{word} ({group})", meaning)
-    for code, card in any_gate().items():
-        yield "code of any gate", code, partial(_code, "any gate", card)
+    for code in any_gate():
+        yield "code of any gate", code, partial(_code, "any gate", code)
     for name in KINDS:
         with suppress(PluginError):  # said where the kind itself is asked for, and by doctor
             for code, outcome in KINDS[name].codes.items():
-                yield f"code of {name}", code, partial(_code_of, name, code, outcome)
-
-
-def _listed() -> Iterator[str]:
-    groups: dict[str, list[str]] = {}
-    for group, word, _ in _index():
-        groups.setdefault(group, []).append(word)
-    for group, words in groups.items():
-        yield click.style(group, bold=True)
-        if group == "gate kind":
-            for name in words:
-                yield from _item(f"{name:<24} {_asks(name)}")
-        else:
-            yield from _wrapped(", ".join(dict.fromkeys(words)), "  ", "  ")
+                yield f"code of {name}", code, partial(_code, f"{name}: {outcome}", code, name)
 
 
 def _asks(kind: str) -> str:
@@ -128,9 +110,6 @@ def _asks(kind: str) -> str:
         return gate_words(kind).asks
     except PluginError as error:
         return f"{error.code}: {error.what}"
-
-
-# --- One word ---------------------------------------------------------------------------------------------------------
 
 
 def _kind(name: str) -> Iterator[str]:
@@ -167,7 +146,7 @@ def _gate(kind: Kind[Any]) -> Iterator[str]:
     judged, wanted = ({key: one for key, one in given.items() if key == name} for name in ("with", "measure"))
     docs, filled = {item.key: item.doc for item in fields(kind.limits)}, kind.filled(judged.get("with", {}))  # type: ignore[arg-type]
     named = {"id": f"GATE-{kind.name.upper()}", "title": gate_words(kind.name).asks, "kind": kind.name}
-    where = {"where": SHAPE} if is_timed(kind) else {}
+    where = {"where": {"tokens_per_step": 2048}} if is_timed(kind) else {}
     gate = {**named, "subjects": {role: role for role in filled}, **wanted, **where, **judged}
 
     def said(place: tuple[str | int, ...]) -> str:
@@ -224,17 +203,14 @@ def _contract(name: str) -> Iterator[str]:
 
 def _meaning(heading: str, meaning: Meaning) -> Iterator[str]:
     yield click.style(heading, bold=True)
-    labelled = ("", meaning.means), ("Example: ", meaning.example), ("What to do: ", meaning.do)
-    for label, text in labelled:
+    for label, text in ("", meaning.means), ("Example: ", meaning.example), ("What to do: ", meaning.do):
         yield from _wrapped(label + text) if text else ()
 
 
-def _code_of(kind: str, code: str, outcome: str) -> Iterator[str]:
-    words = code_card(kind, code)
-    return _code(f"{kind}: {outcome}", words) if words else iter(())
-
-
-def _code(of: str, words: CodeCard) -> Iterator[str]:
+def _code(of: str, code: str, kind: str = "") -> Iterator[str]:
+    words = code_card(kind, code) if kind else any_gate()[code]
+    if words is None:
+        return
     yield click.style(of, bold=True)
     yield from _items(says=words.says, **{ENOUGH: words.enough}, **hints(words))
 

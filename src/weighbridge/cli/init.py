@@ -6,12 +6,12 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import repeated, settings, tell, verb
+from weighbridge.cli.options import Texts, repeated, settings, tell, verb
 from weighbridge.contract.document import KEBAB
 from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
 from weighbridge.contract.writing import flow
@@ -29,7 +29,6 @@ STARTERS = {"import": "model-import", "run": "training-run", "parity": "forward-
 PURPOSES = {**{purpose: (purpose,) for purpose in STARTERS}, "project": ("import", "run")}
 PACKAGES = {"parity": "'weighbridge[torch]' transformers"}  # beside the tool itself
 LOOKED_AT = {SubjectKind.MODEL: "hf:path/to/{name}", SubjectKind.RUN: "runs/a"}  # what stands for a subject not named
-HEADROOM = 1.5  # of the time that a good run's step took
 GITLAB = Path(".gitlab-ci.yml")
 CI = {"github": Path(".github", "workflows", "weighbridge.yml"), "gitlab": Path(".gitlab", "weighbridge.yml")}
 INCLUDED = f"include: [{{local: {CI['gitlab']}}}]"
@@ -63,13 +62,7 @@ WHOSE_CI = "Whose CI runs it.  [default: gitlab beside a .gitlab-ci.yml, else gi
 @repeated("--param", "params", "NAME=VALUE", "A parameter, such as policy=rounded:F16.")
 @click.option("--ci", type=click.Choice((*CI, "none")), help=WHOSE_CI)
 def command(
-    purpose: str | None,
-    *,
-    run: str | None,
-    name: str | None,
-    subjects: tuple[str, ...],
-    params: tuple[str, ...],
-    ci: str | None,
+    purpose: str | None, *, run: str | None, name: str | None, subjects: Texts, params: Texts, ci: str | None
 ) -> None:
     """Write a first contract, the CI job that runs it, and what git must know.
 
@@ -78,31 +71,25 @@ def command(
     On a terminal it asks for what is not given. Nothing is overwritten.
     """
     asking = sys.stdin.isatty()
-    parts = PURPOSES[_purpose(purpose, run, asking=asking)]
+    if run is not None and purpose not in (None, "run", "project"):
+        raise UsageError("purpose", f"--from-run is for runs, and --for says {purpose}", remedy="leave one of them out")
+    purpose = purpose or (None if run is None else "run")
+    if purpose is None and not asking:
+        raise UsageError("purpose", "nothing says what is to be checked", remedy=f"write --for {'|'.join(PURPOSES)}")
+    parts = PURPOSES[purpose or click.prompt("What is to be checked?", type=click.Choice(tuple(PURPOSES)))]
     _demand_place(parts, name)
     of_run = {} if run is None else {"run": run}
     loaded = {name or part: load_contract(f"{BUILTIN}{STARTERS[part]}") for part in parts}
-    named = _named(loaded.values(), of_run | settings(subjects, "subject"), asking=asking)
-    targets = {name: named.get(name) or usual for name, usual in _usual(loaded.values()).items()}
+    targets, unnamed = _bound(loaded.values(), of_run | settings(subjects, "subject"), asking=asking)
     measured = {} if run is None else _measured(run)
     given = _values(loaded.values(), measured | settings(params, "param"), asking=asking)
     contracts = {Path("contracts", f"{one}.yaml"): _contract(one, base, given) for one, base in loaded.items()}
     verify = _command(contracts, loaded.values(), targets)
     files = {**contracts, **_for_ci(ci or ("gitlab" if GITLAB.exists() else "github"), verify, parts)}
     done = [*_write(files), *_append(FOR_GIT)]
-    if unnamed := [target for name, target in targets.items() if name not in named]:
+    if unnamed:
         done.append(f"change  {', '.join(unnamed)}: put what is to be checked there, in CI and below")
     tell([*done, f"next: {verify}"], whole=True)
-
-
-def _purpose(purpose: str | None, run: str | None, *, asking: bool) -> str:
-    """Return what is to be checked: as given, as answered, or a run where one is to begin with."""
-    if run is not None and purpose not in (None, "run", "project"):
-        raise UsageError("purpose", f"--from-run is for runs, and --for says {purpose}", remedy="leave one of them out")
-    if purpose is None and run is None and not asking:
-        raise UsageError("purpose", "nothing says what is to be checked", remedy=f"write --for {'|'.join(PURPOSES)}")
-    asked = "run" if run is not None else None
-    return purpose or asked or str(click.prompt("What is to be checked?", type=click.Choice(tuple(PURPOSES))))
 
 
 def _demand_place(parts: Sequence[str], name: str | None) -> None:
@@ -119,27 +106,20 @@ def _demand_place(parts: Sequence[str], name: str | None) -> None:
         raise UsageError("not-the-root", "this is a folder inside of a repository", remedy=f"type it in {root}")
 
 
-# --- What was said, and what is asked ---------------------------------------------------------------------------------
-
-
-def _usual(bases: Iterable[LoadedContract]) -> dict[str, str]:
-    """Return what stands for each subject until somebody says what it is."""
+def _bound(bases: Iterable[LoadedContract], given: dict[str, str], *, asking: bool) -> tuple[dict[str, str], list[str]]:
+    """Return what each subject is, as given, as answered or as it usually is, and those that nobody named."""
     kinds = {name: decl.kind for base in bases for name, decl in base.contract.subjects.items()}
-    return {name: LOOKED_AT.get(kind, "path/to/{name}").format(name=name) for name, kind in kinds.items()}
-
-
-def _named(bases: Iterable[LoadedContract], given: Mapping[str, str], *, asking: bool) -> dict[str, str]:
-    """Return what was given, or answered, for the subjects."""
-    usual = _usual(bases)
+    usual = {name: LOOKED_AT.get(kind, "path/to/{name}").format(name=name) for name, kind in kinds.items()}
     for name in given.keys() - usual.keys():
         raise UsageError("unknown-subject", f"there is no subject {name!r} here{nearest(name, usual)}")
     asked = [name for name in usual if name not in given] if asking else []
-    return {**given, **{name: click.prompt(f"Which one is the {name}?", usual[name]) for name in asked}}
+    named = {**given, **{name: click.prompt(f"Which one is the {name}?", usual[name]) for name in asked}}
+    targets = {name: named.get(name) or target for name, target in usual.items()}
+    return targets, [target for name, target in targets.items() if name not in named]
 
 
-def _values(bases: Iterable[LoadedContract], given: Mapping[str, str], *, asking: bool) -> dict[str, object]:
+def _values(bases: Collection[LoadedContract], given: Mapping[str, str], *, asking: bool) -> dict[str, object]:
     """Return the value of each parameter, each tried in the contract that declares it."""
-    bases = tuple(bases)
     values: dict[str, object] = {}
     for name in given:
         known = [known for base in bases for known in base.contract.params]
@@ -154,11 +134,7 @@ def _values(bases: Iterable[LoadedContract], given: Mapping[str, str], *, asking
 
 
 def _measured(run: str) -> dict[str, str]:
-    """Return the parameters under which a run would have passed, each where the run says it.
-
-    Raises:
-        SubjectError: where the run cannot be read.
-    """
+    """Return the parameters under which a run would have passed, each where the run says it."""
     from weighbridge.evaluation.binding import all_instances, bind
     from weighbridge.evaluation.runner import EvaluationSession
 
@@ -172,7 +148,7 @@ def _measured(run: str) -> dict[str, str]:
     timed = next(one for one in found.findings if one.kind == "wall-time-budget")
     median = (timed.uncounted or timed.verdict).measured  # what another shape than the contract's took, too
     if isinstance(median, (int, float)):
-        known["budget_ms"] = str(math.ceil(HEADROOM * median))
+        known["budget_ms"] = str(math.ceil(1.5 * median))  # half as much again, as --from-run says
     return {name: value for name, value in known.items() if value is not None}
 
 
@@ -187,11 +163,7 @@ def _tried(base: LoadedContract, name: str, text: str) -> object:
     return next((value for value in read if value.casefold() == text.casefold()), chosen.params[name])
 
 
-# --- What is written --------------------------------------------------------------------------------------------------
-
-
 def _contract(name: str, base: LoadedContract, params: Mapping[str, object]) -> str:
-    """Return the text of a contract over a starter contract."""
     declared = base.layered.data.get("params", {})
     mine = {key: value for key, value in params.items() if key in base.contract.params}
     lines = [f"  {key}: {flow(value)}  # {declared[key].get('doc', '')}" for key, value in mine.items()]
@@ -211,7 +183,6 @@ def _command(contracts: Iterable[Path], bases: Iterable[LoadedContract], targets
 
 
 def _for_ci(ci: str, verify: str, parts: Sequence[str]) -> dict[Path, str]:
-    """Return the files that make CI run a command."""
     if ci == "none":
         return {}
     text = (data_path("templates") / "ci" / f"{ci}.yml").read_text("utf-8").replace("WEIGHBRIDGE_VERIFY", verify)

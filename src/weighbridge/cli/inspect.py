@@ -13,19 +13,16 @@ from weighbridge.core.printable import printable
 from weighbridge.evaluation.inspection import CheckpointReport, first_values, inspect
 from weighbridge.report import capped, verdict_lines
 
-TENSORS_SHOWN = 20
-MOST_VALUES = 10_000
+EXAMPLES = ("model.gguf", "runs/a", "model.gguf --values 8 'blk.0.*'")
 ALL = "List every tensor, with mean, spread, least and largest value, and every problem."
 VALUES = "Show the first N values of the tensors whose names match, decoded, and nothing else."
 
 
-@verb(
-    "inspect", "Show what a checkpoint or run log contains.", "model.gguf", "runs/a", "model.gguf --values 8 'blk.0.*'"
-)
+@verb("inspect", "Show what a checkpoint or run log contains.", *EXAMPLES)
 @click.argument("file")
 @click.option("--all", "everything", is_flag=True, help=ALL)
 @click.option("--headers", is_flag=True, help="Read only the headers of a checkpoint, not its values.")
-@click.option("--values", type=(click.IntRange(1, MOST_VALUES), str), metavar="N GLOB", help=VALUES)
+@click.option("--values", type=(click.IntRange(1, 10_000), str), metavar="N GLOB", help=VALUES)
 @as_json
 def command(file: str, *, everything: bool, headers: bool, values: tuple[int, str] | None, as_json: bool) -> None:
     """Show the tensors of a checkpoint FILE, or the columns of a run log FILE.
@@ -36,33 +33,35 @@ def command(file: str, *, everything: bool, headers: bool, values: tuple[int, st
     Exit 0: read; 4: unreadable.
     """
     if values is not None:
-        _show_values(file, first_values(file, *values), as_json=as_json)
+        decoded = first_values(file, *values)
+        if as_json:
+            print_json({"file": file, "values": decoded})
+            return
+        for name, row in decoded.items():
+            first = row["values"]
+            shown = ", ".join(map(str, first)) or "no value" if isinstance(first, list) else "not decoded"
+            tell([fill("{name:<40} {dtype:<8} [{shape}]  {shown}", {**row, "name": name, "shown": shown})])
         return
     with progress() as show:
         found = inspect(file, verdict_lines, headers=headers, moments=everything, progress=show)
     kind, report, table = found.kind, found.report, found.table
     if as_json:
-        shown: dict[str, Json] = {"file": file, "kind": kind, "facts": found.facts, "table": table}
+        document: dict[str, Json] = {"file": file, "kind": kind, "facts": found.facts, "table": table}
         if report:
-            shown |= {"findings": report.findings, "labels": report.labels, "health": report.health}
-        print_json(shown)
+            document |= {"findings": report.findings, "labels": report.labels, "health": report.health}
+        print_json(document)
         return
     tell([click.style(printable(f"{file}: {kind}"), bold=True)])
-    tell(f"  {name:<18} {_fact(fact)}" for name, fact in found.facts.items())
+    for name, fact in found.facts.items():
+        said = str(fact)
+        if isinstance(fact, Mapping):
+            contradicted = f", contradicted by {fact['contradicted_by']}" if fact.get("contradicted_by") else ""
+            said = fill("{value}", {"value": fact.get("value")}) + f"  ({fact.get('basis')}{contradicted})"
+        tell([f"  {name:<18} {said}"])
     if report:
         tell(_looked_at(report, everything=everything))
     lines = list(_lines(kind, table))
-    tell(f"  {line}" for line in (lines if everything or kind is SubjectKind.RUN else capped(lines, TENSORS_SHOWN)))
-
-
-def _show_values(file: str, table: Mapping[str, Fields], *, as_json: bool) -> None:
-    if as_json:
-        print_json({"file": file, "values": table})
-        return
-    for name, row in table.items():
-        values = row["values"]
-        shown = ", ".join(map(str, values)) or "no value" if isinstance(values, list) else "not decoded"
-        tell([fill("{name:<40} {dtype:<8} [{shape}]  {shown}", {**row, "name": name, "shown": shown})])
+    tell(f"  {line}" for line in (lines if everything or kind is SubjectKind.RUN else capped(lines, 20)))
 
 
 def _looked_at(report: CheckpointReport, *, everything: bool) -> Iterator[str]:
@@ -74,13 +73,6 @@ def _looked_at(report: CheckpointReport, *, everything: bool) -> Iterator[str]:
     says = [finding["says"] for finding in report.findings]
     yield click.style(f"  looks wrong        {len(says) or 'nothing'}", fg="red" if says else None)
     yield from (f"    {line}" for line in (says if everything else capped(says)))
-
-
-def _fact(fact: Json) -> str:
-    if not isinstance(fact, Mapping):
-        return str(fact)
-    contradicted = f", contradicted by {fact['contradicted_by']}" if fact.get("contradicted_by") else ""
-    return fill("{value}", {"value": fact.get("value")}) + f"  ({fact.get('basis')}{contradicted})"
 
 
 def _lines(kind: SubjectKind, table: Mapping[str, Fields]) -> Iterator[str]:

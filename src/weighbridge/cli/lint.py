@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.completion import contracts as complete
-from weighbridge.cli.options import LEDGER, as_json, in_github_actions, print_json, tell, verb
+from weighbridge.cli.options import LEDGER, as_json, on_github, print_json, tell, verb
 from weighbridge.contract import load
 from weighbridge.contract.layers import Found, from_errors
 from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
@@ -61,7 +61,7 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
     else:
         tell((line for one in (*problems, *warnings) for line in str(one).splitlines()), err=True)
         tell([f"{len(loaded)} of {len(names)} contracts are usable"])
-    if in_github_actions():
+    if on_github():
         from weighbridge.report import Level, github
 
         found = [(Level.ERROR, problem) for problem in problems] + [(Level.WARNING, one.error) for one in warnings]

@@ -18,6 +18,7 @@ SHORT = f"at most {LONGEST} characters"
 PACKAGE = Path("src", "weighbridge")
 OF: dict[str, Any] = {"type": click.Choice(("run", "checkpoint")), "default": "checkpoint", "show_default": True}
 QUANTITIES = {"run": ("runs", ', key="column"'), "checkpoint": ("tensors", "")}  # the file of the rows, and their key
+VERIFIER = "Write a verifier: module, card, dataclass, a line in the table."
 NEXT = 'next: weighbridge selftest {name}  # says what is missing; CONTRIBUTING.md, "{page}", goes through it'
 
 
@@ -45,7 +46,8 @@ def kind(name: str) -> None:
 
 def _write_kind(name: str, template: str, page: str) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or len(name) > LONGEST:
-        _refuse("name-form", f"{name!r} is no name of a kind", f"write kebab-case, as in still-falling; {SHORT}")
+        remedy = f"write kebab-case, as in still-falling; {SHORT}"
+        raise UsageError("name-form", f"{name!r} is no name of a kind", remedy=remedy)
     root, module = _checkout(), name.replace("-", "_")
     _require_free(root, module, Path("gates", f"{name}.yaml"))
     words = {"new-kind": name, "new_kind": module}
@@ -59,27 +61,23 @@ def _write_kind(name: str, template: str, page: str) -> None:
     _write(root, files, name, page)
 
 
-@verb(
-    "verifier",
-    "Write a verifier: module, card, dataclass, a line in the table.",
-    "expert_load --of checkpoint",
-    of=command,
-)
+@verb("verifier", VERIFIER, "expert_load --of checkpoint", of=command)
 @click.argument("quantity")
 @click.option("--of", **OF, help="What it measures: each column of a run, or each tensor of a checkpoint.")
 def verifier(quantity: str, of: str) -> None:
     """Write the verifier of QUANTITY (in snake_case): module, card, the dataclass of a row, and a line in the table."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", quantity) or len(quantity) > LONGEST:
-        _refuse("name-form", f"{quantity!r} is no name of a quantity", f"write snake_case, as in expert_load; {SHORT}")
+        remedy = f"write snake_case, as in expert_load; {SHORT}"
+        raise UsageError("name-form", f"{quantity!r} is no name of a quantity", remedy=remedy)
     root, row = _checkout(), quantity.title().replace("_", "")
     _require_free(root, quantity, Path("verifiers", f"{quantity}.yaml"))
     words = {"new_quantity": quantity, "NewQuantity": row}
     table, (stem, key) = PACKAGE / "verifiers" / "__init__.py", QUANTITIES[of]
     rows = PACKAGE / "quantities" / f"{stem}.py"
     beside = (root / rows).read_text("utf-8")
-    source = (root / "templates" / f"verifier_of_{of}.py").read_text("utf-8")
-    if re.search(rf"\b{row}\b", beside + source):
-        _refuse("name-taken", f"its dataclass would be called {row}, as something else is", "take another name")
+    if re.search(rf"\b{row}\b", beside + (root / "templates" / f"verifier_of_{of}.py").read_text("utf-8")):
+        what = f"its dataclass would be called {row}, as something else is"
+        raise UsageError("name-taken", what, remedy="take another name")
     dataclass = _template(root, f"quantity_of_{of}.py", words).partition("\n\n\n")[2]
     beside = beside.replace("\nQUANTITIES = (\n", f"\n{dataclass}\n\nQUANTITIES = (\n")
     line = f'    ("{quantity}", _{of.upper()}): "{quantity}",'
@@ -93,7 +91,6 @@ def verifier(quantity: str, of: str) -> None:
 
 
 def _checkout() -> Path:
-    """Return the root of the checkout that the current folder is in."""
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / PACKAGE / "gates" / "__init__.py").is_file() and (folder / "templates").is_dir():
@@ -109,13 +106,9 @@ def _require_free(root: Path, module: str, card: Path) -> None:
     table = PACKAGE / "verifiers" / "__init__.py"
     taken += [table] if f'"{module}"' in (root / table).read_text("utf-8") else []
     if taken:
-        _refuse("name-taken", f"{module!r} is there already: {taken[0]}", "take another name")
+        raise UsageError("name-taken", f"{module!r} is there already: {taken[0]}", remedy="take another name")
     if keyword.iskeyword(module):
-        _refuse("name-taken", f"{module!r} is a word of Python", "take another name")
-
-
-def _refuse(code: str, what: str, remedy: str) -> None:
-    raise UsageError(code, what, remedy=remedy)
+        raise UsageError("name-taken", f"{module!r} is a word of Python", remedy="take another name")
 
 
 def _template(root: Path, name: str, words: Mapping[str, str]) -> str:

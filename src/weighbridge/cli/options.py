@@ -1,8 +1,4 @@
-"""Options that several verbs share, and the one place where verbs print.
-
-On a terminal, lines are broken at its width between words; in a pipe or a file they stay whole. A character that the
-stream's encoding lacks is written in ASCII.
-"""
+"""Options that several verbs share, and the one place where verbs print: in ASCII what the encoding lacks."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
@@ -26,11 +22,12 @@ if TYPE_CHECKING:
     from weighbridge.core.model import Json
 
 F = TypeVar("F", bound=Callable[..., Any])
+Texts: TypeAlias = tuple[str, ...]  # of an option or argument that may be given again
+Paths: TypeAlias = tuple[Path, ...]
 
 WIDEST = 100  # columns of running text, which `explain` breaks in a pipe, too
 HANGING = 4  # columns by which the rest of a broken line is indented further
-WRITTEN = ("<=", ">=", "!=", "x", "-", "-", "...", "->", "*", "sigma")
-IN_ASCII = dict(zip("≤≥≠×−–…→·σ", WRITTEN, strict=True))
+IN_ASCII = dict(zip("≤≥≠×−–…→·σ", ("<=", ">=", "!=", "x", "-", "-", "...", "->", "*", "sigma"), strict=True))
 
 COMMAND = re.compile(r"^(\s*)(::|##\[)")  # what begins a command of GitHub Actions
 
@@ -62,11 +59,7 @@ def _to_copy(verb: str, examples: Iterable[str]) -> str:
 
 
 def pairs(texts: Iterable[str], option: str) -> Iterator[tuple[str, Path]]:
-    """Yield each `NAME=FILE` of an option.
-
-    Raises:
-        UsageError: `pair-form`.
-    """
+    """Yield each `NAME=FILE` of an option; `pair-form` for another form."""
     for text in texts:
         name, equals, path = text.partition("=")
         if not equals or not name or not path:
@@ -75,11 +68,7 @@ def pairs(texts: Iterable[str], option: str) -> Iterator[tuple[str, Path]]:
 
 
 def settings(texts: Iterable[str], option: str) -> dict[str, str]:
-    """Return what each `NAME=VALUE` of an option sets.
-
-    Raises:
-        UsageError: `param-form`, where one sets nothing, or a name is set twice.
-    """
+    """Return what each `NAME=VALUE` of an option sets; `param-form` where none, or one is set twice."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -89,9 +78,6 @@ def settings(texts: Iterable[str], option: str) -> dict[str, str]:
             raise UsageError("param-form", f"--{option} {name} is given twice", remedy="keep one of the two")
         found[name] = value
     return found
-
-
-# --- Printing ---------------------------------------------------------------------------------------------------------
 
 
 def fit_encoding() -> None:
@@ -117,7 +103,7 @@ def print_json(value: Json) -> None:
 
 
 def tell(lines: Iterable[str], *, err: bool = False, whole: bool = False) -> None:
-    """Print lines, URLs in them without secrets; `whole` lines are for machines or for pasting, and are not broken.
+    """Print lines, URLs in them without secrets; a terminal breaks those that are not `whole`, for machines or pasting.
 
     A reader that leaves early, as `head` does, changes no exit code.
     """
@@ -125,7 +111,7 @@ def tell(lines: Iterable[str], *, err: bool = False, whole: bool = False) -> Non
     columns = columns_of(stream)
     try:
         for line in map(bare, lines):
-            if in_github_actions() and not whole:
+            if on_github() and not whole:
                 line = COMMAND.sub(r"\1\\\2", line)  # noqa: PLW2901 -- a name from outside commands nothing
             for part in [line] if whole or columns is None else broken(line, columns):
                 click.echo(part, file=stream)
@@ -170,12 +156,9 @@ def coloured() -> bool | None:
     return False if os.environ.get("TERM") == "dumb" else None
 
 
-def in_github_actions() -> bool:
+def on_github() -> bool:
     """Return whether this is a step of GitHub Actions, which reads commands from what is printed."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
-
-
-# --- Progress ---------------------------------------------------------------------------------------------------------
 
 
 @contextmanager

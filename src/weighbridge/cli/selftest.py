@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -25,7 +24,7 @@ CARDS = "Use the cards in gates/ and verifiers/ of this folder, not the shipped 
 @click.option("-v", "--verbose", is_flag=True, help="Also list the checks that passed.")
 @as_json
 def command(names: tuple[str, ...], cards: Path | None, verbose: bool, as_json: bool) -> None:
-    """Run every example and specimen of the cards, or of those NAMES, with falsifiers and canaries, on this machine.
+    """Run every example and specimen of the cards, or of those NAMES, with mutations and canaries, on this machine.
 
     Exit 0: all gave what they must; 1: not.
     """
@@ -42,17 +41,14 @@ def command(names: tuple[str, ...], cards: Path | None, verbose: bool, as_json: 
     if as_json:
         print_json([{"name": check.name, "wrong": check.wrong, "skipped": check.skipped} for check in checks])
     else:
-        tell(line for check in checks for line in _lines(check, verbose=verbose))
+        for check in checks:
+            if check.wrong:
+                reasons = (f"        {printable(line)}" for line in check.wrong)
+                tell((f"{click.style('wrong', fg='red', bold=True)}   {check.name}", *reasons))
+            elif check.skipped:
+                tell([f"{click.style('skipped', fg='yellow')} {check.name}: {check.skipped}"])
+            elif verbose:
+                tell([f"{click.style('holds', fg='green')}   {check.name}"])
         untried = len(checks) - len(wrong) - len(whole)
         tell([f"{len(whole)} of {len(checks)} hold, {len(wrong)} wrong, {untried} not tried"])
     sys.exit(ExitCode.PASSED if whole and not wrong else ExitCode.FAILED)
-
-
-def _lines(check: Check, *, verbose: bool) -> Iterator[str]:
-    if check.wrong:
-        yield f"{click.style('wrong', fg='red', bold=True)}   {check.name}"
-        yield from (f"        {printable(line)}" for line in check.wrong)
-    elif check.skipped:
-        yield f"{click.style('skipped', fg='yellow')} {check.name}: {check.skipped}"
-    elif verbose:
-        yield f"{click.style('holds', fg='green')}   {check.name}"

@@ -16,16 +16,10 @@ from weighbridge.core.errors import ContractError
 from weighbridge.core.local_files import read_regular_file
 from weighbridge.core.printable import printable
 
-LEFT_OUT = ("extends", "params")  # what is resolved stands on its own
-DEFAULT = "default"
+EXAMPLES = ("builtin:model-import", "contracts/import.yaml --resolved")
 
 
-@verb(
-    "show",
-    "Print a contract, as it ships or as it comes out.",
-    "builtin:model-import",
-    "contracts/import.yaml --resolved",
-)
+@verb("show", "Print a contract, as it ships or as it comes out.", *EXAMPLES)
 @click.argument("contract", required=False)
 @click.option("--resolved", is_flag=True, help="Fill in extends, params and defaults; say where each value is written.")
 def command(contract: str | None, *, resolved: bool) -> None:
@@ -46,22 +40,17 @@ def _resolved(name: str) -> Iterator[str]:
     """Yield a contract with all that it takes over, as YAML that stands on its own, each value with its place."""
     loaded = load_contract(name)
     layered = substitute(loaded.layered, read_parameters(loaded.layered, {}))
-    filled = {key: value for key, value in layered.data.items() if key not in LEFT_OUT}
-    filled["gates"] = [
-        {**gate, **_with_defaults(gate, limits=decl.limits, measure=decl.measure)}
-        for gate, decl in zip(filled.get("gates", ()), loaded.contract.gates, strict=True)
-    ]
+    filled = {key: value for key, value in layered.data.items() if key not in ("extends", "params")}
+    gates = []
+    for gate, decl in zip(filled.get("gates", ()), loaded.contract.gates, strict=True):
+        whole: dict[str, Any] = {"with": decl.limits, "measure": decl.measure}
+        gates.append({**gate, **{key: {**gate.get(key, {}), **values} for key, values in whole.items() if values}})
+    filled["gates"] = gates
 
     def written(path: strict_yaml.Path) -> str:
         if len(path) > 3 and path[3] not in layered.data["gates"][path[1]].get(path[2], {}):
-            return DEFAULT
+            return "default"
         at = layered.found(path, "", "")
         return f"{at.file}:{at.line}"
 
     return block(filled, written)
-
-
-def _with_defaults(gate: dict[str, Any], *, limits: Any, measure: Any) -> dict[str, Any]:
-    """Return what a gate judges by and has measured, with the defaults after what is written."""
-    whole = {"with": limits, "measure": measure}
-    return {key: {**gate.get(key, {}), **values} for key, values in whole.items() if values}

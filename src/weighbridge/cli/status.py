@@ -6,7 +6,6 @@ import datetime as dt
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -29,9 +28,6 @@ from weighbridge.ledger.overview import Gate, Instance, blockers, criteria, disc
 from weighbridge.ledger.store import DIGEST, Ledger
 from weighbridge.report import STATUS_WORDS
 
-if TYPE_CHECKING:
-    from weighbridge.lanes.lane_evidence import Decided, Wanted
-
 OF_CONTRACT = "Show only the gates of this contract; a file is read as the contract that stands now."
 EXEMPT = f"Show what is waived.  [default: {WAIVERS}, where there is one]"
 REQUIRED = "Demand that every required gate of this lane is decided by its evidence, and passed or is waived."
@@ -45,16 +41,8 @@ FORMS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S.%fZ")
 @click.option("--require", "lane", metavar="LANE", help=REQUIRED)
 @click.option("--as-of", type=click.DateTime(FORMS), metavar="TIME", help="Show what was recorded by then, in UTC.")
 @as_json
-@click.pass_context
 def command(
-    context: click.Context,
-    folder: Path,
-    named: str | None,
-    as_of: dt.datetime | None,
-    *,
-    exempt: Path | None,
-    lane: str | None,
-    as_json: bool,
+    folder: Path, named: str | None, as_of: dt.datetime | None, *, exempt: Path | None, lane: str | None, as_json: bool
 ) -> None:
     """Show the status of every gate in the ledger, and how many gates have each status.
 
@@ -85,9 +73,9 @@ def command(
         from weighbridge.lanes.lanes import known_contracts
 
         waivers.demand_known(_known(known_contracts() | contracts, gates))
-    context.obj = Ledger(folder), now, [gate for gate in gates if named in (None, gate.contract)]
+    context, shown = click.get_current_context(), [gate for gate in gates if named in (None, gate.contract)]
+    context.obj = Ledger(folder), now, shown
     if context.invoked_subcommand is None:
-        shown = context.obj[2]
         print_json(_json(shown, now, waivers)) if as_json else tell(map(printable, _table(shown, waivers)))
 
 
@@ -143,44 +131,30 @@ def _word(status: str | None) -> str:
     return STATUS_WORDS[Status(status)] if status in STATUS_WORDS else status or "none"
 
 
-OF_GATE = ("contract", "gate", "status", "diverged", "stale", "binds", "waits_for")
-
-
 def _json(gates: Sequence[Gate], now: dt.datetime, waivers: Waivers) -> Json:
+    of_gate = ("contract", "gate", "status", "diverged", "stale", "binds", "waits_for")
+    shown: list[Json] = []
+    for gate in gates:
+        instances: list[Json] = []
+        for one in gate.instances:
+            at, name = one.standing, one.place.instance
+            evidence_at = utc(at.evidence_at) if at.evidence_at else ""
+            doubts: dict[str, Json] = {"unverified": one.unverified, "diverged": at.diverged, "stale": one.stale}
+            cause: dict[str, Json] = {"evidence_at": evidence_at, "bundle": at.bundle, "seq": at.seq}
+            came_to = {"status": one.status, "recorded": str(at.status), "not_applicable": one.unmeant}
+            instances.append({"instance": name, **came_to, **doubts, **cause})
+        beside: dict[str, Json] = {"waivers": list(_waived(gate, waivers)), "instances": instances}
+        shown.append({name: getattr(gate, name) for name in of_gate} | beside)
     done, whole = discharged(gates)
+    met, waiting = criteria(gates).items(), blockers(gates).items()
     return {
         "as_of": utc(now),
-        "gates": [
-            {name: getattr(gate, name) for name in OF_GATE}
-            | {"waivers": list(_waived(gate, waivers)), "instances": [_instance(one) for one in gate.instances]}
-            for gate in gates
-        ],
+        "gates": shown,
         "tally": tally(gates),
         "not_applicable": sum(map(_is_unmeant, gates)),
         "discharged": {"gates": done, "of": whole},
-        "criteria": {
-            name: {"status": members[0].status, "gates": [gate.gate for gate in members]}
-            for name, members in criteria(gates).items()
-        },
-        "blockers": [
-            {"contract": contract, "gate": gate, "holds_back": names}
-            for (contract, gate), names in blockers(gates).items()
-        ],
-    }
-
-
-def _instance(one: Instance) -> dict[str, Json]:
-    at = one.standing
-    named: dict[str, Json] = {"instance": one.place.instance, "status": one.status, "recorded": str(at.status)}
-    doubts: dict[str, Json] = {"unverified": one.unverified, "diverged": at.diverged, "stale": one.stale}
-    evidence_at = utc(at.evidence_at) if at.evidence_at else ""
-    return {
-        **named,
-        **doubts,
-        "evidence_at": evidence_at,
-        "bundle": at.bundle,
-        "seq": at.seq,
-        "not_applicable": one.unmeant,
+        "criteria": {name: {"status": of[0].status, "gates": [one.gate for one in of]} for name, of in met},
+        "blockers": [{"contract": of, "gate": gate, "holds_back": names} for (of, gate), names in waiting],
     }
 
 
@@ -192,9 +166,6 @@ def _known(contracts: Mapping[str, Contract], gates: Sequence[Gate]) -> dict[str
     for gate in gates:
         found.setdefault(gate.contract, {})[gate.gate] = {one.place.instance for one in gate.instances} or None
     return found
-
-
-# --- What a lane demands ----------------------------------------------------------------------------------------------
 
 
 def _required(lane: str, folder: Path, waivers: Waivers, now: dt.datetime, *, as_json: bool) -> ExitCode:
@@ -212,7 +183,12 @@ def _required(lane: str, folder: Path, waivers: Waivers, now: dt.datetime, *, as
     tell((line for remark in waivers.remarks(came) for line in str(remark).splitlines()), err=True)
     code = exit_code(((asked.contract.id, one.finding) for asked, one, _ in rows), excuses)
     if as_json:
-        each = [_required_json(*row) for row in rows]
+        each: list[Json] = []
+        for asked, one, why in rows:
+            verdict, severity = one.finding.verdict, asked.gate.severity
+            place = {"contract": asked.contract.id, "gate": asked.gate.id, "instance": asked.instance, "lane": asked.by}
+            came_to = {"severity": severity, "outcome": verdict.outcome, "code": verdict.code}
+            each.append({**place, **came_to, "says": one.says, "excused": why})
         print_json({"lane": lane, "as_of": utc(now), "gates": each, "exit_code": int(code)})
         return code
     for asked, one, why in rows:
@@ -225,16 +201,6 @@ def _required(lane: str, folder: Path, waivers: Waivers, now: dt.datetime, *, as
     return code
 
 
-def _required_json(asked: Wanted, one: Decided, why: str) -> dict[str, Json]:
-    verdict = one.finding.verdict
-    place: dict[str, Json] = {"contract": asked.contract.id, "gate": asked.gate.id, "instance": asked.instance}
-    came: dict[str, Json] = {"severity": asked.gate.severity, "outcome": verdict.outcome, "code": verdict.code}
-    return {**place, "lane": asked.by, **came, "says": one.says, "excused": why}
-
-
-# --- The story of one gate --------------------------------------------------------------------------------------------
-
-
 @verb("why", "Show how a gate came to its status.", "GATE-RUN-004", of=command)
 @click.argument("gate", shell_complete=recorded_gates)
 @click.pass_obj
@@ -243,8 +209,7 @@ def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
     ledger, now, gates = found
     mine = [one for one in gates if one.gate == gate and one.instances]
     if not mine:
-        known = {one.gate for one in gates if one.instances}
-        what = f"no gate {gate!r} is in the ledger{nearest(gate, known)}"
+        what = f"no gate {gate!r} is in the ledger{nearest(gate, {one.gate for one in gates if one.instances})}"
         raise UsageError("unknown-gate", what, where=str(ledger.root))
     causes = causes_of(ledger, [one.place for each in gates for one in each.instances])
     for each in mine:
@@ -253,17 +218,16 @@ def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
             tell([click.style(str(one.place), bold=True)])
             for digest, entry in sorted(one.entries.items(), key=lambda item: item[1].seq):
                 tell(f"  {printable(line)}" for line in _entry(entry, str(refuted.get(digest, ""))))
-            tell(f"  {printable(line)}" for line in _now(one, each))
+            said = [f"now: {_word(one.status)}", *([_unmeant(one)] if one.unmeant else [])]
+            said += (f"STALE: {reason}" for reason in one.stale)
+            said += [f"waits for: {', '.join(each.waits_for)}"] if each.waits_for else []
+            tell(f"  {printable(line)}" for line in (*said, f"next: {_next(one)}"))
 
 
 def _entry(entry: LedgerEntry, refuted: str) -> Iterator[str]:
     of = f"  {entry.outcome} of {entry.evidence_at}" if entry.outcome else ""
-    kinds = {
-        LedgerStep.DECLARE: "contract ",
-        LedgerStep.MOVE: "bundle ",
-        LedgerStep.RENEW: "bundle ",
-        LedgerStep.DISCHARGE: "amendment ",
-    }
+    kinds = {LedgerStep.DECLARE: "contract ", LedgerStep.DISCHARGE: "amendment "}
+    kinds |= dict.fromkeys((LedgerStep.MOVE, LedgerStep.RENEW), "bundle ")
     cause = entry.cause[:ID_SHOWN] if DIGEST.fullmatch(entry.cause) else entry.cause
     again = "; judged again: the same" if entry.outcome and not refuted else ""
     yield f"{entry.seq:>3}  {_word(entry.before)} -> {_word(entry.after)}  ({entry.step}){of}"
@@ -272,15 +236,6 @@ def _entry(entry: LedgerEntry, refuted: str) -> Iterator[str]:
         yield f"     reason: {entry.reason}"
     if refuted:
         yield f"     UNVERIFIED: {refuted}"
-
-
-def _now(one: Instance, gate: Gate) -> Iterator[str]:
-    yield f"now: {_word(one.status)}"
-    yield from [_unmeant(one)] if one.unmeant else ()
-    yield from (f"STALE: {reason}" for reason in one.stale)
-    if gate.waits_for:
-        yield f"waits for: {', '.join(gate.waits_for)}"
-    yield f"next: {_next(one)}"
 
 
 def _next(one: Instance) -> str:

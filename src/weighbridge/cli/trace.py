@@ -26,7 +26,6 @@ from weighbridge.core.printable import printable, quoted
 from weighbridge.report import capped
 
 if TYPE_CHECKING:
-    from weighbridge.forward.between_traces import Apart
     from weighbridge.forward.trace_file import Facts, Trace
 
 OUT = click.argument("out", type=PATH)
@@ -43,9 +42,6 @@ def command() -> None:
 
     `verify` takes a trace wherever it takes a candidate; `compare` compares two.
     """
-
-
-# --- Capture ----------------------------------------------------------------------------------------------------------
 
 
 @verb("capture", "Run a model forward and write a trace.", "hf:qwen gpu.trace --dtype bfloat16", of=command)
@@ -118,9 +114,6 @@ def _beside(out: Path) -> Iterator[Path]:
         path.replace(out)
 
 
-# --- Check ------------------------------------------------------------------------------------------------------------
-
-
 @verb("check", "Check that a file is a trace, and show it.", "gpu.trace", of=command)
 @click.argument("file")
 @click.option("--all", "everything", is_flag=True, help="List every point.")
@@ -133,24 +126,18 @@ def check_file(file: str, *, everything: bool, as_json: bool) -> None:
     from weighbridge.forward.trace_file import open_trace
 
     trace = open_trace(file)
-    points: dict[str, Any] = {
-        name: {"dtype": trace.held_as(name), "shape": list(trace.shape(name) or ())} for name in trace.facts.order
-    }
+    facts, noise = trace.facts, trace.facts.noise
+    points: dict[str, Any] = {}
+    for name in facts.order:
+        points[name] = {"dtype": trace.held_as(name), "shape": list(trace.shape(name) or ())}
     if as_json:
-        print_json({"file": file, "facts": plain(trace.facts), "points": points})
+        print_json({"file": file, "facts": plain(facts), "points": points})
         return
     tell([click.style(printable(f"{file}: trace"), bold=True)])
-    tell(f"  {name:<10} {said}" for name, said in _facts_of(trace.facts).items())
-    width = max(map(len, points))
-    lines = [f"  {name:<{width}}  {one['dtype']:<8}  {one['shape']}" for name, one in points.items()]
-    tell(lines if everything else capped(lines, POINTS_SHOWN))
-
-
-def _facts_of(facts: Facts) -> Mapping[str, str]:
-    again = "not said" if facts.noise is None else f"{len(facts.noise)} points differ" if facts.noise else "equal bits"
+    again = "not said" if noise is None else f"{len(noise)} points differ" if noise else "equal bits"
     needed = {"weights": facts.weights, "files": facts.files, "observed device": facts.device.observed}
     lacking = " and no ".join(name for name, said in needed.items() if not said)
-    return {
+    shown = {
         "stack": printable(facts.stack),
         "device": _device(facts),
         "dtype": facts.dtype,
@@ -161,14 +148,15 @@ def _facts_of(facts: Facts) -> Mapping[str, str]:
         "second run": again,
         "origin": f"synthetic: it names no {lacking}" if lacking else "live where it is bound by hand",
     }
+    tell(f"  {name:<10} {said}" for name, said in shown.items())
+    width = max(map(len, points))
+    lines = [f"  {name:<{width}}  {one['dtype']:<8}  {one['shape']}" for name, one in points.items()]
+    tell(lines if everything else capped(lines, POINTS_SHOWN))
 
 
 def _device(facts: Facts) -> str:
     requested, observed = printable(facts.device.requested), printable(facts.device.observed)
     return f"{observed} (asked for {requested})" if observed else f"{requested}, not observed"
-
-
-# --- Pack -------------------------------------------------------------------------------------------------------------
 
 
 @verb("pack", "Pack NumPy arrays and a file of facts into a trace.", "dumped/ engine.trace", of=command)
@@ -182,7 +170,9 @@ def pack(folder: Path, out: Path) -> None:
 
     Exit 0: written; 2: usage; 4: the folder contradicts itself.
     """
-    from weighbridge.forward.trace_file import TraceWriter, facts_of, open_trace
+    from weighbridge.formats import npy_file
+    from weighbridge.forward.trace_file import HELD_AS, TraceWriter, facts_of, open_trace
+    from weighbridge.storage.mapped_file import MappedFile
 
     if not is_folder(folder):
         raise UsageError("pack-folder", "there is no such folder", where=str(folder), remedy="name one with facts.json")
@@ -191,16 +181,21 @@ def pack(folder: Path, out: Path) -> None:
     parts = _parts(folder, facts)
     with _beside(out) as packed:
         writer = TraceWriter(packed)
-        for point, paths in parts.items():
-            for one in paths:
-                _write(writer, point, one)
+        for point, one in parts:
+            file = MappedFile(one)
+            (array,) = npy_file.read(file).tensors.values()
+            dtype = HELD_AS.get(array.dtype, "bfloat16" if array.dtype == "U16" else array.dtype)
+            if array.strides is not None:
+                what = "the array lies in memory channels first (Fortran order)"
+                raise SubjectError("trace-shape", what, where=str(one), remedy="save numpy.ascontiguousarray of it")
+            writer.write(point, file.read(array.offset, array.offset + array.nbytes), array.shape, dtype)
         writer.close(facts)
         open_trace(packed, name=str(folder))
     tell([f"{out}: {len(facts.order)} points in {facts.dtype} on {_device(facts)}"])
 
 
-def _parts(folder: Path, facts: Facts) -> Mapping[str, list[Path]]:
-    """Return the files of each point in the order of computing; refuse what is left over, missing or out of step."""
+def _parts(folder: Path, facts: Facts) -> list[tuple[str, Path]]:
+    """Return the files of the points in the order of computing; refuse what is left over, missing or out of step."""
     parts: dict[str, list[tuple[int, Path]]] = {name: [] for name in facts.order}
     for path in sorted(folder.iterdir()):
         found = PART.fullmatch(path.name)
@@ -216,25 +211,7 @@ def _parts(folder: Path, facts: Facts) -> Mapping[str, list[Path]]:
             what = f"{quoted(name)} has {'no file' if not steps else f'the steps {numbers[:8]}'}"
             remedy = "write POINT.npy, or POINT.step-000.npy, POINT.step-001.npy, …"
             raise SubjectError("trace-steps", what, where=str(folder), remedy=remedy)
-    return {name: [path for _, path in sorted(steps)] for name, steps in parts.items()}
-
-
-def _write(writer: Any, point: str, path: Path) -> None:
-    """Write one array as it is stored."""
-    from weighbridge.formats import npy_file
-    from weighbridge.forward.trace_file import HELD_AS
-    from weighbridge.storage.mapped_file import MappedFile
-
-    file = MappedFile(path)
-    (array,) = npy_file.read(file).tensors.values()
-    dtype = HELD_AS.get(array.dtype, "bfloat16" if array.dtype == "U16" else array.dtype)
-    if array.strides is not None:
-        what = "the array lies in memory channels first (Fortran order)"
-        raise SubjectError("trace-shape", what, where=str(path), remedy="save numpy.ascontiguousarray of it")
-    writer.write(point, file.read(array.offset, array.offset + array.nbytes), array.shape, dtype)
-
-
-# --- Compare ----------------------------------------------------------------------------------------------------------
+    return [(name, path) for name, steps in parts.items() for _, path in sorted(steps)]
 
 
 def compare(source: str, others: Sequence[str], *, everything: bool, as_json: bool) -> ExitCode:
@@ -259,22 +236,21 @@ def _compared(one: Trace, other: Trace, path: str) -> dict[str, Any]:
         what = "the two traces are of other token sequences"
         raise SubjectError("inputs-differ", what, where=path, remedy="capture both with the same --tokens")
     order = tuple(dict.fromkeys((*one.facts.order, *other.facts.order)))
-    points = {name: _point(one, other, name, apart(one, other, name)) for name in order}
+    points: dict[str, dict[str, Json]] = {}
+    for name in order:
+        found = apart(one, other, name)
+        if found is None:
+            shapes: list[Json] = [list(shape) if (shape := side.shape(name)) else None for side in (one, other)]
+            points[name] = {"same": False, "shapes": shapes}
+            continue
+        dtypes: list[Json] = [side.held_as(name) for side in (one, other)]
+        points[name] = {"same": found.same, "relative_l2": found.all, "dtypes": dtypes}
+        points[name] |= {field: getattr(found, field) for field in APART}
     both = set(one.facts.weights) & set(other.facts.weights)
     weights = sum(one.facts.weights[name] != other.facts.weights[name] for name in both)
     first = next((name for name in order if not points[name]["same"]), None)
     shared = {"on_both_sides": len(both), "differing": weights}
     return {"same": first is None, "first": first, "points": points, "weights": shared}
-
-
-def _point(one: Trace, other: Trace, name: str, found: Apart | None) -> dict[str, Json]:
-    """Return what is said of one point."""
-    if found is None:
-        shapes = [list(shape) if (shape := side.shape(name)) else None for side in (one, other)]
-        return {"same": False, "shapes": shapes}
-    figures: dict[str, Json] = {field: getattr(found, field) for field in APART}
-    dtypes: list[Json] = [side.held_as(name) for side in (one, other)]
-    return {"same": found.same, "relative_l2": found.all, **figures, "dtypes": dtypes}
 
 
 def _lines(answer: Mapping[str, Any], *, everything: bool) -> Iterator[str]:

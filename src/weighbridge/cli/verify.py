@@ -11,41 +11,26 @@ from typing import TYPE_CHECKING
 import click
 
 from weighbridge.cli.completion import contracts, gates
-from weighbridge.cli.options import (
-    PATH,
-    as_json,
-    debug,
-    in_github_actions,
-    pairs,
-    progress,
-    repeated,
-    settings,
-    tell,
-    verb,
-)
+from weighbridge.cli.options import PATH, as_json, debug, on_github, pairs, progress, repeated, settings, tell, verb
 from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract, written_in
 from weighbridge.core.errors import UsageError
 from weighbridge.core.limits import nearest
 from weighbridge.core.model import Finding, Outcome
 from weighbridge.core.printable import printable
 from weighbridge.core.project import LOCAL, local
-from weighbridge.evaluation.binding import Binding
-from weighbridge.evaluation.runner import Evaluation
 from weighbridge.evaluation.verification import ContractResult, VerifyRequest, code_of, verify
 from weighbridge.evidence.disk import disk_error, make_folders, replace_file
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.lanes.waivers import waivers_of
 from weighbridge.report import INDENT, STATUS_WORDS, block, heading, run_told
 from weighbridge.report.formats import BROUGHT, FORMS, data_of, rendered
-from weighbridge.report.rows import Report, Suite, report_of
+from weighbridge.report.rows import Report, report_of
 
 if TYPE_CHECKING:
     from weighbridge.ledger.record import Move
 
 RECORDED = "evidence"
-LEDGER = "ledger"
 STDOUT = Path("-")
-VALUES = "value-preservation"  # the kind that takes every policy
 NAMED = {"attach": "attached", "input": "inputs"}  # options whose values are called otherwise
 QUIET = ("already-", "verdict-")  # refusals that leave a person nothing to do
 OVERRIDE = "Override a parameter. No status changes then; a line under params: of a contract is for good."
@@ -94,7 +79,7 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
         _write(STDOUT, data_of("json", report))
     else:
         tell(lines_of(results, report, asked), err=STDOUT in files)
-    if in_github_actions():
+    if on_github():
         from weighbridge.report import github
 
         if files.get(STDOUT) != "github":  # else they are printed anyway
@@ -130,7 +115,7 @@ def _asked_for(context: click.Context) -> VerifyRequest:
         gates=given["gates"],
         expect_blocked=frozenset(given["expect_blocked"]),
         evidence=None if given["no_evidence"] else evidence or (Path(RECORDED) if record else local()),
-        ledger=(evidence or Path(RECORDED)) / LEDGER,
+        ledger=(evidence or Path(RECORDED)) / "ledger",
         attached=tuple(pairs(given["attached"], "attach")),
         inputs=tuple(pairs(given["inputs"], "input")),
         record=record,
@@ -173,13 +158,32 @@ def _write(path: Path, data: bytes) -> None:
         raise disk_error(problem, "the report", path) from None
 
 
-# --- Lines ------------------------------------------------------------------------------------------------------------
-
-
 def lines_of(results: Sequence[ContractResult], report: Report, asked: VerifyRequest) -> Iterator[str]:
     """Yield the lines of every result, the tally, and where the evidence is."""
     for result, suite in zip(results, report.suites, strict=True):
-        yield from _lines_of(result, suite, asked)
+        contract, evaluation = result.loaded.contract, result.evaluation
+        subjects = []
+        for item in evaluation.bound:
+            instance = "" if item.instance == DEFAULT else f"@{item.instance}"
+            origin = evaluation.origins.get((item.subject, item.instance))
+            subjects.append(f"{item.subject}{instance}={item.target}{f' ({origin})' if origin else ''}")
+        yield heading(contract, subjects)
+        yield from (str(warning) for warning in result.loaded.warnings)
+        if not contract.gates:
+            yield "no gate is declared: this contract shows nothing"
+        if asked.project:
+            others = [gate.id for gate in contract.gates if not asked.project.decider(asked.lane, contract.id, gate.id)]
+            yield from [f"not of lane {asked.lane}: {', '.join(others)}"] if others else ()
+        for item in evaluation.bound:
+            yield from run_told(evaluation.measured.get(f"facts.{item.subject}.{item.instance}"))
+        refused: set[tuple[str, ...]] = set()  # a subject that cannot be read is named once, not once a gate
+        for row in suite.rows:
+            first, *rest = block(row)
+            said = tuple(rest[:-1]) if row.outcome is Outcome.ERROR else ()
+            yield from (first, f"{INDENT}as above") if said in refused else (first, *rest)
+            yield from (f"{INDENT}{click.style(doubt, bold=True)}" for doubt in _doubts(result.loaded, row.finding))
+            refused |= {said} if said else set()
+        yield ""
     yield report.tally
     for result in results:
         if result.bundle or asked.evidence is None:
@@ -210,27 +214,6 @@ def _moved(moves: Sequence[Move]) -> Iterator[str]:
         yield printable(f"{change}: {', '.join(places)}")
 
 
-def _lines_of(result: ContractResult, suite: Suite, asked: VerifyRequest) -> Iterator[str]:
-    contract, evaluation = result.loaded.contract, result.evaluation
-    yield heading(contract, [_subject(item, evaluation) for item in evaluation.bound])
-    yield from (str(warning) for warning in result.loaded.warnings)
-    if not contract.gates:
-        yield "no gate is declared: this contract shows nothing"
-    if asked.project:
-        others = [gate.id for gate in contract.gates if not asked.project.decider(asked.lane, contract.id, gate.id)]
-        yield from [f"not of lane {asked.lane}: {', '.join(others)}"] if others else ()
-    for item in evaluation.bound:
-        yield from run_told(evaluation.measured.get(f"facts.{item.subject}.{item.instance}"))
-    refused: set[tuple[str, ...]] = set()  # a subject that cannot be read is named once, not once a gate
-    for row in suite.rows:
-        first, *rest = block(row)
-        said = tuple(rest[:-1]) if row.outcome is Outcome.ERROR else ()
-        yield from (first, f"{INDENT}as above") if said in refused else (first, *rest)
-        yield from (f"{INDENT}{click.style(doubt, bold=True)}" for doubt in _doubts(result.loaded, row.finding))
-        refused |= {said} if said else set()
-    yield ""
-
-
 def _doubts(loaded: LoadedContract, finding: Finding) -> Iterator[str]:
     """Yield what the person may have meant instead: the sides exchanged, or another policy, with the line to change."""
     if not finding.verdict.offences:
@@ -240,13 +223,7 @@ def _doubts(loaded: LoadedContract, finding: Finding) -> Iterator[str]:
     yield from (f"{EXCHANGE}{why}" for why in exchanged(finding.verdict.offences))
     policy = policy_meant(finding.verdict.offences)
     at = loaded.limit_at(finding.gate, "policy") if policy else None
-    if at is not None and finding.kind == VALUES and not at.file.startswith(BUILTIN):
+    if at is not None and finding.kind == "value-preservation" and not at.file.startswith(BUILTIN):
         yield printable(f"{MEANT}write `policy: {policy}` in {at.file}:{at.line}")
     elif policy:
         yield f"{MEANT}`weighbridge init --for import --param policy={policy}` writes a contract that says so"
-
-
-def _subject(item: Binding, evaluation: Evaluation) -> str:
-    instance = "" if item.instance == DEFAULT else f"@{item.instance}"
-    origin = evaluation.origins.get((item.subject, item.instance))
-    return f"{item.subject}{instance}={item.target}" + (f" ({origin})" if origin else "")

@@ -31,16 +31,13 @@ MERGED, UNMERGED, TWICE, SCALED = "adapter-merged", "adapter-not-merged", "adapt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What an adapter adds to one weight: scale × high @ low, by the names of its tensors, transposed or not.
-
-    The rows of the sum are then brought to the lengths that `magnitude` holds, where there is one.
-    """
+    """What an adapter adds to one weight: scale × high @ low, by the names of its tensors, transposed or not."""
 
     low: str
     high: str
     scale: float
     transposed: bool
-    magnitude: str = ""
+    magnitude: str = ""  # the lengths that the rows of the sum are then brought to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,17 +89,13 @@ def _update(
     there = base.tensor(weight).shape
     if adapter.tensor(high).shape[1:] != (rank,) or there != (shape[::-1] if turned else shape):
         _refuse(adapter, f"{low} and {high} give {list(shape)}, {weight} of the base is {list(there)}")
-    alpha = _of(config.get("alpha_pattern"), module, config.get("lora_alpha"))
+    patterns = config.get("alpha_pattern")
+    rows = patterns.items() if isinstance(patterns, dict) else ()  # PEFT matches the end of a module's name
+    alpha = next((one for key, one in rows if re.fullmatch(rf"(.*\.)?({key})", module)), config.get("lora_alpha"))
     if not isinstance(alpha, (int, float)):
         _refuse(adapter, f"{CONFIG} has no number lora_alpha")
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
     return weight, Update(low=low, high=high, scale=scale, transposed=turned, magnitude=magnitude)
-
-
-def _of(patterns: object, module: str, otherwise: object) -> object:
-    """Return what a pattern says of a module, as PEFT matches it: the end of its name."""
-    rows = patterns.items() if isinstance(patterns, dict) else ()
-    return next((value for key, value in rows if re.fullmatch(rf"(.*\.)?({key})", module)), otherwise)
 
 
 def update_of(source: CheckpointView, pairing: Pairing) -> Update | None:
@@ -123,7 +116,7 @@ def reproduced(
     dtypes = source.tensor(weight).dtype, candidate.tensor(name).dtype
     if not pairing.plain or pairing.shape != candidate.tensor(name).shape or not {*dtypes} <= PRECISION.keys():
         return {}, None
-    sides = _Sides(source, candidate, pairing, update)
+    sides = _Sides(source, candidate, pairing, update, dtypes)
     share = sides.share()
     shares = {MERGED: 1.0, UNMERGED: 0.0, TWICE: 2.0, SCALED: share}
     return dict(zip(shares, sides.within([*shares.values()]), strict=True)), share
@@ -135,12 +128,11 @@ class _Sides:
     candidate: CheckpointView
     pairing: Pairing
     update: Update
+    dtypes: tuple[str, str]
 
     def share(self) -> float:
-        """Return how many times the update is in the candidate, by least squares; 1 where nothing is added.
-
-        It tells whether an update was merged that is smaller than the roundings, which elements by themselves do not.
-        """
+        """Return how many times the update is in the candidate, by least squares; 1 where nothing is added."""
+        # So one is found that is smaller than the roundings, which elements by themselves do not tell.
         along = whole = 0.0
         for base, new, added, _ in self._steps():
             along += float(((new - base) * added).sum())
@@ -150,20 +142,13 @@ class _Sides:
     def within(self, shares: list[float]) -> list[int]:
         """Count the elements that are so many updates from the base, within what rounding makes of it."""
         counts = [0] * len(shares)
-        unit, least = self._unit(), max(SMALLEST.get(dtype, 0.0) / 2 for dtype in self._dtypes())
+        unit, least = (max(of.get(dtype, 0.0) for dtype in self.dtypes) for of in (PRECISION, SMALLEST))
         for base, new, added, size in self._steps():
             for at, share in enumerate(shares):
-                meant, off = base + share * added, abs(share) * size + least
+                meant, off = base + share * added, abs(share) * size + least / 2
                 bound = unit * (abs(meant) * (1 + unit) + ROUNDINGS * abs(share * added)) + off
                 counts[at] += int((abs(new - meant) <= bound * max(1.0, share)).sum())
         return counts
-
-    def _dtypes(self) -> tuple[str, str]:
-        pairing = self.pairing
-        return self.source.tensor(pairing.parts[0].source).dtype, self.candidate.tensor(pairing.candidate).dtype
-
-    def _unit(self) -> float:
-        return max(PRECISION[dtype] for dtype in self._dtypes())
 
     def _steps(self) -> Any:
         """Yield base, candidate, update, and the error of a product in float32, some rows at a time, in float64."""
@@ -175,6 +160,7 @@ class _Sides:
         first, second = (low.T, high.T) if self.update.transposed else (high, low)
         error = (low.shape[0] + 4) * PRECISION["F32"] * abs(self.update.scale)
         weight, name = self.pairing.parts[0].source, self.pairing.candidate
+        unit = max(PRECISION[dtype] for dtype in self.dtypes)
         rows, columns = self.pairing.shape
         step = max(ELEMENTS // 4 // max(columns, 1), 1)
         for at in range(0, rows, step):
@@ -187,7 +173,7 @@ class _Sides:
                 lengths = _rows(adapter, self.update.magnitude, at, stop)
                 factor = lengths / np.linalg.norm(meant, axis=1, keepdims=True)
                 added = meant * factor - base
-                size = size * np.abs(factor) + NORM_ROUNDINGS * self._unit() * np.abs(meant * factor)
+                size = size * np.abs(factor) + NORM_ROUNDINGS * unit * np.abs(meant * factor)
             yield base, new, added, size
         self.source.forget(weight)
         self.candidate.require_unchanged(name)

@@ -58,17 +58,12 @@ class AlignedTensor:
         return find_exact_cast(self.dtype, self.new.dtype, computed=self.pairing.computed) if self.dtype else None
 
     def steps(self) -> Iterator[tuple[int, Words, NDArray[np.uint8]]]:
-        """Return the first element, the source's words and the candidate's bytes, a stretch at a time.
-
-        Raises:
-            SubjectError: `subject-changed`, when a file was written to meanwhile.
-        """
-        at, behind = 0, 0
-        new, (per, size) = self.new, self.new.unit
+        """Return first element, source's words and candidate's bytes by stretches, or raise `subject-changed`."""
+        at, behind, new, (per, size) = 0, 0, self.new, self.new.unit
         self.candidate.require_unchanged(new.name)
         for stored, elements in self._stored():
             stop = at + elements
-            yield at, stored, _bytes(self.candidate.read(new.name, at // per * size, stop // per * size))
+            yield at, stored, words(self.candidate.read(new.name, at // per * size, stop // per * size), "U8")
             at, behind = stop, behind + elements // per * size
             if behind >= BEHIND:
                 self.candidate.forget(new.name)
@@ -124,14 +119,8 @@ COMPUTED = {
 }
 
 
-def _bytes(data: memoryview) -> NDArray[np.uint8]:
-    import numpy as np
-
-    return np.frombuffer(data, np.uint8)
-
-
 def _words(data: memoryview, dtype: str) -> Words:
-    return _bytes(data) if numpy_dtype(dtype) is None else words(data, dtype)
+    return words(data, "U8" if numpy_dtype(dtype) is None else dtype)
 
 
 def _part(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
@@ -179,10 +168,7 @@ def _gathered(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Word
 
 
 def _transposed(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
-    """Walk over a matrix, or each of a stack of them, by its columns, reading so many rows at a time.
-
-    A matrix alone may have its rows in another order first.
-    """
+    """Walk over each matrix by columns, some rows at a time; one alone may have its rows in another order first."""
     import numpy as np
 
     all_rows = part.view[-1] if part.view and not part.order else tensor.shape[-2]

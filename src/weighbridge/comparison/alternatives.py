@@ -16,6 +16,7 @@ HEADED = re.compile(r".*(attn_q|attn_k|q_proj|k_proj|wq|wk)\.(weight|bias)")
 NORM = re.compile(r".*norm\d?\.weight")
 HEAD_COUNTS = (".attention.head_count", ".attention.head_count_kv")  # of a GGUF header
 LAYER = re.compile(r"(.*?\.)(\d+)(\..*)")
+SWAPPED = ("ffn_gate", "ffn_up"), ("ffn_up", "ffn_gate"), ("gate_proj", "up_proj"), ("up_proj", "gate_proj")
 
 
 def alternatives(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
@@ -74,18 +75,17 @@ def _matched(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
     found = LAYER.fullmatch(meant.candidate)
     if found is None:
         return
-    for one, other in (("ffn_gate", "ffn_up"), ("gate_proj", "up_proj")):
-        for old, new in ((one, other), (other, one)):
-            if f".{old}" in found[3]:
-                yield from _other(plan, meant, "gate-and-up-swapped", found[1] + found[2] + found[3].replace(old, new))
-    for step, name in ((-1, "layer-before"), (1, "layer-after")):
-        yield from _other(plan, meant, name, f"{found[1]}{int(found[2]) + step}{found[3]}")
-
-
-def _other(plan: Plan, meant: Pairing, name: str, candidate: str) -> Iterator[tuple[str, Pairing]]:
-    other = plan.pairings.get(candidate)
-    if other is not None and other.shape == meant.shape:
-        yield name, replace(other, candidate=meant.candidate)
+    before, number, behind = found.groups()
+    swapped = (behind.replace(old, new) for old, new in SWAPPED if f".{old}" in behind)
+    others = [("gate-and-up-swapped", f"{before}{number}{one}") for one in swapped]
+    others += [
+        ("layer-before", f"{before}{int(number) - 1}{behind}"),
+        ("layer-after", f"{before}{int(number) + 1}{behind}"),
+    ]
+    for name, candidate in others:
+        other = plan.pairings.get(candidate)
+        if other is not None and other.shape == meant.shape:
+            yield name, replace(other, candidate=meant.candidate)
 
 
 def head_counts(view: CheckpointView) -> tuple[int, ...]:

@@ -13,11 +13,10 @@ from weighbridge.comparison.alternatives import alternatives
 from weighbridge.comparison.bytewise import LookAlikes
 from weighbridge.comparison.casts import cast, castable, decode, find_exact_cast, shorten, two_step_casts
 from weighbridge.formats.word_types import INTEGERS, numpy_dtype
-from weighbridge.mapping.mapping_plan import Pairing, Plan
+from weighbridge.mapping.mapping_plan import Plan
 from weighbridge.views.checkpoint import Tensor
 
 if TYPE_CHECKING:
-    from weighbridge.comparison.casts import Words
     from weighbridge.comparison.value_errors import Hypothesis
 
 
@@ -27,7 +26,11 @@ def elementwise(source: Tensor, candidate: Tensor) -> dict[str, Hypothesis]:
     here, there = numpy_dtype(old), numpy_dtype(new)
     if here is None or there is None:
         return {}
-    found = _misread(old, new)
+    found: dict[str, Hypothesis] = {}
+    # Values of sixteen bits, rounded to them where they were wider, whose bits were taken for the other dtype.
+    for name, right, wrong in (("bf16-bits-as-f16", "BF16", "F16"), ("f16-bits-as-bf16", "F16", "BF16")):
+        if old not in INTEGERS and castable(old, right) and castable(wrong, new):
+            found[name] = lambda stored, right=right, wrong=wrong: cast(cast(stored, old, right), wrong, new)  # type: ignore[misc]
     if here.itemsize == there.itemsize and old != new:
         found["relabelled"] = lambda stored: stored
     # The bytes of what the candidate was meant to hold, or of the source's words where nothing else can be.
@@ -36,15 +39,6 @@ def elementwise(source: Tensor, candidate: Tensor) -> dict[str, Hypothesis]:
     elif 1 < here.itemsize == there.itemsize:
         found["byte-swapped"] = lambda stored: stored.byteswap()
     return found | _rounded(old, new)
-
-
-def _misread(old: str, new: str) -> dict[str, Hypothesis]:
-    """List values of sixteen bits, rounded to them where they were wider, whose bits were taken for the other dtype."""
-    found: dict[str, Hypothesis] = {}
-    for name, right, wrong in (("bf16-bits-as-f16", "BF16", "F16"), ("f16-bits-as-bf16", "F16", "BF16")):
-        if old not in INTEGERS and castable(old, right) and castable(wrong, new):
-            found[name] = lambda stored, right=right, wrong=wrong: cast(cast(stored, old, right), wrong, new)  # type: ignore[misc]
-    return found
 
 
 def _rounded(old: str, new: str) -> dict[str, Hypothesis]:
@@ -70,10 +64,8 @@ FUSED = {"attn_qkv": 3, "gate_up": 2}  # equal pieces, by a word of either side'
 
 
 def attributed(aligned: AlignedTensor, plan: Plan, source: LookAlikes) -> tuple[Mapping[str, int], str | None]:
-    """Count the elements that each hypothesis reproduces, and name the source tensor that took this one's place.
-
-    What was done element by element is counted; any other making is named only where it gives every element.
-    """
+    """Count the elements that each hypothesis reproduces, and name the source tensor that took this one's place."""
+    # What was done element by element is counted; any other making is named only where it gives every element.
     new, pairing = aligned.new, aligned.pairing
     counts: dict[str, int] = {}
     if pairing.shape == new.shape and numpy_dtype(aligned.dtype) is not None:
@@ -143,31 +135,26 @@ def _made_otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[tuple[str, A
 
 def _exchanged(aligned: AlignedTensor) -> Iterator[str]:
     """Yield what was done where equal pieces hold what some other piece was meant to hold, each taken once."""
-    name, pieces = _pieces(aligned.pairing)
-    exact_cast = aligned.exact_cast
+    pairing, exact_cast = aligned.pairing, aligned.exact_cast
+    named = (pieces for word, pieces in FUSED.items() if word in pairing.candidate or word in pairing.parts[0].source)
+    name, pieces = "parts-swapped", next(named, len(pairing.parts))
+    if STACKED in pairing.candidate:
+        name, pieces = "experts-swapped", pairing.shape[0] if pairing.shape else 0
     per, size = aligned.new.unit
     if exact_cast is None or not 1 < pieces <= MAX_PARTS or aligned.new.elements % (pieces * per):
         return
     each = aligned.new.elements // pieces // per * size
-    meant = _digests((exact_cast.predict(stored) for stored in aligned.predicted()), each)
-    there = [_read(aligned, at * each, (at + 1) * each) for at in range(pieces)]
+    meant = _digests((memoryview(exact_cast.predict(stored).tobytes()) for stored in aligned.predicted()), each)
+    there = _digests(aligned.candidate.chunks(aligned.new.name, 8 << 20), each)
     if meant != there and sorted(meant) == sorted(there):
         yield name
 
 
-def _pieces(pairing: Pairing) -> tuple[str, int]:
-    """Return how many equal pieces a tensor is fused or stacked of, and what it is called when they are exchanged."""
-    if STACKED in pairing.candidate:
-        return "experts-swapped", pairing.shape[0] if pairing.shape else 0
-    of_name = (pieces for word, pieces in FUSED.items() if word in pairing.candidate or word in pairing.parts[0].source)
-    return "parts-swapped", next(of_name, len(pairing.parts))
-
-
-def _digests(predicted: Iterable[Words], each: int) -> list[bytes]:
-    """Digest each so many bytes of what is predicted."""
+def _digests(stretches: Iterable[memoryview], each: int) -> list[bytes]:
+    """Digest each so many bytes of several stretches."""
     found, digest, left = [], hashlib.sha256(), each
-    for words in predicted:
-        data = memoryview(words.tobytes())
+    for stretch in stretches:
+        data = stretch
         while data:
             digest.update(data[:left])
             left, data = left - min(left, len(data)), data[left:]
@@ -175,11 +162,3 @@ def _digests(predicted: Iterable[Words], each: int) -> list[bytes]:
                 found.append(digest.digest())
                 digest, left = hashlib.sha256(), each
     return found
-
-
-def _read(aligned: AlignedTensor, start: int, stop: int) -> bytes:
-    digest = hashlib.sha256()
-    for at in range(start, stop, 8 << 20):
-        digest.update(aligned.candidate.read(aligned.new.name, at, min(at + (8 << 20), stop)))
-        aligned.candidate.forget(aligned.new.name)
-    return digest.digest()

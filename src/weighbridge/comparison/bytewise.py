@@ -1,7 +1,4 @@
-"""Compare two tensors' bytes at memory speed: equal stretches cost one memcmp, only unequal ones are counted.
-
-Knows bytes and units, no dtype.
-"""
+"""Compare two tensors' bytes at memory speed: equal stretches cost one memcmp, only unequal ones are counted."""
 
 from __future__ import annotations
 

@@ -75,10 +75,8 @@ def decode(stored: Words, dtype: str) -> Values:
 
 
 def _widened(stored: Words) -> Values:
-    """Read F16 words as float32 by their bits, four times as fast as NumPy converts them; infinities and NaN by NumPy.
-
-    Exponent and fraction stand in a float32 whose exponent is too small by 127 - 15, subnormal numbers included.
-    """
+    """Read F16 words as float32 by their bits, four times as fast as NumPy does; infinities and NaN by NumPy."""
+    # Exponent and fraction stand in a float32 whose exponent is too small by 127 - 15, subnormal numbers included.
     if (stored << 1).max(initial=0) >= INFINITE_F16:
         widened: Values = stored.view("<f2").astype("f4")
         return widened
@@ -141,14 +139,11 @@ def shown(data: bytes, dtype: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExactCast:
-    """One exact way: its name, and what it predicts, as words or bytes of the candidate, until it predicts again.
-
-    `cast` says that the name `value-cast` is as true of it.
-    """
+    """One exact way: its name, and what it predicts, as words or bytes of the candidate, until it predicts again."""
 
     name: str
     predict: Callable[[Words], Words]
-    cast: bool = False
+    cast: bool = False  # the name `value-cast` is as true of it
 
 
 def find_exact_cast(old: str, new: str, *, computed: bool) -> ExactCast | None:
@@ -231,10 +226,8 @@ def dequantise(stored: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
     import numpy as np
 
     with np.errstate(all="ignore"):
-        values: NDArray[np.float32] = gguf.dequantize(stored.reshape(1, -1), gguf.GGMLQuantizationType[dtype]).reshape(
-            -1
-        )
-    return values
+        values: NDArray[np.float32] = gguf.dequantize(stored.reshape(1, -1), gguf.GGMLQuantizationType[dtype])
+    return values.reshape(-1)
 
 
 DECODED = tuple(dtype for dtype in BLOCKS if dtype not in UNREAD)
@@ -258,24 +251,17 @@ def not_finite(stored: NDArray[np.uint8], dtype: str) -> tuple[int, int]:
     import numpy as np
 
     blocks = stored.reshape(-1, BLOCKS[dtype])
-    suspects = np.flatnonzero(_suspect(blocks, dtype))
+    suspect: NDArray[np.bool_] = np.zeros(len(blocks), bool)  # a scale is not finite, or can overflow
+    for at in F16_FIELDS.get(dtype, ()):
+        suspect |= blocks[:, at + 1] & 0x7C == 0x7C
+    if dtype == "IQ1_M":  # the four nibbles of its scale are the highest ones of four words
+        suspect |= (blocks[:, 55] & 0x70 == 0x70) & (blocks[:, 53] & 0xC0 == 0xC0)
+    if dtype == "MXFP4":
+        suspect |= blocks[:, 0] > LARGEST_FINITE
+    suspects = np.flatnonzero(suspect)
     nan = infinite = 0
     for at in range(0, len(suspects), AT_ONCE):
         values = dequantise(blocks[suspects[at : at + AT_ONCE]].reshape(-1), dtype)
         nan += int(np.count_nonzero(np.isnan(values)))
         infinite += int(np.count_nonzero(np.isinf(values)))
     return nan, infinite
-
-
-def _suspect(blocks: NDArray[np.uint8], dtype: str) -> NDArray[np.bool_]:
-    """Mark the blocks with a scale that is not finite, or can overflow."""
-    import numpy as np
-
-    found: NDArray[np.bool_] = np.zeros(len(blocks), bool)
-    for at in F16_FIELDS.get(dtype, ()):
-        found |= blocks[:, at + 1] & 0x7C == 0x7C
-    if dtype == "IQ1_M":  # the four nibbles of its scale are the highest ones of four words
-        found |= (blocks[:, 55] & 0x70 == 0x70) & (blocks[:, 53] & 0xC0 == 0xC0)
-    if dtype == "MXFP4":
-        found |= blocks[:, 0] > LARGEST_FINITE
-    return found

@@ -98,9 +98,6 @@ def _nearest_points(points: tuple[int, ...]) -> Floats:
     return nearest
 
 
-# --- Scales -----------------------------------------------------------------------------------------------------------
-
-
 def _half(blocks: Bytes, at: int) -> Floats:
     """Return the F16 of each block that starts at a byte, `[blocks, 1]`."""
     return blocks[:, at : at + 2].copy().view("<f2").astype("f4")

@@ -34,15 +34,12 @@ FEW = 8  # values, of which any change could be a factor
 
 
 class Counted(NamedTuple):
-    """The elements that an exact cast gives, the first that it does not, and, where nothing is converted, the bytes.
-
-    `overflowed` counts finite elements of the source that the cast makes infinite or NaN.
-    """
+    """The elements that an exact cast gives, the first that it does not, and, where nothing is converted, the bytes."""
 
     elements: int
     first: FirstDifference | None
     differing_bytes: int | None
-    overflowed: int
+    overflowed: int  # finite elements of the source that the cast makes infinite or NaN
 
 
 def count(aligned: AlignedTensor, exact_cast: ExactCast) -> Counted:
@@ -109,10 +106,8 @@ def explains(aligned: AlignedTensor, exact_cast: ExactCast) -> bool:
 
 
 def explains_back(aligned: AlignedTensor, exact_cast: ExactCast) -> bool:
-    """Return whether an exact cast gives the source from the candidate: were the two sides exchanged?
-
-    A tensor that was widened rightly but for a few low bits casts back, too; so most of what is no zero must differ.
-    """
+    """Return whether an exact cast gives the source from the candidate: were the two sides exchanged?"""
+    # A tensor that was widened rightly but for a few low bits casts back, too; so most of what is no zero must differ.
     import numpy as np
 
     found, forth = numpy_dtype(aligned.new.dtype), aligned.exact_cast

@@ -23,7 +23,6 @@ TIMES: Final = ("s", "ms")
 SHOWN: Final = 8
 TYPED_STATUS: Final = ("status", "verdict", "discharge_status")
 NO_AGE: Final = float("inf")
-FROM_A_PACKAGE: Final = "where another package brings it, install that package"
 Gates: TypeAlias = Sequence[tuple[Path, Mapping[str, Any]]]  # each with its path
 
 
@@ -38,7 +37,10 @@ def lint(layered: Layered) -> Iterator[Found]:
         yield from _gate(layered, path, gate, subjects)
     yield from _doubled(layered, gates)
     yield from _dependencies(layered, gates)
-    yield from _unused(layered, subjects, gates)
+    used = {subject for _, gate in gates for subject in map(str, _mapping(gate, "subjects").values())}
+    for name in (name for name in subjects if name not in used):
+        what, remedy = f"no gate looks at the subject {show(name)}", "delete it, or use it"
+        yield layered.found(("subjects", name), "unused-subject", what, remedy, at_key=True, warning=True)
 
 
 def structural(layered: Layered, problem: Problem, path: Path = ()) -> Found:
@@ -48,23 +50,15 @@ def structural(layered: Layered, problem: Problem, path: Path = ()) -> Found:
         what = f"a status is never written by hand: {place[-1]!r} is computed from the ledger"
         return layered.found(place, "typed-status", what, "delete the key; see `weighbridge status`", at_key=True)
     if len(place) == 2 and place[0] == "params" and problem.code == "wrong-type":
-        return _no_parameter(layered, str(place[1]), problem)
+        if extends := layered.data.get("extends"):
+            known = [key for key, body in layered.data["params"].items() if isinstance(body, Mapping)]
+            what = f"{show(place[1])} is no parameter of {extends}{nearest(str(place[1]), known)}"
+            return layered.found(place, "unknown-param", what, at_key=True)
+        remedy = "declare it: {type: string, default: VALUE}; a plain value is for a contract that extends another one"
+        return layered.found(place, problem.code, problem.what, remedy)
     unquoted = place == ("version",) and problem.code == "wrong-type"
     remedy = 'quote it, and give three parts: "1.10.0"' if unquoted else ""
     return layered.found(place, problem.code, problem.what, remedy, at_key=problem.at_key)
-
-
-def _no_parameter(layered: Layered, name: str, problem: Problem) -> Found:
-    """Place a plain value that stands where a parameter is declared."""
-    if extends := layered.data.get("extends"):
-        known = [key for key, body in layered.data["params"].items() if isinstance(body, Mapping)]
-        what = f"{show(name)} is no parameter of {extends}{nearest(name, known)}"
-        return layered.found(("params", name), "unknown-param", what, at_key=True)
-    remedy = "declare it: {type: string, default: VALUE}; a plain value is for a contract that extends another one"
-    return layered.found(("params", name), problem.code, problem.what, remedy)
-
-
-# --- Subjects ---------------------------------------------------------------------------------------------------------
 
 
 def _subject(layered: Layered, name: str, body: Mapping[str, Any]) -> Iterator[Found]:
@@ -81,24 +75,15 @@ def _subject(layered: Layered, name: str, body: Mapping[str, Any]) -> Iterator[F
         yield layered.found((*path, "for_each"), "path-and-glob", what, "keep one of the two", at_key=True)
 
 
-def _unused(layered: Layered, subjects: Mapping[str, Any], gates: Gates) -> Iterator[Found]:
-    used = {subject for _, gate in gates for subject in map(str, _mapping(gate, "subjects").values())}
-    for name in (name for name in subjects if name not in used):
-        what, remedy = f"no gate looks at the subject {show(name)}", "delete it, or use it"
-        yield layered.found(("subjects", name), "unused-subject", what, remedy, at_key=True, warning=True)
-
-
-# --- One gate ---------------------------------------------------------------------------------------------------------
-
-
 def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mapping[str, Any]) -> Iterator[Found]:
     named = gate.get("kind")
     if not isinstance(named, str):
         return
     kind = KINDS.get(named)
     if kind is None:
-        what, near = f"there is no gate kind {show(named)}{nearest(named, KINDS)}", closest(named, list(KINDS))
-        yield layered.found((*path, "kind"), "unknown-kind", what, "" if near else FROM_A_PACKAGE)
+        what = f"there is no gate kind {show(named)}{nearest(named, KINDS)}"
+        remedy = "" if closest(named, list(KINDS)) else "where another package brings it, install that package"
+        yield layered.found((*path, "kind"), "unknown-kind", what, remedy)
         return
     yield from _roles(layered, path, kind, gate, subjects)
     yield from _limits(layered, path, kind, gate)
@@ -130,6 +115,7 @@ def _roles(
     for role, subject in roles.items():
         needed, place = kind.roles.get(role), (*path, role)
         given = _mapping(subjects, str(subject)).get("kind")
+        fits = given == needed or (given == SubjectKind.TRACE and role in kind.recordable)
         if needed is None:
             what = f"{kind.name} has no role {show(role)}{nearest(role, free or kind.roles)}"
             yield layered.found(place, "unknown-role", what, at_key=True)
@@ -139,7 +125,7 @@ def _roles(
         elif isinstance(subject, str) and subject not in subjects:
             what = f"there is no subject {show(subject)}{nearest(subject, subjects)}"
             yield layered.found(place, "unknown-subject", what)
-        elif isinstance(subject, str) and given in tuple(SubjectKind) and not _fits(kind, role, given):
+        elif isinstance(subject, str) and given in tuple(SubjectKind) and not fits:
             what = f"{show(subject)} is a {given}, the role {role!r} takes a {needed}"
             remedy = "a trace has no code to run in float64; bind the model here" if kind.recordable else ""
             yield layered.found(place, "subject-kind", what, remedy if given == SubjectKind.TRACE else "")
@@ -148,10 +134,6 @@ def _roles(
             what = f"nothing fills the role {show(role)} of {kind.name}"
             remedy = f"add {role}: NAME, for a subject of kind {kind.roles[role]}"
             yield layered.found(path, "missing-role", what, remedy)
-
-
-def _fits(kind: Kind[Any], role: str, given: str) -> bool:
-    return given == kind.roles[role] or (given == SubjectKind.TRACE and role in kind.recordable)
 
 
 def _limits(layered: Layered, path: Path, kind: Kind[Any], gate: Mapping[str, Any]) -> Iterator[Found]:
@@ -167,14 +149,10 @@ def _limits(layered: Layered, path: Path, kind: Kind[Any], gate: Mapping[str, An
             yield layered.found((*path, "with"), "inconsistent-limits", what)
 
 
-# --- Gates among each other -------------------------------------------------------------------------------------------
-
-
 def _doubled(layered: Layered, gates: Gates) -> Iterator[Found]:
     first: dict[str, Found] = {}
     for path, gate in gates:
-        name = gate.get("id")
-        if isinstance(name, str):
+        if isinstance(name := gate.get("id"), str):
             here = layered.found((*path, "id"), "doubled-gate", "")
             before = first.setdefault(name.casefold(), here)
             if before is not here:
@@ -234,8 +212,7 @@ def loosenings(base: Contract, child: Contract, layered: Layered) -> Iterator[Fo
         if old is not None:
             found = {(*path, *place): what for place, what in looser(old, gate)}
             for name in {*gate.subjects.values()} & base.subjects.keys() & child.subjects.keys():
-                elsewhere = _elsewhere(name, base.subjects[name], child.subjects[name], folder)
-                found |= {("subjects", name, key): what for key, what in elsewhere}
+                found |= dict(_elsewhere(name, base.subjects[name], child.subjects[name], folder))
         relax = layered.data["gates"][index].get("relax")
         if relax and not found:
             what = f"{gate.id} is no looser than in what it extends"
@@ -246,15 +223,15 @@ def loosenings(base: Contract, child: Contract, layered: Layered) -> Iterator[Fo
                 yield layered.found(place, "loosened", f"{gate.id}: {what}", remedy)
 
 
-def _elsewhere(name: str, old: SubjectDecl, new: SubjectDecl, folder: str) -> Iterator[tuple[str, str]]:
+def _elsewhere(name: str, old: SubjectDecl, new: SubjectDecl, folder: str) -> Iterator[tuple[Path, str]]:
     """Yield what makes a gate look at other columns or files; a first path only spares the person a binding."""
     if old.columns != new.columns:
-        yield "columns", f"columns of {name} were {_shown(old.columns)}, are {_shown(new.columns)}"
+        yield ("subjects", name, "columns"), f"columns of {name} were {_shown(old.columns)}, are {_shown(new.columns)}"
     was, now = ({"path": one.path, "for_each": one.for_each} for one in (old, new))
     was = {key: posixpath.normpath(posixpath.join(folder, path)) for key, path in was.items() if path}
     now = {key: posixpath.normpath(path) for key, path in now.items() if path}
     if was and was != now:
-        yield next(iter(now), "path"), f"{name} was {_shown(was)}, is {_shown(now)}"
+        yield ("subjects", name, next(iter(now), "path")), f"{name} was {_shown(was)}, is {_shown(now)}"
 
 
 def looser(old: GateDecl, new: GateDecl) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -1,7 +1,4 @@
-"""The structure of a contract as it is written: the reader and the JSON Schema (2020-12) both come from these classes.
-
-They say what may stand where. What the words mean together (roles, kinds, references) is for `checks.py`.
-"""
+"""The structure of a contract as it is written, not its meaning: the source of the reader and of the JSON Schema."""
 
 from __future__ import annotations
 
@@ -61,17 +58,26 @@ class ColumnDocument:
     unit: Annotated[str, Doc("its unit in the log", choices=UNITS)]
 
 
+COLUMNS = Doc("standard column name to the name in the log, with its unit where that name does not end in it")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectDocument:
     """One thing to measure."""
 
     kind: Annotated[SubjectKind, Doc("what it is")]
     path: Annotated[str, Doc("where it is, relative to this file, unless --subject binds it")] = ""
-    columns: Annotated[
-        Mapping[str, str | ColumnDocument],
-        Doc("standard column name to the name in the log, with its unit where that name does not end in it"),
-    ] = field(default_factory=dict)
+    columns: Annotated[Mapping[str, str | ColumnDocument], COLUMNS] = field(default_factory=dict)
     for_each: Annotated[str, Doc("glob, relative to this file: every file that it finds is an instance")] = ""
+
+
+WHEN = Doc("facts of the subjects that the gate is meant for; of others it is NOT_APPLICABLE")
+WHERE = Doc("facts of the subject that must hold, or the gate is BLOCKED")
+REQUIRES = Doc(
+    "what this host must have, or the gate is BLOCKED", keys=REQUIREMENT, form="what a host is asked for: cuda"
+)
+MAX_AGE = Doc("evidence older than this is stale", pattern=AGE, form='a number of days, such as "30d"')
+STALE_ON = Doc("facts of the subject, such as commit: once newer evidence has others, this is stale")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,28 +91,19 @@ class GateDocument:
     subjects: Annotated[Mapping[str, str], Doc("role to the name of a subject")]
     limits: Annotated[Mapping[str, object], Doc("what the kind judges by", name="with")] = field(default_factory=dict)
     measure: Annotated[Mapping[str, object], Doc("what the verifiers are to measure")] = field(default_factory=dict)
-    when: Annotated[
-        Mapping[str, Plain], Doc("facts of the subjects that the gate is meant for; of others it is NOT_APPLICABLE")
-    ] = field(default_factory=dict)
-    where: Annotated[Mapping[str, Plain], Doc("facts of the subject that must hold, or the gate is BLOCKED")] = field(
-        default_factory=dict
-    )
-    requires: Annotated[
-        Mapping[str, bool],
-        Doc(
-            "what this host must have, or the gate is BLOCKED", keys=REQUIREMENT, form="what a host is asked for: cuda"
-        ),
-    ] = field(default_factory=dict)
+    when: Annotated[Mapping[str, Plain], WHEN] = field(default_factory=dict)
+    where: Annotated[Mapping[str, Plain], WHERE] = field(default_factory=dict)
+    requires: Annotated[Mapping[str, bool], REQUIRES] = field(default_factory=dict)
     severity: Annotated[Severity, Doc("whether the outcome sets the exit code")] = Severity.REQUIRED
     binds: Annotated[tuple[str, ...], Doc("acceptance criteria that this gate proves")] = ()
     depends_on: Annotated[tuple[str, ...], Doc("gates that this one builds on")] = ()
-    max_age: Annotated[
-        str | None, Doc("evidence older than this is stale", pattern=AGE, form='a number of days, such as "30d"')
-    ] = None
-    stale_on: Annotated[
-        tuple[str, ...], Doc("facts of the subject, such as commit: once newer evidence has others, this is stale")
-    ] = ()
+    max_age: Annotated[str | None, MAX_AGE] = None
+    stale_on: Annotated[tuple[str, ...], STALE_ON] = ()
     relax: Annotated[str, Doc("why this gate is looser than in the contract that it extends")] = ""
+
+
+PARAMS = Doc("named values, used as ${params.NAME}", keys=PARAMETER, form="a lower-case word")
+SUBJECTS = Doc("the things to measure", keys=NAME, form="a lower-case word")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,13 +116,8 @@ class ContractDocument:
     title: Annotated[str, Doc("what it promises, in one sentence")]
     owner: Annotated[str, Doc("who answers for it")]
     extends: Annotated[str, Doc("a contract that this one tightens: a path beside it, or builtin:NAME")] = ""
-    params: Annotated[
-        Mapping[str, ParamDocument],
-        Doc("named values, used as ${params.NAME}", keys=PARAMETER, form="a lower-case word"),
-    ] = field(default_factory=dict)
-    subjects: Annotated[
-        Mapping[str, SubjectDocument], Doc("the things to measure", keys=NAME, form="a lower-case word")
-    ] = field(default_factory=dict)
+    params: Annotated[Mapping[str, ParamDocument], PARAMS] = field(default_factory=dict)
+    subjects: Annotated[Mapping[str, SubjectDocument], SUBJECTS] = field(default_factory=dict)
     gates: Annotated[tuple[GateDocument, ...], Doc("the promises")] = ()
 
 
@@ -134,7 +126,6 @@ class ContractDocument:
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 REFERENCE: Final = {"type": "string", "pattern": r"^\$\{params\.[a-z][a-z0-9_]*\}$"}
-_MERGED: Final = ("id",)  # what a gate must say where the rest may come from the contract that it extends
 _INHERITED: Final = ("title", "owner")
 
 
@@ -145,16 +136,14 @@ def contract_schema() -> dict[str, Any]:
     properties["subjects"]["additionalProperties"] = {"$ref": "#/$defs/subject"}
     properties["params"]["additionalProperties"] = {}
     properties["gates"]["items"] = {"type": "object"}
-    whole = {"required": [*_INHERITED], "properties": _of_two("gate", "param")}
-    part = {"properties": _of_two("gate-over-another", "param-over-another")}
     return {
         "$schema": DIALECT,
         "title": f"weighbridge {FORMAT}",
         **body,
         "required": [key for key in body["required"] if key not in _INHERITED],
         "if": {"required": ["extends"]},
-        "then": part,
-        "else": whole,
+        "then": {"properties": _of_two("gate-over-another", "param-over-another")},
+        "else": {"required": [*_INHERITED], "properties": _of_two("gate", "param")},
         "$defs": _definitions(),
     }
 
@@ -177,7 +166,7 @@ def _definitions() -> dict[str, Any]:
     branches = [{"if": test, "then": {"$ref": f"#/$defs/kind-{name}"}} for name, test in chosen.items()]
     return {
         "gate": {**gate, "allOf": branches},
-        "gate-over-another": {**gate, "required": list(_MERGED)},
+        "gate-over-another": {**gate, "required": ["id"]},  # the rest may come from the contract that it extends
         "subject": _referable(limits.schema(SubjectDocument)),
         "param": param,
         "param-over-another": {"anyOf": [{**param, "required": []}, {"type": ["string", "number", "boolean"]}]},
@@ -188,9 +177,8 @@ def _definitions() -> dict[str, Any]:
 
 def _kind(kind: Kind[Any]) -> dict[str, Any]:
     """Describe what only this kind asks of a gate: its roles, its limits, what it has measured."""
-    roles = {
-        role: {"type": "string", "description": f"a subject of kind {taken}"} for role, taken in kind.roles.items()
-    }
+    words = {role: f"a subject of kind {taken}" for role, taken in kind.roles.items()}
+    roles = {role: {"type": "string", "description": description} for role, description in words.items()}
     needed = limits.schema(kind.limits).get("required")
     return {
         **({"required": ["with"]} if needed else {}),
@@ -204,15 +192,13 @@ def _kind(kind: Kind[Any]) -> dict[str, Any]:
 
 def _referable(body: dict[str, Any]) -> dict[str, Any]:
     """Let a parameter stand wherever a value may stand."""
-    return {key: _inside(key, value) for key, value in body.items()}
-
-
-def _inside(key: str, value: Any) -> Any:
-    if key == "properties":
-        return {name: _or_reference(item) for name, item in value.items()}
-    if key in ("items", "additionalProperties") and isinstance(value, Mapping):
-        return _or_reference(dict(value))
-    return value
+    inside = dict(body)
+    if "properties" in body:
+        inside["properties"] = {name: _or_reference(item) for name, item in body["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(body.get(key), Mapping):
+            inside[key] = _or_reference(dict(body[key]))
+    return inside
 
 
 def _or_reference(body: dict[str, Any]) -> dict[str, Any]:

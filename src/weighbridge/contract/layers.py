@@ -58,20 +58,13 @@ def first_errors(problems: Iterable[Found]) -> Iterator[Found]:
 
 
 def raise_errors(problems: Iterable[Found]) -> None:
-    """Raise all that are no warnings as one error, or return where there are none.
-
-    Raises:
-        ContractError: with the first hundred errors, sorted by place.
-    """
+    """Raise all that are no warnings as one ContractError: the first hundred, sorted by place."""
     errors = sorted({problem for problem in problems if not problem.warning})
     if len(errors) > MOST:
         more = "there is more; only the first hundred are listed"
         errors[MOST - 1 :] = [dataclasses.replace(errors[MOST - 1], remedy=more)]
     if errors:
         raise collected(tuple(problem.error for problem in errors))
-
-
-# --- Layers -----------------------------------------------------------------------------------------------------------
 
 
 Written: TypeAlias = tuple[Document, Path]
@@ -118,10 +111,7 @@ def moved(base: Layered, folder: str) -> Layered:
 
 
 def merge(base: Layered, child: Layered) -> Layered:
-    """Lay a contract over the one that it extends: mappings by key, gates by id, all else replaced.
-
-    A plain value for a parameter is its new default.
-    """
+    """Put a contract over what it extends: mappings by key, gates by id, plain values as a parameter's new default."""
     under, over = {key: value for key, value in base.data.items() if key not in OWN}, _Over(base, child)
     if isinstance(under.get("gates"), list):  # the base's own reasons for being loose excuse nothing further down
         under["gates"] = [

@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from weighbridge.contract import strict_yaml
 from weighbridge.contract.checks import freed, lint, loosenings, structural
 from weighbridge.contract.document import ContractDocument, GateDocument
 from weighbridge.contract.layers import Found, Layered, first_errors, from_errors, merge, moved, raise_errors
-from weighbridge.contract.parameters import Parameters, read_parameters, substitute, value_at
+from weighbridge.contract.parameters import read_parameters, substitute, value_at
 from weighbridge.core.canonical import sha256
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import ContractError
@@ -42,14 +42,13 @@ class LoadedContract:
 
     def gate_at(self, gate: str) -> Found:
         """Return where a gate is written; one of a shipped contract where it is taken over: the line of `extends`."""
-        index = next(index for index, decl in enumerate(self.contract.gates) if decl.id == gate)
-        at = self.layered.found(("gates", index), "", "")
+        at = self.layered.found(("gates", [decl.id for decl in self.contract.gates].index(gate)), "", "")
         taken_over = at.file.startswith(BUILTIN) and "extends" in self.layered.data
         return self.layered.found(("extends",), "", "") if taken_over else at
 
     def limit_at(self, gate: str, limit: str) -> Found | None:
         """Return where the value of a gate's limit is written, be it that of a parameter; None where it is not."""
-        index = next(index for index, decl in enumerate(self.contract.gates) if decl.id == gate)
+        index = [decl.id for decl in self.contract.gates].index(gate)
         return value_at(self.layered, ("gates", index, "with", limit))
 
 
@@ -65,20 +64,12 @@ class _File:
 
 
 def load_contract(name: str | Path, overrides: Mapping[str, str] = MappingProxyType({})) -> LoadedContract:
-    """Read a contract file, or `builtin:NAME`, with the values that `--param NAME=VALUE` gave.
-
-    Raises:
-        ContractError: with every problem found, each at its `file:line:col`, in the order of the file.
-    """
+    """Read a contract file, or `builtin:NAME`, with values of `--param`, or raise every problem found, at its place."""
     return _load(str(name), overrides, ())
 
 
 def read_contract(source: bytes, name: str, overrides: Fields) -> tuple[str, str, Contract | None]:
-    """Return the id and version of a contract's bytes, and the contract unless it extends one that is not there.
-
-    Raises:
-        ContractError: with every problem found.
-    """
+    """Return the id and version of a contract's bytes, and the contract unless it extends one that is not there."""
     file = _parsed(Path(name), name, source)
     texts = {key: str(one).lower() if isinstance(one, bool) else str(one) for key, one in overrides.items()}
     found, version = (str(file.layered.data.get(key)) for key in ("id", "version"))
@@ -97,11 +88,7 @@ def written_in(folder: Path = Path("contracts")) -> tuple[str, ...]:
 
 
 def locate(name: str) -> Path:
-    """Find the file of a contract that is named by its path or as `builtin:NAME`.
-
-    Raises:
-        ContractError: `unknown-builtin`.
-    """
+    """Find the file of a contract that is named by its path or as `builtin:NAME`, or raise `unknown-builtin`."""
     if not name.startswith(BUILTIN):
         return Path(name)
     word, known = name.removeprefix(BUILTIN), builtin_names()
@@ -110,18 +97,13 @@ def locate(name: str) -> Path:
     return data_path("contracts") / f"{word}.yaml"
 
 
-# --- Files ------------------------------------------------------------------------------------------------------------
-
-
 def _load(name: str, overrides: Mapping[str, str], extending: tuple[Path, ...]) -> LoadedContract:
     file = _read(name, extending)
     loaded = _resolved(file, {})
     base = _as_chosen(file.base, file.layered) if file.base else loaded.contract
     placed = substitute(file.layered, read_parameters(file.layered, {})) if file.base else file.layered
-    looser = (
-        *freed(file.base.layered if file.base else file.layered, file.layered),
-        *loosenings(base, loaded.contract, placed),
-    )
+    under = file.base.layered if file.base else file.layered
+    looser = (*freed(under, file.layered), *loosenings(base, loaded.contract, placed))
     raise_errors(looser)
     loaded = dataclasses.replace(loaded, warnings=tuple(sorted((*loaded.warnings, *looser))))
     if overrides:  # compared with the base as it is written: an override is sealed as one, and moves no status
@@ -151,8 +133,16 @@ def _read(name: str, extending: tuple[Path, ...]) -> _File:
     extends = file.layered.data.get("extends")
     if not isinstance(extends, str) or not extends:
         return file
-    base_file, base = _extended(file.layered, name, extends, (*extending, path.resolve()))
-    return dataclasses.replace(file, layered=merge(base_file, file.layered), base=base)
+    builtin = extends.startswith(BUILTIN)
+    try:
+        base = _load(extends if builtin else str(path.parent / extends), {}, (*extending, path.resolve()))
+    except ContractError as error:
+        if error.problems != (error,) or re.search(r":\d+:\d+$", error.where):
+            raise
+        what = f"{extends}: {error.what}"
+        raise file.layered.found(("extends",), error.code, what, error.remedy).error from None
+    under = moved(base.layered, "" if builtin else posixpath.dirname(extends))
+    return dataclasses.replace(file, layered=merge(under, file.layered), base=base)
 
 
 def _parsed(path: Path, name: str, source: bytes) -> _File:
@@ -164,19 +154,6 @@ def _parsed(path: Path, name: str, source: bytes) -> _File:
         raise ContractError("wrong-type", "the document is not a mapping", where=document.at(()), remedy=remedy)
     layered = Layered(document.data, {(): (document, ())})
     return _File(path=path, source=source, layered=layered, base=None, problems=from_errors(errors))
-
-
-def _extended(child: Layered, name: str, extends: str, extending: tuple[Path, ...]) -> tuple[Layered, LoadedContract]:
-    """Load the contract that one extends, and its data before parameters, its paths made relative to the child."""
-    builtin = extends.startswith(BUILTIN)
-    target = extends if builtin else str(locate(name).parent / extends)
-    try:
-        loaded = _load(target, {}, extending)
-    except ContractError as error:
-        if error.problems != (error,) or re.search(r":\d+:\d+$", error.where):
-            raise
-        raise child.found(("extends",), error.code, f"{extends}: {error.what}", error.remedy).error from None
-    return moved(loaded.layered, "" if builtin else posixpath.dirname(extends)), loaded
 
 
 # --- Resolving --------------------------------------------------------------------------------------------------------
@@ -191,7 +168,11 @@ def _resolved(file: _File, overrides: Mapping[str, str]) -> LoadedContract:
         document = read(ContractDocument, layered.data)
     except LimitsError as error:
         structure = tuple(structural(layered, problem) for problem in error.problems)
-    later = (*parameters.problems, *structure, *first_errors(lint(layered)), *_unused(layered, parameters))
+    unused: list[Found] = []
+    for name in (name for name in parameters.declared if name not in parameters.used):
+        what, remedy = f"nothing uses the parameter {name!r}", "delete it, or use it"
+        unused.append(layered.found(("params", name), "unused-param", what, remedy, at_key=True, warning=True))
+    later = (*parameters.problems, *structure, *first_errors(lint(layered)), *unused)
     # A later problem at a place that could not be read in the first place is not one of its own.
     earlier = (*file.problems, *parameters.unresolved)
     broken = (layered.found(path, "", "") for path in parameters.broken)
@@ -199,9 +180,17 @@ def _resolved(file: _File, overrides: Mapping[str, str]) -> LoadedContract:
     problems = [*earlier, *(one for one in later if (one.file, one.line, one.column) not in spoilt)]
     raise_errors(problems)
     assert document is not None
+    subjects = {}
+    for name, body in document.subjects.items():
+        columns = {key: one if isinstance(one, str) else one.logged for key, one in body.columns.items()}
+        units = {key: one.unit for key, one in body.columns.items() if not isinstance(one, str)}
+        where = {"path": body.path, "for_each": body.for_each}
+        subjects[name] = SubjectDecl(kind=body.kind, **where, columns=columns, units=units)
+    head: dict[str, Any] = {name: getattr(document, name) for name in ("id", "version", "title", "owner")}
+    head |= {"params": parameters.values, "overridden": tuple(sorted(overrides))}
     here = layered.found((), "", "").file
     return LoadedContract(
-        contract=_contract(document, parameters, overrides),
+        contract=Contract(**head, subjects=subjects, gates=tuple(map(_gate, document.gates))),
         source=file.source,
         path=file.path,
         warnings=tuple(sorted({problem for problem in problems if problem.file == here})),  # not what a base says
@@ -209,27 +198,6 @@ def _resolved(file: _File, overrides: Mapping[str, str]) -> LoadedContract:
     )
 
 
-def _unused(layered: Layered, parameters: Parameters) -> Iterator[Found]:
-    for name in (name for name in parameters.declared if name not in parameters.used):
-        what, remedy = f"nothing uses the parameter {name!r}", "delete it, or use it"
-        yield layered.found(("params", name), "unused-param", what, remedy, at_key=True, warning=True)
-
-
-def _contract(document: ContractDocument, parameters: Parameters, overrides: Mapping[str, str]) -> Contract:
-    subjects = {}
-    for name, body in document.subjects.items():
-        columns = {key: one if isinstance(one, str) else one.logged for key, one in body.columns.items()}
-        units = {key: one.unit for key, one in body.columns.items() if not isinstance(one, str)}
-        subjects[name] = SubjectDecl(
-            kind=body.kind, path=body.path, for_each=body.for_each, columns=columns, units=units
-        )
-    gates, head = tuple(map(_gate, document.gates)), {name: getattr(document, name) for name in HEAD}
-    return Contract(
-        **head, subjects=subjects, gates=gates, params=parameters.values, overridden=tuple(sorted(overrides))
-    )
-
-
-HEAD: Final = ("id", "version", "title", "owner")
 SAME: Final = {item.name for item in dataclasses.fields(GateDocument)} - {"limits", "measure", "max_age", "relax"}
 
 
@@ -240,9 +208,6 @@ def _gate(gate: GateDocument) -> GateDecl:
     days = float(gate.max_age.removesuffix("d")) if gate.max_age else None
     same = {name: getattr(gate, name) for name in SAME}
     return GateDecl(**same, limits=limits, measure=measure, max_age_days=days)
-
-
-# --- Several contracts ------------------------------------------------------------------------------------------------
 
 
 def reused(

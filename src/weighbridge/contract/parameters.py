@@ -29,19 +29,16 @@ _FORMS: Final = {
 
 @dataclass(slots=True)
 class Parameters:
-    """The values of a contract's parameters, which of them are used, and which references could not be replaced.
-
-    `problems` are those of their declarations, `unresolved` those of the references. `chosen` says where the value of a
-    reference is written that a contract took over from the one that it extends.
-    """
+    """The values of a contract's parameters, which of them are used, and which references could not be replaced."""
 
     values: dict[str, Scalar] = field(default_factory=dict)
     declared: tuple[str, ...] = ()
     overridden: tuple[str, ...] = ()
     used: set[str] = field(default_factory=set)
     broken: list[strict_yaml.Path] = field(default_factory=list)
-    problems: list[Found] = field(default_factory=list)
-    unresolved: list[Found] = field(default_factory=list)
+    problems: list[Found] = field(default_factory=list)  # of the declarations
+    unresolved: list[Found] = field(default_factory=list)  # of the references
+    # Where the value of a reference is written that a contract took over from the one that it extends.
     chosen: dict[strict_yaml.Path, Written] = field(default_factory=dict)
 
 

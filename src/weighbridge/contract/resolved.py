@@ -32,11 +32,7 @@ def contract_to_json(contract: Contract) -> dict[str, Any]:
 
 
 def contract_from_json(data: object) -> Contract:
-    """Read what `contract_to_json` wrote; its kinds need not be known here, so its limits are not read.
-
-    Raises:
-        BundleError: `structure`, for a missing or unknown key or a value of another type.
-    """
+    """Read what `contract_to_json` wrote, or raise `structure`; its kinds need not be known: no limits are read."""
     given = closed(data, ("schema", "contract"))
     if given["schema"] != SCHEMA:
         raise wrong(f"not {SCHEMA!r}", ("schema",))
@@ -44,11 +40,7 @@ def contract_from_json(data: object) -> Contract:
 
 
 def check_limits(contract: Contract) -> None:
-    """Demand that every gate's kind is known here and reads the gate's limits and options.
-
-    Raises:
-        BundleError: `structure`, naming the gate and what is wrong with it.
-    """
+    """Raise `structure` for a gate whose kind is not known here, or does not read the gate's limits and options."""
     for index, gate in enumerate(contract.gates):
         at, kind = ("contract", "gates", index), KINDS.get(gate.kind)
         if kind is None:
@@ -66,9 +58,8 @@ def check_limits(contract: Contract) -> None:
 def digests(contract: Contract) -> ContractRef:
     """Digest a contract: the whole, what is measured, and what is judged; titles and reasons are in neither part."""
     whole = plain(contract)
-    collect, judge = (
-        [{key: gate[key] for key in keys if key in gate} for gate in whole["gates"]] for keys in (COLLECTED, JUDGED)
-    )
+    gates, both = whole["gates"], (COLLECTED, JUDGED)
+    collect, judge = ([{key: gate[key] for key in keys if key in gate} for gate in gates] for keys in both)
     return ContractRef(
         id=contract.id,
         version=contract.version,

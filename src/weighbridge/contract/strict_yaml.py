@@ -32,9 +32,8 @@ Position: TypeAlias = tuple[int, int]  # line and column, from 1
 
 # Line ends other than LF and CRLF are refused with the control characters, so that lines count as editors count them.
 _REFUSED_IN_ASCII = re.compile("\r(?!\n)|[^\n\r\x20-\x7e]")
-_REFUSED = (  # compiled where it is needed: that takes as long as reading a contract
-    "\r(?!\n)|[^\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
-)
+# Compiled where it is needed: that takes as long as reading a contract.
+_REFUSED = "\r(?!\n)|[^\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CONSTANTS: Final = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
@@ -76,11 +75,7 @@ class Document:
 
 
 def load(text: str | bytes, where: str) -> Document:
-    """Read one YAML document.
-
-    Raises:
-        ContractError: with every problem found (up to 20), each at its `file:line:col`.
-    """
+    """Read one YAML document, or raise one ContractError with every problem (up to 20), each at its `file:line:col`."""
     document, problems = read(text, where)
     if document is None or problems:
         raise collected(problems)
@@ -101,9 +96,6 @@ def collected(problems: tuple[ContractError, ...]) -> ContractError:
     """Return one error of several."""
     first = problems[0]
     return ContractError(first.code, first.what, where=first.where, remedy=first.remedy, problems=problems)
-
-
-# --- Text -------------------------------------------------------------------------------------------------------------
 
 
 def _decoded(text: str | bytes, where: str) -> str:
@@ -156,10 +148,8 @@ def _events(text: str, where: str) -> Iterator[Any]:
         try:
             more = source.check_event()
         except (ValueError, OverflowError):  # PyYAML lets an escape beyond Unicode reach chr()
-            at = f"{where}:{source.line + 1}:{source.column + 1}"
-            raise ContractError(
-                "yaml-character", "an escape beyond U+10FFFF", where=at, remedy="write a code point that exists"
-            ) from None
+            at, what = f"{where}:{source.line + 1}:{source.column + 1}", "an escape beyond U+10FFFF"
+            raise ContractError("yaml-character", what, where=at, remedy="write a code point that exists") from None
         if not more:
             return
         yield source.get_event()  # type: ignore[no-untyped-call]
@@ -167,12 +157,9 @@ def _events(text: str, where: str) -> Iterator[Any]:
 
 @dataclass(slots=True)
 class _Open:
-    """A mapping or list that is not closed yet; `key` is the key that waits for its value.
+    """A mapping or list that is not closed yet; `key` is the key that waits for its value."""
 
-    The path is None inside the value of a refused key, which goes nowhere.
-    """
-
-    path: Path | None
+    path: Path | None  # None inside the value of a refused key, which goes nowhere
     container: Any
     first_lines: dict[str, int] = field(default_factory=dict)
     key: str | None = None
@@ -194,16 +181,16 @@ class _Composer:
         self._values = 0
 
     def compose(self, text: str) -> Any:
-        """Read the text's one document.
-
-        Raises:
-            ContractError: where reading cannot go on.
-        """
+        """Read the text's one document; a ContractError where reading cannot go on."""
         try:
             for event in _events(text, self.where):
                 self._take(event)
         except yaml.MarkedYAMLError as problem:
-            raise self._syntax(problem) from None
+            mark = problem.problem_mark or problem.context_mark
+            at = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
+            what = ", ".join(part for part in (problem.context, problem.problem) if part)
+            remedy = next(hint for words, hint in _HINTS.items() if words in what)
+            raise ContractError("yaml-syntax", what, where=f"{self.where}:{at}", remedy=remedy) from None
         if self._root is None:
             raise ContractError("yaml-empty", "nothing in it", where=f"{self.where}:1:1", remedy="write the document")
         return self._root
@@ -213,7 +200,13 @@ class _Composer:
             case yaml.ScalarEvent():
                 self._scalar(event)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                self._start(event, {} if isinstance(event, yaml.MappingStartEvent) else [])
+                self._check_marks(event)
+                if len(self._open) >= MAX_DEPTH:
+                    raise self._error("yaml-depth", f"nested deeper than {MAX_DEPTH}", event, "flatten it")
+                if self._key_is_next():
+                    raise self._error("yaml-key", "a mapping or list as a key", event, "use a text as the key")
+                container: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
+                self._open.append(_Open(self._place(container, event), container))
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 self._open.pop()
             case yaml.AliasEvent():
@@ -223,28 +216,18 @@ class _Composer:
                 self._problem("yaml-alias", what, event, "write the value out")
                 self._place(None, event)
             case yaml.DocumentStartEvent():
-                self._document(event)
-
-    def _document(self, event: Any) -> None:
-        self._documents += 1
-        if self._documents > 1:
-            raise self._error("yaml-documents", "a second document", event, "keep one document in a file")
-        if event.version or event.tags:
-            self._problem("yaml-directive", "directives are not allowed", event, "delete the line that starts with %")
-
-    def _start(self, event: Any, container: Any) -> None:
-        self._check_marks(event)
-        if len(self._open) >= MAX_DEPTH:
-            raise self._error("yaml-depth", f"nested deeper than {MAX_DEPTH}", event, "flatten it")
-        if self._key_is_next():
-            raise self._error("yaml-key", "a mapping or list as a key", event, "use a text as the key")
-        self._open.append(_Open(self._place(container, event), container))
+                self._documents += 1
+                if self._documents > 1:
+                    raise self._error("yaml-documents", "a second document", event, "keep one document in a file")
+                if event.version or event.tags:
+                    remedy = "delete the line that starts with %"
+                    self._problem("yaml-directive", "directives are not allowed", event, remedy)
 
     def _scalar(self, event: Any) -> None:
         self._check_marks(event)
         if _SURROGATE.search(event.value):
-            what, remedy = "half a surrogate pair is not allowed", "write \\U and the code point"
-            self._problem("yaml-character", what, event, remedy)
+            what = "half a surrogate pair is not allowed"
+            self._problem("yaml-character", what, event, "write \\U and the code point")
         plain = event.implicit[0] or (event.tag is not None and event.style is None)
         if self._key_is_next():
             self._key(event, plain=plain)
@@ -256,8 +239,6 @@ class _Composer:
             self._problem("yaml-tag", f"the tag {_cut(event.tag)} is not allowed", event, "delete the tag")
         if event.anchor is not None:
             self._problem("yaml-alias", f"the anchor &{_cut(event.anchor)} is not allowed", event, "delete the anchor")
-
-    # --- Keys and values ---
 
     def _key_is_next(self) -> bool:
         return bool(self._open) and isinstance(self._open[-1].container, dict) and not self._open[-1].waits
@@ -327,8 +308,6 @@ class _Composer:
             return 0
         return int(text, 0)
 
-    # --- Problems ---
-
     def _problem(self, code: str, what: str, event: Any, remedy: str) -> None:
         problem = self._error(code, what, event, remedy)
         if len(self.problems) + 1 >= MAX_PROBLEMS:
@@ -338,13 +317,6 @@ class _Composer:
     def _error(self, code: str, what: str, event: Any, remedy: str) -> ContractError:
         line, column = _position(event)
         return ContractError(code, what, where=f"{self.where}:{line}:{column}", remedy=remedy)
-
-    def _syntax(self, problem: yaml.MarkedYAMLError) -> ContractError:
-        mark = problem.problem_mark or problem.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        what = ", ".join(part for part in (problem.context, problem.problem) if part)
-        remedy = next(hint for words, hint in _HINTS.items() if words in what)
-        return ContractError("yaml-syntax", what, where=f"{self.where}:{line}:{column}", remedy=remedy)
 
 
 def _position(event: Any) -> Position:

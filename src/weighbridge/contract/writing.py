@@ -9,9 +9,8 @@ from typing import Any
 
 from weighbridge.contract.strict_yaml import Path
 
-_BARE = re.compile(
-    r"\d+\.\d+\.\d+|[A-Za-z](?:[\w./-]|:(?=\w))*(?: [\w./(-](?:[\w./()-]|:(?=\w))*)*", re.ASCII
-)  # needs no quotes
+# Needs no quotes.
+_BARE = re.compile(r"\d+\.\d+\.\d+|[A-Za-z](?:[\w./-]|:(?=\w))*(?: [\w./(-](?:[\w./()-]|:(?=\w))*)*", re.ASCII)
 _WORDS = ("true", "false", "null")
 
 

@@ -59,15 +59,11 @@ def _spell(value: Any) -> Any:
 
 
 def loads(data: bytes | str, *, where: str = "", spelled: bool = True, lenient: bool = False) -> Any:
-    """Parse JSON strictly; only where numbers are `spelled` is `{"$num": "nan"}` one.
+    """Parse JSON strictly, or raise `json` with the reason; only where numbers are `spelled` is `{"$num": "nan"}` one.
 
     `lenient` reads a bare Infinity, which Python writes, as transformers 5 writes it: `{"__float__": "Infinity"}`.
-
-    Raises:
-        WeighbridgeError: `json` with the reason, for doubled keys, bare NaN or infinity, numbers that overflow,
-            text that is not UTF-8, or nesting beyond the parser.
     """
-    pairs, constant = _spelled if spelled else unique, _tagged if lenient else _refuse_constant
+    pairs, constant = _spelled if spelled else unique, functools.partial(_constant, lenient)
     parse = functools.partial(json.loads, parse_float=_finite, parse_int=_bounded, parse_constant=constant)
     try:
         return parse(data, object_pairs_hook=pairs)
@@ -77,11 +73,7 @@ def loads(data: bytes | str, *, where: str = "", spelled: bool = True, lenient: 
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object's entries by key, for the hook of a JSON decoder.
-
-    Raises:
-        ValueError: a key is given twice.
-    """
+    """Return an object's entries by key, for the hook of a JSON decoder; a ValueError where a key is given twice."""
     value = dict(pairs)
     if len(value) != len(pairs):
         seen: set[str] = set()
@@ -99,12 +91,10 @@ def _spelled(pairs: list[tuple[str, Any]]) -> Any:
     return SPELLED[value[NUM]]
 
 
-def _refuse_constant(word: str) -> float:
-    raise ValueError(f"{word} is not JSON")
-
-
-def _tagged(word: str) -> dict[str, str] | float:
-    return {"__float__": word} if word != "NaN" else _refuse_constant(word)
+def _constant(lenient: bool, word: str) -> dict[str, str]:
+    if word == "NaN" or not lenient:
+        raise ValueError(f"{word} is not JSON")
+    return {"__float__": word}
 
 
 def _finite(text: str) -> float:
@@ -118,9 +108,6 @@ def _bounded(text: str) -> int:
     if len(text) > MAX_DIGITS:
         raise ValueError(f"an integer of {len(text)} digits")
     return int(text)
-
-
-# --- Arrays -----------------------------------------------------------------------------------------------------------
 
 
 def npy(values: array.array[Any]) -> bytes:
@@ -162,11 +149,7 @@ def _little(values: array.array[Any]) -> array.array[Any]:
 
 
 def build(cls: type[T], data: object, omitted: Omitted = NOTHING, at: Pointer = ()) -> T:
-    """Return the dataclass that `plain` wrote.
-
-    Raises:
-        BundleError: `structure`, with a JSON pointer to a missing or unknown key or a value of another type.
-    """
+    """Return the dataclass that `plain` wrote, or raise `structure` with a JSON pointer to what is not as it writes."""
     try:
         return read(cls, data, at, exact=True, omitted=omitted)
     except LimitsError as error:
@@ -178,12 +161,10 @@ def closed(data: object, keys: Collection[str], at: Pointer = ()) -> Mapping[str
     """Return a mapping that has exactly these keys."""
     if not isinstance(data, Mapping):
         raise wrong("not a mapping", at)
-    missing = next((key for key in keys if key not in data), None)
-    if missing is not None:
-        raise wrong(f"missing key {missing!r}", at)
-    extra = next((key for key in data if key not in keys), None)
-    if extra is not None:
-        raise wrong(f"unknown key {extra!r}", at)
+    found = [f"missing key {key!r}" for key in keys if key not in data]
+    found += [f"unknown key {key!r}" for key in data if key not in keys]
+    if found:
+        raise wrong(found[0], at)
     return data
 
 
@@ -194,11 +175,7 @@ def wrong(what: str, at: Pointer) -> BundleError:
 
 
 def at_pointer(value: Any, pointer: str) -> Any:
-    """Return what a JSON pointer names in a value.
-
-    Raises:
-        KeyError: there is nothing.
-    """
+    """Return what a JSON pointer names in a value; a KeyError where there is nothing."""
     for step in pointer.split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")
         if isinstance(value, Mapping) and key in value:
@@ -211,11 +188,7 @@ def at_pointer(value: Any, pointer: str) -> Any:
 
 
 def json_value(data: object) -> Json:
-    """Return a value that is plain JSON, so that what is sealed is what was measured.
-
-    Raises:
-        BundleError: `structure`, with a JSON pointer to what is not.
-    """
+    """Return a value that is plain JSON, so that what is sealed was measured; `structure` at what is not."""
     for problem in _not_json(data, ()):
         raise problem
     return cast(Json, data)

@@ -13,21 +13,13 @@ PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 
 def data_path(folder: str) -> Path:
-    """Find a shipped folder: in the package where it is installed, in the checkout where it is not.
-
-    Raises:
-        WeighbridgeError: `installation` when it is in neither.
-    """
+    """Find a shipped folder: in the package where it is installed, in the checkout where it is not, or raise."""
     assert folder in FOLDERS
     for path in (PACKAGE / "data" / folder, PACKAGE.parents[1] / folder):
         if path.is_dir():
             return path
-    raise WeighbridgeError(
-        "installation",
-        f"the folder {folder!r} that ships with weighbridge is missing",
-        where=str(PACKAGE / "data"),
-        remedy="install weighbridge again",
-    )
+    what = f"the folder {folder!r} that ships with weighbridge is missing"
+    raise WeighbridgeError("installation", what, where=str(PACKAGE / "data"), remedy="install weighbridge again")
 
 
 @functools.cache

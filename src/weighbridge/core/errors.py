@@ -6,12 +6,9 @@ from weighbridge.core.printable import printable
 
 
 class WeighbridgeError(Exception):
-    """A problem that a person can act on: what was found, where, and what to do.
+    """A problem that a person can act on: what was found, where, and what to do; `code` is stable, for `explain`."""
 
-    `exit_code` is the process's; `code` is stable and answered by `weighbridge explain CODE`.
-    """
-
-    exit_code = 4
+    exit_code = 4  # of the process
 
     def __init__(self, code: str, what: str, *, where: str = "", remedy: str = "") -> None:
         self.code = code

@@ -25,13 +25,10 @@ class ExitCode(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excuses:
-    """What excuses a finding from setting the code: a block that was expected on this host, or a waiver.
-
-    `waived` gives in words which waiver, by contract, gate, instance and the outcome that it covers. No waiver covers
-    an ERROR.
-    """
+    """What excuses a finding from setting the code: a block that was expected on this host, or a waiver."""
 
     expect_blocked: frozenset[str] = frozenset()
+    # In words which waiver, by contract, gate, instance and the outcome that it covers, which is never an ERROR.
     waived: Mapping[tuple[str, str, str, str], str] = field(default_factory=dict)
 
     def of(self, contract: str, finding: Finding) -> str:
@@ -56,11 +53,8 @@ def exit_code(findings: Iterable[tuple[str, Finding]], excuses: Excuses = NONE) 
     outcomes = [one.verdict.outcome for _, one in found]
     if Outcome.ERROR in outcomes:
         return ExitCode.ERROR
-    counted = {
-        one.verdict.outcome
-        for contract, one in found
-        if one.severity is Severity.REQUIRED and not excuses.of(contract, one)
-    }
+    required = ((contract, one) for contract, one in found if one.severity is Severity.REQUIRED)
+    counted = {one.verdict.outcome for contract, one in required if not excuses.of(contract, one)}
     if Outcome.FAIL in counted or any(unblocked(one, excuses) for _, one in found):
         return ExitCode.FAILED
     if Outcome.BLOCKED in counted:

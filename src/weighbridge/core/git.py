@@ -11,11 +11,7 @@ SECONDS = 10.0
 
 
 def ask(folder: Path, *arguments: str, seconds: float = SECONDS) -> str | None:
-    """Return what git prints, or None where it refuses.
-
-    Raises:
-        OSError, subprocess.TimeoutExpired: where it cannot be run, or takes longer.
-    """
+    """Return what git prints, or None where it refuses; an OSError or TimeoutExpired where it cannot run or is slow."""
     argv = ("git", "-C", str(folder), *arguments)
     done = subprocess.run(argv, capture_output=True, check=False, timeout=seconds)
     return done.stdout.decode("utf-8", errors="surrogateescape") if done.returncode == 0 else None
@@ -35,10 +31,7 @@ def commit(folder: Path, seconds: float = SECONDS) -> str:
 
 
 def is_dirty(folder: Path, seconds: float = SECONDS, within: str = ":/") -> bool | None:
-    """Return whether a tracked file differs from the commit, or Python lies beside it untracked; None if unknown.
-
-    `within` is the pathspec that is looked at.
-    """
+    """Return whether a tracked file `within` differs from the commit, or Python is untracked there; None if unknown."""
     changed = answer(folder, "status", "--porcelain", "--", within, seconds=seconds)
     if changed is None:
         return None

@@ -32,12 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doc:
-    """What a field means and what it may hold.
-
-    `tight` is the direction in which it tightens, "up" or "down": of a number its size, of a list what it holds, of
-    choices their order, of a switch true over false; of what a figure `must` be, it follows. `form`
-    says in words what `pattern` or `choices` demand.
-    """
+    """What a field means and what it may hold."""
 
     text: str = dataclasses.field(default="", kw_only=False)
     unit: str = ""
@@ -46,12 +41,14 @@ class Doc:
     lt: float | None = None
     le: float | None = None
     pattern: str | None = None
-    form: str = ""
+    form: str = ""  # in words what `pattern` or `choices` demand
     keys: str | None = None  # the pattern of a mapping's keys
     choices: tuple[str, ...] = ()
     any_case: bool = False  # choices are read in any letter case; what is kept is the choice as it stands here
     meant: Callable[[str], str] | None = None  # which choice a text means that is none
     min_items: int = 0
+    # Where it tightens, "up" or "down": of a number its size, of a list what it holds, of choices their order, of a
+    # switch true over false; of what a figure `must` be, it follows.
     tight: str | None = None
     name: str = ""  # the key in YAML where it is a Python keyword
     must: str = ""  # what the figure that this limit bounds must be: "at most", "at least", "below" or "above" it
@@ -104,13 +101,8 @@ class Field:
     later: bool
 
 
-def fields(cls: type) -> tuple[Field, ...]:
-    """Return the fields of a dataclass with what their annotations say, in order."""
-    return _fields(cls)
-
-
-@functools.cache
 def _fields(cls: Any) -> tuple[Field, ...]:
+    """Return the fields of a dataclass with what their annotations say, in order."""
     hints = typing.get_type_hints(cls, include_extras=True)
     found = []
     for item in dataclasses.fields(cls):
@@ -123,7 +115,7 @@ def _fields(cls: Any) -> tuple[Field, ...]:
     return tuple(found)
 
 
-# --- Reading ----------------------------------------------------------------------------------------------------------
+fields: Callable[[Any], tuple[Field, ...]] = functools.cache(_fields)  # so typed, any class will do
 
 
 @dataclass(slots=True)
@@ -139,12 +131,9 @@ class _Reading:
 
 
 def read(cls: type[T], data: object, path: Path = (), *, exact: bool = False, omitted: Omitted = NOTHING) -> T:
-    """Return a value of a dataclass, read from plain data.
+    """Return a value of a dataclass, read from plain data, or raise one LimitsError with every problem found.
 
     With `exact` every field is demanded as `plain` writes it, but `omitted` and later ones: no default, no conversion.
-
-    Raises:
-        LimitsError: with every problem found: unknown or missing keys, wrong types, values out of bounds.
     """
     reading = _Reading(exact, omitted)
     value = typing.cast(T, _read_class(cls, data, path, reading))
@@ -257,8 +246,7 @@ def _read_tuple(args: tuple[Any, ...], doc: Doc, data: Any, path: Path, reading:
     if len(data) < doc.min_items:
         reading.note("wrong-length", f"a list of {len(data)}, at least {doc.min_items} needed", path)
     kinds = [args[0]] * len(data) if endless else args
-    pairs = enumerate(zip(kinds, data, strict=True))
-    return tuple(_read(kind, doc, item, (*path, at), reading) for at, (kind, item) in pairs)
+    return tuple(_read(kind, doc, data[at], (*path, at), reading) for at, kind in enumerate(kinds))
 
 
 def _read_mapping(kind: Any, doc: Doc, data: Any, path: Path, reading: _Reading) -> Any:
@@ -293,7 +281,7 @@ def _read_scalar(kind: Any, doc: Doc, data: Any, path: Path, reading: _Reading) 
 
 def _as_number(kind: Any, data: object) -> object:
     """Return 30 as a float and 30.0 as a whole number where these are wanted, as JSON Schema does."""
-    if kind is float and isinstance(data, int) and not isinstance(data, bool) and abs(data) <= LARGEST:
+    if kind is float and isinstance(data, int) and not isinstance(data, bool) and abs(data) <= sys.float_info.max:
         return float(data)
     if kind is int and isinstance(data, float) and data.is_integer():
         return int(data)
@@ -330,16 +318,12 @@ def show(data: object) -> str:
     """Show a value in a message, cut to a readable length."""
     if isinstance(data, str):
         return quoted(data)
-    if isinstance(data, Mapping):
-        return "a mapping"
-    if isinstance(data, Sequence):
-        return "a list"
+    if isinstance(data, (Mapping, Sequence)):
+        return "a mapping" if isinstance(data, Mapping) else "a list"
     return json.dumps(data) if data is None or isinstance(data, bool) else repr(data)
 
 
-LISTED = 100
-SUGGESTED = 20
-LARGEST = sys.float_info.max
+LISTED, SUGGESTED = 100, 20
 _NAMES: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
@@ -375,7 +359,7 @@ def _schema(kind: Any, doc: Doc) -> dict[str, Any]:
         count = count if args[-1] is Ellipsis else {"minItems": len(args), "maxItems": len(args)}
         return {"type": "array", "items": _schema(args[0], doc), **count}
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        names = {"propertyNames": {"pattern": _whole(doc.keys)}} if doc.keys else {}
+        names = {"propertyNames": {"pattern": _WHOLE.format(doc.keys)}} if doc.keys else {}
         return {"type": "object", "additionalProperties": _schema(args[1], doc)} | names
     if dataclasses.is_dataclass(kind):
         return schema(typing.cast(type, kind))
@@ -388,14 +372,10 @@ def _bounds_schema(doc: Doc) -> dict[str, Any]:
     """Describe bounds; each word of JSON Schema binds values of its own type only, as the reader's do."""
     body = {word: limit for name, _, _, word in BOUNDS if (limit := getattr(doc, name)) is not None}
     body |= {"enum": list(doc.choices)} if doc.choices else {}
-    return body | ({"pattern": _whole(doc.pattern)} if doc.pattern else {})
+    return body | ({"pattern": _WHOLE.format(doc.pattern)} if doc.pattern else {})
 
 
-def _whole(pattern: str) -> str:
-    """Make a pattern match whole texts only; Python's $ alone lets a line end follow."""
-    return rf"^(?:{pattern})$(?!\n)"
-
-
+_WHOLE = r"^(?:{})$(?!\n)"  # of a text; Python's $ alone lets a line end follow
 _JSON_TYPES: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 

@@ -31,10 +31,7 @@ is_folder, is_file, exists, lexists = os.path.isdir, os.path.isfile, os.path.exi
 
 
 def local_path(target: str) -> Path | None:
-    """Return the path that a word names; None where it is a URL of elsewhere.
-
-    What exists under a name that looks like a URL is that file.
-    """
+    """Return the path that a word names, though it look like a URL if it is there; None for a URL of elsewhere."""
     scheme, path = scheme_of(target), Path(target)
     if not scheme or exists(path):
         return path
@@ -42,11 +39,9 @@ def local_path(target: str) -> Path | None:
 
 
 def read_regular_file(path: Path, limit: int, error: type[WeighbridgeError]) -> bytes:
-    """Return the bytes of a regular file of at most `limit` bytes.
+    """Return the bytes of a regular file of at most `limit` bytes, or raise an `error`.
 
-    Raises:
-        WeighbridgeError: of the class `error`: `file-missing`, `file-kind` (a directory, FIFO, socket or device),
-            `file-size`, or `file-unreadable`.
+    Its code is `file-missing`, `file-kind` (a directory, FIFO, socket or device), `file-size`, or `file-unreadable`.
     """
     data = b""
     try:

@@ -101,13 +101,10 @@ class Rows(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One column of a run: `value[i]` was logged at `step[i]`; a missing cell is absent, a NaN is NaN.
+    """One column of a run: `value[i]` was logged at `step[i]`; a missing cell is absent, a NaN is NaN."""
 
-    Both are `[samples]`: steps as 64-bit integers, values as float64. Steps stand in log order and may repeat.
-    """
-
-    step: Sequence[int]
-    value: Sequence[float]
+    step: Sequence[int]  # [samples], 64 bits each, in log order; a step may repeat
+    value: Sequence[float]  # [samples], float64
 
 
 Value: TypeAlias = Record[Any] | Rows[Any] | Series
@@ -173,11 +170,7 @@ class Offence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a gate came to: codes, numbers and places, no prose.
-
-    `counted` of `of` places were in order; `enough` is what would have sufficed. `looked` names every place that the
-    judge looked at; the trials damage each of them. It is not sealed.
-    """
+    """What a gate came to, no prose: `counted` of `of` places were in order; `enough` is what would have sufficed."""
 
     outcome: Outcome
     code: str
@@ -189,7 +182,7 @@ class Verdict:
     unit: str = ""
     offences: tuple[Offence, ...] = ()
     figures: Fields = field(default_factory=dict)
-    looked: tuple[str, ...] = ()
+    looked: tuple[str, ...] = ()  # every place that the judge looked at, which the trials damage; not sealed
 
 
 class TrialResult(enum.StrEnum):
@@ -213,10 +206,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One gate on one instance: its verdict, the facts it stood on, and the trials of that verdict.
-
-    `uncounted` is the verdict that the gate would have had where its conditions do not hold: shown, never counted.
-    """
+    """One gate on one instance: its verdict, the facts it stood on, and the trials of that verdict."""
 
     gate: str
     instance: str
@@ -226,7 +216,7 @@ class Finding:
     verdict: Verdict
     facts: Fields = field(default_factory=dict)
     trials: tuple[Trial, ...] = ()
-    uncounted: Verdict | None = None
+    uncounted: Verdict | None = None  # what it would have been where its conditions do not hold: shown, never counted
 
 
 # --- Contracts --------------------------------------------------------------------------------------------------------
@@ -234,18 +224,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectDecl:
-    """A subject as a contract declares it; `path` is relative to the contract's folder.
-
-    `for_each` is a glob beside the contract instead of a path: each file that it finds is an instance.
-    `columns` maps a column's standard name (`loss`, `wall_ms`) to its name in the log, and
-    `units` to the unit that it is logged in.
-    """
+    """A subject as a contract declares it; `path` is relative to the contract's folder."""
 
     kind: SubjectKind
     path: str = ""
-    columns: Mapping[str, str] = field(default_factory=dict)
-    for_each: str = ""
-    units: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)  # standard name (`loss`, `wall_ms`) to that in the log
+    for_each: str = ""  # a glob beside the contract instead of a path: each file that it finds is an instance
+    units: Mapping[str, str] = field(default_factory=dict)  # standard name to the unit that it is logged in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,13 +68,10 @@ class Plugin:
 
 @dataclass(frozen=True, slots=True)
 class Brought(Mapping[str, T]):
-    """What installed packages bring to one table, by name; `own` are the names of the tool itself.
-
-    Only the entry points of a name that is asked for are imported; all of their group where the names are listed.
-    """
+    """What packages bring to one table, by name: imported where it is asked for, all of a group where it is listed."""
 
     what: str
-    own: Container[str] = ()
+    own: Container[str] = ()  # names of the tool itself
 
     def __getitem__(self, name: str) -> T:
         key = (self.what, name)
@@ -99,11 +96,7 @@ class Brought(Mapping[str, T]):
             return True
 
     def entry(self, name: str) -> EntryPoint:
-        """Return where a name comes from; a KeyError where no package brings it.
-
-        Raises:
-            PluginError: `plugin-name` or `plugin-twice`, and as `what_is` does.
-        """
+        """Return where a name comes from; a KeyError where no package brings it, `plugin-…` where it cannot be used."""
         entries = entry_points().get((FORMS[self.what].group, name), ())
         found = [entry for entry in entries if what_is(entry) == self.what]
         if not found:
@@ -118,11 +111,7 @@ class Brought(Mapping[str, T]):
         return found[0]
 
     def beside(self, name: str, file: str) -> Path:
-        """Return a file beside the module that brings a name.
-
-        Raises:
-            PluginError: `plugin-card` where it is not there, and as `entry` does.
-        """
+        """Return a file beside the module that brings a name, or raise `plugin-card`, or as `entry` does."""
         entry = self.entry(name)
         path = _file_of(entry.module).parent / file
         if not path.is_file():
@@ -134,11 +123,7 @@ _LOADED: dict[tuple[str, str], tuple[EntryPoint, Any]] = {}
 
 
 def what_is(entry: EntryPoint) -> str:
-    """Import what an entry point names, and return which of the `FORMS` it is.
-
-    Raises:
-        PluginError: `plugin-broken` where it cannot be imported, `plugin-shape` where it is none of its group.
-    """
+    """Import what an entry point names, and return which of the `FORMS` it is, or raise `plugin-broken` or `-shape`."""
     group = entry.group.removeprefix(PREFIX)
     try:
         found = type(entry.load())
@@ -186,8 +171,7 @@ def here(sealed: Plugin) -> Plugin | None:
 
 def changed(sealed: Plugin) -> str:
     """Return what to install so that all is as it was sealed; empty where it is."""
-    found = here(sealed)
-    if found is None:
+    if (found := here(sealed)) is None:
         return f"{sealed} comes with {sealed.of}: install it"
     return "" if found == sealed else f"{sealed} came with {sealed.of}, here it is of {found.of}"
 
@@ -209,11 +193,7 @@ def _digest(module: str) -> str:
 
 
 def _file_of(module: str) -> Path:
-    """Return the file of a module.
-
-    Raises:
-        PluginError: `plugin-broken`, where there is none.
-    """
+    """Return the file of a module, or raise `plugin-broken`."""
     path = _origin(module)
     if path is None:
         raise PluginError("plugin-broken", "there is no file of this module", where=module, remedy="install it again")

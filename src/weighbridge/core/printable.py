@@ -1,7 +1,4 @@
-"""Text from outside, shown on one line: whatever could move a cursor, start a line or turn one round is escaped.
-
-A URL is shown without user, password, query and fragment. Nothing here is looked up or opened.
-"""
+"""Text from outside, shown on one line: nothing moves a cursor, URLs lose user and query. Nothing is looked up."""
 
 from __future__ import annotations
 
@@ -24,9 +21,6 @@ def printable(text: str) -> str:
 def quoted(name: str) -> str:
     """Return a name from outside as a message shows it: quoted, escaped, not longer than 60 characters."""
     return repr(name if len(name) <= SHOWN else name[: SHOWN - 1] + "…")
-
-
-# --- URLs -------------------------------------------------------------------------------------------------------------
 
 
 URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{1,31})://")
@@ -61,7 +55,12 @@ def _barer(text: str, stand_in: Callable[[str], str]) -> str:
     shown, at = "", 0
     while found := URL.search(text, at):
         start = _after(_WITHHELD, text, found.end())
-        user = _user_at(text, start, alone=found.start() in (0, _after(_NAMED, text, 0)))
+        word = text[start : _after(_WORD, text, start)]
+        cut_off = "@" not in word and _has_password(word)  # by a sign that no URL may hold
+        alone = found.start() in (0, _after(_NAMED, text, 0))
+        url = text[start : _after(_LINE, text, start)] if alone or cut_off else word
+        begins = _has_password(url) or "@" in url.partition("/")[0]
+        user = url[: url.rfind("@") + 1] if begins else ""  # to the last of all, for a password may hold strokes
         end = start + len(user)
         word = text[end : _after(_WORD, text, end)]
         kept = re.split("[?#]", word, maxsplit=1)[0]
@@ -75,18 +74,6 @@ def _barer(text: str, stand_in: Callable[[str], str]) -> str:
 def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
     found = pattern.match(text, at)
     return found.end() if found else at
-
-
-def _user_at(text: str, at: int, *, alone: bool) -> str:
-    """Return user and password of the URL whose scheme ends at `at`, their "@" included."""
-    word = text[at : _after(_WORD, text, at)]
-    cut_off = "@" not in word and _has_password(word)  # by a sign that no URL may hold
-    return _user(text[at : _after(_LINE, text, at)] if alone or cut_off else word)
-
-
-def _user(url: str) -> str:
-    """Return what ends with the last "@" of all, for a password may hold strokes; nothing where no user begins."""
-    return url[: url.rfind("@") + 1] if _has_password(url) or "@" in url.partition("/")[0] else ""
 
 
 def _has_password(url: str) -> bool:

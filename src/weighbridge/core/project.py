@@ -10,7 +10,6 @@ from weighbridge.core.local_files import exists
 
 LOCAL = ".weighbridge"
 MARKS = ((".git",), ("weighbridge.toml", "pyproject.toml"))  # a linked worktree's `.git` is a file
-IGNORED = "*\n"
 
 
 def root(here: Path) -> Path:
@@ -26,11 +25,7 @@ def local() -> Path:
 
 
 def make_local(folder: Path) -> None:
-    """Make a folder that git leaves alone, whatever the project's own `.gitignore` says.
-
-    Raises:
-        OSError: where the disk refuses.
-    """
+    """Make a folder that git leaves alone, whatever its `.gitignore` says; an OSError if the disk refuses."""
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError), (folder / ".gitignore").open("x") as file:
-        file.write(IGNORED)
+        file.write("*\n")

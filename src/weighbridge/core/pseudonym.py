@@ -1,7 +1,4 @@
-"""Names for things that evidence must tell apart but never name: one host gives one word that nobody reads back.
-
-A pseudonym is an HMAC under a key that stays on the machine; the key is made on demand, readable by its owner alone.
-"""
+"""Names for what evidence must tell apart but never name: an HMAC under a key that its owner alone can read."""
 
 from __future__ import annotations
 
@@ -22,12 +19,7 @@ KEY_NAME = "pseudonym.key"
 
 
 def pseudonym(kind: str, value: str, file: Path) -> str:
-    """Return a value as `KIND-<12 hexadecimal digits>`, creating the key where there is none.
-
-    Raises:
-        OSError: if the key can be neither read nor made.
-        ValueError: if the key file holds no key.
-    """
+    """Return a value as `KIND-<12 hexadecimal digits>` under the key of a file, which `read_key` reads or creates."""
     return keyed(kind, value, read_key(file))
 
 
@@ -45,12 +37,7 @@ def key_file(environment: Mapping[str, str], platform: str = sys.platform) -> Pa
 
 
 def read_key(file: Path) -> bytes:
-    """Read the key, creating it where there is none.
-
-    Raises:
-        OSError: if the key can be neither read nor made.
-        ValueError: if the key file holds no key.
-    """
+    """Read the key, creating it where there is none; an OSError where that fails, a ValueError where it holds none."""
     if not exists(file):
         _make(file)
     key = bytes.fromhex(file.read_text("ascii").strip())

@@ -15,7 +15,6 @@ from pathlib import Path
 from weighbridge.core.exit_code import ExitCode
 
 SOURCE, IMPORT, MISLABELLED = "model.safetensors", "model.gguf", "mislabelled.safetensors"
-CUDA_GATE = "GATE-PARITY-CUDA"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +25,6 @@ class DemoStep:
     words: tuple[str, ...]
     ends: ExitCode = ExitCode.PASSED
     module: str = "weighbridge"
-
-    @property
-    def typed(self) -> str:
-        """Return the command as a person would type it."""
-        program = ("weighbridge",) if self.module == "weighbridge" else ("python", "-m", self.module)
-        return shlex.join((*program, *self.words))
 
 
 TRAIN = DemoStep(
@@ -47,7 +40,7 @@ def steps(*, cuda: bool) -> tuple[DemoStep, ...]:
     run_on = ("--param", "device=cuda") if cuda else ()
     imports = ("verify", "builtin:checkpoint-import", "--subject", f"source={SOURCE}", "--subject")
     parity = ("verify", "builtin:forward-parity", "--subject", "reference=models.py:reference", "--subject")
-    on_cuda = ("--subject", "cuda=models.py:on_cuda", *(() if cuda else ("--expect-blocked", CUDA_GATE)))
+    on_cuda = ("--subject", "cuda=models.py:on_cuda", *(() if cuda else ("--expect-blocked", "GATE-PARITY-CUDA")))
     blocked = "" if cuda else "; the CUDA gate is BLOCKED, for this host has none"
     typed = (
         ("Weigh the run: metrics, wrap-around, wall time, device", (*run, *run_on)),
@@ -124,10 +117,10 @@ def tell(folder: Path, say: Callable[[str], None]) -> bool:
 
 
 def _run(step: DemoStep, folder: Path, say: Callable[[str], None]) -> bool:
-    say(f"\n== {step.why}\n$ {step.typed}")
-    done = subprocess.run(
-        (sys.executable, "-m", step.module, *step.words), cwd=folder, check=False, capture_output=True, text=True
-    )
+    program = ("weighbridge",) if step.module == "weighbridge" else ("python", "-m", step.module)
+    say(f"\n== {step.why}\n$ {shlex.join((*program, *step.words))}")
+    command = (sys.executable, "-m", step.module, *step.words)
+    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
     say((done.stdout + done.stderr).rstrip())
     expected = done.returncode == step.ends
     say(f"[exit {done.returncode}{'' if expected else f', expected {int(step.ends)}'}]")

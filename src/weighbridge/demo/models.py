@@ -1,7 +1,6 @@
 """Model factories of the demo: the trusted PyTorch model, and an independent NumPy backend that reads the import.
 
-`weighbridge demo` copies this file beside the checkpoints that it names; each function is a subject of the
-`forward-parity` contract: `--subject reference=models.py:reference`.
+`weighbridge demo` copies this file beside the checkpoints; each function is a subject of `builtin:forward-parity`.
 """
 
 from __future__ import annotations

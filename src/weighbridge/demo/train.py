@@ -1,7 +1,4 @@
-"""Train a small byte-level GPT in PyTorch on the real text that every machine has, recorded.
-
-Run as `python -m weighbridge.demo.train FOLDER`.
-"""
+"""Train a small byte-level GPT on text that every machine has, recorded: `python -m weighbridge.demo.train FOLDER`."""
 
 from __future__ import annotations
 
@@ -43,14 +40,10 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend to this token and the earlier ones."""
-        q, k, v = (self._split(part(x)) for part in (self.q, self.k, self.v))
+        q, k, v = (part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         out: Tensor = self.o(mixed.transpose(1, 2).flatten(2))
         return out
-
-    def _split(self, x: Tensor) -> Tensor:
-        heads: Tensor = x.unflatten(-1, (self.heads, -1))  # type: ignore[no-untyped-call]
-        return heads.transpose(1, 2)
 
 
 class Block(nn.Module):
@@ -123,7 +116,6 @@ SEED = 7
 STEPS = 130
 BATCH = 8
 CORPUS_BYTES = 100 * BATCH * SHAPE.context  # so that the steps pass it once and begin again
-LEARNING_RATE = 1e-3
 
 
 class Batches:
@@ -150,7 +142,7 @@ def train(folder: Path) -> None:
     torch.set_num_threads(1)  # the model is too small to share
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = GPT().to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     batches = Batches(standard_library(CORPUS_BYTES + 1))
     with Recorder(
         folder / "run", model, optimizer, loader=batches, requested_device=device, corpus_tokens=batches.tokens,

@@ -1,7 +1,4 @@
-"""Bind subjects: which path, command or factory stands for which subject of a contract, on which instance.
-
-Commands and factories run only when the person at the keyboard bound them; a contract alone never makes anything run.
-"""
+"""Bind subjects: what stands for which on which instance; commands and factories run only where a person bound them."""
 
 from __future__ import annotations
 
@@ -89,31 +86,21 @@ def bind(contract: Contract, base: Path, arguments: Iterable[str]) -> tuple[Bind
     for name, declared in contract.subjects.items():
         if name not in by_hand and declared.kind not in EXECUTED:
             bound |= {item.key: item for item in _declared(name, declared, base)}
-    _refuse_unlooked(contract, tuple(bound.values()))
-    _refuse_itself(contract, tuple(bound.values()))
-    return tuple(bound.values())
-
-
-def _refuse_unlooked(contract: Contract, bound: tuple[Binding, ...]) -> None:
-    """Refuse what is bound beside named instances of the same subject, so that no gate would ever look at it."""
-    judged = ((gate.subjects.values(), one) for gate in contract.gates for one in instances(gate, bound))
-    looked = {item for names, instance in judged for item in found(names, bound, instance)}
+    items = tuple(bound.values())
+    on = [(gate, instance) for gate in contract.gates for instance in instances(gate, items)]
+    judged = [(gate, found(gate.subjects.values(), items, instance)) for gate, instance in on]
+    looked = {item for _, mine in judged for item in mine}
     wanted = {name for gate in contract.gates for name in gate.subjects.values()}
-    idle = next((item for item in bound if item.subject in wanted and item not in looked), None)
-    if idle is not None:
+    for idle in (item for item in items if item.subject in wanted and item not in looked):
         others = f"other bindings stand for {idle.subject!r} everywhere"
         what = f"no gate would look at {idle.subject}={idle.target}: {others}"
         remedy = f"name its instance, {idle.subject}@NAME=…, or leave it out"
         raise UsageError("never-looked-at", what, remedy=remedy)
-
-
-def _refuse_itself(contract: Contract, bound: tuple[Binding, ...]) -> None:
-    """Refuse a gate that would compare a file with itself: it always agrees, and would show nothing."""
-    for gate, instance in ((one, name) for one in contract.gates for name in instances(one, bound)):
-        files = [item for item in found(gate.subjects.values(), bound, instance) if item.kind not in EXECUTED]
-        for one, other in itertools.combinations(files, 2):
+    for gate, mine in judged:
+        for one, other in itertools.combinations((item for item in mine if item.kind not in EXECUTED), 2):
             if one_file(one.target, other.target):
                 refuse(gate, one, other)
+    return items
 
 
 def refuse(gate: GateDecl, one: Binding, other: Binding) -> NoReturn:

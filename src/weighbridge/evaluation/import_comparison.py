@@ -1,7 +1,4 @@
-"""Compare checkpoints with their source: the gates that are made of a policy, and the evaluation of each import.
-
-Needs no contract and seals nothing.
-"""
+"""Compare checkpoints with their source: the gates that a policy makes, and the evaluation of each import."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weighbridge.core.errors import ContractError, SubjectError, UsageError
 from weighbridge.core.limits import LimitsError, Problem, read
@@ -23,13 +20,15 @@ from weighbridge.core.model import EMPTY, Contract, Fields, GateDecl, Json, Subj
 from weighbridge.evaluation.binding import Binding, all_instances
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.gates import config_agreement
-from weighbridge.gates.families.tensor_pairs import Look, Rename
+from weighbridge.gates.families.tensor_pairs import Look
 from weighbridge.gates.value_preservation import KIND, Limits
 from weighbridge.judging.requests import DEFAULT, all_requests
 from weighbridge.scheduling.threads import HERE, Execution
 
 if TYPE_CHECKING:
     from weighbridge.views.checkpoint import CheckpointView
+
+    Opened: TypeAlias = CheckpointView | None
 
 GATE, CONFIGURATION = "compare", "compare-configuration"
 LOADED_AS = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16"}
@@ -46,10 +45,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportComparison:
-    """One import compared with its source: the policy, and what its tensors and its configuration came to.
-
-    `itself` is true where both paths are the same file; `notes` say what the files of either side contradict.
-    """
+    """What one import came to; `itself` where both are one file; `notes` say what the files of a side contradict."""
 
     path: str
     policy: Policy
@@ -151,33 +147,27 @@ def mapping_of(path: str, source: str, imports: Sequence[str]) -> dict[str, Json
         raise UsageError("map-missing", "there is no such mapping file", where=path)
     document = strict_yaml.load(Path(path).read_bytes(), where=path)
     look = {"map": "table", **document.data} if isinstance(document.data, Mapping) else document.data
-    problems: Sequence[Problem] = ()
+    problems: list[Problem] = []
     try:
         options = read(Look, look)
     except LimitsError as error:
-        problems = error.problems
+        problems += error.problems
     else:
         assert isinstance(look, dict)
+        for at, rule in enumerate(options.rename):
+            try:
+                re.compile(rule.pattern)
+            except re.error as wrong:
+                problems.append(Problem("map", f"the pattern cannot be used: {wrong}", ("rename", at, "from")))
         opened = [_opened(one, away=False) for one in (source, *imports)] if options.make else [None]
-        problems = [*_uncompiled(options.rename), *_unfit(look.get("make") or (), opened[0], opened[1:])]
+        problems += _unfit(look.get("make") or (), opened[0], opened[1:])
     if problems:
         placed = ((one.what, document.at(one.path, at_key=one.at_key)) for one in problems)
         raise strict_yaml.collected(tuple(ContractError("map", what, where=at) for what, at in placed))
     return look
 
 
-def _uncompiled(rename: Sequence[Rename]) -> Iterator[Problem]:
-    """Yield each pattern that is none."""
-    for at, rule in enumerate(rename):
-        try:
-            re.compile(rule.pattern)
-        except re.error as problem:
-            yield Problem("map", f"the pattern cannot be used: {problem}", ("rename", at, "from"))
-
-
-def _unfit(
-    rules: Sequence[Any], source: CheckpointView | None, imports: Sequence[CheckpointView | None]
-) -> list[Problem]:
+def _unfit(rules: Sequence[Any], source: Opened, imports: Sequence[Opened]) -> list[Problem]:
     """Return what is wrong with the rules of a mapping file, each tried on these checkpoints."""
     from weighbridge.mapping.chosen_mapping import models, numbers
     from weighbridge.mapping.tensor_rules import RuleError, made, rule_of
@@ -197,7 +187,7 @@ def _unfit(
     return problems
 
 
-def _opened(path: str, *, away: bool) -> CheckpointView | None:
+def _opened(path: str, *, away: bool) -> Opened:
     """Return an open import, or None where it cannot be read; the evaluation then reports why."""
     from weighbridge.views.checkpoint import open_checkpoint
 
@@ -230,7 +220,7 @@ def contradictions(view: CheckpointView) -> Iterator[str]:
         yield f"{CONFIG} says {key} {config[key]}, and most weights are {most}: transformers 5 loads them as {named}"
 
 
-def _declared(view: CheckpointView | None) -> Policy:
+def _declared(view: Opened) -> Policy:
     """Return the default policy: lossless, or for a block-quantised file the types that it declares."""
     from weighbridge.gates.families.block_types import TYPICAL_ERROR
     from weighbridge.packing.packed_weights import marked

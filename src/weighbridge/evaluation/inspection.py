@@ -1,7 +1,4 @@
-"""Look at one checkpoint or run log by itself: facts, tensors or columns, and what the values alone show.
-
-Judges nothing and seals nothing.
-"""
+"""Look at one checkpoint or run log by itself: facts, tensors or columns, and what the values alone show."""
 
 from __future__ import annotations
 
@@ -35,10 +32,7 @@ RUN_FILES = ("run.json", "steps.jsonl")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What one file shows: its kind, its facts by name, and its table: tensors or columns, by name.
-
-    `report` is what the values of a checkpoint show; None of a run, or where only headers were read.
-    """
+    """What one file shows: facts, and tensors or columns, by name; `report` is None of a run or of headers alone."""
 
     target: str
     kind: SubjectKind
@@ -55,14 +49,16 @@ def inspect(
     moments: bool = False,
     progress: Callable[[str], None] = lambda _text: None,
 ) -> Inspection:
-    """Look at a checkpoint or a run log; with `headers`, at no value of a checkpoint; with `moments`, at their spread.
-
-    `words` gives what a verdict of a gate kind says of each place.
-    """
+    """Look at a checkpoint, at its `headers` alone or its `moments` too, or at a run log; `words` say a verdict."""
     kind = kind_of(target)
     view = _opened(target, kind)
     facts = {row.pop("name"): row for row in map(plain, rows_of(_measure("facts", kind, view), Fact))}
-    table: Mapping[str, Fields] = _columns(view) if kind is SubjectKind.RUN else _tensors(view)
+    table = _tensors(view) if kind is not SubjectKind.RUN else {}
+    for row in rows_of(_measure("step_columns", kind, view), StepColumn) if kind is SubjectKind.RUN else ():
+        basis = basis_of(row)
+        by = f" ({basis.how} of {basis.partner})" if basis.partner else ""
+        counted = {"samples": row.samples, "missing": row.missing, "min": row.min, "max": row.max}
+        table[row.column] = {**counted, "basis": f"{basis.basis}{by}"}
     progress(f"reading {target}")
     report = None if headers or kind is SubjectKind.RUN else look(view, table, words, moments=moments)
     return Inspection(target=target, kind=kind, facts=facts, table=report.tensors if report else table, report=report)
@@ -76,30 +72,27 @@ def first_values(target: str, count: int, glob: str) -> dict[str, Fields]:
     """Return the tensors whose names match, each with its first values; None of a dtype that nothing reads."""
     if kind_of(target) is SubjectKind.RUN:
         raise UsageError("values", "is a run log, and --values is for checkpoints", where=target)
+    import numpy as np
+
+    from weighbridge.comparison import casts
+    from weighbridge.formats.word_types import INTEGERS
+
     view = _opened(target, SubjectKind.CHECKPOINT)
     table = _tensors(view)
     found = [name for name in table if fnmatch.fnmatchcase(name, glob)]
     if not found:
         what = f"none of {len(table)} names matches {quoted(glob)}{nearest(glob, table)}"
         raise UsageError("values", what, where=target, remedy="`weighbridge inspect --headers --all` lists them")
-    return {name: {**table[name], "values": _first_values(view, name, count)} for name in found}
-
-
-def _first_values(view: Any, name: str, count: int) -> list[float] | None:
-    """Return at most `count` values, with the digits that tell them from others of their dtype."""
-    import numpy as np
-
-    from weighbridge.comparison import casts
-    from weighbridge.formats.word_types import INTEGERS
-
-    tensor = view.tensor(name)
-    elements, size = tensor.unit
-    if not tensor.elements:
-        return []
-    stored = np.frombuffer(view.read(name, 0, -(-count // elements) * size), np.uint8)
-    values = casts.values(stored, tensor.dtype)
-    number = int if tensor.dtype in INTEGERS else float
-    return None if values is None else [number(str(value)) for value in values[:count]]
+    shown: dict[str, Fields] = {}
+    for name in found:
+        tensor = view.tensor(name)
+        elements, size = tensor.unit
+        stored = view.read(name, 0, -(-count // elements) * size) if tensor.elements else b""
+        values = casts.values(np.frombuffer(stored, np.uint8), tensor.dtype) if stored else ()
+        number = int if tensor.dtype in INTEGERS else float  # with the digits that tell it from others of its dtype
+        first = None if values is None else [number(str(value)) for value in values[:count]]
+        shown[name] = {**table[name], "values": first}
+    return shown
 
 
 def kind_of(target: str) -> SubjectKind:
@@ -127,16 +120,6 @@ def _measure(quantity: str, kind: SubjectKind, view: Any) -> Measurement:
     return result
 
 
-def _columns(view: Any) -> dict[str, Fields]:
-    columns: dict[str, Fields] = {}
-    for row in rows_of(_measure("step_columns", SubjectKind.RUN, view), StepColumn):
-        found = basis_of(row)
-        by = f" ({found.how} of {found.partner})" if found.partner else ""
-        counted = {"samples": row.samples, "missing": row.missing, "min": row.min, "max": row.max}
-        columns[row.column] = {**counted, "basis": f"{found.basis}{by}"}
-    return columns
-
-
 def _tensors(view: Any) -> dict[str, Fields]:
     tensors = {name: view.tensor(name) for name in view.names()}
     return {name: {"dtype": t.dtype, "shape": list(t.shape), "bytes": t.nbytes} for name, t in tensors.items()}
@@ -144,10 +127,7 @@ def _tensors(view: Any) -> dict[str, Fields]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointReport:
-    """What a checkpoint shows by itself: problems, figures of its stored dtypes and health, and every tensor.
-
-    A problem has its place, the gate that would report it, its code, and the message that it `says`.
-    """
+    """What a checkpoint shows by itself: problems as a gate would report them, figures, and every tensor."""
 
     findings: tuple[Mapping[str, str], ...]
     labels: Fields
@@ -160,8 +140,8 @@ def look(
 ) -> CheckpointReport:
     """Return what a checkpoint's values show, with what each tensor of its table looks like."""
     files = _measure("file_structure", SubjectKind.CHECKPOINT, view)
-    instruments = [tensor_bits, tensor_health, *([tensor_moments] if moments else [])]
-    read_once = tensor_walk.walk(view, [(one.QUANTITY, one.begin) for one in instruments])
+    instruments = [one.VERIFIER for one in (tensor_bits, tensor_health, *([tensor_moments] if moments else []))]
+    read_once = tensor_walk.walk(view, [(one.quantity, one.reading) for one in instruments])
     measured = {found.quantity: found for found in (files, *read_once)}
     verdicts, findings = {}, list[Mapping[str, str]]()
     for gate in GATES:
@@ -169,19 +149,16 @@ def look(
         verdict = verdicts[gate] = KINDS[gate].judge(evidence, read(KINDS[gate].limits, {}))
         shown = zip(verdict.offences, words(gate, verdict), strict=True) if verdict.outcome is Outcome.FAIL else ()
         findings += [{"place": one.place, "gate": gate, "code": one.code, "says": says} for one, says in shown]
-    rows = {row.name: {**table[row.name], **_stored(row)} for row in rows_of(measured["tensor_bits"], TensorBits)}
-    for row in rows_of(measured["tensor_moments"], TensorMoments) if moments else ():
-        rows[row.name] |= {name: getattr(row, name) for name in MOMENTS}
+    rows: dict[str, dict[str, Any]] = {}
+    for row in rows_of(measured["tensor_bits"], TensorBits):
+        decision, unused, all_bits = decide(row, Limits()), row.trailing_zero_bits, row.mantissa_bits
+        used = None if unused is None or all_bits is None else all_bits - unused
+        label = {"label": decision.verdict, "why": decision.why, "used_bits": used, "mantissa_bits": all_bits}
+        rows[row.name] = {**table[row.name], **label}
+    for spread in rows_of(measured["tensor_moments"], TensorMoments) if moments else ():
+        rows[spread.name] |= {name: getattr(spread, name) for name in MOMENTS}
     wrong = {finding["place"] for finding in findings}
     worst_first = sorted(rows, key=lambda name: (name not in wrong, name))
     health, labels = (verdicts[gate].figures for gate in GATES)
     tensors = {name: rows[name] for name in worst_first}
     return CheckpointReport(findings=tuple(findings), labels=labels, health=health, tensors=tensors)
-
-
-def _stored(row: TensorBits) -> Fields:
-    """Return whether a tensor's stored dtype can be right, and how much of its mantissa is used."""
-    decision = decide(row, Limits())
-    unused, all_bits = row.trailing_zero_bits, row.mantissa_bits
-    used = None if unused is None or all_bits is None else all_bits - unused
-    return {"label": decision.verdict, "why": decision.why, "used_bits": used, "mantissa_bits": all_bits}

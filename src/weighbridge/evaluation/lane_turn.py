@@ -12,17 +12,8 @@ from weighbridge.core.errors import LaneError, SubjectError
 from weighbridge.core.model import EMPTY, Contract, Fields, Outcome
 from weighbridge.evaluation.binding import Binding, find, instances
 from weighbridge.evaluation.runner import Evaluation
-from weighbridge.lanes.lane_evidence import (
-    LANE,
-    LANE_PATHS,
-    Decided,
-    LaneEvidence,
-    Unfit,
-    Wanted,
-    blocked_for,
-    lane_evidence,
-    sealed_paths,
-)
+from weighbridge.lanes import lane_evidence
+from weighbridge.lanes.lane_evidence import Decided, LaneEvidence, Unfit, Wanted, blocked_for
 from weighbridge.lanes.lanes import Project
 from weighbridge.ledger.store import Ledger
 from weighbridge.quantities.base import record_of
@@ -93,6 +84,5 @@ def begin(project: Project, name: str, ledger: Path) -> Turn:
             if getattr(found, fact) is not needed:
                 what = f"lane {name} requires {fact}: {str(needed).lower()}, and this host has not ({found.why})"
                 raise LaneError("lane-host", what, remedy="run it on a host that has it; nothing was measured")
-    others = lane_evidence(project, name, Ledger(ledger), dt.datetime.now(dt.UTC))
-    sealed = {LANE: name, LANE_PATHS: sealed_paths(lane.trees())}
-    return Turn(project=project, lane=name, sealed=sealed, others=others)
+    others = lane_evidence.lane_evidence(project, name, Ledger(ledger), dt.datetime.now(dt.UTC))
+    return Turn(project=project, lane=name, sealed=lane_evidence.sealed(name, lane.trees()), others=others)

@@ -1,7 +1,4 @@
-"""Measure what the gates need with its canaries, seal what was measured, and judge what the sealed form decodes to.
-
-The runner never judges, and judging never sees anything but what the sealed bytes decode to.
-"""
+"""Measure what the gates need with its canaries, and judge what the sealed form of that decodes to."""
 
 from __future__ import annotations
 
@@ -11,26 +8,15 @@ import datetime as dt
 import itertools
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core import plugins
+from weighbridge.core import model, plugins
 from weighbridge.core.canonical import dumps, loads
 from weighbridge.core.errors import PluginError, SubjectError, WeighbridgeError
-from weighbridge.core.model import (
-    CanaryResult,
-    Contract,
-    Faulted,
-    Fields,
-    Finding,
-    GateDecl,
-    Measured,
-    Measurement,
-    Origin,
-    SubjectKind,
-    Unmeasured,
-)
+from weighbridge.core.model import CanaryResult, Contract, Fields, Finding, GateDecl, Measured, Measurement, Origin
 from weighbridge.evaluation.binding import Binding, find, found, origin, refuse
 from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.judging.conditions import lacking_here
@@ -71,24 +57,21 @@ class Evaluation:
 
 @dataclass(slots=True, kw_only=True)
 class EvaluationSession:
-    """One evaluation under way: opens each subject once, measures each quantity once.
-
-    `on` names the instances of each gate, `views` are open already; `with_itself` compares a file with itself.
-    """
+    """One evaluation under way: opens each subject once, measures each quantity once."""
 
     contract: Contract
     bound: Sequence[Binding]
-    on: Mapping[str, tuple[str, ...]]
-    views: dict[tuple[str, str], Any] = field(default_factory=dict)
+    on: Mapping[str, tuple[str, ...]]  # the instances of each gate
+    views: dict[tuple[str, str], Any] = field(default_factory=dict)  # those that are open already
     execution: Execution = HERE
     progress: Announce = lambda _text: None
     debug: bool = False
-    with_itself: bool = False
+    with_itself: bool = False  # whether a file may be compared with itself
     started: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
     broken: dict[tuple[str, str], SubjectError] = field(default_factory=dict)
     measured: dict[str, Measured] = field(default_factory=dict)
     canaries: dict[str, CanaryResult] = field(default_factory=dict)
-    prefetched: dict[str, Measurement | Unmeasured | SubjectError] = field(default_factory=dict)
+    prefetched: dict[str, Measurement | model.Unmeasured | SubjectError] = field(default_factory=dict)
     prefetching: dict[str, float] = field(default_factory=dict)
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
 
@@ -96,31 +79,32 @@ class EvaluationSession:
         """Measure what the gates need, and judge every gate on every instance from its sealed form.
 
         With a redactor, names and secrets are replaced and the subjects digested; without, nothing is to be kept.
-
-        Raises:
-            UsageError: `same-subject`, before anything is measured.
+        A gate that would compare one checkpoint with itself is refused before anything is measured.
         """
-        self.measure_all()
+        for gate, instance in self.gates() if not self.with_itself else ():
+            mine = found(gate.subjects.values(), self.bound, instance)
+            checkpoints = [one for one in mine if one.kind is model.SubjectKind.CHECKPOINT]
+            for one, other in itertools.combinations(checkpoints, 2):
+                if self.is_one(one, other):
+                    refuse(gate, one, other)
+        self.prefetch(item for gate, on in self.gates() if not gate.requires for item in all_requests(gate, on))
+        for gate, instance in self.gates():
+            self.measure_gate(gate, instance)
         return self.judged(redactor)
 
     def gates(self) -> Iterator[tuple[GateDecl, str]]:
         """Yield every gate with each of its instances."""
         return ((gate, instance) for gate in self.contract.gates for instance in self.on[gate.id])
 
-    def measure_all(self) -> None:
-        """Measure what every gate needs on every instance; raises as `evaluate`."""
-        for gate, instance in self.gates() if not self.with_itself else ():
-            self.require_two(gate, instance)
-        self.prefetch(item for gate, one in self.gates() if not gate.requires for item in all_requests(gate, one))
-        for gate, instance in self.gates():
-            self.measure_gate(gate, instance)
-
     def judged(self, redactor: Redactor | None) -> Evaluation:
         """Judge what the sealed bytes decode to, so that a live verdict and a re-judged one cannot differ."""
-        views, canaries, digests = self.views, self.canaries, self.digests() if redactor else {}
+        views, canaries = self.views, self.canaries
+        digests: dict[tuple[str, str], Mapping[str, str]] = {}
         if redactor:
             from weighbridge.evidence.redact import redact_canary
 
+            nbytes = {key: getattr(view, "nbytes", 0) for key, view in views.items()}
+            digests = dict(zip(nbytes, threads.map_in_order(lambda key: views[key].digest(), nbytes), strict=True))
             canaries = {key: redact_canary(one, redactor) for key, one in canaries.items()}
         measured = {key: _as_sealed(item, redactor) for key, item in self.measured.items()}
         self.progress("judging")
@@ -142,11 +126,6 @@ class EvaluationSession:
             finished=dt.datetime.now(dt.UTC),
         )
 
-    def digests(self) -> dict[tuple[str, str], Mapping[str, str]]:
-        """Digest every subject, large ones two at a time."""
-        nbytes = {key: getattr(view, "nbytes", 0) for key, view in self.views.items()}
-        return dict(zip(nbytes, threads.map_in_order(lambda key: self.views[key].digest(), nbytes), strict=True))
-
     def _plugins(self) -> Iterator[plugins.Plugin]:
         """Yield what other packages brought to this evaluation: kinds, quantities with their verifiers, and readers."""
         yield from plugins.used("kind", [gate.kind for gate in self.contract.gates if self.on[gate.id]])
@@ -155,7 +134,7 @@ class EvaluationSession:
         yield from plugins.used("verifier", measured)
         forms = [view.format.removesuffix("-sharded") for view in self.views.values() if hasattr(view, "format")]
         yield from plugins.used("reader of checkpoints", [part for form in forms for part in form.split("+")])
-        runs = [one.target for one in self.bound if one.kind is SubjectKind.RUN]
+        runs = [one.target for one in self.bound if one.kind is model.SubjectKind.RUN]
         yield from plugins.used("reader of run logs", [target.rpartition(".")[2] for target in runs])
 
     def view(self, bound: Binding) -> Any:
@@ -169,14 +148,6 @@ class EvaluationSession:
                 self.broken[bound.key] = error
                 raise
         return self.views[bound.key]
-
-    def require_two(self, gate: GateDecl, instance: str) -> None:
-        """Raise `same-subject` where a gate would compare one checkpoint with itself."""
-        mine = found(gate.subjects.values(), self.bound, instance)
-        checkpoints = [one for one in mine if one.kind is SubjectKind.CHECKPOINT]
-        for one, other in itertools.combinations(checkpoints, 2):
-            if self.is_one(one, other):
-                refuse(gate, one, other)
 
     def is_one(self, one: Binding, other: Binding) -> bool:
         """Return whether the tensors of one checkpoint lie in files of another; an unreadable one is reported later."""
@@ -197,25 +168,25 @@ class EvaluationSession:
                 self.measure(item)
             elif item.key not in self.measured:
                 why, remedy = f"this host lacks {lacking[0]}", "run it on a host that has it"
-                self.measured[item.key] = self._unbound(item) or Unmeasured(code=NOT_HERE, why=why, remedy=remedy)
+                self.measured[item.key] = self._unbound(item) or model.Unmeasured(code=NOT_HERE, why=why, remedy=remedy)
         before = sum(self.prefetching.pop(item.key, 0.0) for item in all_requests(gate, instance))
         self.seconds[gate.id, instance] = before + time.monotonic() - began
 
     def measure(self, item: Request) -> None:
         """Measure one quantity once, and lay its canary."""
-        if item.key in self.measured:
-            return
         unbound = self._unbound(item)
-        if unbound is None:
+        if item.key not in self.measured and unbound is None:
             self.progress(f"measuring {item.quantity} of {', '.join(item.subjects) or 'this host'}")
-        self.measured[item.key] = unbound or self._guarded(item, found(item.subjects, self.bound, item.instance))
+            self.measured[item.key] = self._guarded(item, found(item.subjects, self.bound, item.instance))
+        elif unbound is not None:
+            self.measured.setdefault(item.key, unbound)
 
-    def _unbound(self, item: Request) -> Unmeasured | None:
+    def _unbound(self, item: Request) -> model.Unmeasured | None:
         name = next((name for name in item.subjects if find(self.bound, name, item.instance) is None), None)
         if name is None:
             return None
         remedy = f"bind it: --subject {name}=… (under pytest --gate-subject {name}=…)"
-        return Unmeasured(code="unbound", why=f"the subject {name!r} is not bound", remedy=remedy)
+        return model.Unmeasured(code="unbound", why=f"the subject {name!r} is not bound", remedy=remedy)
 
     def prefetch(self, items: Iterable[Request]) -> None:
         """Make at once what reads the same: quantities of one subject, or of several that differ in the last alone."""
@@ -227,50 +198,45 @@ class EvaluationSession:
                 shared = verifier.batch, bound[: max(len(bound) - 1, 1)], item.options
                 alike.setdefault(shared, {})[item.key] = verifier, bound
         for (batch, shared, options), group in alike.items():
-            if len(group) > 1:
-                self.progress(f"measuring {len(group)} times of {', '.join(one.subject for one in shared)}")
-                self._prefetch_group(batch, loads(options), group)
-
-    def _prefetch_group(
-        self, batch: Any, options: Fields, group: Mapping[str, tuple[Verifier, tuple[Binding, ...]]]
-    ) -> None:
-        jobs, began = {}, time.monotonic()
-        for key, (verifier, bound) in group.items():
-            with contextlib.suppress(SubjectError):  # reported when its own turn comes
-                jobs[key] = MeasurementJob(verifier, tuple(map(self.view, bound)))
-        with contextlib.suppress(Exception), contextlib.redirect_stdout(sys.stderr):  # then each is measured alone
-            self.prefetched |= dict(zip(jobs, batch(list(jobs.values()), options, self.execution), strict=True))
-        self.prefetching |= dict.fromkeys(group, (time.monotonic() - began) / len(group))
+            if len(group) < 2:
+                continue
+            self.progress(f"measuring {len(group)} times of {', '.join(one.subject for one in shared)}")
+            jobs, given, began = {}, loads(options), time.monotonic()
+            for key, (verifier, bound) in group.items():
+                with contextlib.suppress(SubjectError):  # reported when its own turn comes
+                    jobs[key] = MeasurementJob(verifier, tuple(map(self.view, bound)))
+            with contextlib.suppress(Exception), contextlib.redirect_stdout(sys.stderr):  # then each is measured alone
+                self.prefetched |= dict(zip(jobs, batch(list(jobs.values()), given, self.execution), strict=True))
+            self.prefetching |= dict.fromkeys(group, (time.monotonic() - began) / len(group))
 
     def _guarded(self, item: Request, bound: tuple[Binding, ...]) -> Measured:
         try:
             with contextlib.redirect_stdout(sys.stderr):  # a subject's own code may print; the answer stays readable
                 return self._measured(item, bound)
         except SubjectError as error:
-            return Faulted(code=error.code, why=f"{error.where}: {error.what}".removeprefix(": "), remedy=error.remedy)
+            why = f"{error.where}: {error.what}".removeprefix(": ")
+            return model.Faulted(code=error.code, why=why, remedy=error.remedy)
         except (KeyboardInterrupt, PluginError):
             raise
         except BaseException as error:  # noqa: BLE001 -- whatever a verifier raises is a finding; its text is never sealed
             if self.debug:
-                import traceback
-
                 traceback.print_exc()
             why = f"the verifier of {item.quantity} raised {type(error).__name__}"
             remedy = "this is a fault of the tool: run again with --debug"
-            return Faulted(code="verifier-raised", why=why, remedy=remedy)
+            return model.Faulted(code="verifier-raised", why=why, remedy=remedy)
 
     def _measured(self, item: Request, bound: tuple[Binding, ...]) -> Measured:
-        kinds: tuple[SubjectKind, ...] = tuple(one.looked_at_as for one in bound)
+        kinds: tuple[model.SubjectKind, ...] = tuple(one.looked_at_as for one in bound)
         verifier = VERIFIERS.get((item.quantity, kinds))
         if verifier is None:
             why = f"no verifier measures {item.quantity} of {kinds}"
-            return Faulted(code="no-verifier", why=why, remedy="bind another kind")
+            return model.Faulted(code="no-verifier", why=why, remedy="bind another kind")
         views = tuple(self.view(one) for one in bound)
         options: Fields = loads(item.options)
         result = self.prefetched.pop(item.key, None) or _measured(verifier, views, options, self.execution)
         if isinstance(result, SubjectError):
             raise result
-        if isinstance(result, Unmeasured):
+        if isinstance(result, model.Unmeasured):
             return result
         self.canaries[item.key] = lay_canary(verifier, views, options, result, self.execution)
         return dataclasses.replace(result, total=verifier.extent(views, options))
@@ -278,7 +244,7 @@ class EvaluationSession:
 
 def _measured(
     verifier: Verifier, views: Views, options: Fields, execution: Execution
-) -> Measurement | Unmeasured | SubjectError:
+) -> Measurement | model.Unmeasured | SubjectError:
     if verifier.batch is None:
         return verifier.measure(views, options)
     (result,) = verifier.batch([MeasurementJob(verifier, views)], options, execution)
@@ -315,4 +281,4 @@ def _as_sealed(item: Measured, redactor: Redactor | None) -> Measured:
         what = error.what if isinstance(error, WeighbridgeError) else "it is nested too deep"
         why = f"what was measured cannot be sealed: {what}"
         remedy = "look for odd names and numbers in the subject"
-        return Faulted(code="not-sealable", why=redactor.text(why) if redactor else why, remedy=remedy)
+        return model.Faulted(code="not-sealable", why=redactor.text(why) if redactor else why, remedy=remedy)

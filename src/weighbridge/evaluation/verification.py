@@ -29,8 +29,7 @@ from weighbridge.core.project import LOCAL, make_local
 from weighbridge.core.version import __version__
 from weighbridge.evaluation.binding import ARGUMENT, Binding, all_instances, bind
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
-from weighbridge.evidence.bundle import BUNDLES, Bundle, BundleDraft
-from weighbridge.evidence.bundle import seal as write_bundle
+from weighbridge.evidence.bundle import BUNDLES, Bundle, BundleDraft, seal
 from weighbridge.evidence.disk import digest_regular, disk_error
 from weighbridge.evidence.redact import Redactor, host_pseudonym, own_key, redactor_here
 from weighbridge.evidence.statement import BoundSubject, Companion, Tool
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from weighbridge.lanes.lanes import Project
     from weighbridge.ledger.record import Move
 
-MAX_ATTACHED = 64 << 20
 ROLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,59}")
 PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes")
 
@@ -73,26 +71,18 @@ class VerifyRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractResult:
-    """What one contract came to, where its evidence is, and what was recorded of it.
-
-    `elsewhere` says, by gate and instance, what the findings stand on that another lane measured: they are in the
-    evaluation, and not in the bundle. There is no bundle of a contract of which the lane measures nothing.
-    """
+    """What one contract came to, where its evidence is, and what was recorded of it."""
 
     loaded: LoadedContract
     evaluation: Evaluation
-    bundle: Bundle | None
+    bundle: Bundle | None  # None where nothing is kept, or the lane measures nothing of the contract
     moves: tuple[Move, ...] = ()
+    # What findings stand on that another lane measured, by gate and instance: they are not in the bundle.
     elsewhere: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
 
 
 def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, ...]:
-    """Verify every contract that was asked for; nothing is measured before all of them are read and bound.
-
-    Raises:
-        ContractError, UsageError: where something asked for cannot be.
-        BundleError: where evidence cannot be sealed.
-    """
+    """Verify every contract that was asked for; nothing is measured before all of them are read and bound."""
     loaded = load_all(request.contracts, request.params)
     if request.record:
         _demand_own_version(loaded, request.ledger)
@@ -111,7 +101,7 @@ def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, 
     command = request.command or ("weighbridge", *sys.argv[1:])  # as it was typed, the program by its name alone
     named = (*command, *targets, *(str(one.path) for one in loaded))
     redactor = redactor_here(own_key(), run=Path.cwd(), named=named)
-    texts = {role: read_regular_file(path, MAX_ATTACHED, UsageError) for role, path in request.attached}
+    texts = {role: read_regular_file(path, 64 << 20, UsageError) for role, path in request.attached}
     logs = {role: data.decode(errors="replace") for role, data in texts.items()}
     companions, lane = tuple(_companions(request, texts, redactor)), turn.sealed if turn else EMPTY
     results = []
@@ -119,10 +109,8 @@ def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, 
         wanted = frozenset(gate for gate in instances if _wanted(gate, request.gates))
         mine = turn.of(one.contract, wanted) if turn else wanted
         on = {gate: names if gate in mine else () for gate, names in instances.items()}
-        session = EvaluationSession(
-            contract=one.contract, bound=subjects, on=on, progress=progress, debug=request.debug
-        )
-        evaluation = session.evaluate(redactor)
+        run = EvaluationSession(contract=one.contract, bound=subjects, on=on, progress=progress, debug=request.debug)
+        evaluation = run.evaluate(redactor)
         result = ContractResult(loaded=one, evaluation=evaluation, bundle=None)
         if request.evidence is not None and (mine or not turn):
             progress("sealing")
@@ -206,10 +194,10 @@ def _wanted(gate: str, globs: Sequence[str]) -> bool:
 def _companions(request: VerifyRequest, texts: Mapping[str, bytes], redactor: Redactor) -> Iterator[Companion]:
     """Yield the files given beside the subjects, with the digests of what was read of them."""
     roles = [role for role, _ in (*request.attached, *request.inputs)]
-    wrong = next((role for role in roles if roles.count(role) > 1 or not ROLE.fullmatch(role)), None)
-    if wrong is not None:
-        remedy = "give each file a role of its own, of letters, digits, - and _"
-        raise UsageError("role", f"{wrong!r} is given twice, or is no role", remedy=remedy)
+    for role in roles:
+        if roles.count(role) > 1 or not ROLE.fullmatch(role):
+            remedy = "give each file a role of its own, of letters, digits, - and _"
+            raise UsageError("role", f"{role!r} is given twice, or is no role", remedy=remedy)
     for role, path in (*request.attached, *request.inputs):
         data = texts.get(role)
         yield Companion(
@@ -256,12 +244,17 @@ def keep(
             make_local(folder)
         except OSError as problem:
             raise disk_error(problem, "the bundle", folder) from None
-    return write_bundle(draft, folder / BUNDLES, redactor)
+    return seal(draft, folder / BUNDLES, redactor)
 
 
 def _subject(item: Binding, evaluation: Evaluation, redactor: Redactor) -> BoundSubject:
     found: Mapping[str, str] = evaluation.digests.get(item.key, {})
-    commit, dirty = evaluation.programs.get(item.key) or _program(item)
+    commit, dirty = evaluation.programs.get(item.key, ("", None))
+    if item.kind in EXECUTED and item.key not in evaluation.programs:  # then it was run from a tree
+        place = Path(item.target.rpartition(":")[0])
+        root = place.parent if item.kind is SubjectKind.MODEL and place.suffix == ".py" else Path()
+        commit = git.commit(root)
+        dirty = git.is_dirty(root) if commit else None
     path = Path(item.target)
     files = [path] if is_file(path) else [path / name for name in found]
     nbytes = 0 if item.kind in EXECUTED else sum(file.stat().st_size for file in files if is_file(file))
@@ -277,14 +270,6 @@ def _subject(item: Binding, evaluation: Evaluation, redactor: Redactor) -> Bound
         started=evaluation.starts.get(item.key, ""),
         size=evaluation.sizes.get(item.key) or nbytes,
     )
-
-
-def _program(item: Binding) -> tuple[str, bool | None]:
-    """Return the commit that a command or factory was run from, and whether the tree has changed since."""
-    place = Path(item.target.rpartition(":")[0])
-    root = place.parent if item.kind is SubjectKind.MODEL and place.suffix == ".py" else Path()
-    commit = git.commit(root) if item.kind in EXECUTED else ""
-    return commit, git.is_dirty(root) if commit else None
 
 
 def environment() -> Fields:

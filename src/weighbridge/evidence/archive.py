@@ -1,8 +1,4 @@
-"""Bundles in one file: writes a tar of one form, reads zip and tar as continuous integration hands them on.
-
-Everything read is hostile: nothing is extracted, names are only ever compared, and every length is bounded before
-anything is inflated. Links, devices, doubled names, and names that lead anywhere refuse the whole archive.
-"""
+"""Bundles in one file: writes a tar of one form, reads zip and tar as hostile; nothing is extracted, all is bounded."""
 
 from __future__ import annotations
 
@@ -99,12 +95,8 @@ def read_archive(path: Path) -> dict[str, bytes]:
     return files
 
 
-def _refuse(what: str, where: str) -> NoReturn:
-    raise BundleError("archive-member", what, where=where, remedy=AGAIN)
-
-
-def _broken(what: str, where: str) -> NoReturn:
-    raise BundleError("archive", what, where=where, remedy=AGAIN)
+def _refuse(what: str, where: str, code: str = "archive-member") -> NoReturn:
+    raise BundleError(code, what, where=where, remedy=AGAIN)
 
 
 def _inflated(data: bytes, limit: int, window: int, where: str) -> bytes:
@@ -113,11 +105,11 @@ def _inflated(data: bytes, limit: int, window: int, where: str) -> bytes:
     try:
         whole = stream.decompress(data, limit + 1)
     except zlib.error:
-        _broken("is damaged: it does not inflate", where)
+        _refuse("is damaged: it does not inflate", where, "archive")
     if len(whole) > limit:
         raise BundleError("too-large", f"inflates to more than {limit} bytes", where=where)
     if not stream.eof or stream.unused_data:
-        _broken("is cut short, or bytes follow its end", where)
+        _refuse("is cut short, or bytes follow its end", where, "archive")
     return whole
 
 
@@ -125,13 +117,13 @@ def _zip(data: bytes, left: int, where: str) -> Iterator[tuple[str, bytes]]:
     """Yield the members that the directory at the end of a zip lists, each compared with its own header."""
     end = data.rfind(b"PK\x05\x06")
     if end < 0 or end + END.size > len(data):
-        _broken("is a zip without an end: it is cut short", where)
+        _refuse("is a zip without an end: it is cut short", where, "archive")
     _, disk, first, here, count, size, at, comment = END.unpack_from(data, end)
     if disk or first or here != count or at + size != end or end + END.size + comment != len(data):
-        _broken("is a zip whose directory does not fit the file", where)
+        _refuse("is a zip whose directory does not fit the file", where, "archive")
     for _ in range(count):
         if at + ENTRY.size > end or data[at : at + 4] != b"PK\x01\x02":
-            _broken("is a zip whose directory is damaged", where)
+            _refuse("is a zip whose directory is damaged", where, "archive")
         fields = ENTRY.unpack_from(data, at)
         flags, method, crc, packed, size = fields[3], fields[4], *fields[7:10]
         raw, header = data[at + ENTRY.size : at + ENTRY.size + fields[10]], fields[16]
@@ -141,17 +133,17 @@ def _zip(data: bytes, left: int, where: str) -> Iterator[tuple[str, bytes]]:
         if flags & ENCRYPTED or method not in (STORED, DEFLATED) or kind not in (0, stat.S_IFREG, stat.S_IFDIR):
             _refuse(f"a member is encrypted, packed in an unusual way, or no file: {quoted(name)}", where)
         if header + LOCAL.size > end or data[header : header + 4] != b"PK\x03\x04":
-            _broken("is a zip whose directory leads nowhere", where)
+            _refuse("is a zip whose directory leads nowhere", where, "archive")
         local = LOCAL.unpack_from(data, header)
         start = header + LOCAL.size + local[9] + local[10]
         if local[3] != method or data[header + LOCAL.size :][: local[9]] != raw or start + packed > end:
-            _broken(f"is a zip whose directory and header differ on {quoted(name)}", where)
+            _refuse(f"is a zip whose directory and header differ on {quoted(name)}", where, "archive")
         if size > left:
             raise BundleError("too-large", f"inflates to more than {left} bytes", where=where)
         body = data[start : start + packed]
         body = body if method == STORED else _inflated(body, size, -15, where)
         if len(body) != size or zlib.crc32(body) != crc:
-            _broken(f"is a zip in which {quoted(name)} is damaged", where)
+            _refuse(f"is a zip in which {quoted(name)} is damaged", where, "archive")
         left -= size
         yield name, body
 
@@ -170,14 +162,14 @@ def _tar(data: bytes, where: str) -> Iterator[tuple[str, bytes]]:
         header = header.ljust(min(BLOCK, len(data) - at), b"\0")
         total = sum(header) - sum(header[148:156]) + 8 * ord(" ")
         if len(header) < BLOCK or header[148:156] != b"%06o\0 " % total:
-            _broken(f"is no zip and no tar, or its header at byte {at} is damaged", where)
+            _refuse(f"is no zip and no tar, or its header at byte {at} is damaged", where, "archive")
         if not re.fullmatch(rb"[0-7]{11}[ \0]", header[124:136]):
-            _broken(f"has a member of no usable size at byte {at}", where)
+            _refuse(f"has a member of no usable size at byte {at}", where, "archive")
         size, kind = int(header[124:135], 8), header[156:157]
         body, padding = data[at + BLOCK : at + BLOCK + size], -size % BLOCK
         after = at + BLOCK + size + padding
         if after > len(data) or data[after - padding : after].strip(b"\0"):
-            _broken(f"is cut short, or holds bytes of no member, at byte {at}", where)
+            _refuse(f"is cut short, or holds bytes of no member, at byte {at}", where, "archive")
         head = header[345:500].rstrip(b"\0") if header[257:263] == b"ustar\0" else b""
         named = header[:100].partition(b"\0")[0]
         name = longer or _decoded(b"/".join(filter(None, (head, named))), where)
@@ -187,19 +179,14 @@ def _tar(data: bytes, where: str) -> Iterator[tuple[str, bytes]]:
         elif kind == b"L":
             longer = _decoded(body.rstrip(b"\0"), where)
         elif kind == b"x":
-            longer = _pax_path(body, where)
+            records = dict(re.findall(rb"\d+ ([^=\n]+)=([^\n]*)\n", body))
+            if records.keys() & {b"size", b"linkpath"} or any(key.startswith(b"GNU.sparse") for key in records):
+                _refuse("a member whose size or target is given in extended records", where)
+            longer = _decoded(records.get(b"path", b""), where)
         elif kind != b"g" or re.search(rb"(?:^|\n)\d+ (?:path|size|linkpath)=", body):
             _refuse(f"a link, a device or something else that is no file: {quoted(name)}", where)
     if at + 2 * BLOCK > len(data) or data[at:].strip(b"\0"):
-        _broken(f"does not end after its last member, at byte {at}", where)
-
-
-def _pax_path(body: bytes, where: str) -> str:
-    """Return the name that extended records give a member; those that would change more than its times are refused."""
-    records = dict(re.findall(rb"\d+ ([^=\n]+)=([^\n]*)\n", body))
-    if records.keys() & {b"size", b"linkpath"} or any(key.startswith(b"GNU.sparse") for key in records):
-        _refuse("a member whose size or target is given in extended records", where)
-    return _decoded(records.get(b"path", b""), where)
+        _refuse(f"does not end after its last member, at byte {at}", where, "archive")
 
 
 def pack(folder: PackedFolder) -> bytes:

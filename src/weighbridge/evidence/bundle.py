@@ -1,9 +1,4 @@
-"""A bundle: sealed into a folder that cannot be changed unnoticed, all of it or nothing, and read back.
-
-Sealing judges nothing and measures nothing; what it is given has been redacted and decoded before it was judged, and
-nothing secret stays in it. Reading gives the values that were sealed, or an error that names the file; nothing in a
-bundle is trusted.
-"""
+"""Bundles: sealed into a folder that cannot be changed unnoticed, all or nothing, and read back without trust."""
 
 from __future__ import annotations
 
@@ -23,16 +18,8 @@ from weighbridge.core.limits import plain
 from weighbridge.core.local_files import exists, is_file, is_folder
 from weighbridge.core.model import CanaryResult, Contract, Fields, Finding, Measured
 from weighbridge.core.plugins import Plugin, here
-from weighbridge.evidence import manifest, statement
+from weighbridge.evidence import codec, manifest, statement
 from weighbridge.evidence.archive import open_archive
-from weighbridge.evidence.codec import (
-    canaries_from_json,
-    canaries_to_bytes,
-    decode_measured,
-    encode_measured,
-    findings_from_json,
-    findings_to_bytes,
-)
 from weighbridge.evidence.disk import DiskFolder, disk_error, write_folder
 from weighbridge.evidence.redact import Redactor, scan
 from weighbridge.evidence.statement import BoundSubject, Companion, Predicate, Tool, utc
@@ -54,10 +41,7 @@ SEALABLE = frozenset(_SEALABLE.split())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleDraft:
-    """Everything that one bundle is to hold. Times are UTC; `command` is the redacted argv, without secrets or paths.
-
-    `measured` is what was judged: redacted and decoded again (`redact.redact_measured`).
-    """
+    """All that one bundle is to hold, redacted; times are UTC. `measured` is what was judged (`redact_measured`)."""
 
     contract: Contract
     contract_yaml: bytes
@@ -78,12 +62,7 @@ class BundleDraft:
 
 
 def seal(draft: BundleDraft, into: Path, redactor: Redactor) -> Bundle:
-    """Write `DATE-CONTRACT-ID12/` into the folder `into`, and read it back.
-
-    Raises:
-        BundleError: `secret-found` where a file still holds what redaction should have taken out; `too-large`;
-            `disk` where the disk refuses. In each case nothing is left behind.
-    """
+    """Write `DATE-CONTRACT-ID12/` into the folder `into`, and read it back; an error leaves nothing behind."""
     files = _files(draft, redactor)
     listed = manifest.to_bytes(files)
     predicate = Predicate(
@@ -122,50 +101,41 @@ def _files(draft: BundleDraft, redactor: Redactor) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     arrays: dict[str, bytes] = {}  # each stored once, whoever names it
     for key, item in draft.measured.items():
-        body, named = encode_measured(item)
+        body, named = codec.encode_measured(item)
         files[manifest.measurement_file(key)] = dumps({"key": key, "measured": body})
         arrays |= named
-    slugs = {name: re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".-") or "_" for name in draft.logs}
-    logs = {f"{manifest.LOGS}{slugs[name]}.txt": _tail(redactor.log(text)) for name, text in draft.logs.items()}
+    logs: dict[str, bytes] = {}
+    for name, text in draft.logs.items():
+        slug = re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".-") or "_"
+        data = redactor.log(text).encode("utf-8", errors="replace")
+        if len(data) > LOG_TAIL:  # its end is kept, in whole lines
+            tail = data[-LOG_TAIL:].split(b"\n", 1)[-1]
+            data = f"[{len(data) - len(tail)} bytes before this were cut]\n".encode() + tail
+        logs[f"{manifest.LOGS}{slug}.txt"] = data
     brought = {"schema": PLUGINS_SCHEMA, "plugins": [plain(one) for one in draft.plugins]}
     return {
         manifest.CONTRACT_YAML: draft.contract_yaml,
         manifest.CONTRACT_JSON: dumps(contract_to_json(draft.contract)),
-        manifest.VERDICTS: findings_to_bytes(draft.findings),
-        manifest.CANARIES: canaries_to_bytes(draft.canaries),
+        manifest.VERDICTS: codec.findings_to_bytes(draft.findings),
+        manifest.CANARIES: codec.canaries_to_bytes(draft.canaries),
         manifest.ENVIRONMENT: dumps({key: draft.environment[key] for key in draft.environment if key in SEALABLE}),
         **({manifest.PLUGINS: dumps(brought)} if draft.plugins else {}),
         **files,
-        **{f"{manifest.MEASUREMENTS}{digest}.npy": data for digest, data in arrays.items()},
         **logs,
+        **{f"{manifest.MEASUREMENTS}{digest}.npy": data for digest, data in arrays.items()},
     }
-
-
-def _tail(text: str) -> bytes:
-    """Keep the end of a log, whole lines of it, and say how much was cut."""
-    data = text.encode("utf-8", errors="replace")
-    if len(data) <= LOG_TAIL:
-        return data
-    tail = data[-LOG_TAIL:].split(b"\n", 1)[-1]
-    return f"[{len(data) - len(tail)} bytes before this were cut]\n".encode() + tail
-
-
-# --- Reading ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """One unsealed bundle. `id` is the sha256 of its statement; `verdicts` are the sealed bytes of its findings.
-
-    `plugins` are those of other packages that it was made with; without them what they measured is not in `measured`.
-    """
+    """One unsealed bundle. `id` is the sha256 of its statement; `verdicts` are the sealed bytes of its findings."""
 
     path: Path
     id: str
     statement: Predicate
     contract: Contract
     contract_yaml: bytes
-    measured: Mapping[str, Measured]
+    measured: Mapping[str, Measured]  # without what plugins measured that are not here
     canaries: Mapping[str, CanaryResult]
     findings: tuple[Finding, ...]
     verdicts: bytes
@@ -176,10 +146,7 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A bundle's folder, read and compared with its digests; `problems` is empty where it is whole.
-
-    `anchor` says what beyond its folder's name vouches for its id.
-    """
+    """A folder compared with its digests, whole without `problems`; `anchor` vouches for its id beyond its name."""
 
     path: Path
     folder: manifest.BundleFolder
@@ -193,14 +160,10 @@ class Opened:
 def open_bundle(
     path: Path, given: str = "", recorded: Collection[str] = (), folder: manifest.BundleFolder | None = None
 ) -> Opened:
-    """Read a bundle's folder, or the archive of one, and check every byte by the statement and the manifest.
+    """Read a bundle's folder, or the archive of one, and check every byte; raise `not-a-bundle` where there is none.
 
-    Of an archive that was read already, `folder` is the bundle in it.
     The statement itself is checked by the folder's name, and by the id, or its first digits, that was `given`. Under a
-    name of another form it takes that one, or an id that the ledger has `recorded`.
-
-    Raises:
-        BundleError: `not-a-bundle`, where there is nothing to check anything by; as `open_archive` does.
+    name of another form it takes that one, or an id that the ledger has `recorded`. `folder` is one read already.
     """
     folder = folder or (open_archive(path, given) if is_file(path) else DiskFolder(path))
     if isinstance(folder, DiskFolder) and not exists(path / statement.FILE):
@@ -251,7 +214,13 @@ def decode(opened: Opened) -> Bundle:
     files, stated = opened.files, opened.statement
     assert stated is not None
     contract = _read(files, manifest.CONTRACT_JSON, contract_from_json)
-    brought = _plugins(files)
+    brought: tuple[Plugin, ...] = ()
+    if manifest.PLUGINS in files:
+        with _inside(manifest.PLUGINS):
+            given = closed(_json(files, manifest.PLUGINS), ("schema", "plugins"))
+            if given["schema"] != PLUGINS_SCHEMA or not isinstance(given["plugins"], list):
+                raise BundleError("structure", f"is not a list of {PLUGINS_SCHEMA}")
+            brought = tuple(build(Plugin, one, at=("plugins", at)) for at, one in enumerate(given["plugins"]))
     return Bundle(
         path=opened.path,
         id=opened.id,
@@ -259,8 +228,8 @@ def decode(opened: Opened) -> Bundle:
         contract=contract,
         contract_yaml=_file(files, manifest.CONTRACT_YAML),
         measured=_measured(files, {one.name for one in brought if one.what == "quantity" and here(one) != one}),
-        canaries=_read(files, manifest.CANARIES, canaries_from_json),
-        findings=_read(files, manifest.VERDICTS, findings_from_json),
+        canaries=_read(files, manifest.CANARIES, codec.canaries_from_json),
+        findings=_read(files, manifest.VERDICTS, codec.findings_from_json),
         verdicts=_file(files, manifest.VERDICTS),
         environment=_json(files, manifest.ENVIRONMENT),
         plugins=brought,
@@ -284,23 +253,13 @@ def _inside(name: str) -> Iterator[None]:
         raise BundleError(problem.code, problem.what, where=name, remedy=problem.remedy) from None
 
 
-def _plugins(files: Mapping[str, bytes]) -> tuple[Plugin, ...]:
-    if manifest.PLUGINS not in files:
-        return ()
-    with _inside(manifest.PLUGINS):
-        given = closed(_json(files, manifest.PLUGINS), ("schema", "plugins"))
-        if given["schema"] != PLUGINS_SCHEMA or not isinstance(given["plugins"], list):
-            raise BundleError("structure", f"is not a list of {PLUGINS_SCHEMA}")
-        return tuple(build(Plugin, one, at=("plugins", at)) for at, one in enumerate(given["plugins"]))
-
-
 def _measured(files: Mapping[str, bytes], foreign: Collection[str]) -> dict[str, Measured]:
     """Decode what was measured; a quantity in `foreign`, of a package that is not here as it was, may be unreadable."""
     inside = {name: data for name, data in files.items() if name.startswith(manifest.MEASUREMENTS)}
     arrays = {Path(name).stem: data for name, data in inside.items() if name.endswith(".npy")}
-    wrong = next((digest for digest, data in arrays.items() if sha256(data) != digest), None)
-    if wrong is not None:
-        raise BundleError("structure", "is not named by its digest", where=f"{manifest.MEASUREMENTS}{wrong}.npy")
+    for digest, data in arrays.items():
+        if sha256(data) != digest:
+            raise BundleError("structure", "is not named by its digest", where=f"{manifest.MEASUREMENTS}{digest}.npy")
     measured: dict[str, Measured] = {}
     for name in (name for name in inside if not name.endswith(".npy")):
         with _inside(name):
@@ -309,7 +268,7 @@ def _measured(files: Mapping[str, bytes], foreign: Collection[str]) -> dict[str,
             if not isinstance(key, str) or manifest.measurement_file(key) != name:
                 raise BundleError("structure", "is not named by its key", where=name)
             with contextlib.suppress(*([WeighbridgeError] if key.partition(".")[0] in foreign else [])):
-                measured[key] = decode_measured(given["measured"], arrays)
+                measured[key] = codec.decode_measured(given["measured"], arrays)
     return measured
 
 

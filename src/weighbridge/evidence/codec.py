@@ -1,7 +1,4 @@
-"""Measurements, verdicts, findings and canaries as JSON and back, exactly; a series as two arrays named by digest.
-
-What is judged is what these bytes decode to. Nothing here measures, judges, or touches a disk.
-"""
+"""Measurements, verdicts, findings and canaries as JSON and back: what is judged is what these bytes decode to."""
 
 from __future__ import annotations
 
@@ -11,24 +8,11 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from weighbridge.core import model
 from weighbridge.core.canonical import build, closed, dumps, json_value, npy, read_npy, sha256, wrong
 from weighbridge.core.limits import Omitted, plain
 from weighbridge.core.limits import Path as Pointer
-from weighbridge.core.model import (
-    Basis,
-    CanaryResult,
-    Faulted,
-    Finding,
-    Measured,
-    Measurement,
-    Record,
-    Rows,
-    Series,
-    TrialResult,
-    Unmeasured,
-    Value,
-    Verdict,
-)
+from weighbridge.core.model import Basis, CanaryResult, Finding, Measured, Verdict
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form
 
@@ -39,7 +23,7 @@ VERDICT = tuple(item.name for item in dataclasses.fields(Verdict) if item.name n
 FINDING = tuple(item.name for item in dataclasses.fields(Finding) if item.name != "verdict")
 VERDICTS_SCHEMA = "weighbridge.verdicts/v0"
 CANARIES_SCHEMA = "weighbridge.canaries/v0"
-SEALED_AS = {TrialResult.UNTRIED.value: "n/a"}  # the word of the first bundles, whose verdicts follow byte for byte
+SEALED_AS = {model.TrialResult.UNTRIED.value: "n/a"}  # the word of the first bundles, which follow byte for byte
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +45,19 @@ HEAD = tuple(item.name for item in dataclasses.fields(_Head))
 
 def encode_measured(item: Measured) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Write what a verifier gave, under one key that says what it is, and the arrays that it names by digest."""
+    if not isinstance(item, model.Measurement):
+        return {"unmeasured" if isinstance(item, model.Unmeasured) else "faulted": plain(item)}, {}
     arrays: dict[str, bytes] = {}
-    match item:
-        case Measurement():
-            head = {name: plain(getattr(item, name)) for name in HEAD}
-            return {"measurement": head | {"value": _value_to_json(item.value, arrays)}}, arrays
-        case Unmeasured():
-            return {"unmeasured": plain(item)}, arrays
-        case Faulted():
-            return {"faulted": plain(item)}, arrays
+    written: dict[str, Any]
+    match item.value:
+        case model.Record(value=record):
+            written = {"record": json_value(plain(record))}
+        case model.Rows(rows=rows):
+            written = {"rows": [json_value(plain(row)) for row in rows]}
+        case model.Series(step=step, value=values):
+            written = {"series": {"step": _put("q", step, arrays), "value": _put("d", values, arrays)}}
+    head = {name: plain(getattr(item, name)) for name in HEAD}
+    return {"measurement": head | {"value": written}}, arrays
 
 
 def decode_measured(data: object, arrays: Arrays) -> Measured:
@@ -77,22 +65,14 @@ def decode_measured(data: object, arrays: Arrays) -> Measured:
     if not isinstance(data, Mapping) or len(data) != 1 or next(iter(data)) not in TAGS:
         raise wrong(f"not one of {', '.join(TAGS)}", ())
     word, body = next(iter(data.items()))
-    if word != "measurement":
-        return build(Unmeasured, body, at=(word,)) if word == "unmeasured" else build(Faulted, body, at=(word,))
+    if word == "unmeasured":
+        return build(model.Unmeasured, body, at=(word,))
+    if word == "faulted":
+        return build(model.Faulted, body, at=(word,))
     given = closed(body, ("value", *HEAD), (word,))
     head = build(_Head, {key: given[key] for key in HEAD}, at=(word,))
     value = _value_from_json(head.quantity, given["value"], arrays, (word, "value"))
-    return Measurement(value=value, **{name: getattr(head, name) for name in HEAD})
-
-
-def _value_to_json(value: Value, arrays: MutableMapping[str, bytes]) -> dict[str, Any]:
-    match value:
-        case Record():
-            return {"record": json_value(plain(value.value))}
-        case Rows():
-            return {"rows": [json_value(plain(row)) for row in value.rows]}
-        case Series():
-            return {"series": {"step": _put("q", value.step, arrays), "value": _put("d", value.value, arrays)}}
+    return model.Measurement(value=value, **{name: getattr(head, name) for name in HEAD})
 
 
 def _put(code: str, values: Sequence[float], arrays: MutableMapping[str, bytes]) -> str:
@@ -102,7 +82,7 @@ def _put(code: str, values: Sequence[float], arrays: MutableMapping[str, bytes])
     return digest
 
 
-def _value_from_json(quantity: str, data: object, arrays: Arrays, at: Pointer) -> Value:
+def _value_from_json(quantity: str, data: object, arrays: Arrays, at: Pointer) -> model.Value:
     """Read a value as the dataclass of its quantity: an unknown or missing field is refused."""
     known = QUANTITIES.get(quantity)
     if known is None:
@@ -111,11 +91,11 @@ def _value_from_json(quantity: str, data: object, arrays: Arrays, at: Pointer) -
     at = (*at, str(known.form))
     match known.form:
         case Form.RECORD:
-            return Record(build(known.row, body, at=at))
+            return model.Record(build(known.row, body, at=at))
         case Form.ROWS:
             if not isinstance(body, list):
                 raise wrong("not a list of rows", at)
-            table = Rows(known.key, tuple(build(known.row, row, at=(*at, i)) for i, row in enumerate(body)))
+            table = model.Rows(known.key, tuple(build(known.row, row, at=(*at, i)) for i, row in enumerate(body)))
             if len(set(table.places())) != len(table.rows):
                 raise wrong(f"two rows have the same {known.key!r}", at)
             return table
@@ -125,7 +105,7 @@ def _value_from_json(quantity: str, data: object, arrays: Arrays, at: Pointer) -
             value = _take("d", given["value"], arrays, (*at, "value"))
             if len(step) != len(value):
                 raise wrong(f"{len(step)} steps and {len(value)} values", at)
-            return Series(step, value)
+            return model.Series(step, value)
 
 
 def _take(code: str, digest: object, arrays: Arrays, at: Pointer) -> array.array[Any]:
@@ -144,13 +124,6 @@ def finding_to_json(finding: Finding) -> dict[str, Any]:
     return body | verdict
 
 
-def finding_from_json(data: object, at: Pointer = ()) -> Finding:
-    """Read what `finding_to_json` wrote."""
-    given = closed(data, (*FINDING, *VERDICT), at)
-    nested = {key: given[key] for key in FINDING} | {"verdict": {key: given[key] for key in VERDICT}}
-    return build(Finding, nested, UNSEALED, at)
-
-
 def findings_to_bytes(findings: Sequence[Finding]) -> bytes:
     """Write `verdicts.json`: the bytes that judging again must give."""
     sealed = [_reworded(finding_to_json(finding), SEALED_AS) for finding in findings]
@@ -163,7 +136,13 @@ def findings_from_json(data: object) -> tuple[Finding, ...]:
     if not isinstance(items, list):
         raise wrong("not a list", ("findings",))
     words = {sealed: word for word, sealed in SEALED_AS.items()}
-    return tuple(finding_from_json(_reworded(item, words), ("findings", at)) for at, item in enumerate(items))
+    found = []
+    for index, item in enumerate(items):
+        at = ("findings", index)
+        given = closed(_reworded(item, words), (*FINDING, *VERDICT), at)
+        nested = {key: given[key] for key in FINDING} | {"verdict": {key: given[key] for key in VERDICT}}
+        found.append(build(Finding, nested, UNSEALED, at))
+    return tuple(found)
 
 
 def _reworded(finding: Any, words: Mapping[str, str]) -> Any:
@@ -171,11 +150,8 @@ def _reworded(finding: Any, words: Mapping[str, str]) -> Any:
     trials = finding.get("trials") if isinstance(finding, Mapping) else None
     if not isinstance(trials, list) or not all(isinstance(one, Mapping) for one in trials):
         return finding
-    told = [{**one, "result": words[one["result"]]} if one.get("result") in [*words] else one for one in trials]
-    return {**finding, "trials": told}
-
-
-# --- Canaries ---------------------------------------------------------------------------------------------------------
+    reworded = [{**one, "result": words[one["result"]]} if one.get("result") in [*words] else one for one in trials]
+    return {**finding, "trials": reworded}
 
 
 def canaries_to_bytes(canaries: Mapping[str, CanaryResult]) -> bytes:

@@ -1,7 +1,4 @@
-"""Writes that leave the old state or the new one, and reads that nothing on a disk can trick.
-
-Knows nothing of bundles. A file is read only where it is a regular one, not through a link, and bounded in size.
-"""
+"""Writes that leave the old state or the new one, and reads that nothing on a disk can trick; knows no bundles."""
 
 from __future__ import annotations
 
@@ -215,17 +212,13 @@ class DiskFolder:
         """Return a regular file in it, or raise as `read_regular` does."""
         return read_regular(self.path / name, name, limit)
 
-    def names(self) -> Iterator[tuple[str, bool]]:
+    def names(self, below: str = "") -> Iterator[tuple[str, bool]]:
         """Yield the name of everything in it that is no folder, and whether it is a regular file."""
-        yield from _walk(self.path, "", 0)
-
-
-def _walk(folder: Path, prefix: str, depth: int) -> Iterator[tuple[str, bool]]:
-    with os.scandir(folder / prefix) as entries:
-        inside = sorted(entries, key=lambda entry: entry.name)
-    for entry in inside:
-        name = f"{prefix}{entry.name}"
-        if entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH:
-            yield from _walk(folder, f"{name}/", depth + 1)
-        else:
-            yield name, entry.is_file(follow_symlinks=False)
+        with os.scandir(self.path / below) as entries:
+            inside = sorted(entries, key=lambda entry: entry.name)
+        for entry in inside:
+            name = f"{below}{entry.name}"
+            if entry.is_dir(follow_symlinks=False) and below.count("/") < MAX_DEPTH:
+                yield from self.names(f"{name}/")
+            else:
+                yield name, entry.is_file(follow_symlinks=False)

@@ -23,7 +23,6 @@ MEASUREMENTS = "measurements/"
 LOGS = "logs/"
 SCHEMA = "weighbridge.manifest/v0"
 SIGNATURES = "signatures/"
-SLUG_LENGTH = 80
 MAX_FILE = 256 << 20
 MAX_BUNDLE = 1 << 30
 MAX_FILES = 4096
@@ -51,7 +50,7 @@ class Manifest:
 
 def measurement_file(key: str) -> str:
     """Return the file of a measurement; a key that is no safe name in any letter case gets its digest."""
-    slug = re.sub(r"[^A-Za-z0-9._-]", "_", key)[:SLUG_LENGTH]
+    slug = re.sub(r"[^A-Za-z0-9._-]", "_", key)[:80]
     safe = slug == key and key == key.lower() and re.match(r"[a-z0-9_]", key) is not None
     return f"{MEASUREMENTS}{slug if safe else f'm_{slug}.{sha256(key.encode())[:8]}'}.json"
 
@@ -60,9 +59,9 @@ def to_bytes(files: Mapping[str, bytes]) -> bytes:
     """Write the manifest of these files; refuse what could not be read back as `too-large` or `file-name`."""
     if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BUNDLE:
         raise BundleError("too-large", f"a bundle holds at most {MAX_FILES} files and {MAX_BUNDLE >> 20} MiB")
-    too_large = next((name for name, data in files.items() if len(data) > MAX_FILE), None)
-    if too_large is not None:
-        raise BundleError("too-large", f"has more than {MAX_FILE >> 20} MiB", where=too_large)
+    for name, data in files.items():
+        if len(data) > MAX_FILE:
+            raise BundleError("too-large", f"has more than {MAX_FILE >> 20} MiB", where=name)
     _check_names(files)
     found = sorted(files.items())
     entries = tuple(ManifestEntry(path=name, size=len(data), sha256=sha256(data)) for name, data in found)
@@ -82,10 +81,9 @@ def from_bytes(data: bytes) -> Manifest:
 
 
 def _check_names(names: Mapping[str, bytes] | list[str]) -> None:
-    unlisted = (FILE, statement.FILE)
-    bad = next((n for n in names if not NAME.fullmatch(n) or n in unlisted or n.startswith(SIGNATURES)), None)
-    if bad is not None:
-        raise BundleError("file-name", f"{bad!r} is no name for a file of a bundle", where=FILE)
+    for name in names:
+        if not NAME.fullmatch(name) or name in (FILE, statement.FILE) or name.startswith(SIGNATURES):
+            raise BundleError("file-name", f"{name!r} is no name for a file of a bundle", where=FILE)
     if len({name.lower() for name in names}) != len(names):
         raise BundleError("file-name", "two files differ only in letter case", where=FILE)
 
@@ -117,7 +115,14 @@ def read_folder(folder: BundleFolder, manifest_digest: str) -> tuple[dict[str, b
     except WeighbridgeError as problem:
         return {}, (BundleError(problem.code, problem.what, where=FILE),)
     files: dict[str, bytes] = {}
-    problems = list(_strangers(folder, listed))
+    problems: list[BundleError] = []
+    for name, regular in folder.names():
+        if name in listed or name in (FILE, statement.FILE):
+            continue  # read, and checked, by name
+        if not regular:
+            problems.append(BundleError("not-regular", "is neither a file nor a folder", where=name))
+        elif not SIGNATURE.fullmatch(name):
+            problems.append(BundleError("extra-file", "is not in the manifest", where=name))
     for name, entry in listed.items():
         try:
             data = folder.read(name, MAX_FILE)
@@ -148,14 +153,3 @@ def changed_by_git(name: str, data: bytes, digest: str) -> BundleError | None:
         remedy = "put `evidence/** -text` into .gitattributes and check the folder out again"
         return BundleError("line-endings", "has CRLF line endings, sealed with LF", where=name, remedy=remedy)
     return None
-
-
-def _strangers(folder: BundleFolder, listed: Mapping[str, ManifestEntry]) -> Iterator[BundleError]:
-    """Yield whatever is in the folder and not in the manifest."""
-    for name, regular in folder.names():
-        if name in listed or name in (FILE, statement.FILE):
-            continue  # read, and checked, by name
-        if not regular:
-            yield BundleError("not-regular", "is neither a file nor a folder", where=name)
-        elif not SIGNATURE.fullmatch(name):
-            yield BundleError("extra-file", "is not in the manifest", where=name)

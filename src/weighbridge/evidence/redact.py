@@ -1,7 +1,4 @@
-"""Secrets, names of people and machines, and absolute paths, taken out of evidence before it is judged and sealed.
-
-A redactor replaces; a scan of the finished bundle refuses. Neither ever repeats what it found.
-"""
+"""Secrets, names and absolute paths taken out of evidence before it is judged; a scan of the whole bundle refuses."""
 
 from __future__ import annotations
 
@@ -56,7 +53,6 @@ _SHARED = (
     "train trainer training ubuntu user users vagrant work worker workstation"
 )
 SHARED_NAMES = frozenset(_SHARED.split())
-SHORTEST_NAME = 4
 # The roots under which absolute paths are found by form; a name like `/model/layers.0/MatMul` is no path of these.
 _ROOTS = (
     "home|homes|root|Users|users|mnt|tmp|var|opt|srv|usr|etc|media|private|scratch|gpfs|lustre|nfs|workspace|workspaces"
@@ -137,7 +133,7 @@ def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Ite
     with contextlib.suppress(OSError, KeyError, ImportError):  # a container's user may have no name
         user = getpass.getuser()
     names = {host: "host", host.partition(".")[0]: "host", user: "user"}
-    telling = [word for word in names if len(word) >= SHORTEST_NAME and not word.isdigit()]
+    telling = [word for word in names if len(word) >= 4 and not word.isdigit()]
     kept = {word: names[word] for word in telling if word.lower() not in SHARED_NAMES}
     own = {form: word for path, word in ((home, "${HOME}"), (run, "${RUN}")) for form in _forms(path)}
     given = (local_path(word.rpartition("=")[2]) for word in named)
@@ -146,8 +142,9 @@ def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Ite
     elsewhere = {form: word for folder, word in words.items() for form in _forms(folder)}
     folders = {form: word for form, word in elsewhere.items() if not form.startswith(tuple(own))} | own
     pseudonyms = ((name, keyed(kind, name, key)) for name, kind in kept.items())
-    paths, words_of = (tuple(sorted(pairs, key=_longest_first)) for pairs in (folders.items(), pseudonyms))
-    return Redactor(paths=paths, names=words_of, key=key)
+    by_length = (sorted(pairs, key=lambda pair: (-len(pair[0]), pair[0])) for pairs in (folders.items(), pseudonyms))
+    paths, own_names = map(tuple, by_length)
+    return Redactor(paths=paths, names=own_names, key=key)
 
 
 def _forms(path: Path) -> set[str]:
@@ -215,7 +212,3 @@ def _path_pattern(prefix: str) -> re.Pattern[str]:
 
 def _name_pattern(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9_])")
-
-
-def _longest_first(pair: tuple[str, str]) -> tuple[int, str]:
-    return -len(pair[0]), pair[0]

@@ -1,8 +1,4 @@
-"""Five questions about a bundle, each answered for itself; no answer stands in for another.
-
-Tamper-evident after sealing; not proof of honest measuring. Nothing here writes, measures, or changes a status; judging
-again needs no torch and no views, on any machine, in any locale and time zone.
-"""
+"""Five questions about a bundle, each answered for itself; not proof of honest measuring."""
 
 from __future__ import annotations
 
@@ -76,19 +72,14 @@ class Answers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
-    """What a bundle is checked by beyond itself.
-
-    `given` is the id that the reviewer knows, or its first digits; `recorded` are the ids that the ledger names;
-    `contracts` are digests of contracts as they stand now, by id. With `anchored`, one of the first two has the id;
-    with `keys`, by the names of their files, one of them signed.
-    """
+    """What a bundle is checked by beyond itself."""
 
     now: datetime
-    given: str = ""
-    recorded: Collection[str] | None = None
-    contracts: Mapping[str, str] = field(default_factory=dict)
-    anchored: bool = False
-    keys: Mapping[str, SSlibKey] = field(default_factory=dict)
+    given: str = ""  # the id that the reviewer knows, or its first digits
+    recorded: Collection[str] | None = None  # the ids that the ledger names
+    contracts: Mapping[str, str] = field(default_factory=dict)  # digests of contracts as they stand now, by id
+    anchored: bool = False  # whether `given` or `recorded` must have the id
+    keys: Mapping[str, SSlibKey] = field(default_factory=dict)  # by the names of their files; one must have signed
 
 
 UNREAD = Answer(CANNOT_SAY, "not asked: the bundle is not whole")
@@ -104,10 +95,19 @@ def verify(path: Path, against: Against, folder: manifest.BundleFolder | None = 
         problems = tuple(_contradictions(bundle))
     except (WeighbridgeError, RecursionError) as problem:
         return _unread(opened.id, (problem,))
+    files = len(opened.files) + 2
+    says = f"{files} of {files} files as sealed, id {opened.id[:12]}"
+    integrity = Answer(HOLDS, f"{says}; {opened.anchor}")
+    if problems:
+        integrity = _broken(problems)
+    elif not opened.anchor:
+        why = "no ledger was given" if against.recorded is None else "the ledger does not name this id"
+        says = f"{says}; NOT ANCHORED: {why}, so only the folder's name vouches for it"
+        integrity = Answer(BROKEN if against.anchored else HOLDS, says)
     return Answers(
         id=bundle.id,
         bundle=bundle,
-        integrity=_broken(problems) if problems else _integrity(opened, against),
+        integrity=integrity,
         rederivation=rederivation(bundle),
         authenticity=_authenticity(opened, against.keys),
         freshness=freshness(bundle, against),
@@ -118,10 +118,9 @@ def verify(path: Path, against: Against, folder: manifest.BundleFolder | None = 
 def sound(path: Path, against: Against, folder: manifest.BundleFolder | None = None) -> Opened:
     """Open a bundle to be passed on, or raise `not-whole`: its bytes, verdicts and signatures must hold."""
     answers = verify(path, against, folder)
-    answered = (answers.integrity, answers.rederivation, answers.authenticity)
-    broken = next((one for one in answered if one.held is BROKEN), None)
-    if broken is not None:
-        raise BundleError("not-whole", broken.says, where=str(path), remedy="run: weighbridge evidence verify")
+    for one in (answers.integrity, answers.rederivation, answers.authenticity):
+        if one.held is BROKEN:
+            raise BundleError("not-whole", one.says, where=str(path), remedy="run: weighbridge evidence verify")
     return whole(path, against.given, folder)
 
 
@@ -130,22 +129,9 @@ def _unread(found: str, problems: Collection[WeighbridgeError | RecursionError])
     return Answers(found, None, _broken(problems), UNREAD, unsigned, UNREAD, UNREAD)
 
 
-# --- Integrity --------------------------------------------------------------------------------------------------------
-
-
 def _broken(problems: Collection[WeighbridgeError | RecursionError]) -> Answer:
     shown = tuple(f"{p.where}: {p.what}" if isinstance(p, WeighbridgeError) else "nested too deep" for p in problems)
     return Answer(BROKEN, f"{len(shown)} problems; the first: {shown[0]}", details=shown)
-
-
-def _integrity(opened: Opened, against: Against) -> Answer:
-    files = len(opened.files) + 2
-    whole = f"{files} of {files} files as sealed, id {opened.id[:12]}"
-    if opened.anchor:
-        return Answer(HOLDS, f"{whole}; {opened.anchor}")
-    why = "no ledger was given" if against.recorded is None else "the ledger does not name this id"
-    state = BROKEN if against.anchored else HOLDS
-    return Answer(state, f"{whole}; NOT ANCHORED: {why}, so only the folder's name vouches for it")
 
 
 def _contradictions(bundle: Bundle) -> Iterator[BundleError]:
@@ -180,9 +166,6 @@ def _as_written(bundle: Bundle) -> str:
     return "" if same else "is not the contract that was judged"
 
 
-# --- Re-derivation ----------------------------------------------------------------------------------------------------
-
-
 def rederivation(bundle: Bundle) -> Answer:
     """Judge again and compare byte for byte; what other versions of kinds or plug-ins give cannot be said here."""
     others, brought = other_versions(bundle), brought_otherwise(bundle)
@@ -204,22 +187,15 @@ def rederivation(bundle: Bundle) -> Answer:
         return Answer(HOLDS, f"judged again: {count} of {count} verdicts follow, byte for byte", brought)
     if brought:
         return not_here
-    changed = tuple(_changed(bundle, again))
-    says = f"{len(changed) or 'some'} of {count} verdicts no longer follow from the measurements"
-    return Answer(BROKEN, says, changed)
-
-
-def _changed(bundle: Bundle, again: bytes) -> Iterator[str]:
+    changed = []
     for sealed, now in zip(bundle.findings, findings_from_json(loads(again)), strict=False):
         old, new = finding_to_json(sealed), finding_to_json(now)
-        fields = [key for key in old if dumps(old[key]) != dumps(new[key])]
+        fields = ", ".join(key for key in old if dumps(old[key]) != dumps(new[key]))
         if fields:
-            sealed_as = f"{sealed.verdict.outcome} ({sealed.verdict.code})"
-            judged = f"{now.verdict.outcome} ({now.verdict.code})"
-            yield f"{sealed.gate}[{sealed.instance}]: sealed {sealed_as}, judged again {judged}; {', '.join(fields)}"
-
-
-# --- Authenticity, freshness, coverage --------------------------------------------------------------------------------
+            was, judged = (f"{one.verdict.outcome} ({one.verdict.code})" for one in (sealed, now))
+            changed.append(f"{sealed.gate}[{sealed.instance}]: sealed {was}, judged again {judged}; {fields}")
+    says = f"{len(changed) or 'some'} of {count} verdicts no longer follow from the measurements"
+    return Answer(BROKEN, says, tuple(changed))
 
 
 def _authenticity(opened: Opened, keys: Mapping[str, SSlibKey]) -> Answer:
@@ -292,9 +268,6 @@ def subject(stated: Predicate, name: str, path: Path) -> Answer:
             part = f", one of its {len(files)} files" if len(files) > 1 else ""
             return Answer(HOLDS, f"{path} is {key} as it was measured{part} (sha256 {found[:12]}…)")
     return Answer(BROKEN, f"{path} is not {name} as it was measured: it has the sha256 {found[:12]}…")
-
-
-# --- Judging again ----------------------------------------------------------------------------------------------------
 
 
 def rejudge(bundle: Bundle) -> bytes:

@@ -1,8 +1,4 @@
-"""The forms of secrets, as data: what each service says its tokens look like, and what is assigned to a telling name.
-
-Every repetition is bounded, so that no text can make a search slow. The forms are those that the services publish: the
-prefixes of their tokens, and the length and alphabet behind them.
-"""
+"""The forms of secrets, as services publish them; every repetition is bounded, so that no text makes a search slow."""
 
 from __future__ import annotations
 
@@ -32,16 +28,16 @@ class SecretRule:
 
 
 _GITLAB = ("glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-", "glimt-", "glagent-", "gloas-", "glsoat-")
-# Service, the prefixes of its tokens, and what follows them.
+# Service, the prefixes of its tokens in their own letter case, and what follows them.
 _TOKENS: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("gitlab-token", (*_GITLAB, "gr1348941"), r"[A-Za-z0-9_.-]{20,300}"),
+    ("gitlab-token", (*_GITLAB, "GR1348941"), r"[A-Za-z0-9_.-]{20,300}"),
     ("npm-token", ("npm_",), r"[A-Za-z0-9]{36,64}"),
     ("pypi-token", ("pypi-",), r"AgE[A-Za-z0-9_-]{40,1024}"),
     ("stripe-key", ("sk_live_", "rk_live_", "sk_test_", "rk_test_", "whsec_"), r"[A-Za-z0-9]{16,256}"),
-    ("sendgrid-key", ("sg.",), r"[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{32,64}"),
+    ("sendgrid-key", ("SG.",), r"[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{32,64}"),
     ("digitalocean-token", ("dop_v1_", "doo_v1_", "dor_v1_"), r"[0-9a-f]{64}"),
     ("databricks-token", ("dapi",), r"[0-9a-f]{32}(?:-\d)?"),
-    ("google-token", ("ya29.", "gocspx-", "1//0"), r"[A-Za-z0-9_-]{20,1024}"),
+    ("google-token", ("ya29.", "GOCSPX-", "1//0"), r"[A-Za-z0-9_-]{20,1024}"),
     ("slack-app-token", ("xapp-", "xoxe."), r"[A-Za-z0-9.-]{10,255}"),
     ("replicate-token", ("r8_",), r"[A-Za-z0-9]{32,64}"),
     ("groq-key", ("gsk_",), r"[A-Za-z0-9]{40,64}"),
@@ -49,11 +45,11 @@ _TOKENS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("vault-token", ("hvs.", "hvb."), r"[A-Za-z0-9_-]{20,300}"),
     ("docker-token", ("dckr_pat_",), r"[A-Za-z0-9_-]{20,64}"),
     ("square-token", ("sq0atp-", "sq0csp-"), r"[A-Za-z0-9_-]{20,64}"),
-    ("age-key", ("age-secret-key-1",), r"[A-Za-z0-9]{50,64}"),
-    ("newrelic-key", ("nrak-",), r"[A-Za-z0-9]{20,40}"),
+    ("age-key", ("AGE-SECRET-KEY-1",), r"[A-Za-z0-9]{50,64}"),
+    ("newrelic-key", ("NRAK-",), r"[A-Za-z0-9]{20,40}"),
     ("grafana-token", ("glsa_", "glc_"), r"[A-Za-z0-9_=+/-]{30,400}"),
     ("linear-key", ("lin_api_",), r"[A-Za-z0-9]{32,64}"),
-    ("postman-key", ("pmak-",), r"[0-9a-f]{24}-[0-9a-f]{34}"),
+    ("postman-key", ("PMAK-",), r"[0-9a-f]{24}-[0-9a-f]{34}"),
     ("sentry-token", ("sntrys_", "sntryu_"), r"[A-Za-z0-9_=+/-]{40,400}"),
 )
 
@@ -108,15 +104,10 @@ _FORMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
      + rf"(?={_VALUE}{{0,200}}[0-9])(?={_VALUE}{{0,200}}[a-z])[a-z0-9+/=_.~-]{{10,4096}}"),
 )  # fmt: skip
 
-
-def _token(prefixes: tuple[str, ...], rest: str) -> str:
-    """Return the pattern of a token that begins with one of some prefixes, in their own letter case."""
-    upper = {word.lower(): word for word in ("GR1348941", "SG.", "GOCSPX-", "AGE-SECRET-KEY-1", "NRAK-", "PMAK-")}
-    words = "|".join(re.escape(upper.get(prefix, prefix)) for prefix in prefixes)
-    return f"{_START}(?:{words}){rest}{_END}"
-
-
 RULES = (
-    *(SecretRule(name, prefixes, _token(prefixes, rest)) for name, prefixes, rest in _TOKENS),
+    *(
+        SecretRule(name, tuple(map(str.lower, starts)), f"{_START}(?:{'|'.join(map(re.escape, starts))}){rest}{_END}")
+        for name, starts, rest in _TOKENS
+    ),
     *(SecretRule(*form) for form in _FORMS),
 )

@@ -1,8 +1,4 @@
-"""Signatures of a bundle: DSSE envelopes over its statement, one file for each signer, added after sealing.
-
-An envelope has one form, so that nobody needs a key to see whose it says it is and that it is of this bundle. Making
-one, and checking one against a key, need the extra `sign`; nothing else here does.
-"""
+"""Signatures of a bundle: DSSE envelopes of one form over its statement, one file for each signer, added after it."""
 
 from __future__ import annotations
 
@@ -29,7 +25,6 @@ FORM = re.compile(
 )
 ALGORITHM = "ed25519"
 LONGER = 1 << 20  # by which an envelope of another bundle may be longer than ours, to be refused as one
-MAX_KEY = 1 << 16
 REMOVE = "remove it, and have its signer sign again: weighbridge evidence sign BUNDLE --key FILE"
 PUBLIC = "name an ed25519 public key: openssl pkey -in KEY -pubout -out KEY.pub"
 PRIVATE = "name an ed25519 private key without a password; `weighbridge evidence keygen FILE` makes one"
@@ -53,22 +48,22 @@ def signatures_in(folder: manifest.BundleFolder, stated: bytes) -> dict[str, byt
     """Return a bundle's signatures, none of them checked, by the id of the key that each says it is by."""
     limit = len(to_bytes(stated, "0" * 64, bytes(64))) + LONGER
     names = sorted(name for name, _ in folder.names() if manifest.SIGNATURE.fullmatch(name))
-    return dict(_read(name, folder.read(name, limit), stated) for name in names)
-
-
-def _read(name: str, data: bytes, stated: bytes) -> tuple[str, bytes]:
-    found = FORM.fullmatch(data)
-    if found is None:
-        what = f"is no DSSE envelope of {PAYLOAD_TYPE} with one {ALGORITHM} signature, in its one form"
-        raise BundleError("signature-form", what, where=name, remedy=REMOVE)
-    keyid, signature = found["keyid"].decode(), base64.b64decode(found["sig"])
-    if found["payload"].decode() != _base64(stated):
-        what = "signs another statement than this bundle's"
-        raise BundleError("signature-of-another", what, where=name, remedy=REMOVE)
-    if to_bytes(stated, keyid, signature) != data or _file(keyid) != name:
-        what = "is not named after its key, or not in its one form"
-        raise BundleError("signature-form", what, where=name, remedy=REMOVE)
-    return keyid, signature
+    signed: dict[str, bytes] = {}
+    for name in names:
+        data = folder.read(name, limit)
+        found = FORM.fullmatch(data)
+        if found is None:
+            what = f"is no DSSE envelope of {PAYLOAD_TYPE} with one {ALGORITHM} signature, in its one form"
+            raise BundleError("signature-form", what, where=name, remedy=REMOVE)
+        keyid, signature = found["keyid"].decode(), base64.b64decode(found["sig"])
+        if found["payload"].decode() != _base64(stated):
+            what = "signs another statement than this bundle's"
+            raise BundleError("signature-of-another", what, where=name, remedy=REMOVE)
+        if to_bytes(stated, keyid, signature) != data or _file(keyid) != name:
+            what = "is not named after its key, or not in its one form"
+            raise BundleError("signature-form", what, where=name, remedy=REMOVE)
+        signed[keyid] = signature
+    return signed
 
 
 def add(bundle: Path, name: str, data: bytes) -> bool:
@@ -146,7 +141,7 @@ def private_key(path: Path) -> CryptoSigner:
 
 def _key(path: Path, read: Callable[[bytes], Any], remedy: str) -> Any:
     try:
-        key = read(read_regular(path.resolve(), str(path), MAX_KEY))
+        key = read(read_regular(path.resolve(), str(path), 1 << 16))
     except BundleError as problem:
         raise UsageError("key-file", problem.what, where=str(path), remedy=remedy) from None
     except Exception:  # noqa: BLE001 -- whatever the libraries say of a file, it is not the key that is needed
@@ -164,9 +159,9 @@ def new_key(path: Path) -> str:
         from securesystemslib.signer import CryptoSigner
 
     public = path.with_name(f"{path.name}.pub")
-    there = next((one for one in (path, public) if exists(one)), None)
-    if there is not None:
-        raise UsageError("key-exists", "is there already", where=str(there), remedy="name a new file")
+    for one in (path, public):
+        if exists(one):
+            raise UsageError("key-exists", "is there already", where=str(one), remedy="name a new file")
     signer = CryptoSigner.generate_ed25519()
     shown = load_pem_private_key(signer.private_bytes, None).public_key()
     try:

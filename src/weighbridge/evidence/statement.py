@@ -30,10 +30,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundSubject:
-    """A subject as it was bound: its logical, redacted path, and the sha256 of each of its files.
-
-    `commit` is that of the program that a run, a command or a factory is of, `dirty` whether its tree had changed.
-    """
+    """A subject as it was bound, its path redacted, by the sha256 of each file; `commit` is that of its program."""
 
     name: str
     instance: str
@@ -45,15 +42,12 @@ class BoundSubject:
     started: str = ""  # when a recorded run began
     tensor_root: str = ""
     commit: str = ""
-    dirty: bool | None = None
+    dirty: bool | None = None  # whether the program's tree had changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Companion:
-    """A file given beside the subjects, by its role: its redacted name, and the digest and size that it had.
-
-    Where `sealed`, its text is in the bundle as well, redacted, under `logs/ROLE.txt`.
-    """
+    """A file given beside the subjects, its name redacted; where `sealed`, its text is in `logs/ROLE.txt`, redacted."""
 
     role: str
     name: str

@@ -1,8 +1,4 @@
-"""Read an APR file of version 2, of either generation of its dtype codes, and never trust an extent in it.
-
-Parses untrusted bytes: the header must have its checksum, every count and length is checked against the bytes that are
-left, and the size of a tensor must be what its shape and dtype take. Nothing is read from the payload.
-"""
+"""Read an APR file of version 2, of either generation of dtype codes. No extent in it is believed, no payload read."""
 
 from __future__ import annotations
 
@@ -20,25 +16,20 @@ from weighbridge.storage.readable import ReadableFile
 
 MAJOR = 2
 HEADER = struct.Struct("<4s2BHIQI2QI20s")
-CHECKED = (0, 40), (44, 64)  # bytes that the header's checksum covers
 FOOTER = 4  # bytes, the checksum of all before them
 ALIGNMENT = 64
 ENCRYPTED, COLUMN_MAJOR = 0x4, 0x800
 MAX_METADATA = 64 << 20
 MAX_NAME, MAX_DIMENSIONS = 256, 8
 LEAST_ENTRY = 20  # bytes
-GENERATION = "apr.dtype_codes"
 UNKNOWN = "unknown in both generations of the format"
-
-# The code of each dtype; those that mean the same in both generations first. The size of a tensor tells which one it
-# is where another reader takes a code for something else (2 for Q4_0, 3 for Q4_1, 6 for Q5_0, 7 for Q5_1).
-BOTH: Mapping[int, str] = (
-    {0: "F32", 1: "F16", 3: "F64", 4: "I32", 5: "I64", 6: "I8", 7: "U8"}
+OLD, NEW = 2, 30  # codes of BF16 in the two generations of the format
+# The size of a tensor tells where another reader takes a code for something else (2, 3, 6 and 7 for Q4_0 to Q5_1).
+DTYPES: Mapping[int, str] = (
+    {0: "F32", 1: "F16", OLD: "BF16", 3: "F64", 4: "I32", 5: "I64", 6: "I8", 7: "U8"}
     | {10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K"}
-    | {16: "IQ2_XXS", 17: "IQ2_XS"}
+    | {16: "IQ2_XXS", 17: "IQ2_XS", NEW: "BF16"}
 )
-OLD: Mapping[int, str] = {2: "BF16"}
-NEW: Mapping[int, str] = {30: "BF16"}
 OWN_BLOCKS = {8: "AprQ4", 9: "AprQ8", 128: "AprQ4", 129: "AprQ8"}
 
 
@@ -62,7 +53,7 @@ def read(file: ReadableFile) -> Reading:
     _, major, minor, flags, count, metadata_at, metadata_size, index_at, data_at, crc, _ = header
     if major != MAJOR:
         _refuse("version", f"version {major}.{minor}; version {MAJOR} is read", file, 4)
-    found = zlib.crc32(file.read(44, 64), zlib.crc32(file.read(0, 40)))
+    found = zlib.crc32(file.read(44, 64), zlib.crc32(file.read(0, 40)))  # all but itself
     if found != crc:
         _refuse("checksum", f"the header has the CRC-32 {found:08x}, it says {crc:08x}", file, 40)
     if flags & ENCRYPTED:
@@ -73,8 +64,7 @@ def read(file: ReadableFile) -> Reading:
     if sections != sorted(sections):
         _refuse("truncated", "metadata, index and data do not follow each other before the end of the file", file, 12)
     if metadata_size > MAX_METADATA:
-        what = f"{metadata_size} bytes of metadata, more than the {MAX_METADATA} that are read"
-        _refuse("metadata", what, file, 20)
+        _refuse("metadata", f"{metadata_size} bytes of metadata, more than the {MAX_METADATA} that are read", file, 20)
     text = file.read(metadata_at, metadata_at + metadata_size)
     value = strict_json(text, "apr-metadata", file, metadata_at) if metadata_size else {}
     if not isinstance(value, dict):
@@ -83,17 +73,14 @@ def read(file: ReadableFile) -> Reading:
     entries = _entries(file, count, index_at, data_at)
     tensors = {entry.name: _tensor(entry, data_at, file) for entry in entries}
     _require_cover(entries, data_at, file)
-    old, new = (any(entry.code in codes for entry in entries) for codes in (OLD, NEW))
+    old, new = (any(entry.code == code for entry in entries) for code in (OLD, NEW))
     if old and new:  # two writers wrote it
         _refuse("dtype", "BF16 is written as 2 and as 30 in one file", file, index_at)
-    metadata[GENERATION] = "old (BF16 is 2)" if old else "new (BF16 is 30)" if new else "either"
+    metadata["apr.dtype_codes"] = "old (BF16 is 2)" if old else "new (BF16 is 30)" if new else "either"
     (footer,) = struct.unpack("<I", file.read(file.size - FOOTER, file.size))
     file.release(0, data_at)
-    whole = (0, file.size - FOOTER)
-    checksums = (
-        Checksum(place="header", file=file.name, parts=CHECKED, stored=crc),
-        Checksum(place="file", file=file.name, parts=(whole,), stored=footer),
-    )
+    sums = ("header", ((0, 40), (44, 64)), crc), ("file", ((0, file.size - FOOTER),), footer)
+    checksums = tuple(Checksum(place=place, file=file.name, parts=parts, stored=crc) for place, parts, crc in sums)
     return Reading(format="apr", tensors=tensors, metadata=metadata, checksums=checksums)
 
 
@@ -127,7 +114,7 @@ def _entry(file: ReadableFile, at: int, stop: int) -> _Entry:
     code, rank = file.read(code_at, code_at + 2)
     if rank > MAX_DIMENSIONS:
         _refuse("shape", f"{quoted(name)} has {rank} dimensions, at most {MAX_DIMENSIONS} are read", file, code_at + 1)
-    dtype = BOTH.get(code) or OLD.get(code) or NEW.get(code) or ""
+    dtype = DTYPES.get(code, "")
     if not dtype:
         blocks = OWN_BLOCKS.get(code)
         why = f"{blocks}, blocks of APR's own that are not read here" if blocks else UNKNOWN

@@ -1,8 +1,4 @@
-"""Read a PyTorch distributed checkpoint: what `.metadata` promises must be what the .distcp files hold, byte by byte.
-
-Each item of a .distcp file is an archive of torch.save; tensors are mapped where they lie. A file's name is untrusted:
-only one that lies in the checkpoint's own directory is ever opened.
-"""
+"""Read a PyTorch distributed checkpoint: the .distcp files must be, byte by byte, what `.metadata` promises."""
 
 from __future__ import annotations
 
@@ -20,8 +16,6 @@ from weighbridge.formats.tensor import Checksum, Piece, Pieces, Reading, Tensor
 from weighbridge.formats.torch_pickle import WHOLE, in_values
 from weighbridge.storage.readable import Folder, ReadableFile
 
-FORMAT = "torch-dcp"
-UNWEIGHED = "dcp.unweighed_items"
 COPY_AGAIN = "copy the whole directory again, .metadata and all .distcp files of one save"
 COPY_FILES = "copy the files themselves into the directory (cp -L)"
 
@@ -70,18 +64,8 @@ def parse(metadata: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Re
             what = f"{quoted(name)} is a link that leads out of the directory"
             raise SubjectError("dcp-path", what, where=metadata.name, remedy=COPY_FILES)
         homes[name] = folder.open(name)
-    _require_cover(contents.items, homes)
-    checksums: list[Checksum] = []
-    tensors = {name: _tensor(name, contents, homes, checksums) for name in contents.tensors}
-    unweighed: dict[str, Scalar] = {UNWEIGHED: len(contents.others)} if contents.others else {}
-    reading = Reading(format=FORMAT, tensors=tensors, metadata=unweighed, checksums=tuple(checksums))
-    return reading, {file.name: file for file in (metadata, *homes.values())}
-
-
-def _require_cover(items: Mapping[Key, Item], homes: Mapping[str, ReadableFile]) -> None:
-    """Require that the items of each file follow each other to its end: no byte in two of them, and none in no item."""
-    ends = dict.fromkeys(homes, 0)
-    for key, item in sorted(items.items(), key=lambda each: each[1]):
+    ends = dict.fromkeys(homes, 0)  # the items of a file follow each other to its end
+    for key, item in sorted(contents.items.items(), key=lambda each: each[1]):
         file, cursor = homes[item.file], ends[item.file]
         if item.start < cursor:
             _refuse_copy("overlap", f"{shown(key)} begins {cursor - item.start} bytes before the end of another", file)
@@ -94,6 +78,11 @@ def _require_cover(items: Mapping[Key, Item], homes: Mapping[str, ReadableFile])
     for name, end in ends.items():
         if end < homes[name].size:
             _refuse_copy("trailing", f"{homes[name].size - end} bytes follow the last item", homes[name])
+    checksums: list[Checksum] = []
+    tensors = {name: _tensor(name, contents, homes, checksums) for name in contents.tensors}
+    unweighed: dict[str, Scalar] = {"dcp.unweighed_items": len(contents.others)} if contents.others else {}
+    reading = Reading(format="torch-dcp", tensors=tensors, metadata=unweighed, checksums=tuple(checksums))
+    return reading, {file.name: file for file in (metadata, *homes.values())}
 
 
 def _tensor(name: str, contents: Contents, homes: Mapping[str, ReadableFile], checksums: list[Checksum]) -> Tensor:
@@ -112,15 +101,11 @@ def _tensor(name: str, contents: Contents, homes: Mapping[str, ReadableFile], ch
     first = filled[0].stored
     shape, nbytes = in_values(saved.dtype, saved.sizes), sum(piece.stored.nbytes for piece in pieces)
     tiled = Pieces(shape=saved.sizes, blocks=tuple(filled)) if len(filled) > 1 else None
-    weight = name not in contents.beside
-    return dataclasses.replace(first, shape=shape, nbytes=nbytes, pieces=tiled, weight=weight)
+    return dataclasses.replace(first, shape=shape, nbytes=nbytes, pieces=tiled, weight=name not in contents.beside)
 
 
 def _piece(key: Key, item: Item, file: ReadableFile) -> tuple[Tensor, list[Checksum]]:
-    """Read the one tensor of an item, as it lies in its file, and the checksums of its storages.
-
-    All other members are checked against theirs.
-    """
+    """Read the one tensor of an item, and the checksums of its storages; other members are checked against theirs."""
     part, place = _Excerpt(file, item.start, item.start + item.nbytes), f"{key[0]} at byte {item.start}"
     if not bytes(part.read(0, 4)).startswith(zip_archive.MAGICS):
         refuse("item", f"{shown(key)} at byte {item.start} is no archive of torch.save", file)

@@ -1,12 +1,7 @@
-"""Understand `.metadata`, the pickle of a PyTorch distributed checkpoint: its tensors, their pieces, where each lies.
-
-The pickle is read as data by `pickle_machine`; torch is never imported. Opens no other file, and believes no path:
-what it gives as a file's name is a plain name.
-"""
+"""Understand `.metadata`, the pickle of a PyTorch distributed checkpoint, as data. Opens no other file, never torch."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +26,6 @@ PROPERTIES = f"{MODULE}.TensorProperties", f"{OLDER}.TensorProperties"
 PATHS = {f"{module}.{name}" for module in ("pathlib", "pathlib._local") for name in ("PosixPath", "WindowsPath")}
 ENCODINGS = f"{MODULE}._MEM_FORMAT_ENCODING", f"{OLDER}.MEM_FORMAT_ENCODING"
 GETATTR = "builtins.getattr"  # how Python 3.11.0 to 3.11.4 pickled an enumeration's member; never called
-MAX_FIELDS = 64
 MAX_CELLS = 1 << 22  # that the edges of pieces cut a tensor into
 CELLS = 64  # for each pair of pieces; a grid has one for each piece
 BY_NAME = {f"torch.{name}": dtype for name, dtype in DTYPES.items()}
@@ -46,7 +40,6 @@ REMEDIES = {
     "transformed": "save it without _extensions: what is compressed or encrypted cannot be looked at in place",
     "path": "fetch it again from where it was saved: PyTorch writes plain names only, beside .metadata",
 }
-
 Block = tuple[tuple[int, ...], tuple[int, ...]]  # where it starts, and how far it reaches
 Key = tuple[str, tuple[int, ...] | None]  # a tensor's name and a piece's first element; None for what is no tensor
 
@@ -68,10 +61,7 @@ class Saved(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """All that a checkpoint says it holds; `items` has exactly one for every piece and everything that is no tensor.
-
-    `beside` are the tensors that were saved under a trainer's keys, and not under the model's.
-    """
+    """What a checkpoint says it holds; `items` has one for every piece and other, `beside` are a trainer's tensors."""
 
     tensors: Mapping[str, Saved]
     others: tuple[str, ...]
@@ -137,7 +127,7 @@ class _Reader:
         if not isinstance(value, Made) or value.callee != callee:
             self.refuse("metadata", f"no {callee.rpartition('.')[2]} where one belongs")
         fields = self.entries(value.state)
-        if len(fields) > MAX_FIELDS:
+        if len(fields) > 64:
             self.refuse("metadata", f"a {callee.rpartition('.')[2]} has {len(fields)} fields")
         return {key: field for key, field in fields if isinstance(key, str)}
 
@@ -219,18 +209,12 @@ class _Reader:
 
 
 def doubled(shape: tuple[int, ...], blocks: Sequence[Block]) -> tuple[int, ...] | None:
-    """Return an element that two of the blocks hold, all of which lie inside the shape; None where there is none.
-
-    The blocks' edges cut the shape into cells, each wholly inside a block or outside it, so the work grows with the
-    cells, not with the pairs of blocks.
-    A ValueError tells that there would be more cells than any sharding has.
-    """
+    """Return an element that two of the blocks inside a shape hold, or None; a ValueError tells of too many cells."""
     import numpy as np
 
-    edges = [
-        sorted({0, size, *itertools.chain.from_iterable((at[axis], at[axis] + sizes[axis]) for at, sizes in blocks)})
-        for axis, size in enumerate(shape)
-    ]
+    edges = []  # cut the shape into cells, so that the work grows with these, not with the pairs of blocks
+    for axis, size in enumerate(shape):
+        edges.append(sorted({0, size, *(at[axis] for at, _ in blocks), *(at[axis] + of[axis] for at, of in blocks)}))
     most = min(MAX_CELLS, CELLS * (1 + len(blocks)) ** 2)
     if math.prod(len(cuts) - 1 for cuts in edges) > most:
         raise ValueError(f"more than {most} cells")

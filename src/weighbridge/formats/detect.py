@@ -1,8 +1,4 @@
-"""Read a checkpoint in the format that its first bytes tell, never its suffix: one file, or several in a folder.
-
-A checkpoint in shards has an index, which must agree with what they hold, name by name. A shard's name in an index is
-untrusted: only a plain file name beside the index is ever opened.
-"""
+"""Read a checkpoint in the format that its first bytes tell, never its suffix: one file, or shards and their index."""
 
 from __future__ import annotations
 
@@ -30,6 +26,13 @@ SAFETENSORS = ".safetensors"
 READ = "safetensors, GGUF, PyTorch (torch.save and distributed), APR, ONNX and NumPy files"
 ONE_READER = "uninstall one of the packages: `weighbridge doctor` names them"
 DOWNLOAD_AGAIN = "fetch the whole directory again, index and shards of one revision"
+# A reader is imported when a file begins so; most commands meet one format.
+GGUF = b"GGUF"
+FILES = {GGUF: "gguf_file", b"APR\0": "apr_file", b"\x93NUMPY": "npy_file"}
+READERS: Mapping[bytes, Callable[[ReadableFile], Reading]] = OnDemand(__package__, "read", FILES)
+OWN = ("safetensors", "gguf", "torch", "torch-legacy", "dcp", "apr", "onnx", "npy", "npz")
+BROUGHT: Brought[Format] = Brought("reader of checkpoints", OWN)
+ZIPPED = b"PK\x03\x04", b"PK\x05\x06"  # the second: an archive without members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +49,11 @@ class Format:
 
 
 def parse(file: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
-    """Read a checkpoint from its file, index or `.metadata`: what it holds, and its files by name.
-
-    Raises:
-        SubjectError: foreign, malformed or hostile, with a stable code, offset and reason.
-    """
+    """Read a checkpoint and its files by name, from its file, index or `.metadata`; refuse with code and reason."""
     head = bytes(file.read(0, HEAD))
     if head.lstrip().startswith(b"{") and 0 not in head[:8]:  # of a safetensors file's length the last byte is zero
         return _sharded(file, folder)
-    if head.startswith(PICKLE):
+    if head.startswith(b"\x80"):  # a pickle
         from weighbridge.formats import dcp_directory, dcp_metadata
 
         if dcp_metadata.begins(head):
@@ -74,22 +73,18 @@ def read(file: ReadableFile) -> Reading:
     """Read one file that is a checkpoint, or a shard of one, by itself."""
     head = bytes(file.read(0, HEAD))
     reader = reader_of(head)
-    if reader is None:
-        _refuse_unread(file, head)
-    return (reader or safetensors_file.read)(file)
-
-
-def _refuse_unread(file: ReadableFile, head: bytes) -> None:
-    """Refuse what is of another format; of none that is known, unless it is called safetensors and may be damaged."""
+    if reader is not None:
+        return reader(file)
     from weighbridge.formats.unread_formats import SAVE, Unread, named
 
-    found = named(file)
+    found = named(file)  # what is of no format that is known, but called safetensors, may be a damaged one
     beyond = int.from_bytes(head[:LENGTH], "little") > file.size or not file.name.endswith(SAFETENSORS)
     if found is None and beyond and head[LENGTH : LENGTH + 1] not in (b"", b"{"):
         found = Unread(f"of no format that is known, by its first bytes {quoted(head[:8].decode('latin-1'))}", SAVE)
     if found:
         what = f"is {found.what}; {READ} are read"
         raise SubjectError("checkpoint-format", what, where=file.name, remedy=found.remedy)
+    return safetensors_file.read(file)
 
 
 def reader_of(head: bytes) -> Callable[[ReadableFile], Reading] | None:
@@ -109,11 +104,6 @@ def reader_of(head: bytes) -> Callable[[ReadableFile], Reading] | None:
         from weighbridge.formats import unread_formats
 
         return None if unread_formats.begins(head) else _onnx
-    return _brought(head)
-
-
-def _brought(head: bytes) -> Callable[[ReadableFile], Reading] | None:
-    """Return the reader of another package whose format begins so."""
     found = [one for one in BROUGHT.values() if head.startswith(one.magic)]
     if len(found) > 1:
         names = " and ".join(one.name for one in found)
@@ -236,19 +226,8 @@ def _sharded(index: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Re
     forms = sorted({reading.format for reading in readings}) or ["safetensors"]
     metadata = next((reading.metadata for reading in readings if reading.metadata), {})
     checksums = tuple(checksum for reading in readings for checksum in reading.checksums)
-    form = f"{'+'.join(forms)}-sharded"
-    return Reading(format=form, tensors=tensors, metadata=metadata, checksums=checksums), files
+    return Reading(format=f"{'+'.join(forms)}-sharded", tensors=tensors, metadata=metadata, checksums=checksums), files
 
 
 def _refuse(code: str, what: str, index: ReadableFile) -> NoReturn:
     raise SubjectError(code, what, where=index.name, remedy=DOWNLOAD_AGAIN)
-
-
-# A reader is imported when a file begins so; most commands meet one format.
-GGUF = b"GGUF"
-FILES = {GGUF: "gguf_file", b"APR\0": "apr_file", b"\x93NUMPY": "npy_file"}
-READERS: Mapping[bytes, Callable[[ReadableFile], Reading]] = OnDemand(__package__, "read", FILES)
-OWN = ("safetensors", "gguf", "torch", "torch-legacy", "dcp", "apr", "onnx", "npy", "npz")
-BROUGHT: Brought[Format] = Brought("reader of checkpoints", OWN)
-ZIPPED = b"PK\x03\x04", b"PK\x05\x06"  # the second: an archive without members
-PICKLE = b"\x80"

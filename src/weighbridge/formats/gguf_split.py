@@ -1,8 +1,4 @@
-"""Read a GGUF checkpoint in parts as one, as llama.cpp's gguf-split and gguf-py write them: all of it or nothing.
-
-A part's name says which one it is, and so do the keys in its header; the two must agree. Only plain names beside the
-part that was named are opened.
-"""
+"""Read all parts of a GGUF checkpoint as one, as gguf-split writes them; each one's name and header must agree."""
 
 from __future__ import annotations
 
@@ -22,7 +18,6 @@ PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 COUNT, NUMBER, TENSORS = "split.count", "split.no", "split.tensors.count"
 MAX_PARTS = 1 << 10
 NAMED = 3  # parts, in a message
-FETCH = "fetch all parts of one split again, under the names that they had"
 
 
 def wholes(names: Iterable[str]) -> list[str]:
@@ -35,10 +30,7 @@ def wholes(names: Iterable[str]) -> list[str]:
 
 
 def parse(file: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
-    """Read a file, and with it all parts where it is one of several; refuse with `gguf-…`, `shard-…`, `tensor-twice`.
-
-    The metadata are those of the first part.
-    """
+    """Read a file, or all parts of which it is one, with the first's metadata; refuse with `gguf-…`, `shard-…`."""
     part, reading = PART.fullmatch(Path(file.name).name), gguf_file.read(file)
     many = reading.metadata.get(COUNT, 0)
     if (not isinstance(many, int) or many < 2) and (part is None or int(part["count"]) < 2):
@@ -77,4 +69,5 @@ def _together(files: list[ReadableFile], readings: list[Reading]) -> dict[str, T
 
 
 def _refuse(code: str, what: str, file: ReadableFile) -> NoReturn:
-    raise SubjectError(code, what, where=file.name, remedy=FETCH)
+    remedy = "fetch all parts of one split again, under the names that they had"
+    raise SubjectError(code, what, where=file.name, remedy=remedy)

@@ -1,8 +1,4 @@
-"""Read NumPy's .npy file, and the .npz archive of several: headers are matched, never evaluated, data is mapped.
-
-Parses untrusted bytes. `numpy.lib.format` takes four times as long for a header, and accepts a key that is given twice
-and negative sizes. Object arrays are pickles and are refused, as is what has lost its dtype on the way.
-"""
+"""Read NumPy's .npy and .npz files where they lie: headers are matched, never evaluated; object arrays are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +16,6 @@ from weighbridge.storage.readable import ReadableFile
 MAGIC = b"\x93NUMPY"
 SUFFIX = ".npy"
 WHOLE = "tensor"  # the name of a lone array, as of a lone tensor in a PyTorch file
-LENGTHS = {1: "<H", 2: "<I", 3: "<I"}  # by version
 MAX_HEADER = 1 << 16
 MAX_RANK = 32  # NumPy before 2 reads no more
 SAVE_AGAIN = "save it again with numpy.save as a plain little-endian array, or as safetensors"
@@ -31,7 +26,6 @@ ITEM = re.compile(
     r"""\s*(['"])(?P<key>descr|fortran_order|shape)\1\s*:\s*"""
     r"""(?P<value>'[^'\\]*'|"[^"\\]*"|True|False|\((?:\s*\d{1,19}L?\s*,)*(?:\s*\d{1,19}L?)?\s*\)|\[)\s*(?P<more>,?)"""
 )
-KEYS = {"descr", "fortran_order", "shape"}
 
 
 def read(file: ReadableFile) -> Reading:
@@ -68,7 +62,7 @@ def _header(file: ReadableFile, start: int, stop: int, name: str) -> tuple[str, 
     if stop - start < len(MAGIC) + 2 or bytes(file.read(start, lead)) != MAGIC:
         _refuse("header", f"{quoted(name)} is no array: it does not begin with NumPy's mark", file, start)
     version = file.read(lead, lead + 1)[0]
-    form = LENGTHS.get(version)
+    form = {1: "<H", 2: "<I", 3: "<I"}.get(version)
     if form is None:
         _refuse("header", f"{quoted(name)} has version {version}; versions 1 to 3 are read", file, lead)
     begin = lead + 2 + struct.calcsize(form)
@@ -92,8 +86,8 @@ def _items(text: str, file: ReadableFile, at: int, name: str) -> dict[str, str]:
         found[item["key"]] = item["value"].strip("'\"")
         place, more = item.end(), bool(item["more"])
     kinds = {key: value[:1] for key, value in found.items()}
-    fits = kinds.keys() == KEYS and kinds["shape"] == "(" and found["fortran_order"] in ("True", "False")
-    if not fits or text[place:].strip() != "}":
+    fits = kinds.keys() == {"descr", "fortran_order", "shape"} and kinds["shape"] == "("
+    if not fits or found["fortran_order"] not in ("True", "False") or text[place:].strip() != "}":
         _refuse("header", f"{quoted(name)} has a header that is not NumPy's three items", file, at)
     return found
 

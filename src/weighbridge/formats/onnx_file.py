@@ -1,8 +1,4 @@
-"""Read the initializers of an ONNX model where they lie, in the file or in files beside it; onnx is never imported.
-
-Parses untrusted bytes, through `protobuf`. The name of a file beside the model is untrusted too: only a plain file name
-is ever opened. Constants inside nodes are no initializers: they are counted, and not compared.
-"""
+"""Read the initializers of an ONNX model where they lie: in it or in plain-named files beside it, without onnx."""
 
 from __future__ import annotations
 
@@ -30,19 +26,14 @@ DTYPES: Mapping[int, str] = (
 )
 UNREAD: Mapping[int, str] = {8: "STRING", 15: "COMPLEX128", 21: "UINT4", 22: "INT4", 25: "UINT2", 26: "INT2"}
 TEXT, NUMBER = (LENGTH,), (VARINT,)
-PACKED = (VARINT, LENGTH)
 # Fields by number, with the wire types that they may have, as onnx.proto gives them.
 MODEL = {1: NUMBER, 2: TEXT, 3: TEXT, 5: NUMBER, 7: TEXT, 8: TEXT, 14: TEXT, 20: TEXT, 25: TEXT}
 NAMED = {1: "ir_version", 2: "producer_name", 3: "producer_version", 5: "model_version"}
-GRAPH = {1: TEXT, 5: TEXT, 15: TEXT}
-NODE = {5: TEXT}
 ATTRIBUTE = {5: TEXT, 6: TEXT, 10: TEXT, 11: TEXT, 22: TEXT, 23: TEXT}
-TRAINING = {1: TEXT, 2: TEXT}
-FUNCTION = {7: TEXT, 11: TEXT}
 ENTRY = {1: TEXT, 2: TEXT}
 DIMS, DATA_TYPE, SEGMENT, NAME, RAW, EXTERNAL, LOCATION = 1, 2, 3, 8, 9, 13, 14
 TENSOR = (
-    dict.fromkeys((DIMS, 5, 7, 11), PACKED)
+    dict.fromkeys((DIMS, 5, 7, 11), (VARINT, LENGTH))
     | {4: (FIXED32, LENGTH), 10: (FIXED64, LENGTH), DATA_TYPE: NUMBER, LOCATION: NUMBER}
     | dict.fromkeys((SEGMENT, 6, NAME, RAW, EXTERNAL), TEXT)
 )
@@ -65,17 +56,16 @@ def parse(file: ReadableFile, folder: Folder | None) -> tuple[Reading, dict[str,
     found_in = _Graphs(folder, {file.name: file})
     found_in.graph(model.within(found[7][0]), 0)
     for training in map(model.within, found[20]):
-        for graph in training.fields(TRAINING):
+        for graph in training.fields({1: TEXT, 2: TEXT}):
             found_in.graph(training.within(graph), 0)
     for function in map(model.within, found[25]):
-        for item in function.fields(FUNCTION):
+        for item in function.fields({7: TEXT, 11: TEXT}):
             look = found_in.node if item.number == 7 else found_in.attribute
             look(function.within(item), 0)
     # The very same bytes may have two names.
     placed = sorted((one for one in found_in.tensors.values() if one.nbytes), key=lambda one: (one.file, one.extent))
     for behind, tensor in itertools.pairwise(placed):
-        shared = behind.file == tensor.file and behind.extent[1] > tensor.offset
-        if shared and behind.extent != tensor.extent:
+        if behind.file == tensor.file and behind.extent[1] > tensor.offset and behind.extent != tensor.extent:
             what = f"{quoted(tensor.name)} starts at byte {tensor.offset}, inside {quoted(behind.name)}"
             model.refuse("overlap", what, tensor.offset)
     metadata: dict[str, Scalar] = {**_entries(model, [item for item in found[14] if item.nbytes <= MAX_KEPT])}
@@ -100,7 +90,7 @@ class _Graphs:
     def graph(self, graph: Message, depth: int) -> None:
         if depth > MAX_DEPTH:
             graph.refuse("depth", f"graphs are nested more than {MAX_DEPTH} deep")
-        for item in graph.fields(GRAPH):
+        for item in graph.fields({1: TEXT, 5: TEXT, 15: TEXT}):
             if item.number == 15:
                 graph.refuse("sparse", "an initializer is sparse; dense ones are read", item.at)
             elif item.number == 5:
@@ -109,7 +99,7 @@ class _Graphs:
                 self.node(graph.within(item), depth)
 
     def node(self, node: Message, depth: int) -> None:
-        for attribute in node.fields(NODE):
+        for attribute in node.fields({5: TEXT}):
             self.attribute(node.within(attribute), depth)
 
     def attribute(self, attribute: Message, depth: int) -> None:
@@ -129,7 +119,17 @@ class _Graphs:
             message.refuse("size", f"more than {MAX_TENSORS} initializers")
         if found[SEGMENT]:
             message.refuse("segment", f"{quoted(name)} is only a segment of a tensor")
-        dtype, shape, nbytes = _layout(message, found, name)
+        code = found[DATA_TYPE][0].value if found[DATA_TYPE] else 0
+        if code not in DTYPES:
+            what = f"{quoted(name)} has the dtype {UNREAD.get(code, code)}, which is not read here"
+            message.refuse("dtype", what, found[DATA_TYPE][0].at if found[DATA_TYPE] else None)
+        if sum(field.nbytes for field in found[DIMS]) > MAX_RANK * 10:
+            message.refuse("shape", f"{quoted(name)} has more than {MAX_RANK} dimensions")
+        dtype, shape = DTYPES[code], tuple(message.numbers(found[DIMS]))
+        nbytes = span(dtype, shape)
+        if len(shape) > MAX_RANK or nbytes is None or any(side >> 63 for side in shape):
+            what = f"{quoted(name)}: {dtype} {list(shape)[:8]} has too many dimensions or elements, or"
+            message.refuse("shape", f"{what} fills no whole bytes")
         if found[LOCATION] and found[LOCATION][0].value:
             file, offset = self.elsewhere(message, found, name, nbytes)
         else:
@@ -166,22 +166,6 @@ class _Graphs:
             what = f"{quoted(name)} ends at byte {end} of {quoted(location)}, the file at byte {file.size}"
             message.refuse("truncated", what)
         return file, offset
-
-
-def _layout(message: Message, found: dict[int, list[Field]], name: str) -> tuple[str, tuple[int, ...], int]:
-    code = found[DATA_TYPE][0].value if found[DATA_TYPE] else 0
-    if code not in DTYPES:
-        what = f"{quoted(name)} has the dtype {UNREAD.get(code, code)}, which is not read here"
-        message.refuse("dtype", what, found[DATA_TYPE][0].at if found[DATA_TYPE] else None)
-    if sum(field.nbytes for field in found[DIMS]) > MAX_RANK * 10:
-        message.refuse("shape", f"{quoted(name)} has more than {MAX_RANK} dimensions")
-    shape = tuple(message.numbers(found[DIMS]))
-    dtype = DTYPES[code]
-    nbytes = span(dtype, shape)
-    if len(shape) > MAX_RANK or nbytes is None or any(side >> 63 for side in shape):
-        what = f"{quoted(name)}: {dtype} {list(shape)[:8]} has too many dimensions or elements, or fills no whole bytes"
-        message.refuse("shape", what)
-    return dtype, shape, nbytes
 
 
 def _place(message: Message, found: dict[int, list[Field]], name: str, dtype: str, nbytes: int) -> int:

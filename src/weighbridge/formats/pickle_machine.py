@@ -1,8 +1,6 @@
-"""Read a pickle as data: what it would call, import or build is written down and never done.
+"""Read a pickle as data: what it would call, import or build is noted and never done.
 
-Parses untrusted bytes. Nothing named in a pickle is ever imported or called; a name that the reader's vocabulary does
-not hold is refused at once. Numbers of opcodes and objects, and every length, are bounded before anything is allocated.
-`pickletools` would read the arguments of opcodes that have no place here, and lets lone surrogates through.
+A name that the reader's vocabulary does not hold is refused. Everything is bounded before anything is allocated.
 """
 
 from __future__ import annotations
@@ -17,12 +15,10 @@ from weighbridge.core.printable import quoted
 from weighbridge.storage.readable import ReadableFile
 
 MAX_PICKLE = 64 << 20  # bytes
-MAX_OPCODES = 1 << 23
-MAX_MADE = 1 << 21
+MAX_OPCODES, MAX_MADE = 1 << 23, 1 << 21
 MAX_NAME = 1 << 10  # bytes in the name of a global
 MAX_NUMBER = 255  # bytes
 STRETCH = 1 << 20  # bytes looked at together
-PROTOCOLS = range(2, 6)
 STOP = ord(".")
 SAVE_AGAIN = "bind the file of the weights, or save them as safetensors, or only the state_dict() with torch.save"
 
@@ -98,8 +94,7 @@ class _Machine:
         return self.refuse("size", f"more than {MAX_OPCODES} opcodes")
 
     def refuse(self, code: str, what: str) -> NoReturn:
-        where = f"{self.file.name} at byte {self.begun}"
-        raise SubjectError(f"pickle-{code}", what, where=where, remedy=SAVE_AGAIN)
+        raise SubjectError(f"pickle-{code}", what, where=f"{self.file.name} at byte {self.begun}", remedy=SAVE_AGAIN)
 
     def step_over(self, size: int, what: str) -> int:
         """Step over `size` bytes and return where they begin in the stretch that is looked at."""
@@ -121,9 +116,6 @@ class _Machine:
     def top(self) -> object:
         self.push(value := self.pop())
         return value
-
-    def mark(self, _: object) -> None:
-        self.marks.append(len(self.stack))
 
     def since_mark(self, _: object = None) -> list[object]:
         if not self.marks:
@@ -211,7 +203,7 @@ class _Machine:
         self.push(self.memo[key])
 
     def protocol(self, version: int) -> None:
-        if version not in PROTOCOLS:
+        if not 2 <= version <= 5:
             self.refuse("opcode", f"the pickle protocol {version}; 2 to 5 are read")
 
     def frame(self, length: int) -> None:
@@ -229,7 +221,7 @@ def _steps(form: str, steps: Mapping[str, Step], *, sized: bool = False) -> dict
 
 # Steps without a number behind them; what is made as a set keeps its items in order.
 ALONE: Mapping[str, Step] = {
-    "(": _Machine.mark,
+    "(": lambda machine, _: machine.marks.append(len(machine.stack)),
     "0": _Machine.pop,
     "1": _Machine.since_mark,
     "2": lambda machine, _: machine.push(machine.top()),

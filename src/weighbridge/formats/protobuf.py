@@ -1,8 +1,4 @@
-"""Walk over the fields of a protobuf message in a file: numbers, wire types and where their bytes lie. Knows no schema.
-
-Parses untrusted bytes: every length is checked against its message before anything is looked at, numbers
-have at most ten bytes, and all walks over a file share one budget of fields. Nothing is copied but numbers and texts.
-"""
+"""Walk over the fields of a protobuf message in a file, every length checked before a look. Knows no schema."""
 
 from __future__ import annotations
 
@@ -39,10 +35,7 @@ class Field(NamedTuple):
 
 @dataclass(slots=True)
 class Message:
-    """A message between two bytes of a file; `spent` counts the fields that were walked over, in it and its like.
-
-    `form` begins the codes of what is refused.
-    """
+    """A message between two bytes of a file; `spent` counts fields walked over, `form` begins the codes of refusals."""
 
     file: ReadableFile
     start: int

@@ -12,10 +12,7 @@ REMEDY = "write the file again, or fetch it again and compare its size with the 
 
 
 def strict_json(data: memoryview, code: str, file: ReadableFile, at: int = 0, *, lenient: bool = False) -> object:
-    """Return what JSON in UTF-8 says; refuse with `code` what has doubled keys or lone surrogates.
-
-    Only where it is `lenient` may it hold a bare Infinity.
-    """
+    """Return what JSON in UTF-8 says; refuse doubled keys, lone surrogates and, unless `lenient`, a bare Infinity."""
     try:
         text = str(data, "utf-8")
         value: object = loads(text, spelled=False, lenient=lenient)

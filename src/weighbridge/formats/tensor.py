@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 MAX_ELEMENTS = 2**63 - 1
 MAX_TEXT = 1 << 10  # characters of a text in metadata
-
 # dtype: (elements, bytes) of the smallest whole unit that is stored.
 SAFETENSORS_UNITS: Mapping[str, tuple[int, int]] = (
     {"F4": (2, 1), "F6_E2M3": (4, 3), "F6_E3M2": (4, 3)}
@@ -28,7 +27,6 @@ SAFETENSORS_UNITS: Mapping[str, tuple[int, int]] = (
     | dict.fromkeys(("I32", "U32", "F32"), (1, 4))
     | dict.fromkeys(("C64", "F64", "I64", "U64"), (1, 8))
 )
-
 # GGUF type id: (dtype, elements, bytes), from ggml's type traits.
 GGUF_TYPES: Mapping[int, tuple[str, int, int]] = (
     {0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22)}
@@ -40,20 +38,12 @@ GGUF_TYPES: Mapping[int, tuple[str, int, int]] = (
     | {29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66)}
     | {39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18)}
 )
-
-UNITS: Mapping[str, tuple[int, int]] = {
-    **SAFETENSORS_UNITS,
-    **{name: (elements, size) for name, elements, size in GGUF_TYPES.values()},
-}
+UNITS = {**SAFETENSORS_UNITS, **{name: (elements, size) for name, elements, size in GGUF_TYPES.values()}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strides:
-    """Where the elements lie that are not stored in row-major order: a transposed or sliced view, a Fortran array.
-
-    `shape` and `steps` are of the whole view, in elements; `first` counts the elements, in row-major order, before
-    the tensor's own first one.
-    """
+    """A view in another order than row-major, in elements; `first` counts those before the tensor's own, row-major."""
 
     shape: tuple[int, ...]
     steps: tuple[int, ...]
@@ -86,8 +76,7 @@ class Piece:
 class Pieces:
     """The blocks that a tensor is stored in, which fill `shape` without overlap, each in a file of its own or not.
 
-    `shape` is of the whole tensor, in words (of the smallest whole unit that is stored); `first` counts the words, in
-    row-major order, before the tensor's own first one.
+    `shape` and `first` are in words, the smallest whole units stored; `first` counts those before the tensor's own.
     """
 
     shape: tuple[int, ...]
@@ -100,8 +89,7 @@ class Pieces:
         for size in reversed(self.shape):
             index, along = divmod(index, size)
             sides.append(along)
-        place = sides[::-1]
-        inside = ((piece, tuple(map(operator.sub, place, piece.at))) for piece in self.blocks)
+        inside = ((piece, tuple(map(operator.sub, sides[::-1], piece.at))) for piece in self.blocks)
         return next(
             (piece, sum(map(operator.mul, steps, row_major(piece.sizes))))
             for piece, steps in inside
@@ -164,10 +152,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checksum:
-    """A CRC-32 that a file carries of parts of itself, each `(start, stop)` in bytes; `place` is what they hold.
-
-    `place` and `file` are data from the outside: escape them when shown, never use them as a path.
-    """
+    """A CRC-32 that a file carries of parts of itself, each `(start, stop)`; `place` and `file` are not trusted."""
 
     place: str
     file: str
@@ -229,13 +214,9 @@ def short(value: object) -> Scalar:
     return value if isinstance(value, str) and len(value) <= MAX_TEXT else None
 
 
-# --- Reading what does not lie in one stretch -------------------------------------------------------------------------
-
-# A tensor that does not lie in one stretch in row-major order is read in that order, a window at a time. It is stored
-# in rectangular pieces, or its elements are strided, which is one piece that lies in another order. A window is cut
-# into boxes that lie together in row-major order, and each box is filled from the pieces that it meets, in the order
-# in which their elements lie: shards of rows, of columns or of both cost one pass, and a transposed matrix one pass a
-# window, in constant memory.
+# A tensor in pieces, or strided, which is one piece in another order, is read in row-major order, a window at a time. A
+# window is cut into boxes, each filled from the pieces that it meets in the order in which their elements lie: shards
+# cost one pass, and a transposed matrix one pass a window, in constant memory.
 
 
 class Box(NamedTuple):
@@ -299,10 +280,8 @@ def _fill(out: Words, box: Box, piece: Piece, file: ReadableFile) -> None:
     """Copy into a box what a piece holds of it, in bands along its longest step, giving back each that was read."""
     import numpy as np
 
-    ranges = [
-        (max(mine, its), min(mine + long, its + its_long))
-        for mine, long, its, its_long in zip(*box, piece.at, piece.sizes, strict=True)
-    ]
+    sides = zip(*box, piece.at, piece.sizes, strict=True)
+    ranges = [(max(mine, its), min(mine + long, its + its_long)) for mine, long, its, its_long in sides]
     if any(start >= stop for start, stop in ranges):
         return
     file.require_unchanged()
@@ -310,16 +289,15 @@ def _fill(out: Words, box: Box, piece: Piece, file: ReadableFile) -> None:
     steps = [step * size for step in (stored.strides.steps if stored.strides else row_major(piece.sizes))]
     words = np.ndarray(piece.sizes, f"<u{size}", file.gather(*stored.extent), strides=steps)
     source, target = words[_inside(ranges, piece.at)], out[_inside(ranges, box.at)]
-    offset = stored.offset + sum(
-        (start - at) * step for (start, _), at, step in zip(ranges, piece.at, steps, strict=True)
-    )
+    skipped = ((start - at) * step for (start, _), at, step in zip(ranges, piece.at, steps, strict=True))
+    offset = stored.offset + sum(skipped)
     axis = max(range(source.ndim), key=lambda axis: source.strides[axis])
     many = max(WINDOW // max(steps[axis], 1), 1)
     for at in range(0, source.shape[axis], many):
         band = (slice(None),) * axis + (slice(at, at + many),)
         target[band] = source[band]
-        begin, sides = offset + at * steps[axis], source[band].shape
-        file.release(begin, begin + size + sum((side - 1) * step for side, step in zip(sides, steps, strict=True)))
+        begin, shape = offset + at * steps[axis], source[band].shape
+        file.release(begin, begin + size + sum((side - 1) * step for side, step in zip(shape, steps, strict=True)))
 
 
 def _inside(ranges: list[tuple[int, int]], at: tuple[int, ...]) -> tuple[slice, ...]:

@@ -1,8 +1,4 @@
-"""Read a PyTorch file: as torch.save writes it, a ZIP archive of one pickle and the storages, and as before 1.6.
-
-Before 1.6 it wrote five pickles, then each storage behind its size. Storages are mapped where they lie. Pickles are
-read as data by `pickle_machine`; torch is never imported.
-"""
+"""Read a file of torch.save, a ZIP archive or the five pickles and storages of before 1.6; never imports torch."""
 
 from __future__ import annotations
 
@@ -14,12 +10,11 @@ from weighbridge.core.printable import quoted
 from weighbridge.formats import torch_pickle, zip_archive
 from weighbridge.formats.pickle_machine import DICTIONARY, MAX_PICKLE, SAVE_AGAIN, Made, Vocabulary, read_pickle
 from weighbridge.formats.tensor import UNITS, Reading
-from weighbridge.formats.torch_pickle import Reference, Storage
+from weighbridge.formats.torch_pickle import Storage
 from weighbridge.formats.zip_archive import Member
 from weighbridge.storage.readable import ReadableFile
 
 PICKLE, CONSTANTS, BYTE_ORDER, DATA = "data.pkl", "constants.pkl", "byteorder", "data/"
-LITTLE = b"little"
 LEGACY_MAGIC = b"\x8a\x0a" + bytes.fromhex("6cfc9c46f9206aa85019")  # a whole number of ten bytes
 PROTOCOL_AND_FRAME = 2, 11  # bytes before it: with the protocol only, or with a frame as well
 LEGACY_PROTOCOL = 1001
@@ -40,7 +35,7 @@ def parse(file: ReadableFile, members: dict[str, Member], root: str) -> Reading:
         refuse("script", "is a TorchScript program, whose classes are code", file)
     if (order := members.get(root + BYTE_ORDER)) is not None:
         byte_order = bytes(zip_archive.content(file, order, 64))
-        if byte_order != LITTLE:
+        if byte_order != b"little":
             shown = quoted(byte_order.decode("ascii", "backslashreplace"))
             refuse("byteorder", f"its byte order is {shown}, not 'little'", file, order.start)
     pickle = members[root + PICKLE]
@@ -49,17 +44,13 @@ def parse(file: ReadableFile, members: dict[str, Member], root: str) -> Reading:
     if behind != pickle.stop:
         refuse("trailing", f"{pickle.stop - behind} bytes follow the pickle in {quoted(pickle.name)}", file, behind)
     data = root + DATA
-    storages = {
-        name.removeprefix(data): Storage(member.start, member.nbytes)
-        for name, member in members.items()
-        if name.startswith(data)
-    }
+    places = {name: Storage(member.start, member.nbytes) for name, member in members.items() if name.startswith(data)}
+    storages = {name.removeprefix(data): place for name, place in places.items()}
     tensors, metadata = torch_pickle.tensors_of(described, file, storages)
     known = {reference.key for reference in torch_pickle.references(described, file)}
     unread = next((key for key in storages if key not in known), None)
     if unread is not None:
-        what = f"no tensor looks into the storage {quoted(data + unread)}"
-        refuse("unread", what, file, storages[unread].start)
+        refuse("unread", f"no tensor looks into the storage {quoted(data + unread)}", file, storages[unread].start)
     return Reading(format="torch", tensors=tensors, metadata=metadata, checksums=zip_archive.checksums(file, members))
 
 
@@ -81,14 +72,8 @@ def read_legacy(file: ReadableFile) -> Reading:
     keys, behind = read_pickle(file, at, file.size, NOTHING)
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys):
         refuse("storage", "the keys of the storages are no list of different texts", file, at)
-    storages = _storages(file, behind, keys, {one.key: one for one in torch_pickle.references(described, file)})
-    tensors, metadata = torch_pickle.tensors_of(described, file, storages)
-    return Reading(format="torch-legacy", tensors=tensors, metadata=metadata)
-
-
-def _storages(file: ReadableFile, at: int, keys: list[str], known: dict[str, Reference]) -> dict[str, Storage]:
-    """Place the storages, one behind the other to the end of the file; each is preceded by its count of elements."""
-    found: dict[str, Storage] = {}
+    known = {one.key: one for one in torch_pickle.references(described, file)}
+    storages, at = dict[str, Storage](), behind  # to the end of the file, each behind its count of elements
     for key in keys:
         reference = known.get(key)
         if reference is None:
@@ -100,11 +85,12 @@ def _storages(file: ReadableFile, at: int, keys: list[str], known: dict[str, Ref
         if nbytes > file.size - at - SIZE:
             what = f"the storage {quoted(key)} takes {nbytes} bytes, {file.size - at - SIZE} are left"
             refuse("truncated", what, file, at)
-        found[key] = Storage(at + SIZE, nbytes)
+        storages[key] = Storage(at + SIZE, nbytes)
         at += SIZE + nbytes
     if at < file.size:
         refuse("trailing", f"{file.size - at} bytes after the last storage", file, at)
-    return found
+    tensors, metadata = torch_pickle.tensors_of(described, file, storages)
+    return Reading(format="torch-legacy", tensors=tensors, metadata=metadata)
 
 
 def refuse(code: str, what: str, file: ReadableFile, at: int = 0) -> NoReturn:

@@ -1,8 +1,4 @@
-"""Understand what a PyTorch pickle describes: storages, and the tensors that look into them, under dotted names.
-
-Knows where each storage lies from its caller. Holds every size, step and offset against the storage before a tensor
-is believed. Never imports torch.
-"""
+"""Understand what a PyTorch pickle describes: storages, and tensors that lie inside them. Never imports torch."""
 
 from __future__ import annotations
 
@@ -27,7 +23,6 @@ MAX_ELEMENTS = 1 << 24  # of lists, likewise
 MAX_KEY = 1 << 16  # characters
 MAX_NAMES = 1 << 26  # characters in all names together
 MAX_REPEATS = 16  # times that the file's bytes may be looked at through its views
-
 STORAGES = (
     {"Byte": "U8", "Char": "I8", "Short": "I16", "Int": "I32", "Long": "I64"}
     | {"Half": "F16", "BFloat16": "BF16", "Float": "F32", "Double": "F64"}
@@ -39,11 +34,8 @@ DTYPES = (
     | {"complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e4m3fnuz": "F8_E4M3FNUZ"}
     | {"float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4"}
 )
-BY_GLOBAL = {
-    **{f"torch.{name}Storage": dtype for name, dtype in STORAGES.items()},
-    **{f"torch.cuda.{name}Storage": dtype for name, dtype in STORAGES.items()},
-    **{f"torch.{name}": dtype for name, dtype in DTYPES.items()},
-}
+BY_GLOBAL = {f"torch.{at}{name}Storage": dtype for at in ("", "cuda.") for name, dtype in STORAGES.items()}
+BY_GLOBAL |= {f"torch.{name}": dtype for name, dtype in DTYPES.items()}
 UNTYPED = "torch.storage.UntypedStorage"
 V1, V2, V3 = (f"torch._utils._rebuild_tensor{suffix}" for suffix in ("", "_v2", "_v3"))
 PARAMETERS = frozenset({"torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state"})
@@ -58,15 +50,12 @@ VOCABULARY = Vocabulary(
     names=frozenset({*BY_GLOBAL, UNTYPED, "torch.Tensor", "torch.nn.parameter.Parameter"}),
 )
 DICTIONARIES = VOCABULARY.containers | {DICTIONARY}
-
 # What Lightning, Accelerate and hand-written loops save beside the model, by the outermost key or the one under it.
 TRAINING_STATE = {
     *("amp", "callbacks", "grad_scaler", "loops", "lr_scheduler", "lr_schedulers", "optim", "optimizer"),
     *("optimizer_state", "optimizer_state_dict", "optimizer_states", "optimizers", "rng", "rng_state", "rng_states"),
     *("scaler", "scaler_state_dict", "scheduler", "scheduler_state_dict"),
 }
-
-
 OPTIMIZER = {"state", "param_groups"}  # the keys of torch.optim's own state, whatever it is saved under
 
 
@@ -114,8 +103,8 @@ def tensors_of(
     walk.visit((), root, 0)
     shown = sum(tensor.nbytes for tensor in walk.tensors.values())
     if shown > MAX_REPEATS * file.size:
-        what = f"{shown} bytes of tensors look into a file of {file.size}, more than {MAX_REPEATS} times over"
-        walk.refuse("expanded", what)
+        many = f"more than {MAX_REPEATS} times over"
+        walk.refuse("expanded", f"{shown} bytes of tensors look into a file of {file.size}, {many}")
     return walk.tensors, walk.metadata
 
 
@@ -153,13 +142,17 @@ class _Walk:
             if {key for key, _ in entries if isinstance(key, str)} >= OPTIMIZER:
                 self.optimizers.add(path)
             for key, value in entries:
-                inner, before = (*path, self._key(key, path)), len(self.tensors)
+                if not isinstance(key, (str, int, float, bool)) and key is not None:
+                    self.refuse("name", f"a key under {_shown(path)} is neither text nor number")
+                if isinstance(key, str) and len(key) > MAX_KEY:
+                    self.refuse("name", f"a key under {_shown(path)} has {len(key)} characters, more than {MAX_KEY}")
+                inner, before = (*path, str(key)), len(self.tensors)
                 self.visit(inner, value, depth + 1)
                 nested = isinstance(value, Made) and value.callee in DICTIONARIES
                 if not nested and len(self.tensors) == before:
                     self.metadata[self._named(inner)] = short(value)
         elif made.callee in (V1, V2, V3, REFERENCE):
-            tensor = self._bare(path, made) if made.callee == REFERENCE else self._tensor(path, made)
+            tensor = self._tensor(path, made)
             if tensor.name in self.tensors:
                 self.refuse("twice", f"two tensors are called {quoted(tensor.name)} once names are joined with dots")
             self.tensors[tensor.name] = tensor
@@ -191,13 +184,6 @@ class _Walk:
         if len(found) != len(pairs):
             self.refuse("tensor", "a dictionary is made from what is no list of pairs")
         return found
-
-    def _key(self, key: object, path: tuple[str, ...]) -> str:
-        if not isinstance(key, (str, int, float, bool)) and key is not None:
-            self.refuse("name", f"a key under {_shown(path)} is neither text nor number")
-        if isinstance(key, str) and len(key) > MAX_KEY:
-            self.refuse("name", f"a key under {_shown(path)} has {len(key)} characters, more than {MAX_KEY}")
-        return str(key)
 
     def _named(self, path: tuple[str, ...]) -> str:
         name = ".".join(path) if path else WHOLE
@@ -231,14 +217,12 @@ class _Walk:
             self.refuse("span", f"{what}, its reference says {reference.nbytes}")
         return reference.dtype, storage
 
-    def _bare(self, path: tuple[str, ...], made: Made) -> Tensor:
-        """Return a storage that was saved by itself as one dimension."""
-        dtype, storage = self._located(path, made)
-        count = storage.nbytes // UNITS[dtype or "U8"][1]
-        return self._placed(path, dtype or "U8", storage, 0, ((count,), (1,)))
-
     def _tensor(self, path: tuple[str, ...], made: Made) -> Tensor:
         args = made.args
+        if made.callee == REFERENCE:  # a storage that was saved by itself
+            dtype, storage = self._located(path, made)
+            count = storage.nbytes // UNITS[dtype or "U8"][1]
+            return self._placed(path, dtype or "U8", storage, 0, ((count,), (1,)))
         least = {V1: 4, V2: 6, V3: 7}[made.callee]
         if len(args) not in (least, least + (made.callee != V1)):
             self.refuse("tensor", f"{_shown(path)} is made from {len(args)} arguments")

@@ -1,7 +1,4 @@
-"""Name files of formats that are not read, by their content, so that none is taken for a damaged file of another.
-
-Looks at untrusted bytes: first bytes, the last ones of a table, and the headers of a tar archive.
-"""
+"""Name files of formats that are not read, by their bytes, so that none is taken for a damaged file of another."""
 
 from __future__ import annotations
 
@@ -19,19 +16,16 @@ MAX_FILES = 32  # of a folder
 WEIGHTS = (".safetensors", ".gguf", ".ckpt", ".pt", ".pth", ".bin", ".onnx", ".npz", ".distcp")
 SAVE = "save the weights in one of these formats; safetensors is the safest"
 UNPACK = "unpack it, and bind the file in it that holds the weights"
-FETCH = "fetch the file itself: this is what a server answered in its place"
-PULL = "run `git lfs pull` in that repository"
 CONVERT = "bind the checkpoint that it was converted from, or {}"
 EXPORT = CONVERT.format("export its weights as safetensors")
 GGUF = CONVERT.format("convert that to GGUF again")
 TAR = 257, b"ustar"
 TABLE_END = bytes.fromhex("57fb808b247547db")  # of the index of a TensorFlow checkpoint, as of every LevelDB table
-TABLE_PARTS = re.compile(r"\.data-\d{5}-of-\d{5}")
 # Patterns of first bytes, what a file that begins so is, and what to do.
 SIGNS: tuple[tuple[bytes, str, str], ...] = (
     (rb"\x80[\x02-\x05]", "a Python pickle, but not of PyTorch", SAVE),
-    (rb"(?i)\s*<(!doctype|html)", "a web page", FETCH),
-    (rb"version https://git-lfs", "a Git LFS pointer", PULL),
+    (rb"(?i)\s*<(!doctype|html)", "a web page", "fetch the file itself: this is what a server answered in its place"),
+    (rb"version https://git-lfs", "a Git LFS pointer", "run `git lfs pull` in that repository"),
     (rb"ggml|lmgg|fmgg|tjgg|algg", "a GGML file, older than GGUF", GGUF),
     (rb"APRN", "an APR file of version 1", SAVE),
     (rb"APR2", "an APR file in a layout that no writer uses", SAVE),
@@ -73,7 +67,7 @@ def named(file: ReadableFile) -> Unread | None:
         return Unread(found.what, unpack(_members(file)))
     if found is None and bytes(file.read(file.size - len(TABLE_END), file.size)) == TABLE_END:
         return Unread("the index of a TensorFlow checkpoint", SAVE)
-    if found is None and TABLE_PARTS.search(file.name):
+    if found is None and re.search(r"\.data-\d{5}-of-\d{5}", file.name):
         return Unread("a part of a TensorFlow checkpoint, by its name", SAVE)
     return found
 

@@ -1,7 +1,6 @@
 """How far the captures of one trace lie from those of another, point by point, in constant memory. Needs no torch.
 
-Sums are taken in float32 while the values stay in a core's cache, and in float64 across what does; what float32 cannot
-square, or what is not finite, is computed again in float64.
+Sums are taken in float32 within a core's cache, and in float64 across; what float32 cannot square is computed again.
 """
 
 from __future__ import annotations
@@ -54,9 +53,9 @@ def apart(one: Trace, other: Trace, point: str) -> Apart | None:
     sums = _Sums(np.zeros((2, rows * tokens)), np.zeros((2, channels)))
     for at, mine, theirs in _blocks(one, other, point):
         sums.add(at, mine, theirs)
-    (token_norms, token_errors), (channel_norms, channel_errors) = np.sqrt(sums.tokens), np.sqrt(sums.channels)
+    roots = np.sqrt(sums.tokens), np.sqrt(sums.channels)
+    by_token, by_channel = (off / np.maximum(long, float(long.mean()) * SMALL or 1.0) for long, off in roots)
     norm, error = (math.sqrt(float(part.sum())) for part in sums.tokens)
-    by_token, by_channel = _relative(token_errors, token_norms), _relative(channel_errors, channel_norms)
     worst = int(by_token.argmax())
     found: dict[str, Any] = {"all": error / norm if norm else error, "token": float(by_token[worst])}
     found |= {"worst_token": f"sequence {worst // tokens}, token {worst % tokens}"}
@@ -72,12 +71,6 @@ def same(one: Trace, other: Trace, point: str) -> bool:
         return False
     words = f"u{one.itemsize(point)}"
     return all(np.array_equal(mine.view(words), theirs.view(words)) for _, mine, theirs in _blocks(one, other, point))
-
-
-def _relative(errors: Sums, norms: Sums) -> Sums:
-    import numpy as np
-
-    return errors / np.maximum(norms, float(norms.mean()) * SMALL or 1.0)
 
 
 def _blocks(one: Trace, other: Trace, point: str) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
@@ -108,7 +101,11 @@ class _Sums:
         squares = self._narrow(mine, theirs)
         by_token = squares and [values @ np.ones(values.shape[1], values.dtype) for values in squares]
         if not squares or not by_token or not _exact(by_token, mine, theirs):
-            squares = self._wide(mine, theirs, alike)
+            with np.errstate(all="ignore"):
+                first, second = mine.astype(np.float64), theirs.astype(np.float64)
+                finite = np.isfinite(first) & np.isfinite(second)
+                squares = np.where(finite, first, 0) ** 2, np.where(finite, second - first, 0) ** 2
+            self.nonfinite += int(np.count_nonzero(~finite if alike is None else ~finite & ~alike))
             by_token = [values.sum(1) for values in squares]
         for side, values in enumerate(squares):
             self.tokens[side, at : at + len(mine)] += by_token[side]
@@ -122,22 +119,20 @@ class _Sums:
             return None
         if self.scratch is None or self.scratch[0].shape != mine.shape:
             self.scratch = np.empty((2, *mine.shape), np.uint32)
-        norm, error = (words.view(np.float32) for words in self.scratch)
-        first, second = (_as_float32(side, words) for side, words in zip((mine, theirs), self.scratch, strict=True))
+        norm, error = sides = [words.view(np.float32) for words in self.scratch]
+        for at, (values, words) in enumerate(zip((mine, theirs), self.scratch, strict=True)):
+            if values.dtype.name == "bfloat16":
+                words[...] = values.view(np.uint16)
+                np.left_shift(words, 16, out=words)
+            elif values.dtype.name == "float16":
+                sides[at][...] = values
+            else:
+                sides[at] = values
+        first, second = sides
         with np.errstate(all="ignore"):
             np.subtract(second, first, out=error)
             np.multiply(first, first, out=norm)
             return norm, np.multiply(error, error, out=error)
-
-    def _wide(self, mine: NDArray[Any], theirs: NDArray[Any], alike: Any) -> tuple[Floats, Floats]:
-        """Return both squared in float64, without what is not finite in both."""
-        import numpy as np
-
-        with np.errstate(all="ignore"):
-            first, second = mine.astype(np.float64), theirs.astype(np.float64)
-            finite = np.isfinite(first) & np.isfinite(second)
-            self.nonfinite += int(np.count_nonzero(~finite if alike is None else ~finite & ~alike))
-            return np.where(finite, first, 0) ** 2, np.where(finite, second - first, 0) ** 2
 
 
 def _exact(by_token: Sequence[Floats], mine: NDArray[Any], theirs: NDArray[Any]) -> bool:
@@ -148,18 +143,3 @@ def _exact(by_token: Sequence[Floats], mine: NDArray[Any], theirs: NDArray[Any])
     if not all(math.isfinite(total) and (total > TOO_SMALL or total == 0) for total in (norm, error)):
         return False
     return bool(norm or not mine.any()) and bool(error or np.array_equal(mine, theirs))
-
-
-def _as_float32(values: NDArray[Any], words: NDArray[np.uint32]) -> Floats:
-    """Return values in float32, where they are others in memory that is there already."""
-    import numpy as np
-
-    if values.dtype.name == "float32":
-        return values
-    found = words.view(np.float32)
-    if values.dtype.name == "bfloat16":
-        words[...] = values.view(np.uint16)
-        words <<= 16
-    else:
-        found[...] = values
-    return found

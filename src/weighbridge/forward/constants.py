@@ -1,7 +1,6 @@
 """Computed constants (rotary frequencies): made again in float64 for the truth, and compared with those of the model.
 
-A constant that is not stored was computed when the model was made, in whatever precision; a model that was cast to
-bfloat16 and back keeps it rounded for good. Parts that hold their `config`, as those of Hugging Face do, make it again.
+A model that was cast to bfloat16 and back keeps them rounded for good. Parts that have their `config` make them again.
 """
 
 from __future__ import annotations
@@ -54,7 +53,11 @@ def rebuilt(module: torch.nn.Module) -> Iterator[Constants]:
             made[path] = _made_again(part)
         again: Any = getattr(made[path], own, None)
         current = getattr(part, own)
-        if isinstance(again, torch.Tensor) and again.shape == current.shape and _near(current, again):
+        near = False
+        if isinstance(again, torch.Tensor) and again.shape == current.shape:
+            wide, exact = current.double(), again.to(current.device, torch.float64)
+            near = bool(((wide - exact).abs() <= FLOAT32 * exact.abs()).all())
+        if near:
             before.append((part, own, current))
             setattr(part, own, again.to(current.device))
         elif lower := _lower(current):
@@ -78,26 +81,18 @@ def _made_again(part: torch.nn.Module) -> Any:
         return None
 
 
-def _near(current: torch.Tensor, again: torch.Tensor) -> bool:
-    wide = current.double()
-    return bool(((wide - again.to(wide)).abs() <= FLOAT32 * again.to(wide).abs()).all())
-
-
 def _lower(current: torch.Tensor) -> str:
     """Return the lower precision that every value of a constant has, though they are not round numbers; else empty."""
     import numpy as np
 
+    def to_digits(values: NDArray[np.float64], digits: int) -> NDArray[np.float64]:
+        mantissa, exponent = np.frexp(values)
+        near: NDArray[np.float64] = np.ldexp(np.rint(np.ldexp(mantissa, digits)), exponent - digits)
+        return near
+
     values = current.detach().cpu().double().numpy()
     finite = np.unique(values[np.isfinite(values)])
-    telling = (finite != np.rint(finite)) & (finite != _to_digits(finite, DIGITS_PLAIN))
+    telling = (finite != np.rint(finite)) & (finite != to_digits(finite, DIGITS_PLAIN))
     if int(np.count_nonzero(telling)) < TELLING:
         return ""
-    return next((name for digits, name in DIGITS.items() if np.array_equal(finite, _to_digits(finite, digits))), "")
-
-
-def _to_digits(values: NDArray[np.float64], digits: int) -> NDArray[np.float64]:
-    import numpy as np
-
-    mantissa, exponent = np.frexp(values)
-    near: NDArray[np.float64] = np.ldexp(np.rint(np.ldexp(mantissa, digits)), exponent - digits)
-    return near
+    return next((name for digits, name in DIGITS.items() if np.array_equal(finite, to_digits(finite, digits))), "")

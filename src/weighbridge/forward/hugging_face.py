@@ -1,7 +1,4 @@
-"""A Hugging Face directory as a model, without a factory: `hf:DIR`, or `hf:DIR?dtype=bfloat16&decode=8`.
-
-Loaded by transformers from files alone; code that a directory brings along is never run.
-"""
+"""A Hugging Face directory as a model: `hf:DIR`, or `hf:DIR?dtype=bfloat16&decode=8`; no code in it is ever run."""
 
 from __future__ import annotations
 
@@ -58,10 +55,10 @@ class Directory:
         named |= {"dtype": self.options.get("dtype", "auto"), "output_loading_info": True}
         files_alone: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
         logging.disable_progress_bar()  # the report is what is shown
+        model: Any
         try:
             config = transformers.AutoConfig.from_pretrained(self.path, **files_alone)
             written = getattr(transformers, next(iter(config.architectures or ()), ""), None)
-            model: Any
             known = written or transformers.AutoModelForCausalLM
             model, loaded = known.from_pretrained(self.path, **files_alone, **named)
             model = model.to(self.options.get("device", "cpu"))
@@ -82,8 +79,7 @@ class Directory:
     def digest(self, *_others: Path | None) -> Mapping[str, str]:
         """Digest the files of the directory that a model is made of: name → sha256."""
         digests = {}
-        for path in sorted(self.path.iterdir()):
-            if path.suffix in (".safetensors", ".bin", ".json"):
-                with path.open("rb") as file:
-                    digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+        for path in sorted(one for one in self.path.iterdir() if one.suffix in (".safetensors", ".bin", ".json")):
+            with path.open("rb") as file:
+                digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
         return digests

@@ -1,7 +1,6 @@
 """Local errors: one float64 pass of the reference, in which each point is compared with a capture and replaced by it.
 
-So an error is that of one step alone: what the reference makes of the captured values before a point, against the
-value that was captured there. Rounding inherited from earlier layers does not count.
+So an error is that of one step alone: rounding inherited from earlier layers does not count.
 """
 
 from __future__ import annotations
@@ -54,16 +53,13 @@ NOTHING = Distance()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One point of a pass: how far its values lie, from which points they were made, and what relates the two.
-
-    `beside` is the same of a second trace, made from the values of the first.
-    """
+    """One point of a pass: how far its values lie, from which points they were made, and what relates the two."""
 
     distance: Distance
     shape: tuple[int, ...]
     made_from: tuple[str, ...]
     relation: Relation | None = None
-    beside: Step | None = None
+    beside: Step | None = None  # the same of a second trace, made from the values of the first
 
 
 Steps = Mapping[str, Step]
@@ -129,10 +125,15 @@ def end_to_end(reference: Torch, tokens: Tokens, traces: Mapping[str, Trace]) ->
         with unwatched():
             for name, trace in traces.items():
                 shape = trace.shape(point) if made.is_floating_point() else None
-                if shape is not None and shape[1:] == tuple(made.shape[1:]):
-                    error = _apart(made, captured(trace, point, made))
-                    if error is not None:
-                        found[name][point] = error
+                if shape is None or shape[1:] != tuple(made.shape[1:]):
+                    continue
+                values = captured(trace, point, made)
+                norm, error = (float(one.norm()) for one in (made, values.double().sub_(made)))
+                # In fewer passes where everything is finite.
+                plain = PLAIN[0] < norm**2 < PLAIN[1] and math.isfinite(error)
+                apart = error / norm if plain else compare(made, values).all
+                if apart is not None:
+                    found[name][point] = apart
 
     with rebuilt(reference.plain), widened():
         _forward(reference, tokens, visit)
@@ -172,9 +173,10 @@ def compare(made: torch.Tensor, values: torch.Tensor) -> Distance:
         truth, value = torch.where(finite, made, 0.0), torch.where(finite, values, 0.0)
         largest = max(float(truth.abs().max()) or float(value.abs().max()), 1e-300)
         sums = _sums(truth / largest, value / largest)
-    token_norms, token_errors, channel_norms, channel_errors = (one.sqrt() for one in sums)
+    roots = [one.sqrt() for one in sums]  # norms and errors by token, then by channel
     norm, absolute = float(sums[0].sum().sqrt()), float(sums[1].sum().sqrt())
-    tokens, channels = _relative(token_errors, token_norms), _relative(channel_errors, channel_norms)
+    sides = ((roots[0], roots[1]), (roots[2], roots[3]))
+    tokens, channels = ((off / long.clamp(min=float(long.mean()) * SMALL or 1.0)).flatten() for long, off in sides)
     at = int(tokens.argmax())
     found = Distance(elements=elements, nonfinite=odd, truth_nonfinite=truth_odd, absolute=absolute * largest)
     worst, channel = f"sequence {at // made.shape[1]}, token {at % made.shape[1]}", int(channels.argmax())
@@ -182,13 +184,6 @@ def compare(made: torch.Tensor, values: torch.Tensor) -> Distance:
     if not norm:
         return found
     return replace(found, all=absolute / norm, token=float(tokens.max()), channel=float(channels.max()))
-
-
-def _apart(made: torch.Tensor, values: torch.Tensor) -> float | None:
-    """Return the relative L2 distance over all elements, in fewer passes where everything is finite."""
-    norm, error = (float(one.norm()) for one in (made, values.double().sub_(made)))
-    plain = PLAIN[0] < norm**2 < PLAIN[1] and math.isfinite(error)
-    return error / norm if plain else compare(made, values).all
 
 
 def _sums(made: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -211,7 +206,3 @@ def _sums(made: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch
         channels[1].addmv_(squares.t(), every)
     tokens = tokens.view(2, *made.shape[:2])
     return tokens[0], tokens[1], channels[0], channels[1]
-
-
-def _relative(errors: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
-    return (errors / norms.clamp(min=float(norms.mean()) * SMALL or 1.0)).flatten()

@@ -1,7 +1,7 @@
 """An ONNX file as a candidate: `onnx:FILE.onnx`, or `onnx:FILE.onnx?provider=CUDAExecutionProvider`.
 
 Its points are found by the module paths that `torch.onnx.export(…, dynamo=True)` writes on every node. What no single
-value of the graph stands for, such as queries after the rotation, is no point: a contract's `points` leave it out.
+value stands for, such as queries after the rotation, is no point: a contract's `points` leave it out.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class OnnxFile:
             what, remedy = f"{problem.name} is not installed", "pip install 'weighbridge[onnxruntime]'"
             raise SubjectError("no-onnxruntime", what, where=self.spec, remedy=remedy) from None
         have = onnxruntime.get_available_providers()
-        if self.provider == CUDA and not (CUDA in have and _starts(onnx, onnxruntime, CUDA)):
+        if self.provider == CUDA and not (CUDA in have and _cuda_starts(onnx, onnxruntime)):
             return None
         if self.provider not in have:
             remedy = f"use one of {', '.join(have)}"
@@ -83,8 +83,12 @@ class OnnxFile:
             points = _points(model.graph)
             known = {output.name for output in model.graph.output}
             model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in points if name not in known)
-            options, data = _options(onnxruntime, self.provider, folder), model.SerializeToString()
-            session = onnxruntime.InferenceSession(data, options, providers=[self.provider])
+            options = onnxruntime.SessionOptions()
+            options.log_severity_level = 4  # what goes wrong is raised
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", str(int(self.provider != CPU)))
+            options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+            session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=[self.provider])
         except Exception as problem:  # protobuf and C++ raise classes of their own
             what = f"ONNX Runtime makes no session on {self.provider}: {problem}"
             raise SubjectError("onnx-session", what[:400], where=self.spec, remedy=ALONE) from problem
@@ -107,25 +111,16 @@ class OnnxFile:
             return {self.path.name: hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def _starts(onnx: Any, onnxruntime: Any, provider: str) -> bool:
-    """Return whether a provider that the build lists starts on this host; ONNX Runtime itself goes on without it."""
+def _cuda_starts(onnx: Any, onnxruntime: Any) -> bool:
+    """Return whether CUDA, which the build lists, starts on this host; ONNX Runtime itself goes on without it."""
     one = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
     other = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
     graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "one", [one], [other])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=[provider])
-    return bool(session.get_providers()[0] == provider)
-
-
-def _options(onnxruntime: Any, provider: str, folder: str) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what goes wrong is raised
-    options.add_session_config_entry("session.disable_cpu_ep_fallback", str(int(provider != CPU)))
-    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-    return options
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=[CUDA])
+    return bool(session.get_providers()[0] == CUDA)
 
 
 def _points(graph: Any) -> Mapping[str, str]:

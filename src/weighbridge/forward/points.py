@@ -1,9 +1,8 @@
 """Capture points of a PyTorch module: what its modules return, in the order of computing, as rows of channels.
 
 A point's id is the path of a module and the state: `model.layers.3.self_attn.q_proj.out`. An `.in` is the first input
-of a module without parts, where no module returned it: the context before an output projection, the product before
-a down projection. Where a Hugging Face model attends through the library's attention interface,
-`.attention.query.in`, `.key.in` and `.value.in` are what the attention function was given, after the rotation.
+of a module without parts, where no module returned it. `.attention.query.in`, `.key.in` and `.value.in` are what the
+attention function of a Hugging Face model was given, after the rotation.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ class Rows(NamedTuple):
 def as_rows(tensor: torch.Tensor, sequences: int, tokens: int, heads: str = "maybe") -> Rows | None:
     """Return a tensor as rows, None where its dimensions say nothing of tokens.
 
-    Sequences and tokens come first and channels follow, or sequences and tokens are one dimension, or all sequences
-    share one; or, where `heads` come first (`yes`; `maybe` after all else was tried; `no`), the tokens are the last
-    ones of the third dimension.
+    Sequences and tokens come first, or are one dimension, or all sequences share one; or, where `heads` come first
+    (`yes`; `maybe` after all else was tried; `no`), the tokens are the last ones of the third dimension.
     """
     shape = tuple(tensor.shape)
     if len(shape) < 2 or not tensor.numel():
@@ -77,11 +75,15 @@ class Pass:
         replaced = self.visit(point, rows.tensor)
         if known:
             return None
-        if replaced is not None and point.endswith(".in") and self._own(rows.tensor, tensor):
-            # In place, so that a residual stream which goes on beside this module goes on with the same values.
-            with unwatched():
-                rows.tensor.copy_(replaced)
-            replaced = None
+        if replaced is not None and point.endswith(".in"):
+            storage, view = tensor.untyped_storage(), rows.tensor
+            whole = storage.nbytes() == view.nbytes or view.numel() < tensor.numel()  # all of it, or the last tokens
+            mine = view.untyped_storage().data_ptr() == storage.data_ptr() and storage.data_ptr() not in self.weights
+            if whole and mine and 0 not in tensor.stride():
+                # In place, so that a residual stream which goes on beside this module goes on with the same values.
+                with unwatched():
+                    view.copy_(replaced)
+                replaced = None
         result = tensor if replaced is None else rows.back(replaced)
         if tensor.is_contiguous():  # what follows may ask for a view
             result = result.contiguous()
@@ -89,19 +91,10 @@ class Pass:
             self.seen[tensor] = self.seen[result] = True
         return None if replaced is None else result
 
-    def _own(self, rows: torch.Tensor, tensor: torch.Tensor) -> bool:
-        """Return whether rows are a view of all that a storage of this pass holds, or of a tensor's last tokens."""
-        storage = tensor.untyped_storage()
-        whole = storage.nbytes() == rows.nbytes or rows.numel() < tensor.numel()
-        mine = rows.untyped_storage().data_ptr() == storage.data_ptr() and storage.data_ptr() not in self.weights
-        return whole and mine and 0 not in tensor.stride()
-
     def within(self, point: str, value: Any, at: int = 0) -> Any:
-        """Visit every tensor in what a module returned: a tensor, or a tuple, list or mapping of them.
-
-        Integers are visited as well: which experts a router chose.
-        """
+        """Visit every tensor in what a module returned: a tensor, or a tuple, list or mapping of them."""
         if _is_tensor(value):
+            # Integers say which experts a router chose.
             # Behind the first place, heads before tokens are attention's weights, which not every kernel returns.
             telling = value.is_floating_point() or str(value.dtype) in INTEGERS
             replaced = self.at(point, value, "no" if at else "maybe") if telling else None
@@ -154,10 +147,10 @@ def _tokens(given: Sequence[Any], sequences: int) -> int:
 def visited(
     module: torch.nn.Module, visit: Visit, sequences: int, wanted: Points = None, casts: frozenset[str] = frozenset()
 ) -> Iterator[None]:
-    """Call `visit` at every point of the forward passes inside the block, or only at those wanted.
+    """Call `visit` at every point of the forward passes inside the block, or only at those wanted, once for a tensor.
 
-    Each call of the whole module is a pass, in which a tensor is visited once. Where float64 casts nothing, a point of
-    `casts` is the very tensor of an earlier one: it is visited as well, and goes on as it is.
+    Where float64 casts nothing, a point of `casts` is the very tensor of an earlier one: it is visited as well, and
+    goes on as it is.
     """
     inner: Any = getattr(module, "_orig_mod", module)  # what torch.compile wraps
     now: list[Pass] = []

@@ -1,7 +1,4 @@
-"""What relates a captured value to the one that was made there: a bias, a scale, a permutation, another point.
-
-Each relation is fitted, and has what it leaves over. Nothing here decides.
-"""
+"""What relates a captured value to the one that was made there: a bias, a scale, a permutation, another point."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ if TYPE_CHECKING:
 RECENT = 8  # points whose values are kept to be compared with
 LARGE = 1 << 22  # elements: a larger point is not kept
 WIDE = 1 << 12  # channels: among more, no order is looked for
+NEAR = 0.1  # of its norm: a weight that lies farther is not named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +49,21 @@ class Neighbours:
 
         if made.shape != captured.shape or not bool(torch.isfinite(made).all() and torch.isfinite(captured).all()):
             return None
-        fitted = [*self._simple(made, captured), *self._others(made, captured)]
+        norm = float(captured.norm()) or 1.0
+        fitted = list(self._simple(made, captured, norm))
+        for name, other in ((name, values.double()) for name, values in self.recent if values.shape == made.shape):
+            fitted.append(Relation(name="neighbour", to=name, left=float((captured - other).norm()) / norm))
+            for how, sign in (("without", -1), ("with", 1)):  # it is missing from the sum, or in it twice
+                left = float((captured - made - sign * other).norm()) / norm
+                fitted.append(Relation(name="residual", to=f"{how} {name}", left=left))
         # A factor for each channel always leaves a little less over than one factor that explains all.
         least = min(one.left for one in fitted)
         return next(one for one in fitted if one.left <= 2 * least)
 
-    def _simple(self, made: torch.Tensor, captured: torch.Tensor) -> Iterator[Relation]:
+    def _simple(self, made: torch.Tensor, captured: torch.Tensor, norm: float) -> Iterator[Relation]:
         """Yield what one factor, one vector or one order of channels explains."""
         import torch
 
-        norm = float(captured.norm()) or 1.0
         flat_made, flat_captured = made.flatten(0, 1), captured.flatten(0, 1)
         factor = float((captured * made).sum() / (made * made).sum().clamp(min=1e-300))
         yield Relation(name="scale", to=f"{factor:.6g}", left=float((captured - factor * made).norm()) / norm)
@@ -81,17 +84,6 @@ class Neighbours:
             left = float((captured - made.roll(step, 1)).norm()) / norm
             yield Relation(name="shift", to=name, left=left)
 
-    def _others(self, made: torch.Tensor, captured: torch.Tensor) -> Iterator[Relation]:
-        """Yield what another point explains: it was captured here, or is missing from the sum, or is in it twice."""
-        norm = float(captured.norm()) or 1.0
-        for name, other in self.recent:
-            if other.shape != made.shape:
-                continue
-            yield Relation(name="neighbour", to=name, left=float((captured - other.double()).norm()) / norm)
-            for sign in (-1, 1):
-                left = float((captured - made - sign * other.double()).norm()) / norm
-                yield Relation(name="residual", to=f"{'with' if sign > 0 else 'without'} {name}", left=left)
-
     def _weight(self, vector: torch.Tensor) -> str:
         """Return the weight of as many elements that a vector, or its negative, is nearest to; empty where none is."""
         found = []
@@ -100,9 +92,6 @@ class Neighbours:
                 wide = weight.detach().to(vector)
                 for sign in (1, -1):
                     rest = float((vector - sign * wide).norm()) / max(float(vector.norm()), 1e-300)
-                    found.append((rest, f"{name}" if sign > 0 else f"-{name}"))
+                    found.append((rest, name if sign > 0 else f"-{name}"))
         near = min(found, default=(1.0, ""))
         return near[1] if near[0] < NEAR else ""
-
-
-NEAR = 0.1  # of its norm: a weight that lies farther is not named

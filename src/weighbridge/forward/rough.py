@@ -1,9 +1,4 @@
-"""A rough run: what a correct kernel may round, is rounded.
-
-A trusted run is often better than its dtype permits: a fused attention keeps its scores in float32, and a product of
-matrices its sum. Here attention is taken apart, products are as far off as partial sums in the dtype would be, and
-functions as vector libraries allow.
-"""
+"""A rough run: what a correct kernel may round, is rounded. A trusted run is often better than its dtype permits."""
 
 from __future__ import annotations
 
@@ -27,9 +22,11 @@ def rough() -> Iterator[None]:
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    attention = torch.nn.functional.scaled_dot_product_attention
-    products = {torch.ops.aten.mm.default: _product, torch.ops.aten.addmm.default: _sum}
+    def biased(bias: Any, one: Any, other: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+        return beta * bias + alpha * _product(one, other)
 
+    attention = torch.nn.functional.scaled_dot_product_attention
+    products = {torch.ops.aten.mm.default: _product, torch.ops.aten.addmm.default: biased}
     functions = {getattr(torch.ops.aten, name).default for name in FUNCTIONS}
 
     def dispatch(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -78,10 +75,6 @@ def _product(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         made += part
         squares += part.square() + made.square()
     return _off(made, squares.sqrt_().mul_(ROUNDING * torch.finfo(one.dtype).eps / 2)).to(one.dtype)
-
-
-def _sum(bias: torch.Tensor, one: torch.Tensor, other: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-    return beta * bias + alpha * _product(one, other)
 
 
 def _off(made: torch.Tensor, by: torch.Tensor) -> torch.Tensor:

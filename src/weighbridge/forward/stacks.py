@@ -1,7 +1,4 @@
-"""What can run a model forward: a PyTorch module, or any other stack by one function; each writes a trace.
-
-A factory may return an `nn.Module` as it is. `Torch` says more of it, `Stack` is for what is not PyTorch.
-"""
+"""What can run a model forward and write a trace: `Torch`, a PyTorch module, or `Stack`, what is not PyTorch."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ import itertools
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -59,13 +55,11 @@ class Stack:
         from weighbridge.formats.word_types import numpy_dtype
         from weighbridge.forward.trace_file import STORED
 
-        kind = numpy_dtype(STORED[dtype])
-
-        def digest(array: NDArray[Any]) -> str:
+        kind, found = numpy_dtype(STORED[dtype]), {}
+        for name, array in self.weights.items():
             data = array if array.dtype.kind in "iub" else array.astype(kind)
-            return weight_digest(array.shape, np.ascontiguousarray(data))
-
-        return {name: digest(array) for name, array in self.weights.items()}
+            found[name] = weight_digest(array.shape, np.ascontiguousarray(data))
+        return found
 
     def capture(self, tokens: Tokens, path: Path, _wanted: Points = None, weights: Digests = None) -> Trace:
         """Run it forward, and write a trace; the digests of the `weights` are made where they are not given."""
@@ -112,18 +106,22 @@ class Torch:
         return str(first.device) if first is not None else "cpu"
 
     def prepared(self, dtype: str = "") -> Torch:
-        """Return it ready to compute in a dtype: itself, or a copy whose stored weights are cast.
-
-        Computed constants stay as they are, and so do the parts that a Hugging Face model keeps in float32.
-        """
+        """Return it ready to compute in a dtype: itself, or a copy whose stored weights are cast, and nothing else."""
         import torch
 
         wanted = dtype or self.dtype
-        if not wanted or all(t.dtype is getattr(torch, wanted) for _, t in self._cast_names()):
-            return replace(self, dtype=wanted or self._dtype())
+        concerned = list(self._cast())
+        if not wanted:
+            sizes: dict[str, int] = {}
+            for tensor in concerned:
+                name = str(tensor.dtype).removeprefix("torch.")
+                sizes[name] = sizes.get(name, 0) + tensor.numel()
+            return replace(self, dtype=max(sizes, key=lambda name: sizes[name], default="float32"))
         kind = getattr(torch, wanted)
+        if all(tensor.dtype is kind for tensor in concerned):
+            return replace(self, dtype=wanted)
         cast: dict[int, Any] = {}
-        for _, tensor in self._cast_names():  # what is cast is not copied before
+        for tensor in concerned:  # what is cast is not copied before
             if tensor.dtype is not kind:
                 data = tensor.detach().to(kind)
                 is_weight = isinstance(tensor, torch.nn.Parameter)
@@ -153,10 +151,7 @@ class Torch:
     def capture(
         self, tokens: Tokens, path: Path, wanted: Points = None, weights: Digests = None, given: Trace | None = None
     ) -> Trace:
-        """Run it forward, and write a trace of all points, or of those wanted; `weights` as above.
-
-        Each step goes on from the values that were `given` for a point, or from its own.
-        """
+        """Run it forward, and write a trace of the points; each step goes on from what was `given`, or its own."""
         devices: set[str] = set()
         kept: list[tuple[str, torch.Tensor]] = []
         compiled = self.module is not self.plain
@@ -190,15 +185,30 @@ class Torch:
         import torch
 
         named = _taps(self.taps)
+
+        def tapped(point: str, rows: torch.Tensor) -> torch.Tensor | None:
+            for name, channels in named[point]:
+                found = visit(name, rows[..., channels])
+                if found is not None:
+                    rows = rows.clone()
+                    rows[..., channels] = found
+            return rows
+
         if named:
-            visit, wanted, casts = _by_taps(named, visit), frozenset(named), frozenset()
+            wanted, casts = frozenset(named), frozenset()
         ids = torch.tensor([list(row) for row in tokens], dtype=torch.int64, device=self.device)
-        seeing = visited(self.module, visit, sequences=len(tokens), wanted=wanted, casts=casts)
-        with torch.no_grad(), _evaluating(self.plain), seeing:
-            if self.decode:
-                _generate(self.module, ids, self.decode)
-            else:
-                (self.call or _call)(self.module, ids)
+        seeing = visited(self.module, tapped if named else visit, len(tokens), wanted, casts)
+        training = [part for part in self.plain.modules() if part.training]
+        self.plain.eval()
+        try:
+            with torch.no_grad(), seeing:
+                if self.decode:
+                    _generate(self.module, ids, self.decode)
+                else:
+                    (self.call or _call)(self.module, ids)
+        finally:
+            for part in training:
+                part.training = True
 
     def drawn(self) -> Tokens:
         """Return token ids by a fixed rule, below the size of the vocabulary."""
@@ -213,28 +223,20 @@ class Torch:
         if size < 3:
             raise SubjectError("no-inputs", "the model says no vocabulary to draw tokens from", remedy="give `tokens`")
         rows, length = DRAWN
-        # 1 is left out: it is the padding of many vocabularies, and so is 0.
 
-        def drawn(row: int, n: int) -> int:
+        def drawn(row: int, n: int) -> int:  # 0 and 1 are left out: they are the padding of many vocabularies
             return 2 + (7919 * (row * length + n) + 31 * n * n + 104729 * row) % (size - 2)
 
         return [[drawn(row, n) for n in range(length)] for row in range(rows)]
 
-    def _dtype(self) -> str:
-        sizes: dict[str, int] = {}
-        for _, tensor in self._cast_names():
-            name = str(tensor.dtype).removeprefix("torch.")
-            sizes[name] = sizes.get(name, 0) + tensor.numel()
-        return max(sizes, key=lambda name: sizes[name], default="float32")
-
-    def _cast_names(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def _cast(self) -> Iterator[torch.Tensor]:
         """Yield the stored floating tensors that a cast concerns."""
         lists = ("_keep_in_fp32_modules", "_keep_in_fp32_modules_strict")
         kept = [part for name in lists for part in getattr(self.plain, name, None) or ()]
         stored = set(self.plain.state_dict())
         for name, tensor in itertools.chain(self.plain.named_parameters(), self.plain.named_buffers()):
             if name in stored and tensor.is_floating_point() and not any(part in name.split(".") for part in kept):
-                yield name, tensor
+                yield tensor
 
 
 def _call(module: torch.nn.Module, ids: torch.Tensor) -> object:
@@ -261,17 +263,6 @@ def has_cuda() -> bool | None:
     return None if torch is None else bool(torch.cuda.is_available())
 
 
-@contextmanager
-def _evaluating(module: torch.nn.Module) -> Iterator[None]:
-    before = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part in before:
-            part.training = True
-
-
 def _taps(taps: Mapping[str, str]) -> dict[str, list[tuple[str, slice]]]:
     """Return the taps by the point that each lies in."""
     found: dict[str, list[tuple[str, slice]]] = {}
@@ -284,18 +275,6 @@ def _taps(taps: Mapping[str, str]) -> dict[str, list[tuple[str, slice]]]:
         point = f"{match['path']}.{match['side'] or 'out'}" if match["path"] else "logits"
         found.setdefault(point, []).append((name, channels))
     return found
-
-
-def _by_taps(named: Mapping[str, Sequence[tuple[str, slice]]], visit: Visit) -> Visit:
-    def at(point: str, rows: torch.Tensor) -> torch.Tensor | None:
-        for name, channels in named[point]:
-            found = visit(name, rows[..., channels])
-            if found is not None:
-                rows = rows.clone()
-                rows[..., channels] = found
-        return rows
-
-    return at
 
 
 def _same_bits(one: torch.Tensor, other: torch.Tensor | None) -> bool:

@@ -1,7 +1,6 @@
 """A trace: the values of a forward pass at its capture points, in one safetensors file that any stack can write.
 
-One tensor `[sequences, tokens, channels]` for each point, and one metadata key with the facts as canonical JSON: with
-several keys the library writes them in another order each time. Points match by their exact ids. Needs no torch.
+One tensor `[sequences, tokens, channels]` for each point, and one metadata key with the facts as canonical JSON.
 """
 
 from __future__ import annotations
@@ -96,15 +95,12 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """A trace file, opened: its facts, and where each point's values lie.
-
-    `damage` replaces the last channel of the last token of the first sequence at one point.
-    """
+    """A trace file, opened: its facts, and where each point's values lie."""
 
     facts: Facts
     file: MappedFile
     tensors: Mapping[str, Tensor]
-    damage: tuple[str, float] | None = None
+    damage: tuple[str, float] | None = None  # replaces the first sequence's last channel of the last token at a point
 
     def cut(self, sequences: int, tokens: int | None = None) -> Trace:
         """Return the first sequences alone, and of these the first tokens."""
@@ -128,18 +124,13 @@ class Trace:
 
     def itemsize(self, point: str) -> int:
         """Return the bytes of one of its elements."""
-        return self._dtype(point).itemsize
-
-    def _dtype(self, point: str) -> np.dtype[Any]:
-        dtype = numpy_dtype(self.tensors[point].dtype)
-        assert dtype is not None
-        return dtype
+        return _dtype(self.tensors[point].dtype).itemsize
 
     def windows(self, point: str, step: int) -> Iterator[NDArray[Any]]:
         """Yield its values `[tokens, channels]` as they are stored, not copied, some tokens at a time."""
         import numpy as np
 
-        tensor, dtype = self.tensors[point], self._dtype(point)
+        tensor, dtype = self.tensors[point], _dtype(self.tensors[point].dtype)
         rows, tokens, channels = self.shape(point) or (0, 0, 0)
         assert tokens == tensor.shape[1]  # of cut tokens, no two sequences lie side by side
         width = channels * dtype.itemsize
@@ -150,7 +141,7 @@ class Trace:
         """Return the values of some of its sequences as they are stored, copied: `[sequences, tokens, channels]`."""
         import numpy as np
 
-        tensor, dtype = self.tensors[point], self._dtype(point)
+        tensor, dtype = self.tensors[point], _dtype(self.tensors[point].dtype)
         rows, tokens, _ = self.shape(point) or (0, 0, 0)
         start, stop = min(start, rows), min(rows if stop is None else stop, rows)
         size = math.prod(tensor.shape[1:]) * dtype.itemsize
@@ -243,9 +234,6 @@ def _check(trace: Trace) -> None:
             refuse("shape", what, "write sequences, tokens and channels, in that order")
 
 
-# --- Writing ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(slots=True, kw_only=True)
 class Part:
     """Some tokens of a point, as they came: where they lie, and their shape."""
@@ -293,12 +281,19 @@ class TraceWriter:
             self._join()
         entries = {}
         for name, (part,) in self.parts.items():
-            size = _size(self.dtypes[name], part.shape)
-            span = [part.offset - RESERVED, part.offset - RESERVED + size]
-            entries[name] = {"dtype": STORED[self.dtypes[name]], "shape": list(part.shape), "data_offsets": span}
+            stored, start = STORED[self.dtypes[name]], part.offset - RESERVED
+            span = [start, start + math.prod(part.shape) * _dtype(stored).itemsize]
+            entries[name] = {"dtype": stored, "shape": list(part.shape), "data_offsets": span}
         header = header_of(facts, entries)
         start = max(RESERVED, len(header) + 8)
-        self._move(start - RESERVED)
+        at = self._end if start > RESERVED else RESERVED
+        while at > RESERVED:  # make room for a long header: move all that lies behind it, from the end on
+            begin = max(RESERVED, at - COPIED)
+            self._file.seek(begin)
+            data = self._file.read(at - begin)
+            self._file.seek(begin + start - RESERVED)
+            self._file.write(data)
+            at = begin
         self._file.seek(0)
         self._file.write(struct.pack("<Q", start - 8) + header.ljust(start - 8))
         self._file.close()
@@ -314,7 +309,7 @@ class TraceWriter:
             offset = other._end
             for row in range(rows):
                 for part in parts:
-                    size = _size(self.dtypes[name], part.shape[1:])
+                    size = math.prod(part.shape[1:]) * _dtype(STORED[self.dtypes[name]]).itemsize
                     self._file.seek(part.offset + row * size)
                     other._end += other._file.write(self._file.read(size))
             joined = (rows, sum(part.shape[1] for part in parts), channels)
@@ -323,17 +318,6 @@ class TraceWriter:
         other.path.replace(self.path)
         self._file, self._end, self.parts = other._file, other._end, other.parts
         del other._file  # which its end would close
-
-    def _move(self, by: int) -> None:
-        """Make room for a long header: move all that lies behind it, from the end on."""
-        at = self._end if by else RESERVED
-        while at > RESERVED:
-            start = max(RESERVED, at - COPIED)
-            self._file.seek(start)
-            data = self._file.read(at - start)
-            self._file.seek(start + by)
-            self._file.write(data)
-            at = start
 
 
 def save(trace: Trace, facts: Facts, path: Path) -> None:
@@ -353,10 +337,10 @@ def save(trace: Trace, facts: Facts, path: Path) -> None:
                 file.write(window)
 
 
-def _size(dtype: str, shape: Sequence[int]) -> int:
-    kind = numpy_dtype(STORED[dtype])
-    assert kind is not None
-    return math.prod(shape) * kind.itemsize
+def _dtype(stored: str) -> np.dtype[Any]:
+    dtype = numpy_dtype(stored)
+    assert dtype is not None
+    return dtype
 
 
 def header_of(facts: Facts, entries: Mapping[str, Any]) -> bytes:

@@ -1,8 +1,7 @@
 """Float64 without rewriting a model: every operation is widened as it runs, and what did not become float64 is counted.
 
-No float64 copy of the model is made: a weight is widened where an operation reads it. A module cast by `.double()`
-often still computes norms, softmax and rotary angles in float32; a truth so made is wrong by more than what it judges.
-Only operations of PyTorch in this thread are seen.
+A weight is widened where an operation reads it. A module cast by `.double()` often still computes norms, softmax and
+rotary angles in float32, which is no truth. Only operations of PyTorch in this thread are seen.
 """
 
 from __future__ import annotations
@@ -23,15 +22,12 @@ FEW, NARROW = 64, 1 << 14  # so few rows, and as many columns, stay in a core's 
 
 @dataclass(slots=True)
 class Audit:
-    """What a widened pass did: operations on floating tensors, those below float64, and from which points values came.
-
-    `sources` holds, for the storage of a tensor, the points that it was made from, since each was last replaced.
-    """
+    """What a widened pass did: operations on floating tensors, those below float64, and what values came from."""
 
     operations: int = 0
     lower: int = 0
     first: str = ""
-    sources: dict[int, frozenset[str]] = field(default_factory=dict)
+    sources: dict[int, frozenset[str]] = field(default_factory=dict)  # by storage, since each was last replaced
 
     def made_from(self, tensor: torch.Tensor) -> tuple[str, ...]:
         """Return the points that a tensor was made from, sorted."""
@@ -48,8 +44,7 @@ class Audit:
 def widened() -> Iterator[Audit]:
     """Compute every operation inside the block in float64: its arguments, the dtypes that it asks for, its factories.
 
-    An operation that writes into a tensor below float64 that was there before is not widened, but counted as lower. A
-    view stays one of the same memory, so that what is written through it is not lost; what reads it is widened.
+    One that writes into a tensor below float64 is counted as lower. A view stays one of the same memory.
     """
     import torch
     from torch.overrides import TorchFunctionMode

@@ -1,8 +1,4 @@
-"""What the evidence of a lane says of a gate that another lane needs: the finding it sealed, or why it does not count.
-
-Evidence counts that the lane itself sealed, of the same contract and instance, of the same files, young enough, whole,
-and judged again to the same verdict. The newest that counts decides. Nothing here measures or writes.
-"""
+"""What the newest evidence of a lane that counts says of a gate that another lane needs, or why none counts."""
 
 from __future__ import annotations
 
@@ -29,8 +25,7 @@ from weighbridge.ledger.causes import Causes, bundle_evidence, causes_of
 from weighbridge.ledger.fold import RETIRED, Chains, fold
 from weighbridge.ledger.store import Ledger
 
-LANE = "lane"  # what `verify --lane` seals into a bundle's environment
-LANE_PATHS = "lane_paths"
+LANE, LANE_PATHS = "lane", "lane_paths"  # what `verify --lane` seals into a bundle's environment
 UNCOMMITTED = "a file was changed since the commit, or it is in no git repository"
 
 
@@ -59,10 +54,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """What a gate comes to by evidence of a lane: a finding, and what it stands on or, BLOCKED, what is lacking.
-
-    `judged` are the digests of the files that it judged, by the name of the subject.
-    """
+    """A finding by evidence of a lane, what it stands on or lacks, and the digests of each subject's files."""
 
     finding: Finding
     says: str
@@ -135,9 +127,15 @@ class LaneEvidence:
 
     def _finding(self, bundle: str, stated: Predicate, lane: Fields, asked: Wanted) -> Decided | tuple[Unfit, str]:
         """Return what a bundle says of a gate, or why it does not count; it is opened last, for that takes longest."""
-        limit = self._limit(asked)
-        unfit = _other_contract(stated, asked.contract) or self._other_tree(paths_read(lane), asked.by)
-        unfit = unfit or self._too_old(moment(stated.finished), limit)
+        if stated.overridden:
+            return Unfit.CONTRACT, f"was judged with other parameters: {', '.join(stated.overridden)}"
+        if stated.contract.whole != digests(asked.contract).whole:
+            content = f"{stated.contract.id} ({stated.contract.version})"
+            return Unfit.CONTRACT, f"was judged under another content of {content}"
+        accepts, days = self.project.lane(self.lane).accepts.get(asked.by), asked.gate.max_age_days
+        limits = [accepts.age if accepts else None, dt.timedelta(days=days) if days is not None else None]
+        limit = min((one for one in limits if one is not None), default=None)
+        unfit = self._other_tree(paths_read(lane), asked.by) or self._too_old(moment(stated.finished), limit)
         if unfit is not None:
             return unfit
         try:
@@ -157,11 +155,6 @@ class LaneEvidence:
         said = f"by lane {asked.by}: bundle {bundle[:ID_SHOWN]}, {_long(self.now - at)} old"
         said += "" if limit is None else f", at most {_long(limit)}"
         return self._too_old(at, limit) or Decided(finding=found, says=said, judged=judged)
-
-    def _limit(self, asked: Wanted) -> dt.timedelta | None:
-        accepts, days = self.project.lane(self.lane).accepts.get(asked.by), asked.gate.max_age_days
-        limits = [accepts.age if accepts else None, dt.timedelta(days=days) if days is not None else None]
-        return min((one for one in limits if one is not None), default=None)
 
     def _other_tree(self, was: Mapping[str, str], by: str) -> tuple[Unfit, str] | None:
         if by not in self.trees:
@@ -194,23 +187,15 @@ def lane_evidence(project: Project, lane: str, ledger: Ledger, now: dt.datetime)
     return LaneEvidence(project=project, lane=lane, now=now, causes=causes_of(ledger, chains), chains=chains)
 
 
-def sealed_paths(trees: Mapping[str, str]) -> str:
-    """Return the digests of a lane's paths as they are sealed; those that are not known are empty."""
-    return ", ".join(f"{path}={digest}" for path, digest in sorted(trees.items()))
+def sealed(lane: str, trees: Mapping[str, str]) -> Fields:
+    """Return what is sealed of a lane: its name, and the digests of its paths; those that are not known are empty."""
+    return {LANE: lane, LANE_PATHS: ", ".join(f"{path}={digest}" for path, digest in sorted(trees.items()))}
 
 
 def paths_read(environment: Fields) -> dict[str, str]:
     """Return the digests of a lane's paths from what was sealed."""
-    sealed = str(environment.get(LANE_PATHS, ""))
-    return dict(part.rpartition("=")[::2] for part in sealed.split(", ") if sealed)
-
-
-def _other_contract(stated: Predicate, contract: Contract) -> tuple[Unfit, str] | None:
-    if stated.overridden:
-        return Unfit.CONTRACT, f"was judged with other parameters: {', '.join(stated.overridden)}"
-    if stated.contract.whole != digests(contract).whole:
-        return Unfit.CONTRACT, f"was judged under another content of {stated.contract.id} ({stated.contract.version})"
-    return None
+    paths = str(environment.get(LANE_PATHS, ""))
+    return dict(part.rpartition("=")[::2] for part in paths.split(", ") if paths)
 
 
 def blocked_for(asked: Wanted, code: Unfit, why: str) -> Decided:

@@ -1,7 +1,4 @@
-"""Lanes: which job of a project measures which gates, and whose evidence it accepts for others; `weighbridge.toml`.
-
-Paths are relative to the folder of that file, which is the current one.
-"""
+"""Lanes: which job measures which gates, and whose evidence it accepts for others; `weighbridge.toml`."""
 
 from __future__ import annotations
 
@@ -16,17 +13,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Final
 
+from weighbridge.contract import load
 from weighbridge.contract.document import KEBAB, REQUIREMENT
 from weighbridge.contract.layers import Found, from_errors, raise_errors
-from weighbridge.contract.load import (
-    BUILTIN,
-    PROJECT,
-    WAIVERS,
-    LoadedContract,
-    contracts_here,
-    load_contract,
-    written_in,
-)
+from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract
 from weighbridge.contract.strict_yaml import MAX_BYTES, collected
 from weighbridge.core import git
 from weighbridge.core.errors import ContractError, UsageError
@@ -59,17 +49,13 @@ class Accepts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """One lane: the gates that it measures itself, and whose evidence it accepts for others.
-
-    Without `contracts` it is of those in contracts/ and below. `paths` is what its results depend on; without them, all
-    that is tracked.
-    """
+    """One lane: the gates that it measures itself, and whose evidence it accepts for others."""
 
     decides: Annotated[tuple[str, ...], Doc("globs of the gates that it measures itself", min_items=1)]
-    contracts: Annotated[tuple[str, ...], _GLOB] = ()
+    contracts: Annotated[tuple[str, ...], _GLOB] = ()  # without any, those in contracts/ and below
     accepts: Annotated[Mapping[str, Accepts], _NAMED] = field(default_factory=dict)
     requires: Annotated[Mapping[str, bool], _HAS] = field(default_factory=dict)
-    paths: Annotated[tuple[str, ...], _GLOB] = ()
+    paths: Annotated[tuple[str, ...], _GLOB] = ()  # what its results depend on; without any, all that is tracked
 
     def measures(self, gate: str) -> bool:
         """Return whether it measures a gate of its contracts itself."""
@@ -119,7 +105,7 @@ class Project:
 def known_contracts() -> dict[str, Contract]:
     """Return the contracts that are known here, by id: the starter contracts, those in contracts/, those of lanes."""
     of_lanes = load_project().contracts if is_file(PROJECT) else {}
-    found = {name: one.contract for name, one in contracts_here().items()}
+    found = {name: one.contract for name, one in load.contracts_here().items()}
     return found | {one.contract.id: one.contract for named in of_lanes.values() for one in named.values()}
 
 
@@ -130,12 +116,13 @@ def refuse_contracts(lane: str, named: object) -> None:
         raise UsageError("lane-contracts", what, remedy="leave out either the contracts or the lane")
 
 
-# --- Reading ----------------------------------------------------------------------------------------------------------
-
-
 def load_project(path: Path = Path(PROJECT)) -> Project:
     """Read the lanes of a project and its contracts, or raise every problem of either."""
-    written = _Written(str(path), _text(path))
+    try:
+        written = _Written(str(path), read_regular_file(path, MAX_BYTES, ContractError).decode())
+    except UnicodeDecodeError as problem:
+        what = f"byte 0x{problem.object[problem.start]:02x} at offset {problem.start} is not UTF-8"
+        raise ContractError("toml-syntax", what, where=str(path), remedy="save the file as UTF-8 text") from None
     try:
         lanes = read(ProjectDocument, written.data()).lanes
     except LimitsError as error:
@@ -145,31 +132,22 @@ def load_project(path: Path = Path(PROJECT)) -> Project:
     problems: list[Found] = []
     named: dict[str, list[str]] = {}
     for lane, body in lanes.items():
-        named[lane] = [] if body.contracts else list(written_in())
+        named[lane] = [] if body.contracts else list(load.written_in())
         for index, glob in enumerate(body.contracts):
             builtin = glob.startswith(BUILTIN)
             found = [glob] if builtin else sorted(iglob(glob, recursive=True))  # noqa: PTH207 -- Path.glob raises
             named[lane] += found
             if not found:
                 problems.append(written.matches_nothing(("lanes", lane, "contracts", index), glob, "file"))
-    for name in dict.fromkeys((*(name for names in named.values() for name in names), *written_in())):
+    for name in dict.fromkeys((*(name for names in named.values() for name in names), *load.written_in())):
         try:
-            loaded[name] = load_contract(name)
+            loaded[name] = load.load_contract(name)
         except ContractError as error:
             problems += from_errors(error.problems)
     contracts = {lane: {name: loaded[name] for name in names if name in loaded} for lane, names in named.items()}
     project = Project(lanes=lanes, contracts=contracts)
-    raise_errors((*problems, *_of_lanes(project, written), *_undecided(project, loaded)))
+    raise_errors((*problems, *_of_lanes(project, written, loaded)))
     return project
-
-
-def _text(path: Path) -> str:
-    data = read_regular_file(path, MAX_BYTES, ContractError)
-    try:
-        return data.decode()
-    except UnicodeDecodeError as problem:
-        what = f"byte 0x{problem.object[problem.start]:02x} at offset {problem.start} is not UTF-8"
-        raise ContractError("toml-syntax", what, where=str(path), remedy="save the file as UTF-8 text") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +193,8 @@ def _tree(glob: str) -> str | None:
     return git.tree(Path(), f":(glob){glob}", NO_INPUT)
 
 
-def _of_lanes(project: Project, written: _Written) -> Iterator[Found]:
-    """Yield lanes that are accepted and not there, and globs of gates and paths that match nothing."""
+def _of_lanes(project: Project, written: _Written, loaded: Mapping[str, LoadedContract]) -> Iterator[Found]:
+    """Yield lanes that are accepted and not there, globs that match nothing, and gates that no lane decides."""
     for name, lane in project.lanes.items():
         at: At = ("lanes", name)
         for other in lane.accepts:
@@ -232,10 +210,6 @@ def _of_lanes(project: Project, written: _Written) -> Iterator[Found]:
         for index, glob in enumerate(lane.paths):
             if _tree(glob) == "":
                 yield written.matches_nothing((*at, "paths", index), glob, "file that git tracks")
-
-
-def _undecided(project: Project, loaded: Mapping[str, LoadedContract]) -> Iterator[Found]:
-    """Yield the gates that no lane decides."""
     for name, one in loaded.items():
         lanes = [lane for lane, contracts in project.contracts.items() if name in contracts]
         for gate in one.contract.gates:

@@ -1,8 +1,4 @@
-"""Waivers: dated, owned exemptions for a FAIL or a BLOCKED of one gate on one instance, in a file of their own.
-
-A waiver excuses from the exit code and nothing else: it is no evidence, moves no status, and is printed with what it
-excuses. It ends with the day of `expires`, UTC, at most 90 days after it was created. The clock is an argument.
-"""
+"""Waivers: dated, owned exemptions of one gate from the exit code; no evidence, and printed with what they excuse."""
 
 from __future__ import annotations
 
@@ -25,7 +21,6 @@ from weighbridge.judging.requests import DEFAULT
 
 FORMAT: Final = "waivers/v0"
 LONGEST: Final = dt.timedelta(days=90)
-SOON: Final = dt.timedelta(days=14)
 REMEDY: Final = "name what is there, delete it, or keep waivers of contracts elsewhere in a file for --waivers"
 Key = tuple[str, str, str, str]  # contract, gate, instance, and the outcome that is covered
 
@@ -100,12 +95,9 @@ class Waivers:
         problems = []
         for index, one in enumerate(self.given):
             gates = known.get(one.contract, {})
-            levels: tuple[tuple[str, Collection[str] | None, str], ...] = (
-                ("contract", known, ""),
-                ("gate", gates, f" in {one.contract}"),
-                ("instance", gates.get(one.gate), f" of {one.gate}"),
-            )
-            for key, among, where in levels:
+            levels: dict[str, tuple[Collection[str] | None, str]] = {"contract": (known, "")}
+            levels |= {"gate": (gates, f" in {one.contract}"), "instance": (gates.get(one.gate), f" of {one.gate}")}
+            for key, (among, where) in levels.items():
                 name = getattr(one, key)
                 if among is not None and name not in among:
                     what = f"there is no {key} {name!r}{where}{nearest(name, among)}"
@@ -126,8 +118,8 @@ class Waivers:
             if begins > self.today:
                 yield self._found(index, "created", "waiver-not-begun", f"{of} begins on {one.created}, and is ignored")
                 continue
-            if ends - self.today <= SOON:
-                left = (ends - self.today).days
+            left = (ends - self.today).days
+            if left <= 14:
                 yield self._found(index, "expires", "waiver-ends-soon", f"{of} ends in {left} days, with {one.expires}")
             if came is not None and came != one.covers:
                 what = f"{of} covers a {one.covers}, and the gate came to {came}"
@@ -153,10 +145,8 @@ def read_waivers(path: Path, now: dt.datetime) -> Waivers:
 
 def waivers_of(path: Path | None, now: dt.datetime, folder: Path = Path()) -> Waivers:
     """Read the file that was named, else `waivers.yaml` in a folder, where there is one; raises as `read_waivers`."""
-    here = folder / WAIVERS
-    if path is None and not is_file(here):
-        return Waivers()
-    return read_waivers(path or here, now)
+    here = path or folder / WAIVERS
+    return read_waivers(here, now) if path or is_file(here) else Waivers()
 
 
 def _dates(layered: Layered, given: tuple[Waiver, ...]) -> Iterator[Found]:
@@ -171,9 +161,8 @@ def _dates(layered: Layered, given: tuple[Waiver, ...]) -> Iterator[Found]:
             continue
         if not begins <= ends <= begins + LONGEST:
             what = f"it lasts {(ends - begins).days} days, from {one.created} to {one.expires}"
-            remedy = (
-                f"let it end between {begins} and {begins + LONGEST}: at most {LONGEST.days} days after it was created"
-            )
+            last = begins + LONGEST
+            remedy = f"let it end between {begins} and {last}: at most {LONGEST.days} days after it was created"
             yield layered.found(("waivers", index, "expires"), "waiver-dates", what, remedy)
         if any(begins <= other_ends and other <= ends for other, other_ends in before.get(one.key, ())):
             what = f"another waiver covers the same {one.covers} of {one.place} on some of these days"

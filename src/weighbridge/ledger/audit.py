@@ -15,11 +15,9 @@ from weighbridge.evidence.bundle import BUNDLES, ID_SHOWN
 from weighbridge.ledger.causes import Shown, causes_of
 from weighbridge.ledger.store import NAME, Ledger, file_name
 
-FROZEN = "frozen"
 OTHER_VERSION = "other-version"
 AMENDMENT = re.compile(r"(.*/)?spec/amendments/\d{4}-[^/]+\.md")
 WORDS = {"M": "was changed", "D": "was deleted", "T": "became something else", "R": "was renamed"}
-SECONDS = 60
 
 
 def check(ledger: Ledger, now: datetime, base: str | None = None) -> tuple[BundleError, ...]:
@@ -28,8 +26,7 @@ def check(ledger: Ledger, now: datetime, base: str | None = None) -> tuple[Bundl
     An entry whose bundle was judged by kinds in other versions is listed as `other-version`: neither wrong nor shown.
     """
     changed = () if base is None else tuple(changes(ledger.root, base))
-    problems = ledger.problems()
-    return (*changed, *problems) if problems else (*changed, *_against_causes(ledger, now))
+    return (*changed, *(ledger.problems() or _against_causes(ledger, now)))
 
 
 def _against_causes(ledger: Ledger, now: datetime) -> Iterator[BundleError]:
@@ -67,7 +64,7 @@ def changes(root: Path, base: str) -> Iterator[BundleError]:
     since = _git(top, "merge-base", base, "HEAD").strip()
     words = _git(top, "diff", "--no-renames", "--name-status", "-z", since).split("\0")
     beside = root.absolute().parent
-    ours = [folder.resolve().relative_to(top) for folder in (root, beside / BUNDLES, beside / FROZEN)]
+    ours = [folder.resolve().relative_to(top) for folder in (root, beside / BUNDLES, beside / "frozen")]
     for status, path in zip(words[::2], words[1::2], strict=False):
         inside = any(Path(path).is_relative_to(folder) for folder in ours)
         ours_by_name = NAME.fullmatch(Path(path).name) or (AMENDMENT.fullmatch(path) and not _renumbered(top / path))
@@ -85,7 +82,7 @@ def _renumbered(section: Path) -> bool:
 
 def _git(folder: Path, *argv: str) -> str:
     try:
-        printed = ask(folder, *argv, seconds=SECONDS)
+        printed = ask(folder, *argv, seconds=60)
     except (OSError, subprocess.TimeoutExpired):
         raise UsageError("base", "git cannot be run here", remedy="leave out --base, or install git") from None
     if printed is None:

@@ -1,8 +1,4 @@
-"""What an entry names as its cause: looked up beside the ledger, judged again, and compared with what the entry says.
-
-A status can so not be typed: an entry stands where the bundle that it names is there, whole, judges again to the same
-verdicts, and earns the very move that the entry says. Nothing here writes.
-"""
+"""What an entry names as its cause: looked up, judged again, and compared, so that no status can be typed."""
 
 from __future__ import annotations
 
@@ -28,19 +24,8 @@ from weighbridge.evidence.review import State, other_versions, rederivation
 from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
 from weighbridge.judging.conditions import facts_of
 from weighbridge.judging.requests import DEFAULT
-from weighbridge.ledger.fold import (
-    BundleEvidence,
-    Chains,
-    Entries,
-    LedgerEntry,
-    LedgerPlace,
-    LedgerStep,
-    Standing,
-    advance,
-    fold,
-    history,
-    stood,
-)
+from weighbridge.ledger import fold
+from weighbridge.ledger.fold import BundleEvidence, Chains, Entries, LedgerEntry, LedgerPlace, LedgerStep, Standing
 from weighbridge.ledger.store import DIGEST, Ledger
 
 LANDED = re.compile(r"\d{4}-[^/]+\.md")
@@ -50,10 +35,7 @@ RESTORE = "restore it from the history of the repository"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What is kept of a bundle that was judged again: `versions` are those of its kinds that are not here.
-
-    `unmeant` has the false fact of each place that is NOT_APPLICABLE.
-    """
+    """What a bundle shows: `versions` of kinds that are not here, and the false fact of what is NOT_APPLICABLE."""
 
     id: str
     contract: Contract
@@ -147,11 +129,6 @@ class Causes:
         return dict(sorted(found.items(), key=lambda item: item[1].finished))
 
     @cached_property
-    def contracts(self) -> frozenset[str]:
-        """Return the digest of every contract that a bundle was judged under."""
-        return frozenset(one.contract.whole for one in self.stated.values())
-
-    @cached_property
     def landed(self) -> dict[str, str]:
         """Return the text of every landed amendment, by its digest."""
         folder = self.ledger.root.absolute().parent.parent / "spec" / "amendments"
@@ -191,12 +168,17 @@ class Causes:
 
     def newest(self, place: LedgerPlace, now: datetime) -> Shown | None:
         """Return what the newest whole bundle shows that judged a place by now, whatever it came to."""
-        past = ((known, one) for known, one in reversed(self.stated.items()) if moment(one.finished) <= now)
-        for known, one in past:
-            if one.contract.id == place.contract and place.instance in one.instances.get(place.gate, ()):
-                with contextlib.suppress(WeighbridgeError):
-                    return self.shown(known)
+        for bundle in self._judged(place, now):
+            with contextlib.suppress(WeighbridgeError):
+                return self.shown(bundle)
         return None
+
+    def _judged(self, place: LedgerPlace, now: datetime) -> Iterator[str]:
+        """Yield the bundles that judged a place by now, the newest first."""
+        for bundle, one in reversed(self.stated.items()):
+            past, instances = moment(one.finished) <= now, one.instances.get(place.gate, ())
+            if past and one.contract.id == place.contract and place.instance in instances:
+                yield bundle
 
     def unmeant(self, place: LedgerPlace, gate: GateDecl, now: datetime) -> Fields | None:
         """Return the false fact, where the newest bundle that judged a place by now found that its gate does not apply.
@@ -204,9 +186,7 @@ class Causes:
         It must have judged the gate as it stands now, and be no older than the gate allows. Only a bundle that says
         that something does not apply is judged again.
         """
-        past = ((known, one) for known, one in reversed(self.stated.items()) if moment(one.finished) <= now)
-        mine = ((known, one) for known, one in past if one.contract.id == place.contract)
-        newest = next((known for known, one in mine if place.instance in one.instances.get(place.gate, ())), None)
+        newest = next(self._judged(place, now), None)
         if newest is None:
             return None
         with contextlib.suppress(WeighbridgeError):  # one that is damaged is reported by `ledger check`
@@ -226,34 +206,41 @@ class Causes:
             with contextlib.suppress(WeighbridgeError):  # one that is damaged is reported by `ledger check`
                 failed = b'"FAIL"' in read_regular(verdicts, VERDICTS, MAX_FILE)
                 for place, seen in self.shown(bundle).evidence.items() if failed else ():
-                    standing = fold(chains.get(place, {}))
+                    standing = fold.fold(chains.get(place, {}))
                     late = standing.failed_at is None or seen.at > standing.failed_at
                     if late and seen.outcome is Outcome.FAIL:
                         with contextlib.suppress(LedgerError):
-                            advance(standing, seen, now=now, contract_digest=seen.contract_digest)
+                            fold.advance(standing, seen, now=now, contract_digest=seen.contract_digest)
                             found[place] = bundle
         return found
 
     def refuted(self, entries: Entries, asked: Iterable[str], now: datetime) -> Iterator[tuple[str, WeighbridgeError]]:
         """Yield every entry, of those asked for, that does not follow from its cause, by digest, and why."""
-        after = history(entries)
+        after = fold.history(entries)
         for digest in asked:
             entry = entries[digest]
             try:
                 if moment(entry.recorded_at) > now + timedelta(seconds=CLOCK_SKEW_S):
                     raise LedgerError("future", f"was recorded {entry.recorded_at}, which is in the future")
-                self._demand(entry, stood(entry, after))
+                self._demand(entry, fold.stood(entry, after))
             except WeighbridgeError as refused:
                 yield digest, refused
 
     def _demand(self, entry: LedgerEntry, before: Standing) -> None:
         if entry.step in (LedgerStep.MOVE, LedgerStep.RENEW):
             self._demand_move(entry, before)
-        elif entry.step is LedgerStep.DECLARE and entry.cause not in self.contracts:
-            what = f"no bundle beside the ledger was judged under the contract {entry.cause[:12]}"
-            raise LedgerError("no-bundle", what, remedy=RESTORE)
+        elif entry.step is LedgerStep.DECLARE:
+            if all(one.contract.whole != entry.cause for one in self.stated.values()):
+                what = f"no bundle beside the ledger was judged under the contract {entry.cause[:12]}"
+                raise LedgerError("no-bundle", what, remedy=RESTORE)
         elif entry.step is LedgerStep.DISCHARGE:
-            self._demand_discharge(entry)
+            text = self.landed.get(entry.cause)
+            if text is None:
+                what = f"no amendment in spec/amendments has the digest {entry.cause[:12]}"
+                raise LedgerError("no-amendment", what, remedy=RESTORE)
+            cited = (self.shown(found).evidence.get(entry.place) for found in dict.fromkeys(CITED.findall(text)))
+            if not any(one.sound and utc(one.at) == entry.evidence_at for one in cited if one):
+                raise LedgerError("unearned", f"the amendment cites no live PASS of {entry.evidence_at}")
         elif entry.step is LedgerStep.RETIRE:
             self.demand_successor_or_bundle(entry.place, entry.cause)
 
@@ -267,18 +254,9 @@ class Causes:
             raise LedgerError("unearned", what)
         if (entry.contract_digest, entry.kind_version) != (seen.contract_digest, seen.kind_version):
             raise LedgerError("unearned", f"{name} was judged under another contract or kind version")
-        step, after = advance(before, seen, now=moment(entry.recorded_at), contract_digest=entry.contract_digest)
+        step, after = fold.advance(before, seen, now=moment(entry.recorded_at), contract_digest=entry.contract_digest)
         if (step, after) != (entry.step, entry.after):
             raise LedgerError("unearned", f"{name} earns a {step} to {after}")
-
-    def _demand_discharge(self, entry: LedgerEntry) -> None:
-        text = self.landed.get(entry.cause)
-        if text is None:
-            what = f"no amendment in spec/amendments has the digest {entry.cause[:12]}"
-            raise LedgerError("no-amendment", what, remedy=RESTORE)
-        cited = (self.shown(found).evidence.get(entry.place) for found in dict.fromkeys(CITED.findall(text)))
-        if not any(one.sound and utc(one.at) == entry.evidence_at for one in cited if one):
-            raise LedgerError("unearned", f"the amendment cites no live PASS of {entry.evidence_at}")
 
     def demand_successor_or_bundle(self, place: LedgerPlace, cause: str) -> None:
         """Demand what retires a gate: a whole bundle, or another gate of the ledger; else raise `no-cause`."""

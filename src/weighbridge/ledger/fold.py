@@ -1,8 +1,4 @@
-"""Where a gate stands on an instance: what evidence moves it, and how a chain of moves folds into one status.
-
-No disk, no clock, no git: entries in, status out. What is not in the table is refused, and the refusal names what is
-missing. Nothing here takes a status; it takes evidence alone.
-"""
+"""Where a gate stands on an instance: what evidence moves it, and how moves fold into a status; no disk, no clock."""
 
 from __future__ import annotations
 
@@ -64,11 +60,7 @@ class LedgerPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
-    """One move. `cause` is the id of a bundle or an amendment, or the digest of a contract; times are UTC.
-
-    `evidence_at` is when the run began that the evidence is of, or else when the evidence was finished; empty where
-    there is none; `outcome` is what it came to there, judged by the gate's kind in `kind_version`.
-    """
+    """One move. `cause` is the id of a bundle or an amendment, or the digest of a contract; times are UTC."""
 
     schema: str = SCHEMA
     step: LedgerStep
@@ -79,8 +71,8 @@ class LedgerEntry:
     after: Status
     cause: str
     contract_digest: str
-    evidence_at: str = ""
-    outcome: Outcome | None = None
+    evidence_at: str = ""  # when the run began that the evidence is of, or else when the evidence was finished
+    outcome: Outcome | None = None  # what it came to there, judged by the gate's kind in `kind_version`
     kind_version: int = 0
     reason: str = ""
     recorded_at: str
@@ -185,9 +177,6 @@ rank = STATUS_ORDER.index
 def lowest(statuses: Iterable[Status]) -> Status:
     """Return the status that a gate shows for all its instances."""
     return min(statuses, key=rank)
-
-
-# --- What evidence moves ----------------------------------------------------------------------------------------------
 
 
 def advance(

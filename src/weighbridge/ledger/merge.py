@@ -18,7 +18,6 @@ from weighbridge.ledger.fold import LedgerStep
 from weighbridge.ledger.store import NAME, Ledger
 
 LEDGER = "ledger"
-ON_A_BUNDLE = (LedgerStep.MOVE, LedgerStep.RENEW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +34,11 @@ def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
     """Copy the bundles and signatures that are missing, each bundle verified first, and the entries of their ledgers.
 
     A source is a folder of evidence, a bundle, or an archive of bundles. Nothing is written before everything was
-    verified.
-
-    Raises:
-        BundleError: `not-whole` for a bundle that does not hold; `other-bytes` where the folder of that name holds
-            another bundle; `archive-member` for a ledger in an archive; `disk`.
-        LedgerError: `no-bundle` for an entry whose bundle is in none of the folders.
+    verified; a bundle that does not hold, or an entry without its bundle, refuses them all.
     """
-    missing = next((path for path in sources if not exists(path)), None)
-    if missing is not None:
-        raise BundleError("not-a-bundle", "is neither a folder nor an archive", where=str(missing))
+    for path in sources:
+        if not exists(path):
+            raise BundleError("not-a-bundle", "is neither a folder nor an archive", where=str(path))
     known: dict[str, dict[str, bytes]] = {}
     ids: set[str] = set()
     before = (into,) if is_folder(into / BUNDLES) else ()
@@ -56,18 +50,18 @@ def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
         files, seen = files_of(opened), known.setdefault(name, {})
         if exists(into / BUNDLES / name):  # what was sealed is there; its statement stands for it
             files = {one: files[one] for one in files if one == statement.FILE or manifest.SIGNATURE.fullmatch(one)}
-        other = next((one for one in files if files[one] != seen.get(one, files[one])), "")
-        if other:
-            where = str(into / BUNDLES / name)
-            raise BundleError("other-bytes", f"{other} is another there than in {path}", where=where)
+        for one, data in files.items():
+            if data != seen.get(one, data):
+                where = str(into / BUNDLES / name)
+                raise BundleError("other-bytes", f"{one} is another there than in {path}", where=where)
         seen |= files
     ledger = Ledger(into / LEDGER)
     chains = (chain for source in sources for chain in Ledger(source / LEDGER).chains().values())
     entries = [entry for chain in chains for entry in chain.values()]
-    lost = next((one for one in entries if one.step in ON_A_BUNDLE and one.cause not in ids), None)
-    if lost is not None:
-        what = f"entry {lost.seq} of {lost.place} rests on the bundle {lost.cause[:12]}, which is in no source"
-        raise LedgerError("no-bundle", what, remedy="merge the folder that holds it")
+    for entry in entries:
+        if entry.step in (LedgerStep.MOVE, LedgerStep.RENEW) and entry.cause not in ids:
+            what = f"entry {entry.seq} of {entry.place} rests on the bundle {entry.cause[:12]}, which is in no source"
+            raise LedgerError("no-bundle", what, remedy="merge the folder that holds it")
     new = [name for name in known if not exists(into / BUNDLES / name)]
     there = {into / BUNDLES / name: files for name, files in known.items() if name not in new}
     signed = [(at, file, data) for at, files in there.items() for file, data in files.items() if not exists(at / file)]
@@ -87,8 +81,8 @@ def _bundles(source: Path) -> list[tuple[Path, PackedFolder | None]]:
     if not is_file(source):
         return [] if is_folder(source / LEDGER) or not exists(source) else [(source, None)]
     files = read_archive(source)
-    entry = next((name for name in files if NAME.fullmatch(PurePath(name).name)), None)
-    if entry is not None:
-        what = f"holds an entry of a ledger, which is not read from an archive: {quoted(entry)}"
-        raise BundleError("archive-member", what, where=str(source), remedy="unpack it, and name the folder")
+    for name in files:
+        if NAME.fullmatch(PurePath(name).name):
+            what = f"holds an entry of a ledger, which is not read from an archive: {quoted(name)}"
+            raise BundleError("archive-member", what, where=str(source), remedy="unpack it, and name the folder")
     return [(source, folder) for folder in bundles_in(files, source)]

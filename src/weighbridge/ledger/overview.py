@@ -1,8 +1,4 @@
-"""Where every gate stands now: computed from ledger, bundles and contracts when it is shown, and never stored.
-
-A status that does not follow from its evidence is UNVERIFIED, whatever the ledger says. STALE names what changed since
-the evidence. Gates roll up by `binds:` into acceptance criteria, by `depends_on:` into what holds back what.
-"""
+"""Where every gate stands now: computed from ledger, bundles and contracts when it is shown, and never stored."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from graphlib import TopologicalSorter
-from typing import Final
+from typing import Final, TypeAlias
 
 from weighbridge.contract.checks import looser
 from weighbridge.contract.resolved import COLLECTED, JUDGED
@@ -22,31 +18,20 @@ from weighbridge.core.limits import LimitsError, plain
 from weighbridge.core.model import STATUS_ORDER, Contract, GateDecl
 from weighbridge.evidence.statement import DAY_S, moment
 from weighbridge.gates import KINDS
+from weighbridge.ledger import fold
 from weighbridge.ledger.causes import Causes, Shown, causes_of
-from weighbridge.ledger.fold import (
-    ACTIVE,
-    DISCHARGED,
-    PARTIAL,
-    RETIRED,
-    Entries,
-    LedgerPlace,
-    LedgerStep,
-    Standing,
-    fold,
-)
+from weighbridge.ledger.fold import Entries, LedgerPlace, LedgerStep, Standing
 from weighbridge.ledger.store import Ledger
 
 UNVERIFIED: Final = "UNVERIFIED"
 UNDECLARED: Final = "none"
+Contracts: TypeAlias = Mapping[str, Contract]
 ORDER: Final = (UNVERIFIED, UNDECLARED, *map(str, STATUS_ORDER))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """Where one gate stands on one instance; `unverified` says why its status does not follow, `stale` what changed.
-
-    `unmeant` says by which fact the gate does not apply to what was judged last.
-    """
+    """Where one gate stands on one instance, why it is UNVERIFIED or STALE, or `unmeant` for what was judged last."""
 
     place: LedgerPlace
     entries: Entries
@@ -94,12 +79,10 @@ class Gate:
     @property
     def holds(self) -> bool:
         """Return whether what depends on it may rest on it: shown on live evidence that is still current."""
-        return self.sound and self.status in (ACTIVE, DISCHARGED)
+        return self.sound and self.status in (fold.ACTIVE, fold.DISCHARGED)
 
 
-def overview(
-    ledger: Ledger, contracts: Mapping[str, Contract], now: datetime, *, as_of: bool = False
-) -> tuple[Gate, ...]:
+def overview(ledger: Ledger, contracts: Contracts, now: datetime, *, as_of: bool = False) -> tuple[Gate, ...]:
     """Return every gate of every contract that the ledger knows; `as_of` leaves out what was recorded after `now`.
 
     `contracts` are those that stand now. A gate that a contract has and the ledger does not was never recorded.
@@ -111,11 +94,10 @@ def overview(
     for place, entries in chains.items():
         known = {key: one for key, one in entries.items() if not as_of or moment(one.recorded_at) <= now}
         if known:
-            at = _instance(place, known, causes, contracts.get(place.contract), now)
+            at = _stood(place, known, causes, contracts.get(place.contract), now)
             if place in left_out:
                 why = f"a live FAIL is not recorded: weighbridge ledger record {left_out[place][:12]}"
                 at = replace(at, stale=(*at.stale, why))
-            at = replace(at, unmeant=_unmeant(place, causes, contracts.get(place.contract), now))
             found.setdefault((place.contract, place.gate), []).append(at)
     known_here = {contract for contract, _ in found} & contracts.keys()
     declared = {(name, gate.id): gate for name in known_here for gate in contracts[name].gates}
@@ -130,14 +112,14 @@ def overview(
     return tuple(gates.values())
 
 
-def _instance(
-    place: LedgerPlace, entries: Entries, causes: Causes, contract: Contract | None, now: datetime
-) -> Instance:
-    at = Instance(place=place, entries=entries, standing=fold(entries))
-    asked = stands_on(entries, at.standing.heads)
-    for _, refused in causes.refuted(entries, asked, now):
+def _stood(place: LedgerPlace, entries: Entries, causes: Causes, contract: Contract | None, now: datetime) -> Instance:
+    gate = next((one for one in contract.gates if one.id == place.gate), None) if contract else None
+    fact = causes.unmeant(place, gate, now) if gate and gate.when else None
+    unmeant = f"{fact.get('fact')} = {fact.get('found')}, meant for {fact.get('needed')}" if fact is not None else ""
+    at = Instance(place=place, entries=entries, standing=fold.fold(entries), unmeant=unmeant)
+    for _, refused in causes.refuted(entries, stands_on(entries, at.standing.heads), now):
         return replace(at, unverified=f"{refused.code} {refused.what}")
-    if at.standing.status not in (PARTIAL, ACTIVE, DISCHARGED):
+    if at.standing.status not in (fold.PARTIAL, fold.ACTIVE, fold.DISCHARGED):
         return at
     try:
         shown = causes.shown(at.standing.bundle)
@@ -145,14 +127,6 @@ def _instance(
         return replace(at, unverified=f"{refused.code} {refused.what}")
     newest = causes.newest(place, now) if place in shown.facts else None
     return replace(at, stale=tuple(stale(at, shown, newest or shown, contract, now)))
-
-
-def _unmeant(place: LedgerPlace, causes: Causes, contract: Contract | None, now: datetime) -> str:
-    """Return by which fact a gate does not apply to what was judged last, or "" where it does or nothing says so."""
-    gate = next((one for one in contract.gates if one.id == place.gate), None) if contract else None
-    if gate is None or not gate.when or (fact := causes.unmeant(place, gate, now)) is None:
-        return ""
-    return f"{fact.get('fact')} = {fact.get('found')}, meant for {fact.get('needed')}"
 
 
 def stands_on(entries: Entries, heads: Sequence[str]) -> Iterator[str]:
@@ -163,7 +137,7 @@ def stands_on(entries: Entries, heads: Sequence[str]) -> Iterator[str]:
         if head in entries and head not in seen:
             seen.add(head)
             yield head
-            joined = entries[head].step is LedgerStep.RECONCILE or entries[head].after is DISCHARGED
+            joined = entries[head].step is LedgerStep.RECONCILE or entries[head].after is fold.DISCHARGED
             waiting += entries[head].parents if joined else ()
 
 
@@ -221,8 +195,8 @@ def tally(gates: Sequence[Gate]) -> dict[str, int]:
 
 def discharged(gates: Sequence[Gate]) -> tuple[int, int]:
     """Return how many gates are DISCHARGED on evidence that still holds, of how many that are not RETIRED."""
-    earned = [gate for gate in gates if gate.sound and gate.status == DISCHARGED]
-    return len(earned), sum(gate.status != RETIRED for gate in gates)
+    earned = [gate for gate in gates if gate.sound and gate.status == fold.DISCHARGED]
+    return len(earned), sum(gate.status != fold.RETIRED for gate in gates)
 
 
 def criteria(gates: Sequence[Gate]) -> dict[str, tuple[Gate, ...]]:

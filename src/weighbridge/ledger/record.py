@@ -12,19 +12,9 @@ from weighbridge.core.errors import LedgerError
 from weighbridge.core.model import Finding, Outcome, Status
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.statement import utc
+from weighbridge.ledger import fold
 from weighbridge.ledger.causes import bundle_evidence, causes_of, demand_rederivable, place_of
-from weighbridge.ledger.fold import (
-    DISCHARGED,
-    RETIRED,
-    BundleEvidence,
-    Entries,
-    LedgerEntry,
-    LedgerPlace,
-    LedgerStep,
-    Standing,
-    advance,
-    fold,
-)
+from weighbridge.ledger.fold import BundleEvidence, Entries, LedgerEntry, LedgerPlace, LedgerStep, Standing
 from weighbridge.ledger.store import SHORTEST_REASON, Ledger, digest_of, illegal
 
 
@@ -47,25 +37,22 @@ class Move:
 
 
 def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: str) -> tuple[Move, ...]:
-    """Append what a bundle earns, or raise `not-rederivable`; recording it again appends nothing.
-
-    A gate's first record declares it. `contract_digest` is the contract's now (`resolved.digests(...).whole`).
-    """
+    """Append what a bundle earns, or raise `not-rederivable`; `contract_digest` is the contract's now, as a whole."""
     demand_rederivable(bundle)
     moves: list[Move] = []
     for finding in bundle.findings:
         place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
 
         def decide(entries: Entries, place: LedgerPlace = place, seen: BundleEvidence = seen) -> Sequence[LedgerEntry]:
-            standing, declared = fold(entries), list[LedgerEntry]()
+            standing, declared = fold.fold(entries), list[LedgerEntry]()
             before = standing.status
             if before is None:  # the pre-registration: the contract's digest, and when
                 of = contract_digest if seen.overridden else seen.contract_digest  # it may be of an earlier contract
                 about = {"cause": of, "contract_digest": of}
                 declared = [_next(place, standing, LedgerStep.DECLARE, Status.DRAFT, now, **about)]
-                standing = fold({digest_of(entry): entry for entry in declared})
+                standing = fold.fold({digest_of(entry): entry for entry in declared})
             try:
-                step, after = advance(standing, seen, now=now, contract_digest=contract_digest)
+                step, after = fold.advance(standing, seen, now=now, contract_digest=contract_digest)
             except LedgerError as refused:
                 code, says, remedy, stays = refused.code, refused.what, refused.remedy, before or Status.DRAFT
                 moves.append(Move(place=place, before=before, after=stays, code=code, says=says, remedy=remedy))
@@ -92,7 +79,7 @@ def reconcile(ledger: Ledger, place: LedgerPlace, *, reason: str, now: datetime)
     _demand_reason(reason)
 
     def decide(entries: Entries) -> Sequence[LedgerEntry]:
-        standing = fold(entries)
+        standing = fold.fold(entries)
         if not standing.diverged:
             if standing.heads and entries[standing.heads[0]].step is LedgerStep.RECONCILE:
                 return ()
@@ -103,7 +90,7 @@ def reconcile(ledger: Ledger, place: LedgerPlace, *, reason: str, now: datetime)
         return (_next(place, standing, LedgerStep.RECONCILE, standing.status, now, contract_digest=digest, **why),)
 
     appended = ledger.append(place, decide)
-    return appended[0] if appended else fold(ledger.read(place)).heads[0]
+    return appended[0] if appended else fold.fold(ledger.read(place)).heads[0]
 
 
 def retire(ledger: Ledger, place: LedgerPlace, *, reason: str, cause: str, now: datetime) -> str:
@@ -112,14 +99,14 @@ def retire(ledger: Ledger, place: LedgerPlace, *, reason: str, cause: str, now: 
     places = ledger.places()
     if place in places:
         causes_of(ledger, places).demand_successor_or_bundle(place, cause)
-    return _append_one(ledger, place, LedgerStep.RETIRE, RETIRED, now, reason=reason, cause=cause)
+    return _append_one(ledger, place, LedgerStep.RETIRE, fold.RETIRED, now, reason=reason, cause=cause)
 
 
 def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: str, reason: str, now: datetime) -> str:
     """Discharge an ACTIVE gate: a landed amendment cites a live PASS that has just been judged again identically."""
     demand_rederivable(bundle)
     place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
-    standing = fold(ledger.read(place))
+    standing = fold.fold(ledger.read(place))
     if not amendment:
         raise LedgerError("no-amendment", "discharging needs a landed amendment that cites this bundle")
     if seen.outcome is not Outcome.PASS:
@@ -129,14 +116,16 @@ def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: st
     if standing.failed_at is not None and seen.at <= standing.failed_at:
         raise LedgerError("older-than-fail", "the PASS is not later than the last FAIL")
     evidence = {"evidence_at": utc(seen.at), "outcome": seen.outcome}
-    return _append_one(ledger, place, LedgerStep.DISCHARGE, DISCHARGED, now, reason=reason, cause=amendment, **evidence)
+    return _append_one(
+        ledger, place, LedgerStep.DISCHARGE, fold.DISCHARGED, now, reason=reason, cause=amendment, **evidence
+    )
 
 
 def _append_one(
     ledger: Ledger, place: LedgerPlace, step: LedgerStep, after: Status, now: datetime, **more: object
 ) -> str:
     def decide(entries: Entries) -> Sequence[LedgerEntry]:
-        standing = fold(entries)
+        standing = fold.fold(entries)
         if standing.status is after and entries[standing.heads[0]].cause == more["cause"]:
             return ()
         if standing.diverged:
@@ -148,7 +137,7 @@ def _append_one(
         return (entry,)
 
     appended = ledger.append(place, decide)
-    return appended[0] if appended else fold(ledger.read(place)).heads[0]
+    return appended[0] if appended else fold.fold(ledger.read(place)).heads[0]
 
 
 def _demand_reason(reason: str) -> None:

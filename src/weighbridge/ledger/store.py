@@ -1,8 +1,7 @@
 """The ledger on disk: one immutable file a move, under `CONTRACT/GATE/INSTANCE/SEQ-DIGEST.json`.
 
-Appending is locked from reading the heads to linking the entry; correctness across machines and branches does not rest
-on the lock but on each entry naming its parents by digest. These links show every edit and every hole; that the newest
-entry was taken away only an older commit can show.
+Across machines and branches nothing rests on the lock, but on each entry naming its parents by digest. That shows every
+edit and every hole; that the newest entry was taken away only an older commit can show.
 """
 
 from __future__ import annotations
@@ -19,21 +18,9 @@ from weighbridge.core.limits import plain
 from weighbridge.core.model import Outcome
 from weighbridge.evidence.disk import LINK, disk_error, link_new, make_folders, read_regular, sweep
 from weighbridge.evidence.statement import CLOCK_SKEW_S, moment
-from weighbridge.ledger.fold import (
-    ACTIVE,
-    EDGES,
-    REGRESSED,
-    SCHEMA,
-    Entries,
-    LedgerEntry,
-    LedgerPlace,
-    LedgerStep,
-    Standing,
-    history,
-    stood,
-)
+from weighbridge.ledger import fold
+from weighbridge.ledger.fold import Entries, LedgerEntry, LedgerPlace, LedgerStep, Standing
 
-MAX_ENTRY = 64 << 10
 LOCK = ".lock"  # stays in the ledger's folder: removing a file that others wait for would let two in at once
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -131,9 +118,9 @@ class Ledger:
             if self.folder(entry.place) != folder:
                 problems.append(BundleError("misplaced", f"is of {entry.place}", where=shown))
             entries[digest] = entry
-        after = history(entries)
+        after = fold.history(entries)
         for digest, entry in entries.items():
-            refused = illegal(entry, entries, stood(entry, after))
+            refused = illegal(entry, entries, fold.stood(entry, after))
             if refused is not None:
                 at = (folder / file_name(entry.seq, digest)).relative_to(self.root).as_posix()
                 problems.append(BundleError(refused.code, refused.what, where=at))
@@ -171,14 +158,14 @@ def illegal(entry: LedgerEntry, entries: Entries, before: Standing) -> LedgerErr
     count = len(entry.parents)
     if len(set(entry.parents)) != count or (count > 1) != (entry.step is LedgerStep.RECONCILE):
         return LedgerError("parents", f"is a {entry.step} with {count} parents")
-    if entry.before is not before.status or (before.status, entry.after) not in EDGES[entry.step]:
+    if entry.before is not before.status or (before.status, entry.after) not in fold.EDGES[entry.step]:
         came = f"{entry.step} from {before.status or 'nothing'} (it says {entry.before or 'nothing'})"
         return LedgerError("illegal-edge", f"no {came} leads to {entry.after}")
     return _unearned(entry, before)
 
 
 def _unearned(entry: LedgerEntry, before: Standing) -> LedgerError | None:
-    earned = Outcome.FAIL if entry.after is REGRESSED else Outcome.PASS
+    earned = Outcome.FAIL if entry.after is fold.REGRESSED else Outcome.PASS
     wanted = earned if entry.step in (LedgerStep.MOVE, LedgerStep.RENEW, LedgerStep.DISCHARGE) else None
     if entry.outcome is not wanted or (wanted is not None) != bool(entry.evidence_at):
         return LedgerError("unearned", f"a {entry.step} to {entry.after} on {entry.outcome or 'no verdict'}")
@@ -193,7 +180,7 @@ def _unearned(entry: LedgerEntry, before: Standing) -> LedgerError | None:
     }
     if not DIGEST.fullmatch(entry.contract_digest) or not causes.get(entry.step, DIGEST.fullmatch(entry.cause)):
         return LedgerError("no-cause", f"a {entry.step} that names no contract or no cause by its digest")
-    heals = entry.before is REGRESSED and entry.after is ACTIVE
+    heals = entry.before is fold.REGRESSED and entry.after is fold.ACTIVE
     if heals and before.failed_at is not None and moment(entry.evidence_at) <= before.failed_at:
         return LedgerError("older-than-fail", "a PASS that is not later than the last FAIL")
     return None
@@ -203,13 +190,13 @@ def _read(path: Path, shown: str) -> tuple[str, LedgerEntry]:
     named = NAME.fullmatch(path.name)
     if named is None:
         raise BundleError("extra-file", "is no entry of a ledger", where=shown)
-    data = read_regular(path, shown, MAX_ENTRY)
+    data = read_regular(path, shown, 64 << 10)
     digest = sha256(data)
     if digest != named["digest"]:
         raise BundleError("altered", f"has sha256 {digest[:12]}…, its name says {named['digest'][:12]}…", where=shown)
     entry = build(LedgerEntry, loads(data, where=shown))
-    if entry.schema != SCHEMA or dumps(plain(entry)) != data or path.name != file_name(entry.seq, digest):
-        raise BundleError("not-canonical", f"is not {SCHEMA} in its one form", where=shown)
+    if entry.schema != fold.SCHEMA or dumps(plain(entry)) != data or path.name != file_name(entry.seq, digest):
+        raise BundleError("not-canonical", f"is not {fold.SCHEMA} in its one form", where=shown)
     for text in filter(None, (entry.evidence_at, entry.recorded_at)):
         moment(text)
     return digest, entry

@@ -33,11 +33,7 @@ COMPUTED = {"rope.freqs": "a table that the loader computes"}  # of Meta's files
 
 
 def automatic(source: Shapes, candidate: Shapes, numbers: Numbers) -> Plan:
-    """Plan by names alone.
-
-    Raises:
-        RuleError: a layout that is known, and whose head counts are not.
-    """
+    """Plan by names alone; a RuleError for a layout that is known, and whose head counts are not."""
     plan = identity(source, candidate)
     wrapped = any(map(WRAPPED.search, source.keys() ^ candidate.keys()))
     tried = wrapped or 2 * len(plan.pairings) <= len(candidate)
@@ -52,10 +48,8 @@ def automatic(source: Shapes, candidate: Shapes, numbers: Numbers) -> Plan:
 
 
 def converted(sides: Sides) -> Plan:
-    """Return the plan for a GGUF file by the names that pair most, without wrappers and keys that hold all weights.
-
-    Of a model that sees or hears, such a file holds one half: the text model, or (`clip`) what goes before it.
-    """
+    """Return the plan for a GGUF file by the names that pair most, without wrappers and keys that hold all weights."""
+    # Of a model that sees or hears, such a file holds one half: the text model, or (`clip`) what goes before it.
     every, encoder = sides.source, _encoder(sides)
     spoken = {name: SPOKEN for name in every if SPEAKER.fullmatch(name)}
     sides = replace(sides, source={name: shape for name, shape in every.items() if name not in spoken})
@@ -70,7 +64,9 @@ def converted(sides: Sides) -> Plan:
         if sides.architecture == CLIP:
             there = sides.candidate
             plan = with_made(plan, made(encoders(), there, bare, there, partial(numbers_of, sides.config)))
-            plan = plan if set(sides.projectors) <= {*projectors()} else _untried(plan, sides, bare)
+            if not {*sides.projectors} <= {*projectors()}:  # no rule speaks of what one that was never tried leaves
+                unpaired = frozenset((bare.keys() - plan.used()) | (there.keys() - plan.pairings.keys()))
+                plan = replace(plan, without_rule=unpaired, untried=f"projector {' '.join(sides.projectors)!r}")
         if best is None or len(plan.pairings) > len(best.pairings):
             wrapped = any(bare != name for bare, name in names.items())
             name = f"{plan.name}, what holds or wraps the names taken away" if wrapped else plan.name
@@ -80,12 +76,6 @@ def converted(sides: Sides) -> Plan:
     left_out |= {name: HEAD for name in sides.source if sides.architecture == CLIP and SIGLIP_HEAD in name}
     assert best is not None  # a name without a wrapper is its own
     return replace(best, left_out=left_out)
-
-
-def _untried(plan: Plan, sides: Sides, source: Shapes) -> Plan:
-    """Return the plan for a projector that was never tried: no rule speaks of what it leaves unpaired."""
-    unpaired = (source.keys() - plan.used()) | (sides.candidate.keys() - plan.pairings.keys())
-    return replace(plan, without_rule=frozenset(unpaired), untried=f"projector {' '.join(sides.projectors)!r}")
 
 
 def _encoder(sides: Sides) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Fields
 from weighbridge.mapping.automatic_mapping import automatic, converted, differ, numbers_of, with_made
 from weighbridge.mapping.gguf_mapping import Sides
+from weighbridge.mapping.inverse_plan import inverse
 from weighbridge.mapping.mapping_plan import Plan, Shapes, identity
 from weighbridge.mapping.mapping_plan import table as by_table
 from weighbridge.mapping.tensor_rules import RuleError, made, rule_of
@@ -23,11 +24,7 @@ TRAINING_STATE = "training state beside the model"
 
 
 def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) -> Plan:
-    """Return which tensors of the source make which tensor of the candidate; `map` is auto, identity or table.
-
-    Raises:
-        SubjectError: `mapping`, where names must be mapped and nothing says how.
-    """
+    """Return which source tensors make which tensor of the candidate; refuse with `mapping` where nothing says how."""
     shapes, there = models(source, candidate), models(candidate, source)
     plan = _planned(source, candidate, shapes, there, options)
     beside = sorted((source.tensors.keys() - shapes.keys()) | (candidate.tensors.keys() - there.keys()))
@@ -37,13 +34,11 @@ def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) 
 def _planned(source: CheckpointView, candidate: CheckpointView, shapes: Shapes, there: Shapes, options: Fields) -> Plan:
     chosen, known = options.get("map", "auto"), partial(numbers, source, candidate)
     if chosen == "table":
-        names: Any = options.get("names") or {}
-        rename: Any = options.get("rename") or ()
-        make: Any = options.get("make") or ()
+        given: Any = {key: options.get(key) or () for key in ("rename", "make")} | {"names": options.get("names") or {}}
         try:
-            pairs = [(str(rule["from"]), str(rule["to"])) for rule in rename]
-            plan = by_table(shapes, there, names=names, rename=pairs)
-            return with_made(plan, made([*map(rule_of, make)], there, shapes, there, known, strict=True))
+            pairs = [(str(rule["from"]), str(rule["to"])) for rule in given["rename"]]
+            plan = by_table(shapes, there, names=given["names"], rename=pairs)
+            return with_made(plan, made([*map(rule_of, given["make"])], there, shapes, there, known, strict=True))
         except re.error as problem:
             _refuse(candidate, f"a pattern in `rename` cannot be used: {problem}")
         except RuleError as problem:
@@ -52,7 +47,10 @@ def _planned(source: CheckpointView, candidate: CheckpointView, shapes: Shapes, 
     if chosen == "identity" or (architecture and not differ(shapes, there)):
         return identity(shapes, there)
     if source.format == "gguf" and not architecture and differ(shapes, there):
-        return _inverse(source, candidate, shapes, there)
+        beside = config_beside(candidate)
+        if beside is None:
+            _refuse(candidate, "the source is a GGUF file, and no config.json beside the import says its head counts")
+        return inverse(converted(_sides(source, beside, there, shapes)), there)
     if not architecture:
         try:
             return automatic(shapes, there, known)
@@ -68,22 +66,11 @@ def _sides(file: CheckpointView, config: Mapping[str, Any], source: Shapes, cand
     """Return both sides of a conversion to a GGUF file; numbers that the rules need are read from its header."""
     from weighbridge.formats.gguf_file import LongValues
 
-    architecture = str(file.metadata.get(ARCHITECTURE) or "")
+    architecture, whole = str(file.metadata.get(ARCHITECTURE) or ""), next(iter(file.files.values()))
     named = (file.metadata.get(f"clip.{one}projector_type") for one in ("", "vision.", "audio."))
     sides = Sides(architecture=architecture, config=config, source=source, candidate=candidate)
-    whole = next(iter(file.files.values()))
     projectors = tuple(str(one) for one in named if one)
     return replace(sides, projectors=projectors, numbers=lambda key: LongValues(whole).numbers(key))
-
-
-def _inverse(source: CheckpointView, candidate: CheckpointView, shapes: Shapes, there: Shapes) -> Plan:
-    """Return the plan by which a Hugging Face directory was made of a GGUF file."""
-    from weighbridge.mapping.inverse_plan import inverse
-
-    config = config_beside(candidate)
-    if config is None:
-        _refuse(candidate, "the source is a GGUF file, and no config.json beside the import says its head counts")
-    return inverse(converted(_sides(source, config, there, shapes)), there)
 
 
 def models(view: CheckpointView, other: CheckpointView) -> Shapes:

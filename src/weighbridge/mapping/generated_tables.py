@@ -24,10 +24,8 @@ def _generated(config: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
     rope = rope.get("full_attention", rope) if isinstance(rope, Mapping) else {}
     kind = str(rope.get("rope_type") or rope.get("type") or "").lower()
     found: dict[str, tuple[float, ...]] = {}
-    if kind == "llama3":
-        found["rope_freqs.weight"] = llama3(config, rope)
-    if kind == "proportional":
-        found["rope_freqs.weight"] = proportional(config, rope)
+    if kind in ("llama3", "proportional"):
+        found["rope_freqs.weight"] = (llama3 if kind == "llama3" else proportional)(config, rope)
     scale = config.get("qk_scale_factor")
     if isinstance(scale, (int, float)):  # muse_glimmer.py:66
         for layer in range(min(int(config["num_hidden_layers"]), MOST_LAYERS)):
@@ -60,17 +58,12 @@ def llama3(config: Mapping[str, Any], rope: Mapping[str, Any]) -> tuple[float, .
 
 def proportional(config: Mapping[str, Any], rope: Mapping[str, Any]) -> tuple[float, ...]:
     """Compute Gemma 4's factors of its global heads: 1 for the share that is rotated, a huge one for the others."""
-    size = _global_head_size(config)
+    layers, kinds = config.get("per_layer_config") or {}, config.get("layer_types") or ()
+    # A layer that sees everything may state the size of its heads for itself.
+    own = (layers.get(str(at), {}).get("head_dim") for at, kind in enumerate(kinds) if kind == "full_attention")
+    size = int(config.get("global_head_dim") or next((size for size in own if size), 0)) or _head_size(config)
     rotated = int(size * float(rope.get("partial_rotary_factor", 1.0)) / 2)
     return (1.0,) * rotated + (UNROTATED,) * (size // 2 - rotated)
-
-
-def _global_head_size(config: Mapping[str, Any]) -> int:
-    """Return the size of the heads that see everything, which a layer of them may state for itself."""
-    layers, kinds = config.get("per_layer_config") or {}, config.get("layer_types") or ()
-    own = (layers.get(str(at), {}).get("head_dim") for at, kind in enumerate(kinds) if kind == "full_attention")
-    stated = config.get("global_head_dim") or next((size for size in own if size), 0)
-    return int(stated) or _head_size(config)
 
 
 def _head_size(config: Mapping[str, Any]) -> int:

@@ -1,7 +1,4 @@
-"""What one source tensor becomes under each layout of `gguf_rules`: parts and shapes, by the configuration's sizes.
-
-A layout gives nothing where the tensor's shape does not fit the sizes, so that no rule speaks of it then.
-"""
+"""What one source tensor becomes under each layout of `gguf_rules`; nothing where its shape does not fit the sizes."""
 
 from __future__ import annotations
 
@@ -14,8 +11,6 @@ from weighbridge.mapping.mapping_plan import Pairing, Part, Shape
 
 Sizes: TypeAlias = Callable[[str], int]  # a number of the configuration by its key, 0 where there is none
 Making: TypeAlias = tuple[tuple[Part, ...], Shape, str]
-
-
 OF_VECTORS = (Layout.APART, Layout.TILED, Layout.TILED_AFTER_KEYS)
 
 
@@ -24,11 +19,10 @@ def pairings(layout: Layout, targets: Sequence[str], name: str, shape: Shape, si
     if len(shape) < (1 if layout in OF_VECTORS else 2):
         return []
     made = list(MAKINGS[layout](name, shape, len(targets), sizes))
-    found = [
-        Pairing(candidate=target, parts=parts, shape=there, transform=how)
-        for target, (parts, there, how) in zip(targets, made, strict=False)
-    ]
-    return found if len(made) == len(targets) else []
+    if len(made) != len(targets):
+        return []
+    pairs = zip(targets, made, strict=True)
+    return [Pairing(candidate=one, parts=parts, shape=there, transform=how) for one, (parts, there, how) in pairs]
 
 
 def _apart(name: str, shape: Shape, count: int, _sizes: Sizes) -> Iterator[Making]:

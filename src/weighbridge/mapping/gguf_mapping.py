@@ -1,7 +1,6 @@
-"""gguf:auto: which Hugging Face tensors make which tensor of a GGUF file, by architecture and configuration.
+"""gguf:auto: which Hugging Face tensors make which tensor of a GGUF file, by the rows of `gguf_rules`.
 
-The rules are rows of `gguf_rules`. Head counts are the source's, never the import's own: a permutation with the wrong
-ones is what has to be found.
+Head counts are the source's, never the import's own: a permutation with the wrong ones is what has to be found.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ MATRIX = {"w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "down_pro
 OF_LAYER = re.compile(LAYER + r".*")
 
 MASK = "a causal mask"
-FURTHER = "a layer that predicts further tokens, which the file has none of"
 POOLER = "the pooler, which embedding models do not use"
-CLASSIFIER = "classifier."  # a head over what the pooler gives
-
 PADDING = 64  # rows at most that pad an embedding beyond its vocabulary
 
 
@@ -47,33 +43,25 @@ def expert(name: str) -> Expert | None:
 
 
 def left_out(shapes: Shapes) -> dict[str, str]:
-    """Return, for each source tensor that a rule leaves out, what it is.
-
-    A mask must have a mask's shape, and a pooler that a classifier stands on is no tensor to leave out.
-    """
+    """Return what a rule leaves out of a source: masks that are shaped so, no pooler that a classifier stands on."""
     found = ((name, why) for name in shapes for rule, why in rules().left_out.items() if re.fullmatch(rule, name))
-    kept = POOLER if any(name.startswith(CLASSIFIER) for name in shapes) else ""
-    return {name: why for name, why in found if why != kept and (why != MASK or _masks(shapes[name]))}
-
-
-def _masks(shape: Shape) -> bool:
-    """Return whether a tensor is shaped as a causal mask is, or as the one value that stands for minus infinity."""
-    return shape in ((), (1,)) or (len(shape) == 4 and shape[:2] == (1, 1) and shape[2] == shape[3])
+    kept = POOLER if any(name.startswith("classifier.") for name in shapes) else ""  # a head over what it gives
+    # A causal mask, or the one value that stands for minus infinity.
+    masks = {name for name, shape in shapes.items() if shape in ((), (1,))}
+    masks |= {name for name, shape in shapes.items() if len(shape) == 4 and shape == (1, 1, shape[2], shape[2])}
+    return {name: why for name, why in found if why != kept and (why != MASK or name in masks)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sides:
-    """What a plan is made from: architecture, the source's configuration, and shapes by name on both sides.
-
-    `numbers` reads an array of numbers from the file's header, by its key; `projectors` are those that it names.
-    """
+    """What a plan is made from: architecture, the source's configuration, and shapes by name on both sides."""
 
     architecture: str
     config: Mapping[str, Any]
     source: Shapes
     candidate: Shapes
-    numbers: Callable[[str], Any] = lambda _key: None
-    projectors: tuple[str, ...] = ()
+    numbers: Callable[[str], Any] = lambda _key: None  # an array of numbers in the file's header, by its key
+    projectors: tuple[str, ...] = ()  # that the file's header names
 
     def number(self, what: str) -> int:
         """Find a number in the configuration under any of its names, or 0."""
@@ -107,8 +95,7 @@ def plan(sides: Sides) -> Plan:
     """Plan how a source became a GGUF file; an architecture that was never tried is planned by names alone."""
     made: dict[str, Pairing] = {}
     repeats: dict[str, str] = {}
-    found = _single(sides)
-    for one in sorted(found, key=lambda one: (one.candidate, one.parts[0].source)):
+    for one in sorted(_single(sides), key=lambda one: (one.candidate, one.parts[0].source)):
         if one.candidate in made:
             repeats[one.parts[0].source] = made[one.candidate].parts[0].source
         else:
@@ -129,18 +116,13 @@ def plan(sides: Sides) -> Plan:
         in_header=_in_header(sides),
         heads=sides.heads,
     )
-    return planned if sides.is_one_of(rules().proven) else _unproven(sides, planned, made)
-
-
-def _unproven(sides: Sides, plan: Plan, made: Mapping[str, Pairing]) -> Plan:
-    """Mark what no rule speaks of: names that no table has, and what was made of them."""
-    named = {part.source for pairing in made.values() for part in pairing.parts}
-    unnamed = sides.source.keys() - named - plan.tied.keys() - plan.drop_rules.keys() - plan.in_header.keys()
-    unmade = sides.candidate.keys() - plan.pairings.keys() - plan.generated.keys() - plan.tied.keys()
-    return replace(plan, without_rule=frozenset(unnamed | unmade), untried=f"architecture {sides.architecture!r}")
-
-
-# --- One source tensor ------------------------------------------------------------------------------------------------
+    if sides.is_one_of(rules().proven):
+        return planned
+    # No rule speaks of names that no table has, and of what was made of them.
+    named = {part.source for pairing in made.values() for part in pairing.parts} | planned.tied.keys()
+    unnamed = sides.source.keys() - named - planned.drop_rules.keys() - planned.in_header.keys()
+    unmade = sides.candidate.keys() - planned.pairings.keys() - planned.generated.keys() - planned.tied.keys()
+    return replace(planned, without_rule=frozenset(unnamed | unmade), untried=f"architecture {sides.architecture!r}")
 
 
 def _single(sides: Sides) -> list[Pairing]:
@@ -151,7 +133,11 @@ def _single(sides: Sides) -> list[Pairing]:
         one = expert(spelled)
         if one is not None and _is_stacked(sides, one):
             continue
-        ways = _by_rule(sides, spelled, name), _by_name(sides, names, spelled, name)
+        target = names.target(spelled)
+        # A table may name it with its suffix, or the file without one (hunyuan.py:363).
+        written = (target, target.removesuffix(".bias"), f"{target}.{name.rpartition('.')[2]}") if target else ()
+        wanted = next((one for one in written if one in sides.candidate), target)
+        ways = _by_rule(sides, spelled, name), [] if wanted is None else [pairing(sides, wanted, name)]
         there = (made for made in ways if any(one.candidate in sides.candidate for one in made))
         found += [_computed(sides, spelled, one) for one in next(there, ways[0] or ways[1])]
     return found
@@ -170,15 +156,6 @@ def _by_rule(sides: Sides, spelled: str, name: str) -> list[Pairing]:
             return made
         found.append(made)
     return next(filter(None, found), [])
-
-
-def _by_name(sides: Sides, names: Names, spelled: str, name: str) -> list[Pairing]:
-    target = names.target(spelled)
-    if target is None:
-        return []
-    # A table may name it with its suffix, or the file without one (hunyuan.py:363).
-    written = target, target.removesuffix(".bias"), f"{target}.{name.rpartition('.')[2]}"
-    return [pairing(sides, next((one for one in written if one in sides.candidate), target), name)]
 
 
 def pairing(sides: Sides, target: str, name: str) -> Pairing:
@@ -266,11 +243,8 @@ def _computed(sides: Sides, spelled: str, made: Pairing) -> Pairing:
         return replace(made, arithmetic="+1", transform="+1")
     if spelled.endswith(".A_log"):
         return replace(made, arithmetic="-exp", transform="-exp")
-    return _multiplied(sides, spelled, made) if sides.architecture == "falcon-h1" else made
-
-
-def _multiplied(sides: Sides, spelled: str, made: Pairing) -> Pairing:
-    """Multiply a tensor by numbers of the configuration, or each stretch of its rows by its own."""
+    if sides.architecture != "falcon-h1":
+        return made
     keys = next((keys for names, keys in rules().multiplied.items() if re.fullmatch(names, spelled)), ())
     if spelled.endswith("mamba.in_proj.weight"):
         return _multiplied_apart(sides, made)
@@ -305,9 +279,6 @@ def _factor(config: Mapping[str, Any], path: str) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
-# --- Several source tensors -------------------------------------------------------------------------------------------
-
-
 def _is_stacked(sides: Sides, one: Expert) -> bool:
     """Return whether an expert is one of a stack; an expert alone may be stored as no expert (jamba.py:64)."""
     return f"blk.{one.layer}.ffn_{one.matrix}.weight" not in sides.candidate
@@ -339,22 +310,19 @@ def _fused(sides: Sides, made: Mapping[str, Pairing]) -> dict[str, Pairing]:
     for target in sides.candidate:
         if target in made or ".attn_qkv." not in target:
             continue
-        three = [made.get(target.replace("attn_qkv", f"attn_{one}")) for one in "qkv"]
-        if all(three):
-            parts = tuple(part for one in three if one for part in one.parts)
-            rows = sum(one.shape[0] for one in three if one)
-            tail = three[0].shape[1:] if three[0] else ()
-            found[target] = Pairing(candidate=target, parts=parts, shape=(rows, *tail), transform="q, k and v fused")
+        three = [made[name] for one in "qkv" if (name := target.replace("attn_qkv", f"attn_{one}")) in made]
+        if len(three) == 3:
+            parts = tuple(part for one in three for part in one.parts)
+            shape = sum(one.shape[0] for one in three), *three[0].shape[1:]
+            found[target] = Pairing(candidate=target, parts=parts, shape=shape, transform="q, k and v fused")
     return found
 
 
 def _reshaped(pairing: Pairing, there: Shape) -> Pairing:
     """Return a pairing in the file's own shape where dimensions of one come or go, or a norm is split by groups."""
-    if [size for size in pairing.shape if size != 1] == [size for size in there if size != 1]:
-        return replace(pairing, shape=there)
-    if pairing.candidate.endswith(".ssm_norm.weight") and len(there) == 2 and pairing.shape == (there[0] * there[1],):
-        return replace(pairing, shape=there)  # mamba.py:193
-    return pairing
+    alike = [size for size in pairing.shape if size != 1] == [size for size in there if size != 1]
+    norm = pairing.candidate.endswith(".ssm_norm.weight") and len(there) == 2  # mamba.py:193
+    return replace(pairing, shape=there) if alike or (norm and pairing.shape == (there[0] * there[1],)) else pairing
 
 
 # --- What is in no tensor of the file ---------------------------------------------------------------------------------
@@ -368,7 +336,8 @@ def _further(sides: Sides) -> dict[str, str]:
     ends = tuple(f".{name}.weight" for name in rules().further.values())
     own = {layer for spelled, layer in layers.items() if spelled.endswith(ends)}
     beyond = {layer for layer in own if layer >= sides.blocks > 0 and str(layer) not in there}
-    return {sides.by_layer[spelled]: FURTHER for spelled, layer in layers.items() if layer in beyond}
+    why = "a layer that predicts further tokens, which the file has none of"
+    return {sides.by_layer[spelled]: why for spelled, layer in layers.items() if layer in beyond}
 
 
 def _in_header(sides: Sides) -> dict[str, tuple[str, float]]:
@@ -376,9 +345,10 @@ def _in_header(sides: Sides) -> dict[str, tuple[str, float]]:
     found: dict[str, tuple[str, float]] = {}
     for rule in rules().in_header:
         for spelled, name in sides.by_layer.items() if sides.is_one_of(rule.of) else ():
-            layer = re.fullmatch(rule.names, spelled)
-            key = rule.to[0].format(layer[2]) if layer is not None else ""
-            values = sides.numbers(key) if layer is not None else None
-            if layer is not None and isinstance(values, (list, tuple)) and int(layer[1]) < len(values):
-                found[name] = key, float(values[int(layer[1])])
+            if (layer := re.fullmatch(rule.names, spelled)) is None:
+                continue
+            key, at = rule.to[0].format(layer[2]), int(layer[1])
+            values = sides.numbers(key)
+            if isinstance(values, (list, tuple)) and at < len(values):
+                found[name] = key, float(values[at])
     return found

@@ -1,8 +1,4 @@
-"""Names in a GGUF file: which of its tensors a Hugging Face tensor of one name is, by the gguf package's tables.
-
-An architecture that the package does not list, and a tensor that is newer than it, is looked up among the kinds of
-tensors that the file itself holds.
-"""
+"""What a GGUF tensor is called whose source name is known: by the gguf package, or as the kinds that a file holds."""
 
 from __future__ import annotations
 
@@ -74,12 +70,10 @@ def _spellings(name: str) -> Iterator[str]:
 
 def by_layer(names: Iterable[str], blocks: int) -> dict[str, str]:
     """Return each source tensor by its name among the numbered layers, behind which those that predict tokens stand."""
-    return {_by_layer(name, blocks): name for name in names}
+    return {_by_layer(name, blocks) if name.startswith(MOVED) else name: name for name in names}
 
 
 def _by_layer(name: str, blocks: int) -> str:
-    if not name.startswith(MOVED):
-        return name
     if found := OF_STACK.fullmatch(name):  # hrm_text.py:54
         return f"model.layers.{int(found[2]) + blocks * (found[1] == 'H')}.{found[3]}"
     found = OF_MTP.fullmatch(name)

@@ -77,10 +77,10 @@ def rules() -> Rules:
     """Read the table."""
     read = table("mapping/gguf_rules")
     kinds = ("tensors", "respelled", "stacks", "in_header", "plus_one")
-    of_names = {kind: tuple(map(_rule, read[kind])) for kind in kinds}
+
+    def rule(row: Mapping[str, Any]) -> Rule:
+        names = row["names"].replace("<experts>", EXPERTS).replace("<layer>", LAYER)
+        return Rule(**{**row, "names": names, "layout": Layout(row.get("layout", "apart"))})
+
+    of_names = {kind: tuple(map(rule, read[kind])) for kind in kinds}
     return Rules(**{**read, **of_names, "faults": tuple(Fault(**row) for row in read["faults"])})
-
-
-def _rule(row: Mapping[str, Any]) -> Rule:
-    names = row["names"].replace("<experts>", EXPERTS).replace("<layer>", LAYER)
-    return Rule(**{**row, "names": names, "layout": Layout(row.get("layout", "apart"))})

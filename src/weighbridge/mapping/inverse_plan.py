@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Part, Plan, Shape, Shapes
 
-TABLE = "a table that the loader computes"
-IN_HEADER = "a number that stands in the header"
 BACK = {"": "", "+1": "-1.0"}
 
 
@@ -33,15 +31,19 @@ def inverse(plan: Plan, there: Shapes) -> Plan:
         first = 0
         for part in pairing.parts:
             uses.setdefault(part.source, []).append(_Use(pairing, part, first))
-            first += _rows(there[part.source]) if part.take is None else _taken(part)
+            first += _rows(there[part.source]) if part.take is None else _taken(part.view, *part.take)
     return Plan(
         name=plan.name.replace("gguf:auto", "from gguf:auto"),
         pairings={name: _back(name, there[name], used) for name, used in uses.items()},
         tied={name: plan.tied[name] for name in plan.tied if name in there and name not in uses},
-        left_out={**plan.left_out, **plan.drop_rules, **dict.fromkeys(plan.generated, TABLE)},
+        left_out={
+            **plan.left_out,
+            **plan.drop_rules,
+            **dict.fromkeys(plan.generated, "a table that the loader computes"),
+        },
         heads=plan.heads,
         without_rule=plan.without_rule | plan.in_header.keys(),
-        untried=plan.untried or (IN_HEADER if plan.in_header else ""),
+        untried=plan.untried or ("a number that stands in the header" if plan.in_header else ""),
     )
 
 
@@ -95,10 +97,8 @@ def _apart(used: Sequence[_Use]) -> Iterator[Part]:
             yield Part(source=use.pairing.candidate, view=(_rows(use.pairing.shape),), take=(0, first, first + many))
 
 
-def _taken(part: Part) -> int:
-    assert part.take is not None
-    axis, start, stop = part.take
-    return math.prod(part.view) // part.view[axis] * (stop - start) if part.view else stop - start
+def _taken(view: Shape, axis: int, start: int, stop: int) -> int:
+    return math.prod(view) // view[axis] * (stop - start) if view else stop - start
 
 
 def _rows(shape: Shape) -> int:

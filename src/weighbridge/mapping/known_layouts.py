@@ -17,7 +17,8 @@ def built_in() -> tuple[Rule, ...]:
     """Return the rules of all layouts but encoders', in both directions."""
     read = table(TABLE)
     experts = (rule for row in read["experts"] for rule in _of_experts(**row))
-    return (*experts, *_either_way(read["same"]), *_rotated(read["rotated"]), *_given(read["fused"]))
+    same = (Rule(tensor=pair[at], of=(pair[1 - at],)) for pair in read["same"] for at in (0, 1))
+    return (*experts, *same, *_rotated(read["rotated"]), *_given(read["fused"]))
 
 
 @functools.cache
@@ -41,12 +42,6 @@ def _of_experts(*, apart: str, stacked: str, matrices: tuple[str, str, str]) -> 
     for half, matrix in enumerate((gate, up)):
         yield Rule(tensor=f"{one}.{matrix}.weight", of=(both,), view=("dim0", 2, -1), index=("<expert>", half))
     yield Rule(tensor=f"{one}.{down}.weight", of=(down_all,), view=("dim0", -1), index=("<expert>",))
-
-
-def _either_way(rows: Iterable[tuple[str, str]]) -> Iterator[Rule]:
-    for mine, other in rows:
-        yield Rule(tensor=mine, of=(other,))
-        yield Rule(tensor=other, of=(mine,))
 
 
 def _rotated(rows: Iterable[Mapping[str, str]]) -> Iterator[Rule]:

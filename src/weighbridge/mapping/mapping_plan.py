@@ -1,7 +1,4 @@
-"""The words of a mapping: a part of a source tensor, what a candidate's tensor is made of, and the plan of them all.
-
-Never looks at a payload; says where values go, not whether they got there.
-"""
+"""The words of a mapping: parts of source tensors, what is made of them, and the plan of all. Reads no payload."""
 
 from __future__ import annotations
 
@@ -76,25 +73,19 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How a whole source becomes a candidate.
-
-    `tied` names the tensor that another one may repeat, on either side; `drop_rules` says why a source tensor may go;
-    `left_out` what a tensor of one side belongs to that the other was not meant to hold; `generated` gives the values
-    of tensors that have no source; `heads` are the head counts that either side states. `in_header` gives the key and
-    the value that the candidate's header has in place of a source tensor. `untried` names what was never compared with
-    a conversion, an architecture most often; no rule speaks of its tensors `without_rule`.
-    """
+    """How a whole source becomes a candidate."""
 
     name: str
     pairings: Mapping[str, Pairing]
-    tied: Mapping[str, str] = field(default_factory=dict)
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    drop_rules: Mapping[str, str] = field(default_factory=dict)
-    generated: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    heads: tuple[int, ...] = ()
+    tied: Mapping[str, str] = field(default_factory=dict)  # the tensor that another may repeat, on either side
+    left_out: Mapping[str, str] = field(default_factory=dict)  # what it is of that the other side is not meant to hold
+    drop_rules: Mapping[str, str] = field(default_factory=dict)  # why a source tensor may go
+    generated: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # values of tensors without a source
+    heads: tuple[int, ...] = ()  # the head counts that either side states
+    # The key and the value that the candidate's header has in place of a source tensor.
     in_header: Mapping[str, tuple[str, float]] = field(default_factory=dict)
-    untried: str = ""
-    without_rule: frozenset[str] = frozenset()
+    untried: str = ""  # what was never compared with a conversion, an architecture most often
+    without_rule: frozenset[str] = frozenset()  # its tensors that no rule speaks of
 
     def used(self) -> set[str]:
         """Return the source tensors that some tensor of the candidate is made of."""
@@ -145,11 +136,7 @@ MAX_NAME = 512  # letters of a name that a pattern is tried on
 def table(
     source: Shapes, candidate: Collection[str], *, names: Mapping[str, str], rename: Sequence[tuple[str, str]]
 ) -> Plan:
-    """Pair tensors by a table of candidate's to source's names; the others by rewriting the source's names in turn.
-
-    Raises:
-        re.error: a pattern that is none.
-    """
+    """Pair tensors by a table of candidate's to source's names; the others by rewriting the source's names in turn."""
     patterns = [(re.compile(pattern), new) for pattern, new in rename]
     origin = {rewritten(name, patterns): name for name in sorted(source, reverse=True)}
     origin |= {new: old for new, old in names.items() if old in source}

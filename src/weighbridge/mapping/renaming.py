@@ -1,7 +1,4 @@
-"""Find the one rename after which the names of a source are those of a candidate: a prefix, or what a wrapper adds.
-
-Knows only names; shapes and values are compared under the mapping once it is asked for.
-"""
+"""Find the one rename after which the names of a source are those of a candidate. Knows only names."""
 
 from __future__ import annotations
 
@@ -34,16 +31,12 @@ Patterns = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renaming:
-    """Patterns that rewrite the source's names in turn, and the source's name by the candidate's that match then.
-
-    `unwrapped` are the wrappers whose names were taken away on either side, `prefixes` what stood before the source's
-    and stands before the candidate's.
-    """
+    """Patterns that rewrite the source's names in turn, and the source's name by the candidate's that match then."""
 
     patterns: Patterns
     origin: Mapping[str, str]
-    unwrapped: tuple[str, ...]
-    prefixes: tuple[str, str]
+    unwrapped: tuple[str, ...]  # the wrappers whose names were taken away on either side
+    prefixes: tuple[str, str]  # what stood before the source's names, and stands before the candidate's
 
     @property
     def known(self) -> bool:
@@ -66,10 +59,7 @@ class Renaming:
 
 
 def renamings(source: Collection[str], candidate: Collection[str], *, more_than: int) -> tuple[Renaming, ...]:
-    """Return the renames after which most names match: more than now, and half of the candidate's.
-
-    Several are the best where each pairs as many names with other tensors, such as those of a model and its average.
-    """
+    """Return the renames after which most names match: more than now, and half of the candidate's; several if equal."""
     if not candidate or max(len(source), len(candidate)) > MAX_NAMES:
         return ()
     there = {WRAPPED.sub("", name): name for name in candidate}

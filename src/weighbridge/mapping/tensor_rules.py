@@ -62,11 +62,11 @@ class Rule:
 
     def unused(self, candidate: Collection[str]) -> str:
         """Return why the rule makes none of these tensors."""
-        fits = next(((name, known) for name in candidate if (known := self.fits(name)) is not None), None)
-        if fits is None:
-            return f"no tensor of the import is called {self.tensor}"
-        needed = ", ".join(_filled(one, fits[1]) for one in self.of)
-        return f"{fits[0]} is to be made of {needed}, not all of which are in the source"
+        for name, known in ((name, self.fits(name)) for name in candidate):
+            if known is not None:
+                needed = ", ".join(_filled(one, known) for one in self.of)
+                return f"{name} is to be made of {needed}, not all of which are in the source"
+        return f"no tensor of the import is called {self.tensor}"
 
 
 @functools.cache
@@ -106,11 +106,8 @@ def sources(rule: Rule, known: Mapping[str, str], source: Shapes) -> tuple[list[
 def made(
     rules: Iterable[Rule], names: Collection[str], old: Shapes, new: Shapes, numbers: Numbers, *, strict: bool = False
 ) -> dict[str, Pairing]:
-    """Return how each of these tensors of the candidate is made, by the first rule whose sources are all there.
-
-    Raises:
-        RuleError: a rule that does not fit them, where that is `strict`; one whose numbers are unknown, always.
-    """
+    """Return how each of these tensors of the candidate is made, by the first rule whose sources are all there."""
+    # A rule that does not fit them is an error where that is `strict`; one whose numbers are unknown, always.
     found: dict[str, Pairing] = {}
     ends = {rule: rule.tensor.rpartition(">")[2] for rule in rules}  # cheap to look for, and there are many names
     for name, rule in ((name, rule) for rule, end in ends.items() for name in names if name.endswith(end)):

@@ -1,7 +1,4 @@
-"""What llama.cpp's converter writes of its own, whatever a source says, and what it is known to lose.
-
-`conversion_facts.yaml` has one row a fact, and says what its columns are.
-"""
+"""What llama.cpp's converter writes of its own, and what it loses: `conversion_facts.yaml`, one row a fact."""
 
 from __future__ import annotations
 

@@ -15,14 +15,13 @@ SLIDING, TOKENIZER_MODEL = "{arch}.attention.sliding_window_pattern", "tokenizer
 
 def gguf_keys(architecture: str) -> dict[str, tuple[str, ...]]:
     """Return GGUF's keys of each field, the first that is there."""
-    found = {name: tuple(_full(key, architecture) for key in keys.gguf) for name, keys in field_keys().items()}
+    found = {}
+    for name, keys in field_keys().items():
+        whole = (key if key.startswith(("general.", "tokenizer.")) else f"{architecture}.{key}" for key in keys.gguf)
+        found[name] = tuple(whole)
     if architecture == "nemotron":  # whose loader reads the other one
         found["norm_epsilon"] = found["norm_epsilon"][::-1]
     return {name: keys for name, keys in found.items() if keys}
-
-
-def _full(key: str, architecture: str) -> str:
-    return key if key.startswith(("general.", "tokenizer.")) else f"{architecture}.{key}"
 
 
 def of_gguf(metadata: Mapping[str, Json], tensors: frozenset[str]) -> dict[str, Stated]:

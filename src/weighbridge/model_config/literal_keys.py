@@ -63,10 +63,7 @@ def key_rows(
     rows: Sequence[ConfigField],
     unstated: str = "",
 ) -> list[ConfigField]:
-    """Return a row for each key of either side that the `rows` of fields have not compared.
-
-    `unstated` says why a key of one side alone is not compared, where two versions of a library wrote the sides.
-    """
+    """Return a row for each key of either side that the `rows` of fields have not compared; `unstated` says why not."""
     if forms[0] == forms[1]:
         return list(_literal(forms[0], keys, rows, unstated))
     return [

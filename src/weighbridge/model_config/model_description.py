@@ -28,15 +28,12 @@ TEMPLATE_FILE, MAX_TEMPLATE = "chat_template.jinja", 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDescription:
-    """One side's model; `home` is the folder that says it, where the checkpoint's own file does not.
-
-    `keys` are all that it states, by the names of `literal_keys`.
-    """
+    """One side's model, its vocabulary, and all that it states."""
 
     model: Model
     vocabulary: Vocabulary | None
-    keys: Mapping[str, Json]
-    home: str = ""
+    keys: Mapping[str, Json]  # by the names of `literal_keys`
+    home: str = ""  # the folder that says it, where the checkpoint's own file does not
 
     @property
     def silent(self) -> bool:
@@ -54,14 +51,11 @@ def describe_model(view: CheckpointView | ModelDescription) -> ModelDescription:
 
 
 def _read(view: CheckpointView) -> ModelDescription:
-    if view.format == "gguf":
-        return _of_gguf(view)
-    if view.format == "apr":
-        name = str(view.metadata.get("architecture") or "")
-        model = Model(form=APR, architecture=name, fields=of_config(view.metadata, "metadata"))
-        keys = literal_keys.of_document(view.metadata, "metadata")
-        return ModelDescription(model=model, vocabulary=None, keys=keys)
-    return _of_directory(view)
+    if view.format != "apr":
+        return _of_gguf(view) if view.format == "gguf" else _of_directory(view)
+    name, keys = str(view.metadata.get("architecture") or ""), literal_keys.of_document(view.metadata, "metadata")
+    model = Model(form=APR, architecture=name, fields=of_config(view.metadata, "metadata"))
+    return ModelDescription(model=model, vocabulary=None, keys=keys)
 
 
 def _of_gguf(view: CheckpointView) -> ModelDescription:

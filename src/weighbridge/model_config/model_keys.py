@@ -1,7 +1,4 @@
-"""What a directory, or the metadata of an APR file, says of each field of its model, and the keys that state it.
-
-Pure: takes plain values that were parsed already. What is null states nothing.
-"""
+"""What a directory, or an APR file's metadata, says of each field of its model; null states nothing. Pure."""
 
 from __future__ import annotations
 
@@ -22,16 +19,12 @@ SHOWN = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stated:
-    """What one side says of one field: the value, where it was read, and how it came about.
-
-    `basis` is `reported`, `derived` (from other values of this side) or `default` (what a loader takes where nothing
-    is said). `also` are other values that the same side states elsewhere, with their places.
-    """
+    """What one side says of one field: the value, where it was read, and how it came about."""
 
     value: Json
     read: str
-    basis: str = "reported"
-    also: tuple[tuple[Json, str], ...] = ()
+    basis: str = "reported"  # or `derived` from other values of this side, or a loader's `default`
+    also: tuple[tuple[Json, str], ...] = ()  # other values that the same side states elsewhere, with their places
 
 
 Fields = Mapping[str, Stated]
@@ -193,7 +186,7 @@ def _head_sizes(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
 def _of_layers(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     """Read which layers attend within a window, and which attend at all, a digit a layer; an unknown kind is unread."""
     key = next((key for key in ("layer_types", "layers_block_type") if isinstance(config.get(key), list)), "")
-    kinds, read = config.get(key, ()), f"{place} {key}"
+    kinds, read = config[key] if key else (), f"{place} {key}"
     found: dict[str, Stated] = {}
     counts = field_keys()["block_count"].config
     if kinds and key == "layers_block_type" and all(config.get(name) is None for name in counts):
@@ -317,10 +310,7 @@ def _numbered(token: str, config: Mapping[str, Any], place: str) -> Iterator[tup
 
 
 def of_post_processor(processor: Any, special: Mapping[str, str]) -> dict[str, Stated]:
-    """Read from a tokenizer.json whether a text begins and ends with special tokens.
-
-    `special` gives the texts of the tokens that stand for `bos` and `eos`.
-    """
+    """Read whether a text begins and ends with special tokens; `special` gives the texts of `bos` and `eos`."""
     nested = processor.get("processors") if isinstance(processor, Mapping) else None
     found: dict[str, tuple[bool, str]] = {}
     for one in nested if isinstance(nested, list) else [processor]:

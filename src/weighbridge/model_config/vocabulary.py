@@ -43,25 +43,20 @@ Walk = Callable[[int], Iterator[bytes | None]]  # from an id on; None where no p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """Pieces by id, and merges by rank; `count` is one more than the highest id.
-
-    `special` ids stand for control tokens, `added` ones for texts that a user added; of a sentencepiece model, `known`
-    are the ids of what stands for no text, and `unknown` is the one for all others. Comparing begins at `first` and
-    `first_merge`. `why` says what keeps the pieces from being read, where they are there.
-    """
+    """Pieces by id, and merges by rank; comparing begins at `first` and `first_merge`."""
 
     read: str
-    count: int
+    count: int  # one more than the highest id
     walk: Walk
     merges: Walk
     merge_count: int
-    special: frozenset[int] = frozenset()
-    added: frozenset[int] = frozenset()
-    known: Mapping[str, int] = field(default_factory=dict)
-    unknown: int | None = None
+    special: frozenset[int] = frozenset()  # ids of control tokens
+    added: frozenset[int] = frozenset()  # ids of texts that a user added
+    known: Mapping[str, int] = field(default_factory=dict)  # of a sentencepiece model: what stands for no text
+    unknown: int | None = None  # of a sentencepiece model: the id for all other texts
     first: int = 0
     first_merge: int = 0
-    why: str = ""
+    why: str = ""  # what keeps the pieces from being read, where they are there
 
     def entries(self) -> Iterator[bytes | None]:
         """Yield the pieces from the first that is compared on."""

@@ -1,7 +1,4 @@
-"""Recognise weights that are stored packed: codes, scales and what belongs to them, under names of their own.
-
-`packings.yaml` has a row for each way of packing, by the names that its library writes. Knows no values.
-"""
+"""Recognise weights that are stored packed, by the names in `packings.yaml`, a row a packing. Knows no values."""
 
 from __future__ import annotations
 
@@ -20,18 +17,14 @@ WORDS = ("I32", "U32", "I16", "U8", "I64")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """One way of packing: the endings of what it stores of a weight, all behind the same stem.
-
-    `mark` is the ending that gives it away, `codes` that of the codes, in one of `dtypes`; what else `needs` to be
-    there, and what `may`; `weight` is the ending that the unpacked weight has.
-    """
+    """One way of packing: the endings of what it stores of a weight, all behind the same stem."""
 
     name: str
-    mark: str
+    mark: str  # the ending that gives it away
     codes: str
-    weight: str
-    dtypes: tuple[str, ...]
-    needs: tuple[str, ...] = ()
+    weight: str  # the ending that the unpacked weight has
+    dtypes: tuple[str, ...]  # of the codes
+    needs: tuple[str, ...] = ()  # what else has to be there
     may: tuple[str, ...] = ()
 
 
@@ -39,14 +32,13 @@ class Packing:
 def packings() -> tuple[Packing, ...]:
     """Read the table of packings."""
     read = table("packing/packings")
-    return tuple(_packing(row, read["activations"]) for row in read["packings"])
-
-
-def _packing(row: Mapping[str, Any], activations: tuple[str, ...]) -> Packing:
-    may = (*row.get("may", ()), *(activations if row.get("activations") else ()))
-    dtypes = {"bytes": BYTES, "words": WORDS}.get(row["dtypes"], row["dtypes"])
-    found = {key: value for key, value in row.items() if key != "activations"}
-    return Packing(**{"codes": row["mark"], "weight": ".weight", **found, "dtypes": dtypes, "may": may})
+    found = []
+    for row in read["packings"]:
+        given = {"codes": row["mark"], "weight": ".weight", **row}
+        given["may"] = (*row.get("may", ()), *(read["activations"] if given.pop("activations", False) else ()))
+        given["dtypes"] = {"bytes": BYTES, "words": WORDS}.get(row["dtypes"], row["dtypes"])
+        found.append(Packing(**given))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +72,12 @@ class PackedWeight:
 
 
 def recognised(view: CheckpointView, other: CheckpointView) -> dict[str, PackedWeight]:
-    """Return the packed weights of a checkpoint by name, without those that another one stores alike.
-
-    Alike are codes of the same name, dtype and shape: they are compared as they are stored.
-    """
+    """Return a checkpoint's packed weights by name, without those whose codes another one has in dtype and shape."""
     known = {weight.name: weight for weight in marked(view)}
     unknown = {weight.name: weight for weight in _left_over(view, other, known)}
-    return {name: weight for name, weight in (known | unknown).items() if not _is_stored_alike(weight, other)}
+    forms = {name: (one.dtype, one.shape) for name, one in other.tensors.items()}
+    codes = ((weight, weight.codes) for weight in (known | unknown).values())
+    return {weight.name: weight for weight, one in codes if forms.get(one.name) != (one.dtype, one.shape)}
 
 
 def marked(view: CheckpointView) -> Iterator[PackedWeight]:
@@ -104,18 +95,10 @@ def marked(view: CheckpointView) -> Iterator[PackedWeight]:
                 yield PackedWeight(name=stem + packing.weight, packing=packing, members=members)
 
 
-def _is_stored_alike(weight: PackedWeight, other: CheckpointView) -> bool:
-    there, here = other.tensors.get(weight.codes.name), weight.codes
-    return there is not None and (there.dtype, there.shape) == (here.dtype, here.shape)
-
-
 def _left_over(
     view: CheckpointView, other: CheckpointView, known: Mapping[str, PackedWeight]
 ) -> Iterator[PackedWeight]:
-    """Yield the other side's weights that this one has under longer names alone, if it says that it is quantised.
-
-    So is what has codes under the weight's own name, and something else behind its stem.
-    """
+    """Yield the other side's weights that this one has under longer names, or as codes, if it says it is quantised."""
     taken = {one.name for weight in known.values() for one in weight.members.values()}
     extra = [name for name in view.tensors if name not in other.tensors and name not in taken]
     if not (extra and settings_of(view)):
@@ -123,19 +106,15 @@ def _left_over(
     stems = {name.removesuffix(".weight"): name for name in other.tensors if name not in known}
     members: dict[str, dict[str, Tensor]] = {}
     for name in extra:
-        stem = next((one for one in _stems(name) if one in stems), "")
+        parts = name.split(".")
+        before = (".".join(parts[:many]) for many in range(len(parts) - 1, 0, -1))  # each dot, the longest first
+        stem = next((one for one in before if one in stems), "")
         codes = view.tensors.get(stems[stem]) if stem else None
         if stem and (codes is None or codes.dtype in (*BYTES, *WORDS)):
             found = members.setdefault(stems[stem], {} if codes is None else {".weight": codes})
             found[name.removeprefix(stem)] = view.tensors[name]
     for weight, found in members.items():
         yield PackedWeight(name=weight, packing=None, members=found)
-
-
-def _stems(name: str) -> Iterator[str]:
-    """Yield what stands before each dot of a name, the longest first."""
-    parts = name.split(".")
-    return (".".join(parts[:many]) for many in range(len(parts) - 1, 0, -1))
 
 
 def settings_of(view: CheckpointView) -> Mapping[str, Any]:

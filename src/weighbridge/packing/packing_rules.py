@@ -37,11 +37,7 @@ Read: TypeAlias = Callable[[Tensor], memoryview]  # a small tensor, whole
 
 
 def rule_of(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
-    """Return how a packed weight is read, or None where that is not sure.
-
-    Raises:
-        ContradictionError: where codes and scales cannot belong together.
-    """
+    """Return how a packed weight is read, None where that is not sure; a ContradictionError where it cannot be."""
     found = RULES.get(weight.packing.name if weight.packing else "")
     return found(weight, settings, read) if found is not None and weight.codes.elements else None
 

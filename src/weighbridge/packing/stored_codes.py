@@ -1,8 +1,4 @@
-"""Compare the codes of a packed weight with the values that they are meant to have.
-
-Counted are codes that are not the nearest to their value; where a packer may choose others on purpose, their distance
-from the values is measured, too.
-"""
+"""Count the codes of a packed weight that are not the nearest to their values, and measure how far they are off."""
 
 from __future__ import annotations
 
@@ -30,17 +26,13 @@ NORMAL = 1e-30  # of a sum of squares: a smaller one may have lost some
 
 @dataclass(slots=True)
 class CodeErrors:
-    """What adds up over codes and their values: those that are nearest, squares of errors, in steps too, and values.
-
-    A code that nobody looked at is not nearest, nor is that of a value beyond the codes' range or not finite. `factors`
-    of rows and of columns multiply the values.
-    """
+    """What adds up over codes and their values: those that are nearest, squares of errors, in steps too, and values."""
 
     rule: Rule
     stored: CheckpointView
-    factors: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+    factors: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None  # of rows and of columns, times the values
     at: int = 0
-    nearest: int = 0
+    nearest: int = 0  # no code that nobody looked at, nor that of a value beyond the codes' range or not finite
     steps: float = 0.0
     errors: float = 0.0
     squares: float = 0.0

@@ -1,7 +1,4 @@
-"""Look at a checkpoint with each packed weight, by its name, in place of what is stored of it.
-
-A weight that a rule reads has its values, in F32; without a rule it is there by name alone, and its bytes are codes.
-"""
+"""Look at a checkpoint with each packed weight, by its name, in place of what is stored of it."""
 
 from __future__ import annotations
 
@@ -28,36 +25,37 @@ F32 = 4  # bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpackedWeight:
-    """One weight that is stored packed: how, in words; its codes; the rule that reads it, None where there is none.
-
-    `contradicts` says that its codes and scales cannot belong together; `turned` that its values are shown with the
-    last two dimensions exchanged, as a source's are that is stored so.
-    """
+    """One weight that is stored packed: how, in words; its codes; the rule that reads it, None where there is none."""
 
     packed: str
     codes: Tensor
     stored: tuple[str, ...]
     rule: Rule | Blocks | None = None
-    contradicts: bool = False
-    turned: bool = False
+    contradicts: bool = False  # codes and scales cannot belong together
+    turned: bool = False  # shown with the last two dimensions exchanged, as a source's that is stored so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpackedView(CheckpointView):
-    """A checkpoint with its packed weights as tensors, by name; `stored` is what it was made of.
-
-    `rescaled` says that its packer scales channels, and undoes it in norms and in the layers before.
-    """
+    """A checkpoint with its packed weights as tensors, by name; `stored` is what it was made of."""
 
     packed: Mapping[str, UnpackedWeight]
     stored: CheckpointView
-    rescaled: bool
+    rescaled: bool  # its packer scales channels, and undoes it in norms and in the layers before
 
     def chunks(self, name: str, size: int) -> Iterator[memoryview]:
         """Walk over a tensor's bytes in steps of `size`, unpacked where a rule reads it."""
-        if self._rule(name) is None:
-            return CheckpointView.chunks(self, name, size)
-        return self._unpacked(name, size)
+        rule, whole = self._rule(name), self.tensors[name].nbytes
+        if rule is None:
+            yield from CheckpointView.chunks(self, name, size)
+            return
+        self.require_unchanged(name)
+        step = math.prod(rule.shape[-2:]) * F32 if self.packed[name].turned else size
+        for at in range(0, whole, step):  # a turned matrix is read once
+            part = self.read(name, at, at + step)
+            yield from (part[start : start + size] for start in range(0, len(part), size))
+            self.forget(name)
+        self.require_unchanged(name)
 
     def read(self, name: str, start: int, stop: int) -> memoryview:
         """Look at bytes `start` to `stop` of a tensor, unpacked where a rule reads it."""
@@ -99,22 +97,9 @@ class UnpackedView(CheckpointView):
     def _rule(self, name: str) -> Rule | Blocks | None:
         return self.packed[name].rule if name in self.packed else None
 
-    def _unpacked(self, name: str, size: int) -> Iterator[memoryview]:
-        rule, whole = self._rule(name), self.tensors[name].nbytes
-        self.require_unchanged(name)
-        step = math.prod(rule.shape[-2:]) * F32 if rule is not None and self.packed[name].turned else size
-        for at in range(0, whole, step):  # a turned matrix is read once
-            part = self.read(name, at, at + step)
-            yield from (part[start : start + size] for start in range(0, len(part), size))
-            self.forget(name)
-        self.require_unchanged(name)
-
 
 def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> CheckpointView:
-    """Return the view with its packed weights in place of their tensors; the very view, where it has none.
-
-    A weight whose codes the other side stores under the same name, dtype and shape stays as it is stored.
-    """
+    """Return the view with the packed weights that the other side does not store alike in place of their tensors."""
     found = {} if view.format == "gguf" else recognised(view, other)
     packed = dict(_blocks(view, other)) if source and view.format == "gguf" else {}
     if not (found or packed):
@@ -178,13 +163,7 @@ def as_stored(pairing: Pairing, weight: UnpackedWeight) -> Pairing:
 def code_errors(
     aligned: AlignedTensor, rule: Rule, stored: CheckpointView, factors: tuple[Any, Any] | None = None
 ) -> CodeErrors:
-    """Compare each code of the candidate's weight with the value that it is meant to have, in constant memory.
-
-    With `factors`, of rows and of columns, it is meant to have the value times these.
-
-    Raises:
-        SubjectError: `subject-changed`, when a file was written to meanwhile.
-    """
+    """Compare each code of the candidate's weight with its meant value, times `factors` of rows and of columns."""
     found = CodeErrors(rule, stored, factors)
     for rows in row_stretches(aligned, rule):
         found.add(rows, aligned.dtype)
@@ -192,11 +171,7 @@ def code_errors(
 
 
 def row_stretches(aligned: AlignedTensor, rule: Rule) -> Iterator[Words]:
-    """Walk over the words of what a weight is meant to be, whole rows at a time.
-
-    Raises:
-        SubjectError: `subject-changed`, when a file was written to meanwhile.
-    """
+    """Walk over the words of what a weight is meant to be, whole rows at a time, or raise `subject-changed`."""
     import numpy as np
 
     name, columns, rest = aligned.new.name, rule.codes.columns, None

@@ -34,19 +34,15 @@ BITE = 1 << 15  # elements of a tile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codes:
-    """Whole numbers that are stored `bits` each: the lowest bits of a word first, or in `order`.
-
-    The codes of a word lie side by side in a row of `columns`, or `down` a column. A row takes `row_bytes`; where it is
-    `turned`, a row of words is a column of the tensor.
-    """
+    """Whole numbers that are stored `bits` each: the lowest bits of a word first, or in `order`."""
 
     tensor: Tensor
     bits: int
     columns: int
     row_bytes: int = 0
     order: tuple[int, ...] = ()
-    down: bool = False
-    turned: bool = False
+    down: bool = False  # the codes of a word lie in a column, not side by side in a row
+    turned: bool = False  # a row of words is a column of the tensor
 
     @property
     def high(self) -> int:
@@ -129,33 +125,27 @@ class Nested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """How one packed weight is read: `shape`, its codes, what they stand for, and the tensors of scales.
-
-    A scale is of `high` rows by `wide` columns, or of those that `columns_of` numbers. `points` are what the codes
-    stand for; without them they are numbers from `least` to `most`. `zeros` are codes whose value is 0, less `early`.
-    Where it is `turned`, the unpacked weight has the last two dimensions exchanged. `chosen` says that the packer may
-    choose other codes than the nearest, `widened` that values are computed in F32 whatever their scales are.
-    """
+    """How one packed weight is read: its shape, its codes, what they stand for, and the tensors of scales."""
 
     shape: tuple[int, ...]
     codes: Codes
     scales: Tensor
-    high: int
-    wide: int
-    points: tuple[float, ...] = ()
+    high: int  # rows of one scale
+    wide: int  # columns of one scale, but for `columns_of`
+    points: tuple[float, ...] = ()  # what the codes stand for; without them numbers from `least` to `most`
     least: int = 0
     most: int = 0
     reach: tuple[float, float]
     offsets: Tensor | None = None
-    zeros: Codes | None = None
+    zeros: Codes | None = None  # the codes whose value is 0, less `early`
     early: int = 0
     factor: float = 1.0
     nested: Nested | None = None
     slack: float = SLACK
-    columns_of: NDArray[np.int32] | None = None
-    turned: bool = False
-    chosen: bool = False
-    widened: bool = False
+    columns_of: NDArray[np.int32] | None = None  # the number of each column's scale
+    turned: bool = False  # the unpacked weight has the last two dimensions exchanged
+    chosen: bool = False  # the packer may choose other codes than the nearest
+    widened: bool = False  # values are computed in F32 whatever their scales are
 
     @property
     def dtype(self) -> str:
@@ -317,13 +307,11 @@ def decoded(rule: Rule | Blocks, stored: CheckpointView, start: int, stop: int) 
     found, read = np.empty((last - first, columns), kind), band(rule, stored, first, last)
     with np.errstate(all="ignore"):
         for at, behind in read.cuts():
-            found[at - first : behind - first] = _computed(rule.dtype, read.tile(at, behind)).reshape(-1, columns)
+            tile = read.tile(at, behind)
+            if rule.dtype == "F32" or tile.added is None:
+                part: Words = tile.values.view("u4")
+            else:  # rounded after each step
+                product = decode(encode(tile.points * tile.scales, rule.dtype), rule.dtype)
+                part = encode(product.astype("f4", copy=False) + tile.added, rule.dtype)
+            found[at - first : behind - first] = part.reshape(-1, columns)
     return found.reshape(-1)[start - first * columns : stop - first * columns]
-
-
-def _computed(dtype: str, tile: Tile) -> Words:
-    """Return the words of values, rounded after each step where they are computed in less than F32."""
-    if dtype == "F32" or tile.added is None:
-        return tile.values.view("u4")
-    product = decode(encode(tile.points * tile.scales, dtype), dtype)
-    return encode(product.astype("f4", copy=False) + tile.added, dtype)

@@ -1,8 +1,7 @@
 """The mark by which ordinary tests discharge a gate at the algorithm level: `@pytest.mark.gate("ID", contract="FILE")`.
 
-At the end of the session a report of the marked tests is what the gate, of the kind `test-report`, looks at. Every
-marked test that was collected is in it: one that was skipped, deselected, expected to fail or never run has shown
-nothing, and blocks the gate. Imported when a marked test is collected.
+A gate, of the kind `test-report`, looks at a report of all marked tests that were collected: one that was skipped,
+deselected, expected to fail or never run has shown nothing, and blocks it. Imported when a marked test is collected.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from weighbridge.contract.load import LoadedContract
     from weighbridge.core.exit_code import Excuses
 
-FORM = 'write @pytest.mark.gate("GATE-ID", contract="contracts/FILE.yaml")'
 KIND = "test-report"
 ROWS = "weighbridge-gates-of-tests"  # what a worker of pytest-xdist hands over
 NOT_RUN, DESELECTED = "never run", "deselected"
@@ -150,8 +148,7 @@ class MarkedTests:
         asked = {gate for gate, tests in gates.items() if any(one != DESELECTED for one, _ in tests.values())}
         findings = [one for one in evaluation.findings if one.gate in asked]
         self.outcomes.update(str(one.verdict.outcome) for one in findings)
-        advisory = (*UNBROKEN, Outcome.FAIL, Outcome.BLOCKED)
-        allowed = {Severity.REQUIRED: UNBROKEN, Severity.ADVISORY: advisory}
+        allowed = {Severity.REQUIRED: UNBROKEN, Severity.ADVISORY: (*UNBROKEN, Outcome.FAIL, Outcome.BLOCKED)}
         return any(one.verdict.outcome not in allowed[one.severity] and not excuses[one.gate] for one in findings)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
@@ -166,7 +163,7 @@ def _named(mark: pytest.Mark) -> tuple[str, str]:
     contract = mark.kwargs.get("contract")
     texts = all(isinstance(one, str) for one in (*mark.args, contract))
     if len(mark.args) != 1 or set(mark.kwargs) != {"contract"} or not texts:
-        raise ValueError(FORM)
+        raise ValueError('write @pytest.mark.gate("GATE-ID", contract="contracts/FILE.yaml")')
     return mark.args[0], str(contract)
 
 

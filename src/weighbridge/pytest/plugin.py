@@ -53,26 +53,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect a YAML file that is a contract, or means to be one."""
+    """Collect YAML with the key of a contract, a misspelt one, or its parts; damaged, where it mentions one."""
     if file_path.suffix not in {".yaml", ".yml"} or not MENTIONS.search(data := file_path.read_bytes()):
         return None
-    return ContractFile.from_parent(parent, path=file_path) if _means_a_contract(data) else None
-
-
-def _means_a_contract(data: bytes) -> bool:
-    """Return whether YAML has the key of a contract, a misspelt one, or its parts; damaged, whether it mentions one."""
     from weighbridge.contract import strict_yaml
     from weighbridge.core.limits import closest
 
     document, _ = strict_yaml.read(data, "")
+    keys = document.data if document else {}
     if document is None:
-        return b"contract/v" in data
-    if not isinstance(document.data, dict):
-        return False
-    if str(document.data.get("weighbridge")).startswith("waivers/"):
-        return False
-    misspelt = any(closest(key, ["weighbridge"]) and "contract" in str(one) for key, one in document.data.items())
-    return misspelt or "weighbridge" in document.data or {"gates", "subjects"} <= document.data.keys()
+        meant = b"contract/v" in data
+    elif not isinstance(keys, dict) or str(keys.get("weighbridge")).startswith("waivers/"):
+        meant = False
+    else:
+        misspelt = any(closest(key, ["weighbridge"]) and "contract" in str(one) for key, one in keys.items())
+        meant = misspelt or "weighbridge" in keys or {"gates", "subjects"} <= keys.keys()
+    return ContractFile.from_parent(parent, path=file_path) if meant else None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -157,7 +153,9 @@ class Gates:
         """Refuse what no collected contract knows, as `weighbridge verify` does: nothing would look at it."""
         if not self.files:
             return
+        from weighbridge.core.errors import ContractError
         from weighbridge.core.limits import nearest
+        from weighbridge.pytest.evaluation import under_pytest
 
         known = {
             "subject": {name for file in self.files for name in file.loaded.contract.subjects},
@@ -169,14 +167,6 @@ class Gates:
                 if _name(text) not in names:
                     hint = nearest(_name(text), names)
                     self.refused = f"--gate-{option} {text}: no contract that was collected knows it{hint}"
-        self._demand_known_waivers()
-        if self.refused and not hasattr(self.config, "workerinput"):  # a worker that raised would end without a word
-            raise pytest.UsageError(self.refused)
-
-    def _demand_known_waivers(self) -> None:
-        from weighbridge.core.errors import ContractError
-        from weighbridge.pytest.evaluation import under_pytest
-
         try:
             if self.waivers.given:
                 from weighbridge.evaluation.binding import all_instances
@@ -187,6 +177,8 @@ class Gates:
                 demand_places(self.waivers, judged, self.config.rootpath / "evidence" / "ledger")
         except ContractError as error:
             self.refused = under_pytest(str(error))
+        if self.refused and not hasattr(self.config, "workerinput"):  # a worker that raised would end without a word
+            raise pytest.UsageError(self.refused)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count what a gate came to."""

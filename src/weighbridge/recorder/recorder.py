@@ -1,7 +1,6 @@
 """Record a PyTorch training loop into a run directory, without changing one bit of it.
 
-The recorder reads; it draws no random number, moves no tensor, and raises nothing into training unless it is asked to.
-What fails inside it is written down as an event, and warned of once.
+It draws no random number and moves no tensor. What fails inside it is an event and a warning, unless it is to raise.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from weighbridge.recorder.witnesses import testimony
 
 P = ParamSpec("P")
 EARLY_PROBES = (10, 100)  # so that a short run, too, is probed after its first step
-REQUEST = re.compile(r"cpu|cuda(:\d+)?|mps|auto")
 
 
 def _guarded(method: Callable[Concatenate[Recorder, P], None]) -> Callable[Concatenate[Recorder, P], None]:
@@ -66,16 +64,9 @@ class Recorder:
     once after each optimizer step. Every `probe_every` steps, the first included, the step is audited: where the
     tensors are, where the ops put their results, what the driver and the kernel say of this process.
 
-    `requested_steps` is how many optimizer steps the run is asked for (a trainer's `max_steps`): with it, a loop that
-    was left before is known to have ended early.
-
-    `sampled` says that batches are drawn at random, with replacement: then there are no passes over the corpus, only
-    tokens. A loader whose sampler draws so says it by itself.
-
-    Raises:
-        ValueError: on construction, for a device that no run can ask for, or an `on_fail` that is not known.
-        FileExistsError: on construction or entering, if the directory holds a run already.
-        TypeError: from the first `step`, where it is called with arguments that it does not take.
+    With `requested_steps` (a trainer's `max_steps`), a loop that was left before is known to have ended early. With
+    `sampled`, batches are drawn with replacement, and there are no passes over the corpus, only tokens; a loader whose
+    sampler draws so says it by itself. Raises FileExistsError where the directory has a run already.
     """
 
     _steps: RowLog | None = None
@@ -109,18 +100,17 @@ class Recorder:
         probe_every: int = 1000,
         on_fail: str = "warn",
     ) -> None:
-        if not REQUEST.fullmatch(requested_device):
+        if not re.fullmatch(r"cpu|cuda(:\d+)?|mps|auto", requested_device):
             raise ValueError(f"requested_device is {requested_device!r}; a run asks for cpu, cuda, cuda:N, mps or auto")
         if on_fail not in ("warn", "raise"):
             raise ValueError(f"on_fail is {on_fail!r}; it is warn or raise")
-        self._root = Path(directory)
+        self._root, self._vocab = Path(directory), vocab
         self.directory = of_rank(self._root, os.environ)
         if any((self.directory / name).exists() for name in (RUN, STEPS)):
             raise _taken(self.directory)
         self._model, self._optimizer = model, unwrapped(optimizer)
         self._requested = {"requested_device": requested_device, "requested_steps": requested_steps}
         self._sampled = sampled or draws_with_replacement(loader or ())
-        self._vocab = vocab
         self._sizes = {"seq_len": seq_len, "batch_size": batch_size, "corpus_tokens": corpus_tokens}
         self._declared_tokens = seq_len * batch_size if seq_len and batch_size else None
         self._seeds = dict(seeds or {})
@@ -143,8 +133,6 @@ class Recorder:
     def cycle(self) -> Iterator[Any]:
         """Hand out the loader's batches for ever; each time it runs dry is logged as one wrap."""
         return self.loader.cycle()
-
-    # --- The loop -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         self.directory = of_rank(self._root, os.environ)  # torch.distributed may have begun since
@@ -183,42 +171,30 @@ class Recorder:
             self._norm = self._gradient_norm()
         skipped = self._updates is not None and not (self._updated_once or compiled)
         norm = None if skipped else self._norm if grad_norm is None else grad_norm
-        loss_value, norm_value = on_host((loss, norm))
-        watched = self._watched is not None
-        drawn = self._position.take_step() if watched else self._declared_tokens
-        passes = watched and not self._sampled
-        spent: dict[str, float] = {}
+        row: dict[str, Any] = {"step": self._step}
+        row["loss"], norm_value = on_host((loss, norm))
+        row |= {"lr": self._lr if self._lr is not None else self._learning_rate(), "grad_norm": norm_value}
+        drawn = self._declared_tokens if self._watched is None else self._position.take_step()
+        row["tokens"] = drawn if tokens is None else tokens
         if self._mark is not None:
             now = time.perf_counter(), time.process_time()
-            spent = {"wall_ms": (now[0] - self._mark[0]) * 1e3, "cpu_ms": (now[1] - self._mark[1]) * 1e3}
-        row = {
-            "step": self._step,
-            "loss": loss_value,
-            "lr": self._lr if self._lr is not None else self._learning_rate(),
-            "grad_norm": norm_value,
-            "tokens": drawn if tokens is None else tokens,
-            **spent,
-            "corpus_position": self._position.position if passes else None,
-            "wraps": self._position.wraps if passes else None,
-            "skipped": skipped or None,
-        }
-        self._append(self._steps, {name: value for name, value in row.items() if value is not None})
+            row |= {"wall_ms": (now[0] - self._mark[0]) * 1e3, "cpu_ms": (now[1] - self._mark[1]) * 1e3}
+        if self._watched is not None and not self._sampled:
+            row |= {"corpus_position": self._position.position, "wraps": self._position.wraps}
+        self._append(self._steps, _known({**row, "skipped": skipped or None}))
         if self._probes(self._step):
             self._probe()
 
     def _next_step(self) -> None:
-        self._norm, self._lr, self._updated_once = None, None, False
+        self._norm, self._lr, self._updated_once, self._step = None, None, False, self._step + 1
         if self._updates is not None:
             self._updates.compiled = False
-        self._step += 1
         self._begin_step()
 
     def _begin_step(self) -> None:
         if self._watched is None:
             self._resume()
         self._mark = time.perf_counter(), time.process_time()
-
-    # --- What the loader tells ----------------------------------------------------------------------------------------
 
     @_guarded
     def fetching(self) -> None:
@@ -244,8 +220,6 @@ class Recorder:
         """Log that the loader gave no batch when it was asked to begin."""
         self._event("exhausted", wraps=self._position.wraps, corpus_position=self._position.position)
 
-    # --- Opening and closing ------------------------------------------------------------------------------------------
-
     def _claim(self) -> None:
         """Make the directory's logs, which no other recorder can then make."""
         try:
@@ -262,10 +236,11 @@ class Recorder:
     @_guarded
     def _open(self) -> None:
         rank, world = rank_and_world(os.environ)
+        parameters = sum(p.numel() for p in self._model.parameters())
         facts = {
             **_known(self._requested),
             "resolved_device": residency.resolved_device(self._model),
-            "model": {"parameters": sum(p.numel() for p in self._model.parameters()), **_known({"vocab": self._vocab})},
+            "model": _known({"parameters": parameters, "vocab": self._vocab}),
             "data": _known({**self._sizes, "sampled": self._sampled or None}),
             "seeds": {"torch": torch.initial_seed(), **self._seeds},
             **({"rank": rank, "world_size": world} if world > 1 else {}),
@@ -309,8 +284,6 @@ class Recorder:
         with torch.no_grad():
             return torch.nn.utils.get_total_norm(gradients) if gradients else None
 
-    # --- Probing ------------------------------------------------------------------------------------------------------
-
     def _probes(self, step: int) -> bool:
         return step % self._probe_every == 0 or step in EARLY_PROBES
 
@@ -330,31 +303,23 @@ class Recorder:
             self._unaudited = "something was compiled in this step, and an audit does not see into compiled code"
             self._audit.restart()
         witnesses, why = testimony()
-        nbytes = residency.model_bytes(self._model)
-        nbytes["gradients"] = nbytes["gradients"] or self._gradients
+        found: dict[str, Any] = residency.model_bytes(self._model)
+        found["gradients"] = found["gradients"] or self._gradients
+        if self._optimizer is not None:
+            found |= residency.optimizer_bytes(self._optimizer)
         allocated, no_memory = residency.allocated_bytes(residency.resolved_device(self._model))
         unaudited = self._unaudited or self._audit.failure or ("" if self._audited else "no step was audited")
-        why |= {name: reason for name, reason in (("allocated", no_memory), ("dispatch", unaudited)) if reason}
-        if self._optimizer is None:
-            why["optimizer"] = "the recorder was given no optimizer"
-        self._event(
-            "device",
-            **nbytes,
-            **(residency.optimizer_bytes(self._optimizer) if self._optimizer is not None else {}),
-            **self._audit.found(),
-            dispatch="not-audited" if unaudited else "audited",
-            allocated_bytes=allocated,
-            witnesses=witnesses,
-            why=why,
-        )
+        no_optimizer = "" if self._optimizer is not None else "the recorder was given no optimizer"
+        reasons = {"allocated": no_memory, "dispatch": unaudited, "optimizer": no_optimizer}
+        why |= {name: reason for name, reason in reasons.items() if reason}
+        found |= {**self._audit.found(), "dispatch": "not-audited" if unaudited else "audited"}
+        self._event("device", **found, allocated_bytes=allocated, witnesses=witnesses, why=why)
         self._audit.restart()
         self._audited, self._unaudited, self._gradients = False, "", {}
 
     def _learning_rate(self) -> float | None:
         groups = getattr(self._optimizer, "param_groups", None)
         return float(groups[0]["lr"]) if groups else None
-
-    # --- Writing and failing ------------------------------------------------------------------------------------------
 
     def _event(self, event: str, **fields: Any) -> None:
         self._append(self._events, {"event": event, "step": self._step, **fields})

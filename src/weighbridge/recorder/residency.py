@@ -1,7 +1,4 @@
-"""Where a model's work is: bytes of its tensors by device, and where the ops of one step put their results.
-
-Only counts; reads no tensor's values, changes none, and draws no random number.
-"""
+"""Where a model's work is: bytes of its tensors by device, and where the ops of one step put their results."""
 
 from __future__ import annotations
 
@@ -95,8 +92,8 @@ def compiled_frames() -> int:
 class DispatchAudit(TorchDispatchMode):
     """Count the ops of a step by the device of their results, or of their arguments where they give no tensor.
 
-    Work is an op that gives a floating-point or complex tensor with at least one dimension. Scalars (step counts, the
-    logged loss) and integers (token ids being sliced) are bookkeeping: they may live on the host in an honest step.
+    Scalars (step counts, the logged loss) and integers (token ids being sliced) are bookkeeping, not work: they may
+    live on the host in an honest step.
     """
 
     supports_higher_order_operators = True  # else one that runs under an audit raises into training
@@ -122,19 +119,18 @@ class DispatchAudit(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the op as it is, then count it."""
         result = func(*args, **(kwargs or {}))
-        if self.live:
-            try:
-                self._count(str(func), list(_tensors(result)) or list(_tensors((args, kwargs))))
-            except Exception as problem:  # noqa: BLE001 -- counting must never end a training step
-                self.failure = type(problem).__name__
+        if not self.live:
+            return result
+        try:
+            tensors = list(_tensors(result)) or list(_tensors((args, kwargs)))
+            work = {str(t.device) for t in tensors if t.dim() and (t.is_floating_point() or t.is_complex())}
+            self.bookkeeping.update({str(tensor.device) for tensor in tensors} if not work else ())
+            self.ops.update(work)
+            for device in work:
+                self.names[device][str(func)] += 1
+        except Exception as problem:  # noqa: BLE001 -- counting must never end a training step
+            self.failure = type(problem).__name__
         return result
-
-    def _count(self, name: str, tensors: list[torch.Tensor]) -> None:
-        work = {str(t.device) for t in tensors if t.dim() and (t.is_floating_point() or t.is_complex())}
-        self.bookkeeping.update({str(tensor.device) for tensor in tensors} if not work else ())
-        self.ops.update(work)
-        for device in work:
-            self.names[device][name] += 1
 
     def resume(self) -> None:
         """Go on counting."""

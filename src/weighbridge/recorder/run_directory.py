@@ -1,8 +1,7 @@
 """Write a run directory: `run.json` once, whole; `steps.jsonl` and `events.jsonl` a whole line at a time.
 
-A line is written when its row comes: a process that is killed loses the step under way, and leaves whole lines and at
-most one torn last line. Where the disk is full, half a line is taken back and rows wait. Nothing here may block on a
-device, and nothing is written by a process other than the one that opened the log.
+A process that is killed leaves whole lines and at most one torn last line. Where the disk is full, half a line is taken
+back and rows wait. Nothing here may block on a device.
 """
 
 from __future__ import annotations
@@ -21,11 +20,7 @@ MAX_WAITING = 10_000  # rows kept while the disk takes none
 
 
 class RowLog:
-    """A file of JSON lines that this process alone writes.
-
-    `problem` is why the last row could not be written, and `lost` counts the rows that were dropped. A file that is
-    there is a FileExistsError.
-    """
+    """A file of JSON lines that this process alone writes; a file that is there is a FileExistsError."""
 
     def __init__(self, path: Path) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | OWN
@@ -34,8 +29,8 @@ class RowLog:
         self._whole = 0  # bytes of whole lines
         self._broken = False
         self._pid = os.getpid()
-        self.problem: OSError | None = None
-        self.lost = 0
+        self.problem: OSError | None = None  # why the last row could not be written
+        self.lost = 0  # rows that were dropped
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Write one row, after those that wait; a forked child writes none, for its parent has the file."""
@@ -58,20 +53,16 @@ class RowLog:
                 rest = rest[os.write(self._descriptor, rest) :]
         except OSError as problem:
             self.problem = problem
-            self._take_back()
+            try:  # cut the file after its last whole line; where not even that can be done, write nothing behind it
+                os.ftruncate(self._descriptor, self._whole)
+            except OSError:
+                self._broken = True
+                self.lost += len(self._waiting)
+                self._waiting.clear()
             return
         self._whole += size
         self._waiting.clear()
         self.problem = None
-
-    def _take_back(self) -> None:
-        """Cut the file after its last whole line; where not even that can be done, write nothing behind it."""
-        try:
-            os.ftruncate(self._descriptor, self._whole)
-        except OSError:
-            self._broken = True
-            self.lost += len(self._waiting)
-            self._waiting.clear()
 
     def close(self) -> None:
         """Write what waits, count what cannot be written as lost, and let go of the file."""

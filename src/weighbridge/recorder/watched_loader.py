@@ -1,7 +1,4 @@
-"""Count what a loader hands out, and see when it begins again: a pass that follows one that ran dry is a wrap.
-
-The loader is wrapped, not patched: what it yields is handed on untouched and in order, and nothing is drawn ahead.
-"""
+"""Count what a loader hands out, untouched and in order, and see when it begins again: a wrap where it ran dry."""
 
 from __future__ import annotations
 
@@ -123,16 +120,14 @@ def draws_with_replacement(loader: Iterable[Any]) -> bool:
 
 
 def token_counter(seq_len: int | None) -> Callable[[Any], int | None]:
-    """Return a count of a batch's tokens: the elements of its first array, None of a batch without a shape.
-
-    A batch `[batch, seq_len + 1]` holds inputs and targets of `seq_len` tokens each.
-    """
+    """Return a count of a batch's tokens: the elements of its first array, None of a batch without a shape."""
 
     def tokens_of(batch: Any) -> int | None:
         shape = _shape(batch)
         if not shape:
             return None
-        return math.prod(shape[:-1]) * (seq_len if seq_len is not None and shape[-1] == seq_len + 1 else shape[-1])
+        both = seq_len is not None and shape[-1] == seq_len + 1  # inputs and targets, of `seq_len` tokens each
+        return math.prod(shape[:-1]) * (shape[-1] - both)
 
     return tokens_of
 

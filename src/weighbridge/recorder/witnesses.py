@@ -1,7 +1,6 @@
 """Witnesses outside the training code of whether this process works on an accelerator: the driver and the kernel.
 
-Every witness names the pid that it speaks of. One that cannot be asked, or that speaks of somebody else, is no witness:
-the reason is kept in its place, and never a number.
+One that cannot be asked, or that speaks of another pid, is no witness: the reason is kept in its place, never a number.
 """
 
 from __future__ import annotations
@@ -80,13 +79,9 @@ def driver(proc: Path = Path("/proc/self")) -> Testimony:
 
 
 def matched(processes: Iterable[tuple[int, int, int | None]], proc: Path = Path("/proc/self")) -> Testimony:
-    """Find this process among `(device, pid, bytes)` by its pids in every namespace that can be seen from here.
-
-    The driver counts in the host's namespace. From inside a container whose outer pids are hidden, an equal number is
-    another process as likely as this one, so it proves nothing.
-    """
-    listed = list(processes)
-    pids = namespace_pids(proc)
+    """Find this process among `(device, pid, bytes)` by its pids in every namespace that can be seen from here."""
+    listed, pids = list(processes), namespace_pids(proc)
+    # The driver counts in the host's namespace: where outer pids are hidden, an equal number proves nothing.
     if len(pids) == 1 and _link(proc / "ns" / "pid") != FIRST_PID_NAMESPACE:
         why = f"NVML lists {len(listed)} processes by host pid; this container's pid is not mapped to one"
         return [], {"nvml": why}

@@ -1,7 +1,4 @@
-"""Findings in words, and as a terminal shows them: one block a gate, the tally, and the exit code.
-
-The words come from the cards; all reports share them.
-"""
+"""Findings in the words of the cards, for all reports, and as a terminal shows them: a block a gate, and the tally."""
 
 from __future__ import annotations
 
@@ -15,20 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from weighbridge.core.exit_code import ExitCode
-from weighbridge.core.model import (
-    Contract,
-    Faulted,
-    Finding,
-    Measured,
-    Measurement,
-    Outcome,
-    Severity,
-    Status,
-    Trial,
-    TrialResult,
-    Unmeasured,
-    Verdict,
-)
+from weighbridge.core.model import Faulted, Finding, Measurement, Outcome, Severity, Status, TrialResult, Unmeasured
 from weighbridge.core.printable import printable
 from weighbridge.judging.conditions import RUN_FACTS
 from weighbridge.quantities.base import rows_of
@@ -36,9 +20,9 @@ from weighbridge.quantities.facts import Fact
 
 if TYPE_CHECKING:
     from weighbridge.cards.words import CodeCard
+    from weighbridge.core.model import Contract, Measured, Trial, Verdict
 
 LISTED = 8
-MECHANISMS = 3
 ENOUGH = "would pass with"
 UNCOUNTED = "not counted (condition not met); otherwise:"
 
@@ -122,16 +106,13 @@ def finding_text(finding: Finding, measured: Mapping[str, Measured]) -> FindingT
     figures = numbers(verdict) | ({**first.figures, "place": first.place} if first else {})
     item = measured.get(str(verdict.figures.get("measurement", "")))
     missing = item if isinstance(item, (Unmeasured, Faulted)) and item.code == verdict.code else None
-    if words:
-        hinted = list(_hints(words, verdict, figures))
-    else:
-        hinted = [printable(missing.remedy)] if missing and missing.remedy else []
+    hinted = [printable(missing.remedy)] if missing and missing.remedy else []
     return FindingText(
         lines=(printable(f"{missing.why} ({missing.code})"),) if missing else tuple(render(card, verdict)),
         uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
         besides=besides(card, verdict),
         enough=fill(words.enough, figures) if words and words.enough else "",
-        hints=tuple(hinted),
+        hints=tuple(_hints(words, verdict, figures) if words else hinted),
         trials=trials_summary(finding.trials),
     )
 
@@ -155,7 +136,7 @@ def _hints(words: CodeCard, verdict: Verdict, figures: Mapping[str, object]) -> 
     counted = Counter(str(o.figures["mechanism"]) for o in verdict.offences if o.figures.get("mechanism"))
     known = glossary("terms")["mechanism"] if counted else {}
     found = {name: known[name] for name, _ in counted.most_common() if name in known and known[name].do}
-    for name, meaning in itertools.islice(found.items(), MECHANISMS):
+    for name, meaning in itertools.islice(found.items(), 3):
         yield f"likely cause: {name}: {meaning.means}"
         yield f"try first: {meaning.do}"
     of_code = [offence for offence in verdict.offences if offence.code == verdict.code]
@@ -177,15 +158,9 @@ def capped(lines: Sequence[str], limit: int = LISTED) -> list[str]:
     return [*lines[:limit], *([f"+{more} more"] if more > 0 else [])]
 
 
-# --- On a terminal ----------------------------------------------------------------------------------------------------
-
-
 COLOURS = dict(zip(Outcome, ("green", "red", "yellow", "blue", "magenta"), strict=True))
-STATUS_WORDS = {status: status.value for status in Status} | {
-    Status.PARTIAL_ALGORITHM_LEVEL: "fixture only",
-    Status.ACTIVE_WITH_LIVE_EVIDENCE: "live",
-}
-WIDTH = 8
+STATUS_WORDS = {status: status.value for status in Status}
+STATUS_WORDS |= {Status.PARTIAL_ALGORITHM_LEVEL: "fixture only", Status.ACTIVE_WITH_LIVE_EVIDENCE: "live"}
 INDENT = " " * 4
 
 
@@ -217,7 +192,7 @@ def block(row: Row) -> list[str]:
 
 def outcome_line(finding: Finding, title: str) -> str:
     """Return the line that says what a gate came to."""
-    outcome = click.style(f"{finding.verdict.outcome:<{WIDTH}}", fg=COLOURS[finding.verdict.outcome], bold=True)
+    outcome = click.style(f"{finding.verdict.outcome:<8}", fg=COLOURS[finding.verdict.outcome], bold=True)
     advisory = " (advisory)" if finding.severity is Severity.ADVISORY else ""
     return f"{outcome} {printable(gate_name(finding))}{advisory}  {printable(title)}"
 

@@ -1,7 +1,4 @@
-"""What a bundle came to, as in-toto statements for policy engines: Test Result v0.1, Simple Verification Result v0.1.
-
-These are copies: each cites its bundle, which is the evidence. Nothing but a PASS is written as one.
-"""
+"""What a bundle came to, as in-toto statements, each of which cites it: nothing but a PASS is written as one."""
 
 from __future__ import annotations
 
@@ -60,9 +57,7 @@ class Export:
 def about(bundle: Bundle, names: Collection[str]) -> Export:
     """Return what a bundle holds about some of its subjects, named `NAME` or `NAME@INSTANCE`, or about all of them.
 
-    Raises:
-        UsageError: `unknown-subject`.
-        BundleError: `no-digest` where none of them has a file, so that nothing could be said of any.
+    Without a file of any of them nothing could be said: `no-digest`.
     """
     words = {(one.name, one.instance): {one.name, f"{one.name}@{one.instance}"} for one in bundle.statement.subjects}
     known = set().union(*words.values())

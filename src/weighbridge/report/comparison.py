@@ -6,7 +6,7 @@ import fnmatch
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import click
 
@@ -22,33 +22,21 @@ from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.tensors import MomentChanges, TensorPair
 from weighbridge.report import COLOURS, LISTED, capped, finding_text, trials_summary
 
+Moments: TypeAlias = Mapping[str, MomentChanges]
 SHOWN = 20
-AUTOMATIC = ("renamed", "identity, ", "from gguf:auto")  # how a mapping is called that was found,
-AWAY = "taken away"  # or that does more than the architecture's own
+AUTOMATIC = ("renamed", "identity, ", "from gguf:auto")  # how a mapping is called that was found
 WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
-COUNTED = ("content", "bound")  # where the share of elements that differ says how bad it is
 AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({classes})"  # as the card says it, unread
 SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
-BY_RULE = "{count} dropped by the converter's rule, not shown to be superfluous: {what}"
 LOSSY = {Class.ROUNDED_EXACT, Class.REQUANT_EXACT, Class.NEAREST_CODES, Class.WITHIN_BOUND}
 NOT_COMPARED = "not compared"
+ONE_CONFIGURATION = "config-one-sided"
 SIDES = ("source", "candidate")
-
-NO_CONFIGURATION, ONE_CONFIGURATION = "config-none", "config-one-sided"
 TENSORS = KIND.needs["pairs"].quantity
-OBJECTING = (Outcome.FAIL, Outcome.ERROR)
 EXCHANGE = "exchange the two? "
-SWAPPED = "rounding the import gives the source: the import is the wider one"
-QUANTISED_SOURCE = "the source is quantised ({dtype}) and the import is not"
-KNOWN_LOSSES = (
-    "the converter is known to lose this; accept it by {options}, or by `may_differ` in a contract, with reasons"
-)
+KNOWN_LOSSES = "the converter is known to lose this; accept it by {}, or by `may_differ` in a contract, with reasons"
 MEANT = "meant? every value is exactly what that conversion gives: "
 RENAMED = "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
-MAP = "echo '{line}' > map.yaml; then add --map map.yaml"
-EITHER = "names match after either of these renames, so none is made"
-NAMES = "names: {how}"
-ASIDE = "{count} left out: {why}"
 VERBS = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
 IN_WORDS = {
     "dtype": "wrong dtype",
@@ -60,30 +48,21 @@ IN_WORDS = {
     "distance": "codes too far off",
     "adapter": "not as merged",
 }
-HEADERS_ONLY = "stored dtypes and shapes are what was meant; content was not compared"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DisplayOptions:
-    """What to show of a comparison: tensors of a glob, all of them or the worst, stored dtypes alone.
+def comparison_lines(
+    evaluation: Evaluation, *, tensors: str, everything: bool, headers: bool, moments: Moments, unasked: str
+) -> Iterator[str]:
+    """Yield the lines of one comparison: what broke, worst first, what remains by class, and the answer.
 
-    `moments` are the statistics of tensors that were refused, by name.
-    `unasked` is the policy where the import itself declared it, and nobody said that it is what was meant.
+    `tensors` is a glob of names, `moments` the statistics of those that were refused, and `unasked` the policy that
+    the import itself declares where nobody said that it is what was meant.
     """
-
-    tensors: str
-    everything: bool
-    headers: bool
-    moments: Mapping[str, MomentChanges] = field(default_factory=dict)
-    unasked: str = ""
-
-
-def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterator[str]:
-    """Yield the lines of one comparison: what broke, worst first, what remains by class, and the answer."""
     finding, configuration = evaluation.findings
-    last = click.style(answer(evaluation, unasked=bool(display.unasked)), fg=COLOURS[outcome(evaluation)], bold=True)
-    if display.headers and finding.verdict.code == "not-compared":
-        yield from (f"  {HEADERS_ONLY}", *_configuration(configuration, evaluation, display), last)
+    last = click.style(answer(evaluation, unasked=bool(unasked)), fg=COLOURS[outcome(evaluation)], bold=True)
+    if headers and finding.verdict.code == "not-compared":
+        yield "  stored dtypes and shapes are what was meant; content was not compared"
+        yield from (*_configuration(configuration, evaluation, everything=everything), last)
         return
     if finding.verdict.outcome is Outcome.PASS:
         elements, found = (finding.verdict.figures[name] for name in ("elements", "classes"))
@@ -91,27 +70,30 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
         yield "  " + AS_MEANT.format(of=finding.verdict.of, elements=elements, classes=", ".join(map(str, found)))
     else:
         said = finding_text(finding, evaluation.measured)
-        lines = list(_worst_first(finding, display.tensors)) if finding.verdict.offences else list(said.lines)
-        yield from (f"  {line}" for line in (lines if display.everything else capped(lines, SHOWN)))
+        lines = list(_worst_first(finding, tensors)) if finding.verdict.offences else list(said.lines)
+        yield from (f"  {line}" for line in (lines if everything else capped(lines, SHOWN)))
         yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
-        yield from (click.style(f"  {doubt}", bold=True) for doubt in _doubts(finding.verdict.offences))
+        yield from (click.style(f"  {EXCHANGE}{why}", bold=True) for why in exchanged(finding.verdict.offences))
+        if policy := policy_meant(finding.verdict.offences):
+            yield click.style(f"  {MEANT}--policy {policy}", bold=True)
         yield from (click.style(f"  known: {fault}", bold=True) for fault in known_faults(evaluation))
     rows = tensor_pairs(evaluation)
     yield from (f"  {line}" for line in mapped(evaluation))
     aside = Counter(row.left_out for row in rows if row.left_out)
-    yield from (f"  {printable(ASIDE.format(count=count, why=why))}" for why, count in aside.items())
+    yield from (printable(f"  {count} left out: {why}") for why, count in aside.items())
     if finding.verdict.outcome is not Outcome.PASS:
         yield from (click.style(f"  {line}", bold=True) for line in renamed(rows))
-    yield from (f"  {line}" for line in (_table(rows, display) if display.everything else ()))
+    if everything:
+        yield from (f"  {line}" for line in _table(rows, tensors, moments))
     if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
         yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
     yield from (f"  {line}" for line in dropped_by_rule(rows))
     lost = losses(rows)
     if lost:
         yield f"  lost: {lost}"
-    if lost and display.unasked and finding.verdict.outcome is Outcome.PASS:
-        yield click.style(f"  meant? --policy {display.unasked}", bold=True)
-    yield from _configuration(configuration, evaluation, display)
+    if lost and unasked and finding.verdict.outcome is Outcome.PASS:
+        yield click.style(f"  meant? --policy {unasked}", bold=True)
+    yield from _configuration(configuration, evaluation, everything=everything)
     yield last
 
 
@@ -119,7 +101,8 @@ def dropped_by_rule(rows: Iterable[TensorPair]) -> Iterator[str]:
     """Yield what the import leaves out by a rule alone: no other tensor holds its bytes, and it is not all zeros."""
     alone = (row for row in rows if class_of(row) is Class.DROPPED and row.identical_to is None and row.nonzero)
     found = Counter(row.drop_rule for row in alone if row.drop_rule)
-    yield from (BY_RULE.format(count=count, what=what) for what, count in found.items())
+    unshown = "dropped by the converter's rule, not shown to be superfluous"
+    yield from (f"{count} {unshown}: {what}" for what, count in found.items())
 
 
 def losses(rows: Sequence[TensorPair]) -> str:
@@ -138,13 +121,6 @@ def outcome(evaluation: Evaluation) -> Outcome:
     return next(one for one in (Outcome.ERROR, Outcome.FAIL, *counts) if one in counts)
 
 
-def _doubts(offences: Sequence[Offence]) -> Iterator[str]:
-    """Yield what the person may have meant instead: the sides exchanged, a policy that was not named."""
-    yield from (f"{EXCHANGE}{why}" for why in exchanged(offences))
-    if policy := policy_meant(offences):
-        yield f"{MEANT}--policy {policy}"
-
-
 def known_faults(evaluation: Evaluation) -> Iterator[str]:
     """Yield what the converter is known to do wrong, where that is what was found."""
     from weighbridge.mapping.gguf_rules import rules
@@ -161,9 +137,14 @@ def known_faults(evaluation: Evaluation) -> Iterator[str]:
 def exchanged(offences: Sequence[Offence]) -> Iterator[str]:
     """Yield what makes it likely that source and import were named in the wrong order; a hint, never a verdict."""
     if any(offence.figures.get("mechanism") == "swapped" for offence in offences):
-        yield SWAPPED
-    lost = {str(one.figures.get("packed") or one.figures.get("source_dtype")) for one in offences if _gains(one)}
-    yield from (QUANTISED_SOURCE.format(dtype=dtype) for dtype in sorted(lost)[:1])
+        yield "rounding the import gives the source: the import is the wider one"
+    lost = set()
+    for offence in offences:  # plain numbers stand where blocks were, and are not those that the blocks decode to
+        packed, dtype = offence.figures.get("packed"), offence.figures.get("source_dtype")
+        was = dtype if offence.code == "dtype" else packed
+        if was in TYPICAL_ERROR and offence.figures.get("candidate_dtype") not in TYPICAL_ERROR:
+            lost.add(str(packed or dtype))
+    yield from (f"the source is quantised ({dtype}) and the import is not" for dtype in sorted(lost)[:1])
 
 
 def renamed(rows: Sequence[TensorPair]) -> Iterator[str]:
@@ -177,17 +158,10 @@ def renamed(rows: Sequence[TensorPair]) -> Iterator[str]:
         return
     found = renamings({name for row in rows for name in row.sources}, candidate, more_than=paired)
     if len(found) > 1:
-        yield EITHER
+        yield "names match after either of these renames, so none is made"
     elif found:
         yield RENAMED.format(matched=len(found[0].origin), of=len(candidate), now=paired)
-    yield from (MAP.format(line=one.yaml) for one in found)
-
-
-def _gains(offence: Offence) -> bool:
-    """Return whether plain numbers stand where blocks were, and are not those that the blocks decode to."""
-    figures = offence.figures
-    source = figures.get("source_dtype") if offence.code == "dtype" else figures.get("packed")
-    return source in TYPICAL_ERROR and figures.get("candidate_dtype") not in TYPICAL_ERROR
+    yield from (f"echo '{one.yaml}' > map.yaml; then add --map map.yaml" for one in found)
 
 
 def policy_meant(offences: Sequence[Offence]) -> str:
@@ -200,7 +174,7 @@ def policy_meant(offences: Sequence[Offence]) -> str:
 def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
     """Return the findings that decide the answer; a configuration that could not be compared decides nothing."""
     finding, configuration = evaluation.findings
-    return (finding, configuration) if configuration.verdict.outcome in OBJECTING else (finding,)
+    return (finding, configuration) if configuration.verdict.outcome in (Outcome.FAIL, Outcome.ERROR) else (finding,)
 
 
 BESIDES = {
@@ -211,11 +185,11 @@ BESIDES = {
 }
 
 
-def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOptions) -> Iterator[str]:
+def _configuration(finding: Finding, evaluation: Evaluation, *, everything: bool) -> Iterator[str]:
     """Yield where the configurations differ, or how much of them was compared."""
     figures, tensors = finding.verdict.figures, evaluation.findings[0]
     unreadable = finding.verdict.outcome is Outcome.ERROR and finding.verdict.code == tensors.verdict.code
-    if finding.verdict.code == NO_CONFIGURATION or unreadable:  # the file itself, named with its tensors
+    if finding.verdict.code == "config-none" or unreadable:  # the file itself, named with its tensors
         return
     if finding.verdict.code == ONE_CONFIGURATION:
         (why,) = finding_text(finding, evaluation.measured).lines
@@ -230,21 +204,17 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
         found = ["; ".join((f"{finding.verdict.of} fields agree", *uncompared))]
     else:
         said = finding_text(finding, evaluation.measured)
-        lines = said.lines if display.everything else capped(said.lines, SHOWN)
-        found = [*lines, *_known_losses(finding), *uncompared]
+        lines = said.lines if everything else capped(said.lines, SHOWN)
+        read = {one.place: [one.figures.get(f"{side}_read") for side in SIDES] for one in finding.verdict.offences}
+        lost = [place for place, how in read.items() if any(CONVERTER in str(one) for one in how)]
+        known = [KNOWN_LOSSES.format(" ".join(f"--may-differ {name}" for name in lost))] if lost else []
+        found = [*lines, *known, *uncompared]
     yield from (f"  configuration: {line}" for line in found)
     for name, words in BESIDES.items():
-        besides = figures.get(name) if name != "not_compared" or display.everything else ()
+        besides = figures.get(name) if name != "not_compared" or everything else ()
         assert besides is None or isinstance(besides, Sequence)
         lines = [f"  configuration: {printable(words.format(what=one))}" for one in besides or ()]
-        yield from (lines if display.everything else capped(lines, LISTED))
-
-
-def _known_losses(finding: Finding) -> Iterator[str]:
-    """Yield how to accept what the converter is known to lose, by name."""
-    read = {one.place: [str(one.figures.get(f"{side}_read")) for side in SIDES] for one in finding.verdict.offences}
-    if lost := [place for place, how in read.items() if any(CONVERTER in one for one in how)]:
-        yield KNOWN_LOSSES.format(options=" ".join(f"--may-differ {name}" for name in lost))
+        yield from (lines if everything else capped(lines, LISTED))
 
 
 def classes(evaluation: Evaluation) -> Json:
@@ -263,26 +233,26 @@ def _worst_first(finding: Finding, tensors: str) -> Iterable[str]:
 def _badness(offence: Offence) -> tuple[int, float]:
     found = Class(str(offence.figures["class"])) if offence.figures.get("class") else None
     rank = WORST.index(found) if found in WORST else len(WORST) + (100 - RANK[found] if found else 0)
-    if offence.code not in COUNTED:
+    if offence.code not in ("content", "bound"):  # of these the share of elements that differ says how bad it is
         return rank, 0.0
-    share = int(str(offence.figures["differing"])) / max(int(str(offence.figures["elements"])), 1)
-    return rank, -share
+    return rank, -int(str(offence.figures["differing"])) / max(int(str(offence.figures["elements"])), 1)
 
 
 def tensor_pairs(evaluation: Evaluation) -> tuple[TensorPair, ...]:
     """Return the tensors of both sides, each with what became of it; nothing where none was compared."""
-    found = (
-        item for item in evaluation.measured.values() if isinstance(item, Measurement) and item.quantity == TENSORS
-    )
-    return next((rows_of(item, TensorPair) for item in found), ())
+    return next((rows_of(item, TensorPair) for item in _measured_pairs(evaluation)), ())
 
 
 def mapped(evaluation: Evaluation) -> Iterator[str]:
     """Yield how names were mapped, where nobody asked for it and they are not as they were."""
-    how = {
-        item.at for item in evaluation.measured.values() if isinstance(item, Measurement) and item.quantity == TENSORS
-    }
-    yield from (printable(NAMES.format(how=one)) for one in how if one.startswith(AUTOMATIC) or one.endswith(AWAY))
+    for how in {item.at for item in _measured_pairs(evaluation)}:
+        if how.startswith(AUTOMATIC) or how.endswith("taken away"):  # or does more than the architecture's own
+            yield printable(f"names: {how}")
+
+
+def _measured_pairs(evaluation: Evaluation) -> list[Measurement]:
+    found = [item for item in evaluation.measured.values() if isinstance(item, Measurement)]
+    return [item for item in found if item.quantity == TENSORS]
 
 
 def _class(row: TensorPair) -> str:
@@ -294,23 +264,20 @@ def _counted(rows: Iterable[TensorPair]) -> Mapping[str, int]:
     return {name: counts[name] for name in (*map(str, Class), NOT_COMPARED) if counts[name]}
 
 
-MOMENTS = ("mean", "std", "min", "max")
-
-
-def _table(rows: Iterable[TensorPair], display: DisplayOptions) -> Iterable[str]:
+def _table(rows: Iterable[TensorPair], tensors: str, moments: Moments) -> Iterable[str]:
     """Yield a line for each tensor: class, dtypes and shape, statistics where they are known; names are escaped."""
     from weighbridge.cards.words import fill
 
     for row in rows:
-        if fnmatch.fnmatchcase(row.name, display.tensors):
+        if fnmatch.fnmatchcase(row.name, tensors):
             shape = row.candidate_shape or row.source_shape
             made = f", {row.transform}" if row.transform else ""
             words = "{found:13} {name}: {old} -> {new} [{shape}]{made}"
             dtypes = {"old": row.source_dtype or "nothing", "new": row.candidate_dtype or "nothing"}
             yield fill(words, {"found": _class(row), "name": row.name, **dtypes, "shape": shape, "made": made})
-            found = display.moments.get(row.name)
+            found = moments.get(row.name)
             if found is not None and found.source:
-                pairs = ((name, found.source[name], found.candidate[name]) for name in MOMENTS)
+                pairs = ((name, found.source[name], found.candidate[name]) for name in ("mean", "std", "min", "max"))
                 yield " " * 16 + ", ".join(f"{name} {_figure(was)} -> {_figure(now)}" for name, was, now in pairs)
 
 
@@ -330,8 +297,9 @@ def answer(evaluation: Evaluation, *, unasked: bool = False) -> str:
     named = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     broken = next((found for found in evaluation.findings if found.verdict.outcome is Outcome.ERROR), None)
     if broken is not None:
-        word = "UNREADABLE" if _unreadable(broken, evaluation) else "ERROR"
-        return f"{word}: {broken.verdict.code}"
+        found = evaluation.measured.get(str(broken.verdict.figures.get("measurement")))
+        of_tool = not isinstance(found, Faulted) or found.code == "verifier-raised" or found.code.startswith("engine-")
+        return f"{'ERROR' if of_tool else 'UNREADABLE'}: {broken.verdict.code}"
     names = ", ".join(offence.place for offence in fields.offences)
     differing = f"{len(fields.offences)} of {fields.of} configuration fields differ: {names}"
     besides = differing if fields.outcome is Outcome.FAIL else ""
@@ -348,8 +316,3 @@ def answer(evaluation: Evaluation, *, unasked: bool = False) -> str:
             return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_summary(finding.trials)})"
     blocked = f"BLOCKED: {verdict.code}" + (f": {named}" if named else "")
     return f"DIFFERENT: {besides}; {blocked}" if besides else blocked
-
-
-def _unreadable(finding: Finding, evaluation: Evaluation) -> bool:
-    found = evaluation.measured.get(str(finding.verdict.figures.get("measurement")))
-    return isinstance(found, Faulted) and found.code != "verifier-raised" and not found.code.startswith("engine-")

@@ -1,7 +1,4 @@
-"""The forms of a report, by name; each is a function of a module of its own, loaded when it is asked for.
-
-Other packages bring more.
-"""
+"""The forms of a report, by name: each a function of a module, loaded when asked for; other packages bring more."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ FORMS: Final[Mapping[str, str]] = {
     "sarif": "sarif.log",
     "github": "github.commands",
     "gitlab": "gitlab.issues",
-    "markdown": "markdown.comment",
+    "markdown": "markdown.page",
     "tap": "tap.points",
 }
 
@@ -47,11 +44,7 @@ def rendered(form: str, report: Report) -> str:
 
 
 def data_of(form: str, report: Report) -> bytes:
-    """Return a report in one of our forms or in another package's.
-
-    Raises:
-        PluginError: `plugin-broken`, where the function of another package writes none.
-    """
+    """Return a report in one of our forms or in another package's; `plugin-broken` where its function writes none."""
     if form in FORMS:
         return rendered(form, report).encode(errors="backslashreplace")
     from weighbridge.report.machine import contracts

@@ -46,24 +46,15 @@ def row_json(row: Row) -> dict[str, Json]:
 
 def finding_json(finding: Finding, said: FindingText) -> dict[str, Json]:
     """Return a finding with its words."""
-    words: dict[str, Json] = {
-        "says": said.lines,
-        "uncounted_says": said.uncounted,
-        "besides": said.besides,
-        "enough_says": said.enough,
-        "hint": "; ".join(said.hints),
-        "trials_told": said.trials,
-    }
-    return finding_to_json(finding) | words
+    words: dict[str, Json] = {"says": said.lines, "uncounted_says": said.uncounted, "besides": said.besides}
+    hints = "; ".join(said.hints)
+    return finding_to_json(finding) | words | {"enough_says": said.enough, "hint": hints, "trials_told": said.trials}
 
 
 def _suite_json(suite: Suite) -> dict[str, Json]:
     bundle = {"bundle": suite.bundle, "bundle_id": suite.bundle_id}
     contract = {"contract_digest": suite.digest, "contract_file": suite.file}
     return {"contract": suite.contract, "version": suite.version, **contract, **bundle}
-
-
-# --- JSON Schema ------------------------------------------------------------------------------------------------------
 
 
 TEXT, TEXTS, COUNT = {"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "integer"}

@@ -1,7 +1,6 @@
-"""A report as Markdown: for a comment on a pull request, and for the step summary of GitHub Actions.
+"""A report as Markdown, for a comment on a pull request or a step summary: all gates, and what did not pass.
 
-A table of all gates, the worst first, and under it what was found by those that did not pass. Text of others is never
-markup and mentions nobody. What does not fit is counted.
+Text of others is never markup and mentions nobody. What does not fit is counted.
 """
 
 from __future__ import annotations
@@ -16,17 +15,11 @@ from weighbridge.report.rows import Report, Suite
 COMMENT = 65_536  # characters that GitHub takes in a comment; counted in bytes here, which are never fewer
 MARKUP = re.compile(r"([\\`*_{}\[\]<>#!|&~$@:])")
 SPARE = 200  # for what is said at the end
-ORDER = list(Level)
 
 
-def comment(report: Report) -> str:
-    """Return the report in as many bytes as a comment may have."""
-    return page(report, COMMENT)
-
-
-def page(report: Report, limit: int) -> str:
+def page(report: Report, limit: int = COMMENT) -> str:
     """Return the report in at most so many bytes."""
-    rows = sorted(report.rows, key=lambda pair: ORDER.index(pair[1].level))
+    rows = sorted(report.rows, key=lambda pair: list(Level).index(pair[1].level))
     head = [f"### weighbridge: {escaped(report.tally)}", ""]
     head += [f"**{report.nothing_shown}**", ""] if report.nothing_shown else []
     head += ["| outcome | gate | promise | found | contract |", "|---|---|---|---|---|"]

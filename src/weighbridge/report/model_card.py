@@ -79,12 +79,9 @@ def _metadata(export: Export) -> Json:
     """Return what the Hub reads: each gate as a metric, and the contract, by its digest, as what it was measured on."""
     contract = export.bundle.statement.contract
     metrics = [{"type": one.gate.kind, "value": one.outcome, "name": printable(one.name)} for one in export.results]
-    dataset: Json = {
-        "name": printable(f"contract {contract.id} {contract.version}"),
-        "type": printable(contract.id),
-        "revision": contract.whole,
-        "args": {"bundle": export.bundle.id, "finished": export.bundle.statement.finished},
-    }
+    dataset: dict[str, Json] = {"name": printable(f"contract {contract.id} {contract.version}")}
+    dataset |= {"type": printable(contract.id), "revision": contract.whole}
+    dataset["args"] = {"bundle": export.bundle.id, "finished": export.bundle.statement.finished}
     results: Json = {"task": {"type": "other", "name": "Verification"}, "dataset": dataset, "metrics": metrics}
     name = export.subjects[0].name if len(export.subjects) == 1 else contract.id
     return {"model-index": [{"name": printable(name), "results": [results]}]}

@@ -1,8 +1,4 @@
-"""What a `verify` came to, as every report takes it: a suite for each contract, a row for each finding.
-
-Paths are relative, with `/`: to the root of the checkout in GitHub Actions and GitLab CI, which look for them there,
-else to the working directory. `builtin:NAME` stays.
-"""
+"""What a `verify` came to, as every report takes it: a suite for each contract, a row for each finding."""
 
 from __future__ import annotations
 
@@ -74,43 +70,43 @@ class Report:
 
 def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuses) -> Report:
     """Return the report of what was verified."""
-    return Report(suites=tuple(_suite(result, excuses) for result in results), code=code)
-
-
-def _suite(result: ContractResult, excuses: Excuses) -> Suite:
-    loaded, evaluation, bundle = result.loaded, result.evaluation, result.bundle
-    contract, titles = loaded.contract, {gate.id: gate.title for gate in loaded.contract.gates}
-    rows = []
-    for finding in evaluation.findings:
-        at = loaded.gate_at(finding.gate)
-        row = Row(
-            finding=finding,
-            title=printable(titles[finding.gate]),
-            said=finding_text(finding, evaluation.measured),
-            file=shown(at.file),
-            line=at.line,
-            column=at.column,
-            excused=excuses.of(contract.id, finding),
-            elsewhere=result.elsewhere.get((finding.gate, finding.instance), ""),
-            unexpected=UNEXPECTED.format(finding.verdict.outcome) if unblocked(finding, excuses) else "",
-            seconds=evaluation.seconds.get((finding.gate, finding.instance), 0.0),
+    suites = []
+    for result in results:
+        loaded, evaluation, bundle = result.loaded, result.evaluation, result.bundle
+        contract, titles = loaded.contract, {gate.id: gate.title for gate in loaded.contract.gates}
+        rows = []
+        for finding in evaluation.findings:
+            at, place = loaded.gate_at(finding.gate), (finding.gate, finding.instance)
+            row = Row(
+                finding=finding,
+                title=printable(titles[finding.gate]),
+                said=finding_text(finding, evaluation.measured),
+                file=shown(at.file),
+                line=at.line,
+                column=at.column,
+                excused=excuses.of(contract.id, finding),
+                elsewhere=result.elsewhere.get(place, ""),
+                unexpected=UNEXPECTED.format(finding.verdict.outcome) if unblocked(finding, excuses) else "",
+                seconds=evaluation.seconds.get(place, 0.0),
+            )
+            rows.append(row)
+        suite = Suite(
+            contract=contract.id,
+            version=contract.version,
+            digest=digests(contract).whole,
+            file=shown(str(loaded.path)),
+            bundle=shown(str(bundle.path)) if bundle else "",
+            bundle_id=bundle.id if bundle else "",
+            started=evaluation.started.isoformat(timespec="seconds"),
+            seconds=(evaluation.finished - evaluation.started).total_seconds(),
+            rows=tuple(rows),
         )
-        rows.append(row)
-    return Suite(
-        contract=contract.id,
-        version=contract.version,
-        digest=digests(contract).whole,
-        file=shown(str(loaded.path)),
-        bundle=shown(str(bundle.path)) if bundle else "",
-        bundle_id=bundle.id if bundle else "",
-        started=evaluation.started.isoformat(timespec="seconds"),
-        seconds=(evaluation.finished - evaluation.started).total_seconds(),
-        rows=tuple(rows),
-    )
+        suites.append(suite)
+    return Report(suites=tuple(suites), code=code)
 
 
 def shown(file: str) -> str:
-    """Return the name of a file as reports show it: relative, or `builtin:NAME`."""
+    """Return the name of a file: relative to the root of a checkout in CI, else to where one is, or `builtin:NAME`."""
     path = Path(file)
     if path.parent == data_path("contracts"):
         return f"{BUILTIN}{path.stem}"

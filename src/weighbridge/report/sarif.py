@@ -1,7 +1,6 @@
 """A report as SARIF 2.1.0: what did not pass, by gate kind as the rule.
 
-BLOCKED and ERROR are failures of level error: GitHub shows nobody a result of the kind `open`. NOT_APPLICABLE is of the
-kind `notApplicable`, which demands the level none.
+BLOCKED and ERROR are failures, for GitHub shows nobody a result of the kind `open`; `notApplicable` demands level none.
 """
 
 from __future__ import annotations
@@ -25,10 +24,21 @@ def log(report: Report) -> str:
     """Return the log, of one run."""
     found = [(suite, row) for suite, row in report.rows if row.level is not Level.NONE]
     kinds = list(dict.fromkeys(row.finding.kind for _, row in report.rows))
+    rules = []
+    for kind in kinds:
+        card = gate_words(kind)
+        known = KINDS[kind].codes if kind in KINDS else ()
+        of_codes = ((code, hints(words).items()) for code in known if (words := code_card(kind, code)))
+        said = {code: "; ".join(f"{label}: {text}" for label, text in each if text) for code, each in of_codes}
+        codes = [f"{code}: {text}" for code, text in said.items() if text]
+        named = {"id": kind, "name": "".join(word.capitalize() for word in kind.split("-"))}
+        texts = {"shortDescription": card.asks, "fullDescription": card.why}
+        texts["help"] = "\n".join((card.why, *codes, f"`weighbridge explain {kind}` says more."))
+        rules.append({**named, **{name: {"text": text} for name, text in texts.items()}})
     invocation: dict[str, Any] = {"executionSuccessful": report.code in (0, 1), "exitCode": int(report.code)}
     if report.nothing_shown:
         invocation["toolExecutionNotifications"] = [{"level": "error", "message": {"text": report.nothing_shown}}]
-    driver = {"name": "weighbridge", "semanticVersion": __version__, "rules": [_rule(kind) for kind in kinds]}
+    driver = {"name": "weighbridge", "semanticVersion": __version__, "rules": rules}
     run = {
         "tool": {"driver": driver},
         "invocations": [invocation],
@@ -36,22 +46,6 @@ def log(report: Report) -> str:
         "results": [_result(suite, row, kinds.index(row.finding.kind)) for suite, row in found],
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
-
-
-def _rule(kind: str) -> dict[str, Any]:
-    card = gate_words(kind)
-    known = KINDS[kind].codes if kind in KINDS else ()
-    of_codes = ((code, hints(words).items()) for code in known if (words := code_card(kind, code)))
-    said = {code: "; ".join(f"{label}: {text}" for label, text in found if text) for code, found in of_codes}
-    codes = [f"{code}: {text}" for code, text in said.items() if text]
-    text = "\n".join((card.why, *codes, f"`weighbridge explain {kind}` says more."))
-    return {
-        "id": kind,
-        "name": "".join(word.capitalize() for word in kind.split("-")),
-        "shortDescription": {"text": card.asks},
-        "fullDescription": {"text": card.why},
-        "help": {"text": text},
-    }
 
 
 def _result(suite: Suite, row: Row, rule: int) -> dict[str, Any]:

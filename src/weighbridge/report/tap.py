@@ -1,7 +1,7 @@
 """A report in the Test Anything Protocol, version 14.
 
-BLOCKED and ERROR are `not ok`, never `# SKIP`, which counts as ok and is for NOT_APPLICABLE alone. What is excused, and
-what an advisory gate found, is `not ok … # TODO`: consumers show it and do not fail on it.
+BLOCKED and ERROR are `not ok`, never `# SKIP`, which counts as ok and is for NOT_APPLICABLE alone. `not ok … # TODO` is
+what is excused or advisory.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import json
 import re
 
 from weighbridge.core.model import Outcome
-from weighbridge.report import Level, Row, gate_name
-from weighbridge.report.rows import Report, Suite
+from weighbridge.report import Level, gate_name
+from weighbridge.report.rows import Report
 
 TODO = (Level.WARNING, Level.NOTICE)  # shown, and nobody fails on it
 
@@ -21,26 +21,19 @@ def points(report: Report) -> str:
     rows = report.rows
     lines = ["TAP version 14", f"1..{len(rows) + bool(report.nothing_shown)}"]
     for number, (suite, row) in enumerate(rows, start=1):
-        lines += _point(number, suite, row)
+        name = _escaped(f"{suite.contract} {gate_name(row.finding)} {row.title}")
+        unmeant = row.outcome is Outcome.NOT_APPLICABLE and row.level is Level.NOTICE
+        why = row.said.lines[0] if unmeant else "advisory" if row.level is Level.WARNING else row.excused
+        directive = f" # {'SKIP' if unmeant else 'TODO'} {_escaped(why)}" if why and row.level in TODO else ""
+        lines.append(f"{'ok' if unmeant or row.level is Level.NONE else 'not ok'} {number} - {name}{directive}")
+        diagnostic: dict[str, object] = {"outcome": row.outcome, "severity": row.finding.severity}
+        diagnostic |= {"at": f"{row.file}:{row.line}", "duration_ms": round(row.seconds * 1000)}
+        diagnostic |= {"found": row.lines(), "hints": row.said.hints}
+        said = (f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in diagnostic.items())
+        lines += ["  ---", *said, "  ..."]
     if report.nothing_shown:
         lines.append(f"not ok {len(rows) + 1} - {report.nothing_shown}")
     return "\n".join(lines) + "\n"
-
-
-def _point(number: int, suite: Suite, row: Row) -> list[str]:
-    name = _escaped(f"{suite.contract} {gate_name(row.finding)} {row.title}")
-    unmeant = row.outcome is Outcome.NOT_APPLICABLE and row.level is Level.NOTICE
-    why = row.said.lines[0] if unmeant else "advisory" if row.level is Level.WARNING else row.excused
-    directive = f" # {'SKIP' if unmeant else 'TODO'} {_escaped(why)}" if why and row.level in TODO else ""
-    diagnostic: dict[str, object] = {"outcome": row.outcome, "severity": row.finding.severity}
-    diagnostic |= {"at": f"{row.file}:{row.line}", "duration_ms": round(row.seconds * 1000)}
-    diagnostic |= {"found": row.lines(), "hints": row.said.hints}
-    return [
-        f"{'ok' if unmeant or row.level is Level.NONE else 'not ok'} {number} - {name}{directive}",
-        "  ---",
-        *(f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in diagnostic.items()),
-        "  ...",
-    ]
 
 
 def _escaped(text: str) -> str:

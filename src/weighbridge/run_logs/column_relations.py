@@ -1,7 +1,4 @@
-"""What the columns of a run have to do with one another, as plain numbers: ranks, products, quotients, lines, rates.
-
-NumPy in, plain floats out; no threshold. Columns are float64 `[rows]`.
-"""
+"""What the columns of a run, float64 `[rows]`, have to do with one another, as plain numbers; no threshold."""
 
 from __future__ import annotations
 
@@ -57,20 +54,15 @@ def _correlations(columns: Sequence[Floats]) -> Floats:
     rows = len(columns[0])
     if rows <= 2:
         return np.zeros((len(columns), len(columns)))
-    ranked = np.stack([_ranks(values) for values in columns])
+    ranked = np.empty((len(columns), rows))
+    for row, values in zip(ranked, columns, strict=True):
+        _, place, times = np.unique(values, return_inverse=True, return_counts=True)
+        ranks = (np.cumsum(times) - (times - 1) / 2)[place]
+        row[:] = ranks - ranks.mean()
     squares = (ranked * ranked).sum(axis=1)
     norm = np.sqrt(squares[:, None] * squares[None, :])
     crossed: Floats = np.divide(np.abs(ranked @ ranked.T), norm, where=norm > 0, out=np.zeros_like(norm))
     return crossed * math.sqrt(rows)
-
-
-def _ranks(values: Floats) -> Floats:
-    import numpy as np
-
-    _, place, times = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(times) - (times - 1) / 2)[place]
-    centred: Floats = ranks - ranks.mean()
-    return centred
 
 
 def relations(columns: Mapping[str, Dense]) -> Mapping[str, tuple[Relation, ...]]:
@@ -96,20 +88,13 @@ def _partners(kind: str, columns: Mapping[str, Dense]) -> Mapping[str, str]:
     partners: dict[str, str] = {}
     for place, name in enumerate(few):
         deviations = _formed(kind, values[place], values, usable & usable[place])[0] if varies[name] else ()
-        able = [
-            (float(deviation), other)
-            for deviation, other in zip(deviations, few, strict=False)
-            if deviation < math.inf and other != name and varies[other]
-        ]
-        partners[name] = min(able)[1] if able else ""
+        near = [(float(deviation), other) for deviation, other in zip(deviations, few, strict=False) if varies[other]]
+        partners[name] = min((one for one in near if one[0] < math.inf and one[1] != name), default=(0.0, ""))[1]
     return partners
 
 
 def _formed(kind: str, one: Floats, others: Floats, both: Marks) -> tuple[Floats, Floats]:
-    """Return how much a column's product or quotient with each other varies, and its middle, `[columns]` each.
-
-    `others` and `both` are `[columns, rows]`; where nothing can be formed the deviation is infinite.
-    """
+    """Return how much a column's product or quotient with each other varies, and its middle; infinite where none is."""
     import numpy as np
 
     with np.errstate(all="ignore"):

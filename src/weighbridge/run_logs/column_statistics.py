@@ -1,27 +1,25 @@
-"""Raw statistics of each column of a run, as plain numbers; no threshold, no name for what they mean.
-
-NumPy in, plain floats out. Columns are float64 `[rows]`; `known` marks `[rows]` the finite numbers.
-"""
+"""Raw statistics of each column of a run, float64 `[rows]`, as plain numbers; no threshold, no name for them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from weighbridge.quantities.runs import QuickSteps, StepOrder, Stretch
-from weighbridge.run_logs.log_table import MISSING, NOT_OWED, NUMBER, STEP, UNREADABLE, Cells
+from weighbridge.run_logs.log_table import MISSING, NOT_OWED, NUMBER, STEP, UNREADABLE
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from weighbridge.views.run import RunView
+
     Floats = NDArray[np.float64]
     Marks = NDArray[np.bool_]
 
 LARGEST_STEP = 2.0**53  # beyond, whole numbers have gaps
-LISTED_STRETCHES = 8
 LONGEST_STRETCHES = 64  # of these the least likely are listed
 NEAR = 8  # moves on either side of a stretch that are looked at, and as many that are no repetition
 ENOUGH_MOVES = 3
@@ -29,13 +27,6 @@ PRINTED_ROWS = 256  # a printed resolution is looked for on so many samples
 DECIMALS, BITS = range(17), range(-20, 80)  # powers that a resolution is looked for among
 IN_A_ROW, SLOW_IN_A_ROW = 3, 16  # one short last batch is quick, a few first steps are slow: in a row is another thing
 GAPS = 8  # widest gaps between times that are looked at
-
-
-class Columns(Protocol):
-    """What has columns by name, as a run has."""
-
-    def dense(self, name: str) -> Cells:
-        """Return the cells of a column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +38,7 @@ class Dense:
     known: Marks
 
 
-def dense(view: Columns, name: str) -> Dense:
+def dense(view: RunView, name: str) -> Dense:
     """Return a column as arrays."""
     import numpy as np
 
@@ -190,13 +181,12 @@ def levels(column: Dense, steps: Dense) -> Mapping[str, Any]:
     import numpy as np
 
     values = column.values[column.known]
-    not_positive = column.known & (column.values <= 0) & steps.known
     return {
         "resolution": _decimal(values[:: -(-len(values) // PRINTED_ROWS) or 1]),
         "commonest": int(np.unique(values, return_counts=True)[1].max(initial=0)),
         "negative": int((values < 0).sum()),
         "zeros": int((values == 0).sum()),
-        "first_not_positive_step": _first(steps.values[not_positive]),
+        "first_not_positive_step": _first(steps.values[column.known & (column.values <= 0) & steps.known]),
         "stretches": tuple(one for _, one in stretches_at(column, steps)),
     }
 
@@ -220,10 +210,7 @@ def _decimal(values: Floats) -> float:
 
 
 def stretches_at(column: Dense, steps: Dense) -> list[tuple[int, Stretch]]:
-    """Return the runs of equal samples that rounding explains worst, at most 8, each with its place among the samples.
-
-    Missing cells do not end a run.
-    """
+    """Return the runs of equal samples that rounding explains worst, at most 8, each with its place among samples."""
     import numpy as np
 
     rows = np.flatnonzero(column.known)
@@ -240,7 +227,7 @@ def stretches_at(column: Dense, steps: Dense) -> list[tuple[int, Stretch]]:
             value, length = float(values[begin]), end - begin
             found.append((begin, Stretch(first_step=first, last_step=last, length=length, value=value, **near)))
     likely = {begin: (1 - one.length) * math.log1p(min(one.jump, one.changes)) for begin, one in found}
-    return sorted(found, key=lambda one: likely[one[0]])[:LISTED_STRETCHES]
+    return sorted(found, key=lambda one: likely[one[0]])[:8]
 
 
 def _step_at(steps: Dense, row: int) -> int | float | None:

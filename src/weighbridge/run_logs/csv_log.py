@@ -1,7 +1,4 @@
-"""Read CSV logs, nvidia-smi's among them: with or without a header, units in cells or in the header, missing cells.
-
-A log without a header names its columns by their place, from "1"; a column map gives them better names.
-"""
+"""Read CSV logs, nvidia-smi's among them: without a header, columns are named by their place, from "1"."""
 
 from __future__ import annotations
 
@@ -11,14 +8,14 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.run_logs.json_log import no_rows
+from weighbridge.run_logs.json_log import bad_line, no_rows
 from weighbridge.run_logs.log_file import batches
 from weighbridge.run_logs.log_table import NUMBER, Log, TableBuilder, read_cell
 
 CHUNK = 8192
+Rows: TypeAlias = Iterator[tuple[int, list[str]]]
 _UNIT = re.compile(r"\s*\[([^\]]*)\]\s*$")
 
 
@@ -45,7 +42,12 @@ def read_csv(path: Path, digests: dict[str, str]) -> Log:
     if first is None:
         raise no_rows(path)
     headed = not any(read_cell(cell)[0] == NUMBER for cell in first[1])
-    names = _names(first[1], path) if headed else [str(place + 1) for place in range(len(first[1]))]
+    names = [str(place + 1) for place in range(len(first[1]))]
+    if headed:
+        names = [_UNIT.sub("", cell).strip() or place for cell, place in zip(first[1], names, strict=True)]
+    if len(set(names)) < len(names):
+        doubled = next(name for name, count in Counter(names).items() if count > 1)
+        raise bad_line(path, 1, f"two columns are called {doubled[:60]!r}")
     table = TableBuilder(str(path))
     table.open(dict.fromkeys(names), 0)
     torn = _fill(table, names, rows if headed else chain([first], rows), path, lines)
@@ -57,7 +59,7 @@ def read_csv(path: Path, digests: dict[str, str]) -> Log:
     return Log(table.rows, table.columns, notes=notes, units={name: unit[1].strip() for name, unit in found if unit})
 
 
-def _rows(reader: Any, path: Path, lines: _Lines) -> Iterator[tuple[int, list[str]]]:
+def _rows(reader: Any, path: Path, lines: _Lines) -> Rows:
     """Yield each row that is not blank with the number of its line; a row that breaks off at the end is empty."""
     while True:
         try:
@@ -68,20 +70,18 @@ def _rows(reader: Any, path: Path, lines: _Lines) -> Iterator[tuple[int, list[st
             if "end of data" in str(problem) and not lines.terminated:
                 yield reader.line_num, []
                 return
-            raise _syntax(path, reader.line_num, f"not a row of CSV: {problem}") from None
+            raise bad_line(path, reader.line_num, f"not a row of CSV: {problem}") from None
         if row:
             yield reader.line_num, row
 
 
-def _fill(
-    table: TableBuilder, names: list[str], rows: Iterator[tuple[int, list[str]]], path: Path, lines: _Lines
-) -> int:
+def _fill(table: TableBuilder, names: list[str], rows: Rows, path: Path, lines: _Lines) -> int:
     """Add all rows, and return the number of a torn last line, or 0."""
     chunk: list[list[str]] = []
     short = 0
     for line, row in rows:
         if short or len(row) > len(names):
-            raise _syntax(path, short or line, f"a row of another length than the {len(names)} columns")
+            raise bad_line(path, short or line, f"a row of another length than the {len(names)} columns")
         if len(row) < len(names):
             short = line
             continue
@@ -92,17 +92,5 @@ def _fill(
     if chunk:
         table.add_texts(names, chunk)
     if short and lines.terminated:
-        raise _syntax(path, short, f"a row shorter than the {len(names)} columns")
+        raise bad_line(path, short, f"a row shorter than the {len(names)} columns")
     return short
-
-
-def _names(cells: list[str], path: Path) -> list[str]:
-    names = [_UNIT.sub("", cell).strip() or str(place + 1) for place, cell in enumerate(cells)]
-    if len(set(names)) < len(names):
-        doubled = next(name for name, count in Counter(names).items() if count > 1)
-        raise _syntax(path, 1, f"two columns are called {doubled[:60]!r}")
-    return names
-
-
-def _syntax(path: Path, line: int, what: str) -> SubjectError:
-    return SubjectError("log-syntax", what, where=f"{path}:{line}", remedy="mend or remove the line")

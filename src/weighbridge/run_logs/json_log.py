@@ -1,8 +1,4 @@
-"""Read JSON logs: one row a line (JSONL), the run directory of a recorder, or a report with its rows in a list inside.
-
-Strict: doubled keys, nesting beyond the parser, and broken lines are refused, with the line. Only the last line may be
-torn, as a killed run leaves it; that is noted, and the rows before it stand.
-"""
+"""Read JSON logs, strictly: one row a line, a recorder's directory, or a report. Only a last line may be torn."""
 
 from __future__ import annotations
 
@@ -23,7 +19,6 @@ from weighbridge.run_logs.log_table import Log, TableBuilder
 
 SCHEMA = "weighbridge.run/v0"
 HEAD, STEPS, EVENTS = "run.json", "steps.jsonl", "events.jsonl"
-MAX_HEAD = 1 << 20
 SHOWN = 64  # rank directories that a message lists
 MAX_EVENTS = 1_000_000
 MAX_BANNER_LINE = 4096
@@ -43,9 +38,6 @@ def decode(text: str) -> Any:
         raise ValueError(f"{problem.msg.lower().removesuffix(' at')} at column {problem.colno}") from None
     except RecursionError:
         raise ValueError("nested too deep") from None
-
-
-# --- One row a line ---------------------------------------------------------------------------------------------------
 
 
 def read_jsonl(path: Path, digests: dict[str, str]) -> Log:
@@ -82,15 +74,15 @@ def _careful(batch: Batch, path: Path) -> Iterator[dict[str, Any]]:
         except ValueError as problem:
             if not batch.terminated:
                 return
-            raise _syntax(path, number, str(problem)) from None
+            raise bad_line(path, number, f"not a row of JSON: {problem}") from None
         if not isinstance(row, dict):
-            raise _syntax(path, number, "a row must be an object, {…}")
+            raise bad_line(path, number, "not a row of JSON: a row must be an object, {…}")
         yield row
 
 
-def _syntax(path: Path, line: int, what: str) -> SubjectError:
-    what, remedy = f"not a row of JSON: {what}", "mend or remove the line"
-    return SubjectError("log-syntax", what, where=f"{path}:{line}", remedy=remedy)
+def bad_line(path: Path, line: int, what: str) -> SubjectError:
+    """Return the error for a line that is no row."""
+    return SubjectError("log-syntax", what, where=f"{path}:{line}", remedy="mend or remove the line")
 
 
 def no_rows(path: Path) -> SubjectError:
@@ -98,11 +90,8 @@ def no_rows(path: Path) -> SubjectError:
     return SubjectError("no-rows", "the log has no row", where=str(path), remedy="bind a log with at least one step")
 
 
-# --- A run directory (spec/run-directory.md) --------------------------------------------------------------------------
-
-
 def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
-    """Read a run directory, in which `run.json` and `events.jsonl` may be absent."""
+    """Read a run directory (spec/run-directory.md), in which `run.json` and `events.jsonl` may be absent."""
     if not exists(path / STEPS):
         ranks = sorted(entry.name for entry in path.glob("rank-*"))[:SHOWN]
         if ranks:
@@ -133,7 +122,7 @@ def _is_moment(text: object) -> bool:
 
 def _head(path: Path, digests: dict[str, str]) -> Fields:
     try:
-        head = loads(read_whole(path, digests, MAX_HEAD), where=str(path))
+        head = loads(read_whole(path, digests, 1 << 20), where=str(path))
     except SubjectError:
         raise
     except WeighbridgeError as problem:
@@ -162,9 +151,6 @@ def _events(path: Path, digests: dict[str, str]) -> tuple[tuple[Fields, ...], in
     if len(events) > MAX_EVENTS:
         raise SubjectError("too-large", f"more than {MAX_EVENTS} events", where=str(path))
     return tuple(events), torn
-
-
-# --- A report with rows inside ----------------------------------------------------------------------------------------
 
 
 def read_report(path: Path, digests: dict[str, str]) -> Log:
@@ -210,7 +196,7 @@ def _document(text: str, path: Path) -> tuple[int, Any]:
             break
     if furthest[0] < 0:
         raise SubjectError("log-syntax", "no line begins a JSON value", where=str(path), remedy="bind a log")
-    raise _syntax(path, text.count("\n", 0, furthest[0]) + 1, furthest[1])
+    raise bad_line(path, text.count("\n", 0, furthest[0]) + 1, f"not a row of JSON: {furthest[1]}")
 
 
 def _breaks_in_its_line(text: str, start: int) -> tuple[int, str] | None:

@@ -1,8 +1,4 @@
-"""Read JUnit XML as cargo, pytest, ctest, go and gradle write it. It is hostile until it is parsed.
-
-Document types, and with them entities, are refused; depth and the number of tests are bounded. Several documents one
-after the other, as `cargo test` prints them, are one report.
-"""
+"""Read hostile JUnit XML, as cargo, pytest, ctest, go and gradle write it; several documents are one report."""
 
 from __future__ import annotations
 
@@ -18,15 +14,12 @@ from weighbridge.quantities.reports import Result
 MAX_DEPTH: Final = 32
 MAX_TESTS: Final = 100_000
 MESSAGE: Final = 200
-DOCUMENT = re.compile(rb"(?m)^(?=<\?xml |<report )")
-TIMES = b"<report "  # what rustdoc writes after the document of the doctests: how long they took
 ENDED: Final = {  # elements inside a test: a failure that a second try made good was one all the same
     **dict.fromkeys(("failure", "rerunFailure", "flakyFailure"), Result.FAILED),
     **dict.fromkeys(("error", "rerunError", "flakyError"), Result.ERROR),
     "skipped": Result.SKIPPED,
 }
 COUNTED = ("failure", "error")
-SAYING = (*COUNTED, "system-out")
 STATUS: Final = {  # of the attributes `status` and `result`, where no element tells
     **dict.fromkeys(("notrun", "skipped", "disabled", "ignored", "suppressed"), Result.SKIPPED),
     **dict.fromkeys(("fail", "failed", "failure"), Result.FAILED),
@@ -46,26 +39,15 @@ class Entry:
     contradicted_by: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Suite:
-    """A suite that is open: what it declares, and which test is its first."""
-
-    said: Mapping[str, str]
-    first: int
-
-
 def documents(data: bytes) -> list[bytes]:
     """Return the documents in a report, each of which declares itself."""
-    parts = [part for part in DOCUMENT.split(data) if part.strip()]
-    return [*parts[:1], *(part for part in parts[1:] if not part.startswith(TIMES))] or [b""]
+    # After the document of the doctests, rustdoc writes a <report> of how long they took.
+    parts = [part for part in re.split(rb"(?m)^(?=<\?xml |<report )", data) if part.strip()]
+    return [*parts[:1], *(part for part in parts[1:] if not part.startswith(b"<report "))] or [b""]
 
 
 def entries(data: bytes, where: str) -> list[Entry]:
-    """Return every test in the order of a report, which messages call `where`.
-
-    Raises:
-        SubjectError: `report-syntax`, `report-doctype`, `report-depth`, `report-tests` or `report-form`.
-    """
+    """Return every test in the order of a report, called `where` in messages; refuse with `report-…`."""
     found: list[Entry] = []
     doubts: list[str] = []  # of suites of which nothing is there
     for at, document in enumerate(documents(data)):
@@ -84,7 +66,7 @@ class _Reader:
     def __init__(self, where: str, place: str) -> None:
         self.where, self.place = where, place
         self.path: list[str] = []
-        self.suites: list[_Suite] = []
+        self.suites: list[tuple[Mapping[str, str], int]] = []  # what each open one declares, and its first test
         self.entries: list[Entry] = []
         self.doubts: list[str] = []
         self.parser = expat.ParserCreate()
@@ -116,9 +98,13 @@ class _Reader:
             self._refuse("report-depth", f"nested deeper than {MAX_DEPTH}", "let the test runner write it again")
         within = self.path[-2] if len(self.path) > 1 else ""
         if tag in ("testsuites", "testsuite"):
-            self.suites.append(_Suite(said, len(self.entries)))
+            self.suites.append((said, len(self.entries)))
         elif tag == "testcase" and within == "testsuite":
-            self._test(said)
+            if len(self.entries) >= MAX_TESTS:
+                self._refuse("report-tests", f"holds more than {MAX_TESTS} tests", "write a report for each suite")
+            results = (STATUS.get(said.get(key, "").lower(), Result.PASSED) for key in ("status", "result"))
+            result = max(results, key=WORST.index)
+            self.entries.append(Entry(full_name(said), result, failed=result in (Result.FAILED, Result.ERROR)))
         elif within == "testcase" and tag in ENDED and self.entries:
             test = self.entries[-1]
             test.result = max(test.result, ENDED[tag], key=WORST.index)
@@ -127,32 +113,23 @@ class _Reader:
 
     def _data(self, text: str) -> None:
         """Use the first line of a failure as its message, where it has no other; cargo writes it as output."""
-        if self.path[-2:-1] == ["testcase"] and self.path[-1] in SAYING and self.entries and text.strip():
+        saying = self.path[-2:-1] == ["testcase"] and self.path[-1] in (*COUNTED, "system-out")
+        if saying and self.entries and text.strip():
             test = self.entries[-1]
             test.message = test.message or (text.strip()[:MESSAGE] if test.failed else "")
-
-    def _test(self, said: Mapping[str, str]) -> None:
-        if len(self.entries) >= MAX_TESTS:
-            self._refuse("report-tests", f"holds more than {MAX_TESTS} tests", "write a report for each suite")
-        results = (STATUS.get(said.get(key, "").lower(), Result.PASSED) for key in ("status", "result"))
-        result = max(results, key=WORST.index)
-        self.entries.append(Entry(full_name(said), result, failed=result in (Result.FAILED, Result.ERROR)))
 
     def _end(self, tag: str) -> None:
         self.path.pop()
         if tag in ("testsuites", "testsuite"):
-            suite = self.suites.pop()
-            mine = self.entries[suite.first :]
-            wrong = list(_contradictions(suite.said, mine))
+            said, first = self.suites.pop()
+            mine = self.entries[first:]
+            wrong = list(_contradictions(said, mine))
             for doubts in [entry.contradicted_by for entry in mine] or [self.doubts]:
                 doubts.extend(wrong)
 
 
 def _contradictions(said: Mapping[str, str], tests: list[Entry]) -> Iterator[str]:
-    """Yield the counts that a suite declares and that are not those of its tests.
-
-    Runners leave tests out that were skipped, or do not count them: what ran is compared with what ran.
-    """
+    """Yield the counts of a suite that its tests contradict; what ran is compared, as runners may omit the skipped."""
     name = f"suite {said.get('name', '')[:60]!r}"
     skipped = sum(test.result is Result.SKIPPED for test in tests)
     declared, not_run = _sum(said, "tests"), _sum(said, "skipped", "disabled")

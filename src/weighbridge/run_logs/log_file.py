@@ -1,7 +1,4 @@
-"""Open what a run was logged to: regular files only, in blocks, digested as they are read.
-
-What is digested is what was read, so a file that grows or changes meanwhile cannot leave a digest of other bytes.
-"""
+"""Open what a run was logged to, in blocks: regular files only. What is digested is what was read."""
 
 from __future__ import annotations
 

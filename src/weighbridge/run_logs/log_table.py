@@ -1,8 +1,4 @@
-"""The rows of a log as columns of numbers, built in chunks, so that a million steps take memory for numbers only.
-
-A cell is read as a number: units stripped, timestamps as seconds, NaN kept, a missing cell kept apart from both. Never
-guesses: what is not plainly a number is unreadable, and counted as such.
-"""
+"""The rows of a log as columns of numbers. Never guesses: what is not plainly a number is counted as unreadable."""
 
 from __future__ import annotations
 
@@ -20,22 +16,17 @@ from weighbridge.run_logs.units import DATE
 
 STEP = "step"
 MISSING, NUMBER, UNREADABLE, NOT_OWED = 0, 1, 2, 3
-
 _QUANTITY = re.compile(
     r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%|[KMGTk]i?B|B|[mk]?W|C|[KMG]?Hz|[mun]?s|min|h|tok/s)?\s*",
     re.ASCII,
 )
 _DAY, _CLOCK = r"(\d{4})[-/](\d\d)[-/](\d\d)", r"(\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?(Z|[+-]\d\d:\d\d)?"
 _TIME = re.compile(rf"\s*{_DAY}[ T]{_CLOCK}\s*", re.ASCII)
-_IS_NUMBER = bytes(int(state == NUMBER) for state in range(256))
+IS_NUMBER = bytes(int(state == NUMBER) for state in range(256))
 UNITS = (
     *("", DATE, "%", "B", *(f"{size}{binary}B" for size in "KMGTk" for binary in ("i", ""))),
     *("mW", "kW", "W", "C", "KHz", "MHz", "GHz", "Hz", "ns", "us", "ms", "s", "min", "h", "tok/s"),
 )
-_WORDS = frozenset({"nan", "+nan", "-nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"})
-_ABSENT = frozenset({"", "n/a", "[n/a]", "[not supported]", "[unknown error]", "null", "none"})
-_NUMBERS = frozenset({int, float})
-_LONGEST = 64
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "step": ("global_step", "iteration", "iter", "trainer/global_step"),
     "loss": ("train_loss", "training_loss", "train/loss", "loss/train"),
@@ -49,9 +40,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "coverage": ("corpus_coverage", "coverage_pct"),
 }
 STANDARD: Mapping[str, str] = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
-MAX_ROWS = 20_000_000
-MAX_COLUMNS = 512
-MAX_CELLS = 160_000_000
+MAX_ROWS, MAX_COLUMNS, MAX_CELLS = 20_000_000, 512, 160_000_000
 MAX_NAME = 200
 
 
@@ -65,14 +54,9 @@ class Cells:
         self.state = bytearray(rows)
         self.units = bytearray()  # as far as the last cell with a unit: its place in UNITS
 
-    def pad(self, rows: int) -> None:
-        """Add missing cells."""
-        self.values.frombytes(bytes(8 * rows))
-        self.state.extend(bytes(rows))
-
     def add(self, cells: Sequence[object]) -> None:
         """Add cells as JSON gave them."""
-        self._add(cells, plain=_NUMBERS.issuperset(map(type, cells)))
+        self._add(cells, plain={int, float}.issuperset(map(type, cells)))
 
     def add_texts(self, cells: Sequence[str]) -> None:
         """Add cells as CSV gave them."""
@@ -100,7 +84,7 @@ class Cells:
     def units_said(self) -> set[str]:
         """Return the units of the cells that hold a number, "" among them where some say none."""
         places = self.units + bytes(len(self.state) - len(self.units))
-        return {UNITS[place] for place in set(compress(places, self.state.translate(_IS_NUMBER)))}
+        return {UNITS[place] for place in set(compress(places, self.state.translate(IS_NUMBER)))}
 
     def plain(self) -> Cells:
         """Return the cells with every number that has a unit, or is a date, as unreadable."""
@@ -143,10 +127,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class LogFormat:
-    """A format of run logs of another package: the suffix of its files without the dot, and how one is read.
-
-    `read` gets a dict, into which it puts the digest of each file that it reads, by the file's name.
-    """
+    """A format of another package: its suffix without the dot; `read` puts file digests by name into the dict given."""
 
     name: str
     read: Callable[[Path, dict[str, str]], Log]
@@ -168,7 +149,8 @@ class TableBuilder:
             if name in names:
                 cells.add([row.get(name) for row in rows])
             else:
-                cells.pad(len(rows))
+                cells.values.frombytes(bytes(8 * len(rows)))
+                cells.state.extend(bytes(len(rows)))
         self.rows += len(rows)
 
     def add_texts(self, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -193,17 +175,13 @@ class TableBuilder:
 
 
 def standard_names(logged: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
-    """Return the name in the log by standard name: the given map first, then a column's own name, then its alias.
-
-    A logged column whose own name the given map uses for another is left out.
-    """
+    """Return logged names by standard name: as given, else own, else alias; one whose own is given away is left out."""
     remaining = [name for name in logged if name not in given.values()]
     names = {standard: name for standard, name in given.items() if name in set(logged)}
     own = {name for name in remaining if name not in given}
     for name in remaining:
         standard = STANDARD.get(name, name)
-        free = standard not in given and standard not in own and standard not in names
-        if free:
+        if standard not in given and standard not in own and standard not in names:
             names[standard] = name
         elif name in own:
             names[name] = name
@@ -226,18 +204,14 @@ def read_cell(cell: object) -> tuple[int, float, str]:
 
 def _read_text(text: str) -> tuple[int, float, str]:
     word = text.strip().lower()
-    if word in _ABSENT:
+    if word in {"", "n/a", "[n/a]", "[not supported]", "[unknown error]", "null", "none"}:
         return MISSING, 0.0, ""
-    if len(word) > _LONGEST:
+    if len(word) > 64:
         return UNREADABLE, 0.0, ""
-    if word in _WORDS:
+    if word in {"nan", "+nan", "-nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"}:
         return NUMBER, float(word), ""
     if match := _QUANTITY.fullmatch(text):
         return NUMBER, float(match[1]), match[2] or ""
-    return _read_time(text)
-
-
-def _read_time(text: str) -> tuple[int, float, str]:
     match = _TIME.fullmatch(text)
     if match is None:
         return UNREADABLE, 0.0, ""

@@ -23,10 +23,7 @@ STATUS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """How a run ended, by what, how many steps it was asked for, and what contradicts it.
-
-    It is derived where the steps in the log bear out, or fall short of, what the run was asked for; else reported.
-    """
+    """How a run ended: derived where the log's steps bear out or fall short of what was asked, else reported."""
 
     ended: str
     basis: Basis = Basis.REPORTED
@@ -61,9 +58,14 @@ def _count(value: object) -> int | None:
 
 def _process(pid: object, host: object) -> str:
     """Return what a process that logged no end has come to; of one on another host nothing is known."""
-    if type(pid) is not int or pid <= 0 or not host or host != _this_host():
+    if type(pid) is not int or pid <= 0 or not host or os.name == "nt":
+        return UNKNOWN  # on Windows, signal 0 is Ctrl-C to the whole console
+    key = key_file(os.environ)
+    try:
+        here = pseudonym("host", socket.gethostname(), key) if key and key.exists() else ""
+    except (OSError, ValueError):
         return UNKNOWN
-    if os.name == "nt":  # there, signal 0 is Ctrl-C to the whole console
+    if host != here:
         return UNKNOWN
     try:
         os.kill(pid, 0)
@@ -72,11 +74,3 @@ def _process(pid: object, host: object) -> str:
     except (OSError, OverflowError):
         return GOING
     return GOING
-
-
-def _this_host() -> str:
-    key = key_file(os.environ)
-    try:
-        return pseudonym("host", socket.gethostname(), key) if key and key.exists() else ""
-    except (OSError, ValueError):
-        return ""

@@ -1,8 +1,4 @@
-"""Units of logged columns: what a standard name promises, what the log says, and the factor from one to the other.
-
-A unit is converted only where the contract declares it. A log that contradicts the name, the contract or itself is
-refused.
-"""
+"""Units of logged columns, and their factors to what standard names promise; contradictions are refused."""
 
 from __future__ import annotations
 
@@ -18,6 +14,7 @@ SCALES: Mapping[str, Mapping[str, float]] = {
     "share": {"%": 1.0, "1": 100.0},
     "memory": {"B": 2.0**-20, "KiB": 2.0**-10, "MiB": 1.0, "GiB": 2.0**10, **DECIMAL},
 }
+SAME = {unit: f"{kind} {size}" for kind, scale in SCALES.items() for unit, size in scale.items()}  # two spellings
 PROMISED = {"_ms": "ms", "_pct": "%", "_per_sec": "1/s", "_mib": "MiB"}
 SUFFIXES = (
     PROMISED
@@ -40,13 +37,9 @@ def promised_unit(standard: str) -> str:
 
 
 def factor(standard: str, logged: str, declared: str, said: AbstractSet[str], *, mapped: bool, where: str) -> float:
-    """Return what a logged number is multiplied by to be of the unit that its standard name promises.
+    """Return what a logged number is multiplied by for its standard name's unit; refuse contradictions with `unit`.
 
-    `said` are the units in the header and the cells, "" among them where some cells say none; `mapped` says that the
-    contract gave the column this name, and `where` is the log.
-
-    Raises:
-        SubjectError: `unit`, where two of these contradict each other, or where nothing tells the unit.
+    `said` are the units in header and cells, "" where some say none; `mapped`: the contract gave the column this name.
     """
     promised, named = promised_unit(standard), named_unit(logged)
     inside = said - {"", DATE}
@@ -54,7 +47,7 @@ def factor(standard: str, logged: str, declared: str, said: AbstractSet[str], *,
         listed = ", ".join(sorted(one or "none" for one in said))
         raise _refused(where, logged, f"its cells are of several units: {listed}", "log it in one unit")
     units = {one for one in (*inside, declared, named) if one}
-    if (promised or declared) and len({_same(one) for one in units}) > 1:
+    if (promised or declared) and len({SAME.get(one, one) for one in units}) > 1:
         what = f"{' and '.join(sorted(units))} contradict each other"
         raise _refused(where, logged, what, "declare the unit that it has, and name it so")
     unit = declared or next(iter(inside), "") or named
@@ -71,11 +64,6 @@ def factor(standard: str, logged: str, declared: str, said: AbstractSet[str], *,
         what = f"{standard} is in {promised}, and {logged!r} in {unit}"
         raise _refused(where, logged, what, f"declare it: {standard}: {{from: {logged}, unit: {unit}}}")
     return scale[unit] / scale[promised]
-
-
-def _same(unit: str) -> float | str:
-    """Return what two spellings of one unit share."""
-    return next((f"{kind} {scale[unit]}" for kind, scale in SCALES.items() if unit in scale), unit)
 
 
 def _refused(where: str, logged: str, what: str, remedy: str) -> SubjectError:

@@ -19,9 +19,8 @@ FORMS = "dask://HOST:PORT or ray://HOST:PORT"
 class Cluster:
     """An engine that was reached: what makes joblib's backend, and what the engine tells of its workers.
 
-    `answers` says how that backend gives answers back, as they come or all at once. `workers` gives the workers'
-    names, none where the engine does not answer; `lost` gives those that it lost with tasks whose names hold a text,
-    and how many each; `close` leaves the engine as it was.
+    `answers` is joblib's `return_as`; `workers` are names, none where the engine does not answer; `lost` counts tasks
+    with a text in their names, by worker that was lost; `close` leaves the engine as it was.
     """
 
     backend: Callable[[], Any]
@@ -32,16 +31,11 @@ class Cluster:
 
 
 def reach(address: str) -> Cluster:
-    """Reach an engine by its address.
-
-    Raises:
-        UsageError: `engine`, for an address of another form; `extra-missing`, where its library is not installed.
-        EngineError: `engine-unreachable`.
-    """
+    """Reach an engine by its address; refuse with `engine`, `extra-missing` or `engine-unreachable`."""
     scheme, _, place = address.partition("://")
     if scheme not in CLUSTERS or not place:
         raise UsageError("engine", f"{address!r} names no engine", remedy=f"write {FORMS}")
-    for library in ("joblib", LIBRARIES[scheme]):
+    for library in ("joblib", {"dask": "distributed", "ray": "ray"}[scheme]):
         if importlib.util.find_spec(library) is None:
             remedy = f"pip install 'weighbridge[cluster]'{' ray' if library == 'ray' else ''}"
             raise UsageError("extra-missing", f"--engine {scheme}:// needs {library}", remedy=remedy)
@@ -70,19 +64,17 @@ def _dask(place: str) -> Cluster:
         tasks_of = {event["worker"]: sum(run in str(key) for key in event["processing-tasks"]) for event in removed}
         return {worker: tasks for worker, tasks in tasks_of.items() if tasks}
 
+    def backend() -> Any:
+        plain: Any = importlib.import_module("joblib._dask").DaskDistributedBackend
+
+        class Elsewhere(plain):  # type: ignore[misc]  # joblib leaves tasks to this process where there is one worker
+            def effective_n_jobs(self, n_jobs: int) -> int:
+                return max(int(super().effective_n_jobs(n_jobs)), 2)
+
+        return Elsewhere(client=client)
+
     asked: dict[str, Any] = {"workers": workers, "lost": lost, "close": client.close}
-    return Cluster(backend=lambda: _elsewhere(client), answers="generator_unordered", **asked)
-
-
-def _elsewhere(client: Any) -> Any:
-    """Make a backend that leaves nothing to this process, as joblib does where an engine has one worker."""
-    backend: Any = importlib.import_module("joblib._dask").DaskDistributedBackend
-
-    class Elsewhere(backend):  # type: ignore[misc]
-        def effective_n_jobs(self, n_jobs: int) -> int:
-            return max(int(super().effective_n_jobs(n_jobs)), 2)
-
-    return Elsewhere(client=client)
+    return Cluster(backend=backend, answers="generator_unordered", **asked)
 
 
 def _ray(place: str) -> Cluster:
@@ -105,4 +97,3 @@ def _unreachable(address: str, problem: BaseException) -> EngineError:
 
 
 CLUSTERS: Mapping[str, Callable[[str], Cluster]] = {"dask": _dask, "ray": _ray}
-LIBRARIES = {"dask": "distributed", "ray": "ray"}

@@ -1,7 +1,6 @@
 """Have the tasks of a job done by the workers of an existing engine, Dask or Ray, through joblib's backends.
 
-A task carries paths and what tells the files there from others, and brings its row back; payloads never travel. The
-engine gives what a lost worker had not finished to another one; that is counted and shown, and changes no row.
+Tasks carry paths, never payloads, and bring rows back. What a lost worker had not finished goes to another one.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from weighbridge.core.errors import SubjectError
@@ -32,14 +31,13 @@ from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 PATIENCE_S = 30.0  # without any worker, before the job is given up: long enough for one to be started again
 LOOK_S = 0.5  # between two looks at who still works
+Came: TypeAlias = "queue.Queue[WorkerAnswer | Exception]"
+ENDS = 1 << 20  # bytes digested at either end of a file; headers and directories stand there
 
 
 @dataclass(slots=True)
 class Ran:
-    """What an engine did: tasks, the workers that did them, those that were lost, and tasks that they had begun.
-
-    `here` counts the tasks that came back to this process, as joblib decides for some engines of one worker.
-    """
+    """What an engine did; `here` counts tasks that came back to this process, `again` those that lost workers had."""
 
     tasks: int = 0
     here: int = 0
@@ -49,8 +47,8 @@ class Ran:
 
     def counts(self) -> dict[str, Json]:
         """Count for machines."""
-        ended: dict[str, Json] = {"here": self.here, "lost": self.lost, "again": self.again}
-        return {"tasks": self.tasks, "workers": len(self.workers), **ended}
+        workers = len(self.workers)
+        return {"tasks": self.tasks, "workers": workers, "here": self.here, "lost": self.lost, "again": self.again}
 
     def summary(self) -> str:
         """Return it in one line."""
@@ -97,12 +95,7 @@ class WorkerAnswer:
     fault: str = ""
 
     def taken(self) -> Any:
-        """Return the row.
-
-        Raises:
-            SubjectError: what the task's subject gave.
-            RuntimeError: a fault of the tool on the worker.
-        """
+        """Return the row; raise what the task's subject gave, or a RuntimeError for a fault of the tool."""
         if self.problem is not None:
             code, what, where, remedy = self.problem
             raise SubjectError(code, what, where=where, remedy=remedy)
@@ -120,11 +113,7 @@ class Engine:
     ran: Ran = field(default_factory=Ran)
 
     def __call__(self, job: Job, spec: JobSpec, on_progress: Progress) -> tuple[Any, ...]:
-        """Have a job done, and give its rows in order.
-
-        Raises:
-            SubjectError: what a subject gave, or `engine-lost`, when no worker is left.
-        """
+        """Have a job done, and give its rows in order; refuse with a subject's own error, or with `engine-lost`."""
         sizes = job.sizes()
         run, views = f"weighbridge-{uuid4().hex}", tuple(map(pack_view, spec.views))
         travels: dict[str, Any] = {"prepare": spec.prepare, "views": views, "options": spec.options}
@@ -147,7 +136,7 @@ class Engine:
 
     def _answers(self, task: Task, places: list[tuple[int, Any]]) -> Iterator[WorkerAnswer]:
         """Return answers as they come, as long as anybody works on the others."""
-        came: queue.Queue[WorkerAnswer | Exception] = queue.Queue()
+        came: Came = queue.Queue()
         threading.Thread(target=_ask, args=(self.cluster, task, places, came), daemon=True).start()
         seen = time.monotonic()
         missing = len(places)
@@ -176,9 +165,7 @@ def _worker() -> str:
     return f"{platform.node()}, process {os.getpid()}"
 
 
-def _ask(
-    cluster: Cluster, task: Task, places: list[tuple[int, Any]], came: queue.Queue[WorkerAnswer | Exception]
-) -> None:
+def _ask(cluster: Cluster, task: Task, places: list[tuple[int, Any]], came: Came) -> None:
     """Put every task to the workers, and hand on what comes back; joblib waits here, so that nobody else has to."""
     import joblib
 
@@ -205,9 +192,6 @@ def _prepared(task: Task) -> Job:
     return job
 
 
-ENDS = 1 << 20  # bytes digested at either end of a file; headers and directories stand there
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileIdentity:
     """What tells a file from another one of the same name: size, what it says of its change, a digest of its ends."""
@@ -219,10 +203,7 @@ class FileIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedView:
-    """A view on its way; `tensors` and `patches` are those of a cut or damaged view, which no file holds.
-
-    `path` may be a URL with its credentials, so it is never shown.
-    """
+    """A view on its way, with what of it no file holds; `path` may be a URL with credentials, so it is not shown."""
 
     path: str = field(repr=False)
     files: Mapping[str, FileIdentity]
@@ -234,21 +215,13 @@ def pack_view(view: CheckpointView) -> PackedView:
     """Return what another process needs to open a view again; it must have been opened by an absolute path."""
     path = view.url or next(iter(view.files))
     assert view.url or Path(path).is_absolute()
-    cut = view.origin is Origin.SYNTHETIC
-    return PackedView(
-        path=path,
-        files={name: file_identity(file) for name, file in view.files.items()},
-        tensors=dict(view.tensors) if cut else None,
-        patches=dict(view.patches),
-    )
+    files = {name: file_identity(file) for name, file in view.files.items()}
+    tensors = dict(view.tensors) if view.origin is Origin.SYNTHETIC else None
+    return PackedView(path=path, files=files, tensors=tensors, patches=dict(view.patches))
 
 
 def unpack_view(packed: PackedView) -> CheckpointView:
-    """Open a view where it was carried to.
-
-    Raises:
-        SubjectError: `subject-elsewhere`, where another file has its path, or whatever opening it raises.
-    """
+    """Open a view where it was carried to; refuse with `subject-elsewhere` where another file has its path."""
     view = open_checkpoint(packed.path)
     found = {name: file_identity(file) for name, file in view.files.items()}
     if found != packed.files:

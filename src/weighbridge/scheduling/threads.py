@@ -1,8 +1,4 @@
-"""Describe tensors on two threads where their bytes are worth it; the answers keep the order in which was asked.
-
-Comparing mapped bytes takes page faults and runs without the interpreter lock, so a second thread helps: about one
-and a half times as fast where there are two cores.
-"""
+"""Describe tensors on two threads, 1.5 times as fast on two cores as mapped bytes are read without the lock."""
 
 from __future__ import annotations
 
@@ -49,21 +45,15 @@ def unheard(_done: int, _whole: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """How a session has long measurements done.
-
-    `engine` does a job where threads of this process do not, and gives the rows in the order of its sizes.
-    """
+    """How a session has long measurements done; `engine` does a job where threads do not, in the order of its sizes."""
 
     engine: Callable[[Job, JobSpec, Progress], tuple[Any, ...]] | None = None
     on_progress: Progress = unheard
 
 
 HERE = Execution()
-
-
 Name = TypeVar("Name")
 Answer = TypeVar("Answer")
-
 THREADS = 2
 WORTH = 64 << 20  # bytes; below it a thread costs more than it saves
 KEPT = 4 << 20  # bytes
@@ -71,21 +61,14 @@ KEPT = 4 << 20  # bytes
 
 @functools.cache
 def keep_given_back() -> None:
-    """Have glibc keep what is given back for what is asked for next, up to twice so much.
-
-    It does once a block of that size was freed. Else each array of 128 KiB or more may be mapped anew, and its pages
-    cost more than what is computed in them. The block itself is never touched.
-    """
+    """Free one block, so that glibc keeps what is given back instead of mapping every large array anew."""
     bytes(KEPT)
 
 
 def map_in_order(
     describe: Callable[[Name], Answer], sizes: Mapping[Name, int], on_progress: Progress = unheard
 ) -> tuple[Answer, ...]:
-    """Describe every name, `sizes` being the bytes that there are to read of it; the first error in order is raised.
-
-    `describe` must be safe to call from two threads at once.
-    """
+    """Describe every name, on two threads at once, `sizes` being the bytes of each; raise the first error in order."""
     keep_given_back()
     answers: dict[Name, Answer] = {}
     failed: dict[int, BaseException] = {}
@@ -118,10 +101,7 @@ def map_in_order(
 
 
 def run_jobs(jobs: Sequence[tuple[Job, JobSpec]], execution: Execution) -> tuple[tuple[Any, ...] | SubjectError, ...]:
-    """Do several jobs, by the engine that was asked for or by threads; an error ends its own job alone.
-
-    Tasks that read the same stand side by side, so that what several jobs read comes from the disk once.
-    """
+    """Do several jobs by an engine or by threads, what reads the same side by side; an error ends its own job alone."""
     failed: dict[int, SubjectError] = {}
     rows: dict[int, tuple[Any, ...]] = {}
     if execution.engine is None:

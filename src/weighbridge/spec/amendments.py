@@ -36,17 +36,13 @@ class Premise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """What landing added: when, which part of the version it raises, the section before, the ledger's newest entries.
-
-    `discharges` are the places that this section has moved to DISCHARGED. The number stands in the file's name alone:
-    of two sections which took the same one, one is renamed.
-    """
+    """What landing added: when, which part of the version it raises, the section before, the newest entries."""
 
     at: str
     raises: Annotated[str, Doc(choices=RAISES)]
     previous: str
     heads: Mapping[str, tuple[str, ...]]
-    discharges: tuple[str, ...]
+    discharges: tuple[str, ...]  # the places that this section has moved to DISCHARGED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +81,7 @@ class Section:
 
     @property
     def number(self) -> int:
-        """Return the number of a section that has landed; a draft has 0."""
+        """Return the number of a landed section, which is in its file's name alone; a draft has 0."""
         named = LANDED.fullmatch(self.path.name)
         return int(named["section"]) if named else 0
 
@@ -135,10 +131,10 @@ def written(about: Amendment, body: str) -> str:
 def landed(folder: Path) -> tuple[Section, ...]:
     """Read every landed section, in the order of their numbers, or raise the first that is not as it landed."""
     paths = sorted(folder.glob("[0-9]*.md")) if folder.is_dir() else []
-    strange = next((path for path in paths if not LANDED.fullmatch(path.name)), None)
-    if strange is not None:
-        what = "is named as a landed section and has no digest in its name"
-        raise AmendmentError("front-matter", what, where=str(strange), remedy="keep drafts in drafts/, and land them")
+    for path in paths:
+        if not LANDED.fullmatch(path.name):
+            what = "is named as a landed section and has no digest in its name"
+            raise AmendmentError("front-matter", what, where=str(path), remedy="keep drafts in drafts/, and land them")
     sections = [section_of(path) for path in paths]
     return tuple(sorted(sections, key=lambda one: (one.number, one.about.landing.at, one.digest)))
 

@@ -25,8 +25,6 @@ from weighbridge.evidence.bundle import BUNDLES, Bundle, unseal
 from weighbridge.evidence.disk import read_regular
 
 KEPT = Path("evidence") / BUNDLES
-SHORTEST = 6
-SIGNIFICANT = 6
 WIDEST = 200  # characters in which a value stands before its citation
 WIDE = Context(prec=400)  # the whole range of a double, digit by digit
 UNITS = (
@@ -50,16 +48,13 @@ LOGARITHMS = {"ln": (math.log, "nats"), "log2": (math.log2, "bits"), "log10": (m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Citation:
-    """A printed text with its unit, and where its value stands: in a bundle, in a formula, or in a count of files.
+    """A printed text with its unit, and where its value stands: in a bundle, in a formula, or in a count of files."""
 
-    The pointer is None where a bundle is cited as a whole; `text` is empty where nothing stands before it.
-    """
-
-    text: str
+    text: str  # "" where nothing stands before it
     unit: str = ""
     id: str = ""
     file: str = manifest.VERDICTS
-    pointer: str | None = None
+    pointer: str | None = None  # of a bundle that is cited as a whole
     formula: str = ""
     files: str = ""
     span: tuple[int, int] = field(default=(0, 0), compare=False)
@@ -76,30 +71,24 @@ def printed(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "none"}[value]
     if isinstance(value, float) and math.isfinite(value):
-        return f"{Decimal(repr(value)):.{SIGNIFICANT}g}"
+        return f"{Decimal(repr(value)):.6g}"
     return str(value).replace("`", "'").replace("|", "¦").replace("\n", " ")
 
 
 def citations(text: str) -> tuple[Citation, ...]:
     """Find every citation in a text."""
-    return tuple(_citation(text, match) for match in BRACKET.finditer(text))
-
-
-def _citation(text: str, match: re.Match[str]) -> Citation:
-    widest = max(0, match.start() - WIDEST)
-    line = max(text.rfind("\n", widest, match.start()) + 1, widest)
-    before, after = BEFORE.match(text[line : match.start()]), AFTER.match(text, match.end())
-    unit = (before["unit"] if before else None) or (after["unit"] if after else None)
-    return Citation(
-        text=(before["quoted"] if before["quoted"] is not None else before["bare"]) if before else "",
-        unit=unit or "",
-        id=match["id"] or "",
-        file=match["file"] or manifest.VERDICTS,
-        pointer=None if match["pointer"] is None else unquote(match["pointer"]),
-        formula=match["formula"] or "",
-        files=match["files"] or "",
-        span=(line + before.start("value") if before else match.start(), match.end()),
-    )
+    found = []
+    for match in BRACKET.finditer(text):
+        widest = max(0, match.start() - WIDEST)
+        line = max(text.rfind("\n", widest, match.start()) + 1, widest)
+        before, after = BEFORE.match(text[line : match.start()]), AFTER.match(text, match.end())
+        unit = (before["unit"] if before else None) or (after["unit"] if after else None) or ""
+        shown = (before["quoted"] if before["quoted"] is not None else before["bare"]) if before else ""
+        given = {name: match[name] for name in ("id", "file", "formula", "files") if match[name]}
+        pointer = None if match["pointer"] is None else unquote(match["pointer"])
+        span = (line + before.start("value") if before else match.start(), match.end())
+        found.append(Citation(text=shown, unit=unit, pointer=pointer, span=span, **given))
+    return tuple(found)
 
 
 def resolve(bundle: Bundle, citation: Citation) -> Any:
@@ -148,7 +137,7 @@ def find(bundle: str) -> Path:
     """Return a bundle's folder by its path or first digits; raise `unknown-bundle` or `ambiguous-bundle`."""
     if is_folder(Path(bundle)):
         return Path(bundle)
-    known = list(stored()) if len(bundle) >= SHORTEST else []
+    known = list(stored()) if len(bundle) >= 6 else []
     found = [path for path in known if path.name.rpartition("-")[2].startswith(bundle[:12])]
     if len({path.name for path in found}) == 1:
         return found[0]

@@ -1,7 +1,4 @@
-"""What a Markdown text claims, checked by bundles, the ledger, formulas and files; of anybody's text, not only ours.
-
-Looked at are citations, status words beside gates, counts of gates by status, sums, logarithms, and hypotheses.
-"""
+"""What anybody's Markdown text claims, checked: citations, statuses, counts of gates, sums, logarithms, hypotheses."""
 
 from __future__ import annotations
 
@@ -17,10 +14,9 @@ from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import State, rederivation
 from weighbridge.ledger.fold import LedgerPlace, lowest
 from weighbridge.spec.citations import FORMULA, NUMBER, UNIT, Citation, agrees, citations, computed, resolve
-from weighbridge.spec.criteria import criteria
 from weighbridge.spec.hypotheses import undecided
 from weighbridge.spec.reading import Known, Looked, Text, Unit
-from weighbridge.spec.tally import Stood, block, tally
+from weighbridge.spec.tally import Stood, block, criteria, tally
 
 STATUS = "|".join(Status)
 OUTCOME = re.compile(rf"\b(?:{'|'.join(Outcome)})\b")
@@ -59,13 +55,10 @@ ENTITLED = {Status.REGRESSED: Outcome.FAIL} | dict.fromkeys(
 def look(text: str, where: str, known: Known, first_line: int = 1) -> Looked:
     """Check every claim of a text."""
     read = Text(text, where, known, first_line)
-    checks = [_cited, _statuses, _counts, _sums, _logarithms, _blocks, undecided, _refuted]
+    checks = [_cited, _statuses, _counts, _sums, _logarithms, undecided, _refuted]
     checks += [_uncited] if known.strict else []
     problems = {problem for check in checks for problem in check(read)}
     return Looked(problems=tuple(sorted(problems)), counted=read.counted)
-
-
-# --- Citations --------------------------------------------------------------------------------------------------------
 
 
 def _cited(text: Text) -> Iterator[Found]:
@@ -77,14 +70,19 @@ def _cited(text: Text) -> Iterator[Found]:
             what = "has a citation that cannot be read"
             yield text.found(unit.line, "citation-form", what, "write [ev:ID12#/POINTER]")
         for one in found:
-            if not one.id:
-                yield from _computed(text, unit, one) if one.formula else _files(text, unit, one)
-                continue
-            if one.id not in sound:
+            if one.files:
+                yield from _files(text, unit, one)
+            if one.formula and computed(one.formula) is None:
+                what = f"{one.formula!r} is no ln, log2 or log10 of a number"
+                yield text.found(unit.line, "citation-form", what)
+            if one.formula:
+                yield from _logarithm(text, unit.line, one.formula, one.text, one.unit)
+            if one.id and one.id not in sound:
                 problems = tuple(_unsound(text, unit, one.id))
                 sound[one.id] = all(problem.warning for problem in problems)
                 yield from problems
-            yield from _evidence(text, unit, one) if sound[one.id] else ()
+            if sound.get(one.id):
+                yield from _evidence(text, unit, one)
 
 
 def _unsound(text: Text, unit: Unit, id_: str) -> Iterator[Found]:
@@ -122,15 +120,12 @@ def _evidence(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
         yield text.found(unit.line, "number-mismatch", f"{what} [ev:{one.id}#{one.pointer}]", "print what was measured")
     verdict = VERDICT.fullmatch(one.pointer) if one.file == manifest.VERDICTS else None
     wanted = bundle.findings[int(verdict["index"])].verdict.unit if verdict else ""
-    if wanted and one.unit != wanted and (one.unit or not _names(unit.text, one, wanted)):
+    # A unit that only its kind knows (`wraps`, `relative L2`) may stand before or after the citation.
+    before, after = unit.text[slice(*one.span)].rpartition(" [")[0], unit.text[one.span[1] :]
+    named = before.endswith(f" {wanted}") or re.match(rf" {re.escape(wanted)}(?!\w)", after)
+    if wanted and one.unit != wanted and (one.unit or not named):
         what = f"{one.text} has {f'the unit {one.unit}' if one.unit else 'no unit'}; it was measured in {wanted}"
         yield text.found(unit.line, "unit-mismatch", what, f"write {one.text} {wanted}")
-
-
-def _names(text: str, one: Citation, unit: str) -> bool:
-    """Return whether a unit that only its kind knows (`wraps`, `relative L2`) stands before or after a citation."""
-    before, after = text[slice(*one.span)].rpartition(" [")[0], text[one.span[1] :]
-    return before.endswith(f" {unit}") or re.match(rf" {re.escape(unit)}(?!\w)", after) is not None
 
 
 def _whole(text: Text, unit: Unit, bundle: Bundle) -> Iterator[Found]:
@@ -154,12 +149,6 @@ def _claimed(text: str) -> set[Status]:
     return {Status(match["status"]) for match in TOKEN.finditer(text) if match["status"] and not match["denied"]}
 
 
-def _computed(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
-    if computed(one.formula) is None:
-        yield text.found(unit.line, "citation-form", f"{one.formula!r} is no ln, log2 or log10 of a number")
-    yield from _logarithm(text, unit.line, one.formula, one.text, one.unit)
-
-
 def _files(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
     if text.known.frozen:
         return  # it was counted when the section landed, and files may be added since
@@ -172,9 +161,6 @@ def _files(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
         return
     if not agrees(one.text, count):
         yield text.found(unit.line, "count-mismatch", f"says {one.text or 'nothing'}, {pattern} matches {count} files")
-
-
-# --- Statuses ---------------------------------------------------------------------------------------------------------
 
 
 def _statuses(text: Text) -> Iterator[Found]:
@@ -194,7 +180,8 @@ def _statuses(text: Text) -> Iterator[Found]:
             for gate, instance in gates:
                 members = [one for place, one in by_gate[gate] if instance in (None, place.instance)]
                 text.counted["statuses"] += 1
-                yield from _status(text, unit.line, gate + (f"[{instance}]" if instance else ""), members, said)
+                if wrong := _contradicted(gate + (f"[{instance}]" if instance else ""), members, said):
+                    yield text.found(unit.line, "status-mismatch", wrong, "see: weighbridge status why GATE")
 
 
 Said = Sequence[tuple[Status, bool]]  # each status word, and whether it is denied
@@ -216,17 +203,18 @@ def _groups(text: str, known: Collection[str]) -> Iterator[tuple[list[tuple[str,
         yield gates, said
 
 
-def _status(text: Text, line: int, gate: str, members: Sequence[Stood], said: Said) -> Iterator[Found]:
-    """Check the last word as what is claimed, and those before it as what once was."""
+def _contradicted(gate: str, members: Sequence[Stood], said: Said) -> str:
+    """Return how the ledger contradicts the last word, as what is claimed, or those before it, as what once was."""
     now = lowest(one.standing.status for one in members if one.standing.status) if members else None
     past = frozenset[Status]().union(*(one.past for one in members))
     (last, denied), before = said[-1], [status for status, denied in said[:-1] if not denied]
     wrong = (now is last) if denied else (now is not last)
     never = next((status for status in before if status not in past), None)
-    if wrong or never is not None:
-        what = f"{gate} is {now or 'not in the ledger'}, not {last}" if wrong else f"{gate} was never {never}"
-        what = f"{gate} is {now}, which is denied here" if wrong and denied else what
-        yield text.found(line, "status-mismatch", what, "see: weighbridge status why GATE")
+    if wrong and denied:
+        return f"{gate} is {now}, which is denied here"
+    if wrong:
+        return f"{gate} is {now or 'not in the ledger'}, not {last}"
+    return f"{gate} was never {never}" if never is not None else ""
 
 
 def _counts(text: Text) -> Iterator[Found]:
@@ -241,16 +229,10 @@ def _counts(text: Text) -> Iterator[Found]:
             if (int(match["count"]), int(match["of"] or count.gates)) != (count.counts[status], count.gates):
                 what = f"says {match[0].strip()!r}; the ledger has {count.counts[status]} of {count.gates} {status}"
                 yield text.found(unit.line, "tally-mismatch", what, "see: weighbridge status")
-
-
-def _blocks(text: Text) -> Iterator[Found]:
     for line, shown in text.blocks:
         text.counted["tallies"] += 1
         if shown != block(text.known.stood).rstrip():
             yield text.found(line, "tally-mismatch", "is not the tally of the ledger", "draft or render it again")
-
-
-# --- Sums and logarithms ----------------------------------------------------------------------------------------------
 
 
 def _sums(text: Text) -> Iterator[Found]:

@@ -1,7 +1,4 @@
-"""A section drafted from bundles: every figure cited, places for the author's prose, and no number yet.
-
-A draft claims nothing that the bundles do not hold; landing it holds every figure and premise again.
-"""
+"""A section drafted from bundles: every figure cited, places for the author's prose, and no number yet."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 from weighbridge.core.canonical import dumps
 from weighbridge.core.errors import UsageError
@@ -31,10 +29,11 @@ from weighbridge.spec.tally import Stood
 COUNTS = ("counted", "of")
 FIGURES = ("measured", "limit", "enough")
 DEVICE_FACTS = ("requested_device", "resolved_device", "device_name", "driver")
-OFFENCES = 3
 AUTHOR = "<!-- author:"
 DECIDED = "OPEN, ELIMINATED, CONFIRMED or REFUTED, each with its evidence"
 UNDECIDED = "for each OPEN hypothesis the values that would decide it"
+Places: TypeAlias = Mapping[LedgerPlace, Stood]
+Earned: TypeAlias = frozenset[LedgerPlace]
 HYPOTHESES, EXPERIMENT = ((f"| {' | '.join(head)} |", "|---|---|---|---|") for head in HEADS)
 
 
@@ -64,29 +63,24 @@ def cited(bundles: Iterable[Bundle], gates: Sequence[str]) -> tuple[Cited, ...]:
     """Find what the bundles hold of these gates, or raise `unknown-gate` where none judged one."""
     bundles = tuple(bundles)
     known = {gate.id for bundle in bundles for gate in bundle.contract.gates}
-    missing = next((gate for gate in gates if gate not in known), None)
-    if missing is not None:
-        shown = ", ".join(bundle.id[:12] for bundle in bundles)
-        raise UsageError("unknown-gate", f"bundle {shown} has no gate {missing!r}{nearest(missing, known)}")
+    for gate in gates:
+        if gate not in known:
+            shown = ", ".join(bundle.id[:12] for bundle in bundles)
+            raise UsageError("unknown-gate", f"bundle {shown} has no gate {gate!r}{nearest(gate, known)}")
     return tuple(
-        Cited(bundle, index, finding, next(gate for gate in bundle.contract.gates if gate.id == finding.gate))
+        Cited(bundle, index, finding, next(one for one in bundle.contract.gates if one.id == finding.gate))
         for bundle in bundles
         for index, finding in enumerate(bundle.findings)
         if finding.gate in gates
     )
 
 
-def draft(
-    bundles: Sequence[Bundle],
-    gates: Sequence[str],
-    notes: AuthorNotes,
-    stood: Mapping[LedgerPlace, Stood],
-    earned: frozenset[LedgerPlace],
-) -> str:
+def draft(bundles: Sequence[Bundle], gates: Sequence[str], notes: AuthorNotes, stood: Places, earned: Earned) -> str:
     """Write the unnumbered section of some gates; `earned` are the places that landing it would discharge."""
     mine = cited(bundles, gates)
     title = notes.title or mine[0].gate.title
     contracts = {one.bundle.contract.id: one.bundle for one in mine}
+    named = [(f"{one.bundle.id[:12]}/{one.finding.gate}[{one.finding.instance}]", one.finding.verdict) for one in mine]
     about = Amendment(
         id=f"A-{notes.at.astimezone(UTC):%Y%m%d}-{slug(title)}",
         title=title,
@@ -97,7 +91,7 @@ def draft(
         premises=(
             *(Premise(kind="bundle", id=bundle.id, expect=IDENTICALLY) for bundle in bundles),
             *(Premise(kind="contract", id=id_, expect=of.statement.contract.whole) for id_, of in contracts.items()),
-            *(Premise(kind="verdict", id=_verdict(one), expect=one.finding.verdict.outcome.value) for one in mine),
+            *(Premise(kind="verdict", id=id_, expect=verdict.outcome.value) for id_, verdict in named),
         ),
         supersedes=notes.supersedes,
         refutes=notes.refutes,
@@ -106,17 +100,7 @@ def draft(
     return written(about, _body(title, bundles, mine, stood, earned))
 
 
-def _verdict(one: Cited) -> str:
-    return f"{one.bundle.id[:12]}/{one.finding.gate}[{one.finding.instance}]"
-
-
-def _body(
-    title: str,
-    bundles: Sequence[Bundle],
-    mine: Sequence[Cited],
-    stood: Mapping[LedgerPlace, Stood],
-    earned: frozenset[LedgerPlace],
-) -> str:
+def _body(title: str, bundles: Sequence[Bundle], mine: Sequence[Cited], stood: Places, earned: Earned) -> str:
     commands = dict.fromkeys(shlex.join(of.statement.command) or "(not recorded)" for of in bundles)
     gates = {(one.gate.id, one.bundle.contract.id, one.bundle.contract.version): one.gate.why for one in mine}
     about = (f"- `{name}`, of contract `{of}` {version}. {why}".rstrip() for (name, of, version), why in gates.items())
@@ -148,7 +132,7 @@ def _figures(mine: Sequence[Cited]) -> Iterator[str]:
             value: Scalar = getattr(verdict, name)
             if value is not None:
                 yield f"- {name}: {cite(bundle, f'{at}/{name}', value)}{unit if name in FIGURES else ''}"
-        for offence in range(min(OFFENCES, len(verdict.offences))):
+        for offence in range(min(3, len(verdict.offences))):
             place, code = verdict.offences[offence].place, verdict.offences[offence].code
             here = f"{at}/offences/{offence}"
             yield f"- offence: {cite(bundle, f'{here}/place', place)}, {cite(bundle, f'{here}/code', code)}"
@@ -187,9 +171,7 @@ def _device(bundles: Sequence[Bundle]) -> Iterator[str]:
                 yield f"- {key}, {fact.name}: {cite(bundle, pointer, fact.value, manifest.measurement_file(key))}"
 
 
-def _impact(
-    bundles: Sequence[Bundle], stood: Mapping[LedgerPlace, Stood], earned: frozenset[LedgerPlace]
-) -> Iterator[str]:
+def _impact(bundles: Sequence[Bundle], stood: Places, earned: Earned) -> Iterator[str]:
     yield "| gate | severity | verdict | code | in order | prior status | status after |"
     yield "|---|---|---|---|---|---|---|"
     for bundle in bundles:

@@ -1,8 +1,4 @@
-"""Hypotheses: what a section holds possible or has decided, and the experiment that was written before it ran.
-
-An id means one hypothesis in the whole spec. What an earlier section left OPEN is decided by evidence that was measured
-after that section landed, and by the value that it named, so that no value is chosen with the result in sight.
-"""
+"""Hypotheses: what a section holds possible or has decided, by an experiment that was written before it ran."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import eq, ge, gt, le, lt
+from typing import TypeAlias
 
 from weighbridge.contract.layers import Found
 from weighbridge.core.errors import WeighbridgeError
@@ -21,6 +18,7 @@ from weighbridge.spec.citations import NUMBER, Bundles, citations
 from weighbridge.spec.reading import Known, Text, Unit, found, units_of
 
 HEADS = (["id", "hypothesis", "state", "evidence"], ["decides", "measure", "confirmed by", "refuted by"])
+Wrong: TypeAlias = Iterator[tuple[str, str]]  # what is wrong, and the remedy
 OPEN = "OPEN"
 STATES = (OPEN, "ELIMINATED", "CONFIRMED", "REFUTED")
 DECIDED_BY = {"CONFIRMED": 2, "REFUTED": 3, "ELIMINATED": 3}  # the columns of an experiment
@@ -28,7 +26,7 @@ SIGNS = {"<": lt, "<=": le, "≤": le, "=": eq, "≥": ge, ">=": ge, ">": gt}
 CONDITION = re.compile(rf"(?P<sign>[<>]=?|[≤=≥]) ?(?P<value>{NUMBER})(?: [^\d]*)?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class HypothesisRow:
     """One row of a table of hypotheses, with its line."""
 
@@ -49,8 +47,7 @@ def tables(units: Iterable[Unit]) -> tuple[list[HypothesisRow], dict[int, list[s
         if cells in HEADS or len(cells) != len(HEADS[0]):
             head = cells[0] if cells in HEADS else ""
         elif head == HEADS[0][0]:
-            name, words, state, evidence = cells
-            hypotheses.append(HypothesisRow(line=one.line, name=name, words=words, state=state, evidence=evidence))
+            hypotheses.append(HypothesisRow(one.line, *cells))
         elif head:
             experiments[one.line] = cells
     return hypotheses, experiments
@@ -95,9 +92,7 @@ def _tables_of(body: str) -> tuple[list[HypothesisRow], dict[int, list[str]]]:
     return tables(units_of(body))
 
 
-def _against(
-    row: HypothesisRow, then: HypothesisRow, section: Section, mine: Section, known: Known
-) -> Iterator[tuple[str, str]]:
+def _against(row: HypothesisRow, then: HypothesisRow, section: Section, mine: Section, known: Known) -> Wrong:
     at, id_ = f"§{section.number}", section.about.id
     if row.words != then.words:
         yield f"{row.name} is another hypothesis in {at}: {then.words}", "give this one an id of its own"
@@ -109,7 +104,7 @@ def _against(
         yield what, f"name it under refutes: {id_}"
 
 
-def _undeserved(row: HypothesisRow, experiment: list[str] | None) -> Iterator[tuple[str, str]]:
+def _undeserved(row: HypothesisRow, experiment: list[str] | None) -> Wrong:
     """Compare the first figure of a decided row with the value that its experiment named, where it named one."""
     condition = CONDITION.fullmatch(experiment[DECIDED_BY[row.state]] if experiment and row.state in DECIDED_BY else "")
     figure = next((one.text for one in citations(row.evidence) if re.fullmatch(NUMBER, one.text)), None)

@@ -66,7 +66,17 @@ def check_spec(here: Here) -> Looked:
         wrong, looked = check_landed(here, one, sections)
         problems += wrong
         counted.update(looked)
-    problems += _resting(here, sections)
+    refuted = {one.digest: (one, by) for one in sections for how, by in taken_back(one, sections) if how == "refuted"}
+    for place, stood in history(here.chains).items():
+        entries = here.chains[place]
+        causes = {entries[digest].cause for digest in stands_on(entries, stood.standing.heads)}
+        for digest in sorted(causes & refuted.keys()) if stood.standing.status is DISCHARGED else ():
+            one, by = refuted[digest]
+            later = (other for other in sections if other.number > by.number and other.digest not in refuted)
+            if not any(place in _passed(here, other) for other in later):
+                what = f"{place} is DISCHARGED by §{one.number}, which §{by.number} refuted"
+                remedy = "record the FAIL with verify --record, or land a section about it that cites its PASS"
+                problems.append(found(str(one.path), "rests-on-refuted", what, remedy))
     spec = here.spec / SPEC
     if sections and (not spec.is_file() or spec.read_bytes() != page(here.spec).encode()):
         problems.append(found(str(spec), "not-rendered", "is not what the sections give", "weighbridge amend render"))
@@ -130,21 +140,6 @@ def structure(sections: Sequence[Section]) -> Iterator[Found]:
         if previous and not numbers.get(previous, one.number) < one.number:
             what = f"landed on the section with sha256 {previous[:12]}…, which is not before it"
             yield found(str(one.path), "section-gap", what, "restore that section, or its number")
-
-
-def _resting(here: Here, sections: Sequence[Section]) -> Iterator[Found]:
-    """Find what is DISCHARGED by a section that was refuted since, and by no later one that cites its PASS."""
-    refuted = {one.digest: (one, by) for one in sections for how, by in taken_back(one, sections) if how == "refuted"}
-    for place, stood in history(here.chains).items():
-        entries = here.chains[place]
-        causes = {entries[digest].cause for digest in stands_on(entries, stood.standing.heads)}
-        for digest in sorted(causes & refuted.keys()) if stood.standing.status is DISCHARGED else ():
-            one, by = refuted[digest]
-            later = [other for other in sections if other.number > by.number and other.digest not in refuted]
-            if not any(place in _passed(here, other) for other in later):
-                what = f"{place} is DISCHARGED by §{one.number}, which §{by.number} refuted"
-                remedy = "record the FAIL with verify --record, or land a section about it that cites its PASS"
-                yield found(str(one.path), "rests-on-refuted", what, remedy)
 
 
 def _passed(here: Here, one: Section) -> Iterator[LedgerPlace]:

@@ -1,9 +1,4 @@
-"""Landing: a draft becomes a section of the spec, once, where everything that it says and rests on holds.
-
-Its number is taken under a lock and stands in the file's name alone; of two that were taken on two branches
-one file is renamed after the merge. What it discharges is written into it first and into the ledger after it, so that
-no status rests on a section that is not there; landing a landed file again does what a crash left undone.
-"""
+"""Landing: a draft becomes a section of the spec, once, where everything that it says and rests on holds."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ from weighbridge.contract.checks import looser
 from weighbridge.contract.layers import Found
 from weighbridge.core.canonical import sha256
 from weighbridge.core.errors import LedgerError, WeighbridgeError
-from weighbridge.core.model import Contract, Outcome
+from weighbridge.core.model import Outcome
 from weighbridge.core.project import LOCAL
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.disk import disk_error, link_new, make_folders, read_regular, sweep
@@ -48,7 +43,7 @@ def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section
             for place in (folder, here.spec):
                 sweep(place)
             sections = landed(folder)
-            if draft.about.landed is not None:
+            if draft.about.landed is not None:  # landed again: what a crash left undone is done
                 problems, _ = check_landed(here, draft, sections)
                 problems = tuple(one for one in problems if one.code != "not-discharged")
                 if any(not one.warning for one in problems):
@@ -59,7 +54,7 @@ def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section
             section, problems = _judged(here, draft, sections, run_commands=run_commands)
             if any(not one.warning for one in problems):
                 return None, problems
-            link_new(section.path, section.text.encode())
+            link_new(section.path, section.text.encode())  # before the ledger: no status rests on what is not there
             try:
                 _discharge(here, section)
             except LedgerError:
@@ -145,15 +140,11 @@ def _raises(here: Here, draft: Section, bundles: Sequence[Bundle], sections: Seq
     for bundle in bundles:
         ids = (id_ for one in reversed(sections) for id_ in one.about.evidence)
         earlier = (here.bundles.get(id_).contract for id_ in ids)
-        before = next((contract for contract in earlier if contract.id == bundle.contract.id), None)
-        if before is not None and _loosened(before, bundle.contract):
+        before = next((contract.gates for contract in earlier if contract.id == bundle.contract.id), ())
+        now = {gate.id: gate for gate in bundle.contract.gates}
+        if any(gate.id not in now or any(looser(gate, now[gate.id])) for gate in before):
             return "major"
     return "minor" if bundles or draft.about.gates else "patch"
-
-
-def _loosened(before: Contract, now: Contract) -> bool:
-    gates = {gate.id: gate for gate in now.gates}
-    return any(gate.id not in gates or any(looser(gate, gates[gate.id])) for gate in before.gates)
 
 
 def _discharge(here: Here, section: Section) -> None:

@@ -1,8 +1,4 @@
-"""What a section rests on, looked at again when it lands: what is found must be what was expected.
-
-A command runs only where the person who lands the section allows it: from its argv, without a shell, input or more than
-a minute; what counts is the sha256 of what it prints.
-"""
+"""What a section rests on, looked at again when it lands; a command runs only where the person landing it allows it."""
 
 from __future__ import annotations
 
@@ -27,7 +23,6 @@ from weighbridge.spec.citations import Bundles
 SECONDS = 60
 MAX_FILE = 1 << 30
 IDENTICALLY = "re-judges identically"
-IN_HISTORY = "in history"
 
 
 def stale(premises: Iterable[Premise], bundles: Bundles, where: str, *, run_commands: bool) -> Iterator[AmendmentError]:
@@ -65,7 +60,7 @@ def _found(premise: Premise, bundles: Bundles) -> str:
         case "commit":
             argv = ("merge-base", "--is-ancestor", premise.id, "HEAD")
             known = re.fullmatch(r"[0-9a-f]{7,64}", premise.id) and answer(Path(), *argv, seconds=SECONDS) is not None
-            return IN_HISTORY if known else "not in the history of HEAD"
+            return "in history" if known else "not in the history of HEAD"
         case _:
             return _printed(premise.argv)
 

@@ -1,7 +1,4 @@
-"""A Markdown text cut into what it says for itself: sentences, list items and rows, each with its line.
-
-Code fences, comments and what follows `<!-- weighbridge:quote -->` up to an empty line are not the text's own claims.
-"""
+"""A Markdown text cut into its own claims: sentences, list items and rows, without fences, comments and quotations."""
 
 from __future__ import annotations
 
@@ -20,18 +17,14 @@ QUOTE, FENCES = "<!-- weighbridge:quote -->", ("```", "~~~")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What a text is compared with. `refuted` maps what may no longer be built on to what says so.
-
-    With `strict` a number with a unit needs a citation. Files are counted only where the text is not frozen. `at` is
-    when it landed, or now.
-    """
+    """What a text is compared with. `refuted` maps what may no longer be built on to what says so."""
 
     bundles: Bundles
     stood: Mapping[LedgerPlace, Stood]
-    at: str = ""
+    at: str = ""  # when it landed, or now
     refuted: Mapping[str, str] = field(default_factory=dict)
-    strict: bool = False
-    frozen: bool = False
+    strict: bool = False  # whether a number with a unit needs a citation
+    frozen: bool = False  # whether files, which may be added since, are not counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +50,8 @@ class Text:
         self.where = where
         self.known = known
         self.units = tuple(units_of(text, first_line))
-        self.blocks = tuple(
-            (first_line + text.count("\n", 0, start), text[start:stop]) for start, stop in _between(text, BEGIN, END)
-        )
+        spans = _between(text, BEGIN, END)
+        self.blocks = tuple((first_line + text.count("\n", 0, start), text[start:stop]) for start, stop in spans)
         self.counted: Counter[str] = Counter()
         self.planned: set[int] = set()  # lines of what is still to be measured
 

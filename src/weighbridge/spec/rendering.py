@@ -1,7 +1,4 @@
-"""SPEC.md: every landed section byte for byte in its order, with banners on those that a later one takes back.
-
-It follows from the landed files alone, so that the same files give the same page whatever the ledger has gained since.
-"""
+"""SPEC.md: every landed section byte for byte, with banners on those taken back; from the landed files alone."""
 
 from __future__ import annotations
 
@@ -22,30 +19,23 @@ def page(spec: Path) -> str:
     """Return what SPEC.md holds: the base, a list of sections, and the sections."""
     base, sections = spec / BASE, landed(spec / AMENDMENTS)
     opening = read_regular(base, str(base), MAX_TEXT).decode() if base.is_file() else "# Specification\n"
-    shown = (line for one in sections for line in _shown(one, sections))
-    return "\n".join((HEAD, opening, *_contents(sections), *shown))
-
-
-def _contents(sections: Sequence[Section]) -> Iterator[str]:
     after = versions(sections)
-    yield f"Version {after[-1] if after else '0.0.0'}, {len(sections)} sections."
-    yield from ("", "| § | title | id | version | landed | |", "|---|---|---|---|---|---|") if sections else ()
+    lines = [HEAD, opening, f"Version {after[-1] if after else '0.0.0'}, {len(sections)} sections."]
+    lines += ["", "| § | title | id | version | landed | |", "|---|---|---|---|---|---|"] if sections else []
     for one, version in zip(sections, after, strict=True):
         fate = "; ".join(f"{how} by §{by.number}" for how, by in taken_back(one, sections))
         title = one.about.title.replace("|", "¦")
-        yield f"| {one.number} | {title} | {one.about.id} | {version} | {one.about.landing.at[:10]} | {fate} |"
-    yield ""
+        lines.append(f"| {one.number} | {title} | {one.about.id} | {version} | {one.about.landing.at[:10]} | {fate} |")
+    lines.append("")
     for one in sections[-1:]:
         for stood in re.findall(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", one.body, re.DOTALL):
-            yield from (f"Where the gates stood when §{one.number} landed:", "", stood, "")
-
-
-def _shown(one: Section, sections: Sequence[Section]) -> Iterator[str]:
-    yield f"<!-- weighbridge:section {one.number} sha256={one.digest} -->"
-    yield from (f"# §{one.number}", "")
-    for how, by in taken_back(one, sections):
-        yield from (f"> **{how.upper()} by §{by.number}** ({by.about.id}): {by.about.title}", "")
-    yield one.body
+            lines += [f"Where the gates stood when §{one.number} landed:", "", stood, ""]
+    for one in sections:
+        lines += [f"<!-- weighbridge:section {one.number} sha256={one.digest} -->", f"# §{one.number}", ""]
+        for how, by in taken_back(one, sections):
+            lines += [f"> **{how.upper()} by §{by.number}** ({by.about.id}): {by.about.title}", ""]
+        lines.append(one.body)
+    return "\n".join(lines)
 
 
 def taken_back(one: Section, sections: Sequence[Section]) -> Iterator[tuple[str, Section]]:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from weighbridge.core.canonical import dumps, sha256
-from weighbridge.core.errors import AmendmentError
-from weighbridge.core.model import STATUS_ORDER, Status
-from weighbridge.ledger.fold import (
-    DISCHARGED,
-    RETIRED,
-    Chains,
-    Entries,
-    LedgerEntry,
-    LedgerPlace,
-    Standing,
-    fold,
-    lowest,
-)
+from weighbridge.core.errors import AmendmentError, WeighbridgeError
+from weighbridge.core.model import STATUS_ORDER, Contract, Status
+from weighbridge.evidence.bundle import FOLDER
+from weighbridge.ledger import fold
+from weighbridge.ledger.fold import DISCHARGED, RETIRED, Chains, Entries, LedgerEntry, LedgerPlace, Standing
+from weighbridge.spec.citations import Bundles, stored
 
 BEGIN, END = "<!-- weighbridge:tally begin", "<!-- weighbridge:tally end -->"
 
@@ -50,7 +46,7 @@ def history(chains: Chains, heads: Mapping[str, Iterable[str]] | None = None) ->
         entries = known if heads is None else _until(place, known, heads.get(str(place), ()))
         if entries:
             past = frozenset(entry.after for entry in entries.values())
-            found[place] = Stood(standing=fold(entries), past=past)
+            found[place] = Stood(standing=fold.fold(entries), past=past)
     if heads is not None and (gone := heads.keys() - set(map(str, found))):
         raise AmendmentError("missing-parent", f"the ledger has no entry of {min(gone)}, which a landed section names")
     return found
@@ -85,7 +81,7 @@ def tally(found: Mapping[LedgerPlace, Standing]) -> Tally:
     for place, standing in found.items():
         if standing.status is not None:
             by_gate.setdefault((place.contract, place.gate), []).append(standing.status)
-    counts = Counter(lowest(statuses) for statuses in by_gate.values())
+    counts = Counter(fold.lowest(statuses) for statuses in by_gate.values())
     heads = {str(place): list(standing.heads) for place, standing in found.items()}
     return Tally(
         counts={status: counts[status] for status in reversed(STATUS_ORDER)},
@@ -111,3 +107,42 @@ def markdown(count: Tally) -> str:
     lines += ["", summary, f"Discharged: {count.counts[DISCHARGED]} of {standing} gates that are not RETIRED{share}."]
     lines += [f"DIVERGED, counted as the lower: {', '.join(map(str, count.diverged))}."] if count.diverged else []
     return "\n".join((*lines, END, ""))
+
+
+Members = list[tuple[LedgerPlace, Stood]]
+
+
+def criteria(stood: Mapping[LedgerPlace, Stood], bundles: Bundles, at: str) -> dict[str, Members]:
+    """Return the places of the gates of each criterion; one that a gate outside the ledger binds, too, is left out.
+
+    Of each contract counts the version of the newest evidence at a time, so that a section is checked as it landed.
+    """
+    names = {place.contract for place in stood}
+    contracts = [contract for name in sorted(names) if (contract := _newest(name, bundles, at))]
+    found: dict[str, Members] = {}
+    nowhere: set[str] = set()
+    for contract in contracts:
+        for gate in contract.gates:
+            place = (contract.id, gate.id)
+            mine = [(key, one) for key, one in stood.items() if (key.contract, key.gate) == place]
+            for name in gate.binds:
+                found.setdefault(name, []).extend(mine)
+            nowhere |= set(gate.binds) if not mine else set()
+    known = len(contracts) == len(names)
+    return {name: members for name, members in found.items() if known and name not in nowhere}
+
+
+def _newest(contract: str, bundles: Bundles, at: str) -> Contract | None:
+    """Return a contract as the newest bundle of it that was finished by a time holds it."""
+    folders = filter(None, (FOLDER.fullmatch(path.name) for path in stored()))
+    named = [one for one in folders if one["contract"] == contract and one["date"] <= at]
+    by_date = itemgetter("date")
+    for _, same_day in itertools.groupby(sorted(named, key=by_date, reverse=True), key=by_date):
+        kept = []
+        for one in same_day:
+            with contextlib.suppress(WeighbridgeError):  # one that cannot be read is reported where it is cited
+                kept.append(bundles.get(one["id"]))
+        finished = [bundle for bundle in kept if bundle.statement.finished <= at]
+        if finished:
+            return max(finished, key=lambda bundle: bundle.statement.finished).contract
+    return None

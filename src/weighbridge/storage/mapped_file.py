@@ -1,8 +1,4 @@
-"""A folder on this machine, and a regular file, mapped and read in constant memory; finds what a path or URL names.
-
-Never writes, never waits, never follows a name inside a file. What has been read is given back to the page cache, so
-that comparing 100 GiB takes as much memory as 100 MiB.
-"""
+"""A folder here, and a regular file, mapped and read in constant memory; never writes, and never waits."""
 
 from __future__ import annotations
 
@@ -96,10 +92,7 @@ class MappedFile:
         self.require_unchanged()
 
     def require_unchanged(self) -> None:
-        """Raise where the file is no longer what it was when it was opened: inode, size or time of change.
-
-        That another took its name changes the inode's time too, and nothing of what is mapped here.
-        """
+        """Raise where the inode, size or time of change is another than when it was opened; a rename alone is none."""
         now = os.fstat(self._fd)
         kept = _identity(now) if now.st_nlink else (*_identity(now)[:-1], self._identity[-1])
         if kept != self._identity:

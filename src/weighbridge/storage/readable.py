@@ -1,7 +1,4 @@
-"""What every reader asks of a file and of its folder, wherever they are.
-
-Only plain names are ever asked for; whoever takes one from a file has checked it.
-"""
+"""What every reader asks of a file and of its folder, wherever they are. Names are checked by who takes them."""
 
 from __future__ import annotations
 
@@ -39,21 +36,13 @@ class ReadableFile(Protocol):
         """Return bytes `start` to `stop`, of which those beyond the end are left out."""
 
     def gather(self, start: int, stop: int) -> memoryview:
-        """Return bytes `start` to `stop` in an order that nobody knows yet.
-
-        Raises:
-            SubjectError: `remote-order`, where they are elsewhere and too many to be fetched for that.
-        """
+        """Return bytes `start` to `stop` in an unknown order; refuse with `remote-order` too many from elsewhere."""
 
     def release(self, start: int, stop: int) -> None:
         """Let go of bytes that are not needed for now; reading them again brings them back."""
 
     def windows(self, start: int, stop: int, size: int) -> Iterator[memoryview]:
-        """Yield bytes `start` to `stop` in steps of `size`, in constant memory.
-
-        Raises:
-            SubjectError: `subject-changed`, when the file is no longer the one that was opened.
-        """
+        """Yield bytes `start` to `stop` in steps of `size`, in constant memory; refuse with `subject-changed`."""
 
     def require_unchanged(self) -> None:
         """Raise `subject-changed` where the file is no longer what it was when it was opened."""

@@ -1,7 +1,4 @@
-"""A file or folder elsewhere, through the same interface as one on this machine; files are read by ranges.
-
-What is handed out is never overwritten, so that two threads may read at once and hold on to what they got.
-"""
+"""A file or folder elsewhere, read by ranges, as one on this machine; bytes handed out are never overwritten."""
 
 from __future__ import annotations
 
@@ -134,10 +131,7 @@ class RemoteFolder:
         return self._store.holds(self._path_of(name), f"{self.name}/{name}")
 
     def is_visible(self, name: str) -> bool:
-        """Return whether there is something of this name that may be seen.
-
-        Object stores refuse access to what is not there where they may not be listed, and a signed link opens one file.
-        """
+        """Return whether there is something of this name to be seen; stores may refuse access to what is not there."""
         try:
             return self.holds(name)
         except SubjectError as error:

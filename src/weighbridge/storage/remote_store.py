@@ -1,11 +1,7 @@
 """A filesystem elsewhere, asked through fsspec for facts, names and ranges of bytes; no answer is waited for for ever.
 
-Whatever the filesystem raises becomes an error of ours. Its own words are never shown: they may hold the URL with its
-credentials. Every call runs on a thread of its own that the process does not wait for, so that no server can hang it.
-
-Blocks are kept here and not by fsspec's caches. These know one size of block, so that a header costs 1 MiB and not
-64 KiB; their files cannot be read by two threads at once (behind a lock `readahead` fetched 1.4 to 1.8 times the
-bytes); and `background`, as fast as this, works on threads that the end of the process waits for.
+What it raises becomes an error of ours without its words, which may hold credentials. Each call has its own thread,
+which the process does not wait for. Blocks are kept here: fsspec's caches know one size, and no two threads.
 """
 
 from __future__ import annotations
@@ -22,7 +18,6 @@ from weighbridge.core.errors import SubjectError
 from weighbridge.core.printable import bare, quoted, scheme_of
 
 Answer = TypeVar("Answer")
-
 TIMEOUT_S = 60.0  # for one answer, all its tries together
 TRIES = 3  # of a connection that breaks
 SMALL, LARGE = 64 << 10, 1 << 20  # bytes fetched at once, for a header and for values

@@ -1,8 +1,4 @@
-"""The verifiers, by quantity and by the kinds of the subjects that they measure, typed out by hand.
-
-Each is imported when it is first asked for: a comparison of two files needs none of those that measure runs. Other
-packages bring verifiers of quantities of their own by entry points.
-"""
+"""The verifiers, by quantity and kinds of subjects, each imported when first needed; other packages bring more."""
 
 from __future__ import annotations
 

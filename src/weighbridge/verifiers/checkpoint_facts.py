@@ -9,7 +9,7 @@ import dataclasses
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.facts import Fact
-from weighbridge.verifiers import tensor_walk
+from weighbridge.verifiers.tensor_walk import extent
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.checkpoint import CheckpointView, config_beside
 
@@ -75,6 +75,4 @@ def canary(views: Views, _options: Fields, _measurement: Measurement) -> Canary 
     return Canary(name="the last tensor taken away", place=names[-1], views=(view.cut(names[:-1]),), seen=seen)
 
 
-VERIFIER = Verifier(
-    quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=tensor_walk.extent, canary=canary
-)
+VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=extent, canary=canary)

@@ -1,6 +1,6 @@
-"""command_outcome: run a command where no accelerator can be seen: how it ended, what it said, what it left.
+"""command_outcome: run a command that a person bound, where no accelerator can be seen: how it ended, said and left.
 
-Runs only what a person bound. It runs in a fresh folder and a process group of its own, which is killed at the end.
+It runs in a fresh folder and a process group of its own, which is killed at the end.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ sys.exit(7)
 """
 KNOWN_COMMAND = (sys.executable, "-I", "-S", "-c", KNOWN)
 CANARY = "a command with a known end"
-SLEPT = 0.05
 KNOWN_LEFT = [
     *(("runs/known", RUN), ("runs/steps", RUN), ("runs", "directory")),
     *(("runs/known/run.json", "file"), ("runs/steps/steps.jsonl", "file")),
@@ -82,17 +81,11 @@ class _Tail:
                 self.kept += chunk
                 del self.kept[:-KEPT]
 
-    def text(self) -> str:
-        return bytes(self.kept).decode("utf-8", "replace")
-
 
 def run(
     view: CommandView, timeout_s: float, roots: Mapping[str, int], hidden: Mapping[str, str] = HIDDEN
 ) -> CommandOutcome:
-    """Run a command once in a fresh folder, and return how it ended; `hidden` are variables that hide accelerators.
-
-    Refuse one that cannot be started.
-    """
+    """Run a command once in a fresh folder, `hidden` being what hides accelerators; refuse what cannot be started."""
     with tempfile.TemporaryDirectory(prefix="weighbridge-", ignore_cleanup_errors=True) as sandbox:
         argv, earlier = view.resolved(), runs_in(view.base, roots)
         work, scratch = (Path(sandbox) / name for name in ("work", "tmp"))
@@ -130,19 +123,16 @@ def _ended(argv: tuple[str, ...], work: Path, env: Mapping[str, str], timeout_s:
             outlived = end_all_but(others)
     for thread in threads:
         thread.join(DRAIN_S)
-    ended = {"exit_code": exit_code, "timed_out": exit_code is None, "outlived": outlived}
-    out, err = tails
-    said = {"stdout": out.text(), "stderr": err.text(), "stdout_bytes": out.read, "stderr_bytes": err.read}
-    return {"wall_seconds": wall_seconds, **ended, **said}
+    ended: dict[str, Any] = {"exit_code": exit_code, "timed_out": exit_code is None, "outlived": outlived}
+    for name, tail in zip(("stdout", "stderr"), tails, strict=True):
+        ended |= {name: bytes(tail.kept).decode("utf-8", "replace"), f"{name}_bytes": tail.read}
+    return {"wall_seconds": wall_seconds, **ended}
 
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Keep an interrupt back to the end of the block: between the start and its return nobody could end the command.
-
-    Only the main thread is ever interrupted, and only it may set handlers.
-    """
-    if threading.current_thread() is not threading.main_thread():
+    """Keep an interrupt back to the end of the block: between the start and its return nobody could end the command."""
+    if threading.current_thread() is not threading.main_thread():  # which alone is interrupted, or may set handlers
         yield
         return
     came: list[int] = []
@@ -182,10 +172,7 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def runs_in(base: Path, roots: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Return the run directories under each root, so deep, each with what another run in its place would change.
-
-    Refuse with `left-unlisted` a root that is not known, or holds too much to be looked through.
-    """
+    """Return the run directories under each root, so deep, each with what another run in its place would change."""
     found: dict[str, tuple[int, ...]] = {}
     seen = set[str]()  # roots may lie in each other
     for root, deep in roots.items():
@@ -257,9 +244,8 @@ def ended_as_known(found: CommandOutcome, arguments: Sequence[str] = ()) -> bool
     ended = (found.exit_code, found.timed_out, found.stdout, found.stderr)
     said = (" ".join(["weighbridge canary says", *arguments]) + "\n", "weighbridge canary complains\n")
     left = [(item.path, item.what) for item in found.left]
-    return ended == (7, False, *said) and left == KNOWN_LEFT and found.wall_seconds >= SLEPT
+    return ended == (7, False, *said) and left == KNOWN_LEFT and found.wall_seconds >= 0.05  # that long it slept
 
 
-VERIFIER = Verifier(
-    quantity="command_outcome", kinds=(SubjectKind.COMMAND,), measure=measure, extent=extent, canary=canary
-)
+KINDS = (SubjectKind.COMMAND,)
+VERIFIER = Verifier(quantity="command_outcome", kinds=KINDS, measure=measure, extent=extent, canary=canary)

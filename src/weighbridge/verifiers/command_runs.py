@@ -1,7 +1,4 @@
-"""command_runs: run a command once for each list of arguments: how each run ended, what it said and left.
-
-Each runs as command_outcome runs one, alone and in a fresh folder. Accelerators are hidden only where the gate says so.
-"""
+"""command_runs: run a command, as command_outcome does, once for each list of arguments; may hide accelerators."""
 
 from __future__ import annotations
 
@@ -56,6 +53,5 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary:
     return Canary(name=CANARY, place=", ".join(map(case_of, _cases(options))), views=known, seen=seen)
 
 
-VERIFIER = Verifier(
-    quantity="command_runs", kinds=(SubjectKind.COMMAND,), measure=measure, extent=extent, canary=canary
-)
+KINDS = (SubjectKind.COMMAND,)
+VERIFIER = Verifier(quantity="command_runs", kinds=KINDS, measure=measure, extent=extent, canary=canary)

@@ -1,9 +1,8 @@
 """The epochs of a run, one row a pass over its corpus, with the wrap events that announced it.
 
-An epoch begins where `corpus_position` falls; without that column, where the tokens consumed reach the next multiple of
-the corpus. An event belongs to the epoch that begins at its step or one beside it. Epochs that were only computed drift
-by what a loader leaves over, at most a step an epoch, so the n-th may begin n steps away. Batches that were drawn at
-random (`data.sampled` in run.json) know no epochs: the run is one row, in which every event is stray.
+An epoch begins where `corpus_position` falls, else where the tokens consumed reach the next multiple of the corpus. An
+event belongs to the epoch that begins at its step or one beside it; the n-th that was only computed may begin n steps
+away, for a loader leaves something over. Batches drawn at random are one row, in which every event is stray.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "corpus_epochs"
-CANARY_ROWS = 6
 FAR = 1 << 40  # steps away: from so far no event announces an epoch
 SHOWN = 8
 
@@ -48,7 +46,8 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         why = "neither a corpus_position column nor the corpus's length and the tokens of a step are logged"
         remedy = "log corpus_position, or data.corpus_tokens with tokens (or seq_len and batch_size) in run.json"
         return Unmeasured(code="epochs-unknown", why=why, remedy=remedy)
-    steps, wraps = _steps(view), _wraps(view)
+    announced = (event.get(STEP) for event in view.events if event.get("event") == "wrap")
+    steps, wraps = _steps(view), sorted(step if type(step) is int else -1 for step in announced)
     begun = _by_position(view, steps) if by_position else _by_tokens(tokens, steps, corpus or 1)
     begun = begun[:1] if sampled else begun
     for wrap in wraps:
@@ -115,12 +114,6 @@ def _by_tokens(tokens: Sequence[float], steps: Sequence[int], corpus: int) -> li
     return begun
 
 
-def _wraps(view: RunView) -> list[int]:
-    """List the steps of the wrap events, in order; an event without a whole step counts at step -1."""
-    steps = (event.get(STEP) for event in view.events if event.get("event") == "wrap")
-    return sorted(step if type(step) is int else -1 for step in steps)
-
-
 def _sort_in(wrap: int, begun: Sequence[Begun]) -> None:
     """Add an event to the epoch that it announces: one that has none yet, else the nearest; else it is stray."""
     near = [item for item in begun[1:] if abs(wrap - item.step) <= item.slack]
@@ -139,13 +132,12 @@ def extent(views: Views, _options: Fields) -> int:
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
     """Let the position fall in the last of a few rows, and add wrap events before and after them."""
-    view: RunView = views[0]
-    few = view.cut(range(min(view.rows, CANARY_ROWS)))
+    few: RunView = views[0].cut(range(min(views[0].rows, 6)))
     steps = _steps(few)
     astray = [min(steps) - FAR, max(steps) + FAR]
     damaged = few.with_events([{"event": "wrap", "step": step} for step in astray])
     positions = few.dense("corpus_position").state[:-1] if "corpus_position" in few.cells else b""
-    falls = not is_sampled(view) and NUMBER in positions
+    falls = not is_sampled(few) and NUMBER in positions
     if falls:
         damaged = damaged.overlaid(few.rows - 1, "corpus_position", -1.0)
     tokens = [value for value in numbers(few, "tokens") if 0 < value < math.inf]

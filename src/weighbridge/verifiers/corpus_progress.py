@@ -16,7 +16,6 @@ from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "corpus_progress"
-LEAST_FOR_TWO = 3  # the last row of the fewest rows that hold two pairs
 
 
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
@@ -28,7 +27,9 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     found: dict[str, Any] = {"rows": view.rows, "steps": order.steps, "largest_gap": order.largest_gap}
     found |= {"tokens_per_step": per_step, "tokens_expected": per_step * order.steps if per_step else None}
     found |= {"losses": int(columns["loss"].known.sum()) if "loss" in columns else 0}
-    found |= {**_consumed(view), **_lacking("loss", columns.get("loss"), columns[STEP]), **_speed(columns)}
+    consumed, source, rows = _consumed(view)
+    found |= {"tokens": _finite(consumed), "tokens_from": source, "tokens_rows": rows}
+    found |= {**_lacking("loss", columns.get("loss"), columns[STEP]), **_speed(columns)}
     found |= {"corpus_tokens": corpus_tokens(view), "announced_steps": announced_steps(view)}
     found["failures"] = sum(event.get("event") == "recorder-failure" for event in view.events)
     value = Record(CorpusProgress(equal_losses=equal_runs(columns), coverage=_coverage(view, columns), **found))
@@ -42,15 +43,14 @@ def corpus_tokens(view: RunView) -> int | None:
     return value if type(value) is int and value > 0 else None
 
 
-def _consumed(view: RunView) -> Mapping[str, Any]:
-    """Sum the tokens that the steps consumed, and name the source: a column, a running total, or rate × time."""
-    rows, total = numbers(view, "tokens"), numbers(view, "tokens_seen")
-    source = "tokens" if rows else "tokens_seen"
-    if not rows and not total:
-        rows = products(view)
-        source = "tokens_per_sec × wall_ms" if rows else ""
-    consumed = math.fsum(rows) if rows or not total else max(total)
-    return {"tokens": _finite(consumed), "tokens_from": source, "tokens_rows": len(rows or total)}
+def _consumed(view: RunView) -> tuple[float, str, int]:
+    """Sum the tokens that the steps consumed, name the source, and count its rows: a column, a total, rate × time."""
+    if rows := numbers(view, "tokens"):
+        return math.fsum(rows), "tokens", len(rows)
+    if total := numbers(view, "tokens_seen"):
+        return max(total), "tokens_seen", len(total)
+    rows = products(view)
+    return math.fsum(rows), "tokens_per_sec × wall_ms" if rows else "", len(rows)
 
 
 def _finite(value: float) -> float | None:
@@ -78,12 +78,9 @@ def equal_runs(columns: Mapping[str, statistics.Dense]) -> tuple[EqualLosses, ..
         if gradient is not None:
             norms = gradient.values[first : last + 1]
             still |= {"grad_norm": float(norms[0]), "grad_norm_equal": bool((norms == norms[0]).all())}
-        found.append(EqualLosses(first_step=_whole(one.first_step), last_step=_whole(one.last_step), **still))
+        begins, ends = (None if step is None else int(step) for step in (one.first_step, one.last_step))
+        found.append(EqualLosses(first_step=begins, last_step=ends, **still))
     return tuple(found)
-
-
-def _whole(step: float | None) -> int | None:
-    return None if step is None else int(step)
 
 
 def _lacking(what: str, column: statistics.Dense | None, steps: statistics.Dense) -> Mapping[str, Any]:
@@ -129,13 +126,11 @@ def _coverage(view: RunView, columns: Mapping[str, statistics.Dense]) -> tuple[C
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
     """Repeat losses at both ends of a few rows, and put known numbers into the last; without losses, into its step."""
-    view: RunView = views[0]
-    few = view.cut(spread(view.rows))
-    last = few.rows - 1
+    few: RunView = views[0].cut(spread(views[0].rows))
+    last, strange = few.rows - 1, 1e9 + 7
     if not last:
         return NoCanary("a run of one row")
-    strange = 1e9 + 7
-    two = last >= LEAST_FOR_TWO
+    two = last >= 3  # the last row of the fewest that hold two pairs
     pairs = {last - 1: strange, last: strange} | ({0: strange + 1, 1: strange + 1} if two else {})
     damaged = few if "loss" in few.cells else few.overlaid(last, STEP, strange)
     for row, loss in pairs.items() if "loss" in few.cells else ():

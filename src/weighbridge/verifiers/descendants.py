@@ -1,7 +1,4 @@
-"""The processes that a command started and left running, whatever session, group or environment they moved to.
-
-An orphan becomes a child of the nearest process that adopts orphans: while one of these contexts is open, that is this.
-"""
+"""The processes that a command started and left running, whatever session, group or environment they moved to."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ def can_adopt() -> bool:
 
 @contextlib.contextmanager
 def adopted() -> Iterator[set[int]]:
-    """Adopt orphans to the end of the block; yields the descendants that were there before."""
+    """Adopt orphans, as their nearest ancestor that does, to the end of the block; yield earlier descendants."""
     control = ctypes.CDLL(None).prctl
     control(ADOPT_ORPHANS, 1, 0, 0, 0)
     try:

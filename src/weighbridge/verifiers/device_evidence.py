@@ -1,7 +1,4 @@
-"""device_evidence: what a run's probes found of the device that its work was on, one row a probe.
-
-Reads what the recorder wrote while the process lived; asks no device itself.
-"""
+"""device_evidence: what the recorder's probes of a run found of the device, one row a probe; asks no device itself."""
 
 from __future__ import annotations
 
@@ -23,8 +20,6 @@ from weighbridge.views.run import STEP, RunView
 DEVICE = "device"
 FAILURE = "recorder-failure"
 COUNTS = ("parameters", "buffers", "gradients", "optimizer", "optimizer_scalars", "ops", "bookkeeping")
-NO_PROBE = "run"  # the place of a run that was never probed
-CANARY_PROBES = 3
 SHOWN = 200
 
 
@@ -35,7 +30,13 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     if type(pid) is not int:
         why = "the log carries no process id, so no outside witness can be bound to it"
         return Unmeasured(code="no-pid", why=why, remedy="record the run with weighbridge.recorder")
-    failure = next((event for event in views[0].events if _costs_evidence(event)), None)
+
+    def costs_evidence(event: Fields) -> bool:
+        costs = event.get("costs")
+        return not isinstance(costs, Sequence) or isinstance(costs, str) or DEVICE in costs
+
+    failures = [event for event in views[0].events if event.get("event") == FAILURE]
+    failure = next((event for event in failures if costs_evidence(event)), None)
     if failure is not None:
         why = f"the recorder failed at step {failure.get('step')}: {_text(failure.get('what')) or 'no reason'}"
         remedy = "mend what the recorder-failure event in events.jsonl names, and record the run again"
@@ -43,7 +44,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     seen: Counter[str] = Counter()
     rows, of_run = [], _of_run(views[0])
     for event in events or [{}]:
-        place = f"step {event.get('step')}" if event else NO_PROBE
+        place = f"step {event.get('step')}" if event else "run"
         seen[place] += 1
         name = place if seen[place] == 1 else f"{place} ({seen[place]})"
         rows.append(_probe(event, facts, {**of_run, "pid": pid, "place": name}))
@@ -53,12 +54,6 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
 
 def _probes(events: Sequence[Fields]) -> list[Fields]:
     return [event for event in events if event.get("event") == DEVICE]
-
-
-def _costs_evidence(event: Fields) -> bool:
-    costs = event.get("costs")
-    spared = isinstance(costs, Sequence) and not isinstance(costs, str) and DEVICE not in costs
-    return event.get("event") == FAILURE and not spared
 
 
 def _of_run(view: RunView) -> Mapping[str, Any]:
@@ -74,11 +69,8 @@ def _probe(event: Fields, facts: Fields, known: Mapping[str, Any]) -> DeviceProb
     """Describe a probe, beside what is known of its run and place."""
     size, names, why, step = event.get("allocated_bytes"), event.get("op_names"), event.get("why"), event.get("step")
     named = names if isinstance(names, Mapping) else {}
-    found: dict[str, Any] = {
-        "requested": _text(facts.get("requested_device")),
-        "dispatch": _text(event.get("dispatch")),
-    }
-    found |= {"resolved": _text(facts.get("resolved_device")), "step": step if type(step) is int else None}
+    found: dict[str, Any] = {name: _text(facts.get(f"{name}_device")) for name in ("requested", "resolved")}
+    found |= {"dispatch": _text(event.get("dispatch")), "step": step if type(step) is int else None}
     found |= {name: _counted(event, name) for name in COUNTS}
     found["op_names"] = {device: tuple(map(_text, ops)) for device, ops in named.items() if isinstance(ops, Mapping)}
     found["allocated_bytes"] = None if size is None else _whole(event, "allocated_bytes", size)
@@ -131,14 +123,13 @@ def _text(value: object) -> str:
 
 def extent(views: Views, _options: Fields) -> int:
     """Count the run's probes; a run without one is one place that shows so."""
-    probes = sum(event.get("event") == DEVICE for event in views[0].events)
-    return max(int(probes), 1)
+    return len(_probes(views[0].events)) or 1
 
 
 def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:
     """Replace the last of a few probes by one that found everything elsewhere, and the facts' device by another."""
     view = views[0]
-    kept = _probes(view.events)[-CANARY_PROBES:]
+    kept = _probes(view.events)[-3:]
     step = kept[-1].get("step") if kept else 0
     counts: dict[str, Any] = {name: {"cpu": 3, "meta": 1 + place, "xla": 5} for place, name in enumerate(COUNTS)}
     witness = Witness(by="canary", pid=1, used_mib=0.5, files=("/dev/null",))

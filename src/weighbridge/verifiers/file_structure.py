@@ -1,7 +1,6 @@
 """file_structure: how the files of one checkpoint fit together, and whether what lies beside them contradicts them.
 
-One row a file: of the checkpoint itself, and of files beside it that another loader would take instead. Extents are
-the readers' business: what overlaps, leaves a hole or ends too soon is never opened. Knows no threshold.
+One row a file: of the checkpoint, and beside it what another loader would take instead. Readers judge extents.
 """
 
 from __future__ import annotations
@@ -87,34 +86,27 @@ def extent(views: Views, _options: Fields) -> int:
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
     """Contradict the last of two checksums, or take the last tensor away where the files have none."""
     view: CheckpointView = views[0]
-    if view.checksums:
-        return _contradicted(view)
+    if view.checksums:  # two that cost least
+        few = sorted(view.checksums, key=lambda one: sum(stop - start for start, stop in one.parts))[:2]
+        wrong = dataclasses.replace(few[-1], stored=few[-1].found(view.files[few[-1].file]) ^ 1)
+        place, damaged = f"file {Path(wrong.file).name}", dataclasses.replace(view, checksums=(*few[:-1], wrong))
+
+        def noticed(found: Measurement | Unmeasured) -> bool:
+            return _wrong(view, wrong) in rows_by_name(found)[place].wrong_checksums
+
+        return Canary(name="one checksum contradicted", place=place, views=(damaged,), seen=noticed)
     names = view.names()
     if not names:
         return NoCanary("there is no tensor to take away")
     last = view.tensor(names[-1])
-    kept, place = view.cut(names[:-1]), f"file {Path(last.file).name}"
+    kept, holder = view.cut(names[:-1]), f"file {Path(last.file).name}"
 
     def seen(found: Measurement | Unmeasured) -> bool:
         before, after = rows_by_name(measure((view,), options)), rows_by_name(found)
         others = after.keys() == rows_by_name(measure((kept,), options)).keys()
-        return others and after[place].tensor_bytes == before[place].tensor_bytes - last.nbytes
+        return others and after[holder].tensor_bytes == before[holder].tensor_bytes - last.nbytes
 
-    return Canary(name="the last tensor taken away", place=place, views=(kept,), seen=seen)
-
-
-def _contradicted(view: CheckpointView) -> Canary:
-    """Keep the two checksums that cost least, and say that the last of them should be another."""
-    few = sorted(view.checksums, key=lambda one: sum(stop - start for start, stop in one.parts))[:2]
-    computed = few[-1].found(view.files[few[-1].file])
-    wrong = dataclasses.replace(few[-1], stored=computed ^ 1)
-    damaged = dataclasses.replace(view, checksums=(*few[:-1], wrong))
-    place = f"file {Path(wrong.file).name}"
-
-    def seen(found: Measurement | Unmeasured) -> bool:
-        return _wrong(view, wrong) in rows_by_name(found)[place].wrong_checksums
-
-    return Canary(name="one checksum contradicted", place=place, views=(damaged,), seen=seen)
+    return Canary(name="the last tensor taken away", place=holder, views=(kept,), seen=seen)
 
 
 VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=extent, canary=canary)

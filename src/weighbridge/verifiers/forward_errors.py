@@ -1,16 +1,13 @@
-"""forward_errors: how far a candidate's forward pass lies from float64 truth at each capture point, step by step, and
-how far a trusted run in the candidate's own dtype does. It knows no limit.
+"""forward_errors: how far a candidate and a trusted run in its dtype lie from float64 truth at each capture point.
 
 The truth at a point is what the reference, widened to float64, makes of the values captured before it: a local error.
-The trusted run is the reference in the candidate's dtype, and so are rougher runs: by the roughest kernels that are
-right, and from the candidate's own values. They take time, and are made where the candidate is worse than the trusted
-run. All start from weights rounded to that dtype.
-"""  # noqa: D205 -- the quantity's definition needs its two lines
+The trusted run is the reference in the candidate's dtype. All start from weights rounded to that dtype. Knows no limit.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -76,10 +73,7 @@ class Passes(NamedTuple):
 
 
 def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, other: set[str]) -> Passes:
-    """Measure the local errors that there is something to learn from.
-
-    Where no `other` bits lie before the last point, from which nothing more is made, all steps before it are the same.
-    """
+    """Measure the local errors that there is something to learn from."""
     from weighbridge.forward.local_pass import local_errors
 
     tokens, u = found.facts.tokens, ROUNDOFF[found.facts.dtype]
@@ -87,8 +81,8 @@ def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, ot
     def suspicious(error: Distance, least: Distance) -> bool:
         return (error.all or 0) > WORTH_A_LOOK * max(least.all or 0, u)
 
-    last = {trusted.facts.order[-1]}
-    once = other <= last
+    last = {trusted.facts.order[-1]}  # from which nothing more is made
+    once = other <= last  # all steps before it are the same
     # Our runs start each step from the points that the candidate has too: equal steps, equal roundings.
     ours, audit, constants = local_errors(
         stack, tokens, trusted.only(found.tensors), {}, suspicious, last, found.only(other) if once and other else None
@@ -108,17 +102,23 @@ def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, ot
 def _rougher(reference: ModelView, stack: Torch, found: Trace, ours: Steps, theirs: Steps) -> Mapping[str, LocalError]:
     """Return the errors of runs that may be off by more than the trusted one, where the candidate is worse than that.
 
-    One runs by the roughest kernels that are right. The other is the trusted run from the candidate's own values, where
-    a rounding may tip what it did not tip before: a choice of experts, a threshold.
+    One runs by the roughest kernels that are right; the other from the candidate's values, where a rounding may tip
+    what it did not tip before: a choice of experts, a threshold.
     """
     from weighbridge.forward.local_pass import local_errors
 
     tokens, dtype, last = found.facts.tokens, found.facts.dtype, {[*ours][-1]}
-    rough: dict[str, LocalError] = {}
+    rough, u = dict[str, LocalError](), ROUNDOFF[dtype]
 
-    def worse() -> bool:
+    def worse() -> bool:  # by so much that rougher runs must tell what is right
         least = {point: _larger(_local(step), rough.get(point, NOT_CAPTURED)) for point, step in ours.items()}
-        return any(_worse(step.distance, least[point], ROUNDOFF[dtype]) for point, step in theirs.items())
+        for point, step in theirs.items():
+            their, our = step.distance, least[point]
+            pairs = ((their.all, our.all, 1), (their.token, our.token, TAIL), (their.channel, our.channel, TAIL))
+            limits = ((error or 0, max(WORTH_A_LOOK * (known or 0), floor * u)) for error, known, floor in pairs)
+            if (their.all or 0) < ASTRAY and any(error > limit for error, limit in limits):
+                return True
+        return False
 
     if worse():
         run = reference.rough(tokens, dtype).only(found.tensors)
@@ -137,24 +137,23 @@ def _larger(one: LocalError, other: LocalError) -> LocalError:
     return LocalError(**{each.name: most(*(getattr(side, each.name) for side in (one, other))) for each in fields(one)})
 
 
-def _worse(theirs: Distance, ours: LocalError, u: float) -> bool:
-    """Return whether an error is so much more than another run's that rougher ones must tell what is right."""
-    pairs = ((theirs.all, ours.all, 1), (theirs.token, ours.token, TAIL), (theirs.channel, ours.channel, TAIL))
-    worse = any((error or 0) > max(WORTH_A_LOOK * (least or 0), floor * u) for error, least, floor in pairs)
-    return worse and (theirs.all or 0) < ASTRAY
-
-
 def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> ForwardRun:
     facts, audit, constants = found.facts, passes.audit, passes.constants
     tokens, device = facts.tokens, facts.device.observed or facts.device.requested
     run: dict[str, Any] = {"dtype": facts.dtype, "u": ROUNDOFF[facts.dtype], "stack": facts.stack, "device": device}
-    run |= {"weights": _weights(trusted.facts.weights, facts.weights), "inputs_digest": inputs_digest(tokens)}
-    run |= {"sequences": len(set(tokens)), "tokens": len(tokens[0])}
-    run |= {"distinct_tokens": min(len(set(row)) for row in tokens)}
+    ours, theirs = trusted.facts.weights, facts.weights
+    both = sorted({*ours} & {*theirs})  # names of one side alone cannot be compared
+    one, other = (sha256(dumps(dict(side))) if side else "" for side in (ours, theirs))
+    differing = tuple(name for name in both if ours[name] != theirs[name])
+    count = {"of": len({*ours} | {*theirs}), "on_both_sides": len(both)}
+    weights = Weights(reference_digest=one, candidate_digest=other, differing=differing, **count)
+    run |= {"weights": weights, "inputs_digest": inputs_digest(tokens)}
+    distinct = min(len(set(row)) for row in tokens)
+    run |= {"sequences": len(set(tokens)), "tokens": len(tokens[0]), "distinct_tokens": distinct}
     run |= {"audited_ops": audit.operations, "lower_ops": audit.lower, "first_lower_op": audit.first}
-    run |= {"constants": constants.of, "rebuilt_constants": constants.rebuilt, "rounded_constants": constants.rounded}
-    run |= {"first_rounded_constant": constants.first_rounded}
-    return ForwardRun(repeated=repeated, outcome=_outcome(trusted, found), **run)
+    run |= {"rebuilt_constants": constants.rebuilt, "rounded_constants": constants.rounded, "constants": constants.of}
+    first, outcome = constants.first_rounded, _outcome(trusted, found)
+    return ForwardRun(repeated=repeated, outcome=outcome, first_rounded_constant=first, **run)
 
 
 def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardRun) -> ForwardError:
@@ -205,15 +204,6 @@ def _runs(
     found, noise = candidate.capture(tokens, dtype, points, reference), candidate.noise(tokens, dtype, points)
     candidate.release()
     return reference.prepared(dtype), trusted, found, noise
-
-
-def _weights(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Weights:
-    """Compare the digests of both sides' weights; names that are not on both sides cannot be compared."""
-    both = sorted(set(ours) & set(theirs))
-    one, other = (sha256(dumps(dict(side))) if side else "" for side in (ours, theirs))
-    differing = tuple(name for name in both if ours[name] != theirs[name])
-    count = {"of": len(set(ours) | set(theirs)), "on_both_sides": len(both)}
-    return Weights(reference_digest=one, candidate_digest=other, differing=differing, **count)
 
 
 def _local(step: Step | None) -> LocalError:
@@ -270,9 +260,6 @@ def _divergence(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float
         return float(chances @ (one - other) / total + np.log(np.exp(other).sum() / total))
 
 
-# --- Places and canary ------------------------------------------------------------------------------------------------
-
-
 def extent(views: Views, _options: Fields) -> int:
     """Count the points that either side captured."""
     pair = _runs(*views)
@@ -280,17 +267,19 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Overlay the last of a few tokens at the last point with a value of twice the norm, and look at all points.
-
-    Which points there are is read from the runs, never from the measurement: one that left some out would agree.
-    """
+    """Overlay the last of a few tokens at the last point of the runs, not of the measurement, with twice the norm."""
     import numpy as np
 
     reference, candidate = views
     pair = _runs(reference, candidate)
     if isinstance(pair, Unmeasured):
         return NoCanary(pair.why)
-    tokens = _fewest(pair[0], pair[1].facts.tokens[0])
+    given = pair[1].facts.tokens[0]
+    tokens = min(CANARY_TOKENS, len(given))
+    try:
+        pair[0].forward([given[:tokens]], lambda *_: None)
+    except Exception:  # noqa: BLE001 -- a model's own code, which may be run on no fewer
+        tokens = len(given)
     trusted, found = pair[1].cut(1, tokens), pair[2].cut(1, tokens)
     both = (name for name in reversed(trusted.facts.order) if trusted.shape(name) == found.shape(name))
     norms = ((name, float(np.linalg.norm(trusted.stored(name).astype(np.float64)))) for name in both)
@@ -310,15 +299,5 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     return Canary(name="one value", place=last, views=(reference.cut(1, tokens), damaged), seen=seen)
 
 
-def _fewest(stack: Torch, tokens: Sequence[int]) -> int:
-    """Return how many tokens of a sequence are enough to see a damage; all, where a model cannot be run on fewer."""
-    try:
-        stack.forward([tokens[:CANARY_TOKENS]], lambda *_: None)
-    except Exception:  # noqa: BLE001 -- a model's own code, which may hold to a length
-        return len(tokens)
-    return min(CANARY_TOKENS, len(tokens))
-
-
-VERIFIER = Verifier(
-    quantity="forward_errors", kinds=(SubjectKind.MODEL,) * 2, measure=measure, extent=extent, canary=canary
-)
+KINDS = (SubjectKind.MODEL, SubjectKind.MODEL)
+VERIFIER = Verifier(quantity="forward_errors", kinds=KINDS, measure=measure, extent=extent, canary=canary)

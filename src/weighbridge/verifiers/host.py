@@ -1,7 +1,6 @@
 """host: has this machine a CUDA device that works? Allocates on it, runs an op, waits for the result.
 
-Asks in another process, so that a driver that hangs or dies is an answer and not the end. Where the installed torch was
-built without CUDA or ROCm, no device on earth would make it work: its `version.py` says so, and torch is not imported.
+Asks in another process, so that a driver that hangs or dies is an answer, if torch was built with CUDA or ROCm at all.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from weighbridge.core.model import Fields, Measurement, Record, Unmeasured
 from weighbridge.quantities.base import record_of
@@ -26,7 +25,6 @@ from weighbridge.verifiers.verifier import Canary, Verifier, Views
 PROBE_SECONDS = 120.0
 BUILD = re.compile(r"^(cuda|hip)\b[^=]*=\s*(None|'[^']*')\s*$", re.MULTILINE)
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-Answer: TypeAlias = tuple[bool, int, str]  # whether CUDA works, how many devices there are, and why it does not
 
 PROBE = """
 import json, torch
@@ -53,21 +51,10 @@ class HostView:
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     """Measure whether CUDA works for a process with this environment, and if not, why."""
     view: HostView = views[0] if views else HostView()
-    cuda, devices, why = _without_import() or _probe(view.environment)
+    cuda, devices, why = _probe(view.environment)
     found = Record(Host(cuda=cuda, devices=devices, why=why, hidden=view.environment.get(VISIBLE) == ""))
     at = "now, in a process of its own"
     return Measurement(quantity="host", value=found, by="torch.cuda", at=at, examined=1, total=1)
-
-
-def _without_import() -> Answer | None:
-    """Answer where the installation alone decides, else None."""
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        return False, 0, "torch is not installed"
-    version = Path(spec.origin).with_name("version.py")
-    if version.is_file() and built_for(version.read_text("utf-8", "replace")) == {"cuda": "", "hip": ""}:
-        return False, 0, "the installed torch is built without CUDA and ROCm"
-    return None
 
 
 def built_for(version: str) -> dict[str, str]:
@@ -75,7 +62,14 @@ def built_for(version: str) -> dict[str, str]:
     return {name: "" if value == "None" else value.strip("'") for name, value in BUILD.findall(version)}
 
 
-def _probe(environment: Mapping[str, str]) -> Answer:
+def _probe(environment: Mapping[str, str]) -> tuple[bool, int, str]:
+    """Return whether CUDA works, how many devices there are, and why it does not."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return False, 0, "torch is not installed"
+    version = Path(spec.origin).with_name("version.py")
+    if version.is_file() and built_for(version.read_text("utf-8", "replace")) == {"cuda": "", "hip": ""}:
+        return False, 0, "the installed torch is built without CUDA and ROCm"
     command = [sys.executable, "-P", "-c", PROBE]
     how: dict[str, Any] = {"env": environment, "stdin": subprocess.DEVNULL, "timeout": PROBE_SECONDS}
     try:

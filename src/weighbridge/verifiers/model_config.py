@@ -1,8 +1,7 @@
-"""model_config: what two sides say of one model beside its tensors, field by field, in one form.
+"""model_config: what two sides say of one model beside its tensors, one row a field, whether it is stated or not.
 
-One row a field, whether anybody states it or not. A value that one side alone states is compared with what a loader
-takes where nothing is said; where that is not known, the other side's column is empty. `why` says what keeps a field
-from being compared.
+A value that one side alone states is compared with what a loader takes where nothing is said; where that is not known,
+the other side's column is empty. `why` says what keeps a field from being compared.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from weighbridge.model_config.literal_keys import key_rows
 from weighbridge.model_config.model_defaults import default, family, incomparable, may_be_unstated
 from weighbridge.model_config.model_description import ModelDescription, describe_model
 from weighbridge.model_config.model_keys import GGUF, HUGGING_FACE, Stated
-from weighbridge.model_config.vocabulary import Compared, Vocabulary, Walk, compare_merges, compare_pieces
+from weighbridge.model_config.vocabulary import Vocabulary, Walk, compare_merges, compare_pieces
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, CONFIG_LISTS, ConfigField, FieldKind
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
@@ -32,7 +31,6 @@ OF_A_TOKENIZER = (
     *("add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", "token_types", *CONFIG_LISTS),
 )
 OTHER_VERSION = "the {} does not state it, and another version of transformers wrote it"
-SCORES = "a GGUF tokenizer of the kind {kind} keeps no merges"
 
 
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
@@ -89,8 +87,13 @@ def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> Co
     across = source.model.form != candidate.model.form
     if not why and (one is None) != (other is None):
         why = _unstated(name, *(("source", source, candidate) if one is None else ("import", candidate, source)))
-    loose = GGUF in (source.model.form, candidate.model.form)
-    here, there = (_alike(name, side or NOTHING, across, loose) for side in (one, other))
+    # GGUF's numbers are of 32 bits, and its activations are families.
+    loose = CONFIG_FIELDS[name] is FieldKind.NUMBER and GGUF in (source.model.form, candidate.model.form)
+    here, there = one or NOTHING, other or NOTHING
+    if loose:
+        here, there = (replace(side, value=shortest(side.value)) for side in (here, there))
+    if across and name == "activation":
+        here, there = (replace(side, value=family(side.value)) for side in (here, there))
     here, there = _following(here, there.value), _following(there, here.value)
     loss = lost(name, there.value, source.model, candidate.model) if across and here.value != there.value else ""
     if loss and other is None:  # where the source says it shows what is missing
@@ -134,19 +137,9 @@ def _following(side: Stated, value: Json) -> Stated:
     return Stated(value=value, read=read, basis=side.basis, also=others)
 
 
-def _alike(name: str, side: Stated, across: bool, loose: bool) -> Stated:
-    """Return a value in the form that both sides can have: GGUF's numbers are of 32 bits, its activations families."""
-    value = side.value
-    if loose and CONFIG_FIELDS[name] is FieldKind.NUMBER and isinstance(value, float):
-        value = shortest(value)
-    if across and name == "activation":
-        value = family(value)
-    return replace(side, value=value)
-
-
-def shortest(value: float) -> float:
-    """Round to 32 bits, and give the shortest decimal that names the result."""
-    bits = _bits(value)
+def shortest(value: Any) -> Any:
+    """Round a float to 32 bits, and give the shortest decimal that names the result."""
+    bits = _bits(value) if isinstance(value, float) else None
     if bits is None:
         return value
     (narrow,) = struct.unpack("<f", bits)
@@ -162,30 +155,22 @@ def _bits(value: float) -> bytes | None:
         return None
 
 
-# --- Lists ------------------------------------------------------------------------------------------------------------
-
-
 def _list(name: str, source: ModelDescription, candidate: ModelDescription, why: str) -> ConfigField:
     one, other = source.vocabulary, candidate.vocabulary
     why = why or _unread(name, source, candidate)
     if why or one is None or other is None or not (_count(name, one) and _count(name, other)):
         return _field(name, _stated(name, one), _stated(name, other), why)
-    found = _compared(name, source, candidate, one, other)
+    if name == "merges":
+        found = compare_merges(one, other)
+    else:
+        file = next((side for side in (candidate, source) if side.model.form == GGUF), None)
+        across = file is not None and source.model.form != candidate.model.form
+        kind = file.model.tokenizer if file is not None else ""
+        found = compare_pieces(one, other, file=file.vocabulary if across and file else None, kind=kind)
     both = zip(found.digests, found.entries, (one, other), strict=True)
     here, there = (Stated(value=digest, read=f"{entries} in {_place(name, side)}") for digest, entries, side in both)
     entries = max(found.entries)
     return _field(name, here, there, "", entries=entries, differing=found.differing, first_difference=found.first)
-
-
-def _compared(
-    name: str, source: ModelDescription, candidate: ModelDescription, one: Vocabulary, other: Vocabulary
-) -> Compared:
-    if name == "merges":
-        return compare_merges(one, other)
-    file = next((side for side in (candidate, source) if side.model.form == GGUF), None)
-    across = file is not None and source.model.form != candidate.model.form
-    kind = file.model.tokenizer if file is not None else ""
-    return compare_pieces(one, other, file=file.vocabulary if across and file else None, kind=kind)
 
 
 def _unread(name: str, source: ModelDescription, candidate: ModelDescription) -> str:
@@ -194,7 +179,7 @@ def _unread(name: str, source: ModelDescription, candidate: ModelDescription) ->
         if side.vocabulary is not None and side.vocabulary.why:
             return side.vocabulary.why
         if name == "merges" and side.model.form == GGUF and side.model.tokenizer not in ("", "gpt2"):
-            return SCORES.format(kind=side.model.tokenizer)
+            return f"a GGUF tokenizer of the kind {side.model.tokenizer} keeps no merges"
     return ""
 
 
@@ -221,7 +206,6 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 KEPT = 64  # entries of each list
-MARK = b"?"
 # Fields that defaults of others are computed from, and those others.
 FEEDING = ("embedding_length", "head_count", "head_dim", "context_length", "vocab_size", "rope_scaling")
 FED = (
@@ -231,18 +215,24 @@ FED = (
 
 
 def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | NoCanary:
-    """Change the last field that the candidate states and that is compared, and the last entry of each list.
-
-    Vocabularies are cut to their last entries first, so that the trial costs little whatever their size.
-    """
+    """Change the last field that the candidate states and that is compared, and the last entry of each list."""
     source, candidate = describe_model(views[0]), describe_model(views[1])
     rows = rows_of(measurement, ConfigField)
-    name = _chosen(rows, candidate)
+    compared = (row for row in rows if row.source_basis and not row.why and not row.also)
+    names = [row.name for row in compared if row.name in candidate.model.fields]
+    alone = [name for name in names if name not in FEEDING]  # no default depends on these
+    name = next(iter((alone or names)[::-1]), None)
     lists = {row.name for row in rows if row.differing == 0 and row.entries}
     if name is None and not lists:
         return NoCanary("nothing that is compared was read from the import")
-    cut = _cut(source, candidate)
-    broken = cut[0], _changed(cut[1], name, lists)
+    one, other = source.vocabulary, candidate.vocabulary
+    if one is not None and other is not None:  # cut to their last entries, so that the trial costs little
+        first = max(min(one.count, other.count) - KEPT, 0)
+        merge = max(min(one.merge_count, other.merge_count) - KEPT, 0)
+        source = replace(source, vocabulary=replace(one, first=first, first_merge=merge))
+        candidate = replace(candidate, vocabulary=replace(other, first=first, first_merge=merge))
+    cut = source, candidate
+    broken = source, _changed(candidate, name, lists)
     before = rows_by_name(measure(cut, options))
     passed_over = FED if name in FEEDING else ()
     places = [place for place in before if place == name or place not in passed_over]
@@ -267,28 +257,13 @@ def _shows(after: ConfigField, row: ConfigField, name: str | None, lists: set[st
     return other_digest and after.differing == 1 and first is not None and first.index == last
 
 
-def _chosen(rows: Sequence[ConfigField], candidate: ModelDescription) -> str | None:
-    """Choose the last compared field that the import itself states, rather one that no default depends on."""
-    compared = (row for row in rows if row.source_basis and not row.why and not row.also)
-    names = [row.name for row in compared if row.name in candidate.model.fields]
-    alone = [name for name in names if name not in FEEDING]
-    return next(iter((alone or names)[::-1]), None)
-
-
-def _cut(source: ModelDescription, candidate: ModelDescription) -> tuple[ModelDescription, ModelDescription]:
-    one, other = source.vocabulary, candidate.vocabulary
-    if one is None or other is None:
-        return source, candidate
-    first = max(min(one.count, other.count) - KEPT, 0)
-    merge = max(min(one.merge_count, other.merge_count) - KEPT, 0)
-    one, other = (replace(side, first=first, first_merge=merge) for side in (one, other))
-    return replace(source, vocabulary=one), replace(candidate, vocabulary=other)
-
-
 def _changed(side: ModelDescription, name: str | None, lists: set[str]) -> ModelDescription:
     fields = dict(side.model.fields)
     if name is not None:
-        value = _other(name, fields[name].value)
+        was, kind = fields[name].value, CONFIG_FIELDS[name]
+        others: dict[FieldKind, Json] = {FieldKind.COUNT: was + 1 if isinstance(was, int) else 7}
+        others |= {FieldKind.NUMBER: 8192.0 if was == 4096.0 else 4096.0, FieldKind.SWITCH: not was}
+        value = others.get(kind, "damaged")
         fields[name] = replace(fields[name], value=value, also=tuple((value, read) for _, read in fields[name].also))
     vocabulary = side.vocabulary
     if vocabulary is not None and "tokens" in lists:
@@ -298,26 +273,14 @@ def _changed(side: ModelDescription, name: str | None, lists: set[str]) -> Model
     return replace(side, model=replace(side.model, fields=fields), vocabulary=vocabulary)
 
 
-def _other(name: str, value: Json) -> Any:
-    match CONFIG_FIELDS[name]:
-        case FieldKind.COUNT:
-            return value + 1 if isinstance(value, int) else 7
-        case FieldKind.NUMBER:
-            return 8192.0 if value == 4096.0 else 4096.0
-        case FieldKind.SWITCH:
-            return not value
-    return "damaged"
-
-
 def _marked(walk: Walk, last: int) -> Walk:
     """Put a mark behind one entry."""
 
     def marked(start: int) -> Iterator[bytes | None]:
-        return (entry if at != last else (entry or b"") + MARK for at, entry in enumerate(walk(start), start))
+        return (entry if at != last else (entry or b"") + b"?" for at, entry in enumerate(walk(start), start))
 
     return marked
 
 
-VERIFIER = Verifier(
-    quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,) * 2, measure=measure, extent=extent, canary=canary
-)
+KINDS = (SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT)
+VERIFIER = Verifier(quantity=QUANTITY, kinds=KINDS, measure=measure, extent=extent, canary=canary)

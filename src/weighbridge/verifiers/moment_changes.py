@@ -1,7 +1,6 @@
 """moment_changes: how far mean, spread and extremes of each tensor are from those of what it is meant to be made of.
 
-Blocks and packed weights are decoded, and what a mapping computes is computed first, so that a lossy import can be
-compared with its source. One row a tensor that either side has.
+Blocks and packed weights are decoded, and what a mapping computes is computed first. One row a tensor of either side.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from typing import Any
 
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import values
-from weighbridge.core.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.core.model import Fields, Measurement, Unmeasured
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Plan
 from weighbridge.packing.unpacked_view import packed_parts
 from weighbridge.quantities.tensors import MomentChanges
 from weighbridge.verifiers import tensor_values
 from weighbridge.verifiers.tensor_moments import STATISTICS, Moments
-from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, kept, rows_by_name, table
 from weighbridge.views.checkpoint import CheckpointView
 
 QUANTITY = "moment_changes"
@@ -56,6 +55,12 @@ def _row(source: CheckpointView, candidate: CheckpointView, plan: Plan, name: st
 
 def _changes(aligned: AlignedTensor) -> Mapping[str, Any]:
     """Return the statistics of both sides and the changes; nothing where values cannot be read."""
+
+    def change(was: float | None, now: float | None) -> float | None:
+        if was is None or now is None or was == now:
+            return None if was is None or now is None else 0.0
+        return min(abs(now - was) / abs(was), LARGEST) if was else LARGEST
+
     old, new = Moments(aligned.new), Moments(aligned.new)
     for _, stored, there in aligned.steps() if aligned.dtype else ():
         before, after = values(stored.view("u1"), aligned.dtype), values(there, aligned.new.dtype)
@@ -64,14 +69,8 @@ def _changes(aligned: AlignedTensor) -> Mapping[str, Any]:
         old.merge(before)
         new.merge(after)
     was, now = ({"finite": float(one.count), **one.statistics()} for one in (old, new))
-    changes = {name: _change(was[name], now[name]) for name in was}
+    changes = {name: change(was[name], now[name]) for name in was}
     return {"source": was, "candidate": now, **changes} if old.count or new.count else UNKNOWN
-
-
-def _change(was: float | None, now: float | None) -> float | None:
-    if was is None or now is None or was == now:
-        return None if was is None or now is None else 0.0
-    return min(abs(now - was) / abs(was), LARGEST) if was else LARGEST
 
 
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
@@ -81,7 +80,7 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     # What is unpacked has no bytes of its own.
     stored = ((name, one) for name, one in plan.pairings.items() if not packed_parts(source, candidate, one))
     fits = sorted(name for name, one in stored if one.plain and one.shape == candidate.tensor(name).shape)
-    names = two_of(fits, lambda name: min(candidate.tensor(name).elements, ENOUGH))
+    names = kept(fits, lambda name: min(candidate.tensor(name).elements, ENOUGH))
     source, candidate = views
     cut = source.cut(tuple(plan.pairings[name].parts[0].source for name in names)), candidate.cut(names)
     before = rows_by_name(measure(cut, options))
@@ -102,6 +101,5 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     return Canary(name="a tensor of zeros", place=last, views=(cut[0], damaged), seen=seen)
 
 
-VERIFIER = Verifier(
-    quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,) * 2, measure=measure, extent=tensor_values.extent, canary=canary
-)
+KINDS, extent = tensor_values.VERIFIER.kinds, tensor_values.extent
+VERIFIER = Verifier(quantity=QUANTITY, kinds=KINDS, measure=measure, extent=extent, canary=canary)

@@ -1,8 +1,4 @@
-"""Facts about a run, each with its basis and with what contradicts it. A fact that was not found is absent.
-
-A rate times a time counts as a whole number of tokens where it rounds to the same one on every row within
-`PRINTED`: that is the precision with which logs print, not a limit on anything promised.
-"""
+"""Facts about a run, each with its basis and with what contradicts it. A fact that was not found is absent."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "facts"
 FAILURE = "recorder-failure"
-PRINTED = 1e-3  # of the whole number: four printed digits
+PRINTED = 1e-3  # of a whole number: the precision with which logs print, not a limit on anything promised
 REPORTED = {  # fact: the section of run.json that has it
     **dict.fromkeys(("seq_len", "batch_size", "corpus_tokens"), "data"),
     **dict.fromkeys(("vocab", "parameters"), "model"),
@@ -45,34 +41,24 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     view: RunView = views[0]
     found = {name: reported(view, section, name) for name, section in REPORTED.items()}
     facts = [_fact(name, value, Basis.REPORTED) for name, value in found.items() if value is not None and value != ""]
-    noted = (_fact(name, value, Basis.MEASURED) for name, value in view.notes.items())
-    facts += [_fact("rows", view.rows, Basis.MEASURED), *_steps_and_end(view), *noted]
-    value = Rows("name", (*facts, *_unreliable(view), *_tokens_per_step(view)))
-    return Measurement(quantity=QUANTITY, value=value, by="run_facts/3", examined=view.rows, total=view.rows)
-
-
-def _steps_and_end(view: RunView) -> Iterator[Fact]:
-    """Yield how many steps were logged, the last of them, how many were asked for, and how the run ended."""
     steps = dense(view, STEP)
     logged, count = steps.values[steps.known], distinct(steps)
     last = float(logged.max()) if len(logged) else None
     end = run_end(view.facts, view.events, count, last)
-    yield _fact("steps", count, Basis.MEASURED)
+    facts += [_fact("rows", view.rows, Basis.MEASURED), _fact("steps", count, Basis.MEASURED)]
     if last is not None and last.is_integer() and abs(last) <= LARGEST_STEP:
-        yield _fact("last_step", int(last), Basis.MEASURED)
+        facts.append(_fact("last_step", int(last), Basis.MEASURED))
     if end.requested_steps is not None:
-        yield _fact("requested_steps", end.requested_steps, Basis.REPORTED)
-    yield _fact("ended", end.ended, end.basis, end.contradicted_by)
+        facts.append(_fact("requested_steps", end.requested_steps, Basis.REPORTED))
+    facts.append(_fact("ended", end.ended, end.basis, end.contradicted_by))
     if end.by:
-        yield _fact("ended_by", end.by, Basis.REPORTED)
-
-
-def _unreliable(view: RunView) -> Iterator[Fact]:
-    """Yield the columns that failures of the recorder make unreliable; one that names none makes all of them so."""
+        facts.append(_fact("ended_by", end.by, Basis.REPORTED))
+    facts += [_fact(name, value, Basis.MEASURED) for name, value in view.notes.items()]
     each = [event.get("costs") for event in view.events if event.get("event") == FAILURE]
     lost = {str(name) for costs in each for name in (costs if isinstance(costs, (list, tuple)) else [ALL])} - {"device"}
-    if lost:
-        yield _fact(RECORDER_FAILED, " ".join(sorted(lost)), Basis.REPORTED)
+    unreliable = [_fact(RECORDER_FAILED, " ".join(sorted(lost)), Basis.REPORTED)] if lost else []
+    value = Rows("name", (*facts, *unreliable, *_tokens_per_step(view)))
+    return Measurement(quantity=QUANTITY, value=value, by="run_facts/3", examined=view.rows, total=view.rows)
 
 
 def _fact(name: str, value: object, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Fact:
@@ -85,9 +71,6 @@ def reported(view: RunView, section: str, key: str) -> str | int | float | None:
     value = inside.get(key) if isinstance(inside, Mapping) else None
     value = view.facts.get(key) if value is None else value
     return value if isinstance(value, (str, int, float)) and not isinstance(value, bool) else None
-
-
-# --- Tokens per step --------------------------------------------------------------------------------------------------
 
 
 def _tokens_per_step(view: RunView) -> Iterator[Fact]:
@@ -109,8 +92,7 @@ def token_claims(view: RunView) -> Iterator[Claim]:
     counted = numbers(view, "tokens")
     if counted and min(counted) == max(counted) and counted[0].is_integer():
         yield Claim(int(counted[0]), Basis.REPORTED, f"the tokens column is {int(counted[0])} on {len(counted)} rows")
-    derived = _from_rate(view)
-    if derived is not None:
+    if (derived := _from_rate(view)) is not None:
         yield derived
 
 
@@ -152,9 +134,6 @@ def numbers(view: RunView, name: str) -> list[float]:
     return [value for value, state in zip(cells.values, cells.state, strict=True) if state == NUMBER]
 
 
-# --- Showing that it sees ---------------------------------------------------------------------------------------------
-
-
 def extent(views: Views, _options: Fields) -> int:
     """Count the rows that there are."""
     view: RunView = views[0]
@@ -162,10 +141,7 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Overlay the last of a few rows with another step, and another number where tokens come from; add notes, failures.
-
-    There is then one step more, a step's tokens are others, and the run ended a step early.
-    """
+    """Overlay the last of a few rows with another step, and another number where tokens come from; add notes."""
     view: RunView = views[0]
     few = view.cut([*spread(view.rows), view.rows - 1])  # the last row twice: one step fewer than rows
     last = few.rows - 1
@@ -177,9 +153,8 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     events: list[Fields] = [{"event": FAILURE, "costs": costs} for costs in (["other"], ["device", "canary"])]
     events.append({"event": "end", "steps": steps + 1})
     facts = {**few.facts, "requested_steps": steps + 2}
-    damaged = dataclasses.replace(
-        few.overlaid(last, STEP, stranger(few, STEP)), notes=noted, events=tuple(events), facts=facts
-    )
+    damaged = few.overlaid(last, STEP, stranger(few, STEP))
+    damaged = dataclasses.replace(damaged, notes=noted, events=tuple(events), facts=facts)
     if source:
         damaged = damaged.overlaid(last, source, stranger(few, source))
     beside = {**noted, RECORDER_FAILED: "canary other"}

@@ -43,14 +43,12 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
 
 
 def _flops_per_s(view: RunView, wall_ms: statistics.Dense) -> float | None:
-    """Return the work of a step, 6 × parameters × tokens, over its median time; None where one of them is unknown.
-
-    Forward and backward take 2 and 4 operations for each parameter and token.
-    """
+    """Return the work of a step over its median time; None where one of them is unknown."""
     parameters, claim = reported(view, "model", "parameters"), next(token_claims(view), None)
     times = wall_ms.values[wall_ms.known & (wall_ms.values > 0)]
     if not isinstance(parameters, int) or parameters < 1 or claim is None or not len(times):
         return None
+    # Forward and backward take 2 and 4 operations for each parameter and token.
     return 6.0 * parameters * claim.value / (float(median(times.tolist())) / 1000)
 
 

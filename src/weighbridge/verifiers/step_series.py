@@ -22,8 +22,7 @@ WHOLE = 2.0**53  # beyond it a float no longer tells one step from the next
 def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     """Return the samples of `column` (`wall_ms` without the option) as a series `[samples]`."""
     view: RunView = views[0]
-    name = _name(options)
-    column = view.column(name)
+    name, column = _name(options), view.column(_name(options))
     if column is None:
         why = f"the run logs no column {name!r}; it logs {', '.join(view.column_names)}"
         remedy = f"log {name!r}, or map it in the contract's `columns:` to what the log calls it"
@@ -74,8 +73,7 @@ def spread(rows: int) -> list[int]:
 
 def stranger(view: RunView, column: str) -> float:
     """Return a number (a whole one in a column of whole ones) larger than every number in a column."""
-    finite = [value for value in view.dense(column).values if math.isfinite(value)]
-    largest = max([0.0, *finite])
+    largest = max([0.0, *(value for value in view.dense(column).values if math.isfinite(value))])
     return 2 * largest + 2 if largest < HUGE else math.nextafter(largest, math.inf)
 
 

@@ -1,18 +1,15 @@
 """tensor_bits: what the bits of each tensor of one checkpoint look like, whatever its label says.
 
 One row a tensor. Every word is read for `or_word` and `zeros`; at most 65,536 evenly spaced ones, the last among them,
-for the rest, zeros left out. What a dtype has no use for is null.
-
-How well the magnitudes of 16-bit words follow the laws that weights follow is measured under either reading of them.
-A symbol is the eight bits after the sign: F16 reads them as five of exponent and three of mantissa, BF16 as its whole
-exponent. The laws are zero-centred (normal, Laplace, Cauchy, uniform), of scales 2^-16 (BF16: 2^-32) to 2^4.
+for the rest, zeros left out. What a dtype has no use for is null. A symbol is the eight bits after the sign of a 16-bit
+word: F16 reads five of exponent and three of mantissa, BF16 its whole exponent.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     Counts: TypeAlias = NDArray[np.int64]  # [256], how often each symbol occurs
     Masses: TypeAlias = NDArray[np.float64]
 
-QUANTITY = "tensor_bits"
 MANTISSA = {"F64": 52, "F32": 23, "F16": 10, "BF16": 7}
 SAMPLE = 1 << 16  # elements
 UNREAD = {
@@ -80,53 +76,33 @@ class Bits:
         nonzero = stored[stored << 1 != 0]
         found: dict[str, Any] = {**UNREAD, "sampled": len(stored), "nonzero": len(nonzero)}
         if self.reads:
-            found |= {"zeros": self.zeros, "or_word": f"{self.occurring:#x}", "trailing_zero_bits": self._free()}
-            found["mantissa_bits"] = MANTISSA[dtype]
+            mantissa, bits = MANTISSA[dtype], self.occurring
+            used = bool(bits & ((1 << mantissa) - 1))  # whether any word uses the mantissa
+            free = (bits & -bits).bit_length() - 1 if used else mantissa
+            some = bits << 1 & (1 << 8 * self.tensor.unit[1]) - 1  # 0 where every word is zero
+            found |= {"zeros": self.zeros, "or_word": f"{bits:#x}", "trailing_zero_bits": free if some else None}
+            found["mantissa_bits"] = mantissa
         if len(nonzero) and dtype != "F64":
-            high, low = _halves(nonzero, dtype)
+            # Two numbers packed in one word look alike in its upper and in its lower half.
+            wide = dtype == "F32"
+            halves = (symbols(nonzero >> 16), symbols(nonzero & 0xFFFF)) if wide else (nonzero >> 8, nonzero & 0xFF)
+            high, low = (np.bincount(half, minlength=SYMBOLS) for half in halves)
             found |= {"half_divergence": divergence(high, low), "half_entropy": entropy(high, low)}
-            found["as_stored"] = _reading(_upper(nonzero, dtype))
-            found["byte_swapped"] = _reading(_upper(nonzero.byteswap(), dtype))
+            found |= {"as_stored": _reading(nonzero, wide), "byte_swapped": _reading(nonzero.byteswap(), wide)}
         return TensorBits(name=name, dtype=dtype, elements=elements, **found)
 
-    def _free(self) -> int | None:
-        """Count the mantissa's last bits that no word uses; None where every word is zero."""
-        mantissa, found = MANTISSA[self.tensor.dtype], self.occurring
-        if not found << 1 & (1 << 8 * self.tensor.unit[1]) - 1:
-            return None
-        return (found & -found).bit_length() - 1 if found & ((1 << mantissa) - 1) else mantissa
 
-
-def _upper(stored: Words, dtype: str) -> Words:
-    """Return the 16 bits that hold sign and exponent; of F32 they are what BF16 would be."""
+def _reading(stored: Words, wide: bool) -> BitReading:
+    """Read the 16 bits that hold sign and exponent; of F32 (`wide`) they are what BF16 would be."""
     import numpy as np
 
-    return stored.view(np.uint16)[1::2] if dtype == "F32" else stored
+    upper = stored.view(np.uint16)[1::2] if wide else stored
+    counts = np.bincount(symbols(upper), minlength=SYMBOLS)
+    known = {"negative": int(np.count_nonzero(upper & 0x8000)), "symbols": int(np.count_nonzero(counts))}
+    return BitReading(excess=excess(counts), **known)
 
 
-def _reading(stored: Words) -> BitReading:
-    import numpy as np
-
-    counts = np.bincount(symbols(stored), minlength=SYMBOLS)
-    return BitReading(
-        negative=int(np.count_nonzero(stored & 0x8000)), symbols=int(np.count_nonzero(counts)), excess=excess(counts)
-    )
-
-
-def _halves(stored: Words, dtype: str) -> tuple[Counts, Counts]:
-    """Count the symbols of the upper and of the lower half of each word: two numbers packed in one look alike."""
-    import numpy as np
-
-    if dtype == "F32":
-        parts: tuple[np.ndarray, ...] = (symbols(stored >> 16), symbols(stored & 0xFFFF))
-    else:
-        parts = stored >> 8, stored & 0xFF
-    high, low = (np.bincount(part, minlength=SYMBOLS) for part in parts)
-    return high, low
-
-
-# --- The laws of weights ----------------------------------------------------------------------------------------------
-
+# The laws that the magnitudes of weights follow, as either reading of 16-bit words sees them; all are zero-centred.
 READINGS = ("BF16", "F16")
 SYMBOLS = 256
 SHIFT = 7  # a symbol leaves out so many bits of a word
@@ -144,10 +120,7 @@ def symbols(words: NDArray[Any]) -> NDArray[Any]:
 
 
 def excess(counts: Counts) -> dict[str, float]:
-    """Return the bits per element that the best law costs beyond the entropy, by reading, of at least one element.
-
-    This is the Kullback-Leibler divergence of the symbols from the nearest law.
-    """
+    """Return the Kullback-Leibler divergence of one symbol or more from the nearest law, in bits, by reading."""
     import numpy as np
 
     seen = counts > 0
@@ -183,16 +156,7 @@ def _log2_masses(reading: str) -> Masses:
     """Return the logarithm of what each law expects of each symbol, `[laws x scales, 256]`."""
     import numpy as np
 
-    edges = _edges(reading)
-    masses = [np.diff(below(edges / scale)) for below in _laws() for scale in SCALES[reading]]
-    logarithms: Masses = np.log2(np.stack([(1 - STRAY) * mass / mass.sum() + STRAY / SYMBOLS for mass in masses]))
-    return logarithms
-
-
-def _edges(reading: str) -> Masses:
-    """Return the magnitudes where each symbol begins, and the end, `[257]`; zero itself is left out."""
-    import numpy as np
-
+    # The magnitudes where each symbol begins, and the end, `[257]`; zero itself is left out.
     at = np.arange(SYMBOLS + 1, dtype=np.int64) << SHIFT
     exponents, bits = (8, 7) if reading == "BF16" else (5, 10)
     bias = (1 << exponents - 1) - 1
@@ -202,44 +166,27 @@ def _edges(reading: str) -> Masses:
     edges[0] = math.ldexp(0.5, 1 - bias - bits)  # half of the least magnitude: what is smaller is rounded to zero
     beyond = at >= (1 << exponents) - 1 << bits  # infinity and NaN have no mass
     edges[beyond] = edges[beyond].min()
-    return edges
-
-
-def _laws() -> tuple[Callable[[Masses], Masses], ...]:
-    """Return the share of magnitudes below each edge by law: normal, Laplace, Cauchy, uniform."""
-    import numpy as np
-
-    return (
-        lambda x: np.array([math.erf(value / math.sqrt(2)) for value in x]),
-        lambda x: -np.expm1(-x),
-        lambda x: 2 / math.pi * np.arctan(x),
-        lambda x: np.minimum(x, 1.0),
+    laws: tuple[Callable[[Masses], Masses], ...] = (  # the share of magnitudes below each edge
+        lambda x: np.array([math.erf(value / math.sqrt(2)) for value in x]),  # normal
+        lambda x: -np.expm1(-x),  # Laplace
+        lambda x: 2 / math.pi * np.arctan(x),  # Cauchy
+        lambda x: np.minimum(x, 1.0),  # uniform
     )
+    masses = [np.diff(below(edges / scale)) for below in laws for scale in SCALES[reading]]
+    logarithms: Masses = np.log2(np.stack([(1 - STRAY) * mass / mass.sum() + STRAY / SYMBOLS for mass in masses]))
+    return logarithms
 
 
-# --- Canary -----------------------------------------------------------------------------------------------------------
-
-
-def begin(_view: object) -> type[Bits]:
-    """Begin a checkpoint."""
-    return Bits
-
-
-# One, and minus the next number after it: the last word alone sets the sign and the last bit.
-ONES: Mapping[str, tuple[int, int]] = {
-    "F16": (0x3C00, 0xBC01),
-    "BF16": (0x3F80, 0xBF81),
-    "F32": (0x3F800000, 0xBF800001),
-    "F64": (0x3FF0000000000000, 0xBFF0000000000001),
-}
+ONE = {"F16": 0x3C00, "BF16": 0x3F80, "F32": 0x3F800000, "F64": 0x3FF0000000000000}
 
 
 def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
     """Write ones, and minus the next number after one at the end; reckon what the pattern foretells."""
     import numpy as np
 
-    most, last = ONES[tensor.dtype]
     size, elements = tensor.unit[1], tensor.elements
+    most = ONE[tensor.dtype]
+    last = most | 1 << 8 * size - 1 | 1  # this word alone sets the sign and the last bit
     pattern = most.to_bytes(size, "little") * (elements - 1) + last.to_bytes(size, "little")
     damaged = cut.overlaid(tensor.name, 0, pattern)
     sampled = (elements - 1) // -(-elements // SAMPLE) + 1
@@ -255,8 +202,8 @@ def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[
 
 DAMAGE = Damage(
     name="ones, and one word unlike them",
-    fits=lambda tensor: tensor.dtype in ONES and tensor.elements > 0,
+    fits=lambda tensor: tensor.dtype in ONE and tensor.elements > 0,
     without="no tensor holds floating words",
     lay=_damaged,
 )
-VERIFIER = instrument(QUANTITY, begin, DAMAGE)
+VERIFIER = instrument("tensor_bits", lambda _view: Bits, DAMAGE)

@@ -1,13 +1,11 @@
-"""tensor_health: what is odd about the values of each tensor of one checkpoint, whatever it is meant to hold.
+"""tensor_health: what is odd about the values of each tensor of one checkpoint, one row a tensor.
 
-One row a tensor, read in one walk: NaN, infinities, whether all bytes are zero, whether all words are one, the run of
-zeros at the end, and the earlier tensor with the very same bytes. Counts, and knows no threshold.
+NaN, infinities, bytes all zero, words all one, zeros at the end, an earlier tensor with the very same bytes.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-QUANTITY = "tensor_health"
 # The bits of the exponent; where they are all set the word is infinite or NaN.
 EXPONENT = {"F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF0000000000000}
 PARTS = {"C64": "F32"}  # real and imaginary parts are words of their own
@@ -64,9 +61,12 @@ class Health:
         if self.constant:
             expected = np.frombuffer(self.first, np.uint8)
             self.constant = bool((data.reshape(-1, len(self.first)) == expected).all())
-        last = _last_set(data)
-        self.last_set = self.at + last if last >= 0 else self.last_set
+        zeros = 0  # at the end of these bytes
+        if not data[-1]:
+            back = data[::-1] != 0
+            zeros = int(back.argmax()) if back.any() else len(data)
         self.at += len(data)
+        self.last_set = self.at - 1 - zeros if zeros < len(data) else self.last_set
         if self.nan is not None and self.infinite is not None:
             nan, infinite = _not_finite(data, self.tensor)
             self.nan, self.infinite = self.nan + nan, self.infinite + infinite
@@ -81,15 +81,6 @@ class Health:
         found["zero_tail_bytes"] = (tensor.nbytes - 1 - self.last_set) // size * size
         found["repeats"] = self.alike.before(tensor.name) if tensor.nbytes else None
         return TensorHealth(nan=self.nan, infinite=self.infinite, **found)
-
-
-def _last_set(data: NDArray[np.uint8]) -> int:
-    """Find the last byte that is not zero, or -1."""
-    if data[-1]:
-        return len(data) - 1
-    back = data[::-1] != 0
-    at = int(back.argmax())
-    return len(data) - 1 - at if back[at] else -1
 
 
 def _not_finite(data: NDArray[np.uint8], tensor: Tensor) -> tuple[int, int]:
@@ -115,62 +106,41 @@ def _not_finite(data: NDArray[np.uint8], tensor: Tensor) -> tuple[int, int]:
     return int(np.count_nonzero(magnitude > mask)), int(np.count_nonzero(magnitude == mask))
 
 
-def begin(view: CheckpointView) -> Callable[[Tensor], Health]:
-    """Begin a checkpoint, none of whose tensors has been seen."""
-    return functools.partial(Health, bytewise.LookAlikes(view))
-
-
 ZEROS = 3  # units at the end
 BODY = 3  # units before them that are unlike the rest: an infinity, a NaN, and one more
 
 
-@dataclass(frozen=True, slots=True)
-class Special:
-    """A unit that is infinite and one that is NaN, and how many elements of both units together are either."""
-
-    infinity: bytes
-    nan: bytes
-    counts: tuple[int, int]  # NaN, infinite
-
-
-def special(tensor: Tensor) -> Special | None:
-    """Return the special units of a dtype, or None where it has none, or they are not decoded."""
+def special(tensor: Tensor) -> tuple[bytes, int, int] | None:
+    """Return an infinite unit and one that is NaN, and how many elements of both are NaN and infinite, if known."""
     elements, size = tensor.unit
     if tensor.dtype in EXPONENT:
         word = EXPONENT[tensor.dtype]
-        return Special(word.to_bytes(size, "little"), (word | 1).to_bytes(size, "little"), (1, 1))
+        return word.to_bytes(size, "little") + (word | 1).to_bytes(size, "little"), 1, 1
     full = b"\xff" * size  # a scale that is NaN, or the largest one
     if tensor.dtype == "MXFP4":
-        return Special(full, full, (0, 2 * elements))
+        return 2 * full, 0, 2 * elements
     if tensor.dtype in DECODED and tensor.dtype != "NVFP4":
-        return Special(full, full, (2 * elements, 0))
+        return 2 * full, 2 * elements, 0
     return None
 
 
-def _units(tensor: Tensor) -> int:
-    return tensor.nbytes // tensor.unit[1]
-
-
 def _damaged(cut: CheckpointView, last: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
-    """Write like units, an infinity and a NaN where the dtype has them, a unit unlike both, and zeros.
-
-    Where the tensor before it is of the same size, it becomes a twin.
-    """
+    """Write like units, an infinity and a NaN, a unit unlike both, and zeros; an earlier tensor may become a twin."""
     size, units = last.unit[1], special(last)
     like, unlike = b"\1" * size, b"\2" * size
-    odd = (units.infinity, units.nan) if units else (unlike, unlike)
-    pattern = like * (_units(last) - ZEROS - BODY) + b"".join(odd) + unlike + bytes(ZEROS * size)
+    odd = units[0] if units else 2 * unlike
+    pattern = like * (last.nbytes // size - ZEROS - BODY) + odd + unlike + bytes(ZEROS * size)
     twin = next((name for name, tensor in cut.tensors.items() if name != last.name and is_alike(tensor, last)), None)
     damaged = cut.overlaid(last.name, 0, pattern)
     wanted = {"all_zero": False, "constant": False, "zero_tail_bytes": ZEROS * size, "repeats": twin}
-    wanted |= {"nan": units.counts[0], "infinite": units.counts[1]} if units else {}
+    wanted |= {"nan": units[1], "infinite": units[2]} if units else {}
     return damaged if twin is None else damaged.overlaid(twin, 0, pattern), wanted
 
 
 DAMAGE = Damage(
     name="one NaN, one infinity, zeros at the end",
-    fits=lambda tensor: _units(tensor) > ZEROS + BODY,
+    fits=lambda tensor: tensor.nbytes // tensor.unit[1] > ZEROS + BODY,
     without="no tensor has room for the damage",
     lay=_damaged,
 )
-VERIFIER = instrument(QUANTITY, begin, DAMAGE)
+VERIFIER = instrument("tensor_health", lambda view: functools.partial(Health, bytewise.LookAlikes(view)), DAMAGE)

@@ -1,7 +1,6 @@
-"""tensor_moments: mean, spread and extremes of each tensor of one checkpoint, over its finite elements.
+"""tensor_moments: mean, spread and extremes of each tensor of one checkpoint, over its finite elements, in float64.
 
-One row a tensor, in one walk, in float64; merged step by step, so that a mean of a billion elements keeps its digits.
-What a dtype has no single values for (blocks, packed bits, booleans, complex) is null. Knows no bound.
+Merged step by step, so that a mean of a billion elements keeps its digits; null where a dtype has no single values.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from weighbridge.views.checkpoint import CheckpointView, Tensor
 if TYPE_CHECKING:
     from weighbridge.comparison.casts import Values
 
-QUANTITY = "tensor_moments"
 STATISTICS = ("mean", "std", "min", "max", "absmax", "rms", "zero_share")
 DIGITS = 9  # that are kept; what lies behind depends on the order of summing
 
@@ -74,25 +72,9 @@ class Moments:
 
     def row(self) -> TensorMoments:
         """Describe the tensor."""
-        tensor, finite = self.tensor, self.count if self.reads else None
-        return TensorMoments(
-            name=tensor.name,
-            dtype=tensor.dtype,
-            shape=tensor.shape,
-            elements=tensor.elements,
-            finite=finite,
-            **self.statistics(),
-        )
-
-
-def begin(_view: object) -> type[Moments]:
-    """Begin a checkpoint."""
-    return Moments
-
-
-def _fits(tensor: Tensor) -> bool:
-    # E8M0 has no zero.
-    return tensor.elements > 0 and numpy_dtype(tensor.dtype) is not None and tensor.dtype != "F8_E8M0"
+        one, finite = self.tensor, self.count if self.reads else None
+        found: dict[str, Any] = {"name": one.name, "dtype": one.dtype, "shape": one.shape, "elements": one.elements}
+        return TensorMoments(finite=finite, **found | self.statistics())
 
 
 def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
@@ -108,6 +90,10 @@ def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[
 
 
 DAMAGE = Damage(
-    name="zeros, and one number at the end", fits=_fits, without="no tensor has single values", lay=_damaged
+    name="zeros, and one number at the end",
+    # E8M0 has no zero.
+    fits=lambda one: one.elements > 0 and numpy_dtype(one.dtype) is not None and one.dtype != "F8_E8M0",
+    without="no tensor has single values",
+    lay=_damaged,
 )
-VERIFIER = instrument(QUANTITY, begin, DAMAGE)
+VERIFIER = instrument("tensor_moments", lambda _view: Moments, DAMAGE)

@@ -1,10 +1,8 @@
 """tensor_values: compare every tensor of a candidate with what it is meant to be made of, value by value.
 
-One row a tensor that either side has. A count in `reproduced` is of elements, bit for bit: `identical` under one
-dtype, `value-cast` as the source's value rounded to nearest even, `requantised` as ggml's quantiser gives it. Only a
-tensor that none of them explains is read again, for errors and hypotheses; blocks that no quantiser gives again are
-read once, for errors, and once more for each other making where some of them are not like their values. Knows no
-threshold and gives no class a name.
+One row a tensor that either side has. A count in `reproduced` is of elements, bit for bit: `identical`, `value-cast`
+(rounded to nearest even) or `requantised` (by ggml's quantiser). Only what none of them explains is read again, for
+errors and hypotheses. Knows no threshold and gives no class a name.
 """
 
 from __future__ import annotations
@@ -28,27 +26,12 @@ from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan
 from weighbridge.packing import unpacked_view
 from weighbridge.packing.channel_factors import Channels
-from weighbridge.packing.unpacked_view import (
-    UnpackedView,
-    UnpackedWeight,
-    code_errors,
-    packed_parts,
-    packed_weight,
-)
+from weighbridge.packing.unpacked_view import UnpackedView, UnpackedWeight, code_errors, packed_parts, packed_weight
 from weighbridge.packing.unpacking import Blocks, Rule
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution, JobSpec
-from weighbridge.verifiers.verifier import (
-    Canary,
-    MeasurementJob,
-    NoCanary,
-    Verifier,
-    Views,
-    rows_by_name,
-    table,
-    two_of,
-)
+from weighbridge.verifiers.verifier import Canary, MeasurementJob, NoCanary, Verifier, Views, kept, rows_by_name, table
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the candidate's
@@ -58,19 +41,12 @@ MEASURED = (
     *("differing_bytes", "first_difference", "relative_rmse", "max_error", "max_ulps", "lost_share", "same_values"),
     *("identical_to", "generated_error", "other", "overflowed"),
 )
-ABSENT: dict[str, Any] = {  # of a tensor whose content was not compared
-    **dict.fromkeys(MEASURED),
-    "compared": False,
-    "reproduced": {},
-    "errors_otherwise": {},
-}
+UNCOMPARED: dict[str, Any] = {"compared": False, "reproduced": {}, "errors_otherwise": {}}
+ABSENT = {**dict.fromkeys(MEASURED), **UNCOMPARED}  # of a tensor whose content was not compared
 
 
 def measure(views: Views, options: Fields) -> Measurement:
-    """Compare source and candidate tensor by tensor, each in its mapping; with `headers`, dtypes and shapes alone.
-
-    Refuse with `subject-changed` a file that was written to meanwhile.
-    """
+    """Compare tensor by tensor, with `headers` dtypes and shapes alone; refuse `subject-changed` what is written to."""
     (found,) = batch([MeasurementJob(VERIFIER, views)], options, HERE)
     if isinstance(found, SubjectError):
         raise found
@@ -154,8 +130,13 @@ class _Pair:
         pairing = self.plan.pairings.get(name)
         if pairing is None:
             return self._alone(name, self.candidate, name)
-        if update_of(self.source, pairing) is not None:
-            return self._adapted(pairing)
+        update = update_of(self.source, pairing)
+        if update is not None:  # a weight that an adapter was meant to be merged into
+            row = replace(self._by_name(pairing), source_shape=pairing.shape, transform="W + s·BA")
+            assert isinstance(self.source, AdaptedView)
+            found, share = reproduced(self.source, self.candidate, pairing, update) if self.contents else ({}, None)
+            self.candidate.forget(name)
+            return replace(row, compared=bool(found), reproduced=found, adapter_share=share)
         packed = packed_parts(self.source, self.candidate, pairing)
         row = self._packed(pairing, packed) if packed else self._made(pairing)
         if self.channels is None:
@@ -202,8 +183,10 @@ class _Pair:
             row = replace(row, compared=self.contents, not_nearest=row.elements)
         elif any(weight.rule is None for weight in packed):
             row = self._by_name(pairing)
+        elif new is not None:
+            row = self._by_codes(unpacked_view.as_stored(pairing, new), new)
         else:
-            row = self._unpacked(pairing) if new is None else self._by_codes(unpacked_view.as_stored(pairing, new), new)
+            row = self._unpacked(pairing)
         return replace(row, packed=" and ".join(dict.fromkeys(weight.packed for weight in packed)))
 
     def _unpacked(self, pairing: Pairing) -> TensorPair:
@@ -244,27 +227,17 @@ class _Pair:
         sources = tuple(dict.fromkeys(tensor.name for tensor in old))
         return TensorPair(name=name, sources=sources, elements=math.prod(shape), **found)
 
-    def _adapted(self, pairing: Pairing) -> TensorPair:
-        """Describe a weight that an adapter was meant to be merged into."""
-        row, update = self._by_name(pairing), update_of(self.source, pairing)
-        assert isinstance(self.source, AdaptedView)
-        assert update is not None
-        row = replace(row, source_shape=pairing.shape, transform="W + s·BA")
-        found, share = reproduced(self.source, self.candidate, pairing, update) if self.contents else ({}, None)
-        self.candidate.forget(pairing.candidate)
-        return replace(row, compared=bool(found), reproduced=found, adapter_share=share)
-
     def _made(self, pairing: Pairing) -> TensorPair:
+        row = self._by_name(pairing)
         if pairing.arithmetic == NO_RULE:
-            return self._by_name(pairing)
+            return row
         aligned = AlignedTensor(self.source, self.candidate, pairing)
-        new = aligned.new
         found: dict[str, Any] = {"source_dtype": aligned.dtype, "source_shape": pairing.shape}
-        found |= {"candidate_shape": new.shape, "elements": new.elements}
+        found |= {"candidate_shape": aligned.new.shape, "elements": aligned.new.elements}
         try:
-            return replace(self._by_name(pairing), **found, **(self._compared(aligned) if self.contents else {}))
+            return replace(row, **found, **(self._compared(aligned) if self.contents else {}))
         finally:
-            self.candidate.forget(new.name)
+            self.candidate.forget(aligned.new.name)
 
     def _compared(self, aligned: AlignedTensor) -> dict[str, Any]:
         new, pairing = aligned.new, aligned.pairing
@@ -312,22 +285,13 @@ NAN = b"\x00\x00\xc0\x7f"  # of F32, in which computed tables are stored
 
 
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
-    """Cut two tensors out of both sides and damage the last unit of the last one of the candidate.
-
-    Where the candidate holds a table that was computed, its last value becomes NaN beside that.
-    """
+    """Cut both sides to two tensors, and damage the candidate's last unit, and the last value of a computed table."""
     if options.get("headers"):
         return NoCanary("no content was looked at")
     source, candidate = both_unpacked(views)
     plan = planned(source, candidate, options)
-    comparable = sorted(
-        name
-        for name, pairing in plan.pairings.items()
-        if all(isinstance(weight.rule, Blocks) for weight in packed_parts(source, candidate, pairing))
-        and update_of(source, pairing) is None
-        and _comparable(AlignedTensor(source, candidate, pairing))
-    )
-    names = two_of(comparable, lambda name: min(candidate.tensor(name).elements, ENOUGH))
+    comparable = sorted(name for name, one in plan.pairings.items() if _comparable(source, candidate, one))
+    names = kept(comparable, lambda name: min(candidate.tensor(name).elements, ENOUGH))
     if not names:
         return NoCanary(NOTHING)
     name = names[-1]
@@ -339,8 +303,12 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     tensor: Tensor = cut[1].tensor(name)
     at = tensor.nbytes - tensor.unit[1]
     last = bytes(cut[1].read(name, at, tensor.nbytes))
-    decoded = both_unpacked(cut)
-    predicted = _predicted(AlignedTensor(decoded[0], decoded[1], plan.pairings[name]))
+    source, candidate = both_unpacked(cut)
+    aligned = AlignedTensor(source, candidate, plan.pairings[name])
+    predicted = None  # the last unit of the source's values in the candidate's dtype, where a cast is exact
+    if aligned.exact_cast is not None:
+        *_, (_, stored, _) = aligned.steps()
+        predicted = bytes(aligned.exact_cast.predict(stored).tobytes()[-aligned.new.unit[1] :])
     # Where the last unit is right, damage it; where it is wrong already, put it right: either moves the figures.
     right = predicted in (last, None)
     other = _other(last, tensor) if right else predicted
@@ -362,24 +330,17 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     return Canary(name="one damaged unit", place=name, views=(cut[0], damaged), seen=seen)
 
 
-def _comparable(aligned: AlignedTensor) -> bool:
-    new = aligned.new
-    if not aligned.pairing.plain or aligned.pairing.shape != new.shape or not new.elements:
+def _comparable(source: CheckpointView, candidate: CheckpointView, pairing: Pairing) -> bool:
+    blocks = all(isinstance(weight.rule, Blocks) for weight in packed_parts(source, candidate, pairing))
+    if not blocks or update_of(source, pairing) is not None:
         return False
-    if aligned.exact_cast is not None:
-        return True
-    stored = bytes(aligned.candidate.read(new.name, new.nbytes - new.unit[1], new.nbytes))
-    old = aligned.source.tensor(aligned.pairing.parts[0].source)
-    return old.dtype not in BLOCKS and _other(stored, new) is not None
-
-
-def _predicted(aligned: AlignedTensor) -> bytes | None:
-    """Return the last unit of the source's values in the candidate's dtype, or None where no cast is exact."""
-    exact_cast = aligned.exact_cast
-    if exact_cast is None:
-        return None
-    *_, (_, stored, _) = aligned.steps()
-    return bytes(exact_cast.predict(stored).tobytes()[-aligned.new.unit[1] :])
+    aligned = AlignedTensor(source, candidate, pairing)
+    new = aligned.new
+    if not pairing.plain or pairing.shape != new.shape or not new.elements:
+        return False
+    stored = bytes(candidate.read(new.name, new.nbytes - new.unit[1], new.nbytes))
+    other = source.tensor(pairing.parts[0].source).dtype not in BLOCKS and _other(stored, new) is not None
+    return aligned.exact_cast is not None or other
 
 
 def _other(last: bytes, tensor: Tensor) -> bytes | None:

@@ -1,7 +1,4 @@
-"""Walk over the tensors of one checkpoint, once for all quantities that are read off their bytes.
-
-Each quantity takes the same chunks in turn and then describes the tensor; none knows of the others.
-"""
+"""Walk over the tensors of one checkpoint, once for all quantities that are read off their bytes."""
 
 from __future__ import annotations
 
@@ -12,16 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 from weighbridge.core.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.scheduling.threads import Execution
-from weighbridge.verifiers.verifier import (
-    Canary,
-    MeasurementJob,
-    NoCanary,
-    Verifier,
-    Views,
-    rows_by_name,
-    table,
-    two_of,
-)
+from weighbridge.verifiers.verifier import Canary, MeasurementJob, NoCanary, Verifier, Views, kept, rows_by_name, table
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 STEP = 1 << 17  # units read at once: what they are computed through stays in a cache
@@ -46,10 +34,7 @@ Begin: TypeAlias = Callable[[CheckpointView], Callable[[Tensor], Reading]]  # a 
 
 
 def walk(view: CheckpointView, quantities: Sequence[tuple[str, Begin]]) -> tuple[Measurement, ...]:
-    """Read every tensor of the model once, and return each quantity's table.
-
-    Refuse with `subject-changed` a file that was written to meanwhile.
-    """
+    """Read every tensor once, and return each quantity's table; refuse with `subject-changed` what is written to."""
     begun = [begin(view) for _, begin in quantities]
     rows: list[list[Any]] = [[] for _ in quantities]
     for name in view.weights():
@@ -66,10 +51,9 @@ def walk(view: CheckpointView, quantities: Sequence[tuple[str, Begin]]) -> tuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """What a canary does to a few tensors of a checkpoint.
+    """What a canary does to the last of a few tensors: `lay` returns the view overlaid, and what its row must have.
 
-    `fits` returns whether a tensor can be damaged, and `without` says that none can; `lay` returns the view with an
-    overlay over the last of those that are kept, and the columns that its row must then have.
+    `fits` returns whether a tensor can be damaged, and `without` says that none can.
     """
 
     name: str
@@ -87,16 +71,24 @@ def instrument(quantity: str, begin: Begin, damage: Damage) -> Verifier:
 
     def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
         cut = views[0].cut([name for name in views[0].weights() if damage.fits(views[0].tensor(name))], ENOUGH)
-        names = _chosen(cut)
-        if not names:
+        names = cut.names()
+        two = kept(names, lambda name: cut.tensor(name).elements)
+        if not two:
             return NoCanary(damage.without)
-        cut, last = cut.cut(names), names[-1]
+        last = two[-1]
+        earlier = names[: names.index(last)]  # rather one of the very size of the last
+        alike = [name for name in earlier if is_alike(cut.tensor(name), cut.tensor(last))]
+        cut = cut.cut((alike[0], last) if alike else two)
         damaged, wanted = damage.lay(cut, cut.tensor(last))
         after = measure((damaged,), options)
 
+        def near(found: Any, wanted: Any) -> bool:
+            numbers = isinstance(found, float) and isinstance(wanted, (int, float))
+            return math.isclose(found, wanted, rel_tol=1e-6) if numbers else bool(found == wanted)
+
         def seen(found: Measurement | Unmeasured) -> bool:
             row = rows_by_name(found).get(last)
-            return found == after and all(_is_near(getattr(row, name), value) for name, value in wanted.items())
+            return found == after and all(near(getattr(row, name), value) for name, value in wanted.items())
 
         return Canary(name=damage.name, place=last, views=(damaged,), seen=seen)
 
@@ -104,24 +96,9 @@ def instrument(quantity: str, begin: Begin, damage: Damage) -> Verifier:
     return replace(one, batch=batch, reading=begin)
 
 
-def _chosen(view: CheckpointView) -> tuple[str, ...]:
-    """Choose the largest tensor but the first, and before it another, of its very size where there is one."""
-    names = view.names()
-    kept = two_of(names, lambda name: view.tensor(name).elements)
-    earlier = names[: names.index(kept[-1])] if kept else ()
-    alike = next((name for name in earlier if is_alike(view.tensor(name), view.tensor(kept[-1]))), None)
-    return kept if alike is None else (alike, kept[-1])
-
-
 def is_alike(one: Tensor, other: Tensor) -> bool:
     """Return whether two tensors have the same dtype and size."""
     return (one.dtype, one.nbytes) == (other.dtype, other.nbytes)
-
-
-def _is_near(found: object, wanted: object) -> bool:
-    if isinstance(found, float) and isinstance(wanted, (int, float)):
-        return math.isclose(found, wanted, rel_tol=1e-6)
-    return found == wanted
 
 
 def batch(asked: Sequence[MeasurementJob], _options: Fields, _execution: Execution) -> tuple[Measurement, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from xml.parsers import expat
 
 from weighbridge.core.model import Basis, Fields, Measurement, SubjectKind, Unmeasured
@@ -30,9 +31,8 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         worst = before if before and WORST.index(before.result) >= WORST.index(one.result) else one
         times = before.times + 1 if before else 1
         doubts = tuple(dict.fromkeys((*(before.contradicted_by if before else ()), *one.contradicted_by)))
-        found[one.name] = ReportedTest(
-            name=one.name, result=worst.result, message=worst.message, times=times, contradicted_by=doubts
-        )
+        said: dict[str, Any] = {"name": one.name, "result": worst.result, "message": worst.message}
+        found[one.name] = ReportedTest(times=times, contradicted_by=doubts, **said)
     return table("test_results", list(found.values()), at="end of the test run", basis=Basis.REPORTED)
 
 

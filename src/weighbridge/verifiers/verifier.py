@@ -17,10 +17,9 @@ Views: TypeAlias = tuple[Any, ...]  # one view a subject, in the order of the ne
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canary:
-    """One known damage of a subject, as an overlay: the views to measure again, and whether the damage shows there.
+    """One known damage of a subject: the views to measure again, cut to a few places, and whether it shows there.
 
-    The views are cut down to a few places (always more than one where there is more than one, the damage in the
-    last), so that an instrument that looks only at the first place is blind, and trials stay cheap.
+    The damage is in the last of more than one place, so that an instrument that looks only at the first is blind.
     """
 
     name: str
@@ -43,19 +42,17 @@ class MeasurementJob(NamedTuple):
     views: Views
 
 
-Batch: TypeAlias = Callable[
-    [Sequence[MeasurementJob], Fields, Execution], Sequence[Measurement | Unmeasured | SubjectError]
-]
+Found: TypeAlias = Measurement | Unmeasured | SubjectError
+Batch: TypeAlias = Callable[[Sequence[MeasurementJob], Fields, Execution], Sequence[Found]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verifier:
     """An instrument for one quantity of subjects of these kinds, with its canary.
 
-    `extent` counts the places that there are to look at, apart from `measure`, so that an instrument that stops early
-    is noticed. `batch`, where there is one, makes at once what reads the same: measurements of all verifiers with this
-    `batch`, with the same options, of one subject, or of several that differ in their last view alone. `measure` must
-    be made of it, so that the canary tries both. `reading` is what `tensor_walk.batch` reads by.
+    `extent` counts the places, apart from `measure`, so that one that stops early is noticed. `batch` measures at once
+    for all verifiers with this `batch` and the same options: one subject, or several that differ in their last view
+    alone. `measure` must be made of it, so that the canary tries both. `reading` is what `tensor_walk.batch` reads by.
     """
 
     quantity: str
@@ -84,11 +81,8 @@ def rows_by_name(found: Measurement | Unmeasured) -> dict[str, Any]:
     return dict(zip(found.value.places(), found.value.rows, strict=True))
 
 
-def two_of(names: Sequence[str], size: Callable[[str], float]) -> tuple[str, ...]:
-    """Return the largest tensor but the first, and before it the smallest of those that come earlier, if any.
-
-    These are what a canary keeps: the damage lies in the last of more than one.
-    """
+def kept(names: Sequence[str], size: Callable[[str], float]) -> tuple[str, ...]:
+    """Return what a canary keeps: the largest tensor but the first, which it damages, and the smallest before it."""
     later = names[1:] or names
     if not later:
         return ()

@@ -1,7 +1,4 @@
-"""Look at a checkpoint's tensors without loading them, wherever it lies; lay damage over them without copying.
-
-The content says the format, never the suffix. Never writes; never uses a tensor's name as a path.
-"""
+"""Look at a checkpoint's tensors without loading them, wherever it lies; lay damage over them without copying."""
 
 from __future__ import annotations
 
@@ -21,16 +18,18 @@ from weighbridge.storage.mapped_file import locate
 from weighbridge.storage.readable import Folder, ReadableFile, sha256
 
 ORIGIN_KEY = "weighbridge.origin"  # a specimen carries it, so that it never counts as live
+# Files beside a checkpoint say what it means. Each of a few fixed names is opened once, bounded, and kept with the
+# view, so that what was read is what is digested as evidence.
+CONFIG, MAX_CONFIG = "config.json", 4 << 20
+# Where the configuration of a larger model holds its text model's own, the first that is there; what it says itself.
+TEXT_PARTS, OF_THE_WHOLE = ("text_config", "llm_config", "lm_config", "language_config"), ("tie_word_embeddings",)
 
 __all__ = ["CheckpointView", "Checksum", "Tensor", "open_checkpoint"]
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarFiles:
-    """Files beside a checkpoint, by name, and what was read from them, by what it is; each is opened and read once.
-
-    Shared by all that is cut from one view or overlaid on it.
-    """
+    """Files beside a checkpoint, by name, and what was read from them, once for all views that are cut from one."""
 
     files: dict[str, ReadableFile] = field(default_factory=dict)
     read: dict[str, Any] = field(default_factory=dict)
@@ -40,10 +39,8 @@ class SidecarFiles:
 class CheckpointView:
     """A checkpoint as it lies on disk, or with damage overlaid.
 
-    `tensors` is by name; `metadata` is the file's own, short values only; `files` are by name, and lie in `folder`;
-    `checksums` are those that the files carry of their own content, for `Checksum.found` to compare with it; `sidecars`
-    is what was opened and read further, to know what the tensors mean; `url` is what it was opened by, where it lies
-    elsewhere, credentials included: it is never shown.
+    `metadata` is short values only; `files` lie in `folder`; `checksums` are those that the files carry of themselves;
+    `sidecars` were read to know what the tensors mean; `url` may hold credentials and is never shown.
     """
 
     format: str
@@ -124,10 +121,7 @@ class CheckpointView:
         return {self.files[stored.file].identity for one in self.tensors.values() for stored in one.stored}
 
     def cut(self, names: Iterable[str], elements: int | None = None) -> CheckpointView:
-        """Keep only these tensors; one of more than `elements` is seen as its last `elements`, in one dimension.
-
-        `elements` must be a multiple of every dtype's block (256 is).
-        """
+        """Keep only these tensors; a longer one as its last `elements` (a multiple of 256), in one dimension."""
         tails = {name: _tail(self.tensors[name], elements) for name in names}
         moved = {name: self.tensors[name].nbytes - tail.nbytes for name, tail in tails.items()}
         kept = {name: parts for name, parts in self.patches.items() if name in tails}
@@ -166,11 +160,7 @@ def _tail(tensor: Tensor, elements: int | None) -> Tensor:
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
-    """Open one file of any format that is read here, or several by their directory or index; by path or by URL.
-
-    Raises:
-        SubjectError: missing, not a regular file, malformed or hostile, with a stable code, offset and reason.
-    """
+    """Open one file of any format read here, or several by directory or index, by path or URL; refuse with a code."""
     place = locate(os.fspath(path))
     file = place.file or place.folder.open(detect.checkpoint_in(place.folder))
     found, files = detect.parse(file, place.folder)
@@ -182,24 +172,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
     return CheckpointView(**kept, files=files, folder=place.folder, origin=origin, url=place.url)
 
 
-# --- Files beside it --------------------------------------------------------------------------------------------------
-
-# They say what a checkpoint means: its configuration, its tokenizer. Each is opened once, bounded, and kept with the
-# view, so that what was read is what is digested as evidence. Untrusted: only fixed names are ever opened, and only
-# where they are regular files.
-
-CONFIG, MAX_CONFIG = "config.json", 4 << 20
-# Where the configuration of a larger model holds its text model's own, the first that is there; what it says itself.
-TEXT_PARTS, OF_THE_WHOLE = ("text_config", "llm_config", "lm_config", "language_config"), ("tie_word_embeddings",)
-
-
 def open_sidecar(view: CheckpointView, name: str, most: int) -> ReadableFile | None:
-    """Return a file beside a checkpoint's own, of at most `most` bytes, opened; None where there is none.
-
-    Raises:
-        SubjectError: `config` or `file-…`, when it is there and cannot be read; `subject-changed`, when it was written
-            to since it was opened.
-    """
+    """Return a file beside a checkpoint, or None; refuse one of more than `most` bytes or that has changed since."""
     if name in view.sidecars.files:
         view.sidecars.files[name].require_unchanged()
         return view.sidecars.files[name]
@@ -213,10 +187,7 @@ def open_sidecar(view: CheckpointView, name: str, most: int) -> ReadableFile | N
 
 
 def json_beside(view: CheckpointView, name: str, most: int) -> dict[str, Any] | None:
-    """Read a JSON object that lies beside a checkpoint, or None; what is no object is refused.
-
-    transformers writes a bare Infinity into the configuration of a Mamba 2.
-    """
+    """Read a JSON object beside a checkpoint (transformers writes bare Infinity), or None; refuse what is no object."""
     file = open_sidecar(view, name, most)
     if file is None:
         return None

@@ -43,11 +43,7 @@ class CommandView:
         return dataclasses.replace(self, argv=argv)
 
     def resolved(self) -> tuple[str, ...]:
-        """Return the arguments as they hold anywhere: the program found, and files named from `base` made absolute.
-
-        Raises:
-            SubjectError: `no-command` for no argument at all, `command-not-found` for a program that is not there.
-        """
+        """Return the program, found, and files from `base`, absolute; refuse with `no-command`, `command-not-found`."""
         if not self.argv:
             raise SubjectError("no-command", "the command has no words", remedy="bind it: --subject NAME='program …'")
         program, *arguments = self.argv

@@ -1,16 +1,12 @@
-"""Run the Python factory that a person named as a subject: `module:function` or `path/to/file.py:function`.
-
-The one place that executes a subject's own code. It must never be reached from a contract alone.
-"""
+"""Run the Python factory that a person named as a subject; never reached from a contract alone."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -52,19 +48,23 @@ class Factory:
 
     def make(self) -> object | None:
         """Call it; None where it wants CUDA and there is none; refuse with `no-factory` or `factory-raised`."""
-        with self._importable():
-            try:
-                return self._found()()
-            except (SubjectError, KeyboardInterrupt):
-                raise
-            except BaseException as problem:
-                # Its own code may even call sys.exit(0), which must not end this process as a pass.
-                words = str(problem).lower()
-                if ("cuda" in words or "nvidia" in words) and not has_cuda():
-                    return None
-                what, remedy = "the factory raised", "call it from Python; --debug shows the traceback"
-                name = type(problem).__name__
-                raise SubjectError("factory-raised", f"{what} {name}", where=self.spec, remedy=remedy) from problem
+        # It may import its neighbours, as `python file.py` and `python -m module` would.
+        added = str(Path(self.place).resolve().parent if self.in_file else Path.cwd())
+        sys.path.insert(0, added)
+        try:
+            return self._found()()
+        except (SubjectError, KeyboardInterrupt):
+            raise
+        except BaseException as problem:
+            # Its own code may even call sys.exit(0), which must not end this process as a pass.
+            words = str(problem).lower()
+            if ("cuda" in words or "nvidia" in words) and not has_cuda():
+                return None
+            what = f"the factory raised {type(problem).__name__}"
+            remedy = "call it from Python; --debug shows the traceback"
+            raise SubjectError("factory-raised", what, where=self.spec, remedy=remedy) from problem
+        finally:
+            sys.path.remove(added)
 
     def digest(self, *others: Path | None) -> Mapping[str, str]:
         """Digest its source file, once known, and other files: name → sha256."""
@@ -84,16 +84,6 @@ class Factory:
         own = (item for item in vars(module).values() if getattr(item, "__module__", "") == module.__name__)
         near = nearest(self.function, [item.__name__ for item in own if isinstance(item, FunctionType)])
         raise SubjectError("no-factory", f"no function {self.function!r}{near}", where=self.place)
-
-    @contextlib.contextmanager
-    def _importable(self) -> Iterator[None]:
-        """Let it import its neighbours, as `python file.py` and `python -m module` would."""
-        added = str(Path(self.place).resolve().parent if self.in_file else Path.cwd())
-        sys.path.insert(0, added)
-        try:
-            yield
-        finally:
-            sys.path.remove(added)
 
 
 def _from_file(path: Path) -> ModuleType:

@@ -1,8 +1,4 @@
-"""Look at a model's forward pass, whatever computes it: a Python factory, a Hugging Face directory, or a trace.
-
-A factory is named `module:function` or `path/to/file.py:function` by the person at the keyboard. Nothing here runs one
-before it is needed, or names one by itself. `hf:DIR` needs none.
-"""
+"""Look at a model's forward pass: of a factory, a Hugging Face directory or a trace. Runs none before it is needed."""
 
 from __future__ import annotations
 
@@ -81,8 +77,7 @@ class Runs:
 class ModelView:
     """A model seen at its capture points. Runs are kept as traces, so that a cut or damaged view costs no second run.
 
-    `part` is how many of its sequences, and how many tokens of these, are looked at; None stands for all. `damage` lays
-    a value over one point.
+    `part` is how many of its sequences, and tokens of these, are looked at; `damage` lays a value over one point.
     """
 
     spec: str
@@ -143,12 +138,12 @@ class ModelView:
         return self.prepared(dtype).capture(tokens, path, weights={}, given=given)  # type: ignore[no-any-return]
 
     def noise(self, tokens: Tokens, dtype: str, points: frozenset[str] | None) -> Mapping[str, float] | None:
-        """Return by point how far a second run lies from the first, relative L2; None where it ran once.
-
-        A point that is not finite in one run alone lies infinitely far.
-        """
+        """Return by point how far a second run is from the first, relative L2: infinite where one is not finite."""
         if self.trace is not None:
-            return _stated_noise(self.trace)
+            facts, said = self.trace.facts, self.trace.facts.noise
+            if said is None:
+                return None
+            return {name: math.inf if (found := said.get(name, 0.0)) is None else found for name in facts.order}
         key = (tuple(map(tuple, tokens)), dtype)
         if key not in self.runs.noise:
             first = self._captured(tokens, dtype, points, "first")
@@ -195,10 +190,7 @@ class ModelView:
 
     @property
     def origin(self) -> Origin:
-        """Return LIVE once the weights are known to come from a file that can be digested, SYNTHETIC otherwise.
-
-        A trace must say that of itself, and where its values lay.
-        """
+        """Return LIVE once the weights are known to come from a file, which a trace must say itself; else SYNTHETIC."""
         if self.trace is not None:
             facts = self.trace.facts
             return Origin.LIVE if facts.weights and facts.files and facts.device.observed else Origin.SYNTHETIC
@@ -237,13 +229,6 @@ def _noise(first: Trace, again: Trace, point: str) -> float:
         return 0.0
     found = apart(first, again, point)
     return found.all if found is not None and not found.nonfinite else math.inf
-
-
-def _stated_noise(trace: Trace) -> Mapping[str, float] | None:
-    said = trace.facts.noise
-    if said is None:
-        return None
-    return {name: math.inf if (found := said.get(name, 0.0)) is None else found for name in trace.facts.order}
 
 
 def _typed(made: Stack | Torch) -> bool:

@@ -14,7 +14,6 @@ from weighbridge.core.local_files import local_path, read_regular_file
 from weighbridge.core.model import Origin
 
 MAX_BYTES: Final = 64 << 20
-UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +38,11 @@ class ReportView:
 
 
 def open_report(target: str) -> ReportView:
-    """Read the bytes of a report.
-
-    Raises:
-        SubjectError: where it is no regular file here, is larger than 64 MiB, or is UTF-16.
-    """
+    """Read the bytes of a report; refuse what is no regular file here, is larger than 64 MiB, or is UTF-16."""
     path = local_path(target)
     if path is None:
         raise SubjectError("report-elsewhere", "is a URL", where=target, remedy="fetch it, and bind its path")
     view = ReportView(read_regular_file(path, MAX_BYTES, SubjectError), str(path))
-    if view.data.startswith(UTF_16):
+    if view.data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise SubjectError("report-encoding", "is UTF-16", where=view.path, remedy="write it as UTF-8")
     return view

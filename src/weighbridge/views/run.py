@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from weighbridge.core.errors import SubjectError, WeighbridgeError
 from weighbridge.core.local_files import is_folder, local_path
@@ -23,24 +23,25 @@ from weighbridge.run_logs import log_table
 from weighbridge.run_logs.csv_log import read_csv
 from weighbridge.run_logs.json_log import decode, read_jsonl, read_report, read_run_directory
 from weighbridge.run_logs.log_file import open_regular
-from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE, Cells, Log, LogFormat, standard_names
+from weighbridge.run_logs.log_table import IS_NUMBER, MISSING, NUMBER, UNREADABLE, Cells, Log, LogFormat, standard_names
 from weighbridge.run_logs.units import PLAIN, factor
 
 STEP = log_table.STEP
+Names: TypeAlias = Mapping[str, str]
 SKIPPED, GRAD_NORM = "skipped", "grad_norm"
 _MAX_STEP = 2.0**53
 SUFFIXES = {".csv": read_csv, ".tsv": read_csv, ".jsonl": read_jsonl, ".ndjson": read_jsonl}
 BROUGHT: Brought[LogFormat] = Brought("reader of run logs", [*(suffix[1:] for suffix in SUFFIXES), "json"])
 TELL = "tell whoever wrote that reader"
-_IS_NUMBER = bytes(int(state == NUMBER) for state in range(256))
+FORMATS = (
+    "a recorder's run directory, JSONL (.jsonl, .ndjson), CSV (.csv, .tsv; nvidia-smi's too), "
+    "and a JSON report (.json; trainer_state.json too)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: `value[i]` was logged at `step[i]`; both are `[samples]`, int64 and float64.
-
-    `missing` and `unreadable` count cells; `stepless` counts numbers in rows whose step is unknown.
-    """
+    """`value[i]` was logged at `step[i]`; `stepless` counts numbers in rows whose step is unknown, the others cells."""
 
     step: array[int]
     value: array[float]
@@ -51,10 +52,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """The rows of a run. Column names are standard names where one is known; `logged_as` gives the name in the log.
-
-    `notes` tell what reading found: a banner, a torn last line, steps that are row numbers.
-    """
+    """The rows of a run by standard names where known; `logged_as` gives the log's own, `notes` what reading found."""
 
     rows: int
     cells: Mapping[str, Cells]
@@ -105,9 +103,8 @@ class RunView:
         if known is None:
             return None
         cells, steps = self.dense(known), self.dense(STEP)
-        present = cells.state.translate(_IS_NUMBER)
-        placed = _whole(steps)
-        both = (int.from_bytes(present, "big") & int.from_bytes(placed, "big")).to_bytes(self.rows, "big")
+        present = cells.state.translate(IS_NUMBER)
+        both = (int.from_bytes(present, "big") & int.from_bytes(_whole(steps), "big")).to_bytes(self.rows, "big")
         step, value = array("q", map(int, compress(steps.values, both))), array("d", compress(cells.values, both))
         unreadable = cells.state.count(UNREADABLE)
         missing = self.rows - unreadable - present.count(1)
@@ -143,34 +140,25 @@ class RunView:
 
 def _whole(steps: Cells) -> bytes:
     """Mark `[rows]` the cells that hold a whole number that a step can be."""
-    state = bytes(steps.state.translate(_IS_NUMBER))
+    state = bytes(steps.state.translate(IS_NUMBER))
     if all(map(float.is_integer, steps.values)) and max(map(abs, steps.values), default=0.0) <= _MAX_STEP:
         return state
-    return bytes(
-        known and value.is_integer() and abs(value) <= _MAX_STEP
-        for known, value in zip(state, steps.values, strict=True)
-    )
+    both = zip(state, steps.values, strict=True)
+    return bytes(known and value.is_integer() and abs(value) <= _MAX_STEP for known, value in both)
 
 
-# --- Opening ----------------------------------------------------------------------------------------------------------
-
-
-def open_run(
-    target: str | Path, columns: Mapping[str, str] | None = None, units: Mapping[str, str] | None = None
-) -> RunView:
-    """Open a run directory, JSON report, JSONL, CSV or nvidia-smi CSV.
-
-    `columns` maps standard names to logged ones, and `units` to the units in which they are logged.
-
-    Raises:
-        SubjectError: what cannot be read, where, and what to do.
-    """
+def open_run(target: str | Path, columns: Names | None = None, units: Names | None = None) -> RunView:
+    """Open a run's directory or log; `columns` maps standard names to logged ones, `units` to the units logged."""
     path = local_path(str(target))
     if path is None:
         what, remedy = "runs are read on this machine only", "fetch it, bind its path"
         raise SubjectError("run-elsewhere", what, where=bare(str(target)), remedy=remedy)
     digests: dict[str, str] = {}
-    log = _reader(path)(path, digests)
+    read = read_run_directory if is_folder(path) else SUFFIXES.get(path.suffix)
+    if read is None:
+        brought = BROUGHT.get(path.suffix[1:]) if path.suffix not in ("", ".json") else None
+        read = partial(_read_brought, brought.read) if brought else _by_content
+    log = read(path, digests)
     names = standard_names(log.columns, columns or {})
     cells: dict[str, Cells] = {}
     for name, logged in names.items():
@@ -207,15 +195,6 @@ def _in_its_unit(
     return cells if by == 1.0 else cells.times(by)
 
 
-def _reader(path: Path) -> Callable[[Path, dict[str, str]], Log]:
-    if is_folder(path):
-        return read_run_directory
-    if path.suffix in SUFFIXES:
-        return SUFFIXES[path.suffix]
-    brought = BROUGHT.get(path.suffix[1:]) if path.suffix not in ("", ".json") else None
-    return partial(_read_brought, brought.read) if brought else _by_content
-
-
 def _read_brought(read: Callable[[Path, dict[str, str]], Log], path: Path, digests: dict[str, str]) -> Log:
     """Read a log with the reader of another package."""
     try:
@@ -231,20 +210,20 @@ def _read_brought(read: Callable[[Path, dict[str, str]], Log], path: Path, diges
     return log
 
 
-FORMATS = (
-    "a recorder's run directory, JSONL (.jsonl, .ndjson), CSV (.csv, .tsv; nvidia-smi's too), "
-    "and a JSON report (.json; trainer_state.json too)"
-)
-NOT_THIS = ("log-syntax", "column-name", "not-utf8", "no-rows", "line-too-long")
-
-
 def _by_content(path: Path, digests: dict[str, str]) -> Log:
     """Read a log whose name does not say what it is; refuse with `unknown-format` where it is none that is read."""
-    read = _likely(path)
+    with open_regular(path) as file:
+        head = file.read(1 << 16).decode("utf-8", "replace").lstrip("\ufeff")
+    lines, read = [line for line in head.split("\n") if line.strip()], read_csv
+    if len(lines) > 1 and lines[1].startswith("{") and _is_object(lines[0]):
+        read = read_jsonl  # which has an object in line one and begins one in line two
+    elif path.suffix == ".json" or any(line.lstrip().startswith(("{", "[")) for line in lines):
+        read = read_report
     try:
         log = read(path, digests)
     except SubjectError as problem:
-        if path.suffix == ".json" or problem.code not in NOT_THIS:
+        not_this = ("log-syntax", "column-name", "not-utf8", "no-rows", "line-too-long")
+        if path.suffix == ".json" or problem.code not in not_this:
             raise
         raise _unknown(path, f"{problem.what} at {problem.where}") from None
     if not any(NUMBER in cells.state for cells in log.columns.values()):
@@ -255,18 +234,6 @@ def _by_content(path: Path, digests: dict[str, str]) -> Log:
 def _unknown(path: Path, why: str) -> SubjectError:
     what, remedy = f"this is no log of a format that is read ({why})", f"bind one of these: {FORMATS}"
     return SubjectError("unknown-format", what, where=str(path), remedy=remedy)
-
-
-def _likely(path: Path) -> Callable[[Path, dict[str, str]], Log]:
-    # JSONL has an object in line one and begins one in line two.
-    with open_regular(path) as file:
-        head = file.read(1 << 16).decode("utf-8", "replace").lstrip("\ufeff")
-    lines = [line for line in head.split("\n") if line.strip()]
-    if len(lines) > 1 and lines[1].startswith("{") and _is_object(lines[0]):
-        return read_jsonl
-    if path.suffix == ".json" or any(line.lstrip().startswith(("{", "[")) for line in lines):
-        return read_report
-    return read_csv
 
 
 def _is_object(line: str) -> bool:

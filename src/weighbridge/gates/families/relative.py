@@ -43,10 +43,27 @@ def _zeroed(evidence: Evidence, limits: Any, _places: object) -> Mutated | str:
     need = next((need for need in (OTHER, BASELINE) if need in evidence), SAMPLES)
     if limits.relative_to in ("value", LN_VOCAB):
         return "nothing that is logged is its reference"
-    series, first = series_of(evidence, need), (getattr(limits, "steps", None) or (-math.inf,))[0]
-    at = next(index for index, step in enumerate(series.step) if step >= first)
+    at = _first(evidence, need, limits)
+    series = series_of(evidence, need)
     values = [*series.value[:at], 0.0, *series.value[at + 1 :]]
     return Mutated(with_value(evidence, need, Series(series.step, values)))
+
+
+def _left_out(evidence: Evidence, limits: Any, _places: object) -> Mutated | str:
+    """Leave out the first step of the series that samples are compared with."""
+    need = next((need for need in (OTHER, BASELINE) if need in evidence), None)
+    if need is None:
+        return "it is compared with no other series"
+    at, series = _first(evidence, need, limits), series_of(evidence, need)
+    steps, values = ([*part[:at], *part[at + 1 :]] for part in (series.step, series.value))
+    return Mutated(with_value(evidence, need, Series(tuple(map(int, steps)), values)))
+
+
+def _first(evidence: Evidence, need: str, limits: Any) -> int:
+    """Return where the first step that is judged stands in a series."""
+    first = (limits.steps or (-math.inf,))[0]
+    judged = next(step for step in series_of(evidence, SAMPLES).step if step >= first)
+    return list(series_of(evidence, need).step).index(judged)
 
 
 def _unknown_vocabulary(evidence: Evidence, _limits: object, _places: object) -> Mutated | str:
@@ -62,6 +79,7 @@ def _itself(evidence: Evidence, _limits: object, _places: object) -> Mutated | s
 
 UNREFERENCED = (
     Mutation("a reference of zero", "no-reference", _zeroed, Outcome.BLOCKED),
+    Mutation("a step that has no reference", "no-reference", _left_out, Outcome.BLOCKED),
     Mutation("an unknown vocabulary", "no-reference", _unknown_vocabulary, Outcome.BLOCKED),
     Mutation("the run as its own baseline", "same-run", _itself, Outcome.BLOCKED),
 )

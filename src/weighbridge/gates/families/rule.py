@@ -189,18 +189,18 @@ class Rule(BoundedFigure):
         return part, dataclasses.replace(limits, steps=(begin, last)) if narrower else limits
 
     def _inputs(self, evidence: Evidence, limits: Any) -> list[Series]:
-        """Return the column and what it is compared with, at the steps of the window that both have."""
-        columns = [series_of(evidence, SAMPLES), *reference(evidence)]
+        """Return the samples of the window, and what each is compared with."""
+        samples = self._looked_at(series_of(evidence, SAMPLES), limits)
+        beside = [dict(zip(one.step, one.value, strict=True)) for one in reference(evidence)]
+        return [samples, *(Series(samples.step, [one[step] for step in samples.step]) for one in beside)]
+
+    def _looked_at(self, series: Series, limits: Any) -> Series:
+        """Return the samples of the window."""
         steps = self._steps(limits) if self.window else None
-        if len(columns) == 1 and steps is None:
-            return columns
-        first, last = steps or (-math.inf, math.inf)
-        common = {step for step in set.intersection(*(set(one.step) for one in columns)) if first <= step <= last}
-        return [
-            Series(*zip(*pairs, strict=True)) if (pairs := [pair for pair in zip(one.step, one.value, strict=True)
-                                                            if pair[0] in common]) else Series((), ())
-            for one in columns
-        ]  # fmt: skip
+        if steps is None:
+            return series
+        kept = [at for at, step in enumerate(series.step) if steps[0] <= step <= steps[1]]
+        return Series([series.step[at] for at in kept], [series.value[at] for at in kept])
 
     def _value(self, evidence: Evidence, limits: Any) -> float:
         return self.figure(*self._inputs(evidence, limits), limits).value
@@ -219,14 +219,15 @@ class Rule(BoundedFigure):
             return found.value, {"of": of, "enough": found.value, "unit": self.figure.unit, "bound": must, **found.more}
 
         def lacking(evidence: Evidence) -> Fields | None:
-            given, columns = limits.relative_to, self._inputs(evidence, limits)
+            given, samples = limits.relative_to, self._looked_at(series_of(evidence, SAMPLES), limits)
             if given == "value":
                 return None
-            if len(columns) == 1 and given not in ("first", "previous"):
-                return {"relative_to": given, "bad": "all", "first_step": None}
-            upto = {"first": 1, "previous": -1}.get(given)
-            pairs = zip(columns[-1].step[:upto], columns[-1].value[:upto], strict=True)
-            bad = [step for step, value in pairs if not 0 < value < math.inf]
+            own = {"first": samples.step[:1], "previous": samples.step[:-1]}.get(given)
+            beside = [samples] if own is not None else reference(evidence)
+            above = {
+                step for one in beside for step, value in zip(one.step, one.value, strict=True) if 0 < value < math.inf
+            }
+            bad = [step for step in (samples.step if own is None else own) if step not in above]
             return {"relative_to": given, "bad": len(bad), "first_step": bad[0]} if bad else None
 
         def same(evidence: Evidence) -> Fields | None:
