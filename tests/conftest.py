@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
-
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Each worker has a core: the threads that torch starts beside it only spin, for most of the time that a test takes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Cli, cli
 from tests.test_readme import folder
 
-import pytest
 import weighbridge
 from weighbridge.evidence.bundle import unseal
 

@@ -13,9 +13,9 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 
-import pytest
 import weighbridge
 
 SOURCE = Path(weighbridge.__file__).parent

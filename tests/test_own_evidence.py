@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.cli.conftest import Cli, Ended, cli
 from tests.ledgers import git
 
-import pytest
 from weighbridge.core.model import Outcome, Record, Rows, Series
 from weighbridge.evidence.bundle import unseal
 from weighbridge.evidence.redact import Redactor, scan

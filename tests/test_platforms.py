@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from weighbridge.core.data import data_path
 
 SPECIMENS = data_path("verifiers") / "specimens"

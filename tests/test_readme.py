@@ -11,11 +11,11 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli, cli
 from tests.verifiers.logs_of_others import trainer_state
 
-import pytest
 from weighbridge.cli import VERBS
 from weighbridge.contract.load import builtin_names
 from weighbridge.core.data import data_path

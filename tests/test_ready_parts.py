@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from tests.test_wheel import place, wheel
 
-import pytest
 from weighbridge.core.data import data_path
 
 __all__ = ["place", "wheel"]

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from weighbridge.cli.evidence import FORMS
 from weighbridge.contract.document import ContractDocument, GateDocument, ParamDocument, SubjectDocument
 from weighbridge.contract.resolved import ContractRef

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+
 from weighbridge import __version__
 from weighbridge.gates import KINDS
 from weighbridge.verifiers import MODULES

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 from weighbridge.cards import card_checks
 from weighbridge.cards.card_checks import Check
 from weighbridge.cards.words import VerifierCard, gate_card, read_card

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+
 from weighbridge.cards.words import GateWords, any_gate, fill, gate_card, gate_words
 from weighbridge.gates import KINDS
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+
 from weighbridge.cards.examples import Example, examples
 from weighbridge.cards.words import gate_card
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, Each, Whole

@@ -19,13 +19,13 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+import pytest
 from safetensors.numpy import save, save_file
 from tests.cases import each
 from tests.cli.conftest import Cli, Ended
 from tests.disks import failing
 from tests.ledgers import git
 
-import pytest
 from weighbridge.cli import main
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import AmendmentError, BundleError

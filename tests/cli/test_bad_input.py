@@ -17,10 +17,10 @@ from xml.etree import ElementTree as ET
 
 import click
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
 
-import pytest
 from weighbridge.cli.options import broken, rate
 from weighbridge.core.data import data_path
 

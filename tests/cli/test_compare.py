@@ -8,11 +8,11 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import pytest
 from tests.cli.conftest import Cli
 from tests.comparison.conversions import CONFIG, directory, gguf_file
 from tests.formats.files import safetensors, safetensors_bytes
 
-import pytest
 from weighbridge.cards.words import gate_words
 from weighbridge.core.data import data_path
 from weighbridge.quantities.tensors import TensorPair

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Cli, cli
 from tests.comparison.conversions import CONFIG, converted, decoder, directory, gguf_file
 
-import pytest
 from weighbridge.core.data import data_path
 
 __all__ = ["cli"]

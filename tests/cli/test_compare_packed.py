@@ -11,11 +11,10 @@ from typing import Any, TypeAlias
 import gguf
 import ml_dtypes
 import numpy as np
+import pytest
 from safetensors.numpy import load_file
 from tests.cli.conftest import Cli
 from tests.formats.files import Entry, safetensors
-
-import pytest
 
 NAMES = {
     np.dtype(np.float32): "F32", np.dtype(np.float16): "F16", np.dtype(np.uint8): "U8", np.dtype(np.int8): "I8",

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import pytest
 from tests.cli.conftest import Cli
 from tests.formats.files import safetensors
-
-import pytest
 
 HERE = Path(__file__).parent / "scaled_by_awq"  # see its README.md
 LAYER = "model.layers.0"

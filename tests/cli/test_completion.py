@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Cli
 
-import pytest
 from weighbridge.contract.load import builtin_names
 from weighbridge.core.data import data_path
 from weighbridge.gates import KINDS

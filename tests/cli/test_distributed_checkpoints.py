@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.cli.conftest import Cli
 from tests.formats.dcp_files import Chunk, Damage, Saved, write
 from tests.formats.files import safetensors
 
-import pytest
 from weighbridge.views.checkpoint import open_checkpoint
 
 VALUES = (0.02 * np.random.default_rng(0).standard_normal((40, 50))).astype("<f4")

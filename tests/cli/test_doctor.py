@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.conftest import Cli
-
 import pytest
+from tests.cli.conftest import Cli
 
 
 def told(cli: Cli, start: str) -> str:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
 from tests.evidence.test_review import resealed
 
-import pytest
 from weighbridge.core.canonical import loads, sha256
 from weighbridge.core.data import data_path
 from weighbridge.evaluation import runner, verification

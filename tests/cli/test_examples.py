@@ -12,9 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cli.conftest import Cli
-
 import pytest
+from tests.cli.conftest import Cli
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "examples" / "published"

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Cli
 
-import pytest
 import weighbridge
 from weighbridge.cards.words import any_gate, glossary
 from weighbridge.cli.evidence import QUESTIONS

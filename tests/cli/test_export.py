@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from google.protobuf import json_format
 from huggingface_hub import ModelCard
 from huggingface_hub.repocard_data import model_index_to_eval_results
@@ -19,7 +20,6 @@ from tests.cli.conftest import Cli
 from tests.cli.test_evidence import BAD, GOOD, SOURCE, sealed
 from tests.evidence import drafts
 
-import pytest
 from weighbridge.core.canonical import sha256
 from weighbridge.core.model import Severity
 from weighbridge.evidence.bundle import Bundle, seal

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.cli.conftest import Cli
 from tests.formats.files import safetensors
 from tests.formats.quantised import QUANTISED, VALUES
 from verifiers.specimens.make_formats import Apr, apr, gguf
-
-import pytest
 
 SPECIMENS = Path(__file__).parents[2] / "verifiers" / "specimens"
 SOURCE = SPECIMENS / "checkpoints" / "source.safetensors"

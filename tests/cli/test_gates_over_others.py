@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.cli.conftest import Cli
 
-import pytest
 from weighbridge.core.data import data_path
 
 TRAINER = """

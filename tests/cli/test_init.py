@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import yaml
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
 
-import pytest
 from weighbridge.contract.load import load_contract
 from weighbridge.core.data import data_path
 

@@ -10,10 +10,10 @@ from typing import Any
 import gguf
 import ml_dtypes
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
 
-import pytest
 from weighbridge.core.data import data_path
 
 SPECIMENS = data_path("verifiers") / "specimens" / "checkpoints"

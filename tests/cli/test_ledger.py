@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli, Ended
 from tests.ledgers import git
 
-import pytest
 from weighbridge.core.canonical import dumps, loads, sha256
 from weighbridge.core.data import data_path
 from weighbridge.evidence.statement import Tool

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import jsonschema
+import pytest
 import yaml
 from tests.cases import each
 from tests.cli.conftest import Cli
 
-import pytest
 from weighbridge.cli import VERBS
 from weighbridge.contract.load import builtin_names
 from weighbridge.core.data import data_path

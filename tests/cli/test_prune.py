@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Cli
 
-import pytest
 from weighbridge.core.data import data_path
 
 SPECIMENS = data_path("verifiers") / "specimens"

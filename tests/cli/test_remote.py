@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Cli
 from tests.formats import files
 from tests.storage.web import Site, serving
-
-import pytest
 
 pytest.importorskip("aiohttp")
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import click
 import numpy as np
+import pytest
 from jsonschema import Draft202012Validator
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
 from tests.disks import failing
 
-import pytest
 from weighbridge.cli.options import coloured
 from weighbridge.core.data import data_path
 from weighbridge.evidence.disk import replace_file

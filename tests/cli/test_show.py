@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Cli
 
-import pytest
 from weighbridge.contract.load import builtin_names, load_contract
 from weighbridge.core.data import data_path
 

@@ -10,10 +10,9 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Cli
 from tests.cli.test_evidence import BAD, GOOD, sealed
-
-import pytest
 
 KEYS = "--key", "ada.key.pub", "--key", "bob.key.pub"
 OPENSSL = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")

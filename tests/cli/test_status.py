@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
 
-import pytest
 from weighbridge.core.data import data_path
 from weighbridge.evidence.statement import Tool
 

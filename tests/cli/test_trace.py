@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.cli.conftest import Cli, Ended
 from tests.forward.traces import EXAMPLES, entry, example, facts, trace, written
 
-import pytest
 from weighbridge.core.data import data_path
 from weighbridge.forward.trace_file import open_trace
 

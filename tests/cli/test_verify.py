@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from junitparser import JUnitXml
 from safetensors.numpy import load_file, save_file
 from tests.cli.conftest import Cli
 
-import pytest
 from weighbridge import verifiers
 from weighbridge.core.data import data_path
 from weighbridge.core.model import Fields, Measurement, SubjectKind

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
 
-import pytest
 from weighbridge.core.data import data_path
 from weighbridge.core.model import Outcome
 from weighbridge.evidence.bundle import decode, open_bundle

@@ -6,10 +6,10 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from tests.cases import each
 from tests.cli.conftest import Cli
 
-import pytest
 from weighbridge.cli import VERBS
 from weighbridge.core.data import data_path
 from weighbridge.gates import KINDS

@@ -7,11 +7,10 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pytest
 from ml_dtypes import bfloat16
 from safetensors.numpy import load_file, save_file
 from tests.cli.conftest import Cli, cli  # noqa: F401 -- a fixture
-
-import pytest
 
 BY_PEFT = Path(__file__).parents[1] / "cli/adapter_by_peft"
 SCALES = {"layers.0.q_proj": 6 / 4, "layers.0.v_proj": 6 / 2, "layers.1.q_proj": 6 / 4, "layers.1.v_proj": 3 / 2}

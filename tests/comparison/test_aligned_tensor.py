@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.formats.files import safetensors
 
-import pytest
 from weighbridge.comparison import aligned_tensor
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.mapping.mapping_plan import Pairing, Part, rope_order

@@ -8,10 +8,10 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 from benchmarks.damages import flipped, permuted, unpermuted
 from tests.comparison.conversions import CONFIG, HEADS, KV, converted, decoder, directory, gguf_file, weighed
 
-import pytest
 from weighbridge.gates.families.tensor_pairs import UNEXPLAINED
 
 Q, K = (f"model.layers.1.self_attn.{one}_proj.weight" for one in "qk")

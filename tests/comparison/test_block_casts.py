@@ -6,11 +6,11 @@ import itertools
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import each
 
-import pytest
 from weighbridge.comparison import casts
 from weighbridge.comparison.casts import DECODED, F16_FIELDS, dequantise, not_finite
 from weighbridge.formats.tensor import UNITS

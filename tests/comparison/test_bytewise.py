@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.formats.files import safetensors
 
-import pytest
 from weighbridge.comparison import bytewise
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 

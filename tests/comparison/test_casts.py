@@ -7,11 +7,11 @@ import struct
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import each
 
-import pytest
 from weighbridge.comparison.casts import (
     REQUANTISED,
     cast,

@@ -9,6 +9,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 from benchmarks.damages import DAMAGES, OF_CONVERTERS, QKV, Damage, each, thirds
 from benchmarks.stored_tensors import Stored, read, write
 from tests.comparison.conversions import CONFIG, KV, Arrays, converted, decoder, directory, gguf_file, weighed
@@ -16,7 +17,6 @@ from tests.comparison.fused import FUSED
 from tests.formats.quantised import QUANTISED, VALUES
 from tests.rows import typed
 
-import pytest
 from weighbridge.gates.families.block_types import BOUND
 from weighbridge.gates.families.tensor_pairs import MECHANISMS, UNEXPLAINED, explained
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from tests.cases import each
 
-import pytest
 from weighbridge.contract.document import REQUIREMENT
 from weighbridge.contract.load import load_contract
 from weighbridge.core.errors import ContractError

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from jsonschema import Draft202012Validator
 from tests.cases import each
 
-import pytest
 from weighbridge.contract import strict_yaml
 from weighbridge.contract.document import contract_schema
 from weighbridge.contract.load import builtin_names

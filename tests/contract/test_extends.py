@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.cases import each
 
-import pytest
 from weighbridge.contract.load import LoadedContract, load_contract
 from weighbridge.core.errors import ContractError
 

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pytest
 from weighbridge.contract.load import LoadedContract, builtin_names, load_contract, reused
 from weighbridge.contract.resolved import digests
 from weighbridge.core.errors import ContractError

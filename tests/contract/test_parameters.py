@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from weighbridge.contract.load import load_contract
 from weighbridge.core.errors import ContractError
 from weighbridge.core.model import Contract

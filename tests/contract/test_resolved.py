@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.evidence import drafts
 
-import pytest
 from weighbridge.contract.resolved import check_limits, contract_from_json, contract_to_json, digests
 from weighbridge.core.canonical import dumps, loads, sha256
 from weighbridge.core.errors import BundleError

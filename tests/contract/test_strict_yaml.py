@@ -6,11 +6,11 @@ import resource
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import each
 
-import pytest
 from weighbridge.contract.strict_yaml import MAX_BYTES, MAX_DEPTH, MAX_VALUES, load, read
 from weighbridge.core.errors import ContractError
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-import pytest
 from weighbridge.contract import strict_yaml
 from weighbridge.contract.writing import block, flow
 

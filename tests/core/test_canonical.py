@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import each
 
-import pytest
 from weighbridge.core.canonical import build, dumps, json_value, loads, npy, read_npy, sha256
 from weighbridge.core.errors import BundleError, WeighbridgeError
 from weighbridge.core.limits import Omitted, plain

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from weighbridge.contract import strict_yaml
 from weighbridge.core.data import PACKAGE, data_path, table
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from weighbridge.core.exit_code import Excuses, ExitCode
 from weighbridge.core.exit_code import exit_code as code_of
 from weighbridge.core.model import Finding, Outcome, Severity, Verdict

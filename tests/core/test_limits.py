@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, get_args, get_type_hints
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tests.cases import each
 
-import pytest
 from weighbridge.contract.checks import loosened
 from weighbridge.core import limits
 from weighbridge.core.limits import Doc, LimitsError, plain, read, schema

@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
+
 from weighbridge.core.errors import ContractError, SubjectError
 from weighbridge.core.local_files import read_regular_file
 

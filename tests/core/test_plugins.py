@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.cli.conftest import Cli, cli
 
-import pytest
 from weighbridge.cards.words import gate_card, gate_words
 from weighbridge.core import plugins
 

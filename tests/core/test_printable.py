@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import each
 
-import pytest
 from weighbridge.core.local_files import local_path
 from weighbridge.core.printable import bare, scheme_of
 

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from weighbridge.core.project import local, make_local, root
 
 

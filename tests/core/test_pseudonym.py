@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from weighbridge.core.pseudonym import key_file, pseudonym
 
 

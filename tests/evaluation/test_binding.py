@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from weighbridge.core.errors import UsageError
 from weighbridge.core.model import Contract, GateDecl, Origin, SubjectDecl, SubjectKind
 from weighbridge.evaluation.binding import Binding, bind, find, instances, origin

@@ -14,10 +14,10 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tests.cases import each
 from tests.evidence import drafts
 
-import pytest
 from weighbridge.core.errors import BundleError
 from weighbridge.evidence.archive import PackedFolder, pack, read_archive
 from weighbridge.evidence.bundle import Bundle, files_of, seal, unseal, whole

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.disks import failing
 from tests.evidence import drafts
 
-import pytest
 from weighbridge.core.canonical import loads, sha256
 from weighbridge.core.errors import BundleError
 from weighbridge.core.model import Faulted, Measured, Unmeasured

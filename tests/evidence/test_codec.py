@@ -8,13 +8,13 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import each
 from tests.evidence import drafts
 from tests.rows import typed
 
-import pytest
 from weighbridge.core.canonical import dumps, loads
 from weighbridge.core.errors import BundleError, WeighbridgeError
 from weighbridge.core.model import (

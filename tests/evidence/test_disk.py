@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from weighbridge.core.errors import BundleError
 from weighbridge.evidence.disk import digest_regular, link_new, make_folders, read_regular, write_folder, write_new
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 from tests.cases import each
 from tests.cli.conftest import Cli, cli  # noqa: F401 -- a fixture
 from tests.evidence import drafts
 from tests.evidence.planted import PATHS, PLANTED
 
-import pytest
 from weighbridge.core.errors import BundleError
 from weighbridge.evidence.bundle import seal
 from weighbridge.evidence.redact import scan

@@ -7,12 +7,12 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import each
 from tests.evidence import drafts
 
-import pytest
 from weighbridge.core.canonical import dumps
 from weighbridge.core.errors import BundleError
 from weighbridge.core.model import CanaryResult, Measurement, Rows

@@ -10,12 +10,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import each
 from tests.evidence import drafts
 
-import pytest
 from weighbridge.contract.load import read_contract
 from weighbridge.core.canonical import dumps, loads, sha256
 from weighbridge.core.errors import BundleError

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa, x25519
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -31,7 +32,6 @@ from tests.cases import each
 from tests.evidence import drafts
 from tests.evidence.test_review import NOW
 
-import pytest
 from weighbridge.core.canonical import dumps, sha256
 from weighbridge.core.errors import BundleError, UsageError
 from weighbridge.evidence import manifest, signatures

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from import_contract.foreign import drafted
 from tests.cli.conftest import Cli, cli
 
-import pytest
 from weighbridge.contract.load import load_contract, read_contract
 from weighbridge.contract.strict_yaml import load
 from weighbridge.core import plugins

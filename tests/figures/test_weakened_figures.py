@@ -14,10 +14,10 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
 from tests.gates.mutation import called_by_judge, mutants
 from tests.gates.test_weakened_judges import noticed, shown
 
-import pytest
 from weighbridge.clauses.kind import Kind
 from weighbridge.figures.figure import Figure, FigureValue
 from weighbridge.gates import OWN

@@ -7,13 +7,13 @@ import struct
 import zlib
 from pathlib import Path
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.cases import each
 from tests.formats.files import joined
 from verifiers.specimens.make_formats import NORM, Q4_K, Apr, apr, apr_entry, apr_of, gguf, signed
 
-import pytest
 from weighbridge.core.errors import SubjectError
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 

@@ -10,12 +10,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.cases import each
 from tests.formats import dcp_files
 from tests.formats.dcp_files import NONE, Chunk, Damage, Saved, write
 from verifiers.specimens.make_formats import Raw, View, called, opcodes, pickled, torch_legacy, torch_zip
 
-import pytest
 from weighbridge.core.errors import SubjectError
 from weighbridge.views.checkpoint import open_checkpoint
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import gguf
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import each
 from tests.formats.files import gguf_bytes, info, key, text
 from tests.formats.test_safetensors_file import refusal, viewed_or_refused
 
-import pytest
 from weighbridge.core.errors import SubjectError
 from weighbridge.formats.gguf_file import LongValues
 from weighbridge.formats.tensor import GGUF_TYPES

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+import pytest
 from tests.formats.files import gguf_bytes, key
 
-import pytest
 from weighbridge.core.errors import SubjectError
 from weighbridge.model_config.model_description import describe_model
 from weighbridge.views.checkpoint import open_checkpoint

@@ -10,6 +10,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -17,7 +18,6 @@ from tests.cases import each
 from tests.formats.files import joined
 from verifiers.specimens.make_formats import archive, npy
 
-import pytest
 from weighbridge.core.errors import SubjectError
 from weighbridge.views.checkpoint import open_checkpoint
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import each
 from verifiers.specimens.make_formats import ProtobufField, message, onnx, onnx_beside, onnx_tensor, varint
 
-import pytest
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Origin
 from weighbridge.formats.onnx_file import DTYPES, UNREAD, begins

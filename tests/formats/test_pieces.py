@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.formats.dcp_files import WORDS, Chunk, Saved, write
 from tests.formats.files import joined
 
-import pytest
 from weighbridge.core.errors import SubjectError
 from weighbridge.formats.dcp_metadata import Block, doubled
 from weighbridge.formats.tensor import boxes

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -16,7 +17,6 @@ from safetensors.numpy import save
 from tests.cases import each
 from tests.formats.files import framed, safetensors_bytes
 
-import pytest
 from weighbridge.core.errors import SubjectError
 from weighbridge.formats.tensor import SAFETENSORS_UNITS
 from weighbridge.views.checkpoint import open_checkpoint

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import each
@@ -25,7 +26,6 @@ from verifiers.specimens.make_formats import (
     torch_zip,
 )
 
-import pytest
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Origin
 from weighbridge.views.checkpoint import open_checkpoint

@@ -11,10 +11,10 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import pytest
 from tests.cases import each
 from tests.formats.files import framed
 
-import pytest
 from weighbridge.core.errors import SubjectError
 from weighbridge.views.checkpoint import open_checkpoint
 

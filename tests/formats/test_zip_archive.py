@@ -7,12 +7,12 @@ import struct
 import zipfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import each
 from verifiers.specimens.make_formats import archive
 
-import pytest
 from weighbridge.core.errors import SubjectError
 from weighbridge.formats.zip_archive import MAX_COMMENT, checksums, content, members
 from weighbridge.storage.mapped_file import MappedFile

@@ -7,12 +7,12 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cases import each
 from tests.forward.traces import trace
 
-import pytest
 from weighbridge.forward import between_traces
 from weighbridge.forward.between_traces import SMALL, Apart, apart
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cases import each
 from tests.forward.traces import TOKENS, entry, facts, trace, written
 
-import pytest
 from weighbridge.cards.words import glossary
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.limits import plain

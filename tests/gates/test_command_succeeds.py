@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from weighbridge.core.limits import LimitsError, read
 from weighbridge.gates.command_succeeds import KIND, Limits, Measure, check
 from weighbridge.gates.families.command_cases import Case, Said

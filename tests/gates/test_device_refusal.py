@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from weighbridge.core.limits import LimitsError, fields, read
 from weighbridge.core.model import Measurement, Outcome, Record, Verdict
 from weighbridge.gates.device_refusal import Limits, Measure, check, judge

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 from tests.gates.runs import table
 
-import pytest
 from weighbridge.cards.examples import examples
 from weighbridge.cards.words import gate_card
 from weighbridge.core.limits import read

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.gates.runs import passing
 
-import pytest
 from weighbridge.clauses.mutations import of_limits
 from weighbridge.core.limits import read
 from weighbridge.core.model import Outcome, TrialResult

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from weighbridge.core.canonical import build
 from weighbridge.core.limits import LimitsError, fields, plain, read
 from weighbridge.core.model import Measurement, Outcome, Rows, TrialResult, Verdict

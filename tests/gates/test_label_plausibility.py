@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.rows import typed
 
-import pytest
 from weighbridge.core.limits import read
 from weighbridge.core.model import Measurement, Outcome, Rows, TrialResult, Verdict
 from weighbridge.gates.label_plausibility import KIND

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.rows import typed
 
-import pytest
 from weighbridge.core.limits import read
 from weighbridge.core.model import Measurement, Outcome, Rows, TrialResult
 from weighbridge.gates import tensor_coverage

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 from tests.rows import typed
 
-import pytest
 from weighbridge.core.limits import read
 from weighbridge.core.model import Measurement, Outcome, Rows, Verdict
 from weighbridge.gates.tensor_statistics import KIND

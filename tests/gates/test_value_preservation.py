@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 from tests.gates.runs import table
 from tests.rows import typed
 
-import pytest
 from weighbridge.comparison import casts, nearest_codes
 from weighbridge.core.limits import LimitsError, read
 from weighbridge.core.model import Outcome, TrialResult, Verdict

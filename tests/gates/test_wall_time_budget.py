@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import statistics
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pytest
 from weighbridge.core.limits import read
 from weighbridge.figures.whole import STATISTICS
 from weighbridge.gates.wall_time_budget import KIND

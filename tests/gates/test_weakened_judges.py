@@ -13,9 +13,9 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import pytest
 from tests.gates.mutation import called_by_judge, mutants
 
-import pytest
 from weighbridge.cards.examples import Example, examples
 from weighbridge.cards.words import gate_card
 from weighbridge.clauses.clause import ClauseJudge

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from tests.rows import typed
 
-import pytest
 from weighbridge.clauses.kind import Evidence, Kind, passed
 from weighbridge.core.model import (
     CanaryResult,

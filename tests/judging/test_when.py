@@ -6,9 +6,9 @@ import dataclasses
 import math
 from typing import Any
 
+import pytest
 from tests.judging.test_judging import FACTS, GATE, GOOD, SEEN, judge, outcome, pairs, row
 
-import pytest
 from weighbridge.core.model import (
     Basis,
     CanaryResult,

@@ -12,11 +12,11 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from tests.cases import each
 from tests.cli.conftest import Cli, cli
 from tests.ledgers import git
 
-import pytest
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import ContractError
 from weighbridge.evaluation import lane_turn

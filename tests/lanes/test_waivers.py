@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from jsonschema import Draft202012Validator
 from junitparser import JUnitXml
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli, cli
 from tests.pytest.sessions import session
 
-import pytest
 from weighbridge.contract import strict_yaml
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import ContractError

@@ -5,12 +5,12 @@ import itertools
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import each
 from tests.evidence.drafts import NOON
 
-import pytest
 from weighbridge.core.errors import LedgerError
 from weighbridge.core.model import Outcome, Status, Trial, TrialResult
 from weighbridge.evidence.statement import moment, utc

@@ -5,10 +5,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.evidence import drafts
 from tests.ledgers import BAD, CONTRACT, DIGEST, GOOD, NOW, PLACE, recorded, sealed
 
-import pytest
 from weighbridge.core.canonical import sha256
 from weighbridge.core.errors import LedgerError
 from weighbridge.core.model import Origin, Status, Unmeasured

@@ -13,12 +13,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.disks import failing
 from tests.evidence import drafts
 from tests.evidence.drafts import NOON
 from tests.ledgers import CONTRACT, NOW, PLACE, git, recorded, sealed
 
-import pytest
 from weighbridge.contract.resolved import digests
 from weighbridge.core.canonical import dumps, loads, sha256
 from weighbridge.core.errors import BundleError, UsageError

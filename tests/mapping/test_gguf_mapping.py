@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from benchmarks.damages import permuted
 from tests.cases import each
 from tests.comparison.conversions import (
@@ -21,7 +22,6 @@ from tests.comparison.conversions import (
     weighed,
 )
 
-import pytest
 from weighbridge.comparison import value_errors
 from weighbridge.core.model import Measurement, Outcome
 from weighbridge.evaluation.runner import lay_canary

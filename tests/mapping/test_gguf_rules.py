@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from tests.cases import each
 from tests.comparison.conversions import CONFIG, converted, decoder, directory, gguf_file, weighed
 
-import pytest
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.core.model import Outcome
 from weighbridge.mapping.generated_tables import generated

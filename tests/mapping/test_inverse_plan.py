@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from tests.cli.conftest import Cli, cli  # noqa: F401 -- a fixture
 from tests.comparison.conversions import CONFIG, HEADS, WIDTH, converted, decoder, directory, gguf_file
 
-import pytest
 from weighbridge.mapping.inverse_plan import inverse
 from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Part, Plan
 

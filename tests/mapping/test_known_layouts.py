@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.cli.conftest import Cli, cli  # noqa: F401 -- a fixture
 from tests.comparison.conversions import CONFIG, EXPERTS, HEADS, KV, Arrays, decoder, directory
 
-import pytest
 from weighbridge.core.data import table
 from weighbridge.mapping.automatic_mapping import converted
 from weighbridge.mapping.gguf_mapping import Sides

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Cli, cli  # noqa: F401 -- a fixture
 from tests.comparison.conversions import converted, decoder, directory, gguf_file
 
-import pytest
 from weighbridge.mapping.mapping_plan import EMBEDDINGS, HEADS, table, ties
 
 SHAPES = {"model.a.weight": (2,), "model.b.weight": (3,), "c": (4,)}

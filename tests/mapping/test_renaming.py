@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from tests.cli.conftest import Cli, cli  # noqa: F401 -- a fixture
 from tests.comparison.conversions import converted, decoder, directory, gguf_file
 from tests.formats.files import safetensors
 
-import pytest
 from weighbridge.mapping.renaming import renamings
 
 PLAIN = [f"layers.{layer}.{part}.weight" for layer in range(3) for part in ("q", "k")] + ["norm.weight"]

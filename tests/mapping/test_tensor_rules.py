@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.cli.conftest import Cli, cli  # noqa: F401 -- a fixture
 from tests.comparison.conversions import Arrays
 from tests.formats.files import safetensors
-
-import pytest
 
 WIDTH, INNER, GROUPS, EACH = 6, 4, 2, 3  # and of each group of heads, so many rows of queries
 

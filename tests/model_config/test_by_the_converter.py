@@ -13,9 +13,9 @@ from typing import Any
 
 import gguf
 import numpy as np
+import pytest
 from tests.formats.files import safetensors
 
-import pytest
 from weighbridge.core.model import Measurement
 from weighbridge.gates.config_agreement import KIND, Limits
 from weighbridge.verifiers.model_config import VERIFIER

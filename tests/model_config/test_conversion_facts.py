@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from weighbridge.core.data import table
 from weighbridge.model_config.conversion_facts import Fact, lost, written
 from weighbridge.model_config.model_defaults import incomparable

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from weighbridge.model_config.header_keys import gguf_keys, of_gguf
 
 

@@ -7,9 +7,9 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.rows import typed
 
-import pytest
 from weighbridge.core.data import table
 from weighbridge.model_config.literal_keys import MAX_KEYS, as_text, elsewhere, is_list, key_rows, of_document, unread
 from weighbridge.model_config.model_keys import GGUF, HUGGING_FACE, Stated

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from weighbridge.core.data import table
 from weighbridge.model_config.model_defaults import default, family, may_be_unstated
 from weighbridge.model_config.model_keys import GGUF, HUGGING_FACE, Model, field_keys

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import each
 
-import pytest
 from weighbridge.core.data import table
 from weighbridge.mapping.gguf_mapping import Sides
 from weighbridge.model_config.model_defaults import computed_activations, default, incomparable

@@ -8,12 +8,12 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import each
 from tests.formats.files import safetensors
 
-import pytest
 from weighbridge.core.errors import SubjectError
 from weighbridge.model_config.vocabulary import Vocabulary, of_directory, sentencepieces
 from weighbridge.storage.mapped_file import MappedFile

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+
 from weighbridge.formats.tensor import Tensor
 from weighbridge.packing.packed_weights import Packing, marked, packings
 from weighbridge.packing.packing_rules import RULES

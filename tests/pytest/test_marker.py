@@ -8,10 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Cli, cli
 from tests.pytest.sessions import session
-
-import pytest
 
 __all__ = ["cli"]
 

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from tests.pytest.sessions import session
 
-import pytest
 from weighbridge.contract.load import written_in
 from weighbridge.core.data import data_path
 

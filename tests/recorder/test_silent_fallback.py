@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from weighbridge.contract.load import load_contract
 from weighbridge.core.canonical import loads
 from weighbridge.core.exit_code import exit_code

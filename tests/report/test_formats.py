@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import pytest
 from jsonschema import Draft4Validator, Draft202012Validator
 from junitparser import JUnitXml
 
-import pytest
 from weighbridge.core.data import data_path
 from weighbridge.core.exit_code import ExitCode
 from weighbridge.evaluation.verification import VerifyRequest, code_of, verify

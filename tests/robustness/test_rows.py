@@ -6,11 +6,10 @@ import os
 import re
 from pathlib import Path
 
+import pytest
 from tests.robustness.apart import Tally, Told, apart
 from tests.robustness.faults import mountable
 from tests.robustness.rows import ROOT, ROWS, Elsewhere, Row
-
-import pytest
 
 MARK = r" \*"  # on the page: a case is a test
 OWN = {f"{row.name}: {row.says}": row for row in ROWS if isinstance(row, Row)}

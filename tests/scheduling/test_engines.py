@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.formats.files import Entry, safetensors
 from tests.verifiers.test_tensor_values import bf16
 
-import pytest
 import weighbridge
 from weighbridge.core.errors import EngineError, SubjectError, UsageError
 from weighbridge.core.model import Measurement, Rows

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 from tests.formats.files import safetensors
 
-import pytest
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Fields
 from weighbridge.scheduling import threads

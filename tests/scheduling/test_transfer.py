@@ -6,9 +6,9 @@ import os
 import pickle
 from pathlib import Path
 
+import pytest
 from tests.formats.files import safetensors
 
-import pytest
 from weighbridge.core.errors import SubjectError
 from weighbridge.scheduling.engines import ENDS, pack_view, unpack_view
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint

@@ -4,12 +4,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import each
 from tests.ledgers import sealed
 
-import pytest
 from weighbridge.core.errors import BundleError
 from weighbridge.spec.citations import Citation, agrees, citations, cite, computed, printed, resolve
 

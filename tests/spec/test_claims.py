@@ -1,10 +1,10 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import each
 
-import pytest
 from weighbridge.spec.citations import Bundles
 from weighbridge.spec.claims import look
 from weighbridge.spec.reading import Known

@@ -4,10 +4,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.evidence import drafts
 from tests.ledgers import sealed
 
-import pytest
 from weighbridge.core.errors import UsageError
 from weighbridge.core.model import Basis, Measurement, Origin, Rows
 from weighbridge.evidence.bundle import Bundle, seal

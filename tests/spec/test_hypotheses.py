@@ -4,10 +4,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pytest
 from weighbridge.spec.amendments import Amendment, Landing, Section
 from weighbridge.spec.citations import Bundles
 from weighbridge.spec.hypotheses import CONDITION, HEADS, contradicted

@@ -3,9 +3,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 from tests.ledgers import PLACE, recorded, sealed
 
-import pytest
 from weighbridge.core.errors import AmendmentError
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, LedgerPlace, Standing
 from weighbridge.ledger.store import Ledger

@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.formats import files
 from tests.storage.web import Site, serving
 
-import pytest
 from weighbridge.comparison import bytewise
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Measurement, Origin, Rows

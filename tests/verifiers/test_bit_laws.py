@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
-
 import pytest
+
 from weighbridge.verifiers import tensor_bits
 
 RNG = np.random.default_rng(0)

@@ -10,10 +10,10 @@ import dataclasses
 import types
 from pathlib import Path
 
+import pytest
 from tests.verifiers.blinding import ANSWERS, Blinding, columns, events, frozen, of_places, rows, short_sighted, tensors
 from tests.verifiers.weighing import CASES, Case, outcome
 
-import pytest
 from weighbridge.core.model import Outcome, SubjectKind
 from weighbridge.evaluation import runner
 from weighbridge.gates import KINDS

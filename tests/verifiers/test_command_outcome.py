@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Measurement, Record
 from weighbridge.evaluation.runner import lay_canary

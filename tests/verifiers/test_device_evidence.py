@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pytest
 from weighbridge.core import canonical
 from weighbridge.core.canonical import build
 from weighbridge.core.data import data_path

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.formats.dcp_files import Chunk, Saved, write
 
-import pytest
 from weighbridge.core.data import data_path
 from weighbridge.core.model import Measurement, Rows
 from weighbridge.verifiers.file_structure import VERIFIER

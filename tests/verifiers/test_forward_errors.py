@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from weighbridge.core.model import Measurement, Record
 from weighbridge.evaluation.runner import lay_canary
 from weighbridge.quantities.base import record_of

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.verifiers.logs_of_others import trainer_state, weighed
 
-import pytest
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import ContractError, SubjectError
 from weighbridge.core.model import Fields, Finding, Outcome, SubjectKind

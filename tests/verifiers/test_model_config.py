@@ -14,11 +14,11 @@ from typing import Any
 
 import gguf
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.formats.files import safetensors
 
-import pytest
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Measurement, Rows, Unmeasured

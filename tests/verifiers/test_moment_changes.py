@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.comparison.conversions import converted, decoder, directory, gguf_file
 
-import pytest
 from weighbridge.verifiers.moment_changes import LARGEST, VERIFIER
 from weighbridge.verifiers.tensor_moments import STATISTICS
 from weighbridge.verifiers.verifier import rows_by_name

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.verifiers.test_run_verifiers import measured
 
-import pytest
 from weighbridge.core.limits import read
 from weighbridge.core.model import Outcome, Verdict
 from weighbridge.gates import KINDS

@@ -8,10 +8,10 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pytest
 from weighbridge.core.canonical import dumps, loads
 from weighbridge.core.limits import plain
 from weighbridge.core.model import Basis, Measurement, SubjectKind

@@ -9,11 +9,11 @@ from typing import Any
 import gguf
 import ml_dtypes
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.verifiers.tensors import view_of
 
-import pytest
 from weighbridge.core.model import Measurement
 from weighbridge.evaluation.runner import lay_canary
 from weighbridge.gates.label_plausibility import Limits, decide

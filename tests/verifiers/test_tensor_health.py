@@ -9,13 +9,13 @@ from typing import Any
 import gguf
 import ml_dtypes
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import each
 from tests.formats.files import gguf_bytes, info
 from tests.verifiers.tensors import view_of
 
-import pytest
 from weighbridge.comparison import casts
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Measurement

@@ -7,9 +7,9 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 from tests.verifiers.tensors import view_of
 
-import pytest
 from weighbridge.core.model import Measurement, Rows
 from weighbridge.evaluation.runner import lay_canary
 from weighbridge.verifiers import tensor_walk

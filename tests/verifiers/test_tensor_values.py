@@ -10,12 +10,12 @@ from typing import Any
 import gguf
 import ml_dtypes
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cases import each
 from tests.formats.files import Entry, gguf_bytes, info, safetensors
 
-import pytest
 from weighbridge.comparison import aligned_tensor, bytewise, value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import REQUANTISED, find_exact_cast

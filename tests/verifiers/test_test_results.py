@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Measurement, Origin, Rows

@@ -13,11 +13,11 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.cases import each
 from tests.formats.files import gguf_bytes, info, joined, safetensors, safetensors_bytes
 from verifiers.specimens.make_formats import View, archive, torch_zip
 
-import pytest
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Origin
 from weighbridge.views.checkpoint import open_checkpoint

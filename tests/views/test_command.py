@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from weighbridge.core.errors import SubjectError
 from weighbridge.views.command import CommandView
 

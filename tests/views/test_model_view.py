@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Origin, Unmeasured
 from weighbridge.forward.stacks import Stack

@@ -7,11 +7,11 @@ import math
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import each
 
-import pytest
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Origin
 from weighbridge.run_logs import csv_log, log_file

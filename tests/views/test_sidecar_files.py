@@ -8,10 +8,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Cli, cli
 from tests.comparison.conversions import CONFIG, converted, decoder, directory, gguf_file
 
-import pytest
 from weighbridge.core.errors import SubjectError
 from weighbridge.model_config.model_description import describe_model
 from weighbridge.views.checkpoint import (

@@ -18,6 +18,7 @@ from weighbridge.report import Row, block, finding_text
 
 if TYPE_CHECKING:
     import pytest
+
     from weighbridge.contract.load import LoadedContract
     from weighbridge.core.model import Finding
     from weighbridge.evaluation.binding import Binding

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import pytest
+
 from weighbridge.contract.load import load_contract
 from weighbridge.core.errors import WeighbridgeError
 from weighbridge.core.limits import nearest

@@ -12,9 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from _pytest._code.code import ReprExceptionInfo, ReprFileLocation, ReprTracebackNative
-
 import pytest
+from _pytest._code.code import ReprExceptionInfo, ReprFileLocation, ReprTracebackNative
 
 if TYPE_CHECKING:
     from weighbridge.contract.load import LoadedContract

@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.gates.runs import column
 
-import pytest
 from weighbridge.gates.families import column_basis
 from weighbridge.gates.families.column_basis import (
     ColumnBasis,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from weighbridge.gates.families.harmless_keys import harmless
 
 
