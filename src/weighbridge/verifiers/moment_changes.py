@@ -17,7 +17,7 @@ from weighbridge.packing.unpacked_view import packed_parts
 from weighbridge.quantities.tensors import MomentChanges
 from weighbridge.verifiers import tensor_values
 from weighbridge.verifiers.tensor_moments import STATISTICS, Moments
-from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, kept, rows_by_name, table
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
 from weighbridge.views.checkpoint import CheckpointView
 
 QUANTITY = "moment_changes"
@@ -80,7 +80,7 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     # What is unpacked has no bytes of its own.
     stored = ((name, one) for name, one in plan.pairings.items() if not packed_parts(source, candidate, one))
     fits = sorted(name for name, one in stored if one.plain and one.shape == candidate.tensor(name).shape)
-    names = kept(fits, lambda name: min(candidate.tensor(name).elements, ENOUGH))
+    names = two_of(fits, lambda name: min(candidate.tensor(name).elements, ENOUGH))
     source, candidate = views
     cut = source.cut(tuple(plan.pairings[name].parts[0].source for name in names)), candidate.cut(names)
     before = rows_by_name(measure(cut, options))

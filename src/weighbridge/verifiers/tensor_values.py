@@ -31,7 +31,16 @@ from weighbridge.packing.unpacking import Blocks, Rule
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution, JobSpec
-from weighbridge.verifiers.verifier import Canary, MeasurementJob, NoCanary, Verifier, Views, kept, rows_by_name, table
+from weighbridge.verifiers.verifier import (
+    Canary,
+    MeasurementJob,
+    NoCanary,
+    Verifier,
+    Views,
+    rows_by_name,
+    table,
+    two_of,
+)
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the candidate's
@@ -291,7 +300,7 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     source, candidate = both_unpacked(views)
     plan = planned(source, candidate, options)
     comparable = sorted(name for name, one in plan.pairings.items() if _comparable(source, candidate, one))
-    names = kept(comparable, lambda name: min(candidate.tensor(name).elements, ENOUGH))
+    names = two_of(comparable, lambda name: min(candidate.tensor(name).elements, ENOUGH))
     if not names:
         return NoCanary(NOTHING)
     name = names[-1]

@@ -9,7 +9,16 @@ from typing import Any, Protocol, TypeAlias
 
 from weighbridge.core.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.scheduling.threads import Execution
-from weighbridge.verifiers.verifier import Canary, MeasurementJob, NoCanary, Verifier, Views, kept, rows_by_name, table
+from weighbridge.verifiers.verifier import (
+    Canary,
+    MeasurementJob,
+    NoCanary,
+    Verifier,
+    Views,
+    rows_by_name,
+    table,
+    two_of,
+)
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 STEP = 1 << 17  # units read at once: what they are computed through stays in a cache
@@ -72,7 +81,7 @@ def instrument(quantity: str, begin: Begin, damage: Damage) -> Verifier:
     def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
         cut = views[0].cut([name for name in views[0].weights() if damage.fits(views[0].tensor(name))], ENOUGH)
         names = cut.names()
-        two = kept(names, lambda name: cut.tensor(name).elements)
+        two = two_of(names, lambda name: cut.tensor(name).elements)
         if not two:
             return NoCanary(damage.without)
         last = two[-1]

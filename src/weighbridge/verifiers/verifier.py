@@ -81,7 +81,7 @@ def rows_by_name(found: Measurement | Unmeasured) -> dict[str, Any]:
     return dict(zip(found.value.places(), found.value.rows, strict=True))
 
 
-def kept(names: Sequence[str], size: Callable[[str], float]) -> tuple[str, ...]:
+def two_of(names: Sequence[str], size: Callable[[str], float]) -> tuple[str, ...]:
     """Return what a canary keeps: the largest tensor but the first, which it damages, and the smallest before it."""
     later = names[1:] or names
     if not later:
