@@ -3,7 +3,7 @@
 What Python code calls stands in `__all__`; each name is imported when it is first used. spec/python-api.md shows them.
 """
 
-from weighbridge.core.version import __version__
+from weighbridge.core import __version__
 
 TYPE_CHECKING = False  # as type checkers know it; importing typing takes longer than all else here
 if TYPE_CHECKING:

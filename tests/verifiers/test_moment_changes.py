@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tests.comparison.conversions import converted, decoder, directory, gguf_file
 
+from weighbridge.quantities.tensors import STATISTICS
 from weighbridge.verifiers.moment_changes import LARGEST, VERIFIER
-from weighbridge.verifiers.tensor_moments import STATISTICS
 from weighbridge.verifiers.verifier import rows_by_name
 from weighbridge.views.checkpoint import open_checkpoint
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from weighbridge.cli.options import coloured, fit_encoding, leave_unread, on_github, tell
+from weighbridge.core import __version__
 from weighbridge.core.errors import ContractError, PluginError, UsageError, WeighbridgeError
 from weighbridge.core.printable import printable
-from weighbridge.core.version import __version__
 
 if TYPE_CHECKING:
     from weighbridge.core.plugins import Brought

@@ -13,6 +13,7 @@ from weighbridge.cards.card_checks import plugin_checks
 from weighbridge.cards.words import fill
 from weighbridge.cli import brought
 from weighbridge.cli.options import as_json, print_json, tell, verb
+from weighbridge.core import __version__
 from weighbridge.core.data import FOLDERS, data_path
 from weighbridge.core.limits import plain
 from weighbridge.core.local_files import exists
@@ -20,7 +21,6 @@ from weighbridge.core.model import Json, Measurement, Record
 from weighbridge.core.printable import printable
 from weighbridge.core.project import local
 from weighbridge.core.pseudonym import key_file
-from weighbridge.core.version import __version__
 from weighbridge.evaluation.verification import version_of
 from weighbridge.verifiers import VERIFIERS
 

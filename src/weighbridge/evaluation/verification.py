@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from weighbridge.contract.load import LoadedContract, load_contract, reused
 from weighbridge.contract.resolved import digests
 from weighbridge.contract.strict_yaml import collected
-from weighbridge.core import git
+from weighbridge.core import __version__, git
 from weighbridge.core.canonical import dumps, sha256
 from weighbridge.core.errors import ContractError, UsageError
 from weighbridge.core.exit_code import Excuses, ExitCode, exit_code
@@ -26,7 +26,6 @@ from weighbridge.core.limits import nearest
 from weighbridge.core.local_files import is_file, read_regular_file
 from weighbridge.core.model import EMPTY, EXECUTED, Fields, Origin, SubjectKind
 from weighbridge.core.project import LOCAL, make_local
-from weighbridge.core.version import __version__
 from weighbridge.evaluation.binding import ARGUMENT, Binding, all_instances, bind
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.evidence.bundle import BUNDLES, Bundle, BundleDraft, seal

@@ -17,8 +17,7 @@ from weighbridge.clauses.mutations import column_moves
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, SubjectKind
 from weighbridge.gates.families.tensor_pairs import Look
-from weighbridge.gates.tensor_statistics import STATISTICS
-from weighbridge.quantities.tensors import MomentChanges
+from weighbridge.quantities.tensors import STATISTICS, MomentChanges
 
 CHANGED = column_moves(
     "changed", "changes", "statistic", names="tensors", exempt="exempt", unknown="not-measured", idle="names-nothing"

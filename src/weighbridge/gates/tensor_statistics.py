@@ -15,9 +15,8 @@ from weighbridge.clauses.kind import Kind, Need, codes
 from weighbridge.clauses.mutations import Moves, column_moves
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import SubjectKind
-from weighbridge.quantities.tensors import TensorMoments
+from weighbridge.quantities.tensors import STATISTICS, TensorMoments
 
-STATISTICS = ("mean", "std", "min", "max", "absmax", "rms", "zero_share")
 LARGEST = 1e308
 
 

@@ -9,6 +9,8 @@ from typing import Annotated
 from weighbridge.core.limits import Doc
 from weighbridge.quantities.base import rows
 
+STATISTICS = ("mean", "std", "min", "max", "absmax", "rms", "zero_share")  # of a tensor's finite elements
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorMoments:

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from weighbridge.core import git
+from weighbridge.core import __version__, git
 from weighbridge.core.pseudonym import key_file, pseudonym
-from weighbridge.core.version import __version__
 
 GIT_SECONDS = 5.0
 

@@ -14,9 +14,9 @@ from weighbridge.core.model import Fields, Measurement, Unmeasured
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Plan
 from weighbridge.packing.unpacked_view import packed_parts
-from weighbridge.quantities.tensors import MomentChanges
+from weighbridge.quantities.tensors import STATISTICS, MomentChanges
 from weighbridge.verifiers import tensor_values
-from weighbridge.verifiers.tensor_moments import STATISTICS, Moments
+from weighbridge.verifiers.tensor_moments import Moments
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
 from weighbridge.views.checkpoint import CheckpointView
 

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from weighbridge.comparison.casts import decode, words
 from weighbridge.formats.word_types import numpy_dtype
-from weighbridge.quantities.tensors import TensorMoments
+from weighbridge.quantities.tensors import STATISTICS, TensorMoments
 from weighbridge.verifiers.tensor_walk import Damage, instrument
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 if TYPE_CHECKING:
     from weighbridge.comparison.casts import Values
 
-STATISTICS = ("mean", "std", "min", "max", "absmax", "rms", "zero_share")
 DIGITS = 9  # that are kept; what lies behind depends on the order of summing
 
 
