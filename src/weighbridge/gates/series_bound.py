@@ -41,4 +41,5 @@ KIND = Rule(
     must=("at most", "below", "at least", "above"), options=Options, relative=True, min_samples=2,
     own_levers={"at the end": _beyond(at_the_end=True), "at the beginning": _beyond(at_the_end=False)},
     guards=(EVALUATED, RISING, FINITE),
+    reach=lambda limits: (0, limits.min_samples + 2 * limits.violations + 1),
 ).kind()  # fmt: skip

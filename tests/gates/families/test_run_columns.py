@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 from typing import Any
 
 from tests.gates.runs import column
 
 from weighbridge.core.limits import read
 from weighbridge.core.model import Measurement, Outcome, Rows, Series, TrialResult
+from weighbridge.gates import series_bound
 from weighbridge.gates.families.run_columns import COLUMNS, CUT, SAMPLES
 from weighbridge.gates.wall_time_budget import KIND
 from weighbridge.judging.trials import falsify
@@ -47,3 +49,13 @@ def test_what_is_lacking_is_said_before_what_needs_it() -> None:
     nothing = evidence(array("d"))
     limits = read(KIND.limits, {"steps": [0, 9], "below_ms": 1})
     assert KIND.judge(nothing, limits).code == "too-few-samples"
+
+
+def test_a_long_baseline_is_cut_beside_the_column_that_is_compared_with_it() -> None:
+    whole = evidence(array("d", (100.0 + step % 7 for step in range(LONG))))
+    slower = Series(whole[SAMPLES].value.step, array("d", (101.0 + step % 7 for step in range(LONG))))  # type: ignore[union-attr]
+    whole["baseline"] = replace(whole[SAMPLES], value=slower)
+    limits = read(series_bound.KIND.limits, {"at_most": 1.02, "relative_to": "baseline", "violations": CUT})
+    part, within = series_bound.KIND.cut(whole, limits)
+    assert len(part["baseline"].value.step) == len(part[SAMPLES].value.step) < 4 * CUT  # type: ignore[union-attr]
+    assert series_bound.KIND.judge(part, within).outcome is Outcome.PASS

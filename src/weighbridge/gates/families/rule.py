@@ -20,8 +20,9 @@ from weighbridge.clauses.mutations import Limit, Moves
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import Fields, Outcome, Record, Series, SubjectKind
 from weighbridge.figures.figure import Figure
+from weighbridge.figures.whole import between
 from weighbridge.gates.families import run_columns
-from weighbridge.gates.families.relative import BASELINE, REFERENCES, UNREFERENCED, reference
+from weighbridge.gates.families.relative import BASELINE, OTHER, REFERENCES, UNREFERENCED, reference
 from weighbridge.gates.families.run_columns import FINITE, GENUINE, RISING, SAMPLES, ColumnGuard
 
 FARTHEST = 1e30
@@ -119,14 +120,16 @@ class BoundedFigure:
         def moves(limit: Limit) -> Iterator[Mutation[Any]]:
             for name, lever in levers.items():
 
-                def apply(evidence: Evidence, limits: Any, _places: Sequence[str], lever: Any = lever) -> Mutated:
-                    bound = getattr(limits, self.key(must))
+                def apply(evidence: Evidence, limits: Any, places: Sequence[str], lever: Any = lever) -> Mutated | str:
+                    bound, at = getattr(limits, self.key(must)), place(evidence, limits)
+                    if at not in places:  # to look for the least once more would find the same
+                        return "not at these places"
 
                     def breaks(moved: Evidence) -> bool:
                         found = value(moved, limits)
                         return math.isfinite(found) and not HOLDS[must](found, bound)
 
-                    return Mutated(by_the_least(evidence, lever(limits), breaks), frozenset({place(evidence, limits)}))
+                    return Mutated(by_the_least(evidence, lever(limits), breaks), frozenset({at}))
 
                 yield Mutation(name, self.code, apply)
 
@@ -185,6 +188,11 @@ class Rule(BoundedFigure):
         first, needed = self.reach(limits)
         begin, end = self._steps(limits) or (first, math.inf)
         part, last = run_columns.cut(evidence, begin, needed, end)
+        for need in (OTHER, BASELINE) if last is not None else ():  # or each trial would walk over all of it
+            if need in part:
+                steps = series_of(part, SAMPLES).step
+                near = between(series_of(part, need), (steps[0], steps[-1]))
+                part = kind.with_value(part, need, near)
         narrower = last is not None and end != math.inf
         return part, dataclasses.replace(limits, steps=(begin, last)) if narrower else limits
 
@@ -197,10 +205,7 @@ class Rule(BoundedFigure):
     def _looked_at(self, series: Series, limits: Any) -> Series:
         """Return the samples of the window."""
         steps = self._steps(limits) if self.window else None
-        if steps is None:
-            return series
-        kept = [at for at, step in enumerate(series.step) if steps[0] <= step <= steps[1]]
-        return Series([series.step[at] for at in kept], [series.value[at] for at in kept])
+        return series if steps is None else between(series, steps)
 
     def _value(self, evidence: Evidence, limits: Any) -> float:
         return self.figure(*self._inputs(evidence, limits), limits).value

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-import operator
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass, replace
@@ -76,16 +75,6 @@ def place(evidence: Evidence) -> str:
 def window_place(steps: tuple[int, int]) -> str:
     """Return the name of a window of steps, as verdicts and trials give it."""
     return f"steps {steps[0]}..{steps[1]}"
-
-
-def inside(evidence: Evidence, window: tuple[int, int]) -> tuple[Sequence[int], Sequence[float]]:
-    """Return the steps and samples of a window, both ends included."""
-    series, (first, last) = series_of(evidence, SAMPLES), window
-    if all(map(operator.le, series.step, itertools.islice(series.step, 1, None))):  # far quicker, for a long log
-        part = slice(bisect.bisect_left(series.step, first), bisect.bisect_right(series.step, last))
-        return series.step[part], series.value[part]
-    pairs = [pair for pair in zip(series.step, series.value, strict=True) if first <= pair[0] <= last]
-    return [step for step, _ in pairs], [value for _, value in pairs]
 
 
 def changed(evidence: Evidence, change: Callable[[array[int], array[float]], None]) -> Evidence:

@@ -11,9 +11,9 @@ from typing import Any
 from weighbridge.clauses.clause import Clause, Requires
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, series_of
 from weighbridge.core.model import Fields, Outcome
-from weighbridge.figures.whole import in_window
+from weighbridge.figures.whole import between, in_window
 from weighbridge.gates.families import run_columns
-from weighbridge.gates.families.run_columns import COLUMNS, SAMPLES, ColumnGuard, changed, inside
+from weighbridge.gates.families.run_columns import COLUMNS, SAMPLES, ColumnGuard, changed
 from weighbridge.quantities.runs import StepColumn
 
 
@@ -32,11 +32,11 @@ def _clauses(limits: Any) -> Iterator[Clause]:
         return {"flops_per_s": fastest, "most": most} if fastest > most else None
 
     def too_few(evidence: Evidence) -> Fields | None:
-        distinct = len(set(inside(evidence, limits.steps)[0]))
+        distinct = len(set(between(series_of(evidence, SAMPLES), limits.steps).step))
         return {**asked, "samples": distinct} if distinct < needed(limits) else None
 
     def repeats(evidence: Evidence) -> Fields | None:
-        steps = Counter(inside(evidence, limits.steps)[0])
+        steps = Counter(between(series_of(evidence, SAMPLES), limits.steps).step)
         again = sorted(step for step, times in steps.items() if times > 1)
         some = again and limits.repeated is None
         return {**asked, "again": len(again), "first_step": again[0], "rows": steps.total()} if some else None
@@ -58,7 +58,6 @@ def _clauses(limits: Any) -> Iterator[Clause]:
     yield Requires(code="constant-window", lacking=constant)
 
 
-# --- How it is broken: each change takes steps, times, and the indices of the window's rows ---------------------------
 # --- How it is broken: each change takes steps, times, and the indices of the window's rows ---------------------------
 
 Change = Callable[["array[int]", "array[float]", Sequence[int], Any], None]
