@@ -3,13 +3,11 @@
 What Python code calls stands in `__all__`; each name is imported when it is first used. spec/python-api.md shows them.
 """
 
-from weighbridge.core import __version__
-
 TYPE_CHECKING = False  # as type checkers know it; importing typing takes longer than all else here
 if TYPE_CHECKING:
     from weighbridge.api import compare, inspect, rejudge, verify
     from weighbridge.contract.load import load_contract
-    from weighbridge.core.errors import WeighbridgeError
+    from weighbridge.core import WeighbridgeError, __version__
     from weighbridge.recorder import Recorder
 
 __all__ = [
@@ -18,7 +16,7 @@ __all__ = [
 
 _HOMES = {
     "compare": "api", "inspect": "api", "rejudge": "api", "verify": "api", "load_contract": "contract.load",
-    "Recorder": "recorder", "WeighbridgeError": "core.errors",
+    "Recorder": "recorder", "WeighbridgeError": "core", "__version__": "core",
 }  # fmt: skip
 
 

@@ -14,11 +14,23 @@ from weighbridge.cards.examples import Example, examples
 from weighbridge.cards.words import GateCard, Specimen, VerifierCard, any_gate, hints, read_card, render, unfilled
 from weighbridge.clauses.kind import Kind
 from weighbridge.clauses.mutations import bounding, nudged
-from weighbridge.core import model
-from weighbridge.core.data import data_path
-from weighbridge.core.errors import PluginError, SubjectError, WeighbridgeError
-from weighbridge.core.limits import LimitsError, nearest, plain
-from weighbridge.core.model import Json, Measurement, Outcome, SubjectKind, TrialResult, Unmeasured, Verdict
+from weighbridge.core import (
+    Json,
+    LimitsError,
+    Measurement,
+    Outcome,
+    PluginError,
+    SubjectError,
+    SubjectKind,
+    TrialResult,
+    Unmeasured,
+    Verdict,
+    WeighbridgeError,
+    data_path,
+    model,
+    nearest,
+    plain,
+)
 from weighbridge.core.plugins import GROUPS, Brought, entry_points, package, what_is
 from weighbridge.evaluation.binding import Binding
 from weighbridge.evaluation.runner import lay_canary

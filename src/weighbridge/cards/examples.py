@@ -18,10 +18,8 @@ from typing import Any, get_args, get_type_hints
 
 from weighbridge.cards.words import GateCard
 from weighbridge.clauses.kind import Kind
-from weighbridge.core.canonical import build
-from weighbridge.core.errors import ContractError
-from weighbridge.core.limits import plain, read
-from weighbridge.core.model import Measurement, Outcome, Record, Rows, Series, Value
+from weighbridge.core import ContractError, Measurement, Outcome, Record, Rows, Series, Value, build, plain
+from weighbridge.core.limits import read
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form, Quantity
 

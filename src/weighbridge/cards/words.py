@@ -13,11 +13,8 @@ from typing import Annotated, Any, TypeVar
 
 from weighbridge import gates
 from weighbridge.contract import strict_yaml
-from weighbridge.core.data import data_path
-from weighbridge.core.errors import ContractError
-from weighbridge.core.limits import Doc, LimitsError, read
-from weighbridge.core.model import Json, Outcome, Verdict
-from weighbridge.core.printable import printable
+from weighbridge.core import ContractError, Doc, Json, LimitsError, Outcome, Verdict, data_path, printable
+from weighbridge.core.limits import read
 
 T = TypeVar("T")
 EXAMPLES, SPECIMENS = b"\ngiven:", b"\nspecimens:\n"

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from weighbridge.clauses.kind import Evidence, blocked, failed, passed, table_of
-from weighbridge.core.model import EMPTY, Fields, Offence, Outcome, Verdict
+from weighbridge.core import EMPTY, Fields, Offence, Outcome, Verdict
 
 L = TypeVar("L")
 R = TypeVar("R")

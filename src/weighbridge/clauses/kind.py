@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from weighbridge.core import model
-from weighbridge.core.model import EMPTY, Fields, Measurement, Offence, Outcome, Rows, Series, SubjectKind, Verdict
+from weighbridge.core import EMPTY, Fields, Measurement, Offence, Outcome, Rows, Series, SubjectKind, Verdict, model
 from weighbridge.figures.figure import Figure
 from weighbridge.quantities import base
 

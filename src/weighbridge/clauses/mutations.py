@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from weighbridge.clauses import kind
 from weighbridge.clauses.kind import At, Evidence, Mutated, Mutation, as_asked, rows_of, table_of, with_rows
-from weighbridge.core.limits import Doc, fields
-from weighbridge.core.model import Outcome, Record
+from weighbridge.core import Doc, Outcome, Record, fields
 
 L = TypeVar("L")
 R = TypeVar("R")

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from weighbridge.cli.options import coloured, fit_encoding, leave_unread, on_github, tell
-from weighbridge.core import __version__
-from weighbridge.core.errors import ContractError, PluginError, UsageError, WeighbridgeError
-from weighbridge.core.printable import printable
+from weighbridge.core import ContractError, PluginError, UsageError, WeighbridgeError, __version__, printable
 
 if TYPE_CHECKING:
     from weighbridge.core.plugins import Brought
@@ -57,7 +55,7 @@ class Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Refuse a verb that is not there with the nearest one that is."""
         if not (args[0] in VERBS or args[0].startswith("-") or ctx.resilient_parsing or args[0] in brought()):
-            from weighbridge.core.limits import nearest
+            from weighbridge.core import nearest
 
             what = f"there is no verb {args[0]!r}{nearest(args[0], self.list_commands(ctx))}"
             raise UsageError("unknown-verb", what, remedy="see `weighbridge --help`")
@@ -133,6 +131,6 @@ def _fault(error: Exception) -> int:
 
 
 def _exit_code(name: str) -> int:
-    from weighbridge.core.exit_code import ExitCode  # the findings that it counts are a third of starting up
+    from weighbridge.core import ExitCode  # the findings that it counts are a third of starting up
 
     return ExitCode[name]

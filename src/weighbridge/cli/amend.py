@@ -10,9 +10,7 @@ import click
 
 from weighbridge.cli.options import LEDGER, PATH, Texts, as_json, print_json, repeated, tell, verb, verbs
 from weighbridge.contract.layers import Found
-from weighbridge.core.errors import UsageError
-from weighbridge.core.exit_code import ExitCode
-from weighbridge.core.limits import plain
+from weighbridge.core import ExitCode, UsageError, plain
 from weighbridge.evidence.bundle import unseal
 from weighbridge.evidence.disk import write_new
 from weighbridge.ledger.store import Ledger

@@ -14,10 +14,7 @@ from click.core import ParameterSource
 
 from weighbridge.cli.completion import policies
 from weighbridge.cli.options import Texts, as_json, debug, print_json, progress, rate, repeated, tell, verb
-from weighbridge.core.errors import UsageError
-from weighbridge.core.exit_code import ExitCode, exit_code
-from weighbridge.core.model import Fields, Json
-from weighbridge.core.printable import printable
+from weighbridge.core import ExitCode, Fields, Json, UsageError, exit_code, printable
 from weighbridge.evaluation.import_comparison import ImportComparison, compare, mapping_of, policy_of
 from weighbridge.forward.trace_file import names_itself_trace
 from weighbridge.gates import config_agreement

@@ -28,7 +28,7 @@ def contracts(_context: click.Context, _parameter: click.Parameter, start: str) 
 def gates(context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
     """Offer the gates of the contracts on the command line, or of those in contracts/."""
     from weighbridge.contract.load import load_contract, written_in
-    from weighbridge.core.errors import WeighbridgeError
+    from weighbridge.core import WeighbridgeError
 
     found: list[str] = []
     named = (*context.params.get("contracts", ()), *context.args)  # these, where the option lacks its value still

@@ -11,8 +11,7 @@ import click
 
 from weighbridge.cli import options
 from weighbridge.cli.options import verb
-from weighbridge.core.errors import UsageError
-from weighbridge.core.exit_code import ExitCode
+from weighbridge.core import ExitCode, UsageError
 from weighbridge.core.project import local, make_local
 
 FOLDER = "The folder to create and work in.  [default: .weighbridge/demo-TIME]"

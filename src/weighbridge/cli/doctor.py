@@ -13,12 +13,8 @@ from weighbridge.cards.card_checks import plugin_checks
 from weighbridge.cards.words import fill
 from weighbridge.cli import brought
 from weighbridge.cli.options import as_json, print_json, tell, verb
-from weighbridge.core import __version__
-from weighbridge.core.data import FOLDERS, data_path
-from weighbridge.core.limits import plain
-from weighbridge.core.local_files import exists
-from weighbridge.core.model import Json, Measurement, Record
-from weighbridge.core.printable import printable
+from weighbridge.core import Json, Measurement, Record, __version__, data_path, exists, plain, printable
+from weighbridge.core.data import FOLDERS
 from weighbridge.core.project import local
 from weighbridge.core.pseudonym import key_file
 from weighbridge.evaluation.verification import version_of

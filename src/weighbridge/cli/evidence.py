@@ -13,13 +13,8 @@ import click
 from weighbridge.cli.options import PATH, Paths, Texts, as_json, pairs, print_json, repeated, tell, verb, verbs
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
-from weighbridge.core.canonical import dumps, sha256
-from weighbridge.core.errors import UsageError
-from weighbridge.core.exit_code import ExitCode, exit_code
-from weighbridge.core.limits import show as shown
-from weighbridge.core.local_files import is_folder
-from weighbridge.core.model import Outcome
-from weighbridge.core.printable import printable
+from weighbridge.core import ExitCode, Outcome, UsageError, dumps, exit_code, is_folder, printable, sha256
+from weighbridge.core import show as shown
 from weighbridge.core.project import local, root
 from weighbridge.evidence import prune, review, signatures, statement
 from weighbridge.evidence.archive import PackedFolder, pack

@@ -21,10 +21,8 @@ from weighbridge.cli.options import WIDEST, columns_of, tell, verb
 from weighbridge.contract.checks import is_timed
 from weighbridge.contract.load import BUILTIN, builtin_names, load_contract
 from weighbridge.contract.writing import block
-from weighbridge.core.data import data_path
-from weighbridge.core.errors import PluginError, UsageError
-from weighbridge.core.limits import BOUNDS, fields, plain
-from weighbridge.core.model import SubjectKind
+from weighbridge.core import PluginError, SubjectKind, UsageError, data_path, fields, plain
+from weighbridge.core.limits import BOUNDS
 from weighbridge.gates import KINDS
 from weighbridge.quantities.page import classes
 from weighbridge.report import ENOUGH, hints

@@ -15,12 +15,8 @@ from weighbridge.cli.options import Texts, repeated, settings, tell, verb
 from weighbridge.contract.document import KEBAB
 from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
 from weighbridge.contract.writing import flow
-from weighbridge.core.data import data_path
-from weighbridge.core.errors import ContractError, UsageError
+from weighbridge.core import ContractError, Measurement, SubjectKind, UsageError, bare, data_path, nearest
 from weighbridge.core.git import answer
-from weighbridge.core.limits import nearest
-from weighbridge.core.model import Measurement, SubjectKind
-from weighbridge.core.printable import bare
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact

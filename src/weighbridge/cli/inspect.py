@@ -8,8 +8,7 @@ import click
 
 from weighbridge.cards.words import fill
 from weighbridge.cli.options import as_json, print_json, progress, tell, verb
-from weighbridge.core.model import Fields, Json, SubjectKind
-from weighbridge.core.printable import printable
+from weighbridge.core import Fields, Json, SubjectKind, printable
 from weighbridge.evaluation.inspection import CheckpointReport, first_values, inspect
 from weighbridge.report import capped, verdict_lines
 

@@ -12,10 +12,7 @@ from weighbridge.cli.completion import recorded_gates
 from weighbridge.cli.options import LEDGER, tell, verb, verbs
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
-from weighbridge.core.errors import LedgerError, UsageError
-from weighbridge.core.exit_code import ExitCode
-from weighbridge.core.local_files import is_folder
-from weighbridge.core.printable import printable
+from weighbridge.core import ExitCode, LedgerError, UsageError, is_folder, printable
 from weighbridge.evidence.bundle import ID_SHOWN, unseal
 from weighbridge.evidence.disk import digest_regular
 from weighbridge.evidence.manifest import CONTRACT_YAML

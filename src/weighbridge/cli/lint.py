@@ -15,9 +15,7 @@ from weighbridge.contract import load
 from weighbridge.contract.layers import Found, from_errors
 from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
 from weighbridge.contract.resolved import digests
-from weighbridge.core.errors import ContractError
-from weighbridge.core.exit_code import ExitCode
-from weighbridge.core.local_files import is_file, is_folder
+from weighbridge.core import ContractError, ExitCode, is_file, is_folder
 
 
 @verb("lint", "Check contracts for mistakes.", "contracts/*.yaml")

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from weighbridge.cli.options import tell, verb, verbs
-from weighbridge.core.errors import UsageError
+from weighbridge.core import UsageError
 
 LONGEST = 40  # characters of a name: longer ones break the lines of the templates otherwise
 SHORT = f"at most {LONGEST} characters"

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
-from weighbridge.core.errors import UsageError
-from weighbridge.core.printable import bare, bare_json
+from weighbridge.core import UsageError, bare, bare_json
 
 if TYPE_CHECKING:
-    from weighbridge.core.model import Json
+    from weighbridge.core import Json
 
 F = TypeVar("F", bound=Callable[..., Any])
 Texts: TypeAlias = tuple[str, ...]  # of an option or argument that may be given again
@@ -97,7 +96,7 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 def print_json(value: Json) -> None:
     """Print a value as canonical JSON; where it stands in a text alone, more of a URL is known than among others."""
-    from weighbridge.core.canonical import dumps
+    from weighbridge.core import dumps
 
     tell([dumps(bare_json(value)).decode().rstrip("\n")], whole=True)
 

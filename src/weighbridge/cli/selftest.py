@@ -11,9 +11,7 @@ from weighbridge.cards.card_checks import Check, selftest
 from weighbridge.cli import brought
 from weighbridge.cli.completion import cards as complete
 from weighbridge.cli.options import as_json, print_json, progress, tell, verb
-from weighbridge.core.errors import UsageError
-from weighbridge.core.exit_code import ExitCode
-from weighbridge.core.printable import printable
+from weighbridge.core import ExitCode, UsageError, printable
 
 CARDS = "Use the cards in gates/ and verifiers/ of this folder, not the shipped ones."
 

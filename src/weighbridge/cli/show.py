@@ -12,9 +12,7 @@ from weighbridge.contract import strict_yaml
 from weighbridge.contract.load import BUILTIN, builtin_names, load_contract, locate
 from weighbridge.contract.parameters import read_parameters, substitute
 from weighbridge.contract.writing import block
-from weighbridge.core.errors import ContractError
-from weighbridge.core.local_files import read_regular_file
-from weighbridge.core.printable import printable
+from weighbridge.core import ContractError, printable, read_regular_file
 
 EXAMPLES = ("builtin:model-import", "contracts/import.yaml --resolved")
 

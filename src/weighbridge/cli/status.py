@@ -12,12 +12,18 @@ import click
 from weighbridge.cli.completion import recorded_gates
 from weighbridge.cli.options import LEDGER, PATH, as_json, print_json, tell, verb
 from weighbridge.contract.load import BUILTIN, WAIVERS, contracts_here, load_contract
-from weighbridge.core.errors import UsageError
-from weighbridge.core.exit_code import Excuses, ExitCode, exit_code
-from weighbridge.core.limits import nearest
-from weighbridge.core.local_files import is_folder
-from weighbridge.core.model import Contract, Json, Status
-from weighbridge.core.printable import printable
+from weighbridge.core import (
+    Contract,
+    Excuses,
+    ExitCode,
+    Json,
+    Status,
+    UsageError,
+    exit_code,
+    is_folder,
+    nearest,
+    printable,
+)
 from weighbridge.evidence.bundle import ID_SHOWN
 from weighbridge.evidence.statement import utc
 from weighbridge.judging.requests import DEFAULT

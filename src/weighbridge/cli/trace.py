@@ -16,13 +16,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weighbridge.cli.options import PATH, as_json, debug, print_json, progress, tell, verb, verbs
-from weighbridge.core.canonical import loads
-from weighbridge.core.errors import SubjectError, UsageError
-from weighbridge.core.exit_code import ExitCode
-from weighbridge.core.limits import plain
-from weighbridge.core.local_files import is_folder, read_regular_file
-from weighbridge.core.model import Json, Origin, Unmeasured
-from weighbridge.core.printable import printable, quoted
+from weighbridge.core import (
+    ExitCode,
+    Json,
+    Origin,
+    SubjectError,
+    Unmeasured,
+    UsageError,
+    is_folder,
+    loads,
+    plain,
+    printable,
+    quoted,
+    read_regular_file,
+)
 from weighbridge.report import capped
 
 if TYPE_CHECKING:

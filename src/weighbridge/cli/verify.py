@@ -13,10 +13,7 @@ import click
 from weighbridge.cli.completion import contracts, gates
 from weighbridge.cli.options import PATH, as_json, debug, on_github, pairs, progress, repeated, settings, tell, verb
 from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract, written_in
-from weighbridge.core.errors import UsageError
-from weighbridge.core.limits import nearest
-from weighbridge.core.model import Finding, Outcome
-from weighbridge.core.printable import printable
+from weighbridge.core import Finding, Outcome, UsageError, nearest, printable
 from weighbridge.core.project import LOCAL, local
 from weighbridge.evaluation.verification import ContractResult, VerifyRequest, code_of, verify
 from weighbridge.evidence.disk import disk_error, make_folders, replace_file

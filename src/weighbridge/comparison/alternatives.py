@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from weighbridge.core.errors import SubjectError
+from weighbridge.core import SubjectError
 from weighbridge.mapping.mapping_plan import Pairing, Part, Plan, rope_order
 from weighbridge.model_config.model_keys import field_keys
 from weighbridge.views.checkpoint import CheckpointView, config_beside

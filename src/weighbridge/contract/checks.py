@@ -14,8 +14,21 @@ from typing import Any, Final, TypeAlias
 from weighbridge.clauses.kind import Kind
 from weighbridge.contract.layers import Found, Layered
 from weighbridge.contract.strict_yaml import Path
-from weighbridge.core.limits import Doc, LimitsError, Problem, closest, fields, nearest, read, show
-from weighbridge.core.model import EXECUTED, Contract, GateDecl, Severity, SubjectDecl, SubjectKind
+from weighbridge.core import (
+    EXECUTED,
+    Contract,
+    Doc,
+    GateDecl,
+    LimitsError,
+    Severity,
+    SubjectDecl,
+    SubjectKind,
+    closest,
+    fields,
+    nearest,
+    show,
+)
+from weighbridge.core.limits import Problem, read
 from weighbridge.gates import KINDS
 from weighbridge.quantities.facts import ACCEPTED, ENDED, ENDS
 

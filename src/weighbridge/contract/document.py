@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeAlias
 
 from weighbridge.clauses.kind import Kind
-from weighbridge.core import limits
-from weighbridge.core.limits import Doc
-from weighbridge.core.model import Severity, SubjectKind
+from weighbridge.core import Doc, Severity, SubjectKind, limits
 from weighbridge.gates import KINDS
 
 FORMAT: Final = "contract/v0"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from weighbridge.contract.strict_yaml import Document, Path, collected
-from weighbridge.core.errors import ContractError
+from weighbridge.core import ContractError
 
 MOST: Final = 100
 

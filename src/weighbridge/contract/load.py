@@ -16,12 +16,20 @@ from weighbridge.contract.checks import freed, lint, loosenings, structural
 from weighbridge.contract.document import ContractDocument, GateDocument
 from weighbridge.contract.layers import Found, Layered, first_errors, from_errors, merge, moved, raise_errors
 from weighbridge.contract.parameters import read_parameters, substitute, value_at
-from weighbridge.core.canonical import sha256
-from weighbridge.core.data import data_path
-from weighbridge.core.errors import ContractError
-from weighbridge.core.limits import LimitsError, nearest, plain, read
-from weighbridge.core.local_files import read_regular_file
-from weighbridge.core.model import Contract, Fields, GateDecl, SubjectDecl
+from weighbridge.core import (
+    Contract,
+    ContractError,
+    Fields,
+    GateDecl,
+    LimitsError,
+    SubjectDecl,
+    data_path,
+    nearest,
+    plain,
+    read_regular_file,
+    sha256,
+)
+from weighbridge.core.limits import read
 from weighbridge.gates import KINDS
 
 BUILTIN: Final = "builtin:"

@@ -11,9 +11,8 @@ from typing import Any, Final
 from weighbridge.contract import strict_yaml
 from weighbridge.contract.document import ParamDocument, ParamType
 from weighbridge.contract.layers import OWN, Found, Layered, Written
-from weighbridge.core.errors import ContractError
-from weighbridge.core.limits import LimitsError, nearest, read, show
-from weighbridge.core.model import Scalar
+from weighbridge.core import ContractError, LimitsError, Scalar, nearest, show
+from weighbridge.core.limits import read
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 _VERBATIM: Final = (*OWN, "params")

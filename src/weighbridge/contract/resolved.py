@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from weighbridge.core.canonical import build, closed, dumps, sha256, wrong
-from weighbridge.core.limits import LimitsError, plain, read
-from weighbridge.core.model import Contract
+from weighbridge.core import Contract, LimitsError, build, closed, dumps, plain, sha256, wrong
+from weighbridge.core.limits import read
 from weighbridge.gates import KINDS
 
 SCHEMA = "weighbridge.contract.resolved/v0"

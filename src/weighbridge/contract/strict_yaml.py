@@ -18,7 +18,7 @@ from yaml.parser import Parser
 from yaml.reader import Reader
 from yaml.scanner import Scanner
 
-from weighbridge.core.errors import ContractError
+from weighbridge.core import ContractError
 
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 64

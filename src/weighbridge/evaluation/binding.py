@@ -9,10 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from weighbridge.core.errors import UsageError
-from weighbridge.core.limits import nearest
-from weighbridge.core.local_files import exists, local_path
-from weighbridge.core.model import EXECUTED, Contract, GateDecl, Origin, SubjectDecl, SubjectKind
+from weighbridge.core import (
+    EXECUTED,
+    Contract,
+    GateDecl,
+    Origin,
+    SubjectDecl,
+    SubjectKind,
+    UsageError,
+    exists,
+    local_path,
+    nearest,
+)
 from weighbridge.judging.requests import DEFAULT
 
 ARGUMENT = re.compile(

@@ -13,10 +13,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from weighbridge.core.errors import ContractError, SubjectError, UsageError
-from weighbridge.core.limits import LimitsError, Problem, read
-from weighbridge.core.local_files import local_path
-from weighbridge.core.model import EMPTY, Contract, Fields, GateDecl, Json, SubjectDecl, SubjectKind
+from weighbridge.core import (
+    EMPTY,
+    Contract,
+    ContractError,
+    Fields,
+    GateDecl,
+    Json,
+    LimitsError,
+    SubjectDecl,
+    SubjectError,
+    SubjectKind,
+    UsageError,
+    local_path,
+)
+from weighbridge.core.limits import Problem, read
 from weighbridge.evaluation.binding import Binding, all_instances
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.gates import config_agreement

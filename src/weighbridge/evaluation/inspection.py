@@ -7,11 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weighbridge.core.errors import SubjectError, UsageError
-from weighbridge.core.limits import nearest, plain, read
-from weighbridge.core.local_files import exists, is_file, is_folder, local_path
-from weighbridge.core.model import Fields, Measurement, Outcome, SubjectKind, Unmeasured, Verdict
-from weighbridge.core.printable import quoted
+from weighbridge.core import (
+    Fields,
+    Measurement,
+    Outcome,
+    SubjectError,
+    SubjectKind,
+    Unmeasured,
+    UsageError,
+    Verdict,
+    exists,
+    is_file,
+    is_folder,
+    local_path,
+    nearest,
+    plain,
+    quoted,
+)
+from weighbridge.core.limits import read
 from weighbridge.evaluation.binding import Binding
 from weighbridge.formats import dcp_metadata, detect, unread_formats
 from weighbridge.gates import KINDS

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from weighbridge.core.errors import LaneError, SubjectError
-from weighbridge.core.model import EMPTY, Contract, Fields, Outcome
+from weighbridge.core import EMPTY, Contract, Fields, LaneError, Outcome, SubjectError
 from weighbridge.evaluation.binding import Binding, find, instances
 from weighbridge.evaluation.runner import Evaluation
 from weighbridge.lanes import lane_evidence

@@ -13,10 +13,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core import model, plugins
-from weighbridge.core.canonical import dumps, loads
-from weighbridge.core.errors import PluginError, SubjectError, WeighbridgeError
-from weighbridge.core.model import CanaryResult, Contract, Fields, Finding, GateDecl, Measured, Measurement, Origin
+from weighbridge.core import (
+    CanaryResult,
+    Contract,
+    Fields,
+    Finding,
+    GateDecl,
+    Measured,
+    Measurement,
+    Origin,
+    PluginError,
+    SubjectError,
+    WeighbridgeError,
+    dumps,
+    loads,
+    model,
+    plugins,
+)
 from weighbridge.evaluation.binding import Binding, find, found, origin, refuse
 from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.judging.conditions import lacking_here

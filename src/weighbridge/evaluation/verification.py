@@ -18,13 +18,25 @@ from typing import TYPE_CHECKING
 from weighbridge.contract.load import LoadedContract, load_contract, reused
 from weighbridge.contract.resolved import digests
 from weighbridge.contract.strict_yaml import collected
-from weighbridge.core import __version__, git
-from weighbridge.core.canonical import dumps, sha256
-from weighbridge.core.errors import ContractError, UsageError
-from weighbridge.core.exit_code import Excuses, ExitCode, exit_code
-from weighbridge.core.limits import nearest
-from weighbridge.core.local_files import is_file, read_regular_file
-from weighbridge.core.model import EMPTY, EXECUTED, Fields, Origin, SubjectKind
+from weighbridge.core import (
+    EMPTY,
+    EXECUTED,
+    ContractError,
+    Excuses,
+    ExitCode,
+    Fields,
+    Origin,
+    SubjectKind,
+    UsageError,
+    __version__,
+    dumps,
+    exit_code,
+    git,
+    is_file,
+    nearest,
+    read_regular_file,
+    sha256,
+)
 from weighbridge.core.project import LOCAL, make_local
 from weighbridge.evaluation.binding import ARGUMENT, Binding, all_instances, bind
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from weighbridge.core.canonical import sha256
-from weighbridge.core.errors import BundleError
-from weighbridge.core.printable import quoted
+from weighbridge.core import BundleError, quoted, sha256
 from weighbridge.evidence import statement
 from weighbridge.evidence.disk import read_regular
 

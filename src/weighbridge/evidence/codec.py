@@ -8,11 +8,24 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from weighbridge.core import model
-from weighbridge.core.canonical import build, closed, dumps, json_value, npy, read_npy, sha256, wrong
-from weighbridge.core.limits import Omitted, plain
+from weighbridge.core import (
+    Basis,
+    CanaryResult,
+    Finding,
+    Measured,
+    Verdict,
+    build,
+    closed,
+    dumps,
+    json_value,
+    model,
+    plain,
+    sha256,
+    wrong,
+)
+from weighbridge.core.canonical import npy, read_npy
+from weighbridge.core.limits import Omitted
 from weighbridge.core.limits import Path as Pointer
-from weighbridge.core.model import Basis, CanaryResult, Finding, Measured, Verdict
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form
 

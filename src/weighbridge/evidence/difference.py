@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from weighbridge.contract.resolved import contract_to_json
-from weighbridge.core.canonical import dumps
-from weighbridge.core.limits import plain
-from weighbridge.core.model import Json
+from weighbridge.core import Json, dumps, plain
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.codec import finding_to_json
 

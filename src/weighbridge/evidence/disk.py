@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from weighbridge.core.errors import BundleError
+from weighbridge.core import BundleError
 from weighbridge.core.local_files import OWN, READ
 
 try:

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from weighbridge.core.canonical import build, dumps, loads, sha256
-from weighbridge.core.errors import BundleError, WeighbridgeError
-from weighbridge.core.limits import plain
+from weighbridge.core import BundleError, WeighbridgeError, build, dumps, loads, plain, sha256
 from weighbridge.evidence import statement
 
 FILE = "MANIFEST.json"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from weighbridge.core.local_files import is_file, is_folder
+from weighbridge.core import is_file, is_folder
 from weighbridge.evidence.bundle import FOLDER, ID_SHOWN
 from weighbridge.evidence.disk import STAGE, disk_error
 

@@ -15,10 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core.errors import BundleError
-from weighbridge.core.local_files import exists, local_path
-from weighbridge.core.model import CanaryResult, Measured
-from weighbridge.core.printable import bare
+from weighbridge.core import BundleError, CanaryResult, Measured, bare, exists, local_path
 from weighbridge.core.pseudonym import key_file, keyed, passing_key, read_key
 from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.evidence.secret_rules import RULES, SecretRule

@@ -10,11 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weighbridge.contract.resolved import check_limits, digests
-from weighbridge.core.canonical import dumps, loads
-from weighbridge.core.errors import BundleError, UsageError, WeighbridgeError
-from weighbridge.core.limits import nearest
-from weighbridge.core.local_files import is_file, is_folder
-from weighbridge.core.model import Finding, Outcome, Severity
+from weighbridge.core import (
+    BundleError,
+    Finding,
+    Outcome,
+    Severity,
+    UsageError,
+    WeighbridgeError,
+    dumps,
+    is_file,
+    is_folder,
+    loads,
+    nearest,
+)
 from weighbridge.core.plugins import changed, here
 from weighbridge.evidence import manifest, signatures, statement
 from weighbridge.evidence.bundle import Bundle, Opened, decode, open_bundle, whole

@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core.canonical import dumps
-from weighbridge.core.errors import BundleError, UsageError
-from weighbridge.core.local_files import exists
+from weighbridge.core import BundleError, UsageError, dumps, exists
 from weighbridge.evidence import manifest
 from weighbridge.evidence.disk import disk_error, link_new, make_folders, read_regular
 

@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from weighbridge.contract.resolved import ContractRef
-from weighbridge.core.canonical import build, closed, dumps, loads
-from weighbridge.core.errors import BundleError
-from weighbridge.core.limits import plain
-from weighbridge.core.model import Json, Origin, SubjectKind
+from weighbridge.core import BundleError, Json, Origin, SubjectKind, build, closed, dumps, loads, plain
 
 FILE = "statement.json"
 TYPE = "https://in-toto.io/Statement/v1"

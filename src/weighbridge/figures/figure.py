@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from weighbridge.core.model import EMPTY, Fields, Series
+from weighbridge.core import EMPTY, Fields, Series
 
 
 class FigureValue(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weighbridge.core.model import Series
+from weighbridge.core import Series
 from weighbridge.figures.figure import FigureValue, figure
 
 

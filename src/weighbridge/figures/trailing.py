@@ -6,7 +6,7 @@ import bisect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from weighbridge.core.model import Series
+from weighbridge.core import Series
 from weighbridge.figures.figure import FigureValue, figure, middle, ratio
 
 DEVIATION = 1.4826  # of a normal law: standard deviations in one median absolute deviation

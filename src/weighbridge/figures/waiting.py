@@ -3,7 +3,7 @@
 import itertools
 from typing import Any
 
-from weighbridge.core.model import Series
+from weighbridge.core import Series
 from weighbridge.figures.figure import FigureValue, figure, middle, ratio
 
 DEVIATION = 1.4826 / 2**0.5  # of differences, as the deviation of one value

@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from weighbridge.core.model import Series
+from weighbridge.core import Series
 from weighbridge.figures.figure import FigureValue, figure, middle, ratio
 
 

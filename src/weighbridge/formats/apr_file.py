@@ -8,8 +8,7 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.printable import quoted
+from weighbridge.core import SubjectError, quoted
 from weighbridge.formats.strict_json import REMEDY, strict_json
 from weighbridge.formats.tensor import Checksum, Reading, Tensor, short, span
 from weighbridge.storage.readable import ReadableFile

@@ -6,9 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import NoReturn
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.model import Scalar
-from weighbridge.core.printable import quoted
+from weighbridge.core import Scalar, SubjectError, quoted
 from weighbridge.formats import dcp_metadata, torch_file, zip_archive
 from weighbridge.formats.dcp_metadata import Contents, Item, Key, refuse, shown
 from weighbridge.formats.pickle_machine import MAX_PICKLE

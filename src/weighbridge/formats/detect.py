@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NoReturn
 
-from weighbridge.core.errors import PluginError, SubjectError, WeighbridgeError
+from weighbridge.core import PluginError, SubjectError, WeighbridgeError, quoted
 from weighbridge.core.plugins import Brought, OnDemand
-from weighbridge.core.printable import quoted
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Reading, Tensor

@@ -8,9 +8,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.model import Json, Scalar
-from weighbridge.core.printable import quoted
+from weighbridge.core import Json, Scalar, SubjectError, quoted
 from weighbridge.formats.tensor import GGUF_TYPES, Reading, Tensor, span
 from weighbridge.storage.readable import WINDOW, ReadableFile
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.printable import quoted
+from weighbridge.core import SubjectError, quoted
 from weighbridge.formats import gguf_file
 from weighbridge.formats.tensor import Reading, Tensor
 from weighbridge.storage.readable import Folder, ReadableFile

@@ -6,8 +6,7 @@ import re
 import struct
 from typing import NoReturn
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.printable import quoted
+from weighbridge.core import SubjectError, quoted
 from weighbridge.formats import zip_archive
 from weighbridge.formats.tensor import Reading, Tensor, row_major, span, strides_of
 from weighbridge.formats.zip_archive import Member

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from weighbridge.core.model import Scalar
-from weighbridge.core.printable import quoted
+from weighbridge.core import Scalar, quoted
 from weighbridge.formats.protobuf import FIXED32, FIXED64, LENGTH, VARINT, Field, Message
 from weighbridge.formats.tensor import Reading, Tensor, span
 from weighbridge.storage.readable import Folder, ReadableFile, is_plain

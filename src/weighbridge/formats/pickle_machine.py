@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, NamedTuple, NoReturn
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.printable import quoted
+from weighbridge.core import SubjectError, quoted
 from weighbridge.storage.readable import ReadableFile
 
 MAX_PICKLE = 64 << 20  # bytes

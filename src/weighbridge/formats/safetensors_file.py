@@ -5,8 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NoReturn
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.printable import quoted
+from weighbridge.core import SubjectError, quoted
 from weighbridge.formats.strict_json import REMEDY, strict_json
 from weighbridge.formats.tensor import SAFETENSORS_UNITS, Reading, Tensor, span
 from weighbridge.storage.readable import ReadableFile

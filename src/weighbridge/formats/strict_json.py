@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from weighbridge.core.canonical import loads
-from weighbridge.core.errors import SubjectError, WeighbridgeError
+from weighbridge.core import SubjectError, WeighbridgeError, loads
 from weighbridge.storage.readable import ReadableFile
 
 REMEDY = "write the file again, or fetch it again and compare its size with the source's"

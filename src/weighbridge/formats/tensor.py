@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from weighbridge.core.model import Scalar
+from weighbridge.core import Scalar
 from weighbridge.storage.readable import WINDOW, ReadableFile
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NoReturn
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.printable import quoted
+from weighbridge.core import SubjectError, quoted
 from weighbridge.formats import torch_pickle, zip_archive
 from weighbridge.formats.pickle_machine import DICTIONARY, MAX_PICKLE, SAVE_AGAIN, Made, Vocabulary, read_pickle
 from weighbridge.formats.tensor import UNITS, Reading

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.model import Scalar
-from weighbridge.core.printable import quoted
+from weighbridge.core import Scalar, SubjectError, quoted
 from weighbridge.formats.pickle_machine import DICTIONARY, REFERENCE, SAVE_AGAIN, Global, Made, Vocabulary
 from weighbridge.formats.tensor import UNITS, Tensor, short, span, strides_of
 from weighbridge.storage.readable import ReadableFile

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.printable import quoted
+from weighbridge.core import SubjectError, quoted
 from weighbridge.storage.readable import Folder, ReadableFile
 
 HEAD = 512  # bytes: a block of a tar archive

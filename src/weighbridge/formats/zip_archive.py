@@ -7,8 +7,7 @@ import zlib
 from dataclasses import dataclass
 from typing import NoReturn
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.printable import quoted
+from weighbridge.core import SubjectError, quoted
 from weighbridge.formats.tensor import Checksum
 from weighbridge.storage.readable import ReadableFile
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from weighbridge.core.limits import Doc
+from weighbridge.core import Doc
 from weighbridge.forward.widened import widened
 
 if TYPE_CHECKING:

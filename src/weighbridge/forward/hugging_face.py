@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from weighbridge.core.errors import SubjectError
+from weighbridge.core import SubjectError
 from weighbridge.forward.stacks import has_cuda
 
 KNOWN = ("dtype", "attn_implementation", "device", "compile", "experts_implementation", "decode")

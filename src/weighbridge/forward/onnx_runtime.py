@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from weighbridge.core.errors import SubjectError
+from weighbridge.core import SubjectError
 from weighbridge.forward.stacks import Stack, Tokens
 
 if TYPE_CHECKING:

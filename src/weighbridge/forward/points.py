@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from weighbridge.core.errors import SubjectError
+from weighbridge.core import SubjectError
 from weighbridge.forward.widened import unwatched
 
 if TYPE_CHECKING:

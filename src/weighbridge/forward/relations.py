@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from weighbridge.core.limits import Doc
+from weighbridge.core import Doc
 
 if TYPE_CHECKING:
     import torch

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from weighbridge.core.errors import SubjectError
+from weighbridge.core import SubjectError
 from weighbridge.forward.points import Points, visited
 from weighbridge.forward.trace_file import Device, Facts, Trace, TraceWriter, open_trace, weight_digest
 

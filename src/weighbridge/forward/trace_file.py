@@ -14,11 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
 
-from weighbridge.core.canonical import dumps, sha256
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.limits import Doc, LimitsError, plain, read
-from weighbridge.core.local_files import is_file
-from weighbridge.core.printable import quoted
+from weighbridge.core import Doc, LimitsError, SubjectError, dumps, is_file, plain, quoted, sha256
+from weighbridge.core.limits import read
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Tensor

@@ -10,8 +10,7 @@ from typing import Annotated
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, blocked, rows_of
 from weighbridge.clauses.mutations import Breaks, only_rows, without_all_of_a_glob
-from weighbridge.core.limits import Doc
-from weighbridge.core.model import Fields, Outcome, Verdict
+from weighbridge.core import Doc, Fields, Outcome, Verdict
 from weighbridge.gates.families.tensor_pairs import UNREAD, columns_of, kind_of_pairs, verdict_of
 from weighbridge.gates.trials.pair_trials import NO_DTYPE, deeper, longer
 from weighbridge.quantities.tensors import TensorPair

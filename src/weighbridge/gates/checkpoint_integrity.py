@@ -13,8 +13,7 @@ from typing import Annotated
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
 from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of
 from weighbridge.clauses.mutations import Breaks, only_rows
-from weighbridge.core.limits import Doc, plain
-from weighbridge.core.model import Fields, Outcome, SubjectKind
+from weighbridge.core import Doc, Fields, Outcome, SubjectKind, plain
 from weighbridge.quantities.checkpoints import FileStructure, WrongChecksum
 from weighbridge.quantities.tensors import TensorHealth
 

@@ -16,9 +16,7 @@ from typing import Annotated, Any, TypeAlias
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, codes, rows_of
 from weighbridge.clauses.mutations import Breaks, column_moves, only_rows
-from weighbridge.core.canonical import at_pointer
-from weighbridge.core.limits import Doc
-from weighbridge.core.model import Fields, Outcome, SubjectKind
+from weighbridge.core import Doc, Fields, Outcome, SubjectKind, at_pointer
 from weighbridge.gates.families import command_cases
 from weighbridge.gates.families.command_cases import NONZERO, Case, JsonField, Said
 from weighbridge.quantities.commands import KEPT, CommandRun, Leftover, case_of

@@ -15,8 +15,7 @@ from typing import Annotated, Any, TypeAlias
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, blocked, codes, failed, passed, rows_of
 from weighbridge.clauses.mutations import Breaks, only_rows
-from weighbridge.core.limits import Doc, nearest, plain
-from weighbridge.core.model import Offence, SubjectKind, Verdict
+from weighbridge.core import Doc, Offence, SubjectKind, Verdict, nearest, plain
 from weighbridge.gates.families.harmless_keys import harmless
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, CONFIG_LISTS, UNREAD, ConfigField, EntryDifference
 

@@ -14,8 +14,7 @@ from typing import Annotated, Any, TypeAlias
 from weighbridge.clauses import kind
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, blocked, failed, passed, record_of, rows_of
 from weighbridge.clauses.mutations import Breaks, Moves
-from weighbridge.core.limits import Doc, plain
-from weighbridge.core.model import Fields, Offence, SubjectKind, Verdict
+from weighbridge.core import Doc, Fields, Offence, SubjectKind, Verdict, plain
 from weighbridge.gates.families import column_basis
 from weighbridge.quantities.runs import CorpusEpoch, CorpusProgress, Coverage, EqualLosses, QuickSteps
 

@@ -12,8 +12,7 @@ from typing import Annotated, TypeAlias
 
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, failed, passed, record_of
 from weighbridge.clauses.mutations import Breaks, record_moves
-from weighbridge.core.limits import Doc
-from weighbridge.core.model import Fields, Offence, SubjectKind, Verdict
+from weighbridge.core import Doc, Fields, Offence, SubjectKind, Verdict
 from weighbridge.gates.families.command_cases import NONZERO, cut_short
 from weighbridge.quantities.commands import CommandOutcome, Leftover
 

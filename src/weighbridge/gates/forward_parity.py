@@ -13,8 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
-from weighbridge.core.limits import plain
-from weighbridge.core.model import Fields, Offence, SubjectKind, Verdict
+from weighbridge.core import Fields, Offence, SubjectKind, Verdict, plain
 from weighbridge.gates.families import local_errors
 from weighbridge.gates.families.local_errors import Limits, allowed, among, detectable, known, or_nan, share_of
 from weighbridge.gates.trials.forward_trials import CODES, MUTATIONS

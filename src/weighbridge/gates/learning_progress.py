@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.core.limits import Doc
+from weighbridge.core import Doc
 from weighbridge.figures.whole import drop
 from weighbridge.gates.families.rule import Rule
 

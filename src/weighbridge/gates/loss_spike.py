@@ -10,7 +10,7 @@ from array import array
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from weighbridge.core.limits import Doc
+from weighbridge.core import Doc
 from weighbridge.figures.trailing import spikes
 from weighbridge.gates.families.rule import Rule, lift
 

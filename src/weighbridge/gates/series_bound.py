@@ -6,7 +6,7 @@ from array import array
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from weighbridge.core.limits import Doc
+from weighbridge.core import Doc
 from weighbridge.figures.references import extreme
 from weighbridge.gates.families.rule import Lever, Rule
 from weighbridge.gates.families.run_columns import EVALUATED, FINITE, RISING

@@ -13,8 +13,7 @@ from typing import Annotated
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, failed, passed, rows_of
-from weighbridge.core.limits import Doc, plain
-from weighbridge.core.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.core import Doc, Fields, Json, Offence, Outcome, SubjectKind, Verdict, plain
 from weighbridge.gates.families import column_basis
 from weighbridge.gates.families.column_basis import ColumnBasis, basis_of
 from weighbridge.gates.families.run_columns import speed_moves

@@ -13,8 +13,7 @@ from typing import Annotated
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, every_figure_is_known, every_glob_names
 from weighbridge.clauses.kind import Kind, Need, codes
 from weighbridge.clauses.mutations import Moves, column_moves
-from weighbridge.core.limits import Doc
-from weighbridge.core.model import SubjectKind
+from weighbridge.core import Doc, SubjectKind
 from weighbridge.quantities.tensors import STATISTICS, TensorMoments
 
 LARGEST = 1e308

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, Whole
 from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, codes, rows_of, with_rows
 from weighbridge.clauses.mutations import Limit, in_rows
-from weighbridge.core.limits import Doc
-from weighbridge.core.model import Fields, Outcome, SubjectKind
+from weighbridge.core import Doc, Fields, Outcome, SubjectKind
 from weighbridge.quantities.reports import ReportedTest, Result
 
 TESTS = "tests"

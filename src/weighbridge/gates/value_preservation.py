@@ -15,8 +15,7 @@ from typing import Annotated
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, rows_of
-from weighbridge.core.limits import Doc, closest
-from weighbridge.core.model import Fields, Verdict
+from weighbridge.core import Doc, Fields, Verdict, closest
 from weighbridge.gates.families import block_types, tensor_pairs
 from weighbridge.gates.families.block_types import BLOCK, BOUND, MIXTURES, NOT_NEAREST, REQUANTISED, TYPICAL_ERROR
 from weighbridge.gates.families.tensor_pairs import EXACT, Meant, is_exact

@@ -7,8 +7,7 @@ from array import array
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from weighbridge.core.limits import Doc
-from weighbridge.core.model import Outcome
+from weighbridge.core import Doc, Outcome
 from weighbridge.figures.whole import statistic
 from weighbridge.gates.families.column_basis import MOST_FLOPS_PER_S
 from weighbridge.gates.families.rule import Lever, Rule

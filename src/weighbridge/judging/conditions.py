@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from weighbridge.clauses.kind import blocked
+from weighbridge.core import Basis, GateDecl, Json, Measured, Measurement, Outcome, Scalar, SubjectKind, Verdict
 from weighbridge.core.limits import read
-from weighbridge.core.model import Basis, GateDecl, Json, Measured, Measurement, Outcome, Scalar, SubjectKind, Verdict
 from weighbridge.gates import KINDS
 from weighbridge.judging.requests import facts_request, host_request
 from weighbridge.quantities.base import record_of, rows_of

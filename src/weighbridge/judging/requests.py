@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weighbridge.clauses.kind import Need
-from weighbridge.core.canonical import dumps, sha256
-from weighbridge.core.model import GateDecl, Json, SubjectKind
+from weighbridge.core import GateDecl, Json, SubjectKind, dumps, sha256
 from weighbridge.gates import KINDS
 
 HOST = "host"

@@ -8,7 +8,7 @@ from typing import Any
 
 from weighbridge.clauses.kind import Evidence, Kind, Mutation
 from weighbridge.clauses.mutations import of_limits
-from weighbridge.core.model import Measurement, Outcome, Record, Rows, Series, Trial, TrialResult, Value, Verdict
+from weighbridge.core import Measurement, Outcome, Record, Rows, Series, Trial, TrialResult, Value, Verdict
 
 
 def answer(kind: Kind[Any], evidence: Evidence, limits: object) -> Verdict:

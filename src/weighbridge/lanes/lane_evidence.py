@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 
 from weighbridge.clauses.kind import blocked
 from weighbridge.contract.resolved import digests
-from weighbridge.core.canonical import loads
-from weighbridge.core.errors import WeighbridgeError
-from weighbridge.core.model import Contract, Fields, Finding, GateDecl, Outcome, Unmeasured
+from weighbridge.core import Contract, Fields, Finding, GateDecl, Outcome, Unmeasured, WeighbridgeError, loads
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import ID_SHOWN, Bundle
 from weighbridge.evidence.disk import read_regular

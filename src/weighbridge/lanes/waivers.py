@@ -13,10 +13,18 @@ from weighbridge.contract.checks import structural
 from weighbridge.contract.document import DIALECT
 from weighbridge.contract.layers import Found, Layered, raise_errors
 from weighbridge.contract.load import WAIVERS
-from weighbridge.core.errors import ContractError
-from weighbridge.core.limits import Doc, LimitsError, nearest, read, schema
-from weighbridge.core.local_files import is_file, is_folder, read_regular_file
-from weighbridge.core.model import Outcome
+from weighbridge.core import (
+    ContractError,
+    Doc,
+    LimitsError,
+    Outcome,
+    is_file,
+    is_folder,
+    nearest,
+    read_regular_file,
+    schema,
+)
+from weighbridge.core.limits import read
 from weighbridge.judging.requests import DEFAULT
 
 FORMAT: Final = "waivers/v0"

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from weighbridge.core.canonical import sha256
-from weighbridge.core.errors import BundleError, UsageError, WeighbridgeError
+from weighbridge.core import BundleError, UsageError, WeighbridgeError, sha256
 from weighbridge.core.git import ask
 from weighbridge.evidence.bundle import BUNDLES, ID_SHOWN
 from weighbridge.ledger.causes import Shown, causes_of

@@ -11,11 +11,20 @@ from functools import cached_property
 from pathlib import Path
 
 from weighbridge.contract.resolved import digests
-from weighbridge.core.canonical import dumps, sha256
-from weighbridge.core.errors import LedgerError, WeighbridgeError
-from weighbridge.core.limits import plain
-from weighbridge.core.local_files import is_file
-from weighbridge.core.model import Contract, Fields, Finding, GateDecl, Origin, Outcome
+from weighbridge.core import (
+    Contract,
+    Fields,
+    Finding,
+    GateDecl,
+    LedgerError,
+    Origin,
+    Outcome,
+    WeighbridgeError,
+    dumps,
+    is_file,
+    plain,
+    sha256,
+)
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle
 from weighbridge.evidence.disk import digest_regular, read_regular

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
-from weighbridge.core.errors import LedgerError
-from weighbridge.core.model import STATUS_ORDER, Outcome, Status, Trial, TrialResult
-from weighbridge.core.printable import printable
+from weighbridge.core import STATUS_ORDER, LedgerError, Outcome, Status, Trial, TrialResult, printable
 from weighbridge.evidence.statement import CLOCK_SKEW_S, DAY_S, moment
 
 SCHEMA = "weighbridge.ledger/v0"

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from weighbridge.core.errors import BundleError, LedgerError
-from weighbridge.core.local_files import exists, is_file, is_folder
-from weighbridge.core.printable import quoted
+from weighbridge.core import BundleError, LedgerError, exists, is_file, is_folder, quoted
 from weighbridge.evidence import manifest, signatures, statement
 from weighbridge.evidence.archive import PackedFolder, bundles_in, read_archive
 from weighbridge.evidence.bundle import BUNDLES, files_of, folder_name

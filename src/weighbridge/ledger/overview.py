@@ -12,10 +12,7 @@ from typing import Final, TypeAlias
 
 from weighbridge.contract.checks import looser
 from weighbridge.contract.resolved import COLLECTED, JUDGED
-from weighbridge.core.canonical import dumps
-from weighbridge.core.errors import WeighbridgeError
-from weighbridge.core.limits import LimitsError, plain
-from weighbridge.core.model import STATUS_ORDER, Contract, GateDecl
+from weighbridge.core import STATUS_ORDER, Contract, GateDecl, LimitsError, WeighbridgeError, dumps, plain
 from weighbridge.evidence.statement import DAY_S, moment
 from weighbridge.gates import KINDS
 from weighbridge.ledger import fold

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from weighbridge.core.errors import LedgerError
-from weighbridge.core.model import Finding, Outcome, Status
+from weighbridge.core import Finding, LedgerError, Outcome, Status
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.statement import utc
 from weighbridge.ledger import fold

@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from weighbridge.core.canonical import build, dumps, loads, sha256
-from weighbridge.core.errors import BundleError, LedgerError, WeighbridgeError
-from weighbridge.core.limits import plain
-from weighbridge.core.model import Outcome
+from weighbridge.core import BundleError, LedgerError, Outcome, WeighbridgeError, build, dumps, loads, plain, sha256
 from weighbridge.evidence.disk import LINK, disk_error, link_new, make_folders, read_regular, sweep
 from weighbridge.evidence.statement import CLOCK_SKEW_S, moment
 from weighbridge.ledger import fold

@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.model import Fields
+from weighbridge.core import Fields, SubjectError
 from weighbridge.mapping.automatic_mapping import automatic, converted, differ, numbers_of, with_made
 from weighbridge.mapping.gguf_mapping import Sides
 from weighbridge.mapping.inverse_plan import inverse

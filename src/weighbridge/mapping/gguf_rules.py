@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from weighbridge.core.data import table
+from weighbridge.core import table
 
 LAYER = r"(?:.*\.)?(?:layers|h|blocks)\.(\d{1,6})\."
 EXPERTS = LAYER + r"(?:mlp|feed_forward|block_sparse_moe)\.experts\."

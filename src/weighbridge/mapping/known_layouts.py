@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from weighbridge.core.data import table
+from weighbridge.core import table
 from weighbridge.mapping.tensor_rules import Rule, rule_of
 
 TABLE = "mapping/known_layouts"

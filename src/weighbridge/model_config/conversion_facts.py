@@ -6,8 +6,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weighbridge.core.data import table
-from weighbridge.core.model import Json
+from weighbridge.core import Json, table
 from weighbridge.model_config.model_keys import Model, head_dim
 
 CONVERTER = "of llama.cpp's converter"

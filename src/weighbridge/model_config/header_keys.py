@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from weighbridge.core.model import Json
+from weighbridge.core import Json
 from weighbridge.model_config.model_keys import TOKENIZER_KINDS, Fields, Stated, canonical, digits, field_keys
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
 

@@ -13,8 +13,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
-from weighbridge.core.data import table
-from weighbridge.core.model import Json
+from weighbridge.core import Json, table
 from weighbridge.model_config.model_keys import HUGGING_FACE, Fields, shortened
 from weighbridge.quantities.checkpoints import UNREAD, ConfigField
 from weighbridge.views.checkpoint import OF_THE_WHOLE, TEXT_PARTS

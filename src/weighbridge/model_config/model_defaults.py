@@ -10,8 +10,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from weighbridge.core.data import table
-from weighbridge.core.model import Json
+from weighbridge.core import Json, table
 from weighbridge.model_config.conversion_facts import written
 from weighbridge.model_config.model_keys import GGUF, Model, Stated, field_keys, head_dim
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from weighbridge.core.data import table
-from weighbridge.core.model import Json
+from weighbridge.core import Json, table
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
 
 HUGGING_FACE, GGUF, APR = "Hugging Face", "GGUF", "APR"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from weighbridge.core.data import table
+from weighbridge.core import table
 from weighbridge.formats.tensor import Tensor, short
 from weighbridge.views.checkpoint import CheckpointView, config_beside
 

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from weighbridge.comparison.casts import decode, words
-from weighbridge.core.canonical import loads
-from weighbridge.core.errors import WeighbridgeError
+from weighbridge.core import WeighbridgeError, loads
 from weighbridge.formats.tensor import Tensor
 from weighbridge.formats.word_types import FLOATS, numpy_dtype
 from weighbridge.packing.packed_weights import PackedWeight

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pytest
 
     from weighbridge.contract.load import LoadedContract
-    from weighbridge.core.model import Finding
+    from weighbridge.core import Finding
     from weighbridge.evaluation.binding import Binding
     from weighbridge.evaluation.runner import Evaluation
 

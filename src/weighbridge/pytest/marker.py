@@ -17,16 +17,13 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from weighbridge.contract.load import load_contract
-from weighbridge.core.errors import WeighbridgeError
-from weighbridge.core.limits import nearest
-from weighbridge.core.model import GateDecl, Outcome, Severity, SubjectKind
-from weighbridge.core.printable import printable
+from weighbridge.core import GateDecl, Outcome, Severity, SubjectKind, WeighbridgeError, nearest, printable
 from weighbridge.evaluation.binding import Binding
 from weighbridge.judging.requests import DEFAULT
 
 if TYPE_CHECKING:
     from weighbridge.contract.load import LoadedContract
-    from weighbridge.core.exit_code import Excuses
+    from weighbridge.core import Excuses
 
 KIND = "test-report"
 ROWS = "weighbridge-gates-of-tests"  # what a worker of pytest-xdist hands over

@@ -17,8 +17,7 @@ from _pytest._code.code import ReprExceptionInfo, ReprFileLocation, ReprTracebac
 
 if TYPE_CHECKING:
     from weighbridge.contract.load import LoadedContract
-    from weighbridge.core.exit_code import Excuses
-    from weighbridge.core.model import Outcome
+    from weighbridge.core import Excuses, Outcome
     from weighbridge.evaluation.binding import Binding
     from weighbridge.evaluation.runner import Evaluation
     from weighbridge.lanes.waivers import Waivers
@@ -56,7 +55,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     if file_path.suffix not in {".yaml", ".yml"} or not MENTIONS.search(data := file_path.read_bytes()):
         return None
     from weighbridge.contract import strict_yaml
-    from weighbridge.core.limits import closest
+    from weighbridge.core import closest
 
     document, _ = strict_yaml.read(data, "")
     keys = document.data if document else {}
@@ -126,7 +125,7 @@ class Gates:
     @cached_property
     def excuses(self) -> Excuses:
         """Return what excuses a gate."""
-        from weighbridge.core.exit_code import Excuses
+        from weighbridge.core import Excuses
 
         expect_blocked = frozenset(self.config.getoption("--gate-expect-blocked"))
         return Excuses(expect_blocked=expect_blocked, waived=self.waivers.good)
@@ -152,8 +151,7 @@ class Gates:
         """Refuse what no collected contract knows, as `weighbridge verify` does: nothing would look at it."""
         if not self.files:
             return
-        from weighbridge.core.errors import ContractError
-        from weighbridge.core.limits import nearest
+        from weighbridge.core import ContractError, nearest
         from weighbridge.pytest.evaluation import under_pytest
 
         known = {
@@ -223,8 +221,7 @@ class ContractFile(pytest.File):
     def collect(self) -> Iterable[GateItem]:
         """Load the contract, and name its gates."""
         from weighbridge.contract.load import load_contract
-        from weighbridge.core.errors import WeighbridgeError
-        from weighbridge.core.model import Severity
+        from weighbridge.core import Severity, WeighbridgeError
         from weighbridge.evaluation.binding import bind, instances
 
         try:
@@ -275,7 +272,7 @@ class GateItem(pytest.Item):
 
     def runtest(self) -> None:
         """Pass on PASS; an advisory finding is an expected failure; an expected block and NOT_APPLICABLE are skips."""
-        from weighbridge.core.model import Outcome, Severity
+        from weighbridge.core import Outcome, Severity
         from weighbridge.pytest.evaluation import summary, under_pytest
 
         gates = gates_of(self.config)

@@ -6,8 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from weighbridge.core.limits import fields
-from weighbridge.core.model import Measurement, Record, Rows
+from weighbridge.core import Measurement, Record, Rows, fields
 
 T = TypeVar("T")
 

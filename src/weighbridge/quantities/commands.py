@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.core.limits import Doc
+from weighbridge.core import Doc
 from weighbridge.quantities.base import record, rows
 
 KEPT = 1 << 16  # bytes kept of the end of each stream

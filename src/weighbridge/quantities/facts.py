@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.core.limits import Doc
-from weighbridge.core.model import Basis
+from weighbridge.core import Basis, Doc
 from weighbridge.quantities.base import rows
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.core.limits import Doc
+from weighbridge.core import Doc
 from weighbridge.quantities.base import record
 
 

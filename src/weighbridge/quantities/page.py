@@ -10,7 +10,8 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from weighbridge.core.limits import Field, fields, plain
+from weighbridge.core import fields, plain
+from weighbridge.core.limits import Field
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form, Quantity
 

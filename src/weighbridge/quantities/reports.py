@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.core.limits import Doc
+from weighbridge.core import Doc
 from weighbridge.quantities.base import rows
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from weighbridge.core.limits import Doc
+from weighbridge.core import Doc
 from weighbridge.quantities.base import Form, Quantity, record, rows
 
 Step: TypeAlias = int | float | None

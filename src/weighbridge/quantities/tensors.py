@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.core.limits import Doc
+from weighbridge.core import Doc
 from weighbridge.quantities.base import rows
 
 STATISTICS = ("mean", "std", "min", "max", "absmax", "rms", "zero_share")  # of a tensor's finite elements

@@ -11,16 +11,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weighbridge.core.exit_code import ExitCode
-from weighbridge.core.model import Faulted, Finding, Measurement, Outcome, Severity, Status, TrialResult, Unmeasured
-from weighbridge.core.printable import printable
+from weighbridge.core import (
+    ExitCode,
+    Faulted,
+    Finding,
+    Measurement,
+    Outcome,
+    Severity,
+    Status,
+    TrialResult,
+    Unmeasured,
+    printable,
+)
 from weighbridge.judging.conditions import RUN_FACTS
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 
 if TYPE_CHECKING:
     from weighbridge.cards.words import CodeCard
-    from weighbridge.core.model import Contract, Measured, Trial, Verdict
+    from weighbridge.core import Contract, Measured, Trial, Verdict
 
 LISTED = 8
 ENOUGH = "would pass with"

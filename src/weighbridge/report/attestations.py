@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from weighbridge.core.errors import BundleError, UsageError
-from weighbridge.core.limits import nearest
-from weighbridge.core.model import Finding, GateDecl, Json, Outcome, Severity, Status
+from weighbridge.core import BundleError, Finding, GateDecl, Json, Outcome, Severity, Status, UsageError, nearest
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle, folder_name
 from weighbridge.evidence.statement import BoundSubject

@@ -10,8 +10,7 @@ from typing import TypeAlias
 
 import click
 
-from weighbridge.core.model import Faulted, Finding, Json, Measurement, Offence, Outcome
-from weighbridge.core.printable import printable
+from weighbridge.core import Faulted, Finding, Json, Measurement, Offence, Outcome, printable
 from weighbridge.evaluation.runner import Evaluation
 from weighbridge.gates.families.block_types import TYPICAL_ERROR
 from weighbridge.gates.families.harmless_keys import harmless

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from weighbridge.core.errors import PluginError
+from weighbridge.core import PluginError
 from weighbridge.core.plugins import Brought
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from weighbridge.contract.load import BUILTIN
-from weighbridge.core.errors import ContractError, WeighbridgeError
-from weighbridge.core.printable import printable
+from weighbridge.core import ContractError, WeighbridgeError, printable
 from weighbridge.report import Level, gate_name
 from weighbridge.report.markdown import escaped, page
 from weighbridge.report.rows import Report, shown

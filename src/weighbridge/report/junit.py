@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
-from weighbridge.core.model import Outcome
+from weighbridge.core import Outcome
 from weighbridge.report import Row, gate_name
 from weighbridge.report.rows import Report, Suite
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weighbridge.contract.document import DIALECT
-from weighbridge.core.canonical import dumps
-from weighbridge.core.exit_code import ExitCode
-from weighbridge.core.model import Finding, Json, Outcome, Severity, TrialResult
-from weighbridge.core.printable import bare_json
+from weighbridge.core import ExitCode, Finding, Json, Outcome, Severity, TrialResult, bare_json, dumps
 from weighbridge.evidence.codec import finding_to_json
 from weighbridge.report import FindingText, Level, Row
 from weighbridge.report.rows import Report, Suite

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from weighbridge.core.printable import printable
+from weighbridge.core import printable
 from weighbridge.report import Level, Row, gate_name
 from weighbridge.report.rows import Report, Suite
 

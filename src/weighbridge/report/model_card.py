@@ -5,8 +5,7 @@ Every gate is there with its outcome, passed or not. What comes from a bundle is
 
 from __future__ import annotations
 
-from weighbridge.core.model import Json, Severity
-from weighbridge.core.printable import printable
+from weighbridge.core import Json, Severity, printable
 from weighbridge.evidence.bundle import ID_SHOWN, folder_name
 from weighbridge.report import finding_text
 from weighbridge.report.attestations import Export

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 
 from weighbridge.contract.load import BUILTIN
 from weighbridge.contract.resolved import digests
-from weighbridge.core.canonical import dumps, sha256
-from weighbridge.core.data import data_path
-from weighbridge.core.exit_code import Excuses, ExitCode, unblocked
-from weighbridge.core.printable import printable
+from weighbridge.core import Excuses, ExitCode, data_path, dumps, printable, sha256, unblocked
 from weighbridge.report import Row, finding_text, tally
 
 if TYPE_CHECKING:

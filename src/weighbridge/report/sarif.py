@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from weighbridge import __version__
 from weighbridge.cards.words import code_card, gate_words
-from weighbridge.core.model import Outcome
+from weighbridge.core import Outcome
 from weighbridge.gates import KINDS
 from weighbridge.report import Level, Row, gate_name, hints
 from weighbridge.report.rows import Report, Suite

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 
-from weighbridge.core.model import Outcome
+from weighbridge.core import Outcome
 from weighbridge.report import Level, gate_name
 from weighbridge.report.rows import Report
 

@@ -10,10 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core.canonical import loads, unique
-from weighbridge.core.errors import SubjectError, WeighbridgeError
-from weighbridge.core.local_files import exists
-from weighbridge.core.model import Fields
+from weighbridge.core import Fields, SubjectError, WeighbridgeError, exists, loads, unique
 from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole
 from weighbridge.run_logs.log_table import Log, TableBuilder
 

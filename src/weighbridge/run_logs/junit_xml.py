@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NoReturn
 from xml.parsers import expat
 
-from weighbridge.core.errors import SubjectError
+from weighbridge.core import SubjectError
 from weighbridge.quantities.reports import Result
 
 MAX_DEPTH: Final = 32

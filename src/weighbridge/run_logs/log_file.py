@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from weighbridge.core.errors import SubjectError
+from weighbridge.core import SubjectError
 from weighbridge.core.local_files import READ
 
 BLOCK = 1 << 20

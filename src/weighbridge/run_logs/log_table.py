@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from itertools import chain, compress
 from pathlib import Path
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.model import Fields
+from weighbridge.core import Fields, SubjectError
 from weighbridge.run_logs.units import DATE
 
 STEP = "step"

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weighbridge.core.model import Basis, Fields
+from weighbridge.core import Basis, Fields
 from weighbridge.core.pseudonym import key_file, pseudonym
 from weighbridge.quantities.facts import ENDS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
-from weighbridge.core.errors import SubjectError
+from weighbridge.core import SubjectError
 
 DECIMAL = {"kB": 1e3 / 2**20, "KB": 1e3 / 2**20, "MB": 1e6 / 2**20, "GB": 1e9 / 2**20}  # in MiB
 SCALES: Mapping[str, Mapping[str, float]] = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from weighbridge.core.errors import EngineError, UsageError
+from weighbridge.core import EngineError, UsageError
 
 CONNECT_S = 10.0
 ANSWER_S = 5.0  # what a scheduler may take to say who works for it

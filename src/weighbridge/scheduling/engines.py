@@ -20,9 +20,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from weighbridge.core import __version__
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.model import Fields, Json, Origin
+from weighbridge.core import Fields, Json, Origin, SubjectError, __version__
 from weighbridge.formats.tensor import Tensor
 from weighbridge.scheduling.clusters import Cluster
 from weighbridge.scheduling.threads import Job, JobSpec, Progress

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.model import Fields
+from weighbridge.core import Fields, SubjectError
 
 Progress: TypeAlias = Callable[[int, int], None]  # bytes done, and bytes in all
 

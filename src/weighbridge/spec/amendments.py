@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from weighbridge.contract import strict_yaml
-from weighbridge.core.canonical import sha256
-from weighbridge.core.errors import AmendmentError
-from weighbridge.core.limits import Doc, LimitsError, fields, plain, read
+from weighbridge.core import AmendmentError, Doc, LimitsError, fields, plain, sha256
+from weighbridge.core.limits import read
 from weighbridge.evidence.disk import read_regular
 
 SCHEMA = "amendment/v0"

@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from weighbridge.core.canonical import at_pointer, loads
-from weighbridge.core.errors import BundleError, UsageError
-from weighbridge.core.local_files import is_folder
+from weighbridge.core import BundleError, UsageError, at_pointer, is_folder, loads
 from weighbridge.core.project import local
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import BUNDLES, Bundle, unseal

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from weighbridge.contract.layers import Found
-from weighbridge.core.errors import WeighbridgeError
-from weighbridge.core.model import Outcome, Status
+from weighbridge.core import Outcome, Status, WeighbridgeError
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import State, rederivation

@@ -10,10 +10,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from weighbridge.core.canonical import dumps
-from weighbridge.core.errors import UsageError
-from weighbridge.core.limits import nearest
-from weighbridge.core.model import Finding, GateDecl, Json, Measurement, Origin, Outcome, Scalar, TrialResult
+from weighbridge.core import (
+    Finding,
+    GateDecl,
+    Json,
+    Measurement,
+    Origin,
+    Outcome,
+    Scalar,
+    TrialResult,
+    UsageError,
+    dumps,
+    nearest,
+)
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.ledger.causes import place_of

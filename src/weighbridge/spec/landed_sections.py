@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from weighbridge.contract.layers import Found
-from weighbridge.core.errors import WeighbridgeError
+from weighbridge.core import WeighbridgeError
 from weighbridge.evidence.statement import moment
 from weighbridge.ledger.causes import bundle_evidence, place_of
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, Chains, LedgerPlace, Standing

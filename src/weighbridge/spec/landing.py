@@ -9,9 +9,7 @@ from pathlib import Path
 
 from weighbridge.contract.checks import looser
 from weighbridge.contract.layers import Found
-from weighbridge.core.canonical import sha256
-from weighbridge.core.errors import LedgerError, WeighbridgeError
-from weighbridge.core.model import Outcome
+from weighbridge.core import LedgerError, Outcome, WeighbridgeError, sha256
 from weighbridge.core.project import LOCAL
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.disk import disk_error, link_new, make_folders, read_regular, sweep

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
-from weighbridge.core.canonical import sha256
-from weighbridge.core.errors import AmendmentError, WeighbridgeError
+from weighbridge.core import AmendmentError, WeighbridgeError, sha256
 from weighbridge.core.git import answer
 from weighbridge.evidence.disk import read_regular
 from weighbridge.evidence.review import State, rederivation

@@ -9,9 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from weighbridge.core.canonical import dumps, sha256
-from weighbridge.core.errors import AmendmentError, WeighbridgeError
-from weighbridge.core.model import STATUS_ORDER, Contract, Status
+from weighbridge.core import STATUS_ORDER, AmendmentError, Contract, Status, WeighbridgeError, dumps, sha256
 from weighbridge.evidence.bundle import FOLDER
 from weighbridge.ledger import fold
 from weighbridge.ledger.fold import DISCHARGED, RETIRED, Chains, Entries, LedgerEntry, LedgerPlace, Standing

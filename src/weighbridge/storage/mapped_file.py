@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.local_files import KINDS, READ, is_file, is_folder, lexists, local_path
+from weighbridge.core import SubjectError, is_file, is_folder, lexists, local_path
+from weighbridge.core.local_files import KINDS, READ
 from weighbridge.storage.readable import WINDOW, Place
 
 CAN_ADVISE = hasattr(mmap, "MADV_DONTNEED")  # Windows gives pages back when it wants to

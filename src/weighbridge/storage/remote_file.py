@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.printable import bare
+from weighbridge.core import SubjectError, bare
 from weighbridge.storage.readable import USUAL, Place
 from weighbridge.storage.remote_store import LARGE, SMALL, Store, open_store
 

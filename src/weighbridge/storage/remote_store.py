@@ -14,8 +14,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TypeVar
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.printable import bare, quoted, scheme_of
+from weighbridge.core import SubjectError, bare, quoted, scheme_of
 
 Answer = TypeVar("Answer")
 TIMEOUT_S = 60.0  # for one answer, all its tries together

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from weighbridge.core.model import SubjectKind
+from weighbridge.core import SubjectKind
 from weighbridge.core.plugins import Brought, Extended, OnDemand
 from weighbridge.verifiers.verifier import Verifier
 

@@ -6,8 +6,7 @@ import collections
 import contextlib
 import dataclasses
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
+from weighbridge.core import Basis, Fields, Json, Measurement, SubjectError, SubjectKind, Unmeasured
 from weighbridge.quantities.facts import Fact
 from weighbridge.verifiers.tensor_walk import extent
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.model import Fields, Measurement, Record, SubjectKind, Unmeasured
+from weighbridge.core import Fields, Measurement, Record, SubjectError, SubjectKind, Unmeasured
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.commands import KEPT, CommandOutcome, Leftover
 from weighbridge.verifiers.descendants import adopted, can_adopt, end_all_but

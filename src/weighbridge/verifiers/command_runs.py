@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weighbridge.core.limits import fields
-from weighbridge.core.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, fields
 from weighbridge.quantities.commands import CommandOutcome, CommandRun, case_of
 from weighbridge.verifiers.command_outcome import CANARY, HIDDEN, KNOWN_COMMAND, TIMEOUT_S, ended_as_known, run
 from weighbridge.verifiers.verifier import Canary, Verifier, Views, rows_by_name, table

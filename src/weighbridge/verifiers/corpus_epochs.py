@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weighbridge.core.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.core import Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import CorpusEpoch
 from weighbridge.run_logs.log_table import NUMBER

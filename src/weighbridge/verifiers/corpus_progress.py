@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from weighbridge.core.model import Fields, Measurement, Record, SubjectKind, Unmeasured
+from weighbridge.core import Fields, Measurement, Record, SubjectKind, Unmeasured
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.runs import CorpusProgress, Coverage, EqualLosses
 from weighbridge.run_logs import column_statistics as statistics

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from weighbridge.core.local_files import is_file
+from weighbridge.core import is_file
 
 ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
 GRACE_S = 1.0  # how long what ends by itself may take

@@ -8,9 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.limits import plain
-from weighbridge.core.model import Basis, Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.core import Basis, Fields, Measurement, SubjectError, SubjectKind, Unmeasured, plain
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import DeviceProbe, Witness
 from weighbridge.verifiers.corpus_progress import announced_steps

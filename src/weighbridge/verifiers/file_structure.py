@@ -9,7 +9,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.formats.dcp_metadata import NAME as METADATA
 from weighbridge.formats.dcp_metadata import SUFFIX
 from weighbridge.formats.strict_json import strict_json

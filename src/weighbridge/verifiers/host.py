@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core.model import Fields, Measurement, Record, Unmeasured
+from weighbridge.core import Fields, Measurement, Record, Unmeasured
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.hosts import Host
 from weighbridge.verifiers.command_outcome import HIDDEN, extent

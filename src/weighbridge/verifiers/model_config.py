@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from weighbridge.core.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
+from weighbridge.core import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
 from weighbridge.model_config.conversion_facts import lost
 from weighbridge.model_config.literal_keys import key_rows
 from weighbridge.model_config.model_defaults import default, family, incomparable, may_be_unstated

@@ -10,7 +10,7 @@ from typing import Any
 
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import values
-from weighbridge.core.model import Fields, Measurement, Unmeasured
+from weighbridge.core import Fields, Measurement, Unmeasured
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Plan
 from weighbridge.packing.unpacked_view import packed_parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from weighbridge.core.model import Basis, Fields, Measurement, Origin, Rows, SubjectKind, Unmeasured
+from weighbridge.core import Basis, Fields, Measurement, Origin, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import StepColumn
 from weighbridge.run_logs import column_relations

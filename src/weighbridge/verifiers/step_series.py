@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Mapping
 from typing import Any
 
-from weighbridge.core.model import Basis, Fields, Measurement, Origin, Series, SubjectKind, Unmeasured
+from weighbridge.core import Basis, Fields, Measurement, Origin, Series, SubjectKind, Unmeasured
 from weighbridge.run_logs.log_table import NUMBER
 from weighbridge.run_logs.units import promised_unit
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views

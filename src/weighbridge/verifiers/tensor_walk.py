@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
-from weighbridge.core.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.scheduling.threads import Execution
 from weighbridge.verifiers.verifier import (
     Canary,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from xml.parsers import expat
 
-from weighbridge.core.model import Basis, Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.core import Basis, Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.reports import ReportedTest, Result
 from weighbridge.run_logs.junit_xml import WORST, documents, entries, full_name
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table

@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.limits import fields
-from weighbridge.core.model import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.core import Basis, Fields, Measurement, Rows, SubjectError, SubjectKind, Unmeasured, fields
 from weighbridge.quantities import QUANTITIES
 from weighbridge.scheduling.threads import Execution
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.model import Origin, Scalar
+from weighbridge.core import Origin, Scalar, SubjectError
 from weighbridge.formats import detect
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Checksum, Tensor, read_pieces, windows_of

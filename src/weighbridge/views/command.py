@@ -9,10 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weighbridge.core.canonical import dumps, sha256
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.local_files import is_file
-from weighbridge.core.model import Origin
+from weighbridge.core import Origin, SubjectError, dumps, is_file, sha256
 
 MAX_FILE = 1 << 26  # a larger argument is data, not the program
 

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.limits import nearest
-from weighbridge.core.local_files import is_file
+from weighbridge.core import SubjectError, is_file, nearest
 from weighbridge.forward.stacks import has_cuda
 
 

@@ -11,9 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.local_files import is_file
-from weighbridge.core.model import Origin, Unmeasured
+from weighbridge.core import Origin, SubjectError, Unmeasured, is_file
 from weighbridge.forward.between_traces import apart, same
 from weighbridge.forward.rough import rough
 from weighbridge.forward.stacks import Stack, Tokens, Torch, has_cuda

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from weighbridge.core.canonical import sha256
-from weighbridge.core.errors import SubjectError
-from weighbridge.core.local_files import local_path, read_regular_file
-from weighbridge.core.model import Origin
+from weighbridge.core import Origin, SubjectError, local_path, read_regular_file, sha256
 
 MAX_BYTES: Final = 64 << 20
 

@@ -14,11 +14,8 @@ from itertools import compress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.core.errors import SubjectError, WeighbridgeError
-from weighbridge.core.local_files import is_folder, local_path
-from weighbridge.core.model import Fields, Origin
+from weighbridge.core import Fields, Origin, SubjectError, WeighbridgeError, bare, is_folder, local_path
 from weighbridge.core.plugins import Brought
-from weighbridge.core.printable import bare
 from weighbridge.run_logs import log_table
 from weighbridge.run_logs.csv_log import read_csv
 from weighbridge.run_logs.json_log import decode, read_jsonl, read_report, read_run_directory

@@ -8,10 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
-from weighbridge.core.canonical import at_pointer, loads
-from weighbridge.core.errors import WeighbridgeError
-from weighbridge.core.limits import Doc
-from weighbridge.core.model import Fields
+from weighbridge.core import Doc, Fields, WeighbridgeError, at_pointer, loads
 from weighbridge.quantities.commands import KEPT, CommandRun
 
 NONZERO = "nonzero"

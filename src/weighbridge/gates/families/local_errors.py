@@ -14,8 +14,7 @@ from typing import Annotated, Any
 
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
 from weighbridge.clauses.mutations import Breaks, Limit, Moves, Way
-from weighbridge.core.limits import Doc
-from weighbridge.core.model import Outcome
+from weighbridge.core import Doc, Outcome
 from weighbridge.quantities.forward import ForwardError, LocalError
 
 NONE = LocalError(all=None, token=None, channel=None)

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, rows_of, series_of, with_rows, with_value
-from weighbridge.core.model import Outcome, Series
+from weighbridge.core import Outcome, Series
 from weighbridge.gates.families.run_columns import SAMPLES
 from weighbridge.quantities.facts import Fact
 

@@ -17,8 +17,7 @@ from weighbridge.clauses import kind
 from weighbridge.clauses.clause import HOLDS, Clause, ClauseJudge, Requires, Whole
 from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, NoOptions, record_of, series_of
 from weighbridge.clauses.mutations import Limit, Moves
-from weighbridge.core.limits import Doc
-from weighbridge.core.model import Fields, Outcome, Record, Series, SubjectKind
+from weighbridge.core import Doc, Fields, Outcome, Record, Series, SubjectKind
 from weighbridge.figures.figure import Figure
 from weighbridge.figures.whole import between
 from weighbridge.gates.families import run_columns

@@ -14,8 +14,7 @@ from weighbridge.clauses import kind
 from weighbridge.clauses.clause import Clause, ClauseJudge, Requires, Whole
 from weighbridge.clauses.kind import At, Evidence, Kind, Mutated, Mutation, Need, rows_of, series_of, with_rows
 from weighbridge.clauses.mutations import Breaks, Limit, Moves, in_rows
-from weighbridge.core.limits import Doc, plain
-from weighbridge.core.model import Fields, Outcome, Series, SubjectKind
+from weighbridge.core import Doc, Fields, Outcome, Series, SubjectKind, plain
 from weighbridge.gates.families import column_basis
 from weighbridge.gates.families.column_basis import ColumnBasis, basis_of
 from weighbridge.quantities.runs import QuickSteps, StepColumn, Stretch

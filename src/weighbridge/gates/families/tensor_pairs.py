@@ -8,8 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.kind import Kind, Need, blocked, codes, failed, passed
-from weighbridge.core.limits import Doc, plain
-from weighbridge.core.model import Fields, Json, Offence, SubjectKind, Verdict
+from weighbridge.core import Doc, Fields, Json, Offence, SubjectKind, Verdict, plain
 from weighbridge.gates.families.block_types import BOUND
 from weighbridge.quantities.tensors import TensorPair
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from weighbridge.clauses.clause import Clause, Requires
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, series_of
-from weighbridge.core.model import Fields, Outcome
+from weighbridge.core import Fields, Outcome
 from weighbridge.figures.whole import between, in_window
 from weighbridge.gates.families import run_columns
 from weighbridge.gates.families.run_columns import COLUMNS, SAMPLES, ColumnGuard, changed

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
 from weighbridge.clauses.mutations import Breaks, Way
-from weighbridge.core.model import Fields, Outcome
+from weighbridge.core import Fields, Outcome
 from weighbridge.gates.families import column_basis
 from weighbridge.gates.families.run_columns import telling_speed
 from weighbridge.quantities.runs import StepColumn

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from weighbridge.clauses.kind import Mutation
 from weighbridge.clauses.mutations import Breaks, table_moves
-from weighbridge.core.model import Fields, Outcome
+from weighbridge.core import Fields, Outcome
 from weighbridge.quantities.runs import DeviceProbe, Witness
 
 Limits: TypeAlias = Any  # those of no-silent-cpu-fallback, which imports this module

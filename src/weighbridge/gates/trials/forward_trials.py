@@ -9,7 +9,7 @@ from typing import Any
 
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, codes, rows_of, with_rows
 from weighbridge.clauses.mutations import without_all_of_a_glob
-from weighbridge.core.model import Fields, Outcome
+from weighbridge.core import Fields, Outcome
 from weighbridge.gates.families.local_errors import BLOCKED, NONE, Limits, among, breaks
 from weighbridge.quantities.forward import ForwardError
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
 from weighbridge.clauses.mutations import Limit, Moves, in_rows, only_rows, without_all_of_a_glob
-from weighbridge.core.model import Outcome
+from weighbridge.core import Outcome
 from weighbridge.quantities.tensors import BitReading, TensorBits
 
 Limits: TypeAlias = Any  # those of label-plausibility, which imports this module
