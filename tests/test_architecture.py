@@ -227,16 +227,29 @@ def test_starting_up_imports_no_heavy_library() -> None:
 def test_comparing_two_safetensors_files_imports_no_other_reader_and_no_yaml(tmp_path: Path) -> None:
     for name in "ab":
         save_file({"w": np.arange(8, dtype=np.float32)}, tmp_path / f"{name}.safetensors")
-    code = "import sys, weighbridge.cli as cli; sys.exit = lambda code: print(code, *sys.modules); cli.main()"
-    paths = (str(tmp_path / "a.safetensors"), str(tmp_path / "b.safetensors"))
-    done = subprocess.run([sys.executable, "-c", code, "compare", *paths], check=True, capture_output=True, text=True)
-    loaded = set(done.stdout.splitlines()[-1].split())
+    loaded = _loaded_to_compare(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
     assert loaded >= {"0", "numpy", "weighbridge.formats.safetensors_file"}
     readers = {one.name for one in of("formats") if one.name.endswith("_file")} - {
         "weighbridge.formats.safetensors_file"
     }
-    others = readers | {"weighbridge.quantities.runs", "weighbridge.cards.words"}
+    others = readers | {"weighbridge.quantities.runs", "weighbridge.cards.words", "weighbridge.forward.trace_file"}
     assert not loaded & (others | HEAVY - {"numpy", "ml_dtypes"} | {"yaml", "weighbridge.contract.strict_yaml"})
+
+
+@pytest.mark.slow
+def test_comparing_a_model_with_its_gguf_file_imports_the_tables_of_names_alone_of_the_gguf_package() -> None:
+    made = Path(__file__).parent / "cli" / "llama-by-the-converter"
+    loaded = _loaded_to_compare(made / "hf", made / "model.gguf")
+    assert loaded >= {"0", "weighbridge.mapping.gguf_tables.tensor_mapping"}
+    assert not loaded & {"gguf", "numpy.typing", "weighbridge.forward.trace_file"}
+
+
+def _loaded_to_compare(source: Path, candidate: Path) -> set[str]:
+    """Return the exit code of a comparison, and the modules that it loaded."""
+    code = "import sys, weighbridge.cli as cli; sys.exit = lambda code: print(code, *sys.modules); cli.main()"
+    command = (sys.executable, "-c", code, "compare", str(source), str(candidate))
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return set(done.stdout.splitlines()[-1].split())
 
 
 def test_every_room_is_on_the_map_and_every_name_on_it_is_there() -> None:

@@ -16,7 +16,7 @@ from weighbridge.cli.completion import policies
 from weighbridge.cli.options import Texts, as_json, debug, print_json, progress, rate, repeated, tell, verb
 from weighbridge.core import ExitCode, Fields, Json, UsageError, exit_code, printable
 from weighbridge.evaluation.import_comparison import ImportComparison, compare, mapping_of, policy_of
-from weighbridge.forward.trace_file import names_itself_trace
+from weighbridge.forward.trace_key import names_itself_trace
 from weighbridge.gates import config_agreement
 from weighbridge.report import comparison
 from weighbridge.scheduling.threads import Execution, Progress
