@@ -80,7 +80,8 @@ def comparison_lines(
     if everything:
         yield from (f"  {line}" for line in _table(one, tensors, moments))
     if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
-        yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(one).items())
+        counts = Counter(one.classes.values())
+        yield "  " + ", ".join(f"{counts[name]} {name}" for name in (*map(str, Class), NOT_COMPARED) if counts[name])
     yield from (f"  {count} {UNSHOWN}: {what}" for what, count in one.dropped.items())
     lost = losses(one)
     if lost:
@@ -223,11 +224,6 @@ def mapped(evaluation: Evaluation) -> Iterator[str]:
     for how in {item.at for item in found if item.quantity == TENSORS}:
         if how.startswith(AUTOMATIC) or how.endswith("taken away"):  # or does more than the architecture's own
             yield printable(f"names: {how}")
-
-
-def _counted(one: ImportComparison) -> Mapping[str, int]:
-    counts = Counter(one.classes.values())
-    return {name: counts[name] for name in (*map(str, Class), NOT_COMPARED) if counts[name]}
 
 
 def _table(one: ImportComparison, tensors: str, moments: Moments) -> Iterable[str]:
