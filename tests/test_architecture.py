@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
+import inspect
 import subprocess
 import sys
 from collections import Counter
@@ -166,6 +168,22 @@ def test_a_judge_imports_nothing_that_measures() -> None:
     assert len(judges) > 30
     assert [(one.name, found) for one in judges if (found := one.libraries & IMPURE)] == []
     assert [(one.name, found) for one in judges if (found := one.rooms & {*MEASURING, "evaluation"})] == []
+
+
+def test_what_prints_calls_no_function_of_a_judge() -> None:
+    called = []
+    for path in (path for room in ("report", "cli", "pytest") for path in (SOURCE / room).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        nodes = [one for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)]
+        of_judges = [one for one in nodes if (one.module or "").startswith("weighbridge.gates")]
+        named = {alias.asname or alias.name: (one.module, alias.name) for one in of_judges for alias in one.names}
+        uses = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name)}
+        for name in uses & set(named):
+            thing = getattr(importlib.import_module(str(named[name][0])), named[name][1], None)
+            called += (
+                [f"{path.name}: {name}"] if thing is None or inspect.isroutine(thing) or inspect.ismodule(thing) else []
+            )
+    assert called == []
 
 
 def test_what_measures_never_imports_a_judge() -> None:
