@@ -47,5 +47,5 @@ def test_every_activation_that_a_loader_computes_is_known_and_named_once() -> No
 
 def test_a_field_that_a_loader_may_know_is_a_field() -> None:
     optional = [name for name in CONFIG_FIELDS if may_be_unstated(name)]
-    assert len(optional) == sum(keys.optional for keys in field_keys().values()) == 34
+    assert len(optional) == sum(keys.optional for keys in field_keys().values()) == 36
     assert not may_be_unstated("tokens")

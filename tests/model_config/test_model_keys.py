@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -209,7 +210,11 @@ def test_a_token_is_numbered_by_the_tokenizer_before_the_configurations() -> Non
 def test_an_encoders_own_tokens_stand_for_the_first_and_the_last() -> None:
     known = {"[CLS]": 2, "[SEP]": 3}
     found = of_tokenizer({}, {}, {"cls_token": "[CLS]", "sep_token": "[SEP]"}, known)
-    assert {name: stated.value for name, stated in found.items()} == {"bos_token_id": 2, "eos_token_id": 3}
+    assert {name: stated.value for name, stated in found.items()} == {
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+        "sep_token_id": 3,
+    }
 
 
 def template(*pieces: str) -> dict[str, Any]:
@@ -266,6 +271,9 @@ def test_what_frames_a_text_is_read_from_the_post_processor(processor: Any, expe
         ("activation", model(), None),
         ("tied_embeddings", model(GGUF, "llama"), True),
         ("tied_embeddings", model(GGUF, "bert"), None),
+        ("tied_embeddings", replace(model(GGUF, "llama"), tensors={"lm_head.weight": (4,)}), None),
+        ("tied_embeddings", replace(model(GGUF, "llama"), tensors={"model.lm_head.weight": (4,)}), None),
+        ("tied_embeddings", replace(model(GGUF, "llama"), tensors={"output.weight": (4,)}), None),
         ("bos_token_id", model(GGUF, tokenizer="llama"), 1),
         ("bos_token_id", model(GGUF, tokenizer="gpt2"), None),
         ("add_bos_token", model(tokenizer="LlamaTokenizer"), True),

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from weighbridge.core import Json
+from weighbridge.core import Json, table
 from weighbridge.model_config import header_keys, literal_keys, model_keys
 from weighbridge.model_config import vocabulary as vocabularies
+from weighbridge.model_config.model_defaults import DEFAULTS
 from weighbridge.model_config.model_keys import APR, GGUF, HUGGING_FACE, Model, Stated, of_config
 from weighbridge.model_config.vocabulary import MAX_TOKENIZER, TOKENIZER, Vocabulary, content_of
 from weighbridge.quantities.checkpoints import FieldKind
@@ -62,7 +63,10 @@ def _of_gguf(view: CheckpointView) -> ModelDescription:
     from weighbridge.formats.gguf_file import LongValues
 
     architecture = str(view.metadata.get("general.architecture") or "")
-    values, tensors = LongValues(next(iter(view.files.values()))), frozenset(view.tensors)
+    values, tensors = (
+        LongValues(next(iter(view.files.values()))),
+        {name: one.shape for name, one in view.tensors.items()},
+    )
     wanted = [key for keys in header_keys.gguf_keys(architecture).values() for key in keys]
     metadata: dict[str, Json] = {**view.metadata}
     metadata |= {key: values.numbers(key) for key in wanted if key in metadata and metadata[key] is None}
@@ -81,7 +85,7 @@ def _of_gguf(view: CheckpointView) -> ModelDescription:
     # Every key but the lists that are compared entry by entry; a long value by its digest.
     keys = {
         key: literal_keys.as_text(value) if value is not None else values.digest(key)
-        for key, value in metadata.items()
+        for key, value in ((key, values.numbers(key) if value is None else value) for key, value in metadata.items())
         if not literal_keys.is_list(key)
     }
     return ModelDescription(model=model, vocabulary=vocabulary, keys=keys)
@@ -106,15 +110,24 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
             for token, stand_in in model_keys.STANDS_FOR.items()
         }
         fields |= model_keys.of_post_processor(tokenizer.get("post_processor"), framing)
+    family, named = str(config.get("model_type") or ""), str(settings.get("tokenizer_class") or "")
+    if "tokenizer_model" in table(DEFAULTS)["of_model_type"].get(family, {}):
+        fields.pop("tokenizer_model", None)  # whose tokenizer has a kind of its own
     if (template := _template(view, settings)) is not None:
         fields["chat_template"] = template
     own = json_beside(view, CONFIG, MAX_CONFIG)
     keys: dict[str, Json] = {}
     for place, one in ((CONFIG, own), (GENERATION, generation), (SETTINGS, settings), (TOKENIZER, tokenizer)):
         keys |= literal_keys.of_document(one, place)
-    taken = {} if vocabulary is None or vocabulary.unknown is None else {"unk_token_id": vocabulary.unknown}
-    family, kind = str(config.get("model_type") or ""), str(settings.get("tokenizer_class") or "")
-    model = Model(form=HUGGING_FACE, architecture=family, fields=fields, tokenizer=kind, taken=taken)
+    taken: dict[str, tuple[Json, str]] = {}
+    if vocabulary is not None and vocabulary.unknown is not None:
+        taken["unk_token_id"] = vocabulary.unknown, "the sentencepiece model's own"
+    if vocabulary is not None and vocabulary.read in model_keys.KINDS_OF_FILES:
+        taken["tokenizer_model"] = model_keys.KINDS_OF_FILES[vocabulary.read], f"the kind of {vocabulary.read}"
+    if tokenizer is not None and tokenizer.get("post_processor") is None:
+        how = "a tokenizer.json without a post_processor adds nothing"
+        taken |= {"add_bos_token": (False, how), "add_eos_token": (False, how)}
+    model = Model(form=HUGGING_FACE, architecture=family, fields=fields, tokenizer=named, taken=taken)
     return ModelDescription(model=model, vocabulary=vocabulary, home=view.folder.home, keys=keys)
 
 

@@ -31,14 +31,14 @@ Fields = Mapping[str, Stated]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """One side's configuration: the format, the architecture's name in it, its fields, and its tensors' names."""
+    """One side's configuration: the format, the architecture's name in it, its fields, and its tensors."""
 
     form: str
     architecture: str
     fields: Fields
-    tensors: frozenset[str] = frozenset()
+    tensors: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of a GGUF file, with their shapes
     tokenizer: str = ""  # GGUF's name of the tokenizer's kind, or the class in tokenizer_config.json
-    taken: Mapping[str, Json] = field(default_factory=dict)  # what its sentencepiece model takes where nothing is said
+    taken: Mapping[str, tuple[Json, str]] = field(default_factory=dict)  # what its files take where nothing is said
 
 
 def canonical(value: Json, kind: FieldKind) -> Json:
@@ -99,13 +99,25 @@ PARTIAL = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rope_percent")
 # Names of GGUF; `table` is a scaling whose factors are a tensor.
 SCALINGS = {"default": "none", "mrope": "none", "su": "longrope", "llama3": "table", "proportional": "table"}
 # Of tokenizer.json, by its model's type and whether unknown bytes have pieces of their own; others are not known.
-TOKENIZER_KINDS = {("BPE", False): "gpt2", ("BPE", True): "llama", ("WordPiece", False): "bert"}
+TOKENIZER_KINDS = {
+    ("BPE", False): "gpt2",
+    ("BPE", True): "llama",
+    ("WordPiece", False): "bert",
+    ("Unigram", False): "t5",
+}
+# By the file that holds the vocabulary, where there is no tokenizer.json.
+KINDS_OF_FILES = {
+    "vocab.txt": "bert",
+    "vocab.json": "gpt2",
+    "tokenizer.model": "llama",
+    "sentencepiece.bpe.model": "t5",
+}
 # Kinds of layers in transformers.
 WINDOWED, WHOLE = ("sliding_attention", "chunked_attention"), ("full_attention", "attention")
 RECURRENT = ("mamba", "conv", "linear_attention", "recurrent")
 ELSE = ("moe", "mlp")  # a layer of its own
 BEYOND_PADDING = ("roberta", "xlm-roberta", "camembert")  # whose positions begin behind the padding's id
-TOKENS = ("bos", "eos", "pad", "unk")
+TOKENS = ("bos", "eos", "pad", "unk", "sep", "mask")
 
 
 def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
@@ -149,6 +161,9 @@ def _computed(config: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
         adjusted = _adjusted(*(config.get(one) for one in (key, "block_ffn_dim_multiplier", "block_multiple_of")))
         if adjusted is not None:
             yield "feed_forward_length", key, adjusted
+    kinds = config.get("layers_block_type") or config.get("hybrid_override_pattern") or ()
+    if family == "nemotron_h" and {"moe", "E"} & {*kinds} and isinstance(config.get("moe_intermediate_size"), int):
+        yield "feed_forward_length", "moe_intermediate_size", config["moe_intermediate_size"]
     times = config.get("expansion_ratio")
     if family == "mpt" and isinstance(times, int) and isinstance(width, int):
         yield "feed_forward_length", "expansion_ratio", times * width
