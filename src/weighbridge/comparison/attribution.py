@@ -91,6 +91,9 @@ def _explaining(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
     plain = pairing.plain and pairing.shape == new.shape
     if back is not None and aligned.dtype != new.dtype and plain and value_errors.explains_back(aligned, back):
         yield "swapped"
+    more_rows = pairing.plain and pairing.shape[1:] == new.shape[1:] and pairing.shape[:1] < new.shape[:1]
+    if more_rows and aligned.exact_cast is not None and value_errors.explains(aligned, aligned.exact_cast):
+        yield "padded-vocabulary"
     for name, other in _made_otherwise(aligned, plan):
         exact_cast = other.exact_cast
         if exact_cast is not None and value_errors.explains(other, exact_cast):

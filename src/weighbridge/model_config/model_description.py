@@ -111,8 +111,8 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
         }
         fields |= model_keys.of_post_processor(tokenizer.get("post_processor"), framing)
     family, named = str(config.get("model_type") or ""), str(settings.get("tokenizer_class") or "")
-    if "tokenizer_model" in table(DEFAULTS)["of_model_type"].get(family, {}):
-        fields.pop("tokenizer_model", None)  # whose tokenizer has a kind of its own
+    if "tokenizer_model" in fields and "tokenizer_model" in table(DEFAULTS)["of_model_type"].get(family, {}):
+        del fields["tokenizer_model"]  # whose tokenizer has a kind of its own
     if (template := _template(view, settings)) is not None:
         fields["chat_template"] = template
     own = json_beside(view, CONFIG, MAX_CONFIG)

@@ -18,7 +18,7 @@ from weighbridge.gates.value_preservation import KIND, POLICIES, RANK, Class, cl
 from weighbridge.model_config.conversion_facts import CONVERTER
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
-from weighbridge.quantities.tensors import MomentChanges, TensorPair
+from weighbridge.quantities.tensors import PADDED, MomentChanges, TensorPair
 from weighbridge.report import COLOURS, LISTED, capped, finding_text, trials_summary
 
 Moments: TypeAlias = Mapping[str, MomentChanges]
@@ -33,6 +33,7 @@ ONE_CONFIGURATION = "config-one-sided"
 SIDES = ("source", "candidate")
 TENSORS = KIND.needs["pairs"].quantity
 EXCHANGE = "exchange the two? "
+KNOWN_PADDING = "the vocabulary was padded, and every row that it had is compared; accept it by {}"
 KNOWN_LOSSES = "the converter is known to lose this; accept it by {}, or by `may_differ` in a contract, with reasons"
 MEANT = "meant? every value is exactly what that conversion gives: "
 RENAMED = "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
@@ -207,6 +208,9 @@ def _configuration(finding: Finding, evaluation: Evaluation, *, everything: bool
         read = {one.place: [one.figures.get(f"{side}_read") for side in SIDES] for one in finding.verdict.offences}
         lost = [place for place, how in read.items() if any(CONVERTER in str(one) for one in how)]
         known = [KNOWN_LOSSES.format(" ".join(f"--may-differ {name}" for name in lost))] if lost else []
+        if any(how.endswith(PADDED) for how in mapped(evaluation)):
+            padded = [name for name in ("vocab_size", "token_types", "tokens") if name in read]
+            known.append(KNOWN_PADDING.format(" ".join(f"--may-differ {name}" for name in padded)))
         found = [*lines, *known, *uncompared]
     yield from (f"  configuration: {line}" for line in found)
     for name, words in BESIDES.items():
@@ -245,7 +249,7 @@ def tensor_pairs(evaluation: Evaluation) -> tuple[TensorPair, ...]:
 def mapped(evaluation: Evaluation) -> Iterator[str]:
     """Yield how names were mapped, where nobody asked for it and they are not as they were."""
     for how in {item.at for item in _measured_pairs(evaluation)}:
-        if how.startswith(AUTOMATIC) or how.endswith("taken away"):  # or does more than the architecture's own
+        if how.startswith(AUTOMATIC) or how.endswith(("taken away", PADDED)):  # more than the architecture's own
             yield printable(f"names: {how}")
 
 

@@ -7,6 +7,7 @@ errors and hypotheses. Knows no threshold and gives no class a name.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 from collections.abc import Sequence
@@ -19,15 +20,16 @@ from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.alternatives import head_counts
 from weighbridge.comparison.attribution import attributed, errors_otherwise
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, values, words
-from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured
+from weighbridge.core import Fields, Json, Measurement, SubjectError, SubjectKind, Unmeasured
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan
+from weighbridge.model_config.model_description import describe_model
 from weighbridge.packing import unpacked_view
 from weighbridge.packing.channel_factors import Channels
 from weighbridge.packing.unpacked_view import UnpackedView, UnpackedWeight, code_errors, packed_parts, packed_weight
 from weighbridge.packing.unpacking import Blocks, Rule
-from weighbridge.quantities.tensors import TensorPair
+from weighbridge.quantities.tensors import PADDED, TensorPair
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution, JobSpec
 from weighbridge.verifiers.verifier import (
@@ -87,7 +89,7 @@ def batch(
 def pair(views: Views, options: Fields) -> _Pair:
     """Prepare the tasks, one a tensor."""
     source, candidate = both_unpacked(views)
-    plan = planned(source, candidate, options)
+    candidate, plan = _of_old_rows(source, candidate, planned(source, candidate, options))
     plan = replace(plan, heads=tuple(dict.fromkeys((*plan.heads, *head_counts(source), *head_counts(candidate)))))
     rescaled = isinstance(candidate, UnpackedView) and candidate.rescaled
     channels = Channels(source, candidate, plan) if rescaled else None
@@ -100,6 +102,29 @@ def both_unpacked(views: Views) -> Views:
     source, candidate = views
     read = unpacked_view.unpacked
     return read(source, candidate, source=True), read(candidate, source, source=False)
+
+
+def _of_old_rows(source: CheckpointView, candidate: CheckpointView, plan: Plan) -> tuple[CheckpointView, Plan]:
+    """Cut a padded vocabulary to the rows that the source has, where both sides state as many as their tensors hold."""
+    sizes: list[Json] = []
+    longer = {
+        name: (one, new)
+        for name, one in plan.pairings.items()
+        if one.plain and (new := candidate.tensor(name)).shape[:1] > one.shape[:1] and new.shape[1:] == one.shape[1:]
+    }
+    with contextlib.suppress(SubjectError):  # told where configurations are compared
+        stated = [describe_model(view).model.fields.get("vocab_size") for view in (source, candidate) if longer]
+        sizes = [one.value for one in stated if one is not None]
+    tensors, pairings = dict(candidate.tensors), dict(plan.pairings)
+    for name, (one, new) in longer.items():
+        if sizes == [one.shape[0], new.shape[0]] and not (new.pieces or new.strides):
+            tensors[name] = replace(new, shape=one.shape, nbytes=new.nbytes // new.shape[0] * one.shape[0])
+            pairings[name] = replace(one, transform=f"{one.shape[0]} of {new.shape[0]} rows")
+    cut = [name for name in longer if tensors[name] is not longer[name][1]]
+    if not cut:
+        return candidate, plan
+    name = f"{plan.name}, {' and '.join(cut)}: {sizes[0]} of {sizes[1]} rows {PADDED}"
+    return replace(candidate, tensors=tensors), replace(plan, name=name, pairings=pairings)
 
 
 @dataclass(frozen=True, slots=True)
