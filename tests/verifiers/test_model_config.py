@@ -24,8 +24,9 @@ from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Measurement, Rows, Unmeasured
 from weighbridge.evaluation.runner import lay_canary
 from weighbridge.evidence.codec import encode_measured
+from weighbridge.model_config.header_pairs import shortest
 from weighbridge.quantities.checkpoints import UNREAD, EntryDifference
-from weighbridge.verifiers.model_config import VERIFIER, shortest
+from weighbridge.verifiers.model_config import VERIFIER
 from weighbridge.verifiers.verifier import NoCanary
 from weighbridge.views.checkpoint import CONFIG, CheckpointView, open_checkpoint
 
@@ -465,7 +466,8 @@ def test_the_canary_is_seen_in_sides_that_differ_already(
 def test_the_canary_is_seen_where_the_last_field_is_one_that_a_converter_loses(tmp_path: Path) -> None:
     hf = folder(tmp_path / "hf", {"model_type": "glm", "hidden_size": 64, "rms_norm_eps": 1e-7})
     unsaid = ("block_count", "feed_forward_length", "head_count", "head_count_kv", "context_length", "rope_freq_base")
-    file = header(tmp_path / "x.gguf", architecture="chatglm", layer_norm_rms_eps=1e-5, **dict.fromkeys(unsaid))
+    said: dict[str, Any] = {"layer_norm_rms_eps": 1e-5, **dict.fromkeys(unsaid)}
+    file = header(tmp_path / "x.gguf", architecture="chatglm", **said)
     found = VERIFIER.measure((hf, file), {})
     assert isinstance(found, Measurement)
     aligned = lay_canary(VERIFIER, (hf, file), {}, found)

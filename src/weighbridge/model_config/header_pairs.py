@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -40,23 +39,20 @@ class Row:
 
 def paired(rows: Sequence[ConfigField], source: ModelDescription, candidate: ModelDescription) -> list[ConfigField]:
     """Return rows of keys, those of a header with what they should say; a key that says it needs no row of its own."""
-    file = candidate if candidate.model.form == GGUF else source
-    there, here = ("candidate", "source") if file is candidate else ("source", "candidate")
+    sides = (candidate, "candidate", source, "source"), (source, "source", candidate, "candidate")
     found, used = {}, set()
-    for row in rows if source.model.form != candidate.model.form else ():
-        known = expected(row.name, file, source if file is candidate else candidate)
-        if known is None or row.name not in file.keys:
-            continue
-        said: dict[str, Any] = {here: shortest(known.value), there: shortest(getattr(row, there)), "why": ""}
-        found[row.name] = replace(row, **said, **{f"{here}_read": known.read, f"{here}_basis": known.basis})
-        used.add(known.read.replace(" ", ":", 1))
+    for file, there, other, here in sides if source.model.form != candidate.model.form else ():
+        for row in rows if file.model.form == GGUF else ():
+            if row.name in file.keys and (known := expected(row.name, file, other)) is not None:
+                said: dict[str, Any] = {here: shortest(known.value), there: shortest(getattr(row, there)), "why": ""}
+                said |= {f"{here}_read": known.read, f"{here}_basis": known.basis}
+                found[row.name] = replace(row, **said)
+                used.add(known.read.replace(" ", ":", 1))
     return [found.get(row.name, row) for row in rows if row.name not in used]
 
 
 def expected(key: str, file: ModelDescription, other: ModelDescription) -> Stated | None:
     """Return what a key of a GGUF file should say, and where that stands; None where nobody knows."""
-    if file.model.form != GGUF:
-        return None
     known = table("model_config/header_pairs")["keys"]
     said = known.get(key, known.get(key.removeprefix(f"{file.model.architecture}.")))
     return next(_places(Row(**said), file.model.tensors, other), None) if said else None
@@ -102,18 +98,9 @@ def _layers(tensors: Mapping[str, Any], name: str) -> list[int]:
 
 
 def shortest(value: Any) -> Any:
-    """Round a float to 32 bits, and give the shortest decimal that names the result."""
-    bits = _bits(value) if isinstance(value, float) else None
-    if bits is None:
-        return value
-    (narrow,) = struct.unpack("<f", bits)
-    names = (float(f"{narrow:.{digits}g}") for digits in range(1, 10))  # nine digits name every number of 32 bits
-    return next((name for name in names if _bits(name) == bits), float(narrow))
+    """Round a float to 32 bits, and give the shortest decimal that names the result; beyond them it stays."""
+    import numpy as np
 
-
-def _bits(value: float) -> bytes | None:
-    """Return the 32 bits nearest to a number, or None beyond the largest."""
-    try:
-        return struct.pack("<f", value)
-    except OverflowError:
-        return None
+    with np.errstate(over="ignore"):
+        narrow = np.float32(value) if isinstance(value, float) else np.float32("nan")
+    return float(str(narrow)) if np.isfinite(narrow) else value

@@ -46,14 +46,13 @@ def describe_model(view: CheckpointView | ModelDescription) -> ModelDescription:
     """Read one side, once; refuse with `config`, `file-…` or `gguf-…`, when something is there and cannot be read."""
     if isinstance(view, ModelDescription):
         return view
-    known: ModelDescription = view.sidecars.read.get(DESCRIBED) or _read(view)
+    read = {"apr": _of_apr, "gguf": _of_gguf}.get(view.format, _of_directory)
+    known: ModelDescription = view.sidecars.read.get(DESCRIBED) or read(view)
     view.sidecars.read[DESCRIBED] = known
     return known
 
 
-def _read(view: CheckpointView) -> ModelDescription:
-    if view.format != "apr":
-        return _of_gguf(view) if view.format == "gguf" else _of_directory(view)
+def _of_apr(view: CheckpointView) -> ModelDescription:
     name, keys = str(view.metadata.get("architecture") or ""), literal_keys.of_document(view.metadata, "metadata")
     model = Model(form=APR, architecture=name, fields=of_config(view.metadata, "metadata"))
     return ModelDescription(model=model, vocabulary=None, keys=keys)
@@ -120,13 +119,12 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
     for place, one in ((CONFIG, own), (GENERATION, generation), (SETTINGS, settings), (TOKENIZER, tokenizer)):
         keys |= literal_keys.of_document(one, place)
     taken: dict[str, tuple[Json, str]] = {}
-    if vocabulary is not None and vocabulary.unknown is not None:
+    if vocabulary is not None:
         taken["unk_token_id"] = vocabulary.unknown, "the sentencepiece model's own"
-    if vocabulary is not None and vocabulary.read in model_keys.KINDS_OF_FILES:
-        taken["tokenizer_model"] = model_keys.KINDS_OF_FILES[vocabulary.read], f"the kind of {vocabulary.read}"
+        taken["tokenizer_model"] = model_keys.KINDS_OF_FILES.get(vocabulary.read), f"the kind of {vocabulary.read}"
     if tokenizer is not None and tokenizer.get("post_processor") is None:
-        how = "a tokenizer.json without a post_processor adds nothing"
-        taken |= {"add_bos_token": (False, how), "add_eos_token": (False, how)}
+        without = False, "a tokenizer.json without a post_processor adds nothing"
+        taken |= {"add_bos_token": without, "add_eos_token": without}
     model = Model(form=HUGGING_FACE, architecture=family, fields=fields, tokenizer=named, taken=taken)
     return ModelDescription(model=model, vocabulary=vocabulary, home=view.folder.home, keys=keys)
 

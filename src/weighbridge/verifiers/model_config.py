@@ -149,7 +149,11 @@ def _following(side: Stated, value: Json) -> Stated:
 
 def _list(name: str, source: ModelDescription, candidate: ModelDescription, why: str) -> ConfigField:
     one, other = source.vocabulary, candidate.vocabulary
-    why = why or _unread(name, source, candidate)
+    for side in (source, candidate):
+        kind = side.model.tokenizer if side.model.form == GGUF else ""
+        keeps_none = name == "merges" and kind not in ("", "gpt2")
+        why = why or (side.vocabulary.why if side.vocabulary is not None else "")
+        why = why or (f"a GGUF tokenizer of the kind {kind} keeps no merges" if keeps_none else "")
     if why or one is None or other is None or not (_count(name, one) and _count(name, other)):
         return _field(name, _stated(name, one), _stated(name, other), why)
     if name == "merges":
@@ -163,16 +167,6 @@ def _list(name: str, source: ModelDescription, candidate: ModelDescription, why:
     here, there = (Stated(value=digest, read=f"{entries} in {_place(name, side)}") for digest, entries, side in both)
     entries = max(found.entries)
     return _field(name, here, there, "", entries=entries, differing=found.differing, first_difference=found.first)
-
-
-def _unread(name: str, source: ModelDescription, candidate: ModelDescription) -> str:
-    """Return what keeps a list of one side from being compared with the other's."""
-    for side in (source, candidate):
-        if side.vocabulary is not None and side.vocabulary.why:
-            return side.vocabulary.why
-        if name == "merges" and side.model.form == GGUF and side.model.tokenizer not in ("", "gpt2"):
-            return f"a GGUF tokenizer of the kind {side.model.tokenizer} keeps no merges"
-    return ""
 
 
 def _count(name: str, vocabulary: Vocabulary) -> int:

@@ -20,11 +20,12 @@ from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.alternatives import head_counts
 from weighbridge.comparison.attribution import attributed, errors_otherwise
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, values, words
-from weighbridge.core import Fields, Json, Measurement, SubjectError, SubjectKind, Unmeasured
+from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan
 from weighbridge.model_config.model_description import describe_model
+from weighbridge.model_config.model_keys import Stated
 from weighbridge.packing import unpacked_view
 from weighbridge.packing.channel_factors import Channels
 from weighbridge.packing.unpacked_view import UnpackedView, UnpackedWeight, code_errors, packed_parts, packed_weight
@@ -89,12 +90,12 @@ def batch(
 def pair(views: Views, options: Fields) -> _Pair:
     """Prepare the tasks, one a tensor."""
     source, candidate = both_unpacked(views)
-    candidate, plan = _of_old_rows(source, candidate, planned(source, candidate, options))
+    cut, plan = _of_old_rows(source, candidate, planned(source, candidate, options))
     plan = replace(plan, heads=tuple(dict.fromkeys((*plan.heads, *head_counts(source), *head_counts(candidate)))))
     rescaled = isinstance(candidate, UnpackedView) and candidate.rescaled
     channels = Channels(source, candidate, plan) if rescaled else None
     alike = bytewise.LookAlikes(source)
-    return _Pair(views, source, candidate, plan, alike, contents=not options.get("headers"), channels=channels)
+    return _Pair(views, source, cut, plan, alike, contents=not options.get("headers"), channels=channels)
 
 
 def both_unpacked(views: Views) -> Views:
@@ -106,25 +107,22 @@ def both_unpacked(views: Views) -> Views:
 
 def _of_old_rows(source: CheckpointView, candidate: CheckpointView, plan: Plan) -> tuple[CheckpointView, Plan]:
     """Cut a padded vocabulary to the rows that the source has, where both sides state as many as their tensors hold."""
-    sizes: list[Json] = []
-    longer = {
-        name: (one, new)
-        for name, one in plan.pairings.items()
-        if one.plain and (new := candidate.tensor(name)).shape[:1] > one.shape[:1] and new.shape[1:] == one.shape[1:]
-    }
+    pairs = [(one, candidate.tensor(one.candidate)) for one in plan.pairings.values() if one.plain and one.shape]
+    longer = [(one, new) for one, new in pairs if new.shape[1:] == one.shape[1:] and new.shape[:1] > one.shape[:1]]
+    stated: list[Stated | None] = []
     with contextlib.suppress(SubjectError):  # told where configurations are compared
-        stated = [describe_model(view).model.fields.get("vocab_size") for view in (source, candidate) if longer]
-        sizes = [one.value for one in stated if one is not None]
-    tensors, pairings = dict(candidate.tensors), dict(plan.pairings)
-    for name, (one, new) in longer.items():
-        if sizes == [one.shape[0], new.shape[0]] and not (new.pieces or new.strides):
-            tensors[name] = replace(new, shape=one.shape, nbytes=new.nbytes // new.shape[0] * one.shape[0])
-            pairings[name] = replace(one, transform=f"{one.shape[0]} of {new.shape[0]} rows")
-    cut = [name for name in longer if tensors[name] is not longer[name][1]]
-    if not cut:
+        stated += [describe_model(view).model.fields.get("vocab_size") for view in (source, candidate) if longer]
+    sizes = [one.value for one in stated if one is not None]
+    plainly = {new.name for _, new in longer if not (new.pieces or new.strides or packed_weight(candidate, new.name))}
+    longer = [(one, new) for one, new in longer if sizes == [one.shape[0], new.shape[0]] and new.name in plainly]
+    if not longer:
         return candidate, plan
+    made = {new.name: replace(one, transform=f"{sizes[0]} of {sizes[1]} rows") for one, new in longer}
+    each = ((one.shape, new, new.nbytes // new.shape[0]) for one, new in longer)
+    cut = {new.name: replace(new, shape=shape, nbytes=shape[0] * row) for shape, new, row in each}
     name = f"{plan.name}, {' and '.join(cut)}: {sizes[0]} of {sizes[1]} rows {PADDED}"
-    return replace(candidate, tensors=tensors), replace(plan, name=name, pairings=pairings)
+    view = replace(candidate, tensors={**candidate.tensors, **cut})
+    return view, replace(plan, name=name, pairings={**plan.pairings, **made})
 
 
 @dataclass(frozen=True, slots=True)
