@@ -33,7 +33,6 @@ class Row:
     of: Mapping[str, Json] = field(default_factory=dict)  # by `model_type`
     shape: tuple[str, int] | None = None  # a tensor of the first layer that has it, and its dimension
     before: str = ""  # the count of layers before the first that has this tensor
-    having: str = ""  # the count of layers that have it
     value: Json = None  # where nothing is said
 
 
@@ -77,8 +76,6 @@ def _places(row: Row, tensors: Mapping[str, tuple[int, ...]], other: ModelDescri
     if row.before and (count := len(_layers(tensors, "attn_norm.weight"))):
         first = next(iter(_layers(tensors, row.before)), count)
         yield Stated(value=first, read=f"layers before the first with {row.before}", basis="derived")
-    if row.having and tensors:
-        yield Stated(value=len(_layers(tensors, row.having)), read=f"layers with {row.having}", basis="derived")
     if row.value is not None:
         yield Stated(value=as_text(row.value), read="nothing said; the default", basis="default")
 

@@ -121,7 +121,8 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
     taken: dict[str, tuple[Json, str]] = {}
     if vocabulary is not None:
         taken["unk_token_id"] = vocabulary.unknown, "the sentencepiece model's own"
-        taken["tokenizer_model"] = model_keys.KINDS_OF_FILES.get(vocabulary.read), f"the kind of {vocabulary.read}"
+        file = "" if vocabulary.why else vocabulary.read  # no sentencepiece model, whatever it is called
+        taken["tokenizer_model"] = table(DEFAULTS)["of_file"].get(file), f"the kind of {file}"
     if tokenizer is not None and tokenizer.get("post_processor") is None:
         without = False, "a tokenizer.json without a post_processor adds nothing"
         taken |= {"add_bos_token": without, "add_eos_token": without}

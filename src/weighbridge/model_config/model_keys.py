@@ -99,19 +99,7 @@ PARTIAL = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rope_percent")
 # Names of GGUF; `table` is a scaling whose factors are a tensor.
 SCALINGS = {"default": "none", "mrope": "none", "su": "longrope", "llama3": "table", "proportional": "table"}
 # Of tokenizer.json, by its model's type and whether unknown bytes have pieces of their own; others are not known.
-TOKENIZER_KINDS = {
-    ("BPE", False): "gpt2",
-    ("BPE", True): "llama",
-    ("WordPiece", False): "bert",
-    ("Unigram", False): "t5",
-}
-# By the file that holds the vocabulary, where there is no tokenizer.json.
-KINDS_OF_FILES = {
-    "vocab.txt": "bert",
-    "vocab.json": "gpt2",
-    "tokenizer.model": "llama",
-    "sentencepiece.bpe.model": "t5",
-}
+TOKENIZER_KINDS = {("BPE", False): "gpt2", ("BPE", True): "llama", ("WordPiece", False): "bert"}
 # Kinds of layers in transformers.
 WINDOWED, WHOLE = ("sliding_attention", "chunked_attention"), ("full_attention", "attention")
 RECURRENT = ("mamba", "conv", "linear_attention", "recurrent")
