@@ -10,7 +10,7 @@ from weighbridge.model_config.model_keys import Fields, Stated, canonical, digit
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
 
 GATINGS = {1: "softmax", 2: "sigmoid", 3: "softmax_weight", 4: "sqrtsoftplus"}  # llama.cpp's numbers
-SLIDING, TOKENIZER_MODEL = "{arch}.attention.sliding_window_pattern", "tokenizer.ggml.model"
+TOKENIZER_MODEL = "tokenizer.ggml.model"
 
 
 def gguf_keys(architecture: str) -> dict[str, tuple[str, ...]]:
@@ -34,8 +34,8 @@ def of_gguf(metadata: Mapping[str, Json], tensors: Collection[str]) -> dict[str,
     for tensor, kind in (("rope_factors_long.weight", "longrope"), ("rope_freqs.weight", "table")):
         if tensor in tensors:
             found["rope_scaling"] = Stated(value=kind, read=f"the tensor {tensor}", basis="derived")
-    if not isinstance(metadata.get(SLIDING.format(arch=metadata.get("general.architecture"))), list):
-        found.pop("sliding_layers", None)  # a period, whose phase is the loader's
+    if "sliding_layers" in found and not isinstance(metadata[found["sliding_layers"].read], list):
+        del found["sliding_layers"]  # a period, whose phase is the loader's
     return found | _of_arrays(metadata, found)
 
 

@@ -149,9 +149,10 @@ def _computed(config: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
         adjusted = _adjusted(*(config.get(one) for one in (key, "block_ffn_dim_multiplier", "block_multiple_of")))
         if adjusted is not None:
             yield "feed_forward_length", key, adjusted
-    kinds = config.get("layers_block_type") or config.get("hybrid_override_pattern") or ()
-    if family == "nemotron_h" and {"moe", "E"} & {*kinds} and isinstance(config.get("moe_intermediate_size"), int):
-        yield "feed_forward_length", "moe_intermediate_size", config["moe_intermediate_size"]
+    kinds = config.get("layers_block_type") or config.get("hybrid_override_pattern")
+    experts = isinstance(kinds, (list, str)) and any(kind in ("moe", "E") for kind in kinds)
+    if family == "nemotron_h" and experts and isinstance(one := config.get("moe_intermediate_size"), int):
+        yield "feed_forward_length", "moe_intermediate_size", one
     times = config.get("expansion_ratio")
     if family == "mpt" and isinstance(times, int) and isinstance(width, int):
         yield "feed_forward_length", "expansion_ratio", times * width

@@ -33,8 +33,8 @@ ONE_CONFIGURATION = "config-one-sided"
 SIDES = ("source", "candidate")
 TENSORS = KIND.needs["pairs"].quantity
 EXCHANGE = "exchange the two? "
-KNOWN_PADDING = "the vocabulary was padded, and every row that it had is compared; accept it by {}"
-KNOWN_LOSSES = "the converter is known to lose this; accept it by {}, or by `may_differ` in a contract, with reasons"
+LOST, GROWN = "the converter is known to lose this", "the vocabulary was padded, and every row that it had is compared"
+ACCEPTED = "{}; accept it by {}, or by `may_differ` in a contract, with reasons"
 MEANT = "meant? every value is exactly what that conversion gives: "
 RENAMED = "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
 VERBS = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
@@ -207,11 +207,12 @@ def _configuration(finding: Finding, evaluation: Evaluation, *, everything: bool
         lines = said.lines if everything else capped(said.lines, SHOWN)
         read = {one.place: [one.figures.get(f"{side}_read") for side in SIDES] for one in finding.verdict.offences}
         lost = [place for place, how in read.items() if any(CONVERTER in str(one) for one in how)]
-        known = [KNOWN_LOSSES.format(" ".join(f"--may-differ {name}" for name in lost))] if lost else []
-        if any(how.endswith(PADDED) for how in mapped(evaluation)):
-            padded = [name for name in ("vocab_size", "token_types", "tokens") if name in read]
-            known.append(KNOWN_PADDING.format(" ".join(f"--may-differ {name}" for name in padded)))
-        found = [*lines, *known, *uncompared]
+        padded = any(how.endswith(PADDED) for how in mapped(evaluation))
+        grown = [name for name in ("vocab_size", "token_types", "tokens") if padded and name in read]
+        for why, names in ((LOST, lost), (GROWN, grown)):
+            flags = " ".join(f"--may-differ {name}" for name in names)
+            lines = (*lines, ACCEPTED.format(why, flags)) if names else lines
+        found = [*lines, *uncompared]
     yield from (f"  configuration: {line}" for line in found)
     for name, words in BESIDES.items():
         besides = figures.get(name) if name != "not_compared" or everything else ()

@@ -81,10 +81,8 @@ def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> Co
     said = source.model.fields.get(name), candidate.model.fields.get(name)
     one, other = said
     if not why:
-        one = one or (default(name, source.model) if said[1] is not None else None)
-        other = other or (default(name, candidate.model) if said[0] is not None else None)
-        one = one or (_of_a_file(name, candidate, source) if other is not None else None)
-        other = other or (_of_a_file(name, source, candidate) if one is not None else None)
+        one = one or (said[1] and (default(name, source.model) or _of_a_file(name, candidate, source)))
+        other = other or (said[0] and (default(name, candidate.model) or _of_a_file(name, source, candidate)))
         if None in (one, other) and any(side and side.basis == "derived" for side in (one, other)):
             one = other = None  # nobody states it
     across = source.model.form != candidate.model.form

@@ -20,12 +20,11 @@ from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.alternatives import head_counts
 from weighbridge.comparison.attribution import attributed, errors_otherwise
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, values, words
-from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured
+from weighbridge.core import Fields, Json, Measurement, SubjectError, SubjectKind, Unmeasured
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan
 from weighbridge.model_config.model_description import describe_model
-from weighbridge.model_config.model_keys import Stated
 from weighbridge.packing import unpacked_view
 from weighbridge.packing.channel_factors import Channels
 from weighbridge.packing.unpacked_view import UnpackedView, UnpackedWeight, code_errors, packed_parts, packed_weight
@@ -109,18 +108,21 @@ def _of_old_rows(source: CheckpointView, candidate: CheckpointView, plan: Plan) 
     """Cut a padded vocabulary to the rows that the source has, where both sides state as many as their tensors hold."""
     pairs = [(one, candidate.tensor(one.candidate)) for one in plan.pairings.values() if one.plain and one.shape]
     longer = [(one, new) for one, new in pairs if new.shape[1:] == one.shape[1:] and new.shape[:1] > one.shape[:1]]
-    stated: list[Stated | None] = []
+    sizes: list[Json] = []
     with contextlib.suppress(SubjectError):  # told where configurations are compared
-        stated += [describe_model(view).model.fields.get("vocab_size") for view in (source, candidate) if longer]
-    sizes = [one.value for one in stated if one is not None]
-    plainly = {new.name for _, new in longer if not (new.pieces or new.strides or packed_weight(candidate, new.name))}
-    longer = [(one, new) for one, new in longer if sizes == [one.shape[0], new.shape[0]] and new.name in plainly]
-    if not longer:
+        stated = [describe_model(view).model.fields for view in (source, candidate) if longer]
+        sizes += [fields["vocab_size"].value for fields in stated if "vocab_size" in fields]
+    cut = {
+        new.name: replace(new, shape=one.shape, nbytes=new.nbytes // new.shape[0] * one.shape[0])
+        for one, new in longer
+        if sizes == [one.shape[0], new.shape[0]]
+        and not (new.pieces or new.strides or packed_weight(candidate, new.name))
+    }
+    if not cut:
         return candidate, plan
-    made = {new.name: replace(one, transform=f"{sizes[0]} of {sizes[1]} rows") for one, new in longer}
-    each = ((one.shape, new, new.nbytes // new.shape[0]) for one, new in longer)
-    cut = {new.name: replace(new, shape=shape, nbytes=shape[0] * row) for shape, new, row in each}
-    name = f"{plan.name}, {' and '.join(cut)}: {sizes[0]} of {sizes[1]} rows {PADDED}"
+    rows = f"{sizes[0]} of {sizes[1]} rows"
+    made = {name: replace(plan.pairings[name], transform=rows) for name in cut}
+    name = f"{plan.name}, {' and '.join(cut)}: {rows} {PADDED}"
     view = replace(candidate, tensors={**candidate.tensors, **cut})
     return view, replace(plan, name=name, pairings={**plan.pairings, **made})
 
