@@ -102,6 +102,14 @@ def test_every_key_of_a_family_is_read_in_it(family: str, name: str, key: str) -
         ({"layers_block_type": ["mamba", "attention", "moe"]}, {"attention_layers": "010", "block_count": 3}),
         ({"model_type": "dbrx", "ffn_config": {"moe_top_k": 2}, "attn_config": {"kv_n_heads": 4, "rope_theta": 5e5}},
          {"architecture": "dbrx", "expert_used_count": 2, "head_count_kv": 4, "rope_base": 5e5}),
+        *(({"model_type": "nemotron_h", "intermediate_size": 96, "moe_intermediate_size": 32, key: kinds},
+           {"architecture": "nemotron_h", "feed_forward_length": width, "expert_feed_forward_length": 32, **layers})
+          for key, kinds, width, layers in (
+              ("layers_block_type", ["mamba", "mlp"], 96, {"block_count": 2, "attention_layers": "00"}),
+              ("layers_block_type", ["mamba", "moe"], 32, {"block_count": 2, "attention_layers": "00"}),
+              ("hybrid_override_pattern", "M-*-", 96, {}), ("hybrid_override_pattern", "ME*E", 32, {}),
+              ("hybrid_override_pattern", [[{}]], 96, {}), ("hybrid_override_pattern", 7, 96, {}),
+          )),
         ({"model_type": "mpt", "d_model": 64, "expansion_ratio": 3},
          {"architecture": "mpt", "embedding_length": 64, "feed_forward_length": 192}),
         ({"qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "head_dim": 8}, {"head_dim": 24, "rope_dimensions": 8}),

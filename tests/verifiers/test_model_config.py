@@ -185,6 +185,61 @@ def test_another_kind_of_tokenizer_differs_whatever_it_is_called(tmp_path: Path,
     assert unlike(rows(hf, header(tmp_path / "x.gguf", kind=kind)))["tokenizer_model"] == ("gpt2", kind)
 
 
+@pytest.mark.parametrize(
+    ("config", "files", "kind"),
+    [
+        (
+            {"model_type": "gemma4_text"},
+            {"tokenizer__json": {"model": {"type": "BPE", "byte_fallback": True}}},
+            "gemma4",
+        ),
+        ({"model_type": "t5"}, {"tokenizer__json": {"model": {"type": "Unigram"}}}, "t5"),
+        ({}, {"vocab__json": {"a": 0}}, "gpt2"),
+    ],
+)
+def test_a_kind_of_tokenizer_follows_from_the_family_or_the_file_that_holds_it(
+    tmp_path: Path, config: dict[str, Any], files: dict[str, Any], kind: str
+) -> None:
+    for file in files.values():
+        file.get("model", {}).setdefault("vocab", {"a": 0})
+    hf = folder(tmp_path / "hf", {**CONFIGURATION, **config}, **files)
+    for said in (kind, "llama"):
+        found = rows(hf, header(tmp_path / f"{said}.gguf", ["a"], kind=said))["tokenizer_model"]
+        assert (found.source, found.candidate, found.why) == (kind, said, "")
+
+
+def test_a_tokenizer_model_that_is_no_sentencepiece_says_no_kind(tmp_path: Path) -> None:
+    hf = folder(tmp_path / "hf", CONFIGURATION)
+    (tmp_path / "hf" / "tokenizer.model").write_text("IQ== 0\nIg== 1\n")  # pieces in base 64, as tiktoken keeps them
+    found = rows(open_checkpoint(tmp_path / "hf"), header(tmp_path / "x.gguf"))["tokenizer_model"]
+    assert hf.format == "safetensors"
+    assert found.why == "the source does not state it, and its loader is not asked"
+
+
+@pytest.mark.parametrize("written", [2048, 4096])
+def test_a_value_that_is_written_for_every_model_is_held_against_that_value(tmp_path: Path, written: int) -> None:
+    silent = {key: value for key, value in CONFIGURATION.items() if key != "max_position_embeddings"}
+    hf = folder(tmp_path / "hf", {**silent, "model_type": "mamba"}, tokenizer__json=tokenizer())
+    right, wrong = (
+        rows(hf, header(tmp_path / f"{at}.gguf", architecture="mamba", context_length=at))["context_length"]
+        for at in (1 << 20, written)
+    )
+    assert "placeholder" in right.why
+    assert (wrong.why, wrong.source, wrong.candidate) == ("", 1 << 20, written)
+
+
+def test_separator_and_mask_are_compared_where_both_sides_name_them(tmp_path: Path) -> None:
+    added = [{"id": at, "content": piece, "special": True} for at, piece in enumerate(PIECES[:3])]
+    named = {"sep_token": "piece-1", "mask_token": "piece-2", "eos_token": "piece-1"}
+    files = {"tokenizer__json": {**BYTE_PAIRS, "added_tokens": added}, "tokenizer_config__json": named}
+    hf = folder(tmp_path / "hf", CONFIGURATION, **files)
+    said = {"sep_token_id": 1, "mask_token_id": 2, "eos_token_id": 1, "token_types": [3] * 3 + [1] * 297}
+    assert unlike(rows(hf, header(tmp_path / "right.gguf", **said))) == {}
+    wrong = header(tmp_path / "wrong.gguf", **{**said, "sep_token_id": 3, "mask_token_id": 4})
+    assert unlike(rows(hf, wrong)) == {"sep_token_id": (1, 3), "mask_token_id": (2, 4)}
+    assert unlike(rows(hf, header(tmp_path / "silent.gguf", eos_token_id=1))) == {}
+
+
 def test_a_tokenizer_without_a_post_processor_adds_nothing(tmp_path: Path) -> None:
     hf = folder(tmp_path / "hf", CONFIGURATION, tokenizer__json=BYTE_PAIRS)
     for said, found in ((False, {}), (True, {"add_bos_token": (False, True)})):

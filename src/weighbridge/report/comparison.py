@@ -208,7 +208,7 @@ def _configuration(finding: Finding, evaluation: Evaluation, *, everything: bool
         read = {one.place: [one.figures.get(f"{side}_read") for side in SIDES] for one in finding.verdict.offences}
         lost = [place for place, how in read.items() if any(CONVERTER in str(one) for one in how)]
         padded = any(how.endswith(PADDED) for how in mapped(evaluation))
-        grown = [name for name in ("vocab_size", "token_types", "tokens") if padded and name in read]
+        grown: list[str] = [name for name in ("vocab_size", "token_types", "tokens") if padded and name in read]
         for why, names in ((LOST, lost), (GROWN, grown)):
             flags = " ".join(f"--may-differ {name}" for name in names)
             lines = (*lines, ACCEPTED.format(why, flags)) if names else lines
