@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.cli.conftest import Cli, cli
-from tests.comparison.conversions import CONFIG, VOCAB, converted, decoder, directory, gguf_file
+from tests.comparison.conversions import CONFIG, VOCAB, WIDTH, converted, decoder, directory, gguf_file
 
 from weighbridge.core.data import data_path
 
@@ -190,6 +190,16 @@ def test_an_old_row_that_changed_differs_however_many_were_added(cli: Cli, workp
     ended = cli("compare", source, said, "--may-differ", "vocab_size")
     assert ended.code == 1
     assert "lm_head.weight: F32 -> F32, but 1 of 2048 elements are not the source's" in ended.out
+
+
+@pytest.mark.parametrize("said", [VOCAB, 9 << 12])
+def test_a_large_vocabulary_is_compared_in_stretches(cli: Cli, workplace: Path, said: int) -> None:
+    old = {"lm_head.weight": np.random.default_rng(5).standard_normal((1 << 15, WIDTH)).astype(np.float32)}
+    new = {"lm_head.weight": np.concatenate([old["lm_head.weight"], old["lm_head.weight"][: 1 << 12]])}
+    source = directory(workplace / "hf", old, {**CONFIG, "vocab_size": 1 << 15})
+    ended = cli("compare", source, directory(workplace / "x", new, {**CONFIG, "vocab_size": said}))
+    assert ended.code == 1
+    assert ("32768 of 36864 rows" if said != VOCAB else "explained: padded-vocabulary") in ended.out
 
 
 def test_rows_that_no_configuration_speaks_of_are_named_and_not_accepted(cli: Cli, workplace: Path) -> None:

@@ -112,18 +112,14 @@ def _of_old_rows(source: CheckpointView, candidate: CheckpointView, plan: Plan) 
     with contextlib.suppress(SubjectError):  # told where configurations are compared
         stated = [describe_model(view).model.fields for view in (source, candidate) if longer]
         sizes += [fields["vocab_size"].value for fields in stated if "vocab_size" in fields]
-    cut = {
-        new.name: replace(new, shape=one.shape, nbytes=new.nbytes // new.shape[0] * one.shape[0])
-        for one, new in longer
-        if sizes == [one.shape[0], new.shape[0]]
-        and not (new.pieces or new.strides or packed_weight(candidate, new.name))
-    }
+    longer = [(one, new) for one, new in longer if sizes == [one.shape[0], new.shape[0]]]
+    view = candidate.of_rows({new.name: one.shape[0] for one, new in longer if not packed_weight(candidate, new.name)})
+    cut = [new.name for _, new in longer if view.tensor(new.name) != new]
     if not cut:
         return candidate, plan
     rows = f"{sizes[0]} of {sizes[1]} rows"
     made = {name: replace(plan.pairings[name], transform=rows) for name in cut}
     name = f"{plan.name}, {' and '.join(cut)}: {rows} {PADDED}"
-    view = replace(candidate, tensors={**candidate.tensors, **cut})
     return view, replace(plan, name=name, pairings={**plan.pairings, **made})
 
 
