@@ -233,7 +233,12 @@ def test_separator_and_mask_are_compared_where_both_sides_name_them(tmp_path: Pa
     named = {"sep_token": "piece-1", "mask_token": "piece-2", "eos_token": "piece-1"}
     files = {"tokenizer__json": {**BYTE_PAIRS, "added_tokens": added}, "tokenizer_config__json": named}
     hf = folder(tmp_path / "hf", CONFIGURATION, **files)
-    said = {"sep_token_id": 1, "mask_token_id": 2, "eos_token_id": 1, "token_types": [3] * 3 + [1] * 297}
+    said: dict[str, Any] = {
+        "sep_token_id": 1,
+        "mask_token_id": 2,
+        "eos_token_id": 1,
+        "token_types": [3] * 3 + [1] * 297,
+    }
     assert unlike(rows(hf, header(tmp_path / "right.gguf", **said))) == {}
     wrong = header(tmp_path / "wrong.gguf", **{**said, "sep_token_id": 3, "mask_token_id": 4})
     assert unlike(rows(hf, wrong)) == {"sep_token_id": (1, 3), "mask_token_id": (2, 4)}
