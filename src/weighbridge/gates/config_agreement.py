@@ -114,14 +114,12 @@ def _free(name: str, meant: Collection[str]) -> bool:
 
 def _by_file(names: Sequence[str]) -> list[str]:
     """Count the keys of each file, and name the first of them."""
-    files = {file: [name for name in names if _file(name) == file] for file in dict.fromkeys(map(_file, names))}
-    return [_counted(file, [name.removeprefix(f"{file}:") for name in found]) for file, found in files.items()]
-
-
-def _counted(file: str, keys: Sequence[str]) -> str:
-    rest = keys[SHOWN:]
-    shown = ", ".join((*keys[:SHOWN], *([f"+{len(rest)} more"] if rest else [])))
-    return f"{len(keys)} key{'s' if len(keys) > 1 else ''} of {file}: {shown}"
+    counted = []
+    for file in dict.fromkeys(map(_file, names)):
+        keys = [name.removeprefix(f"{file}:") for name in names if _file(name) == file]
+        rest = [f"+{len(keys) - SHOWN} more"] if len(keys) > SHOWN else []
+        counted.append(f"{len(keys)} key{'s' if len(keys) > 1 else ''} of {file}: {', '.join(keys[:SHOWN] + rest)}")
+    return counted
 
 
 def _file(name: str) -> str:

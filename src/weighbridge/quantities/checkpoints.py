@@ -77,6 +77,7 @@ CONFIG_FIELDS: Mapping[str, FieldKind] = {
     "clamp_kqv": FieldKind.NUMBER,
     **dict.fromkeys(("parallel_residual", "causal"), FieldKind.SWITCH),
     **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"), FieldKind.COUNT),
+    **dict.fromkeys(("sep_token_id", "mask_token_id"), FieldKind.COUNT),
     **dict.fromkeys(("add_bos_token", "add_eos_token"), FieldKind.SWITCH),
     "chat_template": FieldKind.WORD,
     **dict.fromkeys(("tokenizer_model", "token_types"), FieldKind.WORD),

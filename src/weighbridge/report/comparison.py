@@ -16,7 +16,7 @@ from weighbridge.evaluation.runner import Evaluation
 from weighbridge.gates.families.block_types import TYPICAL_ERROR
 from weighbridge.gates.value_preservation import POLICIES, RANK, Class
 from weighbridge.model_config.conversion_facts import CONVERTER
-from weighbridge.quantities.tensors import MomentChanges, TensorPair
+from weighbridge.quantities.tensors import PADDED, MomentChanges, TensorPair
 from weighbridge.report import COLOURS, LISTED, capped, finding_text, trials_summary
 
 Moments: TypeAlias = Mapping[str, MomentChanges]
@@ -27,7 +27,8 @@ AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({class
 ONE_CONFIGURATION = "config-one-sided"
 SIDES = ("source", "candidate")
 EXCHANGE = "exchange the two? "
-KNOWN_LOSSES = "the converter is known to lose this; accept it by {}, or by `may_differ` in a contract, with reasons"
+LOST, GROWN = "the converter is known to lose this", "the vocabulary was padded, and every row that it had is compared"
+ACCEPTED = "{}; accept it by {}, or by `may_differ` in a contract, with reasons"
 MEANT = "meant? every value is exactly what that conversion gives: "
 UNSHOWN = "dropped by the converter's rule, not shown to be superfluous"
 RENAMED = "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
@@ -192,8 +193,12 @@ def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[
         lines = said.lines if everything else capped(said.lines, SHOWN)
         read = {one.place: [one.figures.get(f"{side}_read") for side in SIDES] for one in finding.verdict.offences}
         lost = [place for place, how in read.items() if any(CONVERTER in str(one) for one in how)]
-        known = [KNOWN_LOSSES.format(" ".join(f"--may-differ {name}" for name in lost))] if lost else []
-        found = [*lines, *known, *uncompared]
+        padded = any(how.endswith(PADDED) for how in mapped(evaluation))
+        grown: list[str] = [name for name in ("vocab_size", "token_types", "tokens") if padded and name in read]
+        for why, names in ((LOST, lost), (GROWN, grown)):
+            flags = " ".join(f"--may-differ {name}" for name in names)
+            lines = (*lines, ACCEPTED.format(why, flags)) if names else lines
+        found = [*lines, *uncompared]
     yield from (f"  configuration: {line}" for line in found)
     for name, words in BESIDES.items():
         besides = figures.get(name) if name != "not_compared" or everything else ()
@@ -222,7 +227,7 @@ def mapped(evaluation: Evaluation) -> Iterator[str]:
     """Yield how names were mapped, where nobody asked for it and they are not as they were."""
     found = [item for item in evaluation.measured.values() if isinstance(item, Measurement)]
     for how in {item.at for item in found if item.quantity == TENSORS}:
-        if how.startswith(AUTOMATIC) or how.endswith("taken away"):  # or does more than the architecture's own
+        if how.startswith(AUTOMATIC) or how.endswith(("taken away", PADDED)):  # more than the architecture's own
             yield printable(f"names: {how}")
 
 

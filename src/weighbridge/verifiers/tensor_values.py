@@ -7,6 +7,7 @@ errors and hypotheses. Knows no threshold and gives no class a name.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 from collections.abc import Sequence
@@ -19,15 +20,16 @@ from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.alternatives import head_counts
 from weighbridge.comparison.attribution import attributed, errors_otherwise
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, values, words
-from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured
+from weighbridge.core import Fields, Json, Measurement, SubjectError, SubjectKind, Unmeasured
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan
+from weighbridge.model_config.model_description import describe_model
 from weighbridge.packing import unpacked_view
 from weighbridge.packing.channel_factors import Channels
 from weighbridge.packing.unpacked_view import UnpackedView, UnpackedWeight, code_errors, packed_parts, packed_weight
 from weighbridge.packing.unpacking import Blocks, Rule
-from weighbridge.quantities.tensors import TensorPair
+from weighbridge.quantities.tensors import PADDED, TensorPair
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution, JobSpec
 from weighbridge.verifiers.verifier import (
@@ -87,12 +89,12 @@ def batch(
 def pair(views: Views, options: Fields) -> _Pair:
     """Prepare the tasks, one a tensor."""
     source, candidate = both_unpacked(views)
-    plan = planned(source, candidate, options)
+    cut, plan = _of_old_rows(source, candidate, planned(source, candidate, options))
     plan = replace(plan, heads=tuple(dict.fromkeys((*plan.heads, *head_counts(source), *head_counts(candidate)))))
     rescaled = isinstance(candidate, UnpackedView) and candidate.rescaled
     channels = Channels(source, candidate, plan) if rescaled else None
     alike = bytewise.LookAlikes(source)
-    return _Pair(views, source, candidate, plan, alike, contents=not options.get("headers"), channels=channels)
+    return _Pair(views, source, cut, plan, alike, contents=not options.get("headers"), channels=channels)
 
 
 def both_unpacked(views: Views) -> Views:
@@ -100,6 +102,25 @@ def both_unpacked(views: Views) -> Views:
     source, candidate = views
     read = unpacked_view.unpacked
     return read(source, candidate, source=True), read(candidate, source, source=False)
+
+
+def _of_old_rows(source: CheckpointView, candidate: CheckpointView, plan: Plan) -> tuple[CheckpointView, Plan]:
+    """Cut a padded vocabulary to the rows that the source has, where both sides state as many as their tensors hold."""
+    pairs = [(one, candidate.tensor(one.candidate)) for one in plan.pairings.values() if one.plain and one.shape]
+    longer = [(one, new) for one, new in pairs if new.shape[1:] == one.shape[1:] and new.shape[:1] > one.shape[:1]]
+    sizes: list[Json] = []
+    with contextlib.suppress(SubjectError):  # told where configurations are compared
+        stated = [describe_model(view).model.fields for view in (source, candidate) if longer]
+        sizes += [fields["vocab_size"].value for fields in stated if "vocab_size" in fields]
+    longer = [(one, new) for one, new in longer if sizes == [one.shape[0], new.shape[0]]]
+    view = candidate.of_rows({new.name: one.shape[0] for one, new in longer if not packed_weight(candidate, new.name)})
+    cut = [new.name for _, new in longer if view.tensor(new.name) != new]
+    if not cut:
+        return candidate, plan
+    rows = f"{sizes[0]} of {sizes[1]} rows"
+    made = {name: replace(plan.pairings[name], transform=rows) for name in cut}
+    name = f"{plan.name}, {' and '.join(cut)}: {rows} {PADDED}"
+    return view, replace(plan, name=name, pairings={**plan.pairings, **made})
 
 
 @dataclass(frozen=True, slots=True)

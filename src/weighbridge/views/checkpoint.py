@@ -127,6 +127,15 @@ class CheckpointView:
         patches = {name: tuple((at - moved[name], data) for at, data in parts) for name, parts in kept.items()}
         return replace(self, tensors=tails, patches=patches, origin=Origin.SYNTHETIC)
 
+    def of_rows(self, rows: Mapping[str, int]) -> CheckpointView:
+        """Keep the first rows of some tensors, which lie in one piece."""
+        cut = {
+            name: replace(old, shape=(many, *old.shape[1:]), nbytes=old.nbytes // old.shape[0] * many)
+            for name, many in rows.items()
+            if (old := self.tensors[name]).pieces is None and old.strides is None
+        }
+        return replace(self, tensors={**self.tensors, **cut})
+
     def overlaid(self, name: str, offset: int, replacement: bytes) -> CheckpointView:
         """Return the view with other bytes over a tensor, from byte `offset` of it on; they must lie inside it."""
         if not 0 <= offset <= offset + len(replacement) <= self.tensors[name].nbytes:

@@ -156,7 +156,7 @@ MECHANISMS: tuple[str, ...] = (
     *("truncated-through-bf16", "permutation-missing", "wrong-head-count", "permutation-twice", "permutation-inverse"),
     *("permuted-unasked", "plus-one-missing", "plus-one-twice", "plus-one-unasked", "minus-exp-missing", "transposed"),
     *("gate-and-up-swapped", "layer-before", "layer-after", "experts-swapped", "parts-swapped", "other-tensor"),
-    *("swapped", "scaled", "adapter-not-merged", "adapter-merged-twice", "adapter-scaled"),
+    *("padded-vocabulary", "swapped", "scaled", "adapter-not-merged", "adapter-merged-twice", "adapter-scaled"),
 )
 ADAPTED = "adapter-merged"  # what was meant of a weight that an adapter changes
 EXACT = ("identical", "value-cast", "requantised")
