@@ -42,6 +42,16 @@ def test_a_widening_is_not_the_same_dtype(cli: Cli) -> None:
     assert ended.code == 1
 
 
+@pytest.mark.parametrize("lost", ["bn1.bias", "bn1.weight"])
+def test_zeros_that_a_copy_of_one_format_leaves_out_are_missing(cli: Cli, tmp_path: Path, lost: str) -> None:
+    kept = {name: ("F32", (4,), bytes(16)) for name in ("a.bias", "bn1.bias", "bn1.weight")}
+    kept["w"] = ("F32", (4,), np.arange(4, dtype="<f4").tobytes())
+    source = safetensors(tmp_path / "source", kept)
+    copy = safetensors(tmp_path / "copy", {name: one for name, one in kept.items() if name != lost})
+    ended = cli("compare", source, copy)
+    assert (ended.code, ended.lines[-1]) == (1, "DIFFERENT: 1 of 4 tensors: 1 missing")
+
+
 def test_bf16_bytes_labelled_f16_are_refused_and_the_mechanism_is_named(cli: Cli) -> None:
     ended = cli("compare", SOURCE, specimen("relabelled.safetensors"))
     assert ended.code == 1

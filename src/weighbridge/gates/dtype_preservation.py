@@ -91,7 +91,7 @@ def _one_more(pair: TensorPair, _limits: Limits) -> dict[str, Any]:
 
 KIND = tensor_pairs.kind_of_pairs(
     "dtype-preservation",
-    version=6,
+    version=7,
     limits=Limits,
     judge=judge,
     fails=("content", "overflow"),

@@ -280,7 +280,7 @@ def _figures(pair: TensorPair, code: str, together: str) -> Fields:
 
 KIND = tensor_pairs.kind_of_pairs(
     "value-preservation",
-    version=6,
+    version=7,
     limits=Limits,
     judge=judge,
     fails=("content", "bound", "overflow", "packing", "codes", "distance", "channels", "adapter"),

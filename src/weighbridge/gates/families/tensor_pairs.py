@@ -138,9 +138,8 @@ def is_exponential(pair: TensorPair) -> bool:
 
 
 def may_go(pair: TensorPair) -> bool:
-    """Return whether a tensor of the source alone is no loss: repeated, left out by rule, a zero bias."""
-    only_zeros = not pair.nonzero and pair.name.endswith("bias")
-    return pair.identical_to is not None or bool(pair.drop_rule or pair.left_out) or only_zeros
+    """Return whether a tensor of the source alone is no loss: repeated, or left out by rule."""
+    return pair.identical_to is not None or bool(pair.drop_rule or pair.left_out)
 
 
 def may_come(pair: TensorPair) -> bool:
