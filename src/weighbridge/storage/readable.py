@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -11,6 +11,8 @@ WINDOW = 8 << 20  # bytes that stay at hand behind the reader
 INDEX = "model.safetensors.index.json"
 TORCH_NAMES = "pytorch_model.bin.index.json", "pytorch_model.bin", "consolidated.00.pth"  # the last is Meta's
 USUAL = (INDEX, "model.safetensors", *TORCH_NAMES)  # what is asked for where nothing can be listed
+
+BESIDE = "modules.json", "adapter_config.json", "adapter_model.safetensors"  # also asked for, as parts of a model
 
 
 class ReadableFile(Protocol):
@@ -70,6 +72,9 @@ class Folder(Protocol):
 
     def names(self) -> list[str]:
         """Return the names of its files."""
+
+    def below(self) -> Iterable[str]:
+        """Return the path of every file in it and below, from it on, with slashes."""
 
     def size(self, name: str) -> int:
         """Return how many bytes a file has."""

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeAlias
 
-from weighbridge.clauses.kind import Kind, Need, blocked, codes, failed, passed
-from weighbridge.core import Doc, Fields, Json, Offence, SubjectKind, Verdict, plain
+from weighbridge.clauses.kind import (
+    Evidence,
+    Kind,
+    Mutated,
+    Mutation,
+    Need,
+    blocked,
+    codes,
+    failed,
+    passed,
+    rows_of,
+    with_rows,
+)
+from weighbridge.core import Doc, Fields, Json, Offence, Outcome, SubjectKind, Verdict, plain
 from weighbridge.gates.families.block_types import BOUND
+from weighbridge.quantities.checkpoints import FileBeside
 from weighbridge.quantities.tensors import TensorPair
 
 Coded: TypeAlias = Sequence[tuple[TensorPair, str]]  # with what is wrong with it, "" where nothing is
+Judge: TypeAlias = Callable[[Evidence, Any], Verdict]
 Figures: TypeAlias = Callable[[TensorPair, str, str], Fields]  # of a pair, from its code and its mechanism
 
 
@@ -71,17 +85,70 @@ FAILS = ("dtype", "shape", "missing", "extra")
 BLOCKED = ("not-compared", "packed", "no-rule", "nothing-compared")
 
 
-def kind_of_pairs(name: str, *, fails: Sequence[str], blocked: Sequence[str] = (), **more: Any) -> Kind[Any]:
+def kind_of_pairs(
+    name: str, *, fails: Sequence[str], judge: Judge, mutations: Sequence[Mutation[Any]], blocked: Sequence[str] = (),
+    **more: Any,
+) -> Kind[Any]:  # fmt: skip
     """Return a kind that judges the pairs of two checkpoints; `fails` and `blocked` are the codes that are its own."""
     options = ("headers", "map", "names", "rename", "make")
     return Kind(
         name=name,
         roles=dict.fromkeys(SIDES, SubjectKind.CHECKPOINT),
-        needs={"pairs": Need("tensor_values", of=SIDES, options=options)},
+        needs={
+            "pairs": Need("tensor_values", of=SIDES, options=options),
+            "beside": Need("files_beside", of=SIDES, optional=True),
+        },
         measure=Look,
-        codes=codes(*fails, *FAILS, blocked=(*BLOCKED, *blocked)),
+        codes=codes(*fails, *FAILS, blocked=(*BLOCKED, *blocked, NOT_READ)),
+        judge=lambda evidence, limits: _with_files(judge(evidence, limits), evidence, limits),
+        mutations=(*mutations, Mutation("another file beside the import", NOT_READ, _laid, Outcome.BLOCKED)),
         **more,
     )
+
+
+NOT_READ = "not-read"
+LAID = FileBeside(name="~/model.safetensors", role="weights", source="", candidate="1 bytes", why="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ignored:
+    """Files beside the tensors that decide nothing."""
+
+    file: Annotated[str, Doc("glob over paths in the folder")]
+    why: Annotated[str, Doc("why they may be other than the source's, or on one side alone")]
+
+
+def _with_files(verdict: Verdict, evidence: Evidence, limits: Any) -> Verdict:
+    """Return the verdict of the tensors, or that a file which a loader may read was not compared, and differs."""
+    if verdict.outcome is not Outcome.PASS or "beside" not in evidence:
+        return verdict
+    ignored = {one.file: one.why for one in limits.may_ignore}
+    apart = [row for row in rows_of(evidence, "beside", FileBeside) if row.source != row.candidate]
+    why = {row.name: row.why or next((ignored[g] for g in ignored if fnmatchcase(row.name, g)), "") for row in apart}
+    unread = [row for row in apart if not why[row.name]]
+    if unread:
+        offences = [Offence(place=row.name, code=NOT_READ, figures=_states(row)) for row in unread]
+        return blocked(NOT_READ, {"files": len(unread)}, offences=offences, of=verdict.of + len(unread))
+    more = {"beside": [f"{name} ({said})" for name, said in why.items()]} if why else {}
+    return replace(verdict, figures={**verdict.figures, **more})
+
+
+def _states(row: FileBeside) -> Fields:
+    both = "differs from the source's" if row.source else "is in the import alone"
+    return {"role": row.role, "state": both if row.candidate else "is in the source alone"}
+
+
+def _laid(evidence: Evidence, limits: Any, _places: Sequence[str]) -> Mutated | str:
+    """Lay another file beside the import, and change those that both sides have."""
+    if "beside" not in evidence or any(fnmatchcase(LAID.name, one.file) for one in limits.may_ignore):
+        return "no file beside was looked for, or every one may be ignored"
+    rows = rows_of(evidence, "beside", FileBeside)
+    return Mutated(with_rows(evidence, "beside", (*(replace(row, candidate="~") for row in rows), LAID)))
+
+
+MayIgnore: TypeAlias = Annotated[
+    tuple[Ignored, ...], Doc("files of a bound folder that are not read and may differ, with the reason", tight="down")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +168,7 @@ class Meant:
     allow: Annotated[tuple[Allowed, ...], Doc("further changes of dtype that are meant", tight="down")] = ()
     allow_missing: Annotated[tuple[str, ...], Doc("globs of source tensors that may be absent", tight="down")] = ()
     allow_extra: Annotated[tuple[str, ...], Doc("globs of tensors that may be new", tight="down")] = ()
+    may_ignore: MayIgnore = ()
 
     def allows(self, pair: TensorPair) -> bool:
         """Return whether a line of `allow` means this change of dtype of this tensor."""
