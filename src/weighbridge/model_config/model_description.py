@@ -17,11 +17,25 @@ from weighbridge.model_config import vocabulary as vocabularies
 from weighbridge.model_config.model_keys import APR, GGUF, HUGGING_FACE, Model, Stated, of_config
 from weighbridge.model_config.vocabulary import MAX_TOKENIZER, TOKENIZER, Vocabulary, content_of
 from weighbridge.quantities.checkpoints import FieldKind
-from weighbridge.views.checkpoint import CONFIG, MAX_CONFIG, CheckpointView, config_beside, json_beside, text_beside
+from weighbridge.storage.readable import sha256
+from weighbridge.views.beside_files import SETTINGS as SETTING
+from weighbridge.views.beside_files import STRUCTURE, beside, document_beside
+from weighbridge.views.checkpoint import (
+    CONFIG,
+    MAX_CONFIG,
+    CheckpointView,
+    config_beside,
+    json_beside,
+    open_sidecar,
+    text_beside,
+)
 
 DESCRIBED = "described"
 GENERATION, SETTINGS = "generation_config.json", "tokenizer_config.json"
 TEMPLATE, TYPES = "tokenizer.chat_template", "tokenizer.ggml.token_type"
+SPECIAL_TOKENS = "special_tokens_map.json"
+# Read as fields, or as a vocabulary where there is no tokenizer.json, which every loader takes first.
+READ = {CONFIG, GENERATION, SETTINGS, TOKENIZER, "vocab.json", "vocab.txt", "merges.txt"}
 BYTE_PAIRS = "gpt2"  # GGUF's name of the kind whose types follow from a directory
 TEMPLATE_FILE, MAX_TEMPLATE = "chat_template.jinja", 4 << 20
 
@@ -34,6 +48,7 @@ class ModelDescription:
     vocabulary: Vocabulary | None
     keys: Mapping[str, Json]  # by the names of `literal_keys`
     home: str = ""  # the folder that says it, where the checkpoint's own file does not
+    beside: Mapping[str, Json] | None = None  # the keys of its further files; None where no folder was bound
 
     @property
     def silent(self) -> bool:
@@ -115,7 +130,28 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
     taken = {} if vocabulary is None or vocabulary.unknown is None else {"unk_token_id": vocabulary.unknown}
     family, kind = str(config.get("model_type") or ""), str(settings.get("tokenizer_class") or "")
     model = Model(form=HUGGING_FACE, architecture=family, fields=fields, tokenizer=kind, taken=taken)
-    return ModelDescription(model=model, vocabulary=vocabulary, home=view.folder.home, keys=keys)
+    further = _further(view) if view.whole else None
+    return ModelDescription(model=model, vocabulary=vocabulary, home=view.folder.home, keys=keys, beside=further)
+
+
+def _further(view: CheckpointView) -> dict[str, Json]:
+    """Return what the other files of a bound folder say of the model: JSON by its keys, code and the rest by digest."""
+    found: dict[str, Json] = {}
+    for name, role in beside(view).items():
+        if role not in (SETTING, STRUCTURE) or name in READ or name.startswith("chat_template"):
+            continue
+        if name.endswith(".json"):
+            said = document_beside(view, name)
+            said = {key: _contents(one) for key, one in said.items()} if name == SPECIAL_TOKENS else said
+            found |= literal_keys.of_document(said, name)
+        elif (file := open_sidecar(view, name, MAX_TOKENIZER)) is not None:
+            found[name] = f"sha256:{sha256(file)}"
+    return found
+
+
+def _contents(said: Any) -> Any:
+    """Return special tokens by their text, which one version of transformers writes with flags that stand elsewhere."""
+    return [content_of(one) for one in said] if isinstance(said, list) else content_of(said)
 
 
 def _runs(types: Iterable[Json]) -> Json:

@@ -46,7 +46,10 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
 
 def _keys(one: ModelDescription, other: ModelDescription, rows: Sequence[ConfigField]) -> list[ConfigField]:
     forms, fields = (one.model.form, other.model.form), (one.model.fields, other.model.fields)
-    return key_rows(forms, (one.keys, other.keys), fields, rows, OTHER_VERSION if _resaved(one, other) else "")
+    keys = one.keys, other.keys
+    if one.beside is not None and other.beside is not None:
+        keys = {**one.keys, **one.beside}, {**other.keys, **other.beside}
+    return key_rows(forms, keys, fields, rows, OTHER_VERSION if _resaved(one, other) else "")
 
 
 def _resaved(one: ModelDescription, other: ModelDescription) -> bool:
