@@ -38,6 +38,7 @@ MEANT = "meant? every value is exactly what that conversion gives: "
 RENAMED = "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
 VERBS = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
 IN_WORDS = {
+    "not-read": "not read",
     "dtype": "wrong dtype",
     "shape": "wrong shape",
     "content": "changed",
@@ -80,6 +81,9 @@ def comparison_lines(
     yield from (f"  {line}" for line in mapped(evaluation))
     aside = Counter(row.left_out for row in rows if row.left_out)
     yield from (printable(f"  {count} left out: {why}") for why, count in aside.items())
+    noted = finding.verdict.figures.get("beside") or ()
+    assert isinstance(noted, Sequence)
+    yield from (f"  not read: {printable(str(one))}" for one in (noted if everything else capped([*map(str, noted)])))
     if finding.verdict.outcome is not Outcome.PASS:
         yield from (click.style(f"  {line}", bold=True) for line in renamed(rows))
     if everything:
