@@ -125,4 +125,8 @@ class ConfigField:
     first_difference: Annotated[EntryDifference | None, Doc("the first of them", typical=None)]
 
 
-QUANTITIES = (rows("file_structure", FileStructure), rows("model_config", ConfigField), rows("files_beside", FileBeside))
+QUANTITIES = (
+    rows("file_structure", FileStructure),
+    rows("model_config", ConfigField),
+    rows("files_beside", FileBeside),
+)

@@ -20,11 +20,14 @@ from weighbridge.views.checkpoint import CheckpointView, SidecarFiles
 
 QUANTITY = "files_beside"
 LAID = "weighbridge-canary/model.safetensors"
+NOTHING = Unmeasured(code="file-bound", why="two files were bound, and no folder", remedy="bind the folders of both")
 ONE_FILE = "the {} is one file, and has nothing beside it"
 
 
-def measure(views: Views, _options: Fields) -> Measurement:
+def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     """Describe each file that either side has; what cannot be opened is equal to nothing."""
+    if not any(view.whole for view in views):
+        return NOTHING
     listed = [beside(view) for view in views]
     names = _names(listed)
     alone = next((name for name, view in zip(("source", "import"), views, strict=True) if not view.whole), "")

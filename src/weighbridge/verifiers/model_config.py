@@ -46,9 +46,13 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
 
 def _keys(one: ModelDescription, other: ModelDescription, rows: Sequence[ConfigField]) -> list[ConfigField]:
     forms, fields = (one.model.form, other.model.form), (one.model.fields, other.model.fields)
-    keys = one.keys, other.keys
-    if one.beside is not None and other.beside is not None:
-        keys = {**one.keys, **one.beside}, {**other.keys, **other.beside}
+    keys = [{**side.keys} for side in (one, other)]
+    for side, found in zip((one, other), keys, strict=True):
+        if forms[0] != forms[1]:
+            named = dict.fromkeys(name.partition(":")[0] for name in side.beside or ())
+            found |= {file: "stated" for file in named if "processor_config" in file}
+        elif one.beside is not None and other.beside is not None:
+            found |= side.beside or {}
     return key_rows(forms, keys, fields, rows, OTHER_VERSION if _resaved(one, other) else "")
 
 

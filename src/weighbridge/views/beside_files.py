@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core import table
+from weighbridge.core import quoted, table
 from weighbridge.formats.strict_json import strict_json
-from weighbridge.views.checkpoint import MAX_CONFIG, CheckpointView, open_sidecar
+from weighbridge.views.checkpoint import MAX_CONFIG, CheckpointView, open_sidecar, refuse
 
 TABLE = "views/beside_files"
 ASIDE, OTHER, SETTINGS, STRUCTURE, WEIGHTS, UNKNOWN = "aside", "other", "settings", "structure", "weights", "unknown"
@@ -34,8 +36,15 @@ def beside(view: CheckpointView) -> Mapping[str, str]:
         return {}
     own = {Path(name).name for name in view.files}
     modules = document_beside(view, MODULES)
-    paths = [str(one.get("path")) + "/" for one in modules.values() if isinstance(one, dict) and one.get("path")]
-    found = {name: role_of(name, of_module=name.startswith(tuple(paths))) for name in view.folder.below()}
+    paths = [str(one["path"]).casefold() for one in modules.values() if isinstance(one, dict) and one.get("path")]
+    for path in paths:
+        if path.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", path):
+            refuse(
+                f"{MODULES} names the module {quoted(path)}, which lies outside the folder",
+                view.sidecars.files[MODULES],
+            )
+    within = tuple(posixpath.normpath(path) + "/" for path in paths)
+    found = {name: role_of(name, of_module=name.casefold().startswith(within)) for name in view.folder.below()}
     return {name: role for name, role in found.items() if name not in own and role != ASIDE}
 
 

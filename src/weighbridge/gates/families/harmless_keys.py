@@ -10,7 +10,9 @@ LABEL = "a label"
 TENSORS_TELL = "it follows from the tensors, which are compared"
 TRAINING = "used in training alone"
 CALL = "how a library calls the model, not what the model is"
-CODE = "it names code, which another format does not run"  # harmless where one side is of another format, and only there
+CODE = (
+    "it names code, which another format does not run"  # harmless where one side is of another format, and only there
+)
 SAMPLING = "how text is sampled, not what the model is"
 WRAPPER = "how a library wraps the tokenizer, whose rules and pieces are compared"
 # Of config.json, with or without the part of a text model, and of the metadata of an APR file.
