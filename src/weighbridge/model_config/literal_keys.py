@@ -94,7 +94,7 @@ def _literal(form: str, keys: Sequence[Keys], rows: Sequence[ConfigField], unsta
     alone = files[0] ^ files[1]
     for file in sorted(alone):
         side, other = ("source", "import") if file in files[0] else ("candidate", "source")
-        why = "" if role_of(file) == STRUCTURE else f"the {other} has no {file} beside it"
+        why = "" if role_of(file) == STRUCTURE else f"the {other} has no {file} beside it, or an empty one"
         yield _row(file, **{side: "stated"}, why=why)
     named = [_by_newest_name(side) if form == HUGGING_FACE else dict(zip(side, side, strict=True)) for side in keys]
     for newest in dict.fromkeys((*named[0], *named[1])):

@@ -16,7 +16,7 @@ from weighbridge.model_config import header_keys, literal_keys, model_keys
 from weighbridge.model_config import vocabulary as vocabularies
 from weighbridge.model_config.model_keys import APR, GGUF, HUGGING_FACE, Model, Stated, of_config
 from weighbridge.model_config.vocabulary import MAX_TOKENIZER, TOKENIZER, Vocabulary, content_of
-from weighbridge.quantities.checkpoints import FieldKind
+from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
 from weighbridge.storage.readable import sha256
 from weighbridge.views.beside_files import SETTINGS as SETTING
 from weighbridge.views.beside_files import STRUCTURE, beside, document_beside
@@ -48,12 +48,14 @@ class ModelDescription:
     vocabulary: Vocabulary | None
     keys: Mapping[str, Json]  # by the names of `literal_keys`
     home: str = ""  # the folder that says it, where the checkpoint's own file does not
+    # Of a directory: whether its config.json states some size; None where it has none.
+    sized: bool | None = None
     beside: Mapping[str, Json] | None = None  # the keys of its further files; None where no folder was bound
 
     @property
     def silent(self) -> bool:
         """Return whether this side says nothing at all."""
-        return not self.model.fields and self.vocabulary is None
+        return not self.model.fields and self.vocabulary is None and self.sized is None
 
 
 def describe_model(view: CheckpointView | ModelDescription) -> ModelDescription:
@@ -109,6 +111,7 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
     tokenizer = json_beside(view, TOKENIZER, MAX_TOKENIZER)
     vocabulary = vocabularies.of_directory(view, tokenizer, settings)
     fields = of_config(config, CONFIG)
+    sized = any(CONFIG_FIELDS[name] is FieldKind.COUNT for name in fields)
     fields |= model_keys.of_tokenizer(config, generation, settings, _known(tokenizer, settings, vocabulary))
     if tokenizer is not None:
         fields |= model_keys.of_tokenizer_model(tokenizer.get("model"))
@@ -131,7 +134,8 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
     family, kind = str(config.get("model_type") or ""), str(settings.get("tokenizer_class") or "")
     model = Model(form=HUGGING_FACE, architecture=family, fields=fields, tokenizer=kind, taken=taken)
     further = _further(view) if view.whole else None
-    return ModelDescription(model=model, vocabulary=vocabulary, home=view.folder.home, keys=keys, beside=further)
+    said = {"keys": keys, "beside": further, "sized": None if own is None else sized}
+    return ModelDescription(model=model, vocabulary=vocabulary, home=view.folder.home, **said)
 
 
 def _further(view: CheckpointView) -> dict[str, Json]:

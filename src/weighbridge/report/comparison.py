@@ -177,7 +177,8 @@ def policy_meant(offences: Sequence[Offence]) -> str:
 def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
     """Return the findings that decide the answer; a configuration that could not be compared decides nothing."""
     finding, configuration = evaluation.findings
-    return (finding, configuration) if configuration.verdict.outcome in (Outcome.FAIL, Outcome.ERROR) else (finding,)
+    broken = configuration.verdict.outcome in (Outcome.FAIL, Outcome.ERROR)
+    return (finding, configuration) if broken or configuration.verdict.code == "nothing-compared" else (finding,)
 
 
 BESIDES = {
@@ -312,6 +313,8 @@ def answer(evaluation: Evaluation, *, unasked: bool = False) -> str:
             return f"DIFFERENT: {tensors}" + (f"; {besides}" if besides else "")
         case Outcome.PASS if besides:
             return f"DIFFERENT: {verdict.of} of {verdict.of} tensors are what was meant, but {besides}"
+        case Outcome.PASS if len(counted(evaluation)) > 1:
+            return f"BLOCKED: {fields.code}: no config.json says what the model is"
         case Outcome.PASS:
             rows = tensor_pairs(evaluation)
             same = _counted(rows).keys() <= SAME and not any(dropped_by_rule(rows))

@@ -60,7 +60,8 @@ def _resaved(one: ModelDescription, other: ModelDescription) -> bool:
     """Return whether two versions of transformers wrote the two sides, which leave out what they take anyway."""
     version = "config.json:transformers_version"
     both = one.model.form == other.model.form == HUGGING_FACE
-    return both and one.keys.get(version) != other.keys.get(version)
+    # No version leaves out every size.
+    return both and one.keys.get(version) != other.keys.get(version) and one.sized is other.sized
 
 
 def _unsaid(source: ModelDescription, candidate: ModelDescription) -> Unmeasured | None:
@@ -114,7 +115,9 @@ def _unstated(name: str, what: str, silent: ModelDescription, other: ModelDescri
     """Return why nothing is missing from a side that does not state a field, or nothing where it should."""
     if silent.model.form == other.model.form:
         return OTHER_VERSION.format(what) if _resaved(silent, other) else ""
-    if may_be_unstated(name) or (silent.model.form != GGUF and name not in OF_A_TOKENIZER):
+    if may_be_unstated(name) or (
+        silent.model.form != GGUF and name not in OF_A_TOKENIZER and silent.sized is not False
+    ):
         return f"the {what} does not state it, and its loader is not asked"
     return ""
 
