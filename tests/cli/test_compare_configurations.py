@@ -154,7 +154,11 @@ def test_the_machine_s_form_has_both_findings(cli: Cli, model: tuple[Path, Path]
     assert ended.code == 1
 
 
-SAYS_NOTHING = {"nothing": {}, "a class alone": {"model_type": "llama", "transformers_version": "5.0"}, "another key": {"a": 1}}
+SAYS_NOTHING = {
+    "nothing": {},
+    "a class alone": {"model_type": "llama", "transformers_version": "5.0"},
+    "another key": {"a": 1},
+}
 
 
 @pytest.mark.parametrize("tokenizer", [False, True])
