@@ -111,6 +111,7 @@ PART_OF_IT: dict[str, dict[str, object]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 @pytest.mark.parametrize("distributed", [False, True])
 @each("state, beside", [*((one, True) for one in BESIDE.values()), *((one, False) for one in PART_OF_IT.values())])
 def test_what_a_loop_counts_by_is_left_out_beside_a_model_and_never_within_it(

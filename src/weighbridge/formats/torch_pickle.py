@@ -111,9 +111,8 @@ def tensors_of(
         many = f"more than {MAX_REPEATS} times over"
         walk.refuse("expanded", f"{shown} bytes of tensors look into a file of {file.size}, {many}")
     beside = beside_the_model(walk.paths)
-    return {
-        name: replace(one, weight=one.weight and name not in beside) for name, one in walk.tensors.items()
-    }, walk.metadata
+    tensors = {name: replace(one, weight=one.weight and name not in beside) for name, one in walk.tensors.items()}
+    return tensors, walk.metadata
 
 
 @dataclass(slots=True, kw_only=True)

@@ -137,7 +137,8 @@ class LocalFolder:
         for folder, folders, names in os.walk(self.path, onerror=self._refuse, followlinks=True):
             real = os.path.realpath(folder)
             # A link to what it lies in would lead round for ever.
-            folders[:] = sorted(one for one in folders if not _leads_up(real, os.path.join(folder, one)))
+            below = {one: Path(folder, one).resolve() for one in sorted(folders)}
+            folders[:] = [one for one, leads_to in below.items() if not f"{real}/".startswith(f"{leads_to}/")]
             seen += len(names) + len(folders)
             if seen > MAX_BELOW:
                 what = f"more than {MAX_BELOW} files lie in it and below, and not all of them are looked at"
@@ -146,7 +147,7 @@ class LocalFolder:
             yield from ((inside / name).as_posix() for name in sorted(names))
 
     def _refuse(self, problem: OSError) -> NoReturn:
-        what = f"{os.path.basename(problem.filename)} in it cannot be listed"
+        what = f"{Path(problem.filename).name} in it cannot be listed"
         raise SubjectError("folder-unreadable", what, where=self.name, remedy="check its permissions") from None
 
     def size(self, name: str) -> int:
@@ -156,11 +157,6 @@ class LocalFolder:
     def open(self, name: str) -> MappedFile:
         """Return a file, mapped."""
         return MappedFile(self.path / name)
-
-
-def _leads_up(folder: str, below: str) -> bool:
-    real = os.path.realpath(below)
-    return f"{folder}/".startswith(f"{real}/")
 
 
 def locate(target: str) -> Place:

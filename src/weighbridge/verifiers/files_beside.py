@@ -1,4 +1,4 @@
-"""files_beside: the files of two bound folders beside the tensors that are read, one row for each that a loader may read.
+"""files_beside: the files of two bound folders that a loader may read beside the tensors that are compared.
 
 Equal content is equal digests, of a JSON file those of what it says. Knows no gate.
 """

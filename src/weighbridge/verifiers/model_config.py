@@ -46,14 +46,19 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
 
 def _keys(one: ModelDescription, other: ModelDescription, rows: Sequence[ConfigField]) -> list[ConfigField]:
     forms, fields = (one.model.form, other.model.form), (one.model.fields, other.model.fields)
-    keys = [{**side.keys} for side in (one, other)]
-    for side, found in zip((one, other), keys, strict=True):
-        if forms[0] != forms[1]:
-            named = dict.fromkeys(name.partition(":")[0] for name in side.beside or ())
-            found |= {file: "stated" for file in named if "processor_config" in file}
-        elif one.beside is not None and other.beside is not None:
-            found |= side.beside or {}
+    if forms[0] != forms[1]:
+        keys = [{**side.keys, **_processors(side)} for side in (one, other)]
+    elif one.beside is not None and other.beside is not None:
+        keys = [{**side.keys, **(side.beside or {})} for side in (one, other)]
+    else:
+        keys = [{**one.keys}, {**other.keys}]
     return key_rows(forms, keys, fields, rows, OTHER_VERSION if _resaved(one, other) else "")
+
+
+def _processors(side: ModelDescription) -> dict[str, Json]:
+    """Return the files that say how images and sounds are prepared, none of whose keys is compared across formats."""
+    files = dict.fromkeys(name.partition(":")[0] for name in side.beside or ())
+    return {file: "stated" for file in files if "processor_config" in file}
 
 
 def _resaved(one: ModelDescription, other: ModelDescription) -> bool:

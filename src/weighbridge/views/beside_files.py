@@ -1,4 +1,4 @@
-"""What lies in a bound folder beside the tensors that are read, and which of it a loader may read: `beside_files.yaml`."""
+"""What of a bound folder a loader may read beside the tensors that are read: `beside_files.yaml`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def role_of(name: str, *, of_module: bool = False) -> str:
 
 
 def beside(view: CheckpointView) -> Mapping[str, str]:
-    """Return the role of each file that some loader may read, by its path; none where a file was bound, not a folder."""
+    """Return the role of each file that some loader may read, by its path; none where no folder was bound."""
     if not view.whole:
         return {}
     own = {Path(name).name for name in view.files}
