@@ -181,4 +181,4 @@ def test_a_config_that_states_no_size_is_another_than_one_that_does(
 def test_two_configs_that_say_nothing_are_not_compared(cli: Cli, workplace: Path) -> None:
     folders = [directory(workplace / name, decoder(), {}) for name in ("a", "b")]
     ended = cli("compare", *folders)
-    assert (ended.code, ended.lines[-1]) == (3, "BLOCKED: nothing-compared: no config.json says what the model is")
+    assert (ended.code, ended.lines[-1]) == (3, "BLOCKED: config-empty")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from tests.cases import each
 from tests.cli.conftest import Cli
 from tests.comparison.conversions import converted, decoder, directory, gguf_file
@@ -179,3 +180,59 @@ def test_a_gguf_file_has_no_further_weights_and_a_folders_other_files_are_noted(
     assert any("preprocessor_config.json" in line for line in ended.lines if "not compared" in line)
     laid(beside)(source)
     assert cli("compare", source, file).lines[-1] == "BLOCKED: not-read: 1 not read"
+
+
+WEIGHTS = {"a.weight": ("F32", (2,), bytes(range(8))), "b.weight": ("F32", (1,), bytes(4))}
+
+
+def diffusers_part(path: Path, how: str) -> Path:
+    """Write one model as diffusers saves it: whole, in shards, or by torch.save; they may be called by a variant."""
+    path.mkdir(parents=True)
+    (path / "config.json").write_text(json.dumps({"_class_name": "UNet2DConditionModel", "sample_size": 8}))
+    name = "diffusion_pytorch_model"
+    shards = {f"{name}-{at:05}-of-00002.safetensors": one for at, one in enumerate(WEIGHTS, 1)}
+    match how:
+        case "whole":
+            safetensors(path / f"{name}.safetensors", WEIGHTS)
+        case "shards":
+            for shard, one in shards.items():
+                safetensors(path / shard, {one: WEIGHTS[one]})
+            index = {"metadata": {"total_size": 12}, "weight_map": {one: shard for shard, one in shards.items()}}
+            (path / f"{name}.safetensors.index.json").write_text(json.dumps(index))
+        case "torch":
+            arrays = {
+                one: torch.frombuffer(bytearray(data), dtype=torch.float32) for one, (_, _, data) in WEIGHTS.items()
+            }
+            torch.save(arrays, path / f"{name}.bin")
+    return path
+
+
+def test_what_diffusers_saves_is_read_in_each_form_and_its_configuration_key_by_key(cli: Cli, tmp_path: Path) -> None:
+    forms = [diffusers_part(tmp_path / how, how) for how in ("whole", "shards", "torch")]
+    for source in forms:
+        for other in forms:
+            ended = cli("compare", source, other)
+            assert (ended.code, ended.lines[-1].partition(" (")[0]) == (0, "SAME: 2 of 2 tensors")
+    said("config.json", sample_size=9)(forms[1])
+    assert cli("compare", *forms[:2]).lines[-1].endswith("configuration fields differ: config.json:sample_size")
+    (forms[1] / "diffusion_pytorch_model-00002-of-00002.safetensors").unlink()
+    assert cli("compare", *forms[:2]).lines[-1] == "UNREADABLE: shard-missing"
+
+
+def test_a_pipeline_is_compared_by_its_parts_and_says_so(cli: Cli, tmp_path: Path) -> None:
+    pipeline = tmp_path / "pipeline"
+    parts = [diffusers_part(pipeline / part, how) for part, how in (("unet", "shards"), ("vae", "torch"))]
+    (pipeline / "model_index.json").write_text(json.dumps({"_class_name": "StableDiffusionPipeline"}))
+    ended = cli("compare", pipeline, pipeline)
+    assert (ended.code, ended.lines[-1]) == (4, "UNREADABLE: checkpoint-none")
+    assert "bind one of its folders that hold weights ('unet', 'vae')" in ended.out
+    assert cli("compare", *parts).code == 0
+
+
+def test_a_saved_model_of_tensorflow_has_no_file_that_could_be_bound(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "variables").mkdir()
+    (tmp_path / "saved_model.pb").write_bytes(bytes.fromhex("080112180a0a0a0178") + bytes(20))
+    (tmp_path / "fingerprint.pb").write_bytes(b"\x08\x99\x12aa")
+    ended = cli("compare", tmp_path, tmp_path)
+    assert ended.code == 4
+    assert "  bind the checkpoint that it was converted from, or export its weights as safetensors" in ended.lines

@@ -30,6 +30,7 @@ SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  #
 LOSSY = {Class.ROUNDED_EXACT, Class.REQUANT_EXACT, Class.NEAREST_CODES, Class.WITHIN_BOUND}
 NOT_COMPARED = "not compared"
 ONE_CONFIGURATION = "config-one-sided"
+EMPTY = "config-empty"  # there is a config.json, which is no reason not to compare
 SIDES = ("source", "candidate")
 TENSORS = KIND.needs["pairs"].quantity
 EXCHANGE = "exchange the two? "
@@ -178,7 +179,7 @@ def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
     """Return the findings that decide the answer; a configuration that could not be compared decides nothing."""
     finding, configuration = evaluation.findings
     broken = configuration.verdict.outcome in (Outcome.FAIL, Outcome.ERROR)
-    return (finding, configuration) if broken or configuration.verdict.code == "nothing-compared" else (finding,)
+    return (finding, configuration) if broken or configuration.verdict.code == EMPTY else (finding,)
 
 
 BESIDES = {
@@ -314,7 +315,7 @@ def answer(evaluation: Evaluation, *, unasked: bool = False) -> str:
         case Outcome.PASS if besides:
             return f"DIFFERENT: {verdict.of} of {verdict.of} tensors are what was meant, but {besides}"
         case Outcome.PASS if len(counted(evaluation)) > 1:
-            return f"BLOCKED: {fields.code}: no config.json says what the model is"
+            return f"BLOCKED: {fields.code}"
         case Outcome.PASS:
             rows = tensor_pairs(evaluation)
             same = _counted(rows).keys() <= SAME and not any(dropped_by_rule(rows))

@@ -9,8 +9,14 @@ from typing import Protocol
 
 WINDOW = 8 << 20  # bytes that stay at hand behind the reader
 INDEX = "model.safetensors.index.json"
-TORCH_NAMES = "pytorch_model.bin.index.json", "pytorch_model.bin", "consolidated.00.pth"  # the last is Meta's
-USUAL = (INDEX, "model.safetensors", *TORCH_NAMES)  # what is asked for where nothing can be listed
+OF_DIFFUSERS = "diffusion_pytorch_model"
+INDEXES = INDEX, f"{OF_DIFFUSERS}.safetensors.index.json"
+TORCH_NAMES = (
+    *("pytorch_model.bin.index.json", "pytorch_model.bin", f"{OF_DIFFUSERS}.bin.index.json", f"{OF_DIFFUSERS}.bin"),
+    "consolidated.00.pth",  # Meta's
+)
+# What is asked for where nothing can be listed.
+USUAL = (*INDEXES, "model.safetensors", f"{OF_DIFFUSERS}.safetensors", *TORCH_NAMES)
 
 BESIDE = "modules.json", "adapter_config.json", "adapter_model.safetensors"  # also asked for, as parts of a model
 

@@ -21,6 +21,7 @@ from weighbridge.model_config.vocabulary import Vocabulary, Walk, compare_merges
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, CONFIG_LISTS, ConfigField, FieldKind
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
+from weighbridge.views.checkpoint import CONFIG
 
 QUANTITY = "model_config"
 CLIP = "clip"  # the architecture of every mmproj file
@@ -76,6 +77,8 @@ def _unsaid(source: ModelDescription, candidate: ModelDescription) -> Unmeasured
     elif source.silent or candidate.silent:
         side = "source" if source.silent else "import"
         code, why = "config-one-sided", f"no config.json beside the {side}"
+    elif not (source.sized or candidate.sized) and (side := _empty(source, candidate)):
+        code, why = "config-empty", f"config.json beside the {side} says nothing of the model"
     elif (source.model.architecture == CLIP) is not (candidate.model.architecture == CLIP):
         code, why = "config-one-sided", "an mmproj file says nothing of the text model"
     elif source.home and source.home == candidate.home:
@@ -84,6 +87,12 @@ def _unsaid(source: ModelDescription, candidate: ModelDescription) -> Unmeasured
         return None
     remedy = "bind two folders, each with its own config.json, or a folder and a GGUF file"
     return Unmeasured(code=code, why=why, remedy=remedy)
+
+
+def _empty(*sides: ModelDescription) -> str:
+    """Return the side whose config.json holds no key at all, or nothing."""
+    empty = [side.sized is False and not any(name.startswith(f"{CONFIG}:") for name in side.keys) for side in sides]
+    return "source" if empty[0] else "import" if empty[1] else ""
 
 
 def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> ConfigField:
@@ -239,7 +248,16 @@ def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | 
     name = next(iter((alone or names)[::-1]), None)
     lists = {row.name for row in rows if row.differing == 0 and row.entries}
     if name is None and not lists:
-        return NoCanary("nothing that is compared was read from the import")
+        keys = [row.name for row in rows if row.name in candidate.keys and row.source_basis and not row.why]
+        if not keys:
+            return NoCanary("nothing that is compared was read from the import")
+        other = replace(candidate, keys={**candidate.keys, keys[-1]: "damaged"})
+        return Canary(
+            name="the last key changed",
+            place=keys[-1],
+            views=(source, other),
+            seen=lambda found: rows_by_name(found)[keys[-1]].candidate == "damaged",
+        )
     one, other = source.vocabulary, candidate.vocabulary
     if one is not None and other is not None:  # cut to their last entries, so that the trial costs little
         first = max(min(one.count, other.count) - KEPT, 0)
