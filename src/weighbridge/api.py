@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weighbridge.core import ExitCode, Finding, Outcome
 
@@ -70,7 +70,7 @@ def compare(
     if mapping is not None:
         look |= mapping_of(os.fspath(mapping), os.fspath(source), [os.fspath(candidate)])
     given = policy_of(policy) if policy is not None else None
-    meant = {"look": look, "may_differ": tuple(may_differ), "may_ignore": tuple(may_ignore)}
+    meant: Any = {"look": look, "may_differ": tuple(may_differ), "may_ignore": tuple(may_ignore)}
     (one,) = compare(os.fspath(source), [os.fspath(candidate)], policy=given, **meant)
     finding, configuration = one.evaluation.findings
     return Comparison(

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.distributed.checkpoint as dcp
 from tests.cases import each
 from tests.cli.conftest import Cli
 from tests.formats.dcp_files import Chunk, Damage, Saved, write
 from tests.formats.files import safetensors
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from weighbridge.views.checkpoint import open_checkpoint
 
@@ -120,7 +120,7 @@ def test_what_a_loop_counts_by_is_left_out_beside_a_model_and_never_within_it(
     plain, saved = tmp_path / "plain.pt", tmp_path / "saved"
     torch.save(WEIGHTS, plain)
     if distributed:
-        dcp.save(state, checkpoint_id=saved)
+        save(state, checkpoint_id=saved)
     else:
         torch.save(state, saved)
     for pair in ((plain, saved), (saved, plain)):

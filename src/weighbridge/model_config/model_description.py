@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weighbridge.core import Json
@@ -133,9 +133,9 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
     taken = {} if vocabulary is None or vocabulary.unknown is None else {"unk_token_id": vocabulary.unknown}
     family, kind = str(config.get("model_type") or ""), str(settings.get("tokenizer_class") or "")
     model = Model(form=HUGGING_FACE, architecture=family, fields=fields, tokenizer=kind, taken=taken)
-    further = _further(view) if view.whole else None
-    said = {"keys": keys, "beside": further, "sized": None if own is None else sized}
-    return ModelDescription(model=model, vocabulary=vocabulary, home=view.folder.home, **said)
+    further, home = (_further(view) if view.whole else None), view.folder.home
+    found = ModelDescription(model=model, vocabulary=vocabulary, keys=keys, home=home, beside=further)
+    return found if own is None else replace(found, sized=sized)
 
 
 def _further(view: CheckpointView) -> dict[str, Json]:
@@ -146,16 +146,13 @@ def _further(view: CheckpointView) -> dict[str, Json]:
             continue
         if name.endswith(".json"):
             said = document_beside(view, name)
-            said = {key: _contents(one) for key, one in said.items()} if name == SPECIAL_TOKENS else said
+            if name == SPECIAL_TOKENS:  # by their text: versions of transformers write flags that stand elsewhere, too
+                lists = {key: [content_of(each) for each in one] for key, one in said.items() if isinstance(one, list)}
+                said = {key: content_of(one) for key, one in said.items()} | lists
             found |= literal_keys.of_document(said, name)
         elif (file := open_sidecar(view, name, MAX_TOKENIZER)) is not None:
             found[name] = f"sha256:{sha256(file)}"
     return found
-
-
-def _contents(said: Any) -> Any:
-    """Return special tokens by their text, which one version of transformers writes with flags that stand elsewhere."""
-    return [content_of(one) for one in said] if isinstance(said, list) else content_of(said)
 
 
 def _runs(types: Iterable[Json]) -> Json:

@@ -134,7 +134,12 @@ class LocalFolder:
     def below(self) -> Iterator[str]:
         """Yield the path of every file in it and below, behind links, too; refuse with `folder-…` what has no end."""
         seen = 0
-        for folder, folders, names in os.walk(self.path, onerror=self._refuse, followlinks=True):
+
+        def refuse(problem: OSError) -> NoReturn:
+            what = f"{Path(problem.filename).name} in it cannot be listed"
+            raise SubjectError("folder-unreadable", what, where=self.name, remedy="check its permissions") from None
+
+        for folder, folders, names in os.walk(self.path, onerror=refuse, followlinks=True):
             real = os.path.realpath(folder)
             # A link to what it lies in would lead round for ever.
             below = {one: Path(folder, one).resolve() for one in sorted(folders)}
@@ -145,10 +150,6 @@ class LocalFolder:
                 raise SubjectError("folder-size", what, where=self.name, remedy="bind the file that is meant")
             inside = Path(folder).relative_to(self.path)
             yield from ((inside / name).as_posix() for name in sorted(names))
-
-    def _refuse(self, problem: OSError) -> NoReturn:
-        what = f"{Path(problem.filename).name} in it cannot be listed"
-        raise SubjectError("folder-unreadable", what, where=self.name, remedy="check its permissions") from None
 
     def size(self, name: str) -> int:
         """Return how many bytes a file has."""

@@ -47,19 +47,14 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
 
 def _keys(one: ModelDescription, other: ModelDescription, rows: Sequence[ConfigField]) -> list[ConfigField]:
     forms, fields = (one.model.form, other.model.form), (one.model.fields, other.model.fields)
-    if forms[0] != forms[1]:
-        keys = [{**side.keys, **_processors(side)} for side in (one, other)]
-    elif one.beside is not None and other.beside is not None:
-        keys = [{**side.keys, **(side.beside or {})} for side in (one, other)]
-    else:
-        keys = [{**one.keys}, {**other.keys}]
+    keys: list[dict[str, Json]] = [{**side.keys} for side in (one, other)]
+    for side, stated in zip((one, other), keys, strict=True):
+        if forms[0] != forms[1]:  # how images and sounds are prepared is told by its file alone
+            files = (name.partition(":")[0] for name in side.beside or ())
+            stated.update({file: "stated" for file in files if "processor_config" in file})
+        elif one.beside is not None and other.beside is not None:
+            stated.update(side.beside or {})
     return key_rows(forms, keys, fields, rows, OTHER_VERSION if _resaved(one, other) else "")
-
-
-def _processors(side: ModelDescription) -> dict[str, Json]:
-    """Return the files that say how images and sounds are prepared, none of whose keys is compared across formats."""
-    files = dict.fromkeys(name.partition(":")[0] for name in side.beside or ())
-    return {file: "stated" for file in files if "processor_config" in file}
 
 
 def _resaved(one: ModelDescription, other: ModelDescription) -> bool:
@@ -72,13 +67,16 @@ def _resaved(one: ModelDescription, other: ModelDescription) -> bool:
 
 def _unsaid(source: ModelDescription, candidate: ModelDescription) -> Unmeasured | None:
     """Return why there is nothing to compare."""
+    sides = source, candidate
+    empty = [side.sized is False and not any(name.startswith(f"{CONFIG}:") for name in side.keys) for side in sides]
     if source.silent and candidate.silent:
         code, why = "config-none", "neither side says anything of its model beside the tensors"
     elif source.silent or candidate.silent:
         side = "source" if source.silent else "import"
         code, why = "config-one-sided", f"no config.json beside the {side}"
-    elif not (source.sized or candidate.sized) and (side := _empty(source, candidate)):
-        code, why = "config-empty", f"config.json beside the {side} says nothing of the model"
+    elif not (source.sized or candidate.sized) and any(empty):
+        code = "config-empty"
+        why = f"config.json beside the {'source' if empty[0] else 'import'} says nothing of the model"
     elif (source.model.architecture == CLIP) is not (candidate.model.architecture == CLIP):
         code, why = "config-one-sided", "an mmproj file says nothing of the text model"
     elif source.home and source.home == candidate.home:
@@ -87,12 +85,6 @@ def _unsaid(source: ModelDescription, candidate: ModelDescription) -> Unmeasured
         return None
     remedy = "bind two folders, each with its own config.json, or a folder and a GGUF file"
     return Unmeasured(code=code, why=why, remedy=remedy)
-
-
-def _empty(*sides: ModelDescription) -> str:
-    """Return the side whose config.json holds no key at all, or nothing."""
-    empty = [side.sized is False and not any(name.startswith(f"{CONFIG}:") for name in side.keys) for side in sides]
-    return "source" if empty[0] else "import" if empty[1] else ""
 
 
 def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> ConfigField:
@@ -251,11 +243,11 @@ def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | 
         keys = [row.name for row in rows if row.name in candidate.keys and row.source_basis and not row.why]
         if not keys:
             return NoCanary("nothing that is compared was read from the import")
-        other = replace(candidate, keys={**candidate.keys, keys[-1]: "damaged"})
+        damaged = replace(candidate, keys={**candidate.keys, keys[-1]: "damaged"})
         return Canary(
             name="the last key changed",
             place=keys[-1],
-            views=(source, other),
+            views=(source, damaged),
             seen=lambda found: rows_by_name(found)[keys[-1]].candidate == "damaged",
         )
     one, other = source.vocabulary, candidate.vocabulary

@@ -122,20 +122,18 @@ def _with_files(verdict: Verdict, evidence: Evidence, limits: Any) -> Verdict:
     """Return the verdict of the tensors, or that a file which a loader may read was not compared, and differs."""
     if verdict.outcome is not Outcome.PASS or "beside" not in evidence:
         return verdict
-    ignored = {one.file: one.why for one in limits.may_ignore}
-    apart = [row for row in rows_of(evidence, "beside", FileBeside) if row.source != row.candidate]
-    why = {row.name: row.why or next((ignored[g] for g in ignored if fnmatchcase(row.name, g)), "") for row in apart}
-    unread = [row for row in apart if not why[row.name]]
-    if unread:
-        offences = [Offence(place=row.name, code=NOT_READ, figures=_states(row)) for row in unread]
-        return blocked(NOT_READ, {"files": len(unread)}, offences=offences, of=verdict.of + len(unread))
-    more = {"beside": [f"{name} ({said})" for name, said in why.items()]} if why else {}
-    return replace(verdict, figures={**verdict.figures, **more})
-
-
-def _states(row: FileBeside) -> Fields:
-    both = "differs from the source's" if row.source else "is in the import alone"
-    return {"role": row.role, "state": both if row.candidate else "is in the source alone"}
+    noted, offences = [], []
+    for row in rows_of(evidence, "beside", FileBeside):
+        why = row.why or next((one.why for one in limits.may_ignore if fnmatchcase(row.name, one.file)), "")
+        if row.source != row.candidate and why:
+            noted.append(f"{row.name} ({why})")
+        elif row.source != row.candidate:
+            alone = "source" if row.source else "import"
+            state = "differs from the source's" if row.source and row.candidate else f"is in the {alone} alone"
+            offences.append(Offence(place=row.name, code=NOT_READ, figures={"role": row.role, "state": state}))
+    if offences:
+        return blocked(NOT_READ, {"files": len(offences)}, offences=offences, of=verdict.of + len(offences))
+    return replace(verdict, figures={**verdict.figures, "beside": noted}) if noted else verdict
 
 
 def _laid(evidence: Evidence, limits: Any, _places: Sequence[str]) -> Mutated | str:
