@@ -94,19 +94,16 @@ def kind_of_pairs(
     return Kind(
         name=name,
         roles=dict.fromkeys(SIDES, SubjectKind.CHECKPOINT),
-        needs={
-            "pairs": Need("tensor_values", of=SIDES, options=options),
-            "beside": Need("files_beside", of=SIDES, optional=True),
-        },
+        needs={"pairs": Need("tensor_values", of=SIDES, options=options), **BESIDE},
         measure=Look,
         codes=codes(*fails, *FAILS, blocked=(*BLOCKED, *blocked, NOT_READ)),
-        judge=lambda evidence, limits: _with_files(judge(evidence, limits), evidence, limits),
-        mutations=(*mutations, Mutation("another file beside the import", NOT_READ, _laid, Outcome.BLOCKED)),
+        judge=with_files(judge),
+        mutations=(*mutations, LAYS_A_FILE),
         **more,
     )
 
 
-NOT_READ = "not-read"
+NOT_READ, BESIDE = "not-read", {"beside": Need("files_beside", of=SIDES, optional=True)}
 LAID = FileBeside(name="~/model.safetensors", role="weights", source="", candidate="1 bytes", why="")
 
 
@@ -118,8 +115,12 @@ class Ignored:
     why: Annotated[str, Doc("why they may be other than the source's, or on one side alone")]
 
 
+def with_files(judge: Judge) -> Judge:
+    """Return a judge that a pass is BLOCKED by where a file which a loader may read was not compared, and differs."""
+    return lambda evidence, limits: _with_files(judge(evidence, limits), evidence, limits)
+
+
 def _with_files(verdict: Verdict, evidence: Evidence, limits: Any) -> Verdict:
-    """Return the verdict of the tensors, or that a file which a loader may read was not compared, and differs."""
     if verdict.outcome is not Outcome.PASS or "beside" not in evidence:
         return verdict
     noted, offences = [], []
@@ -144,6 +145,7 @@ def _laid(evidence: Evidence, limits: Any, _places: Sequence[str]) -> Mutated | 
     return Mutated(with_rows(evidence, "beside", (*(replace(row, candidate="~") for row in rows), LAID)))
 
 
+LAYS_A_FILE: Mutation[Any] = Mutation("another file beside the import", NOT_READ, _laid, Outcome.BLOCKED)
 MayIgnore: TypeAlias = Annotated[
     tuple[Ignored, ...], Doc("files of a bound folder that are not read and may differ, with the reason", tight="down")
 ]
