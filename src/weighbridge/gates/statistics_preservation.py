@@ -15,7 +15,7 @@ from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, Requires, e
 from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of
 from weighbridge.clauses.mutations import column_moves
 from weighbridge.core import Doc, Fields, SubjectKind
-from weighbridge.gates.families.tensor_pairs import BESIDE, LAYS_A_FILE, NOT_READ, Look, MayIgnore, with_files
+from weighbridge.gates.families.tensor_pairs import Look
 from weighbridge.quantities.tensors import STATISTICS, MomentChanges
 
 CHANGED = column_moves(
@@ -40,7 +40,6 @@ class Limits:
     """How near the source each statistic must be."""
 
     bounds: Annotated[tuple[Bound, ...], Doc("all of them must hold", min_items=1, tight="up")]
-    may_ignore: MayIgnore = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +80,11 @@ def clauses(limits: Limits) -> Sequence[Clause]:
 
 KIND = Kind(
     name="statistics-preservation",
-    version=3,
+    version=2,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
-    needs={"changes": Need("moment_changes", of=("source", "candidate"), options=("map", "names", "rename")), **BESIDE},
+    needs={"changes": Need("moment_changes", of=("source", "candidate"), options=("map", "names", "rename"))},
     limits=Limits,
     measure=Look,
-    codes=codes("changed", blocked=("not-measured", "names-nothing", NOT_READ)),
-    judge=with_files(ClauseJudge(clauses, lambda _, limits: {"bounds": len(limits.bounds), "unit": "tensors"})),
-    mutations=(LAYS_A_FILE,),
+    codes=codes("changed", blocked=("not-measured", "names-nothing")),
+    judge=ClauseJudge(clauses, lambda _, limits: {"bounds": len(limits.bounds), "unit": "tensors"}),
 )

@@ -26,7 +26,6 @@ from weighbridge.quantities.checkpoints import FileBeside
 from weighbridge.quantities.tensors import TensorPair
 
 Coded: TypeAlias = Sequence[tuple[TensorPair, str]]  # with what is wrong with it, "" where nothing is
-Judge: TypeAlias = Callable[[Evidence, Any], Verdict]
 Figures: TypeAlias = Callable[[TensorPair, str, str], Fields]  # of a pair, from its code and its mechanism
 
 
@@ -86,24 +85,25 @@ BLOCKED = ("not-compared", "packed", "no-rule", "nothing-compared")
 
 
 def kind_of_pairs(
-    name: str, *, fails: Sequence[str], judge: Judge, mutations: Sequence[Mutation[Any]], blocked: Sequence[str] = (),
-    **more: Any,
-) -> Kind[Any]:  # fmt: skip
+    name: str, *, fails: Sequence[str], mutations: Sequence[Mutation[Any]], blocked: Sequence[str] = (), **more: Any
+) -> Kind[Any]:
     """Return a kind that judges the pairs of two checkpoints; `fails` and `blocked` are the codes that are its own."""
     options = ("headers", "map", "names", "rename", "make")
     return Kind(
         name=name,
         roles=dict.fromkeys(SIDES, SubjectKind.CHECKPOINT),
-        needs={"pairs": Need("tensor_values", of=SIDES, options=options), **BESIDE},
+        needs={
+            "pairs": Need("tensor_values", of=SIDES, options=options),
+            "beside": Need("files_beside", of=SIDES, optional=True),
+        },
         measure=Look,
         codes=codes(*fails, *FAILS, blocked=(*BLOCKED, *blocked, NOT_READ)),
-        judge=with_files(judge),
-        mutations=(*mutations, LAYS_A_FILE),
+        mutations=(*mutations, Mutation("another file beside the import", NOT_READ, _laid, Outcome.BLOCKED)),
         **more,
     )
 
 
-NOT_READ, BESIDE = "not-read", {"beside": Need("files_beside", of=SIDES, optional=True)}
+NOT_READ = "not-read"
 LAID = FileBeside(name="~/model.safetensors", role="weights", source="", candidate="1 bytes", why="")
 
 
@@ -115,12 +115,8 @@ class Ignored:
     why: Annotated[str, Doc("why they may be other than the source's, or on one side alone")]
 
 
-def with_files(judge: Judge) -> Judge:
-    """Return a judge that a pass is BLOCKED by where a file which a loader may read was not compared, and differs."""
-    return lambda evidence, limits: _with_files(judge(evidence, limits), evidence, limits)
-
-
-def _with_files(verdict: Verdict, evidence: Evidence, limits: Any) -> Verdict:
+def with_files(verdict: Verdict, evidence: Evidence, limits: Any) -> Verdict:
+    """Return the verdict of the tensors, or that a file which a loader may read was not compared, and differs."""
     if verdict.outcome is not Outcome.PASS or "beside" not in evidence:
         return verdict
     noted, offences = [], []
@@ -145,7 +141,6 @@ def _laid(evidence: Evidence, limits: Any, _places: Sequence[str]) -> Mutated | 
     return Mutated(with_rows(evidence, "beside", (*(replace(row, candidate="~") for row in rows), LAID)))
 
 
-LAYS_A_FILE: Mutation[Any] = Mutation("another file beside the import", NOT_READ, _laid, Outcome.BLOCKED)
 MayIgnore: TypeAlias = Annotated[
     tuple[Ignored, ...], Doc("files of a bound folder that are not read and may differ, with the reason", tight="down")
 ]
