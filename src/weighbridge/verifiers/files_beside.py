@@ -97,9 +97,12 @@ def canary(views: Views, _options: Fields, measurement: Measurement) -> Canary:
     laid = _Damaged(candidate.folder, place, file)
     damaged = replace(candidate, folder=cast("Folder", laid), whole=True, sidecars=SidecarFiles())
 
+    places = _names([beside(source), beside(damaged)])
+
     def seen(found: Measurement | Unmeasured) -> bool:
         after = rows_by_name(found)
-        return place in after and bool(after[place].candidate) and after[place].source != after[place].candidate
+        right = all(bool(row.candidate) is (name == place) for name, row in after.items())
+        return right and [*after] == places and after[place].source != after[place].candidate
 
     return Canary(name="another file laid beside the import", place=place, views=(source, damaged), seen=seen)
 
