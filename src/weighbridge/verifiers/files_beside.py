@@ -80,9 +80,6 @@ class _Damaged:
     def open(self, name: str) -> ReadableFile:
         return self.file if name == self.name else self.folder.open(name)
 
-    def size(self, name: str) -> int:
-        return self.open(name).size
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self.folder, name)
 
