@@ -213,3 +213,31 @@ def test_rows_that_no_configuration_speaks_of_are_named_and_not_accepted(cli: Cl
     assert "1 wrong shape (different content), 1 wrong shape (padded-vocabulary)" in ended.lines[-1]
     directory(workplace / "unsaid", padded(decoder(), 8), {**CONFIG, "vocab_size": VOCAB + 8})  # as the words say
     assert cli("compare", source, workplace / "unsaid", "--may-differ", "vocab_size").code == 0
+SAYS_NOTHING = {
+    "nothing": {},
+    "a class alone": {"model_type": "llama", "transformers_version": "5.0"},
+    "another key": {"a": 1},
+}
+
+
+@pytest.mark.parametrize("tokenizer", [False, True])
+@pytest.mark.parametrize("said", SAYS_NOTHING.values(), ids=SAYS_NOTHING)
+def test_a_config_that_states_no_size_is_another_than_one_that_does(
+    cli: Cli, model: tuple[Path, Path], said: dict[str, object], *, tokenizer: bool
+) -> None:
+    full, file = model
+    empty = directory(full.parent / "empty", decoder(), said)
+    rewritten(full, rope_theta=10000, transformers_version="4.57")
+    for folder in (full, empty) if tokenizer else ():
+        (folder / "tokenizer.json").write_text((CONFIGS / "llama" / "tokenizer.json").read_text())
+    for pair in ((full, empty), (empty, full)):
+        ended = cli("compare", *pair)
+        assert ended.code == 1
+        assert "block_count" in ended.lines[-1]
+    assert cli("compare", empty, file).code in (1, 4)
+
+
+def test_two_configs_that_say_nothing_are_not_compared(cli: Cli, workplace: Path) -> None:
+    folders = [directory(workplace / name, decoder(), {}) for name in ("a", "b")]
+    ended = cli("compare", *folders)
+    assert (ended.code, ended.lines[-1]) == (3, "BLOCKED: config-empty")

@@ -109,6 +109,7 @@ def compare(
     policy: Policy | None = None,
     look: Fields = EMPTY,
     may_differ: tuple[str, ...] = (),
+    may_ignore: tuple[str, ...] = (),
     adapter: str | None = None,
     execution: Execution = HERE,
     progress: Announce = lambda _text: None,
@@ -131,7 +132,7 @@ def compare(
     if not all(imports):
         raise UsageError("subject-form", "an import without a path")
     chosen = {name: policy or _declared(opened.get(name)) for name in paths}
-    gates = {name: _gates(name, chosen[name], look, may_differ) for name in paths}
+    gates = {name: _gates(name, chosen[name], look, may_differ, may_ignore) for name in paths}
     targets = {name: _found_anywhere(path, away=away) for name, path in ({"source": source} | paths).items()}
     contract, bound = _promise(targets, itertools.chain.from_iterable(gates.values()))
     session = EvaluationSession(
@@ -288,12 +289,16 @@ def _declared(view: Opened) -> Policy:
     return Policy(limits={"policy": named}, name=named, why=f" (the types that the file declares: {counted})")
 
 
-def _gates(name: str, policy: Policy, look: Fields, may_differ: tuple[str, ...]) -> tuple[GateDecl, GateDecl]:
+def _gates(
+    name: str, policy: Policy, look: Fields, may_differ: tuple[str, ...], may_ignore: tuple[str, ...]
+) -> tuple[GateDecl, GateDecl]:
     gate = partial(GateDecl, subjects={"source": "source", "candidate": name})
     title, same = "the import is what it was meant to be", "both say the same of their model"
     limits: Fields = {"required": [], "may_differ": [{"field": one, "why": "--may-differ"} for one in may_differ]}
+    ignored: Any = (*policy.limits.get("may_ignore", ()), *({"file": one, "why": "--may-ignore"} for one in may_ignore))  # type: ignore[misc]
+    meant = {**policy.limits, **({"may_ignore": ignored} if ignored else {})}
     return (
-        gate(id=f"{GATE}.{name}", kind=KIND.name, title=title, limits=policy.limits, measure=look),
+        gate(id=f"{GATE}.{name}", kind=KIND.name, title=title, limits=meant, measure=look),
         gate(id=f"{CONFIGURATION}.{name}", kind=config_agreement.KIND.name, title=same, limits=limits),
     )
 

@@ -11,7 +11,7 @@ from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, blocked, rows_of
 from weighbridge.clauses.mutations import Breaks, only_rows, without_all_of_a_glob
 from weighbridge.core import Doc, Outcome, Verdict
-from weighbridge.gates.families.tensor_pairs import UNREAD, columns_of, kind_of_pairs, verdict_of
+from weighbridge.gates.families.tensor_pairs import UNREAD, MayIgnore, columns_of, kind_of_pairs, verdict_of, with_files
 from weighbridge.gates.trials.pair_trials import NO_DTYPE, deeper, longer
 from weighbridge.quantities.tensors import TensorPair
 
@@ -28,6 +28,7 @@ class Limits:
     tensors: Annotated[tuple[str, ...], Doc("globs of the tensors that must be the same", min_items=1, tight="up")] = (
         "*",
     )
+    may_ignore: MayIgnore = ()
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
@@ -41,7 +42,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     idle = [glob for glob in limits.tensors if not any(fnmatchcase(pair.name, glob) for pair in named)]
     if verdict.outcome is Outcome.PASS and idle:
         return blocked("names-nothing", {"globs": idle, "names": len(pairs)})
-    return verdict
+    return with_files(verdict, evidence, limits)
 
 
 def code_of(pair: TensorPair) -> str:
@@ -73,7 +74,7 @@ _breaks = Breaks(need="pairs", row=TensorPair, blocked=UNREAD, why="no such tens
 
 KIND = kind_of_pairs(
     "byte-identity",
-    version=5,
+    version=6,
     limits=Limits,
     judge=judge,
     fails=("bytes",),

@@ -16,7 +16,7 @@ from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, blocked, codes, failed, passed, rows_of
 from weighbridge.clauses.mutations import Breaks, only_rows
 from weighbridge.core import Doc, Offence, SubjectKind, Verdict, nearest, plain
-from weighbridge.gates.families.harmless_keys import harmless
+from weighbridge.gates.families.harmless_keys import CODE, harmless
 from weighbridge.quantities.checkpoints import (
     CONFIG_FIELDS,
     CONFIG_LISTS,
@@ -88,7 +88,7 @@ def _figures(
         "not_compared": [f"{row.name} ({row.why})" for row in stated if row.why not in ("", UNREAD)] or None,
         "unread": _by_file([name for name in unread if not harmless(name)]) or None,
         "harmless_unread": sum(bool(harmless(name)) for name in unread),
-        "harmless": [f"{name} ({harmless(name)})" for name in differing if harmless(name)] or None,
+        "harmless": [f"{name} ({harmless(name)})" for name in differing if _free(name, ())] or None,
         "also_said": [f"{row.name} also {said}" for row in stated for said in dict.fromkeys(row.also)] or None,
         "meant": [f"{name} ({why})" for name, why in meant.items()] or None,
         "one_sided": [row.name for row, known in both if not known and not harmless(row.name)] or None,
@@ -109,7 +109,7 @@ def _code(row: ConfigField, limits: Limits) -> str:
 
 def _free(name: str, meant: Collection[str]) -> bool:
     """Return whether a difference here decides nothing: it is meant, or known to be harmless."""
-    return name in meant or bool(harmless(name))
+    return name in meant or harmless(name) not in ("", CODE)
 
 
 def _by_file(names: Sequence[str]) -> list[str]:
@@ -191,7 +191,7 @@ UNCOMPARED = {
 
 KIND = Kind(
     name="config-agreement",
-    version=4,
+    version=5,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
     needs={"fields": Need("model_config", of=("source", "candidate"))},
     limits=Limits,

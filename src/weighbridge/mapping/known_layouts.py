@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -37,6 +38,11 @@ def projectors() -> tuple[str, ...]:
     """Return the projectors of mmproj files whose conversions were accepted."""
     found: tuple[str, ...] = table(TABLE)["projectors"]
     return found
+
+
+def buffer(name: str) -> str:
+    """Return why a side may lack this tensor, which every model computes for itself, or nothing for any other."""
+    return next((why for names, why in table(TABLE)["buffers"].items() if re.fullmatch(names, name)), "")
 
 
 def _of_experts(*, apart: str, stacked: str, matrices: tuple[str, str, str]) -> Iterator[Rule]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weighbridge.core import Json, table
@@ -17,12 +17,26 @@ from weighbridge.model_config import vocabulary as vocabularies
 from weighbridge.model_config.model_defaults import DEFAULTS
 from weighbridge.model_config.model_keys import APR, GGUF, HUGGING_FACE, Model, Stated, of_config
 from weighbridge.model_config.vocabulary import MAX_TOKENIZER, TOKENIZER, Vocabulary, content_of
-from weighbridge.quantities.checkpoints import FieldKind
-from weighbridge.views.checkpoint import CONFIG, MAX_CONFIG, CheckpointView, config_beside, json_beside, text_beside
+from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
+from weighbridge.storage.readable import sha256
+from weighbridge.views.beside_files import SETTINGS as SETTING
+from weighbridge.views.beside_files import STRUCTURE, beside, document_beside
+from weighbridge.views.checkpoint import (
+    CONFIG,
+    MAX_CONFIG,
+    CheckpointView,
+    config_beside,
+    json_beside,
+    open_sidecar,
+    text_beside,
+)
 
 DESCRIBED = "described"
 GENERATION, SETTINGS = "generation_config.json", "tokenizer_config.json"
 TEMPLATE, TYPES = "tokenizer.chat_template", "tokenizer.ggml.token_type"
+SPECIAL_TOKENS = "special_tokens_map.json"
+# Read as fields, or as a vocabulary where there is no tokenizer.json, which every loader takes first.
+READ = {CONFIG, GENERATION, SETTINGS, TOKENIZER, "vocab.json", "vocab.txt", "merges.txt"}
 BYTE_PAIRS = "gpt2"  # GGUF's name of the kind whose types follow from a directory
 TEMPLATE_FILE, MAX_TEMPLATE = "chat_template.jinja", 4 << 20
 
@@ -35,11 +49,14 @@ class ModelDescription:
     vocabulary: Vocabulary | None
     keys: Mapping[str, Json]  # by the names of `literal_keys`
     home: str = ""  # the folder that says it, where the checkpoint's own file does not
+    # Of a directory: whether its config.json states some size; None where it has none.
+    sized: bool | None = None
+    beside: Mapping[str, Json] | None = None  # the keys of its further files; None where no folder was bound
 
     @property
     def silent(self) -> bool:
         """Return whether this side says nothing at all."""
-        return not self.model.fields and self.vocabulary is None
+        return not self.model.fields and self.vocabulary is None and self.sized is None
 
 
 def describe_model(view: CheckpointView | ModelDescription) -> ModelDescription:
@@ -97,6 +114,7 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
     tokenizer = json_beside(view, TOKENIZER, MAX_TOKENIZER)
     vocabulary = vocabularies.of_directory(view, tokenizer, settings)
     fields = of_config(config, CONFIG)
+    sized = any(CONFIG_FIELDS[name] is FieldKind.COUNT for name in fields)
     fields |= model_keys.of_tokenizer(config, generation, settings, _known(tokenizer, settings, vocabulary))
     if tokenizer is not None:
         fields |= model_keys.of_tokenizer_model(tokenizer.get("model"))
@@ -127,7 +145,26 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
         without = False, "a tokenizer.json without a post_processor adds nothing"
         taken |= {"add_bos_token": without, "add_eos_token": without}
     model = Model(form=HUGGING_FACE, architecture=family, fields=fields, tokenizer=named, taken=taken)
-    return ModelDescription(model=model, vocabulary=vocabulary, home=view.folder.home, keys=keys)
+    further, home = (_further(view) if view.whole else None), view.folder.home
+    found = ModelDescription(model=model, vocabulary=vocabulary, keys=keys, home=home, beside=further)
+    return found if own is None else replace(found, sized=sized)
+
+
+def _further(view: CheckpointView) -> dict[str, Json]:
+    """Return what the other files of a bound folder say of the model: JSON by its keys, code and the rest by digest."""
+    found: dict[str, Json] = {}
+    for name, role in beside(view).items():
+        if role not in (SETTING, STRUCTURE) or name in READ or name.startswith("chat_template"):
+            continue
+        if name.endswith(".json"):
+            said = document_beside(view, name)
+            if name == SPECIAL_TOKENS:  # by their text: versions of transformers write flags that stand elsewhere, too
+                lists = {key: [content_of(each) for each in one] for key, one in said.items() if isinstance(one, list)}
+                said = {key: content_of(one) for key, one in said.items()} | lists
+            found |= literal_keys.of_document(said, name)
+        elif (file := open_sidecar(view, name, MAX_TOKENIZER)) is not None:
+            found[name] = f"sha256:{sha256(file)}"
+    return found
 
 
 def _runs(types: Iterable[Json]) -> Json:

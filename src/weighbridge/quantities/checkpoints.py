@@ -38,6 +38,19 @@ class FileStructure:
     wrong_checksums: Annotated[tuple[WrongChecksum, ...], Doc("those that do not agree", typical=())]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileBeside:
+    """A file of a bound folder that a loader may read, beside the tensors and the configuration that are compared."""
+
+    name: Annotated[str, Doc("path in the folder", typical="2_Dense/model.safetensors")]
+    role: Annotated[str, Doc("weights, structure, other or unknown", typical="weights")]
+    source: Annotated[
+        str, Doc("digest of the source's content, its size where nothing is beside it; empty: none", typical="json:00")
+    ]
+    candidate: Annotated[str, Doc("the same of the import", typical="json:00")]
+    why: Annotated[str, Doc("why a difference changes none of the tensors' values", typical="")]
+
+
 class FieldKind(enum.Enum):
     """What a field of a configuration holds; a value of another kind is compared as the text of it."""
 
@@ -118,4 +131,8 @@ class ConfigField:
     first_difference: Annotated[EntryDifference | None, Doc("the first of them", typical=None)]
 
 
-QUANTITIES = (rows("file_structure", FileStructure), rows("model_config", ConfigField))
+QUANTITIES = (
+    rows("file_structure", FileStructure),
+    rows("model_config", ConfigField),
+    rows("files_beside", FileBeside),
+)

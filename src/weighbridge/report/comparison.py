@@ -25,6 +25,7 @@ AUTOMATIC = ("renamed", "identity, ", "from gguf:auto")  # how a mapping is call
 WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
 AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({classes})"  # as the card says it, unread
 ONE_CONFIGURATION = "config-one-sided"
+EMPTY = "config-empty"  # there is a config.json, which is no reason not to compare
 SIDES = ("source", "candidate")
 EXCHANGE = "exchange the two? "
 LOST, GROWN = "the converter is known to lose this", "the vocabulary was padded, and every row that it had is compared"
@@ -34,6 +35,7 @@ UNSHOWN = "dropped by the converter's rule, not shown to be superfluous"
 RENAMED = "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
 VERBS = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
 IN_WORDS = {
+    "not-read": "not read",
     "dtype": "wrong dtype",
     "shape": "wrong shape",
     "content": "changed",
@@ -76,6 +78,9 @@ def comparison_lines(
     yield from (f"  {line}" for line in mapped(evaluation))
     aside = Counter(row.left_out for row in rows if row.left_out)
     yield from (printable(f"  {count} left out: {why}") for why, count in aside.items())
+    noted = finding.verdict.figures.get("beside") or ()
+    assert isinstance(noted, Sequence)
+    yield from (f"  not read: {printable(str(one))}" for one in (noted if everything else capped([*map(str, noted)])))
     if finding.verdict.outcome is not Outcome.PASS:
         yield from (click.style(f"  {line}", bold=True) for line in renamed(rows))
     if everything:
@@ -162,7 +167,8 @@ def policy_meant(offences: Sequence[Offence]) -> str:
 def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
     """Return the findings that decide the answer; a configuration that could not be compared decides nothing."""
     finding, configuration = evaluation.findings
-    return (finding, configuration) if configuration.verdict.outcome in (Outcome.FAIL, Outcome.ERROR) else (finding,)
+    broken = configuration.verdict.outcome in (Outcome.FAIL, Outcome.ERROR)
+    return (finding, configuration) if broken or configuration.verdict.code == EMPTY else (finding,)
 
 
 BESIDES = {
@@ -279,6 +285,8 @@ def answer(one: ImportComparison, *, unasked: bool = False) -> str:
             return f"DIFFERENT: {tensors}" + (f"; {besides}" if besides else "")
         case Outcome.PASS if besides:
             return f"DIFFERENT: {verdict.of} of {verdict.of} tensors are what was meant, but {besides}"
+        case Outcome.PASS if len(counted(evaluation)) > 1:
+            return f"BLOCKED: {fields.code}"
         case Outcome.PASS:
             word = "SAME" if one.is_same else "LOSSY" if unasked else "AS MEANT"
             return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_summary(finding.trials)})"

@@ -81,6 +81,17 @@ class Store:
                 return []
         return [entry["name"].rstrip("/").rpartition("/")[2] for entry in found if entry.get("type") == "file"]
 
+    def below(self, path: str, name: str) -> list[str]:
+        """Return the paths of all files in a folder and below, from it on."""
+
+        def ask() -> list[str]:
+            with self._turn:
+                return list(self._fs.find(path))
+
+        with _as_subject_error(name):
+            found, root = _begin(ask).result(TIMEOUT_S), str(self._fs._strip_protocol(path)).rstrip("/")  # noqa: SLF001
+        return sorted(one.partition(f"{root}/")[2] for one in found)
+
     def begin(self, path: str, size: int, index: int, end: int) -> Future[bytes]:
         """Start fetching one block of a file of `end` bytes, unless it is at hand."""
         blocks, key = self._blocks[size], (path, index)

@@ -21,6 +21,7 @@ from weighbridge.model_config.vocabulary import Vocabulary, Walk, compare_merges
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, CONFIG_LISTS, ConfigField, FieldKind
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
+from weighbridge.views.checkpoint import CONFIG
 
 QUANTITY = "model_config"
 CLIP = "clip"  # the architecture of every mmproj file
@@ -36,11 +37,15 @@ OTHER_VERSION = "the {} does not state it, and another version of transformers w
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     """Read both sides, and describe every field; refuse with `config`, `file-…` or `gguf-…` what cannot be read."""
     source, candidate = describe_model(views[0]), describe_model(views[1])
-    code = why = ""
+    sides, code, why = (source, candidate), "", ""
+    empty = [side.sized is False and not any(name.startswith(f"{CONFIG}:") for name in side.keys) for side in sides]
     if source.silent and candidate.silent:
         code, why = "config-none", "neither side says anything of its model beside the tensors"
     elif source.silent or candidate.silent:
         code, why = "config-one-sided", f"no config.json beside the {'source' if source.silent else 'import'}"
+    elif not (source.sized or candidate.sized) and any(empty):
+        code = "config-empty"
+        why = f"config.json beside the {'source' if empty[0] else 'import'} says nothing of the model"
     elif (source.model.architecture == CLIP) is not (candidate.model.architecture == CLIP):
         code, why = "config-one-sided", "an mmproj file says nothing of the text model"
     elif source.home and source.home == candidate.home:
@@ -55,15 +60,22 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
 
 def _keys(one: ModelDescription, other: ModelDescription, rows: Sequence[ConfigField]) -> list[ConfigField]:
     forms, fields = (one.model.form, other.model.form), (one.model.fields, other.model.fields)
-    found = key_rows(forms, (one.keys, other.keys), fields, rows, OTHER_VERSION if _resaved(one, other) else "")
-    return paired(found, one, other)
+    keys: list[dict[str, Json]] = [{**side.keys} for side in (one, other)]
+    for side, stated in zip((one, other), keys, strict=True):
+        if forms[0] != forms[1]:  # how images and sounds are prepared is told by its file alone
+            files = (name.partition(":")[0] for name in side.beside or ())
+            stated.update({file: "stated" for file in files if "processor_config" in file})
+        elif one.beside is not None and other.beside is not None:
+            stated.update(side.beside or {})
+    return paired(key_rows(forms, keys, fields, rows, OTHER_VERSION if _resaved(one, other) else ""), one, other)
 
 
 def _resaved(one: ModelDescription, other: ModelDescription) -> bool:
     """Return whether two versions of transformers wrote the two sides, which leave out what they take anyway."""
     version = "config.json:transformers_version"
     both = one.model.form == other.model.form == HUGGING_FACE
-    return both and one.keys.get(version) != other.keys.get(version)
+    # No version leaves out every size.
+    return both and one.keys.get(version) != other.keys.get(version) and one.sized is other.sized
 
 
 def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> ConfigField:
@@ -107,7 +119,9 @@ def _unstated(name: str, what: str, silent: ModelDescription, other: ModelDescri
     """Return why nothing is missing from a side that does not state a field, or nothing where it should."""
     if silent.model.form == other.model.form:
         return OTHER_VERSION.format(what) if _resaved(silent, other) else ""
-    if may_be_unstated(name) or (silent.model.form != GGUF and name not in OF_A_TOKENIZER):
+    if may_be_unstated(name) or (
+        silent.model.form != GGUF and name not in OF_A_TOKENIZER and silent.sized is not False
+    ):
         return f"the {what} does not state it, and its loader is not asked"
     return ""
 
@@ -200,7 +214,16 @@ def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | 
     name = next(iter((alone or names)[::-1]), None)
     lists = {row.name for row in rows if row.differing == 0 and row.entries}
     if name is None and not lists:
-        return NoCanary("nothing that is compared was read from the import")
+        keys = [row.name for row in rows if row.name in candidate.keys and row.source_basis and not row.why]
+        if not keys:
+            return NoCanary("nothing that is compared was read from the import")
+        damaged = replace(candidate, keys={**candidate.keys, keys[-1]: "damaged"})
+        return Canary(
+            name="the last key changed",
+            place=keys[-1],
+            views=(source, damaged),
+            seen=lambda found: rows_by_name(found)[keys[-1]].candidate == "damaged",
+        )
     one, other = source.vocabulary, candidate.vocabulary
     if one is not None and other is not None:  # cut to their last entries, so that the trial costs little
         first = max(min(one.count, other.count) - KEPT, 0)

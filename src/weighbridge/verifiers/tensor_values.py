@@ -191,6 +191,8 @@ class _Pair:
         if here and (key := self._moved(name)):
             found["identical_to"] = key
         found["nonzero"] = not self.contents or bytewise.any_nonzero(view, name)
+        if here and not found["nonzero"] and name.endswith("bias"):
+            found["drop_rule"] = found["drop_rule"] or plan.zero_biases
         view.forget(name)
         no_rule = plan.untried if name in plan.without_rule else ""
         return TensorPair(name=place, elements=tensor.elements, no_rule=no_rule, **found)
