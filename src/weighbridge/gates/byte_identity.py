@@ -11,7 +11,7 @@ from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, blocked, rows_of
 from weighbridge.clauses.mutations import Breaks, only_rows, without_all_of_a_glob
 from weighbridge.core import Doc, Fields, Outcome, Verdict
-from weighbridge.gates.families.tensor_pairs import UNREAD, columns_of, kind_of_pairs, verdict_of
+from weighbridge.gates.families.tensor_pairs import KEYS, UNREAD, columns_of, kind_of_pairs, verdict_of
 from weighbridge.gates.trials.pair_trials import NO_DTYPE, deeper, longer
 from weighbridge.quantities.tensors import TensorPair
 
@@ -48,7 +48,7 @@ def code_of(pair: TensorPair) -> str:
         return "missing"
     if not pair.source_dtype:
         return "extra"
-    if pair.packed:
+    if pair.packed and KEYS not in pair.reproduced:
         return "packed"
     if pair.source_dtype != pair.candidate_dtype:
         return "dtype"
@@ -75,7 +75,7 @@ _breaks = Breaks(need="pairs", row=TensorPair, blocked=UNREAD, why="no such tens
 
 KIND = kind_of_pairs(
     "byte-identity",
-    version=5,
+    version=6,
     limits=Limits,
     judge=judge,
     fails=("bytes",),
@@ -90,7 +90,7 @@ KIND = kind_of_pairs(
         _breaks("dropped", "missing", candidate_dtype=""),
         _breaks("added", "extra", source_dtype=""),
         _breaks("not compared", "not-compared", compared=False),
-        _breaks("packed on one side", "packed", packed="an unknown method"),
+        _breaks("packed on one side", "packed", packed="an unknown method", reproduced={}),
         _breaks("dropped where no rule speaks", "no-rule", candidate_dtype="", no_rule="a family"),
         only_rows("every tensor empty", "nothing-compared", "pairs", TensorPair, _emptied, why="there is no tensor"),
         without_all_of_a_glob("names-nothing", "pairs", TensorPair, lambda limits: limits.tensors),

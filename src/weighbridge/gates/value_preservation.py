@@ -127,7 +127,7 @@ def _packed_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
     """Return what is wrong with a weight that is packed on some side, or nothing."""
     if not pair.compared:
         return "packed"
-    if limits.policy == "same":
+    if limits.policy == "same" and tensor_pairs.KEYS not in pair.reproduced:
         return "packing"
     if pair.candidate_dtype in BOUND:
         return _content_code(pair, limits, found)
@@ -280,7 +280,7 @@ def _figures(pair: TensorPair, code: str, together: str) -> Fields:
 
 KIND = tensor_pairs.kind_of_pairs(
     "value-preservation",
-    version=6,
+    version=7,
     limits=Limits,
     judge=judge,
     fails=("content", "bound", "overflow", "packing", "codes", "distance", "channels", "adapter"),

@@ -72,8 +72,11 @@ def _scaled(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> R
         return None
     rows, columns = math.prod(codes.shape[:-1]), codes.shape[-1]
     high, wide = (1 if scales.elements == rows else rows), columns
+    scheme = _scheme_of(
+        settings, codes.dtype, [one for one, many in (("tensor", 1), ("channel", rows)) if scales.elements == many]
+    )
     if scales.elements > 1 and scales.elements != rows:
-        block = settings.get("weight_block_size") or [128, 128]
+        block = settings.get("weight_block_size") or scheme.get("block_structure") or [128, 128]
         if not isinstance(block, list) or len(block) != 2 or not all(map(_is_size, block)):
             return None
         high, wide = block
@@ -94,6 +97,10 @@ def _f8() -> tuple[float, ...]:
 def _affine(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> Rule | None:
     """MLX's affine quantisation: `code * scale + bias`, codes in words from the lowest bits on."""
     codes, scales, biases = weight.codes, weight.members[".scales"], weight.members.get(".biases")
+    own = settings.get(weight.name.removesuffix(".weight"))
+    settings = {**settings, **own} if isinstance(own, dict) else settings
+    if settings.get("mode", "affine") != "affine":
+        return None
     bits, group = settings.get("bits"), settings.get("group_size")
     if bits not in BITS or not _is_size(group) or biases is None or not _reads(scales) or len(codes.shape) < 2:
         return None
@@ -120,7 +127,9 @@ def _mx(weight: PackedWeight, _settings: Mapping[str, Any], _read: Read) -> Rule
 def _compressed(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
     """compressed-tensors' pack-quantized: whole numbers in words, with a scale for each row or group of columns."""
     codes, scales, shape = weight.codes, weight.members[".weight_scale"], weight.members.get(".weight_shape")
-    scheme = _only_scheme(settings.get("config_groups"))
+    scheme = _only_scheme(settings)
+    if settings.get("format", "pack-quantized") not in ("pack-quantized", "mixed-precision"):
+        raise ContradictionError(f"the format {settings['format']!r} has no weight_packed")
     if shape is None or (shape.dtype, shape.elements) != ("I64", 2) or not _reads(scales):
         return None
     bits, zeros = scheme.get("num_bits"), weight.members.get(".weight_zero_point")
@@ -146,11 +155,31 @@ def _compressed(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -
     return Rule(shape=(rows, columns), codes=stored, scales=scales, high=1, wide=group, chosen=True, **values)
 
 
-def _only_scheme(groups: Any) -> Mapping[str, Any]:
-    """Return the scheme of all groups of weights; nothing where they have several."""
+def _schemes(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return how compressed-tensors packs the weights of each group."""
+    groups = settings.get("config_groups")
     found = [one.get("weights") for one in groups.values() if isinstance(one, dict)] if isinstance(groups, dict) else []
-    first = found[0] if found and all(one == found[0] for one in found) else None
-    return first if isinstance(first, dict) else {}
+    return [one for one in found if isinstance(one, dict)]
+
+
+def _only_scheme(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the scheme of all groups of weights; nothing where they have several."""
+    found = _schemes(settings)
+    return found[0] if found and all(one == found[0] for one in found) else {}
+
+
+def _scheme_of(settings: Mapping[str, Any], dtype: str, each: list[str]) -> Mapping[str, Any]:
+    """Return the scheme of codes of a byte with a scale for each of these; nothing where none is said."""
+    if settings.get("format") == "pack-quantized":
+        raise ContradictionError("the format 'pack-quantized' stores weight_packed")
+    kind, found = "int" if dtype == "I8" else "float", _schemes(settings)
+    of_bytes = (one for one in found if (one.get("type", "int"), one.get("num_bits", 8)) == (kind, 8))
+    fits = (one for one in of_bytes if one.get("strategy") in each or one.get("strategy") not in ("tensor", "channel"))
+    fit = next(fits, None)
+    if found and fit is None:
+        what = f"no {kind} of 8 bits with a scale for each {(*each, 'block')[0]}"
+        raise ContradictionError(f"config_groups has {what}")
+    return fit or {}
 
 
 def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
@@ -169,7 +198,7 @@ def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) 
     outputs, per = scales.shape[1], WORD // bits
     inputs = codes.shape[0] if awq else codes.shape[0] * per
     group = inputs if group == -1 else group
-    if not _is_size(group) or outputs % per:
+    if not _is_size(group) or outputs % per or _overridden(settings):
         return None
     _require(codes, (inputs, outputs // per) if awq else (inputs // per, outputs), f"{outputs} outputs")
     _require(scales, (-(-inputs // group), outputs), f"groups of {group}")
@@ -180,8 +209,19 @@ def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) 
     numbers = _numbers(numbered, inputs, scales.shape[0], read)
     if numbers is not None and (numbers == np.arange(inputs) // group).all():
         numbers = None
-    values = {"zeros": of_groups, "early": 0 if awq else early or 0, "columns_of": numbers, **_whole(bits, 0)}
+    elif numbers is not None and settings.get("desc_act") is False:
+        raise ContradictionError("desc_act false means groups in order, and those of g_idx are not")
+    early, middle, key = 0 if awq else early or 0, 1 << bits - 1, "zero_point" if awq else "sym"
+    if settings.get(key) is (not awq) and set(read(zeros)) != {(middle - early) * (255 // ((1 << bits) - 1))}:
+        raise ContradictionError(f"{key} {str(not awq).lower()} means zero points of {middle}, and qzeros has others")
+    values = {"zeros": of_groups, "early": early, "columns_of": numbers, **_whole(bits, 0)}
     return Rule(shape=(outputs, inputs), codes=in_words, scales=scales, high=1, wide=group, chosen=True, **values)
+
+
+def _overridden(settings: Mapping[str, Any]) -> bool:
+    """Return whether GPTQModel's `dynamic` gives some modules keys of their own; "-:" leaves them as they were."""
+    dynamic = settings.get("dynamic")
+    return isinstance(dynamic, dict) and not all(key.startswith("-:") for key in dynamic)
 
 
 def _bitsandbytes(weight: PackedWeight, _settings: Mapping[str, Any], read: Read) -> Rule | None:

@@ -11,10 +11,11 @@ from weighbridge.comparison.aligned_tensor import ELEMENTS, AlignedTensor
 from weighbridge.comparison.casts import BLOCKS, DECODED
 from weighbridge.formats.tensor import Tensor
 from weighbridge.mapping.mapping_plan import Pairing
-from weighbridge.packing.packed_weights import recognised, settings_of
+from weighbridge.packing.packed_weights import alike, recognised, settings_of, unlike_keys
 from weighbridge.packing.packing_rules import ContradictionError, rule_of
 from weighbridge.packing.stored_codes import CodeErrors
 from weighbridge.packing.unpacking import Blocks, Rule, decoded
+from weighbridge.quantities.packing_keys import is_named
 from weighbridge.views.checkpoint import CheckpointView
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class UnpackedWeight:
     rule: Rule | Blocks | None = None
     contradicts: bool = False  # codes and scales cannot belong together
     turned: bool = False  # shown with the last two dimensions exchanged, as a source's that is stored so
+    keys: str = ""  # with their values: those by which the other side's codes, stored alike, may be read otherwise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,18 +101,27 @@ class UnpackedView(CheckpointView):
 
 
 def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> CheckpointView:
-    """Return the view with the packed weights that the other side does not store alike in place of their tensors."""
-    found = {} if view.format == "gguf" else recognised(view, other)
+    """Return the view with packed weights in place of tensors that the other side does not store or read alike."""
+    sides, names = (view, other) if source else (other, view), view.format != "gguf"
+    apart = unlike_keys(*sides) if names else {}
+    found = recognised(view, other, apart=bool(apart)) if names else {}
     packed = dict(_blocks(view, other)) if source and view.format == "gguf" else {}
     if not (found or packed):
         return view
     settings = settings_of(view) if found else {}
     for name, weight in found.items():
         stored = tuple(one.name for one in weight.members.values())
+        keys = apart if alike(weight.codes, other) else {}
+        reads = weight.packing.reads if weight.packing else ()
         one = UnpackedWeight(packed=weight.summary(settings), codes=weight.codes, stored=stored)
+        one = replace(one, keys=", ".join(keys.values()))
         try:
-            rule = rule_of(weight, settings, lambda tensor: view.read(tensor.name, 0, tensor.nbytes))
-            packed[name] = replace(one, rule=rule, turned=source and rule is not None and rule.turned)
+            known = all(is_named(key, reads) for key in keys)
+            rule = rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes)) if known else None
+            unsaid = rule is None and reads and not settings
+            said = f"{one.packed}, and no quantization_config says how" if unsaid else one.packed
+            turned = source and rule is not None and rule.turned
+            packed[name] = replace(one, packed=said, rule=rule, turned=turned)
         except ContradictionError as problem:
             packed[name] = replace(one, packed=f"{one.packed}, but {problem}", contradicts=True)
     replaced = {stored for one in packed.values() for stored in one.stored}

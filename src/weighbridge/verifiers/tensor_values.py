@@ -90,6 +90,7 @@ def pair(views: Views, options: Fields) -> _Pair:
     plan = planned(source, candidate, options)
     plan = replace(plan, heads=tuple(dict.fromkeys((*plan.heads, *head_counts(source), *head_counts(candidate)))))
     rescaled = isinstance(candidate, UnpackedView) and candidate.rescaled
+    rescaled = rescaled and not all(one.keys for one in candidate.packed.values())
     channels = Channels(source, candidate, plan) if rescaled else None
     alike = bytewise.LookAlikes(source)
     return _Pair(views, source, candidate, plan, alike, contents=not options.get("headers"), channels=channels)
@@ -186,7 +187,9 @@ class _Pair:
     def _packed(self, pairing: Pairing, packed: Sequence[UnpackedWeight]) -> TensorPair:
         """Describe a weight that is packed on some side: codes against the source's values, or values unpacked."""
         new = packed_weight(self.candidate, pairing.candidate)
-        if new is not None and new.contradicts:
+        if new is not None and new.keys:
+            row = self._by_own_keys(unpacked_view.as_stored(pairing, new), packed)
+        elif new is not None and new.contradicts:
             row = self._by_name(pairing)
             row = replace(row, compared=self.contents, not_nearest=row.elements)
         elif any(weight.rule is None for weight in packed):
@@ -195,7 +198,21 @@ class _Pair:
             row = self._by_codes(unpacked_view.as_stored(pairing, new), new)
         else:
             row = self._unpacked(pairing)
-        return replace(row, packed=" and ".join(dict.fromkeys(weight.packed for weight in packed)))
+        keys = f", whose keys differ: {new.keys}" if new is not None and new.keys else ""
+        return replace(row, packed=" and ".join(dict.fromkeys(weight.packed for weight in packed)) + keys)
+
+    def _by_own_keys(self, pairing: Pairing, packed: Sequence[UnpackedWeight]) -> TensorPair:
+        """Describe codes that both sides store alike, each side's read by its own keys."""
+        contradicts = any(weight.contradicts for weight in packed)
+        if not self.contents or any(weight.rule is None and not weight.contradicts for weight in packed):
+            return self._by_name(pairing)
+        row = self._by_name(pairing) if contradicts else self._made(pairing)
+        row = replace(row, compared=True, first_difference=None, candidate_dtype=row.source_dtype)
+        old, new = self.stored
+        names = packed[0].stored if len({weight.stored for weight in packed}) == 1 else ()
+        if names and all(bytewise.same((old, one), (new, one)) for one in names):
+            row = replace(row, differing_bytes=0, reproduced={**row.reproduced, KEYS: row.elements})
+        return row
 
     def _unpacked(self, pairing: Pairing) -> TensorPair:
         """Describe what was made of packed weights, which one library computes in 16 bits and another in F32."""
@@ -289,6 +306,7 @@ def extent(views: Views, options: Fields) -> int:
 
 ENOUGH = 1 << 14  # elements; a tensor is never read in less than four steps, so that the damage lies beyond the first
 NOTHING = "no tensor of both sides has bytes or values that can be compared"
+KEYS = "packing-keys"  # what gives elements whose codes and scales are the source's, byte for byte
 NAN = b"\x00\x00\xc0\x7f"  # of F32, in which computed tables are stored
 
 

@@ -150,7 +150,9 @@ def may_come(pair: TensorPair) -> bool:
 
 
 # Simplest first: the order in which a mechanism is offered as the explanation.
+KEYS = "packing-keys"  # of codes and scales that are the source's, byte for byte
 MECHANISMS: tuple[str, ...] = (
+    KEYS,
     *("value-cast", "requantised", "requantised-through-f16", "requantised-through-bf16", "bf16-bits-as-f16"),
     *("f16-bits-as-bf16", "relabelled", "truncated", "byte-swapped", "through-f16", "through-bf16"),
     *("truncated-through-bf16", "permutation-missing", "wrong-head-count", "permutation-twice", "permutation-inverse"),
@@ -210,6 +212,7 @@ def explanation(pair: TensorPair, code: str, name: str, elements: int) -> Fields
         beyond = pair.elements - pair.reproduced.get(ADAPTED, 0)
         return figures | {"beyond": beyond, "adapter_share": pair.adapter_share}
     figures |= {"held": _kept(pair, name)} if code == "dtype" else {}
+    figures |= {"keys": pair.packed} if name == KEYS else {}
     return figures | ({"other": pair.other} if name == "other-tensor" else {})
 
 
