@@ -88,12 +88,12 @@ class UnpackedView(CheckpointView):
 
     def forget(self, name: str) -> None:
         """Release the memory that reading a tensor took."""
-        for stored in self.packed[name].stored if name in self.packed else (name,):
+        for stored in stored_as(self, name):
             self.stored.forget(stored)
 
     def require_unchanged(self, name: str) -> None:
         """Raise `subject-changed` where a file that holds some of a tensor is not what it was when it was opened."""
-        for stored in self.packed[name].stored if name in self.packed else (name,):
+        for stored in stored_as(self, name):
             self.stored.require_unchanged(stored)
 
     def _rule(self, name: str) -> Rule | Blocks | None:
@@ -153,6 +153,12 @@ def widened(view: CheckpointView, name: str) -> CheckpointView:
 def packed_weight(view: CheckpointView, name: str) -> UnpackedWeight | None:
     """Return how a weight is packed, or None where it is not."""
     return view.packed.get(name) if isinstance(view, UnpackedView) else None
+
+
+def stored_as(view: CheckpointView, name: str) -> tuple[str, ...]:
+    """Return the names of what is stored of a tensor, the codes of a packed weight first."""
+    found = packed_weight(view, name)
+    return (name,) if found is None else tuple(dict.fromkeys((found.codes.name, *found.stored)))
 
 
 def packed_parts(source: CheckpointView, candidate: CheckpointView, pairing: Pairing) -> tuple[UnpackedWeight, ...]:

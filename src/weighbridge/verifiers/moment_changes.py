@@ -86,7 +86,7 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     before = rows_by_name(measure(cut, options))
     last = next((name for name in reversed(names) if before[name].candidate.get("rms")), "")
     if not last:
-        return NoCanary("no tensor of both sides has statistics")
+        return tensor_values.canary_of_codes(views, options, measure)
     damaged = cut[1].overlaid(last, 0, bytes(cut[1].tensor(last).nbytes))
 
     def seen(found: Measurement | Unmeasured) -> bool:

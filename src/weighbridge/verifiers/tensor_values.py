@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -306,6 +306,7 @@ def extent(views: Views, options: Fields) -> int:
 
 ENOUGH = 1 << 14  # elements; a tensor is never read in less than four steps, so that the damage lies beyond the first
 NOTHING = "no tensor of both sides has bytes or values that can be compared"
+MOST_DAMAGED, FLIPPED = 1 << 16, 0xCC  # bytes, and bits of each: of codes of two bits and more, of no sign alone
 KEYS = "packing-keys"  # what gives elements whose codes and scales are the source's, byte for byte
 NAN = b"\x00\x00\xc0\x7f"  # of F32, in which computed tables are stored
 
@@ -319,7 +320,7 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     comparable = sorted(name for name, one in plan.pairings.items() if _comparable(source, candidate, one))
     names = two_of(comparable, lambda name: min(candidate.tensor(name).elements, ENOUGH))
     if not names:
-        return NoCanary(NOTHING)
+        return canary_of_codes(views, options, measure)
     name = names[-1]
     parts = [plan.pairings[one].parts[0].source for one in names]
     source, candidate = views
@@ -354,6 +355,36 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
         return others and unlike and _moved(before[name], after[name], step, tensor)
 
     return Canary(name="one damaged unit", place=name, views=(cut[0], damaged), seen=seen)
+
+
+def canary_of_codes(views: Views, options: Fields, measured: Callable[[Views, Fields], Any]) -> Canary | NoCanary:
+    """Keep the two smallest weights that are packed on some side, and damage the end of the last one's codes."""
+    source, candidate = both_unpacked(views)
+    made = planned(source, candidate, options).pairings
+    packed = {name: packed_parts(source, candidate, one) for name, one in made.items()}
+    fits = (name for name, parts in packed.items() if parts and all(one.rule for one in parts))
+    names = sorted(fits, key=lambda name: candidate.tensor(name).nbytes)[:2]
+    if not names or not candidate.tensor(names[-1]).nbytes:
+        return NoCanary(NOTHING)
+    old = (one for name in names for part in made[name].parts for one in unpacked_view.stored_as(source, part.source))
+    new = (one for name in names for one in unpacked_view.stored_as(candidate, name))
+    cut = views[0].cut(old), views[1].cut(new)
+    before, last = rows_by_name(measured(cut, options)), names[-1]
+
+    def seen(found: Measurement | Unmeasured) -> bool:
+        after = rows_by_name(found)
+        return before.keys() == after.keys() and [one for one in before if before[one] != after[one]] == [last]
+
+    for name in unpacked_view.stored_as(candidate, last):
+        tensor = cut[1].tensor(name)
+        at = max(tensor.nbytes - MOST_DAMAGED, tensor.nbytes * 63 // 64)
+        flipped = bytes(byte ^ FLIPPED for byte in cut[1].read(name, at, tensor.nbytes))
+        damaged = cut[0], cut[1].overlaid(name, at, flipped)
+        if not bytewise.same(
+            *((both_unpacked(pair)[1], last) for pair in (cut, damaged))
+        ):  # no code that stands for none
+            return Canary(name="damaged codes", place=last, views=damaged, seen=seen)
+    return NoCanary(NOTHING)
 
 
 def _comparable(source: CheckpointView, candidate: CheckpointView, pairing: Pairing) -> bool:
