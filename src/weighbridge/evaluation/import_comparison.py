@@ -210,6 +210,7 @@ def _opened(path: str, *, away: bool) -> Opened:
 
 def contradictions(view: CheckpointView) -> Iterator[str]:
     """Yield where the files of a checkpoint contradict each other, so that another loader may take something else."""
+    from weighbridge.packing.packed_weights import marked
     from weighbridge.verifiers.file_structure import INDEX, beside, declared_bytes
     from weighbridge.views.checkpoint import CONFIG, config_beside
 
@@ -224,7 +225,8 @@ def contradictions(view: CheckpointView) -> Iterator[str]:
     config = config_beside(view) or {}
     key = "dtype" if config.get("dtype") is not None else "torch_dtype"
     sizes = Counter(dict.fromkeys(LOADED_AS.values(), 0))
-    for tensor in view.tensors.values():
+    packed = {one.name for weight in marked(view) for one in weight.members.values()}
+    for tensor in (one for name, one in view.tensors.items() if name not in packed):
         sizes[tensor.dtype] += tensor.nbytes * (tensor.dtype in sizes)
     named, ((most, nbytes), *_) = LOADED_AS.get(str(config.get(key))), sizes.most_common()
     if named and nbytes and named != most:

@@ -31,6 +31,7 @@ LOSSY = {Class.ROUNDED_EXACT, Class.REQUANT_EXACT, Class.NEAREST_CODES, Class.WI
 NOT_COMPARED = "not compared"
 ONE_CONFIGURATION = "config-one-sided"
 SIDES = ("source", "candidate")
+CONTAINERS = ("I32", "U32", "I64", "I16", "U8")  # of several codes each
 TENSORS = KIND.needs["pairs"].quantity
 EXCHANGE = "exchange the two? "
 KNOWN_LOSSES = "the converter is known to lose this; accept it by {}, or by `may_differ` in a contract, with reasons"
@@ -107,11 +108,18 @@ def dropped_by_rule(rows: Iterable[TensorPair]) -> Iterator[str]:
 def losses(rows: Sequence[TensorPair]) -> str:
     """Return how many tensors are of a type that holds less than the source's, by their types; "" without any."""
     lossy = [row for row in rows if class_of(row) in LOSSY and row.candidate_dtype != row.source_dtype]
-    kinds = Counter(f"{row.source_dtype} -> {row.candidate_dtype}" for row in lossy)
+    kinds = Counter(f"{row.source_dtype} -> {_type(row)}" for row in lossy)
     worst = max((row.relative_rmse for row in lossy if row.relative_rmse), default=None)
     error = f"; relative error up to {worst:.2g}" if worst else ""
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     return f"{len(lossy)} of {len(rows)} tensors are of a type that holds less: {counted}{error}" if lossy else ""
+
+
+def _type(row: TensorPair) -> str:
+    """Return in what a candidate's tensor is stored: of packed codes the method, not what contains them."""
+    packed = row.packed.rpartition(" and ")[2] if row.candidate_dtype in CONTAINERS else ""
+    bits = re.match(r"(\S+) \((\d+) bits", packed)
+    return printable(f"{bits[2]}-bit {bits[1].upper()}" if bits else packed or row.candidate_dtype or "nothing")
 
 
 def outcome(evaluation: Evaluation) -> Outcome:
@@ -272,7 +280,7 @@ def _table(rows: Iterable[TensorPair], tensors: str, moments: Moments) -> Iterab
             shape = row.candidate_shape or row.source_shape
             made = f", {row.transform}" if row.transform else ""
             words = "{found:13} {name}: {old} -> {new} [{shape}]{made}"
-            dtypes = {"old": row.source_dtype or "nothing", "new": row.candidate_dtype or "nothing"}
+            dtypes = {"old": row.source_dtype or "nothing", "new": _type(row)}
             yield fill(words, {"found": _class(row), "name": row.name, **dtypes, "shape": shape, "made": made})
             found = moments.get(row.name)
             if found is not None and found.source:
