@@ -16,6 +16,7 @@ from tests.cli.conftest import Cli
 from tests.cli.test_compare_packed import CHOSEN, HERE, NAMES, NEAREST, by_gptq, by_mlx, unpacked
 from tests.formats.files import Entry, safetensors
 
+from weighbridge.core import Measurement
 from weighbridge.packing import unpacked_view
 from weighbridge.verifiers import VERIFIERS, tensor_values
 from weighbridge.verifiers.verifier import Canary
@@ -72,7 +73,9 @@ def canary_of(source: Path, packed: Path, quantity: str) -> Any:
     """Return the canary of packed weights alone, and the views that it damages."""
     verifier = VERIFIERS[quantity, tensor_values.VERIFIER.kinds]
     views = open_checkpoint(source), open_checkpoint(packed)
-    return verifier, verifier.canary(views, {}, verifier.measure(views, {}))
+    measured = verifier.measure(views, {})
+    assert isinstance(measured, Measurement)
+    return verifier, verifier.canary(views, {}, measured)
 
 
 @pytest.mark.parametrize("quantity", ["tensor_values", "moment_changes"])

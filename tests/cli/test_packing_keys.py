@@ -92,15 +92,21 @@ def test_equal_codes_under_keys_that_no_rule_reads_are_blocked_by_the_keys(cli: 
     assert ended.lines[1].endswith(": no rule")
 
 
-def test_codes_of_a_method_without_any_rule_are_blocked_by_the_keys_that_differ(cli: Cli, tmp_path: Path) -> None:
-    stored: dict[str, Any] = {"p.codes": np.ones((32, 8, 1), np.int8), "p.codebooks": np.ones((1, 256, 8), np.float16)}
-    keys = {"quant_method": "aqlm", "in_group_size": 8}
+@pytest.mark.parametrize(
+    ("method", "names"), [("aqlm", ("p.codes", "p.codebooks", "p.weight")), ("own", ("p.n", "p.of", "p.n"))]
+)
+def test_codes_of_a_method_without_any_rule_are_blocked_by_the_keys_that_differ(
+    cli: Cli, tmp_path: Path, method: str, names: tuple[str, str, str]
+) -> None:
+    codes, values, weight = names
+    stored: dict[str, Any] = {codes: np.ones((32, 8, 1), np.int8), values: np.ones((1, 256, 8), np.float16)}
+    keys = {"quant_method": method, "in_group_size": 8}
     one, same = (model(tmp_path / name, keys, **stored) for name in ("one", "same"))
     other = model(tmp_path / "other", keys | {"in_group_size": 4}, **stored)
     assert cli("compare", one, same).lines[-1].startswith("SAME: 3 of 3 tensors")
     ended = cli("compare", one, other)
     assert ended.code == 3
-    told = "p.codes: not compared: packed by aqlm, whose keys differ: in_group_size 8 -> 4: no rule"
+    told = f"{weight}: not compared: packed by {method}, whose keys differ: in_group_size 8 -> 4: no rule"
     assert ended.lines[1] == f"  {told}"
 
 

@@ -89,6 +89,17 @@ def _scaled(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> R
     return Rule(shape=codes.shape, codes=stored, scales=scales, high=high, wide=wide, **values)
 
 
+def _by_row(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
+    """Quanto's and torchao's bytes, with a scale for the tensor or each row of a matrix, and no zero points."""
+    scales, zeros = weight.members[weight.packing.mark], weight.members.get("._weight_zero_point")
+    plain = scales.elements == 1 or scales.shape == (*weight.codes.shape[:1], 1)
+    return _scaled(weight, settings, read) if plain and (zeros is None or not any(read(zeros))) else None
+
+
+def _unread(_weight: PackedWeight, _settings: Mapping[str, Any], _read: Read) -> None:
+    """Return that nobody computes the values of these here."""
+
+
 @functools.cache
 def _f8() -> tuple[float, ...]:
     return tuple(decode(words(memoryview(bytes(range(256))), "F8_E4M3"), "F8_E4M3").tolist())
@@ -300,6 +311,8 @@ def _reads(scales: Tensor) -> bool:
 
 RULES: Mapping[str, Callable[[PackedWeight, Mapping[str, Any], Read], Rule | None]] = {
     **dict.fromkeys(("fp8", "scaled"), _scaled),
+    **dict.fromkeys(("quanto", "torchao"), _by_row),
+    **dict.fromkeys(("aqlm", "eetq", "fouroversix", "higgs", "hqq", "spqr", "vptq"), _unread),
     "mlx": _affine,
     "mxfp4": _mx,
     "compressed-tensors": _compressed,
