@@ -91,6 +91,7 @@ def _scaled(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> R
 
 def _by_row(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
     """Quanto's and torchao's bytes, with a scale for the tensor or each row of a matrix, and no zero points."""
+    assert weight.packing is not None
     scales, zeros = weight.members[weight.packing.mark], weight.members.get("._weight_zero_point")
     plain = scales.elements == 1 or scales.shape == (*weight.codes.shape[:1], 1)
     return _scaled(weight, settings, read) if plain and (zeros is None or not any(read(zeros))) else None
