@@ -29,10 +29,6 @@ def _ending(zeros: int, row: int) -> Fields:
     return {"all_zero": False, "zero_tail_bytes": zeros, "row_bytes": row}
 
 
-def _may_not_end_in_zeros(_evidence: Evidence, limits: Limits, places: Sequence[str]) -> list[str]:
-    return [place for place in places if not listed(place, limits.may_end_in_zeros)]
-
-
 FAILS = ("not-finite", "zero-tail", "all-zero", "repeated", "name", "total-size", "beside", "checksum")
 BLOCKED = ("not-decoded", "nothing-read")
 _in_tensors = Breaks(need="tensors", row=TensorHealth, blocked=BLOCKED, why="every tensor is allowed to")
@@ -44,7 +40,7 @@ TOO_MANY = _in_tensors.beyond(
 CUT_SHORT = _in_tensors.beyond(
     ("the end of a row", "zero-tail", lambda _, __, tail: _ending(tail, tail + 1)),
     ("a row and half of one", "zero-tail", lambda _, __, tail: _ending(3 * tail, 2 * tail)),
-    at=_may_not_end_in_zeros,
+    at=lambda _evidence, limits, places: [place for place in places if not listed(place, limits.may_end_in_zeros)],
 )
 TAIL = "run of zeros at a tensor's end that starts inside a row"
 

@@ -97,10 +97,6 @@ def _by_row(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Ru
     return _scaled(weight, settings, read) if plain and (zeros is None or not any(read(zeros))) else None
 
 
-def _unread(_weight: PackedWeight, _settings: Mapping[str, Any], _read: Read) -> None:
-    """Return that nobody computes the values of these here."""
-
-
 @functools.cache
 def _f8() -> tuple[float, ...]:
     return tuple(decode(words(memoryview(bytes(range(256))), "F8_E4M3"), "F8_E4M3").tolist())
@@ -139,13 +135,18 @@ def _mx(weight: PackedWeight, _settings: Mapping[str, Any], _read: Read) -> Rule
 def _compressed(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
     """compressed-tensors' pack-quantized: whole numbers in words, with a scale for each row or group of columns."""
     codes, scales, shape = weight.codes, weight.members[".weight_scale"], weight.members.get(".weight_shape")
-    scheme = _only_scheme(settings)
+    scheme, *others = _schemes(settings) or [{}]
     if settings.get("format", "pack-quantized") not in ("pack-quantized", "mixed-precision"):
         raise ContradictionError(f"the format {settings['format']!r} has no weight_packed")
     if shape is None or (shape.dtype, shape.elements) != ("I64", 2) or not _reads(scales):
         return None
     bits, zeros = scheme.get("num_bits"), weight.members.get(".weight_zero_point")
-    if scheme.get("type") != "int" or bits not in (4, 8) or codes.dtype != "I32":
+    if (
+        scheme.get("type") != "int"
+        or bits not in (4, 8)
+        or codes.dtype != "I32"
+        or any(one != scheme for one in others)
+    ):
         return None
     rows, columns = struct.unpack("<2q", read(shape))
     group = scheme.get("group_size") or columns
@@ -174,12 +175,6 @@ def _schemes(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [one for one in found if isinstance(one, dict)]
 
 
-def _only_scheme(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the scheme of all groups of weights; nothing where they have several."""
-    found = _schemes(settings)
-    return found[0] if found and all(one == found[0] for one in found) else {}
-
-
 def _scheme_of(settings: Mapping[str, Any], dtype: str, each: list[str]) -> Mapping[str, Any]:
     """Return the scheme of codes of a byte with a scale for each of these; nothing where none is said."""
     if settings.get("format") == "pack-quantized":
@@ -200,7 +195,8 @@ def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) 
 
     bits, group, method = (settings.get(key) for key in ("bits", "group_size", "quant_method"))
     codes, scales, zeros = weight.codes, weight.members[".scales"], weight.members.get(".qzeros")
-    numbered = weight.members.get(".g_idx")
+    numbered, dynamic = weight.members.get(".g_idx"), settings.get("dynamic")
+    overridden = dynamic if isinstance(dynamic, dict) else ()  # modules that have keys of their own, by GPTQModel
     if bits not in BITS or codes.dtype != "I32" or len(codes.shape) != 2 or zeros is None or zeros.dtype != "I32":
         return None
     awq = method == "awq" and bits == 4 and str(settings.get("version", "gemm")).lower() == "gemm"
@@ -210,7 +206,7 @@ def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) 
     outputs, per = scales.shape[1], WORD // bits
     inputs = codes.shape[0] if awq else codes.shape[0] * per
     group = inputs if group == -1 else group
-    if not _is_size(group) or outputs % per or _overridden(settings):
+    if not _is_size(group) or outputs % per or any(not key.startswith("-:") for key in overridden):
         return None
     _require(codes, (inputs, outputs // per) if awq else (inputs // per, outputs), f"{outputs} outputs")
     _require(scales, (-(-inputs // group), outputs), f"groups of {group}")
@@ -228,12 +224,6 @@ def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) 
         raise ContradictionError(f"{key} {str(not awq).lower()} means zero points of {middle}, and qzeros has others")
     values = {"zeros": of_groups, "early": early, "columns_of": numbers, **_whole(bits, 0)}
     return Rule(shape=(outputs, inputs), codes=in_words, scales=scales, high=1, wide=group, chosen=True, **values)
-
-
-def _overridden(settings: Mapping[str, Any]) -> bool:
-    """Return whether GPTQModel's `dynamic` gives some modules keys of their own; "-:" leaves them as they were."""
-    dynamic = settings.get("dynamic")
-    return isinstance(dynamic, dict) and not all(key.startswith("-:") for key in dynamic)
 
 
 def _bitsandbytes(weight: PackedWeight, _settings: Mapping[str, Any], read: Read) -> Rule | None:
@@ -313,7 +303,7 @@ def _reads(scales: Tensor) -> bool:
 RULES: Mapping[str, Callable[[PackedWeight, Mapping[str, Any], Read], Rule | None]] = {
     **dict.fromkeys(("fp8", "scaled"), _scaled),
     **dict.fromkeys(("quanto", "torchao"), _by_row),
-    **dict.fromkeys(("aqlm", "eetq", "fouroversix", "higgs", "hqq", "spqr", "vptq"), _unread),
+    **dict.fromkeys(("aqlm", "eetq", "fouroversix", "higgs", "hqq", "spqr", "vptq"), lambda *_: None),
     "mlx": _affine,
     "mxfp4": _mx,
     "compressed-tensors": _compressed,

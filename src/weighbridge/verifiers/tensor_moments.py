@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weighbridge.comparison.casts import decode, words
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.packing.unpacked_view import UnpackedView, unpacked
-from weighbridge.packing.unpacking import WORD, Codes, Rule
+from weighbridge.packing.unpacking import WORD, Rule
 from weighbridge.quantities.tensors import STATISTICS, TensorMoments
 from weighbridge.verifiers.tensor_walk import STEP, Damage, instrument
 from weighbridge.views.checkpoint import CheckpointView, Tensor
@@ -22,7 +22,7 @@ from weighbridge.views.checkpoint import CheckpointView, Tensor
 if TYPE_CHECKING:
     from weighbridge.comparison.casts import Values
 
-Unpacked: TypeAlias = tuple[tuple[int, ...], "Callable[[], Iterable[Values]]"]  # the shape of values, and all of them
+Unpacked: TypeAlias = tuple[tuple[int, ...], Callable[[], Iterable[memoryview]], str]  # shape, all values, their dtype
 DIGITS = 9  # that are kept; what lies behind depends on the order of summing
 
 
@@ -44,9 +44,10 @@ class Moments:
         """Return whether the dtype has single values; codes have those that they stand for."""
         return numpy_dtype(self.tensor.dtype) is not None and self.tensor.name not in self.codes
 
-    def take(self, chunk: memoryview) -> None:
+    def take(self, chunk: memoryview, dtype: str = "") -> None:
         """Merge the next bytes."""
-        self.merge(_values(chunk, self.tensor))
+        dtype = dtype or self.tensor.dtype
+        self.merge(decode(words(chunk, dtype), dtype))
 
     def merge(self, found: Values) -> None:
         """Merge the next values."""
@@ -78,38 +79,25 @@ class Moments:
     def row(self) -> TensorMoments:
         """Describe the tensor."""
         one, unpacked = self.tensor, self.codes.get(self.tensor.name)
-        shape, values = unpacked or (one.shape, tuple)
-        for found in values():
-            self.merge(found)
+        shape, chunks, dtype = unpacked or (one.shape, tuple, "")
+        for chunk in chunks():
+            self.take(chunk, dtype)
         finite = self.count if self.reads or unpacked else None
         row: dict[str, Any] = {"name": one.name, "dtype": one.dtype, "shape": shape, "elements": math.prod(shape)}
         return TensorMoments(finite=finite, **row | self.statistics())
-
-
-def _values(chunk: memoryview, tensor: Tensor) -> Values:
-    return decode(words(chunk, tensor.dtype), tensor.dtype)
 
 
 def _begin(view: CheckpointView) -> Callable[[Tensor], Moments]:
     """Read plain tensors as they are, and codes as what they stand for; those that no rule reads have no values."""
     whole, codes = unpacked(view, view.cut(()), source=False), dict[str, Unpacked | None]()
     for name, weight in whole.packed.items() if isinstance(whole, UnpackedView) else ():
-        tensor, rule = whole.tensor(name), weight.rule
-        chunks = functools.partial(whole.chunks, name, STEP * tensor.unit[1])
-        values = functools.partial(_all_values, chunks, tensor)
-        codes[weight.codes.name] = (tensor.shape, values) if rule else None
-        if isinstance(rule, Rule) and rule.zeros is not None:
-            zeros, rows = rule.zeros, rule.zeros.tensor.elements * WORD // rule.zeros.bits // rule.zeros.columns
-            codes[zeros.tensor.name] = (rows, zeros.columns), functools.partial(_all_zeros, zeros, view, rows)
+        one, rule = whole.tensor(name), weight.rule
+        chunks = functools.partial(whole.chunks, name, STEP * one.unit[1])
+        codes[weight.codes.name] = (one.shape, chunks, one.dtype) if rule else None
+        if isinstance(rule, Rule) and (zeros := rule.zeros) is not None:
+            shape = zeros.tensor.elements * WORD // zeros.bits // zeros.columns, zeros.columns
+            codes[zeros.tensor.name] = shape, functools.partial(zeros.numbers, view, shape[0]), "F32"
     return functools.partial(Moments, codes=codes)
-
-
-def _all_values(chunks: Callable[[], Iterator[memoryview]], tensor: Tensor) -> Iterator[Values]:
-    return (_values(chunk, tensor) for chunk in chunks())
-
-
-def _all_zeros(zeros: Codes, view: CheckpointView, rows: int) -> Iterator[Values]:
-    yield zeros.values(zeros.read(view, 0, rows), 0, rows, (), 0).reshape(-1)
 
 
 def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
