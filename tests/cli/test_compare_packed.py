@@ -60,6 +60,16 @@ UNREAD: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "NVFP4": ({"quant_method": "modelopt"}, "modelopt",
               {"p__weight": of(np.uint8, 32, 32), "p__weight_scale": of(F8, 32, 4),
                "p__weight_scale_2": of(np.float32), "p__input_scale": of(np.float32)}),
+    "NVFP4 of compressed-tensors": (
+        {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized", "config_groups": {
+            "a": {"weights": {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}}}},
+        "compressed-tensors (nvfp4-pack-quantized)",
+        {"p__weight_packed": of(np.uint8, 32, 32), "p__weight_scale": of(F8, 32, 4),
+         "p__weight_global_scale": of(np.float32, 1)}),
+    "GPTQ with keys of one module": (
+        {"quant_method": "gptq", "bits": 4, "group_size": 32, "dynamic": {"+:.*p": {"bits": 8}}},
+        "gptq (4 bits, groups of 32)",
+        {"p__qweight": of(np.int32, 8, 32), "p__qzeros": of(np.int32, 2, 4), "p__scales": of(np.float16, 2, 32)}),
     "a method that nobody here knows": ({"quant_method": "aqlm"}, "aqlm",
                                         {"p__codes": of(np.int8, 32, 8, 1), "p__codebooks": of(np.float16, 1, 256, 8)}),
 }  # fmt: skip

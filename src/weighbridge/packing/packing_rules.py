@@ -30,6 +30,7 @@ BITS = (2, 4, 8)
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of the columns in a word, from its lowest bits on
 OTHER_SCALES = {".weight_zero_point", ".weight_scale_2"}  # that this rule does not know
 SEVERAL_A_BYTE = ("bitnet", "gemma")  # codes, under the names of those that take a byte each
+OF_BYTES = ("int-quantized", "float-quantized", "naive-quantized")  # compressed-tensors' formats
 MOST_STATE = 1 << 12  # bytes of JSON
 
 Read: TypeAlias = Callable[[Tensor], memoryview]  # a small tensor, whole
@@ -72,9 +73,8 @@ def _scaled(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> R
         return None
     rows, columns = math.prod(codes.shape[:-1]), codes.shape[-1]
     high, wide = (1 if scales.elements == rows else rows), columns
-    scheme = _scheme_of(
-        settings, codes.dtype, [one for one, many in (("tensor", 1), ("channel", rows)) if scales.elements == many]
-    )
+    each = [one for one, many in (("tensor", 1), ("channel", rows)) if scales.elements == many]
+    scheme = _scheme_of(settings, codes.dtype, each)
     if scales.elements > 1 and scales.elements != rows:
         block = settings.get("weight_block_size") or scheme.get("block_structure") or [128, 128]
         if not isinstance(block, list) or len(block) != 2 or not all(map(_is_size, block)):
@@ -135,18 +135,14 @@ def _mx(weight: PackedWeight, _settings: Mapping[str, Any], _read: Read) -> Rule
 def _compressed(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
     """compressed-tensors' pack-quantized: whole numbers in words, with a scale for each row or group of columns."""
     codes, scales, shape = weight.codes, weight.members[".weight_scale"], weight.members.get(".weight_shape")
-    scheme, *others = _schemes(settings) or [{}]
-    if settings.get("format", "pack-quantized") not in ("pack-quantized", "mixed-precision"):
+    found = _schemes(settings) or [{}]
+    scheme = found[0] if all(one == found[0] for one in found) else {}
+    if settings.get("format") in OF_BYTES:
         raise ContradictionError(f"the format {settings['format']!r} has no weight_packed")
     if shape is None or (shape.dtype, shape.elements) != ("I64", 2) or not _reads(scales):
         return None
     bits, zeros = scheme.get("num_bits"), weight.members.get(".weight_zero_point")
-    if (
-        scheme.get("type") != "int"
-        or bits not in (4, 8)
-        or codes.dtype != "I32"
-        or any(one != scheme for one in others)
-    ):
+    if scheme.get("type") != "int" or bits not in (4, 8) or codes.dtype != "I32":
         return None
     rows, columns = struct.unpack("<2q", read(shape))
     group = scheme.get("group_size") or columns
@@ -182,10 +178,9 @@ def _scheme_of(settings: Mapping[str, Any], dtype: str, each: list[str]) -> Mapp
     kind, found = "int" if dtype == "I8" else "float", _schemes(settings)
     of_bytes = (one for one in found if (one.get("type", "int"), one.get("num_bits", 8)) == (kind, 8))
     fits = (one for one in of_bytes if one.get("strategy") in each or one.get("strategy") not in ("tensor", "channel"))
-    fit = next(fits, None)
-    if found and fit is None:
-        what = f"no {kind} of 8 bits with a scale for each {(*each, 'block')[0]}"
-        raise ContradictionError(f"config_groups has {what}")
+    if (fit := next(fits, None)) is None and found:
+        scales = (*each, "block")[0]
+        raise ContradictionError(f"config_groups has no {kind} of 8 bits with a scale for each {scales}")
     return fit or {}
 
 
