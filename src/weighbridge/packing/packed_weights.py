@@ -10,7 +10,7 @@ from typing import Any
 
 from weighbridge.core import table
 from weighbridge.formats.tensor import Tensor, short
-from weighbridge.quantities.packing_keys import runs, why_idle
+from weighbridge.quantities.packing_keys import beside_codes
 from weighbridge.views.checkpoint import CheckpointView, config_beside
 
 BYTES = ("U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
@@ -151,7 +151,7 @@ def unlike_keys(source: CheckpointView, candidate: CheckpointView) -> dict[str, 
     if not all(settings):
         return {SETTINGS: f"{SETTINGS} on one side alone"} if any(settings) else {}
     sides = [dict(_leaves(one)) for one in settings]
-    names = (name for name in dict.fromkeys((*sides[0], *sides[1])) if not (runs(name) or why_idle(name)))
+    names = (name for name in dict.fromkeys((*sides[0], *sides[1])) if not beside_codes(name))
     values = ((name, *(side.get(name, "unsaid") for side in sides)) for name in names)
     return {name: f"{name} {old} -> {new}" for name, old, new in values if old != new}
 

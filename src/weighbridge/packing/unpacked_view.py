@@ -102,10 +102,10 @@ class UnpackedView(CheckpointView):
 
 def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> CheckpointView:
     """Return the view with packed weights in place of tensors that the other side does not store or read alike."""
-    sides, names = (view, other) if source else (other, view), view.format != "gguf"
-    apart = unlike_keys(*sides) if names else {}
-    found = recognised(view, other, apart=bool(apart)) if names else {}
-    packed = dict(_blocks(view, other)) if source and view.format == "gguf" else {}
+    gguf = view.format == "gguf"
+    apart = {} if gguf else unlike_keys(*((view, other) if source else (other, view)))
+    found = {} if gguf else recognised(view, other, apart=bool(apart))
+    packed = dict(_blocks(view, other)) if source and gguf else {}
     if not (found or packed):
         return view
     settings = settings_of(view) if found else {}
@@ -113,8 +113,8 @@ def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> Ch
         stored = tuple(one.name for one in weight.members.values())
         keys = apart if alike(weight.codes, other) else {}
         reads = weight.packing.reads if weight.packing else ()
-        one = UnpackedWeight(packed=weight.summary(settings), codes=weight.codes, stored=stored)
-        one = replace(one, keys=", ".join(keys.values()))
+        told: dict[str, Any] = {"packed": weight.summary(settings), "keys": ", ".join(keys.values())}
+        one = UnpackedWeight(**told, codes=weight.codes, stored=stored)
         try:
             known = all(is_named(key, reads) for key in keys)
             rule = rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes)) if known else None

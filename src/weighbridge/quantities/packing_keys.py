@@ -1,4 +1,4 @@
-"""Keys of a `quantization_config`: those that say how codes are read, and those that say something else, by a table."""
+"""Keys of a `quantization_config` that do not say how codes are read, by a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from weighbridge.core import table
 
-TABLE = "quantities/packing_keys"
+RUNS = "runs"
 
 
 def is_named(key: str, globs: Iterable[str]) -> bool:
@@ -15,11 +15,6 @@ def is_named(key: str, globs: Iterable[str]) -> bool:
     return any(fnmatchcase(key, glob) for glob in globs)
 
 
-def why_idle(key: str) -> str:
-    """Return why a key changes no value and nothing that a model computes; "" of one that may."""
-    return next((why for why, globs in table(TABLE)["idle"].items() if is_named(key, globs)), "")
-
-
-def runs(key: str) -> bool:
-    """Return whether a key changes what a model computes, but not how codes are read."""
-    return is_named(key, table(TABLE)["runs"])
+def beside_codes(key: str) -> str:
+    """Return why a key changes nothing, `RUNS` where it changes what a model computes, "" where it reads codes."""
+    return next((why for why, globs in table("quantities/packing_keys").items() if is_named(key, globs)), "")
