@@ -150,7 +150,7 @@ def test_a_method_of_transformers_without_a_rule_is_not_compared_and_never_other
     assert ended.lines[-1].startswith("BLOCKED: packed: 1 ")
 
 
-@pytest.mark.parametrize("method", ["aqlm", "eetq", "fouroversix", "higgs", "hqq", "spqr", "vptq"])
+@pytest.mark.parametrize("method", ["aqlm", "eetq", "fouroversix", "higgs", "hqq", "sinq", "spqr", "vptq"])
 def test_names_tell_a_method_where_no_configuration_does(cli: Cli, tmp_path: Path, method: str) -> None:
     tensors = {f"p.{name}": one for name, one in METHODS[method].items()}
     ended = cli("compare", model(tmp_path / "source", p__weight=WEIGHT), model(tmp_path / "packed", **tensors))

@@ -120,6 +120,17 @@ IDLE: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(("case", "code"), [("gptq_v2", 1), ("8 bits", 1), ("zero points that the file has anyway", 0)])
+def test_a_contract_that_keeps_dtypes_holds_the_values_of_equal_codes(
+    cli: Cli, tmp_path: Path, case: str, code: int
+) -> None:
+    source, changed = copy(tmp_path, *(OTHERWISE.get(case) or IDLE[case])[:2])
+    bound = "--subject", f"source={source}", "--subject", f"import={changed}"
+    ended = cli("verify", "builtin:checkpoint-import", *bound)
+    assert ended.code == code, ended.lines
+    assert ("elements explained: packing-keys: " in ended.out) is bool(code)
+
+
 @pytest.mark.parametrize("case", IDLE)
 def test_keys_that_change_no_value_stay_harmless(cli: Cli, tmp_path: Path, case: str) -> None:
     for policy in ("packed", "same"):

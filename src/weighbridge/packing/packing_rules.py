@@ -298,7 +298,7 @@ def _reads(scales: Tensor) -> bool:
 RULES: Mapping[str, Callable[[PackedWeight, Mapping[str, Any], Read], Rule | None]] = {
     **dict.fromkeys(("fp8", "scaled"), _scaled),
     **dict.fromkeys(("quanto", "torchao"), _by_row),
-    **dict.fromkeys(("aqlm", "eetq", "fouroversix", "higgs", "hqq", "spqr", "vptq"), lambda *_: None),
+    **dict.fromkeys(("aqlm", "eetq", "fouroversix", "higgs", "hqq", "sinq", "spqr", "vptq"), lambda *_: None),
     "mlx": _affine,
     "mxfp4": _mx,
     "compressed-tensors": _compressed,

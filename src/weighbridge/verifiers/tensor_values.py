@@ -206,7 +206,7 @@ class _Pair:
         contradicts = any(weight.contradicts for weight in packed)
         if not self.contents or any(weight.rule is None and not weight.contradicts for weight in packed):
             return self._by_name(pairing)
-        row = self._by_name(pairing) if contradicts else self._made(pairing)
+        row = replace(self._by_name(pairing), reproduced={"identical": 0}) if contradicts else self._made(pairing)
         row = replace(row, compared=True, first_difference=None, candidate_dtype=row.source_dtype)
         old, new = self.stored
         names = packed[0].stored if len({weight.stored for weight in packed}) == 1 else ()
