@@ -182,7 +182,7 @@ def _unfit(rules: Sequence[Any], source: Opened, imports: Sequence[Opened]) -> l
     """Return what is wrong with the rules of a mapping file, each tried on these checkpoints."""
     from weighbridge.mapping.chosen_mapping import models, numbers
     from weighbridge.mapping.tensor_rules import RuleError, made, rule_of
-    from weighbridge.verifiers.tensor_values import both_unpacked
+    from weighbridge.packing.unpacked_view import both_unpacked
 
     pairs = [both_unpacked((source, one)) for one in imports if source is not None and one is not None]
     problems = []

@@ -100,8 +100,10 @@ def marked(view: CheckpointView) -> Iterator[PackedWeight]:
     """Yield each weight whose tensors have the names and dtypes of a known packing."""
     taken: set[str] = set()
     codes = any(one.dtype in (*BYTES, *WORDS) for one in view.tensors.values())
-    for packing in packings() if codes else ():
-        for name in (name for name in view.tensors if name.endswith(packing.mark)):
+    marks = tuple(packing.mark for packing in packings()) if codes else ()
+    named = [name for name in view.tensors if name.endswith(marks)]
+    for packing in packings() if named else ():
+        for name in (name for name in named if name.endswith(packing.mark)):
             stem = name.removesuffix(packing.mark)
             endings = dict.fromkeys((packing.codes, packing.mark, *packing.needs, *packing.may))
             members = {end: view.tensors[stem + end] for end in endings if stem + end in view.tensors}

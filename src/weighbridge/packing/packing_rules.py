@@ -215,7 +215,8 @@ def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) 
     elif numbers is not None and settings.get("desc_act") is False:
         raise ContradictionError("desc_act false means groups in order, and those of g_idx are not")
     early, middle, key = 0 if awq else early or 0, 1 << bits - 1, "zero_point" if awq else "sym"
-    if settings.get(key) is (not awq) and set(read(zeros)) != {(middle - early) * (255 // ((1 << bits) - 1))}:
+    stored = np.frombuffer(read(zeros), np.uint8)
+    if settings.get(key) is (not awq) and (stored != (middle - early) * (255 // ((1 << bits) - 1))).any():
         raise ContradictionError(f"{key} {str(not awq).lower()} means zero points of {middle}, and qzeros has others")
     values = {"zeros": of_groups, "early": early, "columns_of": numbers, **_whole(bits, 0)}
     return Rule(shape=(outputs, inputs), codes=in_words, scales=scales, high=1, wide=group, chosen=True, **values)

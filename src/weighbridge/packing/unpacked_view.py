@@ -131,6 +131,12 @@ def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> Ch
     return UnpackedView(**as_it_is, packed=packed, stored=view, rescaled=settings.get("quant_method") == "awq")
 
 
+def both_unpacked(views: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return both sides with their packed weights in place of what is stored of them."""
+    source, candidate = views
+    return unpacked(source, candidate, source=True), unpacked(candidate, source, source=False)
+
+
 def _blocks(view: CheckpointView, other: CheckpointView) -> Iterator[tuple[str, UnpackedWeight]]:
     """Yield ggml's blocks that the other side holds as plain values: under the same name, or in another format."""
     for name, tensor in view.tensors.items():

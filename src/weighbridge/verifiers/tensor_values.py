@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -25,11 +25,12 @@ from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan
 from weighbridge.packing import unpacked_view
 from weighbridge.packing.channel_factors import Channels
-from weighbridge.packing.unpacked_view import UnpackedView, UnpackedWeight, code_errors, packed_parts, packed_weight
+from weighbridge.packing.unpacked_view import UnpackedView, UnpackedWeight, both_unpacked, packed_parts, packed_weight
 from weighbridge.packing.unpacking import Blocks, Rule
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution, JobSpec
+from weighbridge.verifiers.damaged_codes import NOTHING, canary_of_codes
 from weighbridge.verifiers.verifier import (
     Canary,
     MeasurementJob,
@@ -94,13 +95,6 @@ def pair(views: Views, options: Fields) -> _Pair:
     channels = Channels(source, candidate, plan) if rescaled else None
     alike = bytewise.LookAlikes(source)
     return _Pair(views, source, candidate, plan, alike, contents=not options.get("headers"), channels=channels)
-
-
-def both_unpacked(views: Views) -> Views:
-    """Return both sides with their packed weights in place of what is stored of them."""
-    source, candidate = views
-    read = unpacked_view.unpacked
-    return read(source, candidate, source=True), read(candidate, source, source=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +229,7 @@ class _Pair:
         assert isinstance(self.candidate, UnpackedView)
         fitted = None if self.channels is None else self.channels.fitted(row.name)
         factors = fitted and (fitted[0].values, fitted[1].values)
-        found = code_errors(aligned, rule, self.candidate.stored, factors)
+        found = unpacked_view.code_errors(aligned, rule, self.candidate.stored, factors)
         row = replace(row, relative_rmse=found.relative_rmse, error_in_steps=found.error_in_steps)
         return replace(row, compared=True, not_nearest=found.not_nearest)
 
@@ -305,8 +299,6 @@ def extent(views: Views, options: Fields) -> int:
 
 
 ENOUGH = 1 << 14  # elements; a tensor is never read in less than four steps, so that the damage lies beyond the first
-NOTHING = "no tensor of both sides has bytes or values that can be compared"
-MOST_DAMAGED, FLIPPED = 1 << 16, 0xCC  # bytes, and bits of each: of codes of two bits and more, of no sign alone
 KEYS = "packing-keys"  # what gives elements whose codes and scales are the source's, byte for byte
 NAN = b"\x00\x00\xc0\x7f"  # of F32, in which computed tables are stored
 
@@ -355,34 +347,6 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
         return others and unlike and _moved(before[name], after[name], step, tensor)
 
     return Canary(name="one damaged unit", place=name, views=(cut[0], damaged), seen=seen)
-
-
-def canary_of_codes(views: Views, options: Fields, measured: Callable[[Views, Fields], Any]) -> Canary | NoCanary:
-    """Keep the two smallest weights that are packed on some side, and damage the end of the last one's codes."""
-    source, candidate = both_unpacked(views)
-    made = planned(source, candidate, options).pairings
-    packed = {name: packed_parts(source, candidate, one) for name, one in made.items()}
-    fits = (name for name, parts in packed.items() if parts and all(one.rule for one in parts))
-    names = sorted(fits, key=lambda name: candidate.tensor(name).nbytes)[:2]
-    if not names or not candidate.tensor(names[-1]).nbytes:
-        return NoCanary(NOTHING)
-    old = (one for name in names for part in made[name].parts for one in unpacked_view.stored_as(source, part.source))
-    new = (one for name in names for one in unpacked_view.stored_as(candidate, name))
-    cut = views[0].cut(old), views[1].cut(new)
-    before, last = rows_by_name(measured(cut, options)), names[-1]
-
-    def seen(found: Measurement | Unmeasured) -> bool:
-        after = rows_by_name(found)
-        return before.keys() == after.keys() and [one for one in before if before[one] != after[one]] == [last]
-
-    for name in unpacked_view.stored_as(candidate, last)[:2]:  # its scales where the last codes stand for no value
-        tensor = cut[1].tensor(name)
-        at = max(tensor.nbytes - MOST_DAMAGED, tensor.nbytes * 63 // 64)
-        flipped = bytes(byte ^ FLIPPED for byte in cut[1].read(name, at, tensor.nbytes))
-        damaged = cut[0], cut[1].overlaid(name, at, flipped)
-        if not bytewise.same(*((both_unpacked(pair)[1], last) for pair in (cut, damaged))):
-            return Canary(name="damaged codes", place=last, views=damaged, seen=seen)
-    return NoCanary(NOTHING)
 
 
 def _comparable(source: CheckpointView, candidate: CheckpointView, pairing: Pairing) -> bool:
