@@ -113,15 +113,14 @@ def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> Ch
         stored = tuple(one.name for one in weight.members.values())
         keys = apart if alike(weight.codes, other) else {}
         reads = weight.packing.reads if weight.packing else ()
-        told: dict[str, Any] = {"packed": weight.summary(settings), "keys": ", ".join(keys.values())}
-        one = UnpackedWeight(**told, codes=weight.codes, stored=stored)
+        words: dict[str, Any] = {"packed": weight.summary(settings), "keys": ", ".join(keys.values())}
+        one = UnpackedWeight(**words, codes=weight.codes, stored=stored)
         try:
             known = all(is_named(key, reads) for key in keys)
             rule = rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes)) if known else None
-            unsaid = rule is None and reads and not settings
-            said = f"{one.packed}, and no quantization_config says how" if unsaid else one.packed
+            why = ", and no quantization_config says how" if rule is None and reads and not settings else ""
             turned = source and rule is not None and rule.turned
-            packed[name] = replace(one, packed=said, rule=rule, turned=turned)
+            packed[name] = replace(one, packed=one.packed + why, rule=rule, turned=turned)
         except ContradictionError as problem:
             packed[name] = replace(one, packed=f"{one.packed}, but {problem}", contradicts=True)
     replaced = {stored for one in packed.values() for stored in one.stored}
