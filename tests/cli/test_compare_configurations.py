@@ -213,6 +213,8 @@ def test_rows_that_no_configuration_speaks_of_are_named_and_not_accepted(cli: Cl
     assert "1 wrong shape (different content), 1 wrong shape (padded-vocabulary)" in ended.lines[-1]
     directory(workplace / "unsaid", padded(decoder(), 8), {**CONFIG, "vocab_size": VOCAB + 8})  # as the words say
     assert cli("compare", source, workplace / "unsaid", "--may-differ", "vocab_size").code == 0
+
+
 SAYS_NOTHING = {
     "nothing": {},
     "a class alone": {"model_type": "llama", "transformers_version": "5.0"},

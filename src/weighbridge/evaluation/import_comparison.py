@@ -224,7 +224,7 @@ def _unfit(rules: Sequence[Any], source: Opened, imports: Sequence[Opened]) -> l
     """Return what is wrong with the rules of a mapping file, each tried on these checkpoints."""
     from weighbridge.mapping.chosen_mapping import models, numbers
     from weighbridge.mapping.tensor_rules import RuleError, made, rule_of
-    from weighbridge.verifiers.tensor_values import both_unpacked
+    from weighbridge.packing.unpacked_view import both_unpacked
 
     pairs = [both_unpacked((source, one)) for one in imports if source is not None and one is not None]
     problems = []
@@ -252,6 +252,7 @@ def _opened(path: str, *, away: bool) -> Opened:
 
 def contradictions(view: CheckpointView) -> Iterator[str]:
     """Yield where the files of a checkpoint contradict each other, so that another loader may take something else."""
+    from weighbridge.packing.packed_weights import marked
     from weighbridge.verifiers.file_structure import INDEX, beside, declared_bytes
     from weighbridge.views.checkpoint import CONFIG, config_beside
 
@@ -266,7 +267,8 @@ def contradictions(view: CheckpointView) -> Iterator[str]:
     config = config_beside(view) or {}
     key = "dtype" if config.get("dtype") is not None else "torch_dtype"
     sizes = Counter(dict.fromkeys(LOADED_AS.values(), 0))
-    for tensor in view.tensors.values():
+    packed = {one.name for weight in marked(view) for one in weight.members.values()}
+    for tensor in (one for name, one in view.tensors.items() if name not in packed):
         sizes[tensor.dtype] += tensor.nbytes * (tensor.dtype in sizes)
     named, ((most, nbytes), *_) = LOADED_AS.get(str(config.get(key))), sizes.most_common()
     if named and nbytes and named != most:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ from weighbridge.gates import KINDS
 from weighbridge.gates.families.column_basis import basis_of
 from weighbridge.gates.label_plausibility import Limits, decide
 from weighbridge.judging.requests import DEFAULT
+from weighbridge.packing import packed_weights
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.runs import StepColumn
@@ -143,6 +145,7 @@ class CheckpointReport:
     """What a checkpoint shows by itself: problems as a gate would report them, figures, and every tensor."""
 
     findings: tuple[Mapping[str, str], ...]
+    packed: Mapping[str, int]  # how many weights, by how they are packed
     labels: Fields
     health: Fields
     tensors: Mapping[str, Fields]
@@ -174,4 +177,6 @@ def look(
     worst_first = sorted(rows, key=lambda name: (name not in wrong, name))
     health, labels = (verdicts[gate].figures for gate in GATES)
     tensors = {name: rows[name] for name in worst_first}
-    return CheckpointReport(findings=tuple(findings), labels=labels, health=health, tensors=tensors)
+    settings = packed_weights.settings_of(view)
+    packed = Counter(weight.summary(settings) for weight in packed_weights.marked(view))
+    return CheckpointReport(findings=tuple(findings), packed=packed, labels=labels, health=health, tensors=tensors)

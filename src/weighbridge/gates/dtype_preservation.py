@@ -54,7 +54,7 @@ def code_of(pair: TensorPair, limits: Limits) -> str:
         return "" if tensor_pairs.may_come(pair) or listed(pair.name, limits.allow_extra) else "extra"
     if pair.source_shape != pair.candidate_shape:
         return "shape"
-    if pair.packed:
+    if pair.packed and not (pair.compared and tensor_pairs.KEYS in pair.reproduced):
         return "packed"
     kept = pair.source_dtype == pair.candidate_dtype
     if not (kept or (limits.policy == "lossless" and is_exact(pair)) or limits.allows(pair)):

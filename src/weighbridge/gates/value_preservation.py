@@ -128,7 +128,7 @@ def _packed_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
     """Return what is wrong with a weight that is packed on some side, or nothing."""
     if not pair.compared:
         return "packed"
-    if limits.policy == "same":
+    if limits.policy == "same" and tensor_pairs.KEYS not in pair.reproduced:
         return "packing"
     if pair.candidate_dtype in BOUND:
         return _content_code(pair, limits, found)

@@ -27,6 +27,7 @@ AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({class
 ONE_CONFIGURATION = "config-one-sided"
 EMPTY = "config-empty"  # there is a config.json, which is no reason not to compare
 SIDES = ("source", "candidate")
+CONTAINERS = ("I32", "U32", "I64", "I16", "U8")  # of several codes each
 EXCHANGE = "exchange the two? "
 LOST, GROWN = "the converter is known to lose this", "the vocabulary was padded, and every row that it had is compared"
 ACCEPTED = "{}; accept it by {}, or by `may_differ` in a contract, with reasons"
@@ -101,11 +102,18 @@ def comparison_lines(
 def losses(one: ImportComparison) -> str:
     """Return how many tensors are of a type that holds less than the source's, by their types; "" without any."""
     lossy, of = one.lossy, len(one.pairs)
-    kinds = Counter(f"{row.source_dtype} -> {row.candidate_dtype}" for row in lossy)
+    kinds = Counter(f"{row.source_dtype} -> {_type(row)}" for row in lossy)
     worst = max((row.relative_rmse for row in lossy if row.relative_rmse), default=None)
     error = f"; relative error up to {worst:.2g}" if worst else ""
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     return f"{len(lossy)} of {of} tensors are of a type that holds less: {counted}{error}" if lossy else ""
+
+
+def _type(row: TensorPair) -> str:
+    """Return in what a candidate's tensor is stored: of packed codes the method, not what contains them."""
+    packed = row.packed.rpartition(" and ")[2] if row.candidate_dtype in CONTAINERS else ""
+    bits = re.match(r"(\S+) \((\d+) bits", packed)
+    return printable(f"{bits[2]}-bit {bits[1].upper()}" if bits else packed or row.candidate_dtype or "nothing")
 
 
 def outcome(evaluation: Evaluation) -> Outcome:
@@ -246,7 +254,7 @@ def _table(one: ImportComparison, tensors: str, moments: Moments) -> Iterable[st
             shape = row.candidate_shape or row.source_shape
             made = f", {row.transform}" if row.transform else ""
             words = "{found:13} {name}: {old} -> {new} [{shape}]{made}"
-            dtypes = {"old": row.source_dtype or "nothing", "new": row.candidate_dtype or "nothing"}
+            dtypes = {"old": row.source_dtype or "nothing", "new": _type(row)}
             yield fill(
                 words, {"found": one.classes[row.name], "name": row.name, **dtypes, "shape": shape, "made": made}
             )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
+
+from weighbridge.quantities.packing_keys import RUNS, beside_codes
 
 LABEL = "a label"
 TENSORS_TELL = "it follows from the tensors, which are compared"
@@ -79,6 +82,19 @@ def harmless(name: str) -> str:
     if name in HARMLESS:
         return HARMLESS[name]
     return next((why for glob, why in GLOBS.items() if fnmatchcase(name, glob)), "")
+
+
+PACKING = re.compile(r"config\.json:(?:\w+_config\.)?quantization(?:_config)?\.(.+)")
+
+
+@lru_cache(maxsize=4096)
+def harmless_of_packing(name: str) -> str:
+    """Return the same of two files that one method quantised, whose tensors do not tell what becomes of activations."""
+    found = PACKING.fullmatch(name)
+    if found is None:
+        return harmless(name)
+    why = beside_codes(found[1]) or "each side's codes are read by its own keys, and compared"
+    return "" if why == RUNS else why
 
 
 GLOBS = {glob: why for glob, why in HARMLESS.items() if "*" in glob}

@@ -212,7 +212,9 @@ def may_come(pair: TensorPair) -> bool:
 
 
 # Simplest first: the order in which a mechanism is offered as the explanation.
+KEYS = "packing-keys"  # of codes and scales that are the source's, byte for byte
 MECHANISMS: tuple[str, ...] = (
+    KEYS,
     *("value-cast", "requantised", "requantised-through-f16", "requantised-through-bf16", "bf16-bits-as-f16"),
     *("f16-bits-as-bf16", "relabelled", "truncated", "byte-swapped", "through-f16", "through-bf16"),
     *("truncated-through-bf16", "permutation-missing", "wrong-head-count", "permutation-twice", "permutation-inverse"),
@@ -274,6 +276,7 @@ def explanation(pair: TensorPair, code: str, name: str, elements: int) -> Fields
     if code == "dtype":  # a mechanism keeps the source's bits only where it has that dtype itself
         rounded_first = name in MISREAD and not name.startswith(pair.source_dtype.lower())
         figures["held"] = "values" if rounded_first else KEPT.get(name, "tensor")
+    figures |= {"keys": pair.packed} if name == KEYS else {}
     return figures | ({"other": pair.other} if name == "other-tensor" else {})
 
 
