@@ -18,7 +18,7 @@ from typing import Any
 from weighbridge.core import BundleError, CanaryResult, Measured, bare, exists, local_path
 from weighbridge.core.pseudonym import key_file, keyed, passing_key, read_key
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.evidence.secret_rules import RULES, SecretRule
+from weighbridge.evidence.secret_rules import PERSONAL, RULES, SecretRule
 
 
 def found(text: str) -> Iterator[SecretRule]:
@@ -58,10 +58,14 @@ _ROOTS = (
 )
 _PART = r"[^\s\"'`<>|:;,(){}\[\]\\/]"
 ABSOLUTE = re.compile(
-    rf"(?:(?<=file://)|(?<![\w.$}}~/-]))/(?:{_ROOTS})\d{{0,3}}(?:/{_PART}{{1,255}}){{1,64}}/?"
+    rf"(?:(?<=file://)|(?<![\w.$}}~/-])|(?<=\w[._-])|(?<=\w)(?=/(?:home|Users)/{_PART}{{1,255}}/))"
+    rf"/(?:{_ROOTS})\d{{0,3}}(?:/{_PART}{{1,255}}){{1,64}}/?"
     r"|(?<![\w$}])[A-Za-z]:\\{1,2}Users\\{1,2}[^\s\"'<>|]{1,255}"
 )
 ADDRESS = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
+# What stands before a version, or around an address: four small numbers alone are a version.
+_VERSION = re.compile(r"(?:\bv|version|cuda|cudnn|nccl|driver|release|toolkit|[=<>~]=)[\s:=\"'v-]{0,4}$", re.IGNORECASE)
+_ADDRESSED = re.compile(r"(?:@|//|addr\w{0,8}|host\w{0,8}|\bip\w{0,4}|\bfrom|\bto)[\s:=\"']{0,4}$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +87,20 @@ class Redactor:
         for name, word in self.names:
             if name in text:
                 text = _name_pattern(name).sub(word, text)
-        return text
+        lowered = text.lower()
+        for rule in PERSONAL:
+            if any(hint in lowered for hint in rule.hints):
+                text = rule.pattern.sub(lambda found, rule=rule: keyed(rule.name, found[0], self.key), text)  # type: ignore[misc]
+        return ADDRESS.sub(self._address, text)
+
+    def _address(self, at: re.Match[str]) -> str:
+        """Return the pseudonym of a network address, and what looks like a version number as it is."""
+        parts = [int(part) for part in at[0].split(".")]
+        before, after = at.string[max(0, at.start() - 24) : at.start()], at.string[at.end() : at.end() + 2]
+        told = _ADDRESSED.search(before) or re.match(r"[:/]\d", after)
+        likely = parts[0] in (10, 127) or max(parts) > 99
+        sure = max(parts) <= 255 and (told or (likely and not _VERSION.search(before)))
+        return keyed("ip", at[0], self.key) if sure else at[0]
 
     def _elsewhere(self, at: re.Match[str]) -> str:
         """Return a path as its last part and a pseudonym of its folder, so that two of them stay different."""

@@ -115,7 +115,7 @@ class Store:
         if self.over_http:  # fsspec would read an answer to its end, wherever that is
             from fsspec.asyn import sync
 
-            data = sync(self._fs.loop, self._answer, path, start, stop)
+            data: bytes = sync(self._fs.loop, self._answer, path, start, stop)
         else:
             with self._turn:
                 data = bytes(self._fs.cat_file(path, start=start, end=stop))
