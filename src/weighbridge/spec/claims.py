@@ -42,7 +42,8 @@ NAMED_BY = re.compile(
 )
 # What makes another number of the one before it; after the citation only as the first word.
 MORE = re.compile(
-    r"^[`\s]*(?:(?:hundred|thousand|million|billion|trillion|dozen)s?|per ?cent|times|fold|[kMGTx×%‰])(?!\w)"
+    r"^[`\s]*(?:kilo|mega|giga|milli|micro|nano|(?:hundred|thousand|million|billion|trillion|dozen)s?|per ?cent"
+    r"|times|fold|[kMGTx×%‰])(?!\w)"
 )
 VERDICT = re.compile(r"/findings/(?P<index>\d+)/(?:measured|limit|enough)")
 
@@ -120,7 +121,8 @@ def _evidence(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
     before, after = unit.text[slice(*one.span)].rpartition(" [")[0], unit.text[one.span[1] :]
     named = before.endswith(f" {wanted}") or re.match(rf" {re.escape(wanted)}(?!\w)", after)
     more = MORE.search(f"{before.rpartition(one.text)[2]} {after}")
-    if (wanted and one.unit != wanted and (one.unit or not named)) or (plain and wanted != "%" and more):
+    count = one.pointer.endswith(("/counted", "/of")) and one.unit not in ("", "files")
+    if (wanted and one.unit != wanted and (one.unit or not named)) or count or (plain and wanted != "%" and more):
         has = one.unit or (more and more[0].strip())
         what = f"{one.text} has {f'the unit {has}' if has else 'no unit'}; it was measured in {wanted or 'none'}"
         yield text.found(unit.line, "unit-mismatch", what, f"write {one.text} {wanted}".rstrip())

@@ -105,7 +105,13 @@ class _Folds(dict[int, str]):
             if unicodedata.decomposition(char).startswith(("<super", "<frac"))
             else unicodedata.normalize("NFKD", char)
         )
-        kinds = {"Mn": "", "Cf": "", "Zs": " ", "Pd": " - " if char in "—―" else "-"}
+        kinds = {
+            "Mn": "",
+            "Cf": "",
+            "Zs": " ",
+            "Pd": " - " if char in "—―" else "-",
+            "Sm": "-" if char == "−" else char,
+        }
         shown = "".join(kinds.get(unicodedata.category(one), LOOK_ALIKE.get(one, one)) for one in plain)
         return self.setdefault(code, shown)
 

@@ -73,12 +73,21 @@ Places: TypeAlias = Mapping[str, Sequence[tuple[str, Stood]]]  # by gate: its in
 def statements(text: Text) -> Iterator[Found]:
     """Hold every sentence, row and heading against the ledger; a heading's gates are those of a bare status below."""
     places, families = _places(text)
-    head: list[re.Match[str]] = []
-    before: list[re.Match[str]] = []
+    known = "|".join(re.sub("-", "[-_ ]", name) for name in places if name.find("-") > 2)
+    head, before = list[re.Match[str]](), list[re.Match[str]]()
+    columns: list[str] = []
     for unit in text.units:
         said = _said(unit)
+        if known:  # GATE_A and Gate A are GATE-A
+            said = re.sub(rf"(?i)\b(?:{known})\b", lambda one: re.sub("[_ ]", "-", one[0]), said)
         named = [match for match in TOKEN.finditer(said) if _is_gate(match, places, families)]
         cells = said.split("|") if said.startswith("|") and not named else [said]
+        if len(cells) == len(columns) > 1 and not re.search("[A-Za-z]", said):  # numbers below words
+            cells = (
+                [f"{one} {cell}" for one, cell in zip(columns, cells, strict=True)] if re.search(r"\d", said) else []
+            )
+        else:
+            columns = cells if unit.text.startswith("|") else []
         short = [cell for cell in cells if SHORT.fullmatch(cell)]
         prose = [cell for cell in cells if cell not in short]
         for part in ([" | ".join(short)] if len(short) > 1 else short) + prose:
@@ -103,7 +112,7 @@ def outcomes(unit: Unit, *, by_status: bool) -> set[Outcome]:
     """Return what a sentence says that gates came to, in words, or by a status that only that can give."""
     said = _said(unit)
     words = [match["word"] for match in TOKEN.finditer(said) if match["word"]]
-    sure = [WORDS[word.lower()] for word in words if _plain(word)]
+    sure = [WORDS[word.lower()] for word in words if _plain(word) or word.lower() in ("green", "red")]
     given = {status: outcome for states, outcome in WORDS.values() if outcome for status in states} if by_status else {}
     came_to = [outcome or given.get(states[0]) for states, outcome in sure]
     return {*filter(None, came_to), *map(Outcome, re.findall(rf"\b(?:{'|'.join(Outcome)})\b", said))}
@@ -147,12 +156,17 @@ class _Sentence:
         word, before, after = token.word, token.before, self.said[token.match.end() :]
         if (word.isupper() and word.isalpha()) or "_" in word:
             planned = self.unit.line in self.text.planned and WORDS[word.lower()][1]
-            return not planned and word.lower() not in ("ok", "red", "green", "live")
+            named = WORDS[word.lower()][1] and re.match(r"\s+of\b", after)  # "a FAIL of GATE-X means …"
+            return not (planned or named or word.lower() in ("ok", "red", "green", "live"))
         subject = self.said[: token.match.start() - len(before)]
-        clause = " ".join((*re.split(r"[,;:]", subject)[-1].split()[-4:], before))
-        relative, some = RELATIVE.search(before), re.search(r"(?i)\b(?:every|each|no) gates?$", subject)
+        clause = re.split("[,;:]", " ".join((*re.split("[,;:]", subject)[-1].split()[-6:], before)))[-1]
+        relative, some = (
+            RELATIVE.search(before),
+            re.search(r"(?i)\b(?:every|each|no|the|these|our|all) gates?$", subject),
+        )
         apart = relative and (some or before[: relative.start()].strip(" ,"))
-        general = word.lower() in ("passes", "fails") and GENERAL.match(after)
+        noun = word.lower() in ("pass", "fail") and re.search(r"(?i)\b(?:an?|the|no|its|to|of|or|each)\s*$", before)
+        general = noun or (word.lower() in ("pass", "passes", "fail", "fails") and GENERAL.match(after))
         needs = word.lower() in TABLE["adjectives"] and not (
             PREDICATE.search(before) or after.lstrip().startswith((":", "="))
         )
@@ -186,7 +200,9 @@ class _Sentence:
 
     def _points(self, word: Token) -> bool:
         ahead, after = self.said[: word.match.start()], self.said[word.match.end() :]
-        return bool(POINTED.fullmatch(ahead)) and bool(re.search(r"\w", ahead) or not re.search("[a-z]{3}", after))
+        more = len(after.split()) > 3 and not _plain(word.word)  # "it was broken by a cold cache"
+        bare = re.search(r"\w", ahead) or not re.search("[a-z]{3}", after)
+        return bool(POINTED.fullmatch(ahead) and bare and not more)
 
     def _counts(self, number: Token, word: Token) -> bool:
         """Return whether a number before or after a status word is one of gates."""
@@ -194,9 +210,20 @@ class _Sentence:
         gap = self.said[first[1] : last[0]]
         near, noun = BETWEEN.fullmatch(gap), match["noun"]
         if not match["quantity"] and (noun or self._scope(number)):
-            return True
+            return word.sure or bool(WHOLE.fullmatch(gap))
         if match["quantity"]:
-            some = match["quantity"].lower() not in ("all", "both", "none")
+            if match["quantity"].lower() in ("the", "these", "our") and match.start() > word.match.start():
+                return False
+            some = match["quantity"].lower() not in (
+                "all",
+                "both",
+                "none",
+                "everything",
+                "nothing",
+                "the",
+                "these",
+                "our",
+            )
             if some and not word.sure and not FIRST.fullmatch(self.said[: match.start()]):
                 return False  # a rule, as in "where no gate passed"
             alone = word.sure and not some and not self.gates
@@ -204,7 +231,7 @@ class _Sentence:
         if self.gates:
             return False
         if match["bare"]:
-            return bool(near and word.sure)
+            return bool(near and (word.sure or self.of_gates))
         sure = word.sure and (near or word.word.isupper())
         return bool(sure or (self.of_gates and not OTHERS.match(self.said, match.end())))
 
@@ -252,7 +279,7 @@ class _Sentence:
         past = frozenset[Status]().union(*(one.past for one in members))
         for word in said:
             states, outcome = WORDS[word.word.lower()]
-            denied = DENIED.findall(word.before)
+            denied = DENIED.findall(word.before) + re.findall(r"(?i)\bneither\b(?=.*\bnor\b)", self.said)
             if len(denied) % 2:
                 never = "never" in map(str.lower, denied) and {*states} & past
                 if never or (word is said[-1] and now in states):
@@ -281,8 +308,11 @@ def _is(match: re.Match[str], number: int, count: Tally, *, of_more: bool) -> bo
     """Return whether a number is that of the ledger; of several the one of all gates may be among them."""
     wholes = tuple(filter(None, (count.gates, count.gates - count.counts[RETIRED])))
     if match["quantity"]:
-        wanted = {**dict.fromkeys(("all", "every", "each"), wholes), **dict.fromkeys(("none", "no", "neither"), (0,))}
-        return number in (wanted | {"both": tuple({2} & {*wholes})}).get(match["quantity"].lower(), ())
+        wanted = dict.fromkeys(("all", "every", "each", "everything", "the", "these", "our"), wholes)
+        wanted |= dict.fromkeys(("none", "no", "neither", "nothing", "not one", "not a single"), (0,))
+        found = (wanted | {"both": tuple({2} & {*wholes})}).get(match["quantity"].lower(), ())
+        denied = re.search(r"(?i)\bnot\s$", match.string[: match.start()])
+        return bool(found) and (number in found) is not bool(denied)
     if match["share"]:
         return any(agrees(match["share"], 100 * number / whole) for whole in wholes)
     value = _numeral(match["count"] or match["bare"])
