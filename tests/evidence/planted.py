@@ -68,11 +68,8 @@ PATHS = {
     "fsx": "/fsx/team-blue/ckpt",
     "scratch": "/scratch2/anne/x",
     "home": "/home/anne/x",
-    "in-a-name": "encoder./home/anne/x",
-    "behind-a-name": "layers/home/anne/ckpt/w",
-    "dashed": "w-/mnt/anne/x",
 }
-# Who and which machine: a pseudonym stands for each, and a contract may say them all the same.
+# Who, which machine, and paths inside names: a pseudonym stands for each; a contract may say them all the same.
 PERSONAL = {
     "mail": "anne.miller@research.example.org",
     "private address": "192.168.17.4",
@@ -87,4 +84,7 @@ PERSONAL = {
     "mig": "MIG-5f1e2d3c-aaaa-bbbb-cccc-1234567890ab",
     "home of": "~anne/ckpt",
     "user": "~anne",
+    "in-a-name": "encoder./home/anne/x",
+    "behind-a-name": "layers/home/anne/ckpt/w",
+    "dashed": "w-/mnt/anne/x",
 }

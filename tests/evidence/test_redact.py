@@ -148,6 +148,7 @@ HONEST = [
     "nvidia-curand-cu12==10.3.5.147, cuda 10.1.0.243, v9.1.0.70",
     "import@falcon.gguf is of source@v1.2",
     "at ~5 ms, a::b::c, 12:30:45, 2 ~ 3",
+    "https://wiki.example.org/home/team/page",
     "params/data/kernel, ./data/x, ../home/y and /shared/MatMul",
     "sk-learn",
     "hf_quantizer",

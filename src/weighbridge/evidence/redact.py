@@ -18,7 +18,7 @@ from typing import Any
 from weighbridge.core import BundleError, CanaryResult, Measured, bare, exists, local_path
 from weighbridge.core.pseudonym import key_file, keyed, passing_key, read_key
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.evidence.secret_rules import PERSONAL, RULES, SecretRule
+from weighbridge.evidence.secret_rules import PERSONAL, RULES, TABLE, SecretRule
 
 
 def found(text: str) -> Iterator[SecretRule]:
@@ -43,24 +43,15 @@ def withheld(text: str, key: bytes) -> str:
     return text
 
 
-# Names that machines share or that contracts use as words: replacing them hides nobody and garbles text.
-_SHARED = (
-    "admin azureuser build candidate checkpoint cuda data default docker guest home host import jenkins linux local "
-    "localhost loss main mean median model node nobody python research root runner server source step steps test torch "
-    "train trainer training ubuntu user users vagrant work worker workstation"
-)
-SHARED_NAMES = frozenset(_SHARED.split())
-# The roots under which absolute paths are found by form; a name like `/model/layers.0/MatMul` is no path of these.
-_ROOTS = (
-    "home|homes|root|Users|users|mnt|tmp|var|opt|srv|usr|etc|media|private|scratch|gpfs|lustre|nfs|workspace|workspaces"
-    "|work|Volumes|data|datasets|disk|project|projects|fsx|efs|ceph|cephfs|beegfs|raid|ssd|nvme|storage|export|app"
-    "|kaggle|dbfs"
-)
+SHARED_NAMES = frozenset(TABLE["shared"].split())
 _PART = r"[^\s\"'`<>|:;,(){}\[\]\\/]"
 ABSOLUTE = re.compile(
-    rf"(?:(?<=file://)|(?<![\w.$}}~/-])|(?<=\w[._-])|(?<=\w)(?=/(?:home|Users)/{_PART}{{1,255}}/))"
-    rf"/(?:{_ROOTS})\d{{0,3}}(?:/{_PART}{{1,255}}){{1,64}}/?"
+    rf"(?:(?<=file://)|(?<![\w.$}}~/-]))/(?:{TABLE['roots']})\d{{0,3}}(?:/{_PART}{{1,255}}){{1,64}}/?"
     r"|(?<![\w$}])[A-Za-z]:\\{1,2}Users\\{1,2}[^\s\"'<>|]{1,255}"
+)
+# A path that begins inside a name, as `layers./home/ada/x`; in a URL, or of another root, it may be no file's.
+_INSIDE = re.compile(
+    rf"(?:(?<=\w[._-])/(?:{TABLE['roots']})|(?<=\w)/(?:home|Users)(?=/{_PART}{{1,255}}/))(?:/{_PART}{{1,255}}){{1,64}}/?"
 )
 ADDRESS = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
 # What stands before a version, or around an address: four small numbers alone are a version.
@@ -84,6 +75,7 @@ class Redactor:
                 text = _path_pattern(prefix).sub(lambda _, word=word: word, text)  # type: ignore[misc]
         if _may_hold_path(text):
             text = ABSOLUTE.sub(self._elsewhere, text)
+            text = text if "://" in text else _INSIDE.sub(self._elsewhere, text)
         for name, word in self.names:
             if name in text:
                 text = _name_pattern(name).sub(word, text)

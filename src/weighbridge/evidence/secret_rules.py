@@ -24,16 +24,15 @@ class SecretRule:
         return re.compile(self.form)
 
 
-def _whole(form: str) -> str:
-    return re.sub(r"<([A-Z]+)>", lambda part: _TABLE["parts"][part[1]], form)
-
-
-_TABLE = table("evidence/secret_rules")
+TABLE = table("evidence/secret_rules")
 RULES = (
     *(
         SecretRule(name, tuple(map(str.lower, starts)), f"{_START}(?:{'|'.join(map(re.escape, starts))}){rest}{_END}")
-        for name, starts, rest in _TABLE["tokens"]
+        for name, starts, rest in TABLE["tokens"]
     ),
-    *(SecretRule(name, hints, _whole(form)) for name, hints, form in _TABLE["forms"]),
+    *(
+        SecretRule(name, hints, re.sub(r"<([A-Z]+)>", lambda part: str(TABLE["parts"][part[1]]), form))
+        for name, hints, form in TABLE["forms"]
+    ),
 )
-PERSONAL = tuple(SecretRule(*row) for row in _TABLE["personal"])
+PERSONAL = tuple(SecretRule(*row) for row in TABLE["personal"])

@@ -51,13 +51,17 @@ VERDICT = re.compile(r"/findings/(?P<index>\d+)/(?:measured|limit|enough)")
 def look(text: str, where: str, known: Known, first_line: int = 1) -> Looked:
     """Check every claim of a text."""
     read = Text(text, where, known, first_line)
-    checks = [_cited, undecided, statements, _tallies, _sums, _logarithms, _refuted]
+    checks = [_cited, undecided, statements, _sums, _logarithms, _refuted]
     checks += [_uncited] if known.strict else []
     problems = {problem for check in checks for problem in check(read)}
     return Looked(problems=tuple(sorted(problems)), counted=read.counted)
 
 
 def _cited(text: Text) -> Iterator[Found]:
+    for line, shown in text.blocks:
+        text.counted["tallies"] += 1
+        if shown != block(text.known.stood).rstrip():
+            yield text.found(line, "tally-mismatch", "is not the tally of the ledger", "draft or render it again")
     sound: dict[str, bool] = {}
     for unit in text.units:
         found = citations(unit.text)
@@ -156,13 +160,6 @@ def _files(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
         return
     if not agrees(one.text, count):
         yield text.found(unit.line, "count-mismatch", f"says {one.text or 'nothing'}, {pattern} matches {count} files")
-
-
-def _tallies(text: Text) -> Iterator[Found]:
-    for line, shown in text.blocks:
-        text.counted["tallies"] += 1
-        if shown != block(text.known.stood).rstrip():
-            yield text.found(line, "tally-mismatch", "is not the tally of the ledger", "draft or render it again")
 
 
 def _sums(text: Text) -> Iterator[Found]:

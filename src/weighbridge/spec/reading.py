@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from weighbridge.contract.layers import Found
 from weighbridge.ledger.fold import LedgerPlace
-from weighbridge.spec.citations import Bundles
+from weighbridge.spec.citations import Bundles, citations
 from weighbridge.spec.tally import BEGIN, END, Stood
 
 QUOTE, FENCES = "<!-- weighbridge:quote -->", ("```", "~~~")
@@ -61,6 +61,7 @@ class Text:
         spans = _between(text, BEGIN, END)
         self.blocks = tuple((first_line + text.count("\n", 0, start), text[start:stop]) for start, stop in spans)
         self.counted: Counter[str] = Counter()
+        self.cited = {one.id for unit in self.units for one in citations(unit.text)} - {""}
         self.planned: set[int] = set()  # lines of what is still to be measured
 
     def found(self, line: int, code: str, what: str, remedy: str = "", *, warning: bool = False) -> Found:

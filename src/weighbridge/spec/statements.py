@@ -34,13 +34,8 @@ def _form(name: str) -> str:
 
 
 GATE: str = TABLE["forms"]["gate"]
-TOKEN, STATED, PREDICATE, RELATIVE, OPEN, GENERAL, DENIED, POINTED, BETWEEN, FIRST, OTHERS, WHOLE, ALIKE = (
-    re.compile(_form(name), re.IGNORECASE)
-    for name in (
-        *("token", "stated", "predicate", "relative", "open", "general", "denied", "pointed", "between", "first"),
-        *("others", "whole", "alike"),
-    )
-)
+FORMS = {name: re.compile(_form(name), re.IGNORECASE) for name in TABLE["forms"]}
+TOKEN = FORMS["token"]
 SHORT = re.compile(rf"\W*(?:{TOKEN.pattern})?\W*", re.IGNORECASE)
 
 
@@ -49,22 +44,18 @@ class Token:
     """A gate, a status word or a number in a sentence, and what makes it one."""
 
     match: re.Match[str]
+    word: str  # the status word, as it is written
     before: str  # what stands between it and the token before
-
-    @property
-    def word(self) -> str:
-        """Return the status word, as it is written."""
-        return self.match["word"] or ""
-
-    @property
-    def sure(self) -> bool:
-        """Return whether a word can mean nothing but a status: in capitals, or no other English word."""
-        return WORDS[self.word.lower()][1] is None and _plain(self.word)
 
 
 def _plain(word: str) -> bool:
     """Return whether a word is in capitals, or no adjective that English uses of other things."""
     return word.isupper() or word.lower() not in TABLE["adjectives"]
+
+
+def _sure(word: str) -> bool:
+    """Return whether a word can mean nothing but a status of the ledger."""
+    return WORDS[word.lower()][1] is None and _plain(word)
 
 
 Places: TypeAlias = Mapping[str, Sequence[tuple[str, Stood]]]  # by gate: its instances
@@ -83,9 +74,8 @@ def statements(text: Text) -> Iterator[Found]:
         named = [match for match in TOKEN.finditer(said) if _is_gate(match, places, families)]
         cells = said.split("|") if said.startswith("|") and not named else [said]
         if len(cells) == len(columns) > 1 and not re.search("[A-Za-z]", said):  # numbers below words
-            cells = (
-                [f"{one} {cell}" for one, cell in zip(columns, cells, strict=True)] if re.search(r"\d", said) else []
-            )
+            pairs = zip(columns, cells, strict=True)
+            cells = [f"{one} {cell}" for one, cell in pairs] if re.search(r"\d", said) else []
         else:
             columns = cells if unit.text.startswith("|") else []
         short = [cell for cell in cells if SHORT.fullmatch(cell)]
@@ -132,7 +122,7 @@ def _places(text: Text) -> tuple[Places, frozenset[str]]:
 
 def _is_gate(match: re.Match[str], places: Places, families: frozenset[str]) -> bool:
     name = match["gate"] or ""
-    ours = name.partition("-")[0] in families or STATED.match(match.string, match.end())
+    ours = name.partition("-")[0] in families or FORMS["stated"].match(match.string, match.end())
     return name.upper() in places or bool(name.isupper() and ours)
 
 
@@ -144,7 +134,7 @@ class _Sentence:
         self.tokens: list[Token] = []
         end = 0
         for match in TOKEN.finditer(said):
-            token = Token(match, said[end : match.start()][-80:])
+            token = Token(match, match["word"] or "", said[end : match.start()][-80:])
             if _is_gate(match, places, families) if match["gate"] else not token.word or self._means(token):
                 self.tokens.append(token)
                 end = match.end()
@@ -160,17 +150,14 @@ class _Sentence:
             return not (planned or named or word.lower() in ("ok", "red", "green", "live"))
         subject = self.said[: token.match.start() - len(before)]
         clause = re.split("[,;:]", " ".join((*re.split("[,;:]", subject)[-1].split()[-6:], before)))[-1]
-        relative, some = (
-            RELATIVE.search(before),
-            re.search(r"(?i)\b(?:every|each|no|the|these|our|all) gates?$", subject),
-        )
+        relative = FORMS["relative"].search(before)
+        some = re.search(r"(?i)\b(?:every|each|no|the|these|our|all) gates?$", subject)
         apart = relative and (some or before[: relative.start()].strip(" ,"))
         noun = word.lower() in ("pass", "fail") and re.search(r"(?i)\b(?:an?|the|no|its|to|of|or|each)\s*$", before)
-        general = noun or (word.lower() in ("pass", "passes", "fail", "fails") and GENERAL.match(after))
-        needs = word.lower() in TABLE["adjectives"] and not (
-            PREDICATE.search(before) or after.lstrip().startswith((":", "="))
-        )
-        return not (OPEN.search(clause) or apart or general or needs)
+        general = noun or (word.lower() in ("pass", "passes", "fail", "fails") and FORMS["general"].match(after))
+        told = FORMS["predicate"].search(before) or after.lstrip().startswith((":", "="))
+        needs = word.lower() in TABLE["adjectives"] and not told
+        return not (FORMS["open"].search(clause) or apart or general or needs)
 
     def problems(self, pointed: Sequence[re.Match[str]]) -> Iterator[Found]:
         """Yield every statement that the ledger and what is cited contradict, or that cannot be read as one."""
@@ -180,7 +167,7 @@ class _Sentence:
             if token.match["gate"]:
                 if gates and said:
                     yield from self._of(gates, said)
-                    gates, said, last = [], [], said if ALIKE.search(token.before) else []
+                    gates, said, last = [], [], said if FORMS["alike"].search(token.before) else []
                 gates.append(token.match)
                 numbers = [one for one in numbers if one.match["noun"] and not one.match["quantity"]]
             elif not token.word:
@@ -193,47 +180,37 @@ class _Sentence:
                 idle += [] if gates else [token]
         if idle and (mine := [one for one in numbers if self._counts(one, idle[-1])]):
             yield from self._counted(mine, idle[-1])
-        elif not self.gates and said and pointed and self._points(said[0]):
-            yield from self._of(pointed, said)
+        elif not self.gates and said and pointed:
+            ahead, _, after = self.said.partition(said[0].word)
+            more = len(after.split()) > 3 and not _plain(said[0].word)  # "it was broken by a cold cache"
+            bare = re.search(r"\w", ahead) or not re.search("[a-z]{3}", after)
+            yield from self._of(pointed, said) if FORMS["pointed"].fullmatch(ahead) and bare and not more else ()
         if gates and (said or last):
             yield from self._of(gates, said or last)
-
-    def _points(self, word: Token) -> bool:
-        ahead, after = self.said[: word.match.start()], self.said[word.match.end() :]
-        more = len(after.split()) > 3 and not _plain(word.word)  # "it was broken by a cold cache"
-        bare = re.search(r"\w", ahead) or not re.search("[a-z]{3}", after)
-        return bool(POINTED.fullmatch(ahead) and bare and not more)
 
     def _counts(self, number: Token, word: Token) -> bool:
         """Return whether a number before or after a status word is one of gates."""
         match, (first, last) = number.match, sorted((number.match.span(), word.match.span()))
         gap = self.said[first[1] : last[0]]
-        near, noun = BETWEEN.fullmatch(gap), match["noun"]
+        near, noun = FORMS["between"].fullmatch(gap), match["noun"]
         if not match["quantity"] and (noun or self._scope(number)):
-            return word.sure or bool(WHOLE.fullmatch(gap))
+            return _sure(word.word) or bool(FORMS["whole"].fullmatch(gap))
         if match["quantity"]:
             if match["quantity"].lower() in ("the", "these", "our") and match.start() > word.match.start():
                 return False
-            some = match["quantity"].lower() not in (
-                "all",
-                "both",
-                "none",
-                "everything",
-                "nothing",
-                "the",
-                "these",
-                "our",
-            )
-            if some and not word.sure and not FIRST.fullmatch(self.said[: match.start()]):
+            some = match["quantity"].lower() not in TABLE["definite"]
+            if some and not _sure(word.word) and not FORMS["first"].fullmatch(self.said[: match.start()]):
                 return False  # a rule, as in "where no gate passed"
-            alone = word.sure and not some and not self.gates
-            return bool((noun and not some and WHOLE.fullmatch(gap)) or (near and (noun or self.of_gates or alone)))
+            alone = _sure(word.word) and not some and not self.gates
+            return bool(
+                (noun and not some and FORMS["whole"].fullmatch(gap)) or (near and (noun or self.of_gates or alone))
+            )
         if self.gates:
             return False
         if match["bare"]:
-            return bool(near and (word.sure or self.of_gates))
-        sure = word.sure and (near or word.word.isupper())
-        return bool(sure or (self.of_gates and not OTHERS.match(self.said, match.end())))
+            return bool(near and (_sure(word.word) or self.of_gates))
+        sure = _sure(word.word) and (near or word.word.isupper())
+        return bool(sure or (self.of_gates and not FORMS["others"].match(self.said, match.end())))
 
     def _scope(self, number: Token) -> str:
         """Return the word in capitals beside a number that ids of gates hold, as GPUTRAIN in `GPUTRAIN 7/7`."""
@@ -249,7 +226,7 @@ class _Sentence:
         count = tally({place: one for place, one in standings.items() if scope in place.gate})
         states = WORDS[word.word.lower()][0]
         number = sum(count.counts[status] for status in states)
-        number = count.gates - number if DENIED.search(word.before) else number
+        number = count.gates - number if FORMS["denied"].search(word.before) else number
         self.text.counted["counts"] += 1
         if not all(_is(one.match, number, count, of_more=len(numbers) > 1) for one in numbers):
             ends = sorted(end for one in (*numbers, word) for end in one.match.span())
@@ -279,7 +256,7 @@ class _Sentence:
         past = frozenset[Status]().union(*(one.past for one in members))
         for word in said:
             states, outcome = WORDS[word.word.lower()]
-            denied = DENIED.findall(word.before) + re.findall(r"(?i)\bneither\b(?=.*\bnor\b)", self.said)
+            denied = FORMS["denied"].findall(word.before) + re.findall(r"(?i)\bneither\b(?=.*\bnor\b)", self.said)
             if len(denied) % 2:
                 never = "never" in map(str.lower, denied) and {*states} & past
                 if never or (word is said[-1] and now in states):
@@ -295,7 +272,7 @@ class _Sentence:
     def _cited(self, gate: str, instance: str, outcome: Outcome) -> bool:
         """Return whether a bundle that the text cites came to that for the gate; what this sentence cites is held."""
         here = {one.id for one in citations(self.unit.text)}
-        for id_ in {one.id for unit in self.text.units for one in citations(unit.text) if one.id}:
+        for id_ in self.text.cited:
             with contextlib.suppress(WeighbridgeError):  # one that cannot be read is reported where it is cited
                 findings = self.text.known.bundles.get(id_).findings
                 mine = [one for one in findings if one.gate.upper() == gate and instance in ("", one.instance)]
@@ -308,9 +285,8 @@ def _is(match: re.Match[str], number: int, count: Tally, *, of_more: bool) -> bo
     """Return whether a number is that of the ledger; of several the one of all gates may be among them."""
     wholes = tuple(filter(None, (count.gates, count.gates - count.counts[RETIRED])))
     if match["quantity"]:
-        wanted = dict.fromkeys(("all", "every", "each", "everything", "the", "these", "our"), wholes)
-        wanted |= dict.fromkeys(("none", "no", "neither", "nothing", "not one", "not a single"), (0,))
-        found = (wanted | {"both": tuple({2} & {*wholes})}).get(match["quantity"].lower(), ())
+        wanted = {"all": wholes, "none": (0,), "both": tuple({2} & {*wholes})}
+        found = wanted.get(TABLE["quantities"].get(match["quantity"].lower()), ())
         denied = re.search(r"(?i)\bnot\s$", match.string[: match.start()])
         return bool(found) and (number in found) is not bool(denied)
     if match["share"]:
