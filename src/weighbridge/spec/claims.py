@@ -12,39 +12,13 @@ from weighbridge.core import Outcome, WeighbridgeError
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import State, rederivation
-from weighbridge.spec.citations import FORMULA, NUMBER, UNIT, Citation, agrees, citations, computed, resolve
+from weighbridge.spec.citations import Citation, agrees, citations, computed, resolve
 from weighbridge.spec.drafting import WRITTEN
 from weighbridge.spec.hypotheses import undecided
 from weighbridge.spec.reading import Known, Looked, Text, Unit, folded
-from weighbridge.spec.statements import GATE, WORDS, outcomes, statements
+from weighbridge.spec.statements import FORMS, GATE, form, outcomes, statements
 from weighbridge.spec.tally import block
 
-WHOLE = r"(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,12})(?:\.\d{1,9})?(?![\d.,]{0,9}\d)"
-TERM = rf"{WHOLE}(?: [A-Z_]+\b)?"
-OPERATOR = "[×*/^·−+-]"
-ADDED = r"\s*(?:\+|(?<=\s)(?:plus|minus|[−-](?=\s)))\s*"
-SUM = re.compile(
-    rf"(?<![\w.,])(?<!{OPERATOR})(?<!{OPERATOR} )(?P<terms>{TERM}(?:{ADDED}{TERM})+)"
-    rf"(?:\s*(?:[=(≈]|\b(?:is|are|makes?|equals?|gives?)\b)\s*(?P<sum>{WHOLE}))?"
-)
-LOGARITHM = re.compile(
-    rf"{FORMULA.pattern}\s*(?:=|≈|is)\s*(?P<value>{NUMBER})(?:[ \"“]*(?P<unit>{UNIT}))?"
-    rf"|(?P<value_>{NUMBER})[ \"“]*(?P<unit_>{UNIT})?[\"”]?\s+(?:=|≈|for|is|of)\s+"
-    rf"{FORMULA.pattern.replace('<log>', '<log_>').replace('<of>', '<of_>')}"
-)
-NAMED = re.compile(rf"\b(?:ln|log2|log10)[ (] ?[A-Za-z_]\w{{0,40}}\)? ?(?:=|≈|is) ?{NUMBER}")
-MEASURED = re.compile(rf"{NUMBER}[ ]?{UNIT}")
-BARE = re.compile(rf"(?P<number>{NUMBER})(?!\w)(?:\s*(?:/|of)\s*(?P<of>{NUMBER})(?!\w))?")
-OF_GATES = re.compile(rf"(?:\s+of the)?\s+(?:gates?|{'|'.join(WORDS)})\b", re.IGNORECASE)
-CODE = re.compile("`[^`]*`")
-NAMED_BY = re.compile(
-    r"§\d+|(?<![\w.,-])(?:\d{4}-\d\d-\d\d|\d{1,6}\.\d{1,6}\.\d{1,6}|\d{1,3}-bit\b)|(?i:step|version|epoch)s? \d{1,9}"
-)
-# What makes another number of the one before it; after the citation only as the first word.
-MORE = re.compile(
-    r"^[`\s]*(?:kilo|mega|giga|milli|micro|nano|(?:hundred|thousand|million|billion|trillion|dozen)s?|per ?cent"
-    r"|times|fold|[kMGTx×%‰])(?!\w)"
-)
 VERDICT = re.compile(r"/findings/(?P<index>\d+)/(?:measured|limit|enough)")
 
 
@@ -58,10 +32,6 @@ def look(text: str, where: str, known: Known, first_line: int = 1) -> Looked:
 
 
 def _cited(text: Text) -> Iterator[Found]:
-    for line, shown in text.blocks:
-        text.counted["tallies"] += 1
-        if shown != block(text.known.stood).rstrip():
-            yield text.found(line, "tally-mismatch", "is not the tally of the ledger", "draft or render it again")
     sound: dict[str, bool] = {}
     for unit in text.units:
         found = citations(unit.text)
@@ -124,7 +94,7 @@ def _evidence(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
     # A unit that only its kind knows (`wraps`, `relative L2`) may stand before or after the citation.
     before, after = unit.text[slice(*one.span)].rpartition(" [")[0], unit.text[one.span[1] :]
     named = before.endswith(f" {wanted}") or re.match(rf" {re.escape(wanted)}(?!\w)", after)
-    more = MORE.search(f"{before.rpartition(one.text)[2]} {after}")
+    more = FORMS["more"].search(f"{before.rpartition(one.text)[2]} {after}")
     count = one.pointer.endswith(("/counted", "/of")) and one.unit not in ("", "files")
     if (wanted and one.unit != wanted and (one.unit or not named)) or count or (plain and wanted != "%" and more):
         has = one.unit or (more and more[0].strip())
@@ -163,11 +133,15 @@ def _files(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
 
 
 def _sums(text: Text) -> Iterator[Found]:
-    """Check every sum that is written out, to the digits shown; one that is called unchanged must be the one before."""
+    """Check tallies, and every sum that is written out; one that is called unchanged must be the one before."""
+    for line, shown in text.blocks:
+        text.counted["tallies"] += 1
+        if shown != block(text.known.stood).rstrip():
+            yield text.found(line, "tally-mismatch", "is not the tally of the ledger", "draft or render it again")
     before: list[Decimal] = []
     for unit in text.units:
-        for match in SUM.finditer(folded(unit.text)):
-            signed = re.findall(rf"(minus|[−-]\s)?\s*({WHOLE})", match["terms"])
+        for match in FORMS["sum"].finditer(folded(unit.text)):
+            signed = re.findall(rf"(minus|[−-]\s)?\s*({form('amount')})", match["terms"])
             terms = [Decimal(number.replace(",", "")) * (-1 if sign else 1) for sign, number in signed]
             said = Decimal((match["sum"] or "0").replace(",", ""))
             places = [-int(one.as_tuple().exponent) for one in (*terms, said)]
@@ -183,12 +157,12 @@ def _sums(text: Text) -> Iterator[Found]:
 
 def _logarithms(text: Text) -> Iterator[Found]:
     for unit in text.units:
-        for match in LOGARITHM.finditer(unit.text):
+        for match in FORMS["logarithm"].finditer(unit.text):
             formula = f"{match['log'] or match['log_']} {match['of'] or match['of_']}"
             value, named = match["value"] or match["value_"], match["unit"] or match["unit_"] or ""
             text.counted["logarithms"] += 1
             yield from _logarithm(text, unit.line, formula, value, named)
-        for match in NAMED.finditer(unit.text):
+        for match in FORMS["named"].finditer(unit.text):
             what = f"{match[0]} names no number, so it cannot be checked"
             yield text.found(unit.line, "uncited", what, "write ln(151936) = 11.93 instead", warning=True)
 
@@ -223,9 +197,9 @@ def _uncited(text: Text) -> Iterator[Found]:
     for unit in text.units:
         found = citations(unit.text)
         spans = [one.span for one in found]
-        spans += [match.span() for form in (LOGARITHM, SUM, CODE, NAMED_BY) for match in form.finditer(unit.text)]
+        spans += [match.span() for name in ("logarithm", "sum", "held") for match in FORMS[name].finditer(unit.text)]
         own = unit.head.startswith("###") and unit.head.strip("# ") not in WRITTEN
-        for match in (BARE if own else MEASURED).finditer(unit.text):
+        for match in FORMS["bare" if own else "measured"].finditer(unit.text):
             cited = any(start <= match.start() < end for start, end in spans)
             named = any(match[0] in (one.pointer or "") for one in found)  # by numbers, as `7 of 7 bits`
             over = (
@@ -234,7 +208,7 @@ def _uncited(text: Text) -> Iterator[Found]:
                 and Decimal(match["number"].replace(",", "")) > Decimal(match["of"].replace(",", ""))
             )
             if own and not over:  # what is said of gates is held by the ledger
-                named = bool(OF_GATES.match(unit.text, match.end())) or all(
+                named = bool(FORMS["ofgates"].match(unit.text, match.end())) or all(
                     one.replace(",", "") in known for one in filter(None, (match["number"], match["of"]))
                 )
             if over or not (cited or named or unit.line in text.planned):

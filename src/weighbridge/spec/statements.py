@@ -12,7 +12,7 @@ from weighbridge.contract.layers import Found
 from weighbridge.core import Outcome, Status, WeighbridgeError
 from weighbridge.core.data import table
 from weighbridge.ledger.fold import RETIRED, lowest
-from weighbridge.spec.citations import agrees, citations
+from weighbridge.spec.citations import FORMULA, NUMBER, UNIT, agrees, citations
 from weighbridge.spec.reading import Text, Unit, folded
 from weighbridge.spec.tally import Stood, Tally, criteria, tally
 
@@ -26,15 +26,15 @@ NUMERALS: Mapping[str, int] = {word: number for number, word in enumerate(TABLE[
 SEE = "see: weighbridge status"
 
 
-def _form(name: str) -> str:
+def form(name: str) -> str:
     """Return the pattern of a name in the table, with what it is made of."""
     lists = {"words": "|".join(sorted(WORDS, key=len, reverse=True)), "statuses": "|".join(Status)}
-    lists["numerals"] = "|".join(NUMERALS)
-    return re.sub(r"(?<!\(\?P)<([a-z]+)>", lambda one: _form(one[1]), TABLE["forms"].get(name) or lists[name])
+    lists |= {"numerals": "|".join(NUMERALS), "value": NUMBER, "unit": UNIT, "formula": FORMULA.pattern}
+    return re.sub(r"(?<!\(\?P)<([a-z]+)>", lambda one: form(one[1]), TABLE["forms"].get(name) or lists[name])
 
 
 GATE: str = TABLE["forms"]["gate"]
-FORMS = {name: re.compile(_form(name), re.IGNORECASE) for name in TABLE["forms"]}
+FORMS = {name: re.compile(form(name), re.IGNORECASE) for name in TABLE["forms"]}
 TOKEN = FORMS["token"]
 SHORT = re.compile(rf"\W*(?:{TOKEN.pattern})?\W*", re.IGNORECASE)
 
