@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.core import BundleError, CanaryResult, Measured, bare, exists, local_path
+from weighbridge.core.data import table
 from weighbridge.core.pseudonym import key_file, keyed, passing_key, read_key
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.evidence.secret_rules import PERSONAL, RULES, TABLE, SecretRule
+from weighbridge.evidence.secret_rules import SecretRule, personal, rules
 
 
 def found(text: str) -> Iterator[SecretRule]:
     """Yield every rule that a text breaks, never the secret itself."""
     lowered = text.lower()
-    for rule in RULES:
+    for rule in rules():
         if any(hint in lowered for hint in rule.hints) and rule.pattern.search(text):
             yield rule
 
@@ -37,21 +38,26 @@ def withheld(text: str, key: bytes) -> str:
 
     text = bare(text, lambda user: named("url-credentials", user))
     lowered = text.lower()
-    for rule in RULES:
+    for rule in rules():
         if any(hint in lowered for hint in rule.hints):
             text = rule.pattern.sub(lambda found, rule=rule: named(rule.name, found[0]), text)  # type: ignore[misc]
     return text
 
 
-SHARED_NAMES = frozenset(TABLE["shared"].split())
+# The roots under which absolute paths are found by form; a name like `/model/layers.0/MatMul` is no path of these.
+_ROOTS = (
+    "home|homes|root|Users|users|mnt|tmp|var|opt|srv|usr|etc|media|private|scratch|gpfs|lustre|nfs|workspace"
+    "|workspaces|work|Volumes|data|datasets|disk|project|projects|fsx|efs|ceph|cephfs|beegfs|raid|ssd|nvme"
+    "|storage|export|app|kaggle|dbfs"
+)
 _PART = r"[^\s\"'`<>|:;,(){}\[\]\\/]"
 ABSOLUTE = re.compile(
-    rf"(?:(?<=file://)|(?<![\w.$}}~/-]))/(?:{TABLE['roots']})\d{{0,3}}(?:/{_PART}{{1,255}}){{1,64}}/?"
+    rf"(?:(?<=file://)|(?<![\w.$}}~/-]))/(?:{_ROOTS})\d{{0,3}}(?:/{_PART}{{1,255}}){{1,64}}/?"
     r"|(?<![\w$}])[A-Za-z]:\\{1,2}Users\\{1,2}[^\s\"'<>|]{1,255}"
 )
 # A path that begins inside a name, as `layers./home/ada/x`; in a URL, or of another root, it may be no file's.
 _INSIDE = re.compile(
-    rf"(?:(?<=\w[._-])/(?:{TABLE['roots']})|(?<=\w)/(?:home|Users)(?=/{_PART}{{1,255}}/))(?:/{_PART}{{1,255}}){{1,64}}/?"
+    rf"(?:(?<=\w[._-])/(?:{_ROOTS})|(?<=\w)/(?:home|Users)(?=/{_PART}{{1,255}}/))(?:/{_PART}{{1,255}}){{1,64}}/?"
 )
 ADDRESS = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
 # What stands before a version, or around an address: four small numbers alone are a version.
@@ -80,7 +86,7 @@ class Redactor:
             if name in text:
                 text = _name_pattern(name).sub(word, text)
         lowered = text.lower()
-        for rule in PERSONAL:
+        for rule in personal():
             if any(hint in lowered for hint in rule.hints):
                 text = rule.pattern.sub(lambda found, rule=rule: keyed(rule.name, found[0], self.key), text)  # type: ignore[misc]
         return ADDRESS.sub(self._address, text)
@@ -90,8 +96,8 @@ class Redactor:
         parts = [int(part) for part in at[0].split(".")]
         before, after = at.string[max(0, at.start() - 24) : at.start()], at.string[at.end() : at.end() + 2]
         told = _ADDRESSED.search(before) or re.match(r"[:/]\d", after)
-        likely = parts[0] in (10, 127) or max(parts) > 99
-        sure = max(parts) <= 255 and (told or (likely and not _VERSION.search(before)))
+        likely = parts[0] == 10 or max(parts) > 99
+        sure = parts[0] not in (0, 127) and max(parts) <= 255 and (told or (likely and not _VERSION.search(before)))
         return keyed("ip", at[0], self.key) if sure else at[0]
 
     def _elsewhere(self, at: re.Match[str]) -> str:
@@ -139,8 +145,9 @@ def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Ite
     with contextlib.suppress(OSError, KeyError, ImportError):  # a container's user may have no name
         user = getpass.getuser()
     names = {host: "host", host.partition(".")[0]: "host", user: "user"}
+    shared = table("evidence/secret_rules")["shared"].split()
     telling = [word for word in names if len(word) >= 4 and not word.isdigit()]
-    kept = {word: names[word] for word in telling if word.lower() not in SHARED_NAMES}
+    kept = {word: names[word] for word in telling if word.lower() not in shared}
     own = {form: word for path, word in ((home, "${HOME}"), (run, "${RUN}")) for form in _forms(path)}
     given = (local_path(word.rpartition("=")[2]) for word in named)
     folders_named = {path.parent for path in given if path is not None and path.is_absolute()}

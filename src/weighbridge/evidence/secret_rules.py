@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from weighbridge.core.data import table
 
@@ -24,15 +25,21 @@ class SecretRule:
         return re.compile(self.form)
 
 
-TABLE = table("evidence/secret_rules")
-RULES = (
-    *(
-        SecretRule(name, tuple(map(str.lower, starts)), f"{_START}(?:{'|'.join(map(re.escape, starts))}){rest}{_END}")
-        for name, starts, rest in TABLE["tokens"]
-    ),
-    *(
-        SecretRule(name, hints, re.sub(r"<([A-Z]+)>", lambda part: str(TABLE["parts"][part[1]]), form))
-        for name, hints, form in TABLE["forms"]
-    ),
-)
-PERSONAL = tuple(SecretRule(*row) for row in TABLE["personal"])
+@cache
+def rules() -> tuple[SecretRule, ...]:
+    """Return the rules of secrets, read when a text is first looked at: judging again reads no table."""
+    rows = table("evidence/secret_rules")
+    tokens = ((name, starts, f"(?:{'|'.join(map(re.escape, starts))}){rest}") for name, starts, rest in rows["tokens"])
+    forms = (
+        (*row[:2], re.sub(r"<([A-Z]+)>", lambda part: str(rows["parts"][part[1]]), row[2])) for row in rows["forms"]
+    )
+    return (
+        *(SecretRule(name, tuple(map(str.lower, starts)), _START + form + _END) for name, starts, form in tokens),
+        *(SecretRule(*row) for row in forms),
+    )
+
+
+@cache
+def personal() -> tuple[SecretRule, ...]:
+    """Return the rules of what names a person or a machine."""
+    return tuple(SecretRule(*row) for row in table("evidence/secret_rules")["personal"])
