@@ -93,7 +93,8 @@ def _said(unit: Unit) -> str:
     for one in reversed(citations(text)):
         start = one.span[0] if one.pointer is not None or not one.id else text.rindex("[", *one.span)
         text = text[:start] + text[one.span[1] :]
-    text = re.sub(r"`(?:[^`\s]+ ){2,}[^`]*`", lambda code: code[0] if re.search(GATE, code[0]) else "", text)
+    quoted = r"`(?:[^`\s]+ ){2,}[^`]*`|^- Tried against .*?, for (?=`)"  # code, and names of trials
+    text = re.sub(quoted, lambda part: part[0] if re.search(GATE, part[0]) else "", text)
     text = re.sub(r"\]\([^()\s]{0,500}\)", "]", folded(text))
     return re.sub(r"[*`~\\]|(?<![A-Za-z])_|_(?![A-Za-z])", "", text)
 
