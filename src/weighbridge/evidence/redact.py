@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.core import BundleError, CanaryResult, Measured, bare, exists, local_path
-from weighbridge.core.data import table
 from weighbridge.core.pseudonym import key_file, keyed, passing_key, read_key
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.evidence.secret_rules import SecretRule, personal, rules
+from weighbridge.evidence.secret_rules import SecretRule, personal, rules, shared_names
 
 
 def found(text: str) -> Iterator[SecretRule]:
@@ -145,9 +144,8 @@ def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Ite
     with contextlib.suppress(OSError, KeyError, ImportError):  # a container's user may have no name
         user = getpass.getuser()
     names = {host: "host", host.partition(".")[0]: "host", user: "user"}
-    shared = table("evidence/secret_rules")["shared"].split()
     telling = [word for word in names if len(word) >= 4 and not word.isdigit()]
-    kept = {word: names[word] for word in telling if word.lower() not in shared}
+    kept = {word: names[word] for word in telling if word.lower() not in shared_names()}
     own = {form: word for path, word in ((home, "${HOME}"), (run, "${RUN}")) for form in _forms(path)}
     given = (local_path(word.rpartition("=")[2]) for word in named)
     folders_named = {path.parent for path in given if path is not None and path.is_absolute()}

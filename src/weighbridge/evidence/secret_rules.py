@@ -8,6 +8,7 @@ from functools import cache
 
 from weighbridge.core.data import table
 
+TABLE = "evidence/secret_rules"
 _START, _END = r"(?<![A-Za-z0-9_-])", r"(?![A-Za-z0-9_-])"
 
 
@@ -28,7 +29,7 @@ class SecretRule:
 @cache
 def rules() -> tuple[SecretRule, ...]:
     """Return the rules of secrets, read when a text is first looked at: judging again reads no table."""
-    rows = table("evidence/secret_rules")
+    rows = table(TABLE)
     tokens = ((name, starts, f"(?:{'|'.join(map(re.escape, starts))}){rest}") for name, starts, rest in rows["tokens"])
     forms = (
         (*row[:2], re.sub(r"<([A-Z]+)>", lambda part: str(rows["parts"][part[1]]), row[2])) for row in rows["forms"]
@@ -42,4 +43,9 @@ def rules() -> tuple[SecretRule, ...]:
 @cache
 def personal() -> tuple[SecretRule, ...]:
     """Return the rules of what names a person or a machine."""
-    return tuple(SecretRule(*row) for row in table("evidence/secret_rules")["personal"])
+    return tuple(SecretRule(*row) for row in table(TABLE)["personal"])
+
+
+def shared_names() -> frozenset[str]:
+    """Return the names that hide nobody: machines share them, or contracts use them as words."""
+    return frozenset(table(TABLE)["shared"].split())
