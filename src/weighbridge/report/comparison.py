@@ -10,14 +10,12 @@ from typing import TypeAlias
 
 import click
 
-from weighbridge.core import Faulted, Finding, Json, Measurement, Offence, Outcome, printable
+from weighbridge.core import Faulted, Finding, Measurement, Offence, Outcome, printable
+from weighbridge.evaluation.import_comparison import NOT_COMPARED, TENSORS, ImportComparison
 from weighbridge.evaluation.runner import Evaluation
 from weighbridge.gates.families.block_types import TYPICAL_ERROR
-from weighbridge.gates.families.harmless_keys import harmless
-from weighbridge.gates.value_preservation import KIND, POLICIES, RANK, Class, class_of
+from weighbridge.gates.value_preservation import POLICIES, RANK, Class
 from weighbridge.model_config.conversion_facts import CONVERTER
-from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.tensors import MomentChanges, TensorPair
 from weighbridge.report import COLOURS, LISTED, capped, finding_text, trials_summary
 
@@ -26,15 +24,12 @@ SHOWN = 20
 AUTOMATIC = ("renamed", "identity, ", "from gguf:auto")  # how a mapping is called that was found
 WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
 AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({classes})"  # as the card says it, unread
-SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
-LOSSY = {Class.ROUNDED_EXACT, Class.REQUANT_EXACT, Class.NEAREST_CODES, Class.WITHIN_BOUND}
-NOT_COMPARED = "not compared"
 ONE_CONFIGURATION = "config-one-sided"
 SIDES = ("source", "candidate")
-TENSORS = KIND.needs["pairs"].quantity
 EXCHANGE = "exchange the two? "
 KNOWN_LOSSES = "the converter is known to lose this; accept it by {}, or by `may_differ` in a contract, with reasons"
 MEANT = "meant? every value is exactly what that conversion gives: "
+UNSHOWN = "dropped by the converter's rule, not shown to be superfluous"
 RENAMED = "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
 VERBS = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
 IN_WORDS = {
@@ -50,18 +45,19 @@ IN_WORDS = {
 
 
 def comparison_lines(
-    evaluation: Evaluation, *, tensors: str, everything: bool, headers: bool, moments: Moments, unasked: str
+    one: ImportComparison, *, tensors: str, everything: bool, headers: bool, moments: Moments, unasked: str
 ) -> Iterator[str]:
     """Yield the lines of one comparison: what broke, worst first, what remains by class, and the answer.
 
     `tensors` is a glob of names, `moments` the statistics of those that were refused, and `unasked` the policy that
     the import itself declares where nobody said that it is what was meant.
     """
-    finding, configuration = evaluation.findings
-    last = click.style(answer(evaluation, unasked=bool(unasked)), fg=COLOURS[outcome(evaluation)], bold=True)
+    evaluation, rows = one.evaluation, one.pairs
+    finding, _ = evaluation.findings
+    last = click.style(answer(one, unasked=bool(unasked)), fg=COLOURS[outcome(evaluation)], bold=True)
     if headers and finding.verdict.code == "not-compared":
         yield "  stored dtypes and shapes are what was meant; content was not compared"
-        yield from (*_configuration(configuration, evaluation, everything=everything), last)
+        yield from (*_configuration(one, everything=everything), last)
         return
     if finding.verdict.outcome is Outcome.PASS:
         elements, found = (finding.verdict.figures[name] for name in ("elements", "classes"))
@@ -76,42 +72,34 @@ def comparison_lines(
         if policy := policy_meant(finding.verdict.offences):
             yield click.style(f"  {MEANT}--policy {policy}", bold=True)
         yield from (click.style(f"  known: {fault}", bold=True) for fault in known_faults(evaluation))
-    rows = tensor_pairs(evaluation)
     yield from (f"  {line}" for line in mapped(evaluation))
     aside = Counter(row.left_out for row in rows if row.left_out)
     yield from (printable(f"  {count} left out: {why}") for why, count in aside.items())
     if finding.verdict.outcome is not Outcome.PASS:
         yield from (click.style(f"  {line}", bold=True) for line in renamed(rows))
     if everything:
-        yield from (f"  {line}" for line in _table(rows, tensors, moments))
+        yield from (f"  {line}" for line in _table(one, tensors, moments))
     if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
-        yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
-    yield from (f"  {line}" for line in dropped_by_rule(rows))
-    lost = losses(rows)
+        counts = Counter(one.classes.values())
+        yield "  " + ", ".join(f"{counts[name]} {name}" for name in (*map(str, Class), NOT_COMPARED) if counts[name])
+    yield from (f"  {count} {UNSHOWN}: {what}" for what, count in one.dropped.items())
+    lost = losses(one)
     if lost:
         yield f"  lost: {lost}"
     if lost and unasked and finding.verdict.outcome is Outcome.PASS:
         yield click.style(f"  meant? --policy {unasked}", bold=True)
-    yield from _configuration(configuration, evaluation, everything=everything)
+    yield from _configuration(one, everything=everything)
     yield last
 
 
-def dropped_by_rule(rows: Iterable[TensorPair]) -> Iterator[str]:
-    """Yield what the import leaves out by a rule alone: no other tensor holds its bytes, and it is not all zeros."""
-    alone = (row for row in rows if class_of(row) is Class.DROPPED and row.identical_to is None and row.nonzero)
-    found = Counter(row.drop_rule for row in alone if row.drop_rule)
-    unshown = "dropped by the converter's rule, not shown to be superfluous"
-    yield from (f"{count} {unshown}: {what}" for what, count in found.items())
-
-
-def losses(rows: Sequence[TensorPair]) -> str:
+def losses(one: ImportComparison) -> str:
     """Return how many tensors are of a type that holds less than the source's, by their types; "" without any."""
-    lossy = [row for row in rows if class_of(row) in LOSSY and row.candidate_dtype != row.source_dtype]
+    lossy, of = one.lossy, len(one.pairs)
     kinds = Counter(f"{row.source_dtype} -> {row.candidate_dtype}" for row in lossy)
     worst = max((row.relative_rmse for row in lossy if row.relative_rmse), default=None)
     error = f"; relative error up to {worst:.2g}" if worst else ""
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    return f"{len(lossy)} of {len(rows)} tensors are of a type that holds less: {counted}{error}" if lossy else ""
+    return f"{len(lossy)} of {of} tensors are of a type that holds less: {counted}{error}" if lossy else ""
 
 
 def outcome(evaluation: Evaluation) -> Outcome:
@@ -184,9 +172,11 @@ BESIDES = {
 }
 
 
-def _configuration(finding: Finding, evaluation: Evaluation, *, everything: bool) -> Iterator[str]:
+def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[str]:
     """Yield where the configurations differ, or how much of them was compared."""
-    figures, tensors = finding.verdict.figures, evaluation.findings[0]
+    evaluation, names = compared.evaluation, compared.uncompared
+    tensors, finding = evaluation.findings
+    figures = finding.verdict.figures
     unreadable = finding.verdict.outcome is Outcome.ERROR and finding.verdict.code == tensors.verdict.code
     if finding.verdict.code == "config-none" or unreadable:  # the file itself, named with its tensors
         return
@@ -194,10 +184,6 @@ def _configuration(finding: Finding, evaluation: Evaluation, *, everything: bool
         (why,) = finding_text(finding, evaluation.measured).lines
         yield f"  {why.removesuffix(f' ({ONE_CONFIGURATION})')}: configurations not compared"
         return
-    apart = figures.get("not_compared") or ()
-    assert isinstance(apart, Sequence)
-    names = [name for one in apart if not harmless(name := str(one).partition(" (")[0])]
-    names.sort(key=lambda name: name not in CONFIG_LISTS)
     uncompared = [f"{len(names)} not compared: {printable(', '.join(capped(names)))} (--all says why)"] if names else []
     if finding.verdict.outcome is Outcome.PASS:
         found = ["; ".join((f"{finding.verdict.of} fields agree", *uncompared))]
@@ -216,11 +202,6 @@ def _configuration(finding: Finding, evaluation: Evaluation, *, everything: bool
         yield from (lines if everything else capped(lines, LISTED))
 
 
-def classes(evaluation: Evaluation) -> Json:
-    """Return the class of every tensor, by name."""
-    return {row.name: _class(row) for row in tensor_pairs(evaluation)}
-
-
 def _worst_first(finding: Finding, tensors: str) -> Iterable[str]:
     from weighbridge.cards.words import gate_words, render
 
@@ -237,43 +218,27 @@ def _badness(offence: Offence) -> tuple[int, float]:
     return rank, -int(str(offence.figures["differing"])) / max(int(str(offence.figures["elements"])), 1)
 
 
-def tensor_pairs(evaluation: Evaluation) -> tuple[TensorPair, ...]:
-    """Return the tensors of both sides, each with what became of it; nothing where none was compared."""
-    return next((rows_of(item, TensorPair) for item in _measured_pairs(evaluation)), ())
-
-
 def mapped(evaluation: Evaluation) -> Iterator[str]:
     """Yield how names were mapped, where nobody asked for it and they are not as they were."""
-    for how in {item.at for item in _measured_pairs(evaluation)}:
+    found = [item for item in evaluation.measured.values() if isinstance(item, Measurement)]
+    for how in {item.at for item in found if item.quantity == TENSORS}:
         if how.startswith(AUTOMATIC) or how.endswith("taken away"):  # or does more than the architecture's own
             yield printable(f"names: {how}")
 
 
-def _measured_pairs(evaluation: Evaluation) -> list[Measurement]:
-    found = [item for item in evaluation.measured.values() if isinstance(item, Measurement)]
-    return [item for item in found if item.quantity == TENSORS]
-
-
-def _class(row: TensorPair) -> str:
-    return str(class_of(row) or NOT_COMPARED)
-
-
-def _counted(rows: Iterable[TensorPair]) -> Mapping[str, int]:
-    counts = Counter(_class(row) for row in rows)
-    return {name: counts[name] for name in (*map(str, Class), NOT_COMPARED) if counts[name]}
-
-
-def _table(rows: Iterable[TensorPair], tensors: str, moments: Moments) -> Iterable[str]:
+def _table(one: ImportComparison, tensors: str, moments: Moments) -> Iterable[str]:
     """Yield a line for each tensor: class, dtypes and shape, statistics where they are known; names are escaped."""
     from weighbridge.cards.words import fill
 
-    for row in rows:
+    for row in one.pairs:
         if fnmatch.fnmatchcase(row.name, tensors):
             shape = row.candidate_shape or row.source_shape
             made = f", {row.transform}" if row.transform else ""
             words = "{found:13} {name}: {old} -> {new} [{shape}]{made}"
             dtypes = {"old": row.source_dtype or "nothing", "new": row.candidate_dtype or "nothing"}
-            yield fill(words, {"found": _class(row), "name": row.name, **dtypes, "shape": shape, "made": made})
+            yield fill(
+                words, {"found": one.classes[row.name], "name": row.name, **dtypes, "shape": shape, "made": made}
+            )
             found = moments.get(row.name)
             if found is not None and found.source:
                 pairs = ((name, found.source[name], found.candidate[name]) for name in ("mean", "std", "min", "max"))
@@ -284,14 +249,15 @@ def _figure(value: float | None) -> str:
     return "none" if value is None else f"{value:.6g}"
 
 
-def answer(evaluation: Evaluation, *, unasked: bool = False) -> str:
+def answer(one: ImportComparison, *, unasked: bool = False) -> str:
     """Return the answer in one line: SAME, AS MEANT, LOSSY, DIFFERENT, BLOCKED or what broke.
 
     Where nobody asked for the policy, an import that is as it says itself is LOSSY, and not what was meant.
     """
+    evaluation = one.evaluation
     finding, configuration = evaluation.findings
     verdict, fields = finding.verdict, configuration.verdict
-    mechanisms = ((IN_WORDS.get(one.code, one.code), one.figures.get("mechanism")) for one in verdict.offences)
+    mechanisms = ((IN_WORDS.get(bad.code, bad.code), bad.figures.get("mechanism")) for bad in verdict.offences)
     kinds = Counter(f"{word} ({mechanism})" if mechanism else word for word, mechanism in mechanisms)
     named = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     broken = next((found for found in evaluation.findings if found.verdict.outcome is Outcome.ERROR), None)
@@ -309,9 +275,7 @@ def answer(evaluation: Evaluation, *, unasked: bool = False) -> str:
         case Outcome.PASS if besides:
             return f"DIFFERENT: {verdict.of} of {verdict.of} tensors are what was meant, but {besides}"
         case Outcome.PASS:
-            rows = tensor_pairs(evaluation)
-            same = _counted(rows).keys() <= SAME and not any(dropped_by_rule(rows))
-            word = "SAME" if same else "LOSSY" if unasked else "AS MEANT"
+            word = "SAME" if one.is_same else "LOSSY" if unasked else "AS MEANT"
             return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_summary(finding.trials)})"
     blocked = f"BLOCKED: {verdict.code}" + (f": {named}" if named else "")
     return f"DIFFERENT: {besides}; {blocked}" if besides else blocked

@@ -247,10 +247,6 @@ def _ulps(pair: TensorPair) -> int:
     return 1 + (pair.transform == EXPONENTIAL)
 
 
-def _beyond_bound(pair: TensorPair) -> float:
-    return math.nextafter(BOUND[pair.candidate_dtype], math.inf)
-
-
 def _scaled(count: Callable[[int], int], off: float | None) -> Change:
     return _in_codes(count, 0.1, 0.29, rescaled=True, channels_off=off)
 
@@ -290,7 +286,10 @@ OF_CONVERSIONS: tuple[Mutation[Any], ...] = (
     *(
         breaks(name, "bound", _at_bounds_but(**known), NOT_BOUNDED)
         for name, known in (
-            ("the error beyond its bound", {"relative_rmse": _beyond_bound}),
+            (
+                "the error beyond its bound",
+                {"relative_rmse": lambda pair: math.nextafter(BOUND[pair.candidate_dtype], math.inf)},
+            ),
             ("a block lost", {"lost_share": math.nextafter(1e-9, math.inf)}),
             ("an error that is not finite", {"relative_rmse": None}),
             ("a share that is not finite", {"lost_share": None}),
