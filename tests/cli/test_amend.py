@@ -421,7 +421,7 @@ def test_a_claim_that_the_evidence_does_not_hold_is_named(kept: Kept, text: str,
         "ln(151936) = 11.93 nats, 17.21 bits [=log2 151936], and 1.5 + 2.5 is no sum of gates.",
         "Three × 2 + 1 = 7, and 0.5 + 1 = 1.5.\n\nIt came to PASS [ev:TIMED#/findings/0/outcome].",
         "```\nGATE-GPUTRAIN-004 is DISCHARGED\n```\n\nIt is 1 + 1 = 2.",
-        "<!-- weighbridge:quote -->\nGATE-GPUTRAIN-004 is DISCHARGED, they said.\n\nIt is 1 + 1 = 2.",
+        "<!-- weighbridge:quote -->\n> GATE-GPUTRAIN-004 is DISCHARGED, they said.\n\nIt is 1 + 1 = 2.",
     ],
 )
 def test_a_claim_that_holds_is_no_problem(kept: Kept, text: str) -> None:

@@ -176,3 +176,21 @@ def test_the_starter_contract_refuses_a_folder_of_two_revisions(cli: Cli, workpl
     ended = cli("verify", "builtin:checkpoint-health", "--subject", "checkpoint=x/model.safetensors.index.json")
     assert ended.code == 1
     assert "the index declares 56 bytes of tensors, its shards hold 44" in ended.out
+
+
+@pytest.mark.parametrize("words", [(), ("--json",), ("--all",), ("--values", 2, "*")])
+def test_no_name_of_a_tensor_commands_the_job_that_looks_at_it(
+    cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...]
+) -> None:
+    """GitHub takes `::` at the start of a line, and `##[` anywhere in one, for a command; Azure takes `##vso[`."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    names = ("::error::x", "  ::set-output name=x::y", "##[error]x", "w ##[error]x", "##vso[task.setvariable]x")
+    save_file({name: np.full(4, np.nan, np.float32) for name in names}, "a.safetensors")
+    ended = cli("inspect", "a.safetensors", *words)
+    assert ended.code == 0
+    printed = ended.out + ended.err
+    assert "##[" not in printed
+    assert "##vso[" not in printed
+    assert not [line for line in printed.splitlines() if line.lstrip().startswith("::")]
+    if words == ("--json",):
+        assert set(json.loads(ended.out)["table"]) == set(names)

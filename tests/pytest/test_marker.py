@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cases import each
 from tests.cli.conftest import Cli, cli
 from tests.pytest.sessions import session
 
@@ -97,6 +98,29 @@ def test_one_that_was_skipped_or_may_fail_blocks_it_and_the_session_fails(projec
     code, said = run(project, TESTS + third, "--gate-evidence", "out")
     assert (code, "BLOCKED  GATE-ROPE" in said, "no GPU" in said) == (1, True, True), said
     assert outcomes(project) == {"GATE-ROPE": "BLOCKED"}
+
+
+@each(
+    "empty",
+    [
+        "\n@pytest.mark.gate('GATE-NORM', contract='contracts/kernels.yaml')\nclass TestNorm:\n    pass\n",
+        "\n@pytest.mark.gate('GATE-NORM', contract='contracts/kernels.yaml')\nclass TestNorm:\n"
+        "    def __init__(self):\n        pass\n    def test_norm(self):\n        pass\n",
+        "\n@pytest.mark.gate('GATE-NORM', contract='contracts/kernels.yaml')\nclass TestNorm:\n"
+        "    class TestMore:\n        def norm(self):\n            pass\n",
+    ],
+)
+def test_a_marked_class_without_a_test_blocks_its_gate(project: Path, empty: str) -> None:
+    ignored = ("-W", "ignore::pytest.PytestCollectionWarning")
+    code, said = run(project, TESTS + empty, *ignored)
+    assert (code, "BLOCKED  GATE-NORM" in said, "PASS     GATE-ROPE" in said) == (1, True, True), said
+    code, said = run(project, "import pytest\n" + empty, *ignored)
+    assert (code != 0, "BLOCKED  GATE-NORM" in said) == (True, True), said
+
+
+def test_a_marked_module_without_a_test_blocks_its_gate(project: Path) -> None:
+    code, said = run(project, TESTS.partition("@rope")[0].replace("rope =", "pytestmark ="))
+    assert (code != 0, "BLOCKED  GATE-ROPE" in said) == (True, True), said
 
 
 @pytest.mark.slow

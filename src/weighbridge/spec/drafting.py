@@ -43,6 +43,8 @@ DECIDED = "OPEN, ELIMINATED, CONFIRMED or REFUTED, each with its evidence"
 UNDECIDED = "for each OPEN hypothesis the values that would decide it"
 Places: TypeAlias = Mapping[LedgerPlace, Stood]
 Earned: TypeAlias = frozenset[LedgerPlace]
+NOT = "What this section is not"
+WRITTEN = (*("Command", "Figures", "Device", "Impact, gate by gate", "Hypotheses", "Next experiment", "Evidence"), NOT)
 HYPOTHESES, EXPERIMENT = ((f"| {' | '.join(head)} |", "|---|---|---|---|") for head in HEADS)
 
 
@@ -123,7 +125,7 @@ def _body(title: str, bundles: Sequence[Bundle], mine: Sequence[Cited], stood: P
         ("### Hypotheses", (f"{AUTHOR} {DECIDED} -->", *HYPOTHESES)),
         ("### Next experiment", (f"{AUTHOR} {UNDECIDED} -->", *EXPERIMENT)),
         ("### Evidence", itertools.chain.from_iterable(map(_evidence, bundles))),
-        ("### What this section is not", dict.fromkeys(_is_not(bundles, mine))),
+        (f"### {NOT}", dict.fromkeys(_is_not(bundles, mine))),
     )
     return "\n".join("\n".join((head, "", *lines, "")) for head, lines in parts)
 

@@ -89,7 +89,8 @@ def _judged(
     known = Known(bundles=here.bundles, stood=after, at=now, refuted=since, strict=True)
     problems += look(body, where, known, draft.first_line).problems
     problems += contradicted(replace(draft, body=body), sections, known)
-    problems += look("\n".join(f"- [ev:{id_}]" for id_ in draft.about.evidence), where, known).problems
+    line = 1 + draft.text[: draft.text.find("\nevidence:") + 1].count("\n")
+    problems += look(" ".join(f"[ev:{id_}]" for id_ in draft.about.evidence), where, known, line).problems
     for error in stale(draft.about.premises, here.bundles, where, run_commands=run_commands):
         problems.append(found(where, error.code, error.what, error.remedy))
     landing = Landing(
