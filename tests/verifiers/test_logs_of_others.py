@@ -237,6 +237,29 @@ def test_fewer_steps_than_asked_for_are_an_early_end() -> None:
 
 
 @pytest.mark.parametrize(
+    ("facts", "by"),
+    [
+        ({"requested_steps": 50}, ""),
+        ({"requested_steps": 50}, "KeyError"),
+        ({"max_steps": 50, "global_step": 120}, None),
+        ({"max_steps": 50, "status": "completed"}, None),
+        ({"requested_steps": 50}, None),
+    ],
+)
+def test_more_steps_than_asked_for_contradict_every_end(facts: Any, by: str | None) -> None:
+    events: list[Fields] = [] if by is None else [{"event": "end", "steps": 120, "by": by}]
+    assert run_end(facts, events, 120, 119).contradicted_by == ("50 steps were asked for, 120 were taken",)
+
+
+def test_a_run_of_more_steps_than_were_asked_for_passes_no_gate_over_the_whole_of_it(tmp_path: Path) -> None:
+    run = ended(tmp_path)
+    (run / "run.json").write_text(json.dumps(json.loads((run / "run.json").read_text()) | {"requested_steps": 50}))
+    assert came_to(weighed(run, tmp_path, **{"with": METRICS})) == (Outcome.BLOCKED, "not-ended")
+    window = weighed(run, tmp_path, measure={"steps": [0, 49]}, **{"with": METRICS})
+    assert came_to(window) == (Outcome.PASS, "pass")
+
+
+@pytest.mark.parametrize(
     ("facts", "by", "last", "ended", "basis"),
     [
         ({"requested_steps": 60}, "", 59, "ended", "derived"),

@@ -12,7 +12,7 @@ from weighbridge.figures.whole import statistic
 from weighbridge.gates.families.column_basis import MOST_FLOPS_PER_S
 from weighbridge.gates.families.rule import Lever, Rule
 from weighbridge.gates.families.run_columns import GENUINE, speed_moves, window_place
-from weighbridge.gates.families.timed_window import TIMES, rows_that_count
+from weighbridge.gates.families.timed_window import IN_MS, TIMES, rows_that_count
 
 
 class Repeated(enum.StrEnum):
@@ -71,9 +71,9 @@ def check(limits: Any) -> list[str]:
 
 
 KIND = Rule(
-    name="wall-time-budget", version=4, column="wall_ms", means="the column of step wall times in milliseconds",
+    name="wall-time-budget", version=5, column="wall_ms", means="the column of step wall times in milliseconds",
     figure=statistic, code="over-budget", must=("below", "at most"), gt=0, ge=None, le=1e7,
-    doc="the statistic of the window", options=Options, window=False, min_samples=None, guards=(GENUINE, TIMES),
+    doc="the statistic of the window", options=Options, window=False, min_samples=None, guards=(IN_MS, GENUINE, TIMES),
     checks=check, own_levers={"at the end": _up(at_the_end=True), "at the beginning": _up(at_the_end=False)},
     place=lambda _, limits: window_place(limits.steps), reach=lambda limits: (limits.steps[0], limits.min_samples or 0),
 ).kind()  # fmt: skip
