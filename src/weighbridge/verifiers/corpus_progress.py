@@ -74,6 +74,7 @@ def equal_runs(columns: Mapping[str, statistics.Dense]) -> tuple[EqualLosses, ..
     for begin, one in statistics.stretches_at(loss, columns[STEP]):
         first, last = int(rows[begin]), int(rows[begin + one.length - 1])
         still: dict[str, Any] = {"length": one.length, "loss": one.value, "jump": one.jump, "changes": one.changes}
+        still["dust"] = one.dust
         still |= {"grad_norm": None, "grad_norm_equal": None, "last_row": last == len(loss.values) - 1}
         if gradient is not None:
             norms = gradient.values[first : last + 1]
