@@ -239,6 +239,20 @@ def test_a_corpus_is_not_judged_over_what_is_not_there(
     assert judged(tmp_path, "corpus-wrap-around", logged, {}).code == code
 
 
+def test_more_tokens_a_step_than_declared_are_not_taken_for_a_wrap_that_nobody_saw(tmp_path: Path) -> None:
+    logged = [{**row, "tokens": 264, "corpus_position": 256 * (row["step"] % 80 + 1)} for row in rows()]
+    data = {"seq_len": 64, "batch_size": 4, "corpus_tokens": 20480}
+    verdict = judged(tmp_path, "corpus-wrap-around", logged, {}, data=data, events=({"event": "wrap", "step": 80},))
+    assert codes(verdict) == {("tokens", "tokens-mismatch")}
+    short = judged(tmp_path, "corpus-wrap-around", logged, {"slack_steps": 1000}, data=data)
+    (long,) = [one for one in short.offences if one.code == "long-pass"]
+    assert (long.figures["per_step"], long.figures["tokens_per_step"]) == (264.0, 256)
+    unlogged = [{**row, "corpus_position": 264 * (row["step"] + 1)} for row in logged]
+    assert {code for _, code in codes(judged(tmp_path, "corpus-wrap-around", unlogged, {}, data=data))} == {
+        "tokens-mismatch", "long-pass"
+    }  # fmt: skip
+
+
 def test_what_the_recorder_says_was_lost_blocks(tmp_path: Path) -> None:
     failed = judged(tmp_path, "corpus-wrap-around", rows(), {}, events=({"event": "recorder-failure", "step": 3},))
     assert failed.code == "recorder-failure"

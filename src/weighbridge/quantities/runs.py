@@ -82,9 +82,7 @@ class Recurrence:
 
     value: Annotated[float, Doc("the least of them")]
     times: Annotated[int, Doc("samples that come near it", unit="rows")]
-    changes: Annotated[
-        float, Doc("median distance of the samples after those that are another number, as of a stretch")
-    ]
+    changes: Annotated[float, Doc("median distance of the other samples that come after it, as of a stretch")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

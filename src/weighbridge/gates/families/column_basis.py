@@ -127,9 +127,8 @@ def recurring(row: StepColumn) -> Recurrence | None:
     if one.times < max(LEAST_RECURRING, RECURRING_SHARE * row.finite):
         return None
     more, expected = one.times - 1, row.finite / (1 + one.changes)
-    chance = (
-        more - expected - more * math.log(more / expected) if more > expected else 0.0
-    )  # Chernoff, of a Poisson law
+    # Chernoff's bound on so many of a Poisson law.
+    chance = more - expected - more * math.log(more / expected) if more > expected else 0.0
     return one if math.log(row.finite) + chance < math.log(BY_CHANCE) else None
 
 

@@ -20,16 +20,8 @@ STEP = "step"
 NEED = "columns"
 FAILS = (
     *("missing", "no-step", "unreadable", "non-finite", "repeated-steps", "backward-steps", "gap", "fractional-steps"),
-    *(
-        "constant",
-        "noise",
-        "placeholder",
-        "recurring",
-        "impossible-speed",
-        "beyond-hardware",
-        "impossible",
-        "inconsistent",
-    ),
+    *("constant", "noise", "placeholder", "recurring", "impossible-speed", "beyond-hardware", "impossible"),
+    *("inconsistent",),
 )
 BLOCKED = ("absent", "nan-filtered", "column-undecided", "too-few-steps")
 
