@@ -217,10 +217,7 @@ def _epochs(epochs: Sequence[CorpusEpoch], progress: CorpusProgress, limits: Lim
         }
         figures = {**plain(row), **_wraps(epochs), "corpus_tokens": progress.corpus_tokens}
         if _known(progress.tokens) > _known(progress.tokens_expected):
-            figures |= {
-                "per_step": _known(progress.tokens) / progress.steps,
-                "tokens_per_step": progress.tokens_per_step,
-            }
+            figures |= {"per_step": _known(progress.tokens) / progress.steps, "tokens_per_step": step}
         yield from (Offence(place=row.epoch, code=code, figures=figures) for code, is_so in broken.items() if is_so)
 
 

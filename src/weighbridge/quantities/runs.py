@@ -267,6 +267,9 @@ class DeviceProbe:
     gradients: Annotated[ByDevice, Doc("gradients by device", unit="bytes", typical={"cuda:0": 6600})]
     optimizer: Annotated[ByDevice, Doc("optimizer state by device", unit="bytes", typical={"cuda:0": 13200})]
     optimizer_scalars: Annotated[ByDevice, Doc("scalars of the optimizer state by device", typical={"cpu": 12})]
+    updated: Annotated[ByDevice, Doc("parameters that the optimizer updates, by device", unit="bytes")] = field(
+        default=None, metadata=LATER_ON
+    )
     ops: Annotated[ByDevice, Doc("ops by the device of their results", typical={"cuda:0": 56})]
     bookkeeping: Annotated[ByDevice, Doc("ops that give scalars or integers, by device", typical={"cpu": 16})]
     op_names: Annotated[Mapping[str, tuple[str, ...]], Doc("names of some ops by device", typical={})]

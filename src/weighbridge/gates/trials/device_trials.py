@@ -20,7 +20,8 @@ PARTS = ("parameters", "buffers", "gradients", "optimizer")  # bytes by device
 OPEN_IN_CUDA = ("/dev/nvidia0", "/dev/nvidia-uvm")
 FAILS = ("requested", "resolved", *PARTS, "ops", "memory")
 BLOCKED = (
-    *("recorder-failure", "steps-not-recorded", "outside-run", "few-probes", "no-probe", "not-audited", "no-witness"),
+    *("recorder-failure", "steps-not-recorded", "outside-run", "few-probes", "no-probe", "not-audited", "few-ops"),
+    "no-witness",
 )
 _breaks = Breaks(need="probes", row=DeviceProbe, blocked=BLOCKED, why="no probe")
 
@@ -74,6 +75,12 @@ MEMORY = _breaks.beyond(
 WITNESSES = _breaks.beyond(
     ("too few", "no-witness", lambda row, limits, kinds: replace(row, witnesses=_confirming(row, limits)[:kinds] * 2))
 )
+SHARE = _breaks.beyond(
+    (
+        "one op there, the others elsewhere", "few-ops",
+        lambda row, _, share: replace(row, ops={row.resolved: 1}, bookkeeping={"xla": math.ceil(1 / share)}),
+    )
+)  # fmt: skip
 HOST_OPS = _breaks.beyond(("too many", "ops", _host_ops))
 PROBES = table_moves("too few", "few-probes", "probes", DeviceProbe, change=_few_probes, outcome=Outcome.BLOCKED)
 UNPROBED = table_moves("at the end", "few-probes", "probes", DeviceProbe, change=_long_after, outcome=Outcome.BLOCKED)
@@ -125,7 +132,7 @@ def _on_another_make(row: DeviceProbe, _limits: Limits) -> DeviceProbe | None:
     """Move the whole run to a device of which the driver of another make can say nothing."""
     if row.requested != AUTO:
         return None
-    parts: dict[str, Any] = {part: {"mps:0": 1} for part in (*PARTS, "ops")}
+    parts: dict[str, Any] = {part: {"mps:0": 1} for part in (*PARTS, "ops", "bookkeeping")}
     driver = Witness(by="nvml", pid=row.pid, used_mib=1e9, files=None)
     return replace(row, resolved="mps:0", allocated_bytes=1 << 50, witnesses=(driver,), **parts)
 
@@ -159,6 +166,7 @@ SET: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("no gradient found", "no-probe", {"gradients": {}}),
     ("buffers not looked at", "no-probe", {"buffers": None}),
     ("optimizer not looked at", "no-probe", {"optimizer": None}),
+    ("an optimizer of nothing", "no-probe", {"optimizer": {}, "optimizer_scalars": {}, "updated": {}}),
     ("the recorder failed once", "recorder-failure", {"failures": 1}),
     ("a probe of no step", "outside-run", {"step": None}),
     ("ops not audited", "not-audited", {"dispatch": "not-audited"}),
