@@ -176,3 +176,16 @@ def test_the_starter_contract_refuses_a_folder_of_two_revisions(cli: Cli, workpl
     ended = cli("verify", "builtin:checkpoint-health", "--subject", "checkpoint=x/model.safetensors.index.json")
     assert ended.code == 1
     assert "the index declares 56 bytes of tensors, its shards hold 44" in ended.out
+
+
+@pytest.mark.parametrize("names", [("rank-0", "rank-1"), ("a", "b")])
+def test_a_folder_of_runs_is_no_checkpoint_and_names_them(cli: Cli, workplace: Path, names: tuple[str, str]) -> None:
+    for name in names:
+        shutil.copytree(data_path("verifiers") / "specimens" / "runs" / "wrapped", workplace / "runs" / name)
+    found = "a run of 2 ranks" if names[0] == "rank-0" else "2 run directories"
+    ended = cli("inspect", "runs")
+    assert f"not-a-run {found}: {names[0]}, {names[1]}" in ended.err
+    assert f"at a time, such as runs/{names[0]}" in ended.err
+    assert cli("inspect", f"runs/{names[0]}").code == 0
+    ended = cli("compare", f"runs/{names[0]}", f"runs/{names[1]}")
+    assert "this is a run directory (checkpoint-none)" in ended.out + ended.err

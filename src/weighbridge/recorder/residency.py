@@ -40,7 +40,7 @@ def optimizer_bytes(optimizer: torch.optim.Optimizer) -> dict[str, dict[str, int
     return {
         "optimizer": bytes_by_device(tensor for tensor in tensors if tensor.dim()),
         "optimizer_scalars": bytes_by_device(tensor for tensor in tensors if not tensor.dim()),
-        "updated": bytes_by_device(tensor for group in optimizer.param_groups for tensor in group["params"]),
+        "updated": bytes_by_device(tensor for group in optimizer.param_groups for tensor in group.get("params", ())),
     }
 
 
