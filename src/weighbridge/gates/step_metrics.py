@@ -92,7 +92,8 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
         for row in required.values()
         if row and row.nan_filtered and not _named(row, limits.allow_filtered)
     ]
-    undecided = [row for row in required.values() if row and _is_undecided(row, limits)]
+    unclear = [row for row in required.values() if row and basis_of(row).basis is ColumnBasis.UNDECIDED]
+    undecided = [row for row in unclear if not _named(row, limits.allow_noise + limits.allow_undecided)]
     figures: Fields = {"steps": order.steps, "rows": steps.rows, "resumptions": order.resumptions}
     figures = {**figures, "bases": _bases(rows)}
     looked = list(dict.fromkeys([STEP, *(row.column if row else name for name, row in required.items()), *rows]))
@@ -154,10 +155,6 @@ def _cells(row: StepColumn, steps: StepColumn, order: StepOrder, limits: Limits)
 
 def _named(row: StepColumn, globs: Sequence[str]) -> bool:
     return any(listed(name, globs) for name in (row.column, row.logged_as))
-
-
-def _is_undecided(row: StepColumn, limits: Limits) -> bool:
-    return basis_of(row).basis is ColumnBasis.UNDECIDED and not _named(row, limits.allow_noise + limits.allow_undecided)
 
 
 def _basis(row: StepColumn, limits: Limits, rows: Mapping[str, StepColumn]) -> Iterator[Offence]:

@@ -98,17 +98,14 @@ def of_a_step(column: str) -> bool:
 
 def placeholders(row: StepColumn) -> list[Stretch]:
     """Return the stretches of equal numbers that neither rounding nor clipping explains."""
-    return [one for one in row.stretches if not (_is_rounding(one, row) or (one.dust and _is_clip(row, one.value)))]
+    found = ((one, one.changes if of_a_step(row.column) else one.moves) for one in row.stretches)
+    rare = [one for one, moves in found if not is_rounding(one.length, min(one.jump, moves), row.finite)]
+    return [one for one in rare if not (one.dust and _is_clip(row, one.value))]
 
 
 def _is_clip(row: StepColumn, value: float) -> bool:
     """Return whether a number is what gradients were clipped to, but for the dust that clipping leaves."""
     return row.column == "grad_norm" and row.max is not None and value >= row.max * (1 - CLIPPED)
-
-
-def _is_rounding(one: Stretch, row: StepColumn) -> bool:
-    moves = one.changes if of_a_step(row.column) else one.moves
-    return is_rounding(one.length, min(one.jump, moves), row.finite)
 
 
 def is_rounding(length: int, moves: float, samples: int, chance: float = BY_CHANCE) -> bool:
@@ -165,7 +162,9 @@ def _rules_out_noise(row: StepColumn) -> str:
         return ""
     if row.uniform_ks_root_n > MAX_UNEVENNESS:
         return "unevenness"
-    low, high = _margin(row.finite)
+    # How far from that of a uniform law the range may lie, in standard deviations, by chance.
+    few = max(NOISE_SAMPLES / row.finite, 1.0) - 1.0
+    low, high = RANGE_MARGIN + 0.12 * min(few, 7.0) ** 0.9, RANGE_MARGIN + 0.2 * min(few, 1.5)
     return "" if -low <= row.range_over_std - UNIFORM_RANGE <= high else "range"
 
 
@@ -175,12 +174,6 @@ def _fisher(root_n: float, samples: int) -> float:
     if samples >= NOISE_SAMPLES:
         return root_n
     return math.inf if r == 1.0 else math.atanh(r) * math.sqrt(samples - 3)
-
-
-def _margin(samples: int) -> tuple[float, float]:
-    """Return how far below and above that of a uniform law a range may lie, in standard deviations, by chance."""
-    few = max(NOISE_SAMPLES / samples, 1.0) - 1.0
-    return RANGE_MARGIN + 0.12 * min(few, 7.0) ** 0.9, RANGE_MARGIN + 0.2 * min(few, 1.5)
 
 
 def _holds(relation: Relation, row: StepColumn) -> bool:
@@ -202,7 +195,6 @@ def _rank(name: str) -> int:
     return PRIMARY.index(name) if name in PRIMARY else len(PRIMARY) + ("_per_" in name)
 
 
-# --- What trials lay over a row: each statistic at its limit, each relation that does not count short by one clause ---
 # --- What trials lay over a row: each statistic at its limit, each relation that does not count short by one clause ---
 
 OTHER, OTHER_RATE = "other", "other_per_other"  # columns of the two last ranks

@@ -111,23 +111,19 @@ def _one(which: int, value: float) -> Change:
     return lambda _steps, times, at, _limits: times.__setitem__(at[which], value)
 
 
+def _not_in_ms(evidence: Evidence) -> Fields | None:
+    return None if run_columns.place(evidence).endswith("_ms") else {"column": run_columns.place(evidence)}
+
+
 def _of_another_unit(evidence: Evidence, _limits: Any, _places: tuple[str, ...]) -> Mutated:
     judged, other = run_columns.place(evidence), "val_loss"
     rows = [replace(row, column=other) for row in rows_of(evidence, COLUMNS, StepColumn) if row.column == judged]
     return Mutated({**with_rows(evidence, COLUMNS, rows), SAMPLES: replace(evidence[SAMPLES], at=other)})
 
 
-def _in_ms(_limits: object) -> Iterator[Clause]:
-    def lacking(evidence: Evidence) -> Fields | None:
-        column = run_columns.place(evidence)
-        return None if column.endswith("_ms") else {"column": column}
-
-    yield Requires(code="not-in-ms", lacking=lacking)
-
-
 # A standard name that ends in `_ms` promises milliseconds, and the reader converts to it.
 IN_MS = ColumnGuard(
-    clauses=_in_ms,
+    clauses=lambda _limits: iter((Requires(code="not-in-ms", lacking=_not_in_ms),)),
     codes={"not-in-ms": Outcome.BLOCKED},
     mutations=(Mutation("a column of another quantity", "not-in-ms", _of_another_unit, Outcome.BLOCKED),),
 )
