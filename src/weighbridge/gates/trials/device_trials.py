@@ -17,6 +17,7 @@ Counts: TypeAlias = Mapping[str, int] | None
 MIB = 1 << 20
 CPU, AUTO = "cpu", "auto"
 PARTS = ("parameters", "buffers", "gradients", "optimizer")  # bytes by device
+OPS = 1 << 60  # so many that every share is one of them
 OPEN_IN_CUDA = ("/dev/nvidia0", "/dev/nvidia-uvm")
 FAILS = ("requested", "resolved", *PARTS, "ops", "memory")
 BLOCKED = (
@@ -54,6 +55,11 @@ def _host_ops(row: DeviceProbe, _limits: Limits, ops: int) -> DeviceProbe | None
     return None if row.resolved == CPU else replace(row, ops={**(row.ops or {}), CPU: ops})
 
 
+def _few_ops(row: DeviceProbe, _limits: Limits, share: float) -> DeviceProbe:
+    there = max(int(share * OPS), 1)
+    return replace(row, ops={row.resolved: there}, bookkeeping={"xla": OPS - there})
+
+
 def _few_probes(rows: Sequence[DeviceProbe], count: int) -> list[DeviceProbe] | None:
     """Return probes of so many steps: the same ones again in place of the others."""
     steps = sorted({row.step for row in rows if row.step is not None})[:count]
@@ -75,12 +81,7 @@ MEMORY = _breaks.beyond(
 WITNESSES = _breaks.beyond(
     ("too few", "no-witness", lambda row, limits, kinds: replace(row, witnesses=_confirming(row, limits)[:kinds] * 2))
 )
-SHARE = _breaks.beyond(
-    (
-        "one op there, the others elsewhere", "few-ops",
-        lambda row, _, share: replace(row, ops={row.resolved: 1}, bookkeeping={"xla": math.ceil(1 / share)}),
-    )
-)  # fmt: skip
+SHARE = _breaks.beyond(("one op too few on it", "few-ops", _few_ops))
 HOST_OPS = _breaks.beyond(("too many", "ops", _host_ops))
 PROBES = table_moves("too few", "few-probes", "probes", DeviceProbe, change=_few_probes, outcome=Outcome.BLOCKED)
 UNPROBED = table_moves("at the end", "few-probes", "probes", DeviceProbe, change=_long_after, outcome=Outcome.BLOCKED)
