@@ -37,6 +37,7 @@ from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.runs import StepColumn
 from weighbridge.quantities.tensors import TensorBits, TensorMoments
+from weighbridge.run_logs.json_log import runs_inside
 from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_moments, tensor_walk
 
 GATES = ("checkpoint-integrity", "label-plausibility")
@@ -117,7 +118,8 @@ def kind_of(target: str) -> SubjectKind:
         return SubjectKind.CHECKPOINT
     if is_folder(path):
         run = any(exists(path / name) for name in RUN_FILES)
-        return SubjectKind.RUN if run else SubjectKind.CHECKPOINT
+        runs = runs_inside(path) and not any(map(is_file, path.iterdir()))
+        return SubjectKind.RUN if run or runs else SubjectKind.CHECKPOINT
     if path.suffix in {".safetensors", ".gguf"} or path.name.endswith(INDEXES):
         return SubjectKind.CHECKPOINT
     if not is_file(path):

@@ -192,6 +192,8 @@ def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> Subject
     elif parts:
         what = f"{parts} {dcp_metadata.SUFFIX} files and no {dcp_metadata.NAME}, which is written last"
         remedy = "bind a checkpoint whose save was finished, with one .metadata of all ranks"
+    elif "steps.jsonl" in names:
+        what, remedy = f"{what}; this is a run directory", "bind a checkpoint; `weighbridge inspect` shows a run"
     elif unread:
         name, first = next(iter(unread.items()))
         what = f"{what}; {quoted(name)} is {first.what}"
