@@ -10,8 +10,8 @@ from pathlib import Path
 
 from weighbridge.core import BundleError, UsageError, WeighbridgeError, sha256
 from weighbridge.core.git import ask
-from weighbridge.evidence.bundle import BUNDLES, ID_SHOWN
-from weighbridge.ledger.causes import Shown, causes_of
+from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN
+from weighbridge.ledger.causes import UNRECORDED, Shown, causes_of
 from weighbridge.ledger.store import NAME, Ledger, file_name
 
 OTHER_VERSION = "other-version"
@@ -40,17 +40,20 @@ def _against_causes(ledger: Ledger, now: datetime) -> Iterator[BundleError]:
             yield BundleError(refused.code, refused.what, where=where.as_posix(), remedy=refused.remedy)
     ids = {known[:ID_SHOWN]: known for known in causes.stated}
     named = {entry.cause[:ID_SHOWN] for entries in chains.values() for entry in entries.values()}
+    for name, refused in causes.unread.items():
+        if not FOLDER.fullmatch(name):
+            where = f"{BUNDLES}/{name}".rstrip("/")
+            yield BundleError(refused.code, refused.what, where=where, remedy=refused.remedy)
     for short, folder in causes.folders.items():
         if short not in named:
             try:
                 causes.shown(ids.get(short, short))
             except WeighbridgeError as refused:
                 yield BundleError(refused.code, refused.what, where=f"{BUNDLES}/{folder.name}", remedy=refused.remedy)
-    for place, left in causes.left_out(chains, now).items():
+    left_out = {place: why for place, _, why in causes.left_out(chains, now) if why.code == UNRECORDED}
+    for place, why in left_out.items():  # what cannot be read was listed above
         what = f"{place} failed on live subjects, and no entry says so"
-        remedy = f"weighbridge ledger record {left[:ID_SHOWN]}"
-        bundle = f"{BUNDLES}/{causes.folders[left[:ID_SHOWN]].name}"
-        yield BundleError("unrecorded-fail", what, where=bundle, remedy=remedy)
+        yield BundleError(why.code, what, where=why.where, remedy=why.remedy)
     for known, shown in causes.read.items():
         if isinstance(shown, Shown) and shown.versions:
             what = f"was judged by {', '.join(shown.versions)}, which this version does not have"

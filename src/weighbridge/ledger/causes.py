@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
+from typing import TypeAlias
 
 from weighbridge.contract.resolved import digests
 from weighbridge.core import (
+    BundleError,
     Contract,
     Fields,
     Finding,
@@ -22,13 +24,14 @@ from weighbridge.core import (
     WeighbridgeError,
     dumps,
     is_file,
+    is_folder,
     plain,
     sha256,
 )
-from weighbridge.evidence import manifest, statement
-from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle
-from weighbridge.evidence.disk import digest_regular, read_regular
-from weighbridge.evidence.manifest import MAX_FILE, VERDICTS
+from weighbridge.evidence import manifest
+from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle, read_statement
+from weighbridge.evidence.disk import STAGE, DiskFolder, digest_regular
+from weighbridge.evidence.manifest import VERDICTS
 from weighbridge.evidence.review import State, other_versions, rederivation
 from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
 from weighbridge.judging.conditions import facts_of
@@ -39,6 +42,8 @@ from weighbridge.ledger.store import DIGEST, Ledger
 
 LANDED = re.compile(r"\d{4}-[^/]+\.md")
 CITED = re.compile(r"\bev:([0-9a-f]{12,64})\b")
+UNRECORDED = "unrecorded-fail"
+LeftOut: TypeAlias = tuple[LedgerPlace, str, BundleError]  # the place, and the bundle that says more than the ledger
 RESTORE = "restore it from the history of the repository"
 
 
@@ -129,13 +134,33 @@ class Causes:
 
     @cached_property
     def stated(self) -> dict[str, Predicate]:
-        """Return what every bundle states, by its id, oldest first; one that cannot be read states nothing."""
-        found: dict[str, Predicate] = {}
-        for known, path in self.folders.items():
-            with contextlib.suppress(WeighbridgeError):  # reported to whoever names this bundle
-                data = read_regular(path / statement.FILE, statement.FILE, MAX_FILE)
-                found |= {sha256(data): statement.from_bytes(data)} if sha256(data).startswith(known) else {}
-        return dict(sorted(found.items(), key=lambda item: item[1].finished))
+        """Return what every bundle states, by its id, oldest first; what states nothing is in `unread`."""
+        return dict(sorted(self._beside[0].items(), key=lambda item: item[1].finished))
+
+    @property
+    def unread(self) -> Mapping[str, WeighbridgeError]:
+        """Return the folders and links that state nothing, by name: any of them may be a FAIL, of whatever gate."""
+        return self._beside[1]
+
+    @cached_property
+    def _beside(self) -> tuple[dict[str, Predicate], dict[str, WeighbridgeError]]:
+        bundles = self.ledger.root.absolute().parent / BUNDLES
+        stated: dict[str, Predicate] = {}
+        unread: dict[str, WeighbridgeError] = {}
+        if bundles.is_symlink():
+            unread[""] = BundleError("linked", "is a link", remedy="put the folder itself there")
+        for path in sorted(bundles.iterdir()) if is_folder(bundles) else ():
+            if path.name.startswith(STAGE) or not (path.is_dir() or path.is_symlink()):
+                continue  # what a writer has not finished yet, and files, which hold no bundle
+            try:
+                stated |= [read_statement(path)]
+            except WeighbridgeError as refused:
+                unread[path.name] = refused
+        return stated, unread
+
+    def sealed(self, bundle: str, name: str) -> bytes:
+        """Return one file of a bundle that states something, as it was sealed, or raise what was done to it."""
+        return manifest.read_file(DiskFolder(self.folders[bundle[:ID_SHOWN]]), self.stated[bundle].manifest, name)
 
     @cached_property
     def landed(self) -> dict[str, str]:
@@ -164,6 +189,9 @@ class Causes:
         path = self.folders.get(short)
         if path is None:
             raise LedgerError("no-bundle", f"bundle {short} is not in {BUNDLES}/ beside the ledger", remedy=RESTORE)
+        if unread := self.unread.get(path.name):
+            what = f"bundle {short} is not whole: {unread.where} {unread.what}"
+            raise LedgerError("no-bundle", what, remedy=RESTORE)
         opened = open_bundle(path)
         if opened.problems:
             first = f"{opened.problems[0].where} {opened.problems[0].what}"
@@ -176,18 +204,19 @@ class Causes:
         return bundle
 
     def newest(self, place: LedgerPlace, now: datetime) -> Shown | None:
-        """Return what the newest whole bundle shows that judged a place by now, whatever it came to."""
-        for bundle in self._judged(place, now):
-            with contextlib.suppress(WeighbridgeError):
-                return self.shown(bundle)
-        return None
+        """Return what the newest bundle shows that judged a place by now, whatever it came to; raises as `shown`."""
+        newest = next(self._judged(place, now), None)
+        return None if newest is None else self.shown(newest)
 
     def _judged(self, place: LedgerPlace, now: datetime) -> Iterator[str]:
         """Yield the bundles that judged a place by now, the newest first."""
         for bundle, one in reversed(self.stated.items()):
-            past, instances = moment(one.finished) <= now, one.instances.get(place.gate, ())
-            if past and one.contract.id == place.contract and place.instance in instances:
+            if moment(one.finished) <= now and self._judged_in(bundle, place):
                 yield bundle
+
+    def _judged_in(self, bundle: str, place: LedgerPlace) -> bool:
+        one = self.stated[bundle]
+        return one.contract.id == place.contract and place.instance in one.instances.get(place.gate, ())
 
     def unmeant(self, place: LedgerPlace, gate: GateDecl, now: datetime) -> Fields | None:
         """Return the false fact, where the newest bundle that judged a place by now found that its gate does not apply.
@@ -199,29 +228,33 @@ class Causes:
         if newest is None:
             return None
         with contextlib.suppress(WeighbridgeError):  # one that is damaged is reported by `ledger check`
-            path = self.folders[newest[:ID_SHOWN]] / VERDICTS
-            shown = self.shown(newest) if b'"NOT_APPLICABLE"' in read_regular(path, VERDICTS, MAX_FILE) else None
+            shown = self.shown(newest) if b'"NOT_APPLICABLE"' in self.sealed(newest, VERDICTS) else None
             judged = next((one for one in shown.contract.gates if one.id == gate.id), None) if shown else None
             if shown and judged and dumps(plain(judged)) == dumps(plain(gate)) and shown.evidence[place].fresh(now):
                 return shown.unmeant.get(place)
         return None
 
-    def left_out(self, chains: Chains, now: datetime) -> dict[LedgerPlace, str]:
-        """Return the places that a live FAIL would move which no entry as late names, and the bundle of each."""
+    def left_out(self, chains: Chains, now: datetime) -> Iterator[LeftOut]:
+        """Yield what no entry says of a place: a live FAIL that would move it, or that a bundle cannot be read."""
         named = {entry.cause for entries in chains.values() for entry in entries.values()}
-        found: dict[LedgerPlace, str] = {}
         for bundle in (one for one in self.stated if one not in named):
-            verdicts = self.folders[bundle[:ID_SHOWN]] / VERDICTS  # what says of no failure is not judged again
-            with contextlib.suppress(WeighbridgeError):  # one that is damaged is reported by `ledger check`
-                failed = b'"FAIL"' in read_regular(verdicts, VERDICTS, MAX_FILE)
-                for place, seen in self.shown(bundle).evidence.items() if failed else ():
-                    standing = fold.fold(chains.get(place, {}))
-                    late = standing.failed_at is None or seen.at > standing.failed_at
-                    if late and seen.outcome is Outcome.FAIL:
-                        with contextlib.suppress(LedgerError):
-                            fold.advance(standing, seen, now=now, contract_digest=seen.contract_digest)
-                            found[place] = bundle
-        return found
+            where = f"{BUNDLES}/{self.folders[bundle[:ID_SHOWN]].name}"
+            try:  # what says of no failure is not judged again
+                failed = b'"FAIL"' in self.sealed(bundle, VERDICTS)
+                evidence = self.shown(bundle).evidence if failed else {}
+            except WeighbridgeError as refused:
+                damaged = BundleError(refused.code, f"{where} cannot be read, {refused.what}", remedy=RESTORE)
+                yield from ((place, bundle, damaged) for place in chains if self._judged_in(bundle, place))
+                continue
+            remedy = f"weighbridge ledger record {bundle[:ID_SHOWN]}"
+            unrecorded = BundleError(UNRECORDED, "a live FAIL is not recorded", where=where, remedy=remedy)
+            for place, seen in evidence.items():
+                standing = fold.fold(chains.get(place, {}))
+                late = standing.failed_at is None or seen.at > standing.failed_at
+                if late and seen.outcome is Outcome.FAIL:
+                    with contextlib.suppress(LedgerError):
+                        fold.advance(standing, seen, now=now, contract_digest=seen.contract_digest)
+                        yield place, bundle, unrecorded
 
     def refuted(self, entries: Entries, asked: Iterable[str], now: datetime) -> Iterator[tuple[str, WeighbridgeError]]:
         """Yield every entry, of those asked for, that does not follow from its cause, by digest, and why."""

@@ -87,14 +87,14 @@ def overview(ledger: Ledger, contracts: Contracts, now: datetime, *, as_of: bool
     chains = ledger.chains()
     causes = causes_of(ledger, chains)
     found: dict[tuple[str, str], list[Instance]] = {}
-    left_out = causes.left_out(chains, now)
+    left_out = tuple(causes.left_out(chains, now))
     for place, entries in chains.items():
         known = {key: one for key, one in entries.items() if not as_of or moment(one.recorded_at) <= now}
         if known:
             at = _stood(place, known, causes, contracts.get(place.contract), now)
-            if place in left_out:
-                why = f"a live FAIL is not recorded: weighbridge ledger record {left_out[place][:12]}"
-                at = replace(at, stale=(*at.stale, why))
+            doubts = [f"bundles/{name} cannot be read: {one.what}" for name, one in causes.unread.items()]
+            doubts += [f"{why.what}: {why.remedy}" for at_, _, why in left_out if at_ == place]
+            at = replace(at, stale=(*at.stale, *doubts))
             found.setdefault((place.contract, place.gate), []).append(at)
     known_here = {contract for contract, _ in found} & contracts.keys()
     declared = {(name, gate.id): gate for name in known_here for gate in contracts[name].gates}
@@ -120,9 +120,9 @@ def _stood(place: LedgerPlace, entries: Entries, causes: Causes, contract: Contr
         return at
     try:
         shown = causes.shown(at.standing.bundle)
+        newest = causes.newest(place, now) if place in shown.facts else None
     except WeighbridgeError as refused:
         return replace(at, unverified=f"{refused.code} {refused.what}")
-    newest = causes.newest(place, now) if place in shown.facts else None
     return replace(at, stale=tuple(stale(at, shown, newest or shown, contract, now)))
 
 
