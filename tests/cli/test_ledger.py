@@ -531,6 +531,55 @@ def test_a_frozen_bundle_is_only_ever_added(cli: Cli, workplace: Path, verify: V
     assert ended.lines[0].startswith(f"{changed.relative_to(workplace)}: not-added was changed since main")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bundles", "frozen", "ledger", "."])
+def test_a_link_hides_no_deleted_evidence(cli: Cli, workplace: Path, verify: Verify, name: str) -> None:
+    verify()
+    verify(dtype=np.float16)
+    (workplace / "evidence" / "frozen").mkdir()
+    (workplace / "evidence" / "frozen" / "note").touch()
+    git(workplace, "init", "-q", "-b", "main")
+    git(workplace, "add", "-A")
+    git(workplace, "commit", "-q", "-m", "recorded")
+    assert cli("ledger", "check", "--base", "main").code == 0
+    moved, linked = workplace / "moved", workplace / "evidence" / name
+    shutil.move(linked, moved)
+    linked.symlink_to(moved)
+    git(workplace, "add", "-A")
+    git(workplace, "commit", "-q", "-m", "moved")
+    ended = cli("ledger", "check", "--base", "HEAD~1")
+    where = (Path("evidence") / name).as_posix()
+    told = f"{where}: linked is a link, and nothing behind it is compared with HEAD~1"
+    assert (ended.code, told in ended.lines, f"{where}/" in ended.out) == (1, True, True), ended.out
+
+
+def test_bundles_behind_a_link_are_no_evidence(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify()
+    inside = workplace / "evidence" / "bundles"
+    shutil.move(inside, workplace / "moved")
+    inside.symlink_to(workplace / "moved")
+    ended = cli("ledger", "check")
+    assert (ended.code, "bundles: linked is a link" in ended.out) == (1, True)
+    assert status(cli)["gates"][0]["stale"] == ["bundles/ cannot be read: is a link"]
+
+
+def test_git_of_another_repository_in_the_environment_is_not_asked(
+    cli: Cli, workplace: Path, verify: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verify()
+    git(workplace, "init", "-q", "-b", "main")
+    git(workplace, "add", "-A")
+    git(workplace, "commit", "-q", "-m", "recorded")
+    other = workplace.parent / f"{workplace.name}-other"
+    other.mkdir()
+    git(other, "init", "-q")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(other))
+    assert cli("ledger", "check", "--base", "main").code == 0
+    entries(workplace)[-1].unlink()
+    assert cli("ledger", "check", "--base", "main").code == 1
+
+
 def test_a_ledger_that_was_moved_to_lose_an_entry_is_seen(cli: Cli, workplace: Path, verify: Verify) -> None:
     verify()
     verify(dtype=np.float16)

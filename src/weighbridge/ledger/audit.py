@@ -65,8 +65,15 @@ def changes(root: Path, base: str) -> Iterator[BundleError]:
     top = Path(_git(root, "rev-parse", "--show-toplevel").rstrip("\n"))
     since = _git(top, "merge-base", base, "HEAD").strip()
     words = _git(top, "diff", "--no-renames", "--name-status", "-z", since).split("\0")
-    beside = root.absolute().parent
-    ours = [folder.resolve().relative_to(top) for folder in (root, beside / BUNDLES, beside / "frozen")]
+    here = root.absolute()
+    above = next((folder for folder in here.parents if folder.resolve() == top), None)
+    if above is None:
+        what = f"{here} is behind a link: its files are in the repository {top}"
+        raise UsageError("base", what, remedy="name the ledger's folder there with --ledger")
+    folders = (here, here.parent / BUNDLES, here.parent / "frozen")
+    ours = [folder.relative_to(above) for folder in folders]  # as written, for behind a link git sees other names
+    for path in sorted({path for folder in ours for path in (folder, *folder.parents) if (above / path).is_symlink()}):
+        yield BundleError("linked", f"is a link, and nothing behind it is compared with {base}", where=path.as_posix())
     for status, path in zip(words[::2], words[1::2], strict=False):
         inside = any(Path(path).is_relative_to(folder) for folder in ours)
         ours_by_name = NAME.fullmatch(Path(path).name) or (AMENDMENT.fullmatch(path) and not _renumbered(top / path))
