@@ -197,7 +197,8 @@ class Causes:
             first = f"{opened.problems[0].where} {opened.problems[0].what}"
             raise LedgerError("no-bundle", f"bundle {short} is not whole: {first}", remedy=RESTORE)
         bundle = decode(opened)
-        if bundle.statement.contract != digests(bundle.contract):
+        stated = bundle.statement.contract, bundle.statement.overridden
+        if stated != (digests(bundle.contract), bundle.contract.overridden):
             raise LedgerError("no-bundle", f"bundle {short} states another contract than it holds", remedy=RESTORE)
         if not other_versions(bundle):
             demand_rederivable(bundle)
