@@ -59,8 +59,9 @@ def command(
     With --require it is what the evidence of a lane says of each of its gates. Exit 0: every required gate passed or is
     waived; else as `verify`.
     """
-    now = (as_of or dt.datetime.now(dt.UTC)).replace(tzinfo=dt.UTC)
-    waivers = waivers_of(exempt, now)
+    clock = dt.datetime.now(dt.UTC)
+    now = as_of.replace(tzinfo=dt.UTC) if as_of else clock
+    waivers = waivers_of(exempt, now, clock=clock)
     if lane is not None:
         from weighbridge.lanes.lanes import refuse_contracts
 
