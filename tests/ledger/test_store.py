@@ -17,7 +17,7 @@ import pytest
 from tests.disks import failing
 from tests.evidence import drafts
 from tests.evidence.drafts import NOON
-from tests.ledgers import CONTRACT, NOW, PLACE, git, recorded, sealed
+from tests.ledgers import CONTRACT, FILES, NOW, PLACE, git, recorded, sealed
 
 from weighbridge.contract.resolved import digests
 from weighbridge.core.canonical import dumps, loads, sha256
@@ -53,7 +53,7 @@ def test_an_entry_is_named_by_its_number_and_digest(ledger: Ledger) -> None:
     for number, path in enumerate(files(ledger), start=1):
         shown = path.relative_to(ledger.root).as_posix()
         digest = sha256(path.read_bytes())
-        assert shown == f"checkpoint-import/GATE-IMPORT-001/default/{number:06d}-{digest}.json"
+        assert shown == f"checkpoint-import/GATE-IMPORT-001/{segment(FILES)}/{number:06d}-{digest}.json"
 
 
 @pytest.mark.slow

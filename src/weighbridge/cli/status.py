@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from weighbridge.evidence.bundle import ID_SHOWN
 from weighbridge.evidence.statement import utc
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.lanes.waivers import Waivers, waivers_of
-from weighbridge.ledger.causes import causes_of
+from weighbridge.ledger.causes import Causes
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, LedgerEntry, LedgerStep
 from weighbridge.ledger.overview import Gate, Instance, blockers, criteria, discharged, overview, tally
 from weighbridge.ledger.store import DIGEST, Ledger
@@ -92,7 +93,8 @@ def _table(gates: Sequence[Gate], waivers: Waivers) -> Iterator[str]:
         return
     wide = [max(len(printable(getattr(gate, name))) for gate in gates) for name in ("contract", "gate")]
     for gate in gates:
-        others = [one for one in gate.instances if one.place.instance != DEFAULT]
+        alone = len(gate.instances) == 1 and gate.instances[0].place.is_of_files
+        others = [one for one in gate.instances if one.place.instance != DEFAULT and not alone]
         remarks = (
             ", ".join(f"{one.place.instance}: {_word(one.status)}" for one in others),
             *sorted({f"({one.unverified})" for one in gate.instances if one.unverified}),
@@ -171,7 +173,9 @@ def _known(contracts: Mapping[str, Contract], gates: Sequence[Gate]) -> dict[str
         name: dict.fromkeys(gate.id for gate in contract.gates) for name, contract in contracts.items()
     }
     for gate in gates:
-        found.setdefault(gate.contract, {})[gate.gate] = {one.place.instance for one in gate.instances} or None
+        found.setdefault(gate.contract, {})[gate.gate] = {
+            DEFAULT if one.place.is_of_files else one.place.instance for one in gate.instances
+        } or None
     return found
 
 
@@ -218,17 +222,18 @@ def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
     if not mine:
         what = f"no gate {gate!r} is in the ledger{nearest(gate, {one.gate for one in gates if one.instances})}"
         raise UsageError("unknown-gate", what, where=str(ledger.root))
-    causes = causes_of(ledger, [one.place for each in gates for one in each.instances])
+    causes = Causes(ledger=ledger, chains=ledger.chains())
     for each in mine:
         for one in each.instances:
             refuted = dict(causes.refuted(one.entries, sorted(one.entries), now))
             tell([click.style(str(one.place), bold=True)])
             for digest, entry in sorted(one.entries.items(), key=lambda item: item[1].seq):
-                tell(f"  {printable(line)}" for line in _entry(entry, str(refuted.get(digest, ""))))
+                lines = (*_entry(entry, str(refuted.get(digest, ""))), *_files(entry, causes))
+                tell(f"  {printable(line)}" for line in lines)
             said = [f"now: {_word(one.status)}", *([_unmeant(one)] if one.unmeant else [])]
             said += (f"STALE: {reason}" for reason in one.stale)
             said += [f"waits for: {', '.join(each.waits_for)}"] if each.waits_for else []
-            tell(f"  {printable(line)}" for line in (*said, f"next: {_next(one)}"))
+            tell(f"  {printable(line)}" for line in (*said, f"next: {_next(one, alone=len(each.instances) == 1)}"))
 
 
 def _entry(entry: LedgerEntry, refuted: str) -> Iterator[str]:
@@ -245,10 +250,18 @@ def _entry(entry: LedgerEntry, refuted: str) -> Iterator[str]:
         yield f"     UNVERIFIED: {refuted}"
 
 
-def _next(one: Instance) -> str:
+def _files(entry: LedgerEntry, causes: Causes) -> Iterator[str]:
+    """Yield the files that a verdict is of, by their digests."""
+    stated = causes.stated.get(entry.cause) if entry.step in (LedgerStep.MOVE, LedgerStep.RENEW) else None
+    for one in stated.subjects if stated else ():
+        if one.instance in (entry.place.instance, DEFAULT):
+            yield from (f"     {one.name}={one.path}: {file} sha256 {digest}" for file, digest in one.digests.items())
+
+
+def _next(one: Instance, *, alone: bool) -> str:
     """Return what would move an instance on, the most pressing first."""
     place, at = one.place, one.standing
-    name = f"{place.contract}/{place.gate}" + (f"/{place.instance}" if place.instance != DEFAULT else "")
+    name = shlex.quote(place.names[1 if alone or place.instance == DEFAULT else 2])
     if one.unverified:
         return f"{one.unverified}; restore the evidence from the history of the repository, then `ledger check`"
     if at.diverged:

@@ -37,7 +37,7 @@ from weighbridge.core import (
     read_regular_file,
     sha256,
 )
-from weighbridge.core.project import LOCAL, make_local
+from weighbridge.core.project import LOCAL, in_project, make_local
 from weighbridge.evaluation.binding import ARGUMENT, Binding, all_instances, bind
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.evidence.bundle import BUNDLES, Bundle, BundleDraft, seal
@@ -275,7 +275,7 @@ def _subject(item: Binding, evaluation: Evaluation, redactor: Redactor) -> Bound
         name=item.subject,
         instance=item.instance,
         kind=item.kind,
-        path=redactor.text(item.target),
+        path=redactor.text(in_project(item.target)),
         origin=evaluation.origins.get(item.key, Origin.FIXTURE),
         digests={redactor.text(name): digest for name, digest in found.items()},
         started=evaluation.starts.get(item.key, ""),

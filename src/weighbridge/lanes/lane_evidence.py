@@ -28,8 +28,8 @@ from weighbridge.evidence.statement import CLOCK_SKEW_S, Predicate, moment
 from weighbridge.gates import KINDS
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.lanes.lanes import EVERYTHING, Project
-from weighbridge.ledger.causes import UNRECORDED, Causes, LeftOut, bundle_evidence, causes_of, place_of
-from weighbridge.ledger.fold import REGRESSED, RETIRED, Chains, LedgerPlace, fold
+from weighbridge.ledger.causes import UNRECORDED, Causes, LeftOut, bundle_evidence, place_of
+from weighbridge.ledger.fold import REGRESSED, RETIRED, LedgerPlace, fold
 from weighbridge.ledger.store import Ledger
 
 LANE, LANE_PATHS = "lane", "lane_paths"  # what `verify --lane` seals into a bundle's environment
@@ -81,15 +81,15 @@ class LaneEvidence:
     lane: str
     now: dt.datetime
     causes: Causes
-    chains: Chains
     trees: dict[str, Mapping[str, str]] = field(default_factory=dict)
     opened: dict[str, Bundle] = field(default_factory=dict)
     last: dict[tuple[str, str], dict[str, Digests]] = field(default_factory=dict)
 
     def instances(self, contract: str, gate: str) -> tuple[str, ...]:
         """Return the instances of a gate that the ledger knows, those that are RETIRED left out."""
-        mine = (item for item in self.chains.items() if (item[0].contract, item[0].gate) == (contract, gate))
-        return tuple(place.instance for place, entries in mine if fold(entries).status is not RETIRED)
+        mine = (item for item in self.causes.chains.items() if (item[0].contract, item[0].gate) == (contract, gate))
+        known = [place for place, entries in mine if fold(entries).status is not RETIRED]
+        return tuple(dict.fromkeys(DEFAULT if place.is_of_files else place.instance for place in known))
 
     def all(self) -> Iterator[tuple[Wanted, Decided]]:
         """Yield what every gate of the lane comes to, by its own evidence and that of the lanes which it accepts."""
@@ -104,7 +104,7 @@ class LaneEvidence:
     @cached_property
     def left_out(self) -> Sequence[LeftOut]:
         """Return what no entry of the ledger says."""
-        return tuple(self.causes.left_out(self.chains, self.now))
+        return tuple(self.causes.left_out(self.now))
 
     def bound_last(self, contract: Contract, instance: str) -> Mapping[str, Digests]:
         """Return the files of each subject as one of the lanes bound it last: gates of two files are not joined."""
@@ -202,7 +202,7 @@ class LaneEvidence:
 
     def _held_back(self, place: LedgerPlace, stated: Predicate) -> str:
         """Return why a verdict of a place other than FAIL does not count: its status, or what no entry says of it."""
-        entries = self.chains.get(place, {})
+        entries = self.causes.chains.get(place, {})
         standing, beside = fold(entries), (item for at, *item in self.left_out if at == place)
         if standing.diverged or standing.status is REGRESSED:
             return f"the ledger has {place} as {'DIVERGED' if standing.diverged else REGRESSED}"
@@ -259,7 +259,7 @@ def lane_evidence(project: Project, lane: str, ledger: Ledger, now: dt.datetime)
     """Return the evidence beside a whole ledger for a lane; raise `unknown-lane`."""
     project.lane(lane)
     chains = ledger.chains()
-    return LaneEvidence(project=project, lane=lane, now=now, causes=causes_of(ledger, chains), chains=chains)
+    return LaneEvidence(project=project, lane=lane, now=now, causes=Causes(ledger=ledger, chains=chains))
 
 
 def sealed(lane: str, trees: Mapping[str, str]) -> Fields:

@@ -199,7 +199,7 @@ def demand_places(waivers: Waivers, judged: Mapping[str, Mapping[str, Sequence[s
     from weighbridge.ledger.store import Ledger
 
     places = {LedgerPlace(contract=one.contract, gate=one.gate, instance=one.instance) for one in waivers.given}
-    recorded = {place for place in places if is_folder(Ledger(folder).folder(place))}
+    recorded = {one for one in places if not one.is_of_files and is_folder(Ledger(folder).folder(one))}
     known: dict[str, dict[str, Collection[str] | None]] = {}
     for contract, gates in judged.items():
         mine = {place for place in recorded if place.contract == contract}

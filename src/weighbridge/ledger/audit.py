@@ -11,7 +11,7 @@ from pathlib import Path
 from weighbridge.core import BundleError, UsageError, WeighbridgeError, sha256
 from weighbridge.core.git import ask
 from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN
-from weighbridge.ledger.causes import UNRECORDED, Shown, causes_of
+from weighbridge.ledger.causes import UNRECORDED, Causes, Shown
 from weighbridge.ledger.store import NAME, Ledger, file_name
 
 OTHER_VERSION = "other-version"
@@ -33,7 +33,7 @@ def _against_causes(ledger: Ledger, now: datetime) -> Iterator[BundleError]:
     if not chains:
         remedy = "the first `weighbridge verify --record` makes an entry"
         yield BundleError("empty-ledger", "has no entry: nothing was recorded, or all of it is gone", remedy=remedy)
-    causes = causes_of(ledger, chains)
+    causes = Causes(ledger=ledger, chains=chains)
     for place, entries in chains.items():
         for digest, refused in causes.refuted(entries, sorted(entries), now):
             where = (ledger.folder(place) / file_name(entries[digest].seq, digest)).relative_to(ledger.root)
@@ -50,7 +50,7 @@ def _against_causes(ledger: Ledger, now: datetime) -> Iterator[BundleError]:
                 causes.shown(ids.get(short, short))
             except WeighbridgeError as refused:
                 yield BundleError(refused.code, refused.what, where=f"{BUNDLES}/{folder.name}", remedy=refused.remedy)
-    left_out = {place: why for place, _, why in causes.left_out(chains, now) if why.code == UNRECORDED}
+    left_out = {place: why for place, _, why in causes.left_out(now) if why.code == UNRECORDED}
     for place, why in left_out.items():  # what cannot be read was listed above
         what = f"{place} failed on live subjects, and no entry says so"
         yield BundleError(why.code, what, where=why.where, remedy=why.remedy)

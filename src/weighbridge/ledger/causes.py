@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
-from weighbridge.contract.resolved import digests
+from weighbridge.contract.resolved import contract_from_json, digests
 from weighbridge.core import (
     BundleError,
     Contract,
@@ -21,10 +22,12 @@ from weighbridge.core import (
     LedgerError,
     Origin,
     Outcome,
+    SubjectKind,
     WeighbridgeError,
     dumps,
     is_file,
     is_folder,
+    loads,
     plain,
     sha256,
 )
@@ -37,11 +40,21 @@ from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate
 from weighbridge.judging.conditions import facts_of
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.ledger import fold
-from weighbridge.ledger.fold import BundleEvidence, Chains, Entries, LedgerEntry, LedgerPlace, LedgerStep, Standing
+from weighbridge.ledger.fold import (
+    NAMED,
+    BundleEvidence,
+    Chains,
+    Entries,
+    LedgerEntry,
+    LedgerPlace,
+    LedgerStep,
+    Standing,
+)
 from weighbridge.ledger.store import DIGEST, Ledger
 
 LANDED = re.compile(r"\d{4}-[^/]+\.md")
 CITED = re.compile(r"\bev:([0-9a-f]{12,64})\b")
+FILES = (SubjectKind.CHECKPOINT, SubjectKind.MODEL, SubjectKind.TRACE)
 UNRECORDED = "unrecorded-fail"
 LeftOut: TypeAlias = tuple[LedgerPlace, str, BundleError]  # the place, and the bundle that says more than the ledger
 RESTORE = "restore it from the history of the repository"
@@ -57,6 +70,12 @@ class Shown:
     versions: tuple[str, ...]
     facts: Mapping[LedgerPlace, Mapping[str, object]]
     unmeant: Mapping[LedgerPlace, Fields]
+
+    def known_as(self, place: LedgerPlace) -> LedgerPlace:
+        """Return the place that it shows for one; `default` was, in older entries, whatever files were bound."""
+        of = (one for one in self.evidence if (one.contract, one.gate) == (place.contract, place.gate))
+        old = place.instance == DEFAULT and place not in self.evidence
+        return next((one for one in of if one.is_of_files), place) if old else place
 
 
 def shown_by(bundle: Bundle) -> Shown:
@@ -83,13 +102,26 @@ def demand_rederivable(bundle: Bundle) -> None:
 
 def place_of(bundle: Bundle, finding: Finding) -> LedgerPlace:
     """Return the place that a finding is about."""
-    return LedgerPlace(contract=bundle.contract.id, gate=finding.gate, instance=finding.instance)
+    gate = next(gate for gate in bundle.contract.gates if gate.id == finding.gate)
+    return _place(bundle.contract, gate, finding.instance, bundle.statement.subjects)
+
+
+def _place(contract: Contract, gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> LedgerPlace:
+    """Return a gate's place on an instance: one without a name is the files that were bound, where all of them were."""
+    if instance == DEFAULT:
+        of_files = [name for name in gate.subjects.values() if name in contract.subjects]
+        of_files = [name for name in of_files if contract.subjects[name].kind in FILES]
+        files = _subjects(of_files, instance, subjects)
+        paths = sorted({posixpath.normpath(one.path) for one in files if one is not None})
+        named = (f"./{path}" if NAMED.fullmatch(path) else path for path in paths)
+        instance = ("+".join(named) or DEFAULT) if all(files) else DEFAULT
+    return LedgerPlace(contract=contract.id, gate=gate.id, instance=instance)
 
 
 def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
     """Return what a bundle shows that matters to one gate's status."""
     gate = next(gate for gate in bundle.contract.gates if gate.id == finding.gate)
-    mine = _subjects(gate, finding.instance, bundle.statement.subjects)
+    mine = _subjects(gate.subjects.values(), finding.instance, bundle.statement.subjects)
     began = [moment(one.started) for one in mine if one is not None and one.started]  # the oldest recorded run counts
     return BundleEvidence(
         bundle=bundle.id,
@@ -106,24 +138,25 @@ def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
     )
 
 
-def _subjects(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> list[BoundSubject | None]:
+def _subjects(names: Iterable[str], instance: str, subjects: Sequence[BoundSubject]) -> list[BoundSubject | None]:
     known = {(subject.name, subject.instance): subject for subject in subjects}
-    return [known.get((name, instance), known.get((name, DEFAULT))) for name in gate.subjects.values()]
+    return [known.get((name, instance), known.get((name, DEFAULT))) for name in names]
 
 
 def is_live(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> bool:
     """Return whether every subject of a gate on an instance is live; a gate without subjects never is."""
-    mine = _subjects(gate, instance, subjects)
+    mine = _subjects(gate.subjects.values(), instance, subjects)
     return bool(mine) and all(one is not None and one.origin is Origin.LIVE for one in mine)
 
 
 @dataclass(kw_only=True)
 class Causes:
-    """The bundles and amendments beside a ledger, each read once; `gates` are the names that a successor may have."""
+    """The bundles and amendments beside a ledger, each read once, and the entries that name them."""
 
     ledger: Ledger
-    gates: Collection[str]
+    chains: Chains
     read: dict[str, Shown | WeighbridgeError] = field(default_factory=dict)
+    contracts: dict[str, Contract | None] = field(default_factory=dict)
 
     @cached_property
     def folders(self) -> dict[str, Path]:
@@ -217,7 +250,26 @@ class Causes:
 
     def _judged_in(self, bundle: str, place: LedgerPlace) -> bool:
         one = self.stated[bundle]
-        return one.contract.id == place.contract and place.instance in one.instances.get(place.gate, ())
+        names = one.instances.get(place.gate, ()) if one.contract.id == place.contract else ()
+        if DEFAULT not in names or not (place.is_of_files or place.instance == DEFAULT):
+            return place.instance in names
+        if bundle in self.named.get(place, ()):
+            return True
+        if bundle not in self.contracts:
+            try:
+                data = self.sealed(bundle, manifest.CONTRACT_JSON)
+                self.contracts[bundle] = contract_from_json(loads(data, where=manifest.CONTRACT_JSON))
+            except WeighbridgeError:
+                self.contracts[bundle] = None
+        contract = self.contracts[bundle]
+        gates = contract.gates if contract else ()  # without its contract it may have judged this place
+        mine = (_place(contract, gate, DEFAULT, one.subjects) for gate in gates if contract and gate.id == place.gate)
+        return contract is None or place in mine
+
+    @cached_property
+    def named(self) -> dict[LedgerPlace, frozenset[str]]:
+        """Return what the entries of each place name as their causes."""
+        return {place: fold.fold(entries).causes for place, entries in self.chains.items()}
 
     def unmeant(self, place: LedgerPlace, gate: GateDecl, now: datetime) -> Fields | None:
         """Return the false fact, where the newest bundle that judged a place by now found that its gate does not apply.
@@ -231,13 +283,14 @@ class Causes:
         with contextlib.suppress(WeighbridgeError):  # one that is damaged is reported by `ledger check`
             shown = self.shown(newest) if b'"NOT_APPLICABLE"' in self.sealed(newest, VERDICTS) else None
             judged = next((one for one in shown.contract.gates if one.id == gate.id), None) if shown else None
-            if shown and judged and dumps(plain(judged)) == dumps(plain(gate)) and shown.evidence[place].fresh(now):
-                return shown.unmeant.get(place)
+            at = shown.known_as(place) if shown else place
+            if shown and judged and dumps(plain(judged)) == dumps(plain(gate)) and shown.evidence[at].fresh(now):
+                return shown.unmeant.get(at)
         return None
 
-    def left_out(self, chains: Chains, now: datetime) -> Iterator[LeftOut]:
+    def left_out(self, now: datetime) -> Iterator[LeftOut]:
         """Yield what no entry says of a place: a live FAIL that would move it, or that a bundle cannot be read."""
-        named = {entry.cause for entries in chains.values() for entry in entries.values()}
+        named = frozenset().union(*self.named.values())
         for bundle in (one for one in self.stated if one not in named):
             where = f"{BUNDLES}/{self.folders[bundle[:ID_SHOWN]].name}"
             try:  # what says of no failure is not judged again
@@ -245,13 +298,14 @@ class Causes:
                 evidence = self.shown(bundle).evidence if failed else {}
             except WeighbridgeError as refused:
                 damaged = BundleError(refused.code, f"{where} cannot be read, {refused.what}", remedy=RESTORE)
-                yield from ((place, bundle, damaged) for place in chains if self._judged_in(bundle, place))
+                yield from ((place, bundle, damaged) for place in self.chains if self._judged_in(bundle, place))
                 continue
             remedy = f"weighbridge ledger record {bundle[:ID_SHOWN]}"
             unrecorded = BundleError(UNRECORDED, "a live FAIL is not recorded", where=where, remedy=remedy)
             for place, seen in evidence.items():
-                standing = fold.fold(chains.get(place, {}))
-                late = standing.failed_at is None or seen.at > standing.failed_at
+                standing = fold.fold(self.chains.get(place, {}))
+                old = fold.fold(self.chains.get(replace(place, instance=DEFAULT), {}))  # entries that named no files
+                late = all(one.failed_at is None or seen.at > one.failed_at for one in (standing, old))
                 if late and seen.outcome is Outcome.FAIL:
                     with contextlib.suppress(LedgerError):
                         fold.advance(standing, seen, now=now, contract_digest=seen.contract_digest)
@@ -281,15 +335,17 @@ class Causes:
             if text is None:
                 what = f"no amendment in spec/amendments has the digest {entry.cause[:12]}"
                 raise LedgerError("no-amendment", what, remedy=RESTORE)
-            cited = (self.shown(found).evidence.get(entry.place) for found in dict.fromkeys(CITED.findall(text)))
+            shown = [self.shown(found) for found in dict.fromkeys(CITED.findall(text))]
+            cited = (one.evidence.get(one.known_as(entry.place)) for one in shown)
             if not any(one.sound and utc(one.at) == entry.evidence_at for one in cited if one):
                 raise LedgerError("unearned", f"the amendment cites no live PASS of {entry.evidence_at}")
         elif entry.step is LedgerStep.RETIRE:
-            self.demand_successor_or_bundle(entry.place, entry.cause)
+            self.demand_successor_or_bundle(entry.place, entry.cause, moment(entry.recorded_at))
 
     def _demand_move(self, entry: LedgerEntry, before: Standing) -> None:
-        seen = self.shown(entry.cause).evidence.get(entry.place)
-        name = f"bundle {entry.cause[:12]}"
+        shown = self.shown(entry.cause)
+        at, name = shown.known_as(entry.place), f"bundle {entry.cause[:12]}"
+        seen = shown.evidence.get(at)
         if seen is None:
             raise LedgerError("unearned", f"{name} did not judge it")
         if (entry.outcome, entry.evidence_at) != (seen.outcome, utc(seen.at)):
@@ -300,27 +356,46 @@ class Causes:
         step, after = fold.advance(before, seen, now=moment(entry.recorded_at), contract_digest=entry.contract_digest)
         if (step, after) != (entry.step, entry.after):
             raise LedgerError("unearned", f"{name} earns a {step} to {after}")
+        if before.status is fold.REGRESSED and after is fold.ACTIVE and at != entry.place:
+            failed = self.shown(before.bundle).known_as(entry.place)
+            if failed != at:
+                raise LedgerError("unearned", f"{name} passed on {at.instance}, what failed was {failed.instance}")
 
-    def demand_successor_or_bundle(self, place: LedgerPlace, cause: str) -> None:
-        """Demand what retires a gate: a whole bundle, or another gate of the ledger; else raise `no-cause`."""
+    def demand_successor_or_bundle(self, place: LedgerPlace, cause: str, at: datetime) -> None:
+        """Demand what retires a gate at a time: a FAIL of it, or a live gate of the same promise; else `no-cause`."""
         if DIGEST.fullmatch(cause):
-            self.shown(cause)
-        elif cause not in self.gates or cause in (place.gate, f"{place.contract}/{place.gate}"):
-            what = f"{cause!r} is neither a bundle beside the ledger nor another gate in it"
-            raise LedgerError("no-cause", what, remedy="name the counter-evidence by its id, or the successor")
+            shown = self.shown(cause)
+            seen = shown.evidence.get(shown.known_as(place))
+            if seen is None or seen.outcome is not Outcome.FAIL or seen.overridden:
+                came = "did not judge it" if seen is None else f"came to {seen.outcome} of it"
+                what = f"bundle {cause[:12]} {came}{', under other parameters' if seen and seen.overridden else ''}"
+                raise LedgerError("no-cause", what, remedy="counter-evidence is a FAIL of the contract as written")
+            return
+        for other in (one for one in self.chains if cause in one.names and one != place):
+            known = {key: one for key, one in self.chains[other].items() if moment(one.recorded_at) <= at}
+            standing = fold.fold(known)
+            live = standing.status in (fold.ACTIVE, fold.DISCHARGED) and not standing.diverged
+            if live and self._promise(other) == self._promise(place):
+                return
+        what = (
+            f"{cause!r} is neither a bundle beside the ledger nor another gate in it, live, of this kind and subjects"
+        )
+        raise LedgerError("no-cause", what, remedy="name a FAIL of it by its bundle's id, or the successor")
 
-
-def causes_of(ledger: Ledger, places: Collection[LedgerPlace]) -> Causes:
-    """Return the causes beside a ledger with these places."""
-    gates = {name for place in places for name in (place.gate, f"{place.contract}/{place.gate}")}
-    return Causes(ledger=ledger, gates=gates)
+    def _promise(self, place: LedgerPlace) -> tuple[str, Mapping[str, str], str]:
+        """Return the kind of a place's gate, its subjects by role, and its files or instance, as judged last."""
+        standing = fold.fold(self.chains.get(place, {}))
+        of = (known for known, one in self.stated.items() if one.contract.whole == standing.contract_digest)
+        shown = self.shown(standing.bundle or next(of, ""))
+        gate = next(one for one in shown.contract.gates if one.id == place.gate)
+        return gate.kind, gate.subjects, shown.known_as(place).instance
 
 
 def recorded_contracts(ledger: Ledger) -> dict[tuple[str, str], frozenset[str]]:
     """Return the digests that the ledger has on record for each contract's id and version: of its content and file."""
     chains = ledger.chains()
     known = {entry.contract_digest for entries in chains.values() for entry in entries.values()}
-    causes = causes_of(ledger, chains)
+    causes = Causes(ledger=ledger, chains=chains)
     found: dict[tuple[str, str], frozenset[str]] = {}
     for bundle, one in causes.stated.items():
         ref, file = one.contract, causes.folders[bundle[:ID_SHOWN]] / manifest.CONTRACT_YAML

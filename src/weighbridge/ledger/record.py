@@ -12,7 +12,7 @@ from weighbridge.core import Finding, LedgerError, Outcome, Status
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.statement import utc
 from weighbridge.ledger import fold
-from weighbridge.ledger.causes import bundle_evidence, causes_of, demand_rederivable, place_of
+from weighbridge.ledger.causes import Causes, bundle_evidence, demand_rederivable, place_of
 from weighbridge.ledger.fold import BundleEvidence, Entries, LedgerEntry, LedgerPlace, LedgerStep, Standing
 from weighbridge.ledger.store import SHORTEST_REASON, Ledger, digest_of, illegal
 
@@ -95,16 +95,28 @@ def reconcile(ledger: Ledger, place: LedgerPlace, *, reason: str, now: datetime)
 def retire(ledger: Ledger, place: LedgerPlace, *, reason: str, cause: str, now: datetime) -> str:
     """Retire a gate on an instance: refuted by a bundle, or superseded by another gate; `cause` names either."""
     _demand_reason(reason)
-    places = ledger.places()
-    if place in places:
-        causes_of(ledger, places).demand_successor_or_bundle(place, cause)
+    chains = ledger.chains()
+    if place in chains:
+        Causes(ledger=ledger, chains=chains).demand_successor_or_bundle(place, cause, now)
     return _append_one(ledger, place, LedgerStep.RETIRE, fold.RETIRED, now, reason=reason, cause=cause)
 
 
-def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: str, reason: str, now: datetime) -> str:
-    """Discharge an ACTIVE gate: a landed amendment cites a live PASS that has just been judged again identically."""
+def discharge(
+    ledger: Ledger,
+    bundle: Bundle,
+    finding: Finding,
+    *,
+    amendment: str,
+    reason: str,
+    now: datetime,
+    place: LedgerPlace | None = None,
+) -> str:
+    """Discharge an ACTIVE gate: a landed amendment cites a live PASS that has just been judged again identically.
+
+    `place` is where its entries are, if they are from before files were told apart.
+    """
     demand_rederivable(bundle)
-    place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
+    place, seen = place or place_of(bundle, finding), bundle_evidence(bundle, finding)
     standing = fold.fold(ledger.read(place))
     if not amendment:
         raise LedgerError("no-amendment", "discharging needs a landed amendment that cites this bundle")

@@ -14,7 +14,7 @@ from weighbridge.core.project import LOCAL
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.disk import disk_error, link_new, make_folders, read_regular, sweep
 from weighbridge.evidence.statement import utc
-from weighbridge.ledger.causes import place_of
+from weighbridge.ledger.fold import LedgerPlace
 from weighbridge.ledger.record import discharge
 from weighbridge.ledger.store import LOCK
 from weighbridge.spec.amendments import MAX_TEXT, SCHEMA, Landing, Section, landed, section_of, slug, written
@@ -26,7 +26,7 @@ from weighbridge.spec.landed_sections import Here, check_landed, earned, structu
 from weighbridge.spec.premises import stale
 from weighbridge.spec.reading import Known, Looked, found
 from weighbridge.spec.rendering import AMENDMENTS, render, taken_back
-from weighbridge.spec.tally import BEGIN, END, block, discharged, history
+from weighbridge.spec.tally import BEGIN, END, block, discharged, history, place_in
 
 
 def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section | None, tuple[Found, ...]]:
@@ -148,15 +148,15 @@ def _raises(here: Here, draft: Section, bundles: Sequence[Bundle], sections: Seq
 def _discharge(here: Here, section: Section) -> None:
     """Append what a landed section discharges; what is in the ledger already stays as it is."""
     mine = cited((here.bundles.get(id_) for id_ in section.about.evidence), section.about.gates)
-    done = set()
+    stood, done = history(here.chains), set[LedgerPlace]()
     for one in mine:
-        place = place_of(one.bundle, one.finding)
+        place = place_in(one.bundle, one.finding, stood)
         passed = one.finding.verdict.outcome is Outcome.PASS
         if str(place) in section.about.landing.discharges and passed and place not in done:
             done.add(place)
             if not any(entry.cause == section.digest for entry in here.ledger.read(place).values()):
                 about = {"amendment": section.digest, "reason": f"§{section.number} {section.about.title}"}
-                discharge(here.ledger, one.bundle, one.finding, now=here.now, **about)
+                discharge(here.ledger, one.bundle, one.finding, now=here.now, place=place, **about)
 
 
 def check_file(here: Here, path: Path) -> Looked:
