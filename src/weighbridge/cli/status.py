@@ -98,7 +98,7 @@ def _table(gates: Sequence[Gate], waivers: Waivers) -> Iterator[str]:
         remarks = (
             ", ".join(f"{one.place.instance}: {_word(one.status)}" for one in others),
             *sorted({f"({one.unverified})" for one in gate.instances if one.unverified}),
-            *(_unmeant(one) for one in gate.instances if one.unmeant),
+            *(_unmeant(one, alone=alone) for one in gate.instances if one.unmeant),
             "DIVERGED" if gate.diverged else "",
             f"STALE: {', '.join(gate.stale)}" if gate.stale else "",
             f"waits for {', '.join(gate.waits_for)}" if gate.waits_for else "",
@@ -118,8 +118,8 @@ def _table(gates: Sequence[Gate], waivers: Waivers) -> Iterator[str]:
     yield f"gates: {len(gates)}, of which {said}; {besides}discharged: {done} of {whole}"
 
 
-def _unmeant(one: Instance) -> str:
-    of = "" if one.place.instance == DEFAULT else f" {one.place.instance}"
+def _unmeant(one: Instance, *, alone: bool) -> str:
+    of = "" if alone or one.place.instance == DEFAULT else f" {one.place.instance}"
     return f"NOT_APPLICABLE{of}: {one.unmeant}"
 
 
@@ -230,7 +230,7 @@ def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
             for digest, entry in sorted(one.entries.items(), key=lambda item: item[1].seq):
                 lines = (*_entry(entry, str(refuted.get(digest, ""))), *_files(entry, causes))
                 tell(f"  {printable(line)}" for line in lines)
-            said = [f"now: {_word(one.status)}", *([_unmeant(one)] if one.unmeant else [])]
+            said = [f"now: {_word(one.status)}", *([_unmeant(one, alone=one.place.is_of_files)] if one.unmeant else [])]
             said += (f"STALE: {reason}" for reason in one.stale)
             said += [f"waits for: {', '.join(each.waits_for)}"] if each.waits_for else []
             tell(f"  {printable(line)}" for line in (*said, f"next: {_next(one, alone=len(each.instances) == 1)}"))
