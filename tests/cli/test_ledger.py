@@ -159,6 +159,37 @@ def test_an_empty_ledger_is_not_whole(cli: Cli, workplace: Path) -> None:
     assert (ended.code, ended.lines[0].split()[0]) == (1, "empty-ledger")
 
 
+def test_an_entry_of_another_kind_version_or_contract_than_judged_does_not_follow(
+    cli: Cli, workplace: Path, verify: Verify
+) -> None:
+    verify()
+    first, second = entries(workplace)
+    body = loads(second.read_bytes())
+    for change in ({"kind_version": body["kind_version"] + 1}, {"contract_digest": "c" * 64}):
+        second.unlink(missing_ok=True)
+        forged = typed(first, **{**body, **change})
+        ended = cli("ledger", "check")
+        assert (ended.code, "was judged under another contract or kind version" in ended.out) == (1, True), ended.out
+        forged.unlink()
+
+
+def test_a_discharge_cites_the_pass_of_its_own_moment(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify()
+    (bundle,) = (workplace / "evidence" / "bundles").iterdir()
+    section = workplace / "spec" / "amendments" / "0001-x.md"
+    section.parent.mkdir(parents=True)
+    section.write_text(f"It passed [ev:{bundle.name[-12:]}].\n")
+    _, second = entries(workplace)
+    body = {key: one for key, one in loads(second.read_bytes()).items() if key != "parents"}
+    said = {"step": "discharge", "before": body["after"], "after": "DISCHARGED", "cause": sha256(section.read_bytes())}
+    other = "000Z" if "000Z" not in body["evidence_at"] else "001Z"
+    for at, code in ((body["evidence_at"], 0), (body["evidence_at"][:-4] + other, 1)):
+        forged = typed(second, **{**body, **said, "kind_version": 0, "evidence_at": at, "reason": "section 1"})
+        ended = cli("ledger", "check")
+        assert (ended.code, "the amendment cites no live PASS of" in ended.out) == (code, bool(code)), ended.out
+        forged.unlink()
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [

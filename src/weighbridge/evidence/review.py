@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -270,9 +271,13 @@ def _changed(bundle: Bundle) -> tuple[str, ...]:
     """Return the overrides, unless the contract says the same; one that extends another does not show what it says."""
     from weighbridge.contract.load import read_contract
 
-    written = read_contract(bundle.contract_yaml, manifest.CONTRACT_YAML, {})[2] if bundle.contract.overridden else None
-    same = written is not None and written.params == bundle.contract.params
-    return () if same else bundle.contract.overrides
+    with contextlib.suppress(WeighbridgeError):  # what is no contract is told with the integrity
+        written = (
+            read_contract(bundle.contract_yaml, manifest.CONTRACT_YAML, {})[2] if bundle.contract.overridden else None
+        )
+        if written is not None and written.params == bundle.contract.params:
+            return ()
+    return bundle.contract.overrides
 
 
 def subject(stated: Predicate, name: str, path: Path) -> Answer:
