@@ -540,8 +540,10 @@ def test_a_gate_that_was_declared_before_its_files_were_bound_stands_by_them(
     cli: Cli, workplace: Path, verify: Verify
 ) -> None:
     assert cli("verify", "--record").code == 3
+    assert cli("verify", "--record", *BOUND[:2]).code == 3  # one of two
     assert [one["status"] for one in status(cli)["gates"]] == ["DRAFT", "DRAFT"]
     verify()
+    assert [len(one["instances"]) for one in status(cli)["gates"]] == [1, 1]
     assert [one["status"] for one in status(cli)["gates"]] == ["ACTIVE_WITH_LIVE_EVIDENCE"] * 2
     assert cli("ledger", "check").code == 0
 

@@ -158,6 +158,17 @@ def test_a_status_that_was_typed_blocks_the_lane(cli: Cli, project: Path) -> Non
     assert (code, "(lane-standing)" in told, "UNVERIFIED" in told) == (3, True, True), told
 
 
+def test_two_newest_entries_block_the_lane(cli: Cli, project: Path) -> None:
+    assert nightly(cli, "good") == 0
+    (newest,) = project.glob("evidence/ledger/imp/GATE-A/*/000002-*")
+    kept = newest.read_bytes()
+    newest.unlink()
+    assert nightly(cli, "good") == 0
+    newest.write_bytes(kept)  # as after a merge of two branches
+    code, told = pull(cli, "good")
+    assert (code, "(lane-standing)" in told, " as DIVERGED" in told) == (3, True, True), told
+
+
 # --- What cannot be read is never skipped -----------------------------------------------------------------------------
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -194,7 +205,8 @@ def test_a_fail_that_cannot_be_read_lets_no_older_pass_stand_in(cli: Cli, projec
     assert pull(cli, "good")[0] == 1
     DAMAGES[damage](bundle(project, "FAIL"))
     code, told = pull(cli, "good")
-    assert (code in (1, 3), "PASS     GATE-A" in told) == (True, False), told
+    assert (code, "PASS     GATE-A" in told) == (3, False), told
+    assert ("(lane-unproven)" in told) is (damage != "folder deleted"), told
     right.write_bytes(kept)  # nor for the file that passed: what was found later is not known
     code, told = pull(cli, "good")
     assert (code, "PASS     GATE-A" in told) == (3, False), told

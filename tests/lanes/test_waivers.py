@@ -145,6 +145,9 @@ def test_years_of_waivers_cannot_be_written_at_once(cli: Cli, project: Path, com
     write(project, *(waiver(begins=start, ends=start + 89) for start in range(-10, 60 * 90 - 10, 90)))
     ended = cli(*argv)
     assert (ended.code, ended.err.count("waiver-ahead it begins on")) == (2, 58)
+    write(project, *(waiver(begins=start, ends=start + 9) for start in (-10, 0, 10, 20)))
+    ended = cli(*argv)
+    assert (ended.code, ended.err.count("waiver-ahead it begins on")) == (2, 1)
     write(project, waiver(begins=0, ends=5), waiver(begins=91, ends=100))  # no renewal: nobody knows yet
     assert "waivers.yaml:4:" in cli(*argv).err
     write(project, waiver(begins=0, ends=5), waiver(begins=90, ends=100), waiver(begins=90, ends=100, covers="BLOCKED"))
