@@ -147,7 +147,7 @@ def test_a_section_is_drafted_landed_checked_and_rendered(kept: Kept) -> None:
     assert ended.lines == [
         "landed: §1 Section a, version 0.1.0",
         str(section),
-        "discharged: mine/GATE-IMPORT-001[a.safetensors+b.safetensors]",
+        "discharged: mine/GATE-IMPORT-001[b.safetensors+a.safetensors]",
     ]
     assert not draft.exists()
     assert "DISCHARGED" in kept.cli("status").lines[0]
@@ -325,7 +325,7 @@ def test_two_clones_that_both_appended_and_landed_are_merged_by_git(
     git(kept.folder, "add", "-A")
     git(kept.folder, "commit", "-qm", "Record a FAIL, and land it")
     monkeypatch.chdir(other)
-    assert "discharged: mine/GATE-IMPORT-001[a.safetensors+b.safetensors]" in kept.land(kept.draft("kept")).lines
+    assert "discharged: mine/GATE-IMPORT-001[b.safetensors+a.safetensors]" in kept.land(kept.draft("kept")).lines
     git(other, "add", "-A")
     git(other, "commit", "-qm", "Discharge it")
     git(other, "fetch", "-q", "origin")
@@ -584,7 +584,7 @@ def test_what_was_discharged_under_another_contract_is_live_again_and_needs_a_ne
                 (path / "contract.json").read_text()}  # fmt: skip
     assert (
         kept.land(kept.draft("b", bundle=newer)).lines[-1]
-        == "discharged: mine/GATE-IMPORT-001[a.safetensors+b.safetensors]"
+        == "discharged: mine/GATE-IMPORT-001[b.safetensors+a.safetensors]"
     )
     assert kept.cli("status", "--contract", "mine").lines[0].endswith("DISCHARGED")
     assert (kept.cli("amend", "check").code, kept.cli("ledger", "check").code) == (0, 0)
@@ -597,7 +597,7 @@ def test_a_discharged_gate_of_a_greatest_age_is_renewed_and_still_rests_on_its_s
     kept.cli("verify", "contracts/mine.yaml", *bound, "--record")
     (bundle,) = {path.name[-12:] for path in Path("evidence/bundles").glob("*-mine-*")} - {kept.imported}
     landed = kept.land(kept.draft(bundle=bundle))
-    assert landed.lines[-1] == "discharged: mine/GATE-IMPORT-001[a.safetensors+b.safetensors]"
+    assert landed.lines[-1] == "discharged: mine/GATE-IMPORT-001[b.safetensors+a.safetensors]"
     kept.cli("verify", "contracts/mine.yaml", *bound, "--record")
     assert "DISCHARGED -> DISCHARGED  (renew)" in kept.cli("status", "why", "GATE-IMPORT-001").out
     assert (kept.cli("amend", "check").code, kept.cli("ledger", "check").code) == (0, 0)

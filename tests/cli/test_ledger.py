@@ -43,7 +43,7 @@ gates:
     binds: [AC-1, AC-2]
     depends_on: [GATE-DTYPE]
 """
-FILES = segment("a.safetensors+b.safetensors")  # the instance of files without a name
+FILES = segment("b.safetensors+a.safetensors")  # the instance of files without a name
 BOUND = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
 REASON = "the second machine measured it otherwise"
 Verify = Callable[..., Ended]
@@ -485,8 +485,8 @@ def test_a_pass_of_another_file_heals_no_fail_and_a_mended_file_does(cli: Cli, w
     gate = status(cli)["gates"][1]
     assert (gate["gate"], gate["status"]) == ("GATE-DTYPE", "REGRESSED")
     assert [(one["instance"], one["status"]) for one in gate["instances"]] == [
-        ("a.safetensors+b.safetensors", "REGRESSED"),
-        ("a.safetensors+c.safetensors", "ACTIVE_WITH_LIVE_EVIDENCE"),
+        ("b.safetensors+a.safetensors", "REGRESSED"),
+        ("c.safetensors+a.safetensors", "ACTIVE_WITH_LIVE_EVIDENCE"),
     ]
     why = cli("status", "why", "GATE-DTYPE").out
     for name in ("b", "c"):
@@ -495,6 +495,13 @@ def test_a_pass_of_another_file_heals_no_fail_and_a_mended_file_does(cli: Cli, w
     assert verify().code == 0  # the file that failed, mended
     assert {one["status"] for one in status(cli)["gates"]} == {"ACTIVE_WITH_LIVE_EVIDENCE"}
     assert cli("ledger", "check").code == 0
+
+
+def test_the_two_sides_exchanged_heal_nothing(cli: Cli, workplace: Path, verify: Verify) -> None:
+    assert verify(dtype=np.float16).code == 1
+    exchanged = ("--subject", "source=b.safetensors", "--subject", "import=a.safetensors")
+    assert cli("verify", "--record", "--gate", "GATE-DTYPE", *exchanged).code == 0  # it is widened exactly
+    assert status(cli)["gates"][1]["status"] == "REGRESSED"
 
 
 def test_a_file_is_the_same_however_it_is_named_from_wherever_in_the_project(
@@ -532,7 +539,7 @@ def test_a_path_that_reads_like_the_name_of_an_instance_is_not_that_instance(
     assert cli("verify", "--record", *BOUND[:3], "import=falcon").code == 1
     assert cli("verify", "--record", *BOUND[:3], "import@falcon=good.safetensors").code == 0
     instances = {one["instance"]: one["status"] for one in status(cli)["gates"][1]["instances"]}
-    assert instances["a.safetensors+./falcon"] == "REGRESSED"
+    assert instances["./falcon+a.safetensors"] == "REGRESSED"
     assert instances["falcon"] == "ACTIVE_WITH_LIVE_EVIDENCE"
 
 
@@ -577,10 +584,10 @@ def test_older_entries_of_default_stay_whole_and_an_instance_of_their_own(
     verify()
     assert cli("ledger", "check").code == 0
     assert [one["instance"] for one in status(cli)["gates"][0]["instances"]] == [
-        "a.safetensors+b.safetensors", "default",
+        "b.safetensors+a.safetensors", "default",
     ]  # fmt: skip
     argv = ("ledger", "retire", "mine/GATE-DTYPE/default", "--reason", REASON, "--cause")
-    assert cli(*argv, "mine/GATE-DTYPE/a.safetensors+b.safetensors").code == 0
+    assert cli(*argv, "mine/GATE-DTYPE/b.safetensors+a.safetensors").code == 0
     assert cli("ledger", "check").code == 0
 
 
@@ -590,7 +597,7 @@ def test_an_older_fail_of_default_is_healed_by_no_other_file(cli: Cli, workplace
     folder = workplace / "evidence" / "ledger" / "mine" / "GATE-DTYPE" / "default"
     save_file({"w": np.arange(6, dtype=np.float32)}, workplace / "c.safetensors")
     assert cli("verify", "--record", *BOUND[:3], "import=c.safetensors").code == 0
-    (healed,) = (workplace / "evidence/ledger/mine/GATE-DTYPE" / segment("a.safetensors+c.safetensors")).glob(
+    (healed,) = (workplace / "evidence/ledger/mine/GATE-DTYPE" / segment("c.safetensors+a.safetensors")).glob(
         "000002-*"
     )
     body = loads(healed.read_bytes())
@@ -598,7 +605,7 @@ def test_an_older_fail_of_default_is_healed_by_no_other_file(cli: Cli, workplace
     active = {"before": "REGRESSED", "after": "ACTIVE_WITH_LIVE_EVIDENCE", "outcome": "PASS", "step": "move"}
     typed(max(folder.iterdir()), **said, **active)
     ended = cli("ledger", "check")
-    told = "passed on a.safetensors+c.safetensors, what failed was a.safetensors+b.safetensors"
+    told = "passed on c.safetensors+a.safetensors, what failed was b.safetensors+a.safetensors"
     assert (ended.code, told in ended.out) == (1, True), ended.out
 
 

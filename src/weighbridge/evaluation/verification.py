@@ -128,8 +128,14 @@ def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, 
             bundle = keep(
                 evaluation, one.source, redactor, request.evidence, command, logs=logs, companions=companions, lane=lane
             )
-            moves = _recorded(bundle, one, evaluation, request.ledger) if request.record else ()
-            result = dataclasses.replace(result, bundle=bundle, moves=moves)
+            result = dataclasses.replace(result, bundle=bundle)
+            if request.record:
+                from weighbridge.ledger.record import record  # what reads bundles again loads as long as the rest
+                from weighbridge.ledger.store import Ledger
+
+                digest = digests(one.contract).whole
+                moves = record(bundle, Ledger(request.ledger), now=evaluation.finished, contract_digest=digest)
+                result = dataclasses.replace(result, moves=moves)
         if turn:
             evaluation, elsewhere = turn.with_others(evaluation, wanted - mine)
             result = dataclasses.replace(result, evaluation=evaluation, elsewhere=elsewhere)
@@ -143,13 +149,6 @@ def code_of(results: Sequence[ContractResult], excuses: Excuses) -> ExitCode:
     code = exit_code(found, excuses)
     empty = any(not result.evaluation.contract.gates for result in results)
     return ExitCode.NOTHING_SHOWN if code is ExitCode.PASSED and empty else code
-
-
-def _recorded(bundle: Bundle, loaded: LoadedContract, evaluation: Evaluation, ledger: Path) -> tuple[Move, ...]:
-    from weighbridge.ledger.record import record  # what reads bundles again loads as long as the rest
-    from weighbridge.ledger.store import Ledger
-
-    return record(bundle, Ledger(ledger), now=evaluation.finished, contract_digest=digests(loaded.contract).whole)
 
 
 def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedContract, ...]:

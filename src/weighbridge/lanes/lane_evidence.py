@@ -11,16 +11,7 @@ from typing import TypeAlias
 
 from weighbridge.clauses.kind import blocked
 from weighbridge.contract.resolved import digests
-from weighbridge.core import (
-    Contract,
-    Fields,
-    Finding,
-    GateDecl,
-    Outcome,
-    Unmeasured,
-    WeighbridgeError,
-    loads,
-)
+from weighbridge.core import Contract, Fields, Finding, GateDecl, Outcome, Unmeasured, WeighbridgeError, loads
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import BUNDLES, ID_SHOWN, Bundle
 from weighbridge.evidence.review import other_versions

@@ -109,10 +109,11 @@ def place_of(bundle: Bundle, finding: Finding) -> LedgerPlace:
 def _place(contract: Contract, gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> LedgerPlace:
     """Return a gate's place on an instance: one without a name is the files that were bound, where all of them were."""
     if instance == DEFAULT:
-        of_files = [name for name in gate.subjects.values() if name in contract.subjects]
-        of_files = [name for name in of_files if contract.subjects[name].kind in FILES]
-        files = _subjects(of_files, instance, subjects)
-        paths = sorted({posixpath.normpath(one.path) for one in files if one is not None})
+        names = [
+            name for _, name in sorted(gate.subjects.items()) if name in contract.subjects
+        ]  # sides are not swapped
+        files = _subjects([name for name in names if contract.subjects[name].kind in FILES], instance, subjects)
+        paths = [posixpath.normpath(one.path) for one in files if one is not None]
         named = (f"./{path}" if NAMED.fullmatch(path) else path for path in paths)
         instance = ("+".join(named) or DEFAULT) if all(files) else DEFAULT
     return LedgerPlace(contract=contract.id, gate=gate.id, instance=instance)
@@ -222,13 +223,10 @@ class Causes:
         path = self.folders.get(short)
         if path is None:
             raise LedgerError("no-bundle", f"bundle {short} is not in {BUNDLES}/ beside the ledger", remedy=RESTORE)
-        if unread := self.unread.get(path.name):
-            what = f"bundle {short} is not whole: {unread.where} {unread.what}"
-            raise LedgerError("no-bundle", what, remedy=RESTORE)
         opened = open_bundle(path)
-        if opened.problems:
-            first = f"{opened.problems[0].where} {opened.problems[0].what}"
-            raise LedgerError("no-bundle", f"bundle {short} is not whole: {first}", remedy=RESTORE)
+        for problem in (*filter(None, [self.unread.get(path.name)]), *opened.problems):
+            what = f"bundle {short} is not whole: {problem.where} {problem.what}"
+            raise LedgerError("no-bundle", what, remedy=RESTORE)
         bundle = decode(opened)
         stated = bundle.statement.contract, bundle.statement.overridden
         if stated != (digests(bundle.contract), bundle.contract.overridden):
