@@ -497,6 +497,17 @@ def test_a_pass_of_another_file_heals_no_fail_and_a_mended_file_does(cli: Cli, w
     assert cli("ledger", "check").code == 0
 
 
+def test_a_fact_of_files_without_a_name_makes_their_gate_stale(cli: Cli, workplace: Path, verify: Verify) -> None:
+    write(workplace, CONTRACT.replace("    binds: [AC-1]\n", "    stale_on: [tensors]\n    where: {tensors: 1}\n"))
+    verify()
+    assert status(cli)["gates"][1]["stale"] == []
+    for name in "ab":
+        arrays = {key: np.arange(6, dtype=np.float32) + at for at, key in enumerate("wv")}
+        save_file(arrays, workplace / f"{name}.safetensors")
+    assert cli("verify", "--record", *BOUND).code == 3  # it moves nothing
+    assert status(cli)["gates"][1]["stale"] == ["tensors changed: was 1, newer evidence has 2"]
+
+
 def test_the_two_sides_exchanged_heal_nothing(cli: Cli, workplace: Path, verify: Verify) -> None:
     assert verify(dtype=np.float16).code == 1
     exchanged = ("--subject", "source=b.safetensors", "--subject", "import=a.safetensors")

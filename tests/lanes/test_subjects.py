@@ -171,6 +171,14 @@ def test_two_newest_entries_block_the_lane(cli: Cli, project: Path) -> None:
 
 # --- What cannot be read is never skipped -----------------------------------------------------------------------------
 
+
+def linked(folder: Path) -> None:
+    """Put a link in the place of a folder."""
+    elsewhere = folder.parents[2] / folder.name
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "environment removed": lambda folder: (folder / "environment.json").unlink(),
     "environment damaged": lambda folder: (folder / "environment.json").write_text("{"),
@@ -183,14 +191,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "folder renamed": lambda folder: folder.rename(folder.with_name("old")),
     "folder renamed to another id": lambda folder: folder.rename(folder.with_name(f"{folder.name[:-12]}{'0' * 12}")),
     "folder hidden": lambda folder: folder.rename(folder.with_name(f".{folder.name}")),
-    "folder moved into another": lambda folder: (
-        folder.with_name("old").mkdir(),
-        folder.rename(folder.with_name("old") / folder.name),
-    ),
-    "folder linked": lambda folder: (
-        folder.rename(folder.parents[2] / folder.name),
-        folder.symlink_to(folder.parents[2] / folder.name),
-    ),
+    "folder moved into another": lambda folder: shutil.move(folder, folder.with_name("old") / folder.name),
+    "folder linked": linked,
     "folder deleted": shutil.rmtree,
 }
 

@@ -194,15 +194,16 @@ class LaneEvidence:
     def _held_back(self, place: LedgerPlace, stated: Predicate) -> str:
         """Return why a verdict of a place other than FAIL does not count: its status, or what no entry says of it."""
         entries = self.causes.chains.get(place, {})
-        standing, beside = fold(entries), (item for at, *item in self.left_out if at == place)
+        standing = fold(entries)
         if standing.diverged or standing.status is REGRESSED:
             return f"the ledger has {place} as {'DIVERGED' if standing.diverged else REGRESSED}"
         for _, refused in self.causes.refuted(entries, entries, self.now):
             return f"{place} is UNVERIFIED in the ledger: {refused.code} {refused.what}"
-        later = (
-            why for id_, why in beside if why.code == UNRECORDED or self.causes.stated[id_].finished > stated.finished
-        )
-        return next((f"{why.what}: {why.remedy}" for why in later), "")
+        for at, bundle, why in self.left_out:
+            later = why.code == UNRECORDED or self.causes.stated[bundle].finished > stated.finished
+            if at == place and later:
+                return f"{why.what}: {why.remedy}"
+        return ""
 
     def _other_tree(self, was: Mapping[str, str], by: str) -> tuple[Unfit, str] | None:
         if by not in self.trees:

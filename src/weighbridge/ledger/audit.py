@@ -42,8 +42,7 @@ def _against_causes(ledger: Ledger, now: datetime) -> Iterator[BundleError]:
     named = {entry.cause[:ID_SHOWN] for entries in chains.values() for entry in entries.values()}
     for name, refused in causes.unread.items():
         if not FOLDER.fullmatch(name):
-            where = f"{BUNDLES}/{name}".rstrip("/")
-            yield BundleError(refused.code, refused.what, where=where, remedy=refused.remedy)
+            yield BundleError(refused.code, refused.what, where=f"{BUNDLES}/{name}".rstrip("/"), remedy=refused.remedy)
     for short, folder in causes.folders.items():
         if short not in named:
             try:
@@ -72,8 +71,9 @@ def changes(root: Path, base: str) -> Iterator[BundleError]:
         raise UsageError("base", what, remedy="name the ledger's folder there with --ledger")
     folders = (here, here.parent / BUNDLES, here.parent / "frozen")
     ours = [folder.relative_to(above) for folder in folders]  # as written, for behind a link git sees other names
-    for path in sorted({path for folder in ours for path in (folder, *folder.parents) if (above / path).is_symlink()}):
-        yield BundleError("linked", f"is a link, and nothing behind it is compared with {base}", where=path.as_posix())
+    around = {one for folder in ours for one in (folder, *folder.parents) if (above / one).is_symlink()}
+    for link in sorted(around):
+        yield BundleError("linked", f"is a link, and nothing behind it is compared with {base}", where=link.as_posix())
     for status, path in zip(words[::2], words[1::2], strict=False):
         inside = any(Path(path).is_relative_to(folder) for folder in ours)
         ours_by_name = NAME.fullmatch(Path(path).name) or (AMENDMENT.fullmatch(path) and not _renumbered(top / path))

@@ -35,7 +35,7 @@ from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle, read_statement
 from weighbridge.evidence.disk import STAGE, DiskFolder, digest_regular
 from weighbridge.evidence.manifest import VERDICTS
-from weighbridge.evidence.review import State, other_versions, rederivation
+from weighbridge.evidence.review import demand_rederivable, other_versions
 from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
 from weighbridge.judging.conditions import facts_of
 from weighbridge.judging.requests import DEFAULT
@@ -54,8 +54,7 @@ from weighbridge.ledger.store import DIGEST, Ledger
 
 LANDED = re.compile(r"\d{4}-[^/]+\.md")
 CITED = re.compile(r"\bev:([0-9a-f]{12,64})\b")
-FILES = (SubjectKind.CHECKPOINT, SubjectKind.MODEL, SubjectKind.TRACE)
-UNRECORDED = "unrecorded-fail"
+FILES, UNRECORDED = (SubjectKind.CHECKPOINT, SubjectKind.MODEL, SubjectKind.TRACE), "unrecorded-fail"
 LeftOut: TypeAlias = tuple[LedgerPlace, str, BundleError]  # the place, and the bundle that says more than the ledger
 RESTORE = "restore it from the history of the repository"
 
@@ -80,24 +79,18 @@ class Shown:
 
 def shown_by(bundle: Bundle) -> Shown:
     """Return what a bundle shows of each place that it judged."""
-    evidence = {place_of(bundle, finding): bundle_evidence(bundle, finding) for finding in bundle.findings}
+    found = {place_of(bundle, finding): finding for finding in bundle.findings}
+    evidence = {place: bundle_evidence(bundle, finding) for place, finding in found.items()}
     gates = {gate.id: gate for gate in bundle.contract.gates if gate.stale_on}
     facts: dict[LedgerPlace, dict[str, object]] = {}
-    for place in (place for place in evidence if place.gate in gates):
-        known = facts_of(gates[place.gate], place.instance, bundle.measured)
-        facts[place] = {name: fact.value for name, fact in known.items()}
-    verdicts = {place_of(bundle, finding): finding.verdict for finding in bundle.findings}
-    unmeant = {place: one.figures for place, one in verdicts.items() if one.outcome is Outcome.NOT_APPLICABLE}
+    for place, finding in found.items():
+        if place.gate in gates:
+            known = facts_of(gates[place.gate], finding.instance, bundle.measured)
+            facts[place] = {name: fact.value for name, fact in known.items()}
+    verdicts = ((place, finding.verdict) for place, finding in found.items())
+    unmeant = {place: one.figures for place, one in verdicts if one.outcome is Outcome.NOT_APPLICABLE}
     contract, versions = bundle.contract, other_versions(bundle)
     return Shown(id=bundle.id, contract=contract, evidence=evidence, versions=versions, facts=facts, unmeant=unmeant)
-
-
-def demand_rederivable(bundle: Bundle) -> None:
-    """Judge again before believing a verdict, or raise `not-rederivable`: sealed is not the same as true."""
-    if other_versions(bundle):
-        raise LedgerError("not-rederivable", f"bundle {bundle.id[:12]} was judged by other versions of its gate kinds")
-    if rederivation(bundle).held is not State.HOLDS:
-        raise LedgerError("not-rederivable", f"the verdicts of bundle {bundle.id[:12]} do not follow from it")
 
 
 def place_of(bundle: Bundle, finding: Finding) -> LedgerPlace:
@@ -237,14 +230,12 @@ class Causes:
 
     def newest(self, place: LedgerPlace, now: datetime) -> Shown | None:
         """Return what the newest bundle shows that judged a place by now, whatever it came to; raises as `shown`."""
-        newest = next(self._judged(place, now), None)
+        newest = self._judged_last(place, now)
         return None if newest is None else self.shown(newest)
 
-    def _judged(self, place: LedgerPlace, now: datetime) -> Iterator[str]:
-        """Yield the bundles that judged a place by now, the newest first."""
-        for bundle, one in reversed(self.stated.items()):
-            if moment(one.finished) <= now and self._judged_in(bundle, place):
-                yield bundle
+    def _judged_last(self, place: LedgerPlace, now: datetime) -> str | None:
+        past = (bundle for bundle, one in reversed(self.stated.items()) if moment(one.finished) <= now)
+        return next((bundle for bundle in past if self._judged_in(bundle, place)), None)
 
     def _judged_in(self, bundle: str, place: LedgerPlace) -> bool:
         one = self.stated[bundle]
@@ -254,15 +245,15 @@ class Causes:
         if bundle in self.named.get(place, ()):
             return True
         if bundle not in self.contracts:
-            try:
+            self.contracts[bundle] = None
+            with contextlib.suppress(WeighbridgeError):
                 data = self.sealed(bundle, manifest.CONTRACT_JSON)
                 self.contracts[bundle] = contract_from_json(loads(data, where=manifest.CONTRACT_JSON))
-            except WeighbridgeError:
-                self.contracts[bundle] = None
         contract = self.contracts[bundle]
-        gates = contract.gates if contract else ()  # without its contract it may have judged this place
-        mine = (_place(contract, gate, DEFAULT, one.subjects) for gate in gates if contract and gate.id == place.gate)
-        return contract is None or place in mine
+        if contract is None:  # then it may have judged this place
+            return True
+        mine = (gate for gate in contract.gates if gate.id == place.gate)
+        return place in (_place(contract, gate, DEFAULT, one.subjects) for gate in mine)
 
     @cached_property
     def named(self) -> dict[LedgerPlace, frozenset[str]]:
@@ -275,7 +266,7 @@ class Causes:
         It must have judged the gate as it stands now, and be no older than the gate allows. Only a bundle that says
         that something does not apply is judged again.
         """
-        newest = next(self._judged(place, now), None)
+        newest = self._judged_last(place, now)
         if newest is None:
             return None
         with contextlib.suppress(WeighbridgeError):  # one that is damaged is reported by `ledger check`

@@ -10,9 +10,10 @@ from typing import Any
 
 from weighbridge.core import Finding, LedgerError, Outcome, Status
 from weighbridge.evidence.bundle import Bundle
+from weighbridge.evidence.review import demand_rederivable
 from weighbridge.evidence.statement import utc
 from weighbridge.ledger import fold
-from weighbridge.ledger.causes import Causes, bundle_evidence, demand_rederivable, place_of
+from weighbridge.ledger.causes import Causes, bundle_evidence, place_of
 from weighbridge.ledger.fold import BundleEvidence, Entries, LedgerEntry, LedgerPlace, LedgerStep, Standing
 from weighbridge.ledger.store import SHORTEST_REASON, Ledger, digest_of, illegal
 
