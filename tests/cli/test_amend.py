@@ -140,6 +140,23 @@ def codes(ended: Ended) -> list[str]:
 # --- The way of one section -------------------------------------------------------------------------------------------
 
 
+def test_nothing_is_discharged_beside_a_fail_that_is_not_recorded_or_cannot_be_read(kept: Kept) -> None:
+    draft = kept.draft()
+    save_file({"w": np.arange(6, dtype=np.float16)}, "b.safetensors")
+    before = set(Path("evidence/bundles").iterdir())
+    assert kept.cli("verify", "contracts/mine.yaml", *BOUND, "--evidence", "evidence").code == 1
+    (failed,) = set(Path("evidence/bundles").iterdir()) - before
+    ended = kept.land(draft)
+    assert (ended.code, codes(ended)[-1:]) == (1, ["unrecorded-fail"]), ended.out
+    (failed / "verdicts.json").write_text("{}")
+    assert "verdicts.json has" in kept.land(draft).out
+    hidden = failed.rename(failed.with_name("old"))
+    ended = kept.land(draft)
+    assert (ended.code, codes(ended)[-1:]) == (1, ["not-a-bundle"]), ended.out
+    shutil.rmtree(hidden)
+    assert kept.land(draft).code == 0
+
+
 def test_a_section_is_drafted_landed_checked_and_rendered(kept: Kept) -> None:
     draft = kept.draft()
     ended = kept.land(draft)

@@ -286,7 +286,8 @@ class Causes:
                 failed = b'"FAIL"' in self.sealed(bundle, VERDICTS)
                 evidence = self.shown(bundle).evidence if failed else {}
             except WeighbridgeError as refused:
-                damaged = BundleError(refused.code, f"{where} cannot be read, {refused.what}", remedy=RESTORE)
+                what = f"{where} cannot be read: {refused.where} {refused.what}".replace(":  ", ": ")
+                damaged = BundleError(refused.code, what, remedy=RESTORE)
                 yield from ((place, bundle, damaged) for place in self.chains if self._judged_in(bundle, place))
                 continue
             remedy = f"weighbridge ledger record {bundle[:ID_SHOWN]}"

@@ -14,6 +14,7 @@ from weighbridge.core.project import LOCAL
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.disk import disk_error, link_new, make_folders, read_regular, sweep
 from weighbridge.evidence.statement import utc
+from weighbridge.ledger.causes import Causes
 from weighbridge.ledger.fold import LedgerPlace
 from weighbridge.ledger.record import discharge
 from weighbridge.ledger.store import LOCK
@@ -83,6 +84,12 @@ def _judged(
             what, remedy = "is in a folder that git ignores", f"move it into {KEPT}, or make it with verify --record"
             problems.append(found(where, "evidence-not-kept", f"bundle {bundle.id[:12]} {what}", remedy))
     places = tuple(sorted(map(str, earned(mine, before, here.now))))
+    causes = Causes(ledger=here.ledger, chains=here.chains)
+    beside = list(causes.unread.items()) if places else []
+    beside += [(str(place), why) for place, _, why in causes.left_out(here.now) if str(place) in places]
+    problems += [
+        found(where, one.code, f"may discharge nothing: {name}: {one.what}", one.remedy) for name, one in beside
+    ]
     after = discharged(before, places)
     body = re.sub(rf"\n*{re.escape(BEGIN)}.*?{re.escape(END)}\n*", "\n", draft.body, flags=re.DOTALL).rstrip()
     since, now = taken_before(sections, draft), utc(here.now)
