@@ -23,6 +23,7 @@ import pytest
 from safetensors.numpy import save, save_file
 from tests.cases import each
 from tests.cli.conftest import Cli, Ended
+from tests.cli.test_ledger import as_before
 from tests.disks import failing
 from tests.ledgers import git
 
@@ -138,6 +139,15 @@ def codes(ended: Ended) -> list[str]:
 
 
 # --- The way of one section -------------------------------------------------------------------------------------------
+
+
+def test_older_entries_of_default_are_discharged_and_checked_as_such(kept: Kept) -> None:
+    as_before(kept.folder)
+    ended = kept.land(kept.draft())
+    assert (ended.code, ended.lines[-1]) == (0, "discharged: mine/GATE-IMPORT-001[default]")
+    assert [kept.cli("amend", "check").code, kept.cli("ledger", "check").code] == [0, 0]
+    assert kept.cli("verify", "contracts/mine.yaml", *BOUND, "--record").code == 0  # of the files themselves
+    assert [kept.cli("amend", "check").code, kept.cli("ledger", "check").code] == [0, 0]
 
 
 def test_nothing_is_discharged_beside_a_fail_that_is_not_recorded_or_cannot_be_read(kept: Kept) -> None:

@@ -228,15 +228,14 @@ def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
             refuted = dict(causes.refuted(one.entries, sorted(one.entries), now))
             tell([click.style(str(one.place), bold=True)])
             for digest, entry in sorted(one.entries.items(), key=lambda item: item[1].seq):
-                lines = (*_entry(entry, str(refuted.get(digest, ""))), *_files(entry, causes))
-                tell(f"  {printable(line)}" for line in lines)
+                tell(f"  {printable(line)}" for line in _entry(entry, str(refuted.get(digest, "")), causes))
             said = [f"now: {_word(one.status)}", *([_unmeant(one, alone=one.place.is_of_files)] if one.unmeant else [])]
             said += (f"STALE: {reason}" for reason in one.stale)
             said += [f"waits for: {', '.join(each.waits_for)}"] if each.waits_for else []
             tell(f"  {printable(line)}" for line in (*said, f"next: {_next(one, alone=len(each.instances) == 1)}"))
 
 
-def _entry(entry: LedgerEntry, refuted: str) -> Iterator[str]:
+def _entry(entry: LedgerEntry, refuted: str, causes: Causes) -> Iterator[str]:
     of = f"  {entry.outcome} of {entry.evidence_at}" if entry.outcome else ""
     kinds = {LedgerStep.DECLARE: "contract ", LedgerStep.DISCHARGE: "amendment "}
     kinds |= dict.fromkeys((LedgerStep.MOVE, LedgerStep.RENEW), "bundle ")
@@ -244,18 +243,13 @@ def _entry(entry: LedgerEntry, refuted: str) -> Iterator[str]:
     again = "; judged again: the same" if entry.outcome and not refuted else ""
     yield f"{entry.seq:>3}  {_word(entry.before)} -> {_word(entry.after)}  ({entry.step}){of}"
     yield f"     by {kinds.get(entry.step, '')}{cause}, recorded {entry.recorded_at}{again}"
+    stated = causes.stated.get(entry.cause)  # the files that a verdict is of
+    for one in (one for one in (stated.subjects if stated else ()) if one.instance in (entry.place.instance, DEFAULT)):
+        yield from (f"     {one.name}={one.path}: {file} sha256 {digest}" for file, digest in one.digests.items())
     if entry.reason:
         yield f"     reason: {entry.reason}"
     if refuted:
         yield f"     UNVERIFIED: {refuted}"
-
-
-def _files(entry: LedgerEntry, causes: Causes) -> Iterator[str]:
-    """Yield the files that a verdict is of, by their digests."""
-    stated = causes.stated.get(entry.cause) if entry.step in (LedgerStep.MOVE, LedgerStep.RENEW) else None
-    for one in stated.subjects if stated else ():
-        if one.instance in (entry.place.instance, DEFAULT):
-            yield from (f"     {one.name}={one.path}: {file} sha256 {digest}" for file, digest in one.digests.items())
 
 
 def _next(one: Instance, *, alone: bool) -> str:

@@ -102,22 +102,13 @@ def retire(ledger: Ledger, place: LedgerPlace, *, reason: str, cause: str, now: 
     return _append_one(ledger, place, LedgerStep.RETIRE, fold.RETIRED, now, reason=reason, cause=cause)
 
 
-def discharge(
-    ledger: Ledger,
-    bundle: Bundle,
-    finding: Finding,
-    *,
-    amendment: str,
-    reason: str,
-    now: datetime,
-    place: LedgerPlace | None = None,
-) -> str:
-    """Discharge an ACTIVE gate: a landed amendment cites a live PASS that has just been judged again identically.
-
-    `place` is where its entries are, if they are from before files were told apart.
-    """
+def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: str, reason: str, now: datetime) -> str:
+    """Discharge an ACTIVE gate: a landed amendment cites a live PASS that has just been judged again identically."""
     demand_rederivable(bundle)
-    place, seen = place or place_of(bundle, finding), bundle_evidence(bundle, finding)
+    place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
+    old = dataclasses.replace(place, instance=finding.instance)  # of entries from before files were told apart
+    if not ledger.read(place) and bundle.id in fold.fold(ledger.read(old)).causes:
+        place = old
     standing = fold.fold(ledger.read(place))
     if not amendment:
         raise LedgerError("no-amendment", "discharging needs a landed amendment that cites this bundle")

@@ -163,7 +163,7 @@ def _discharge(here: Here, section: Section) -> None:
             done.add(place)
             if not any(entry.cause == section.digest for entry in here.ledger.read(place).values()):
                 about = {"amendment": section.digest, "reason": f"§{section.number} {section.about.title}"}
-                discharge(here.ledger, one.bundle, one.finding, now=here.now, place=place, **about)
+                discharge(here.ledger, one.bundle, one.finding, now=here.now, **about)
 
 
 def check_file(here: Here, path: Path) -> Looked:
