@@ -18,9 +18,9 @@ from weighbridge.evidence.disk import digest_regular
 from weighbridge.evidence.manifest import CONTRACT_YAML
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.ledger.audit import OTHER_VERSION, check
-from weighbridge.ledger.causes import Causes, recorded_contracts
+from weighbridge.ledger.causes import Causes
 from weighbridge.ledger.fold import LedgerPlace
-from weighbridge.ledger.record import reconcile, record, retire
+from weighbridge.ledger.record import reconcile, record, recorded_contracts, retire
 from weighbridge.ledger.store import Ledger
 
 PLACE = click.argument("place", metavar="CONTRACT/GATE[/INSTANCE]", shell_complete=recorded_gates)

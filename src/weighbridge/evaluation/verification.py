@@ -167,7 +167,7 @@ def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedCon
 
 def _demand_own_version(loaded: Sequence[LoadedContract], ledger: Path) -> None:
     """Refuse to record under an id and version that the ledger knows with another content."""
-    from weighbridge.ledger.causes import recorded_contracts
+    from weighbridge.ledger.record import recorded_contracts
     from weighbridge.ledger.store import Ledger
 
     written = ((one, digests(one.contract).whole) for one in loaded if not one.contract.overridden)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from weighbridge.contract.resolved import check_limits, digests
 from weighbridge.core import (
     BundleError,
-    LedgerError,
     Outcome,
     Severity,
     UsageError,
@@ -209,14 +208,6 @@ def rederivation(bundle: Bundle) -> Answer:
             changed.append(f"{sealed.gate}[{sealed.instance}]: sealed {was}, judged again {judged}; {fields}")
     says = f"{len(changed) or 'some'} of {count} verdicts no longer follow from the measurements"
     return Answer(BROKEN, says, tuple(changed))
-
-
-def demand_rederivable(bundle: Bundle) -> None:
-    """Judge again before believing a verdict, or raise `not-rederivable`: sealed is not the same as true."""
-    if other_versions(bundle):
-        raise LedgerError("not-rederivable", f"bundle {bundle.id[:12]} was judged by other versions of its gate kinds")
-    if rederivation(bundle).held is not HOLDS:
-        raise LedgerError("not-rederivable", f"the verdicts of bundle {bundle.id[:12]} do not follow from it")
 
 
 def _authenticity(opened: Opened, keys: Mapping[str, SSlibKey]) -> Answer:

@@ -25,7 +25,6 @@ from weighbridge.core import (
     SubjectKind,
     WeighbridgeError,
     dumps,
-    is_file,
     is_folder,
     loads,
     plain,
@@ -33,9 +32,9 @@ from weighbridge.core import (
 )
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle, read_statement
-from weighbridge.evidence.disk import STAGE, DiskFolder, digest_regular
+from weighbridge.evidence.disk import STAGE, DiskFolder
 from weighbridge.evidence.manifest import VERDICTS
-from weighbridge.evidence.review import demand_rederivable, other_versions
+from weighbridge.evidence.review import State, other_versions, rederivation
 from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
 from weighbridge.judging.conditions import facts_of
 from weighbridge.judging.requests import DEFAULT
@@ -91,6 +90,14 @@ def shown_by(bundle: Bundle) -> Shown:
     unmeant = {place: one.figures for place, one in verdicts if one.outcome is Outcome.NOT_APPLICABLE}
     contract, versions = bundle.contract, other_versions(bundle)
     return Shown(id=bundle.id, contract=contract, evidence=evidence, versions=versions, facts=facts, unmeant=unmeant)
+
+
+def demand_rederivable(bundle: Bundle) -> None:
+    """Judge again before believing a verdict, or raise `not-rederivable`: sealed is not the same as true."""
+    if other_versions(bundle):
+        raise LedgerError("not-rederivable", f"bundle {bundle.id[:12]} was judged by other versions of its gate kinds")
+    if rederivation(bundle).held is not State.HOLDS:
+        raise LedgerError("not-rederivable", f"the verdicts of bundle {bundle.id[:12]} do not follow from it")
 
 
 def place_of(bundle: Bundle, finding: Finding) -> LedgerPlace:
@@ -379,17 +386,3 @@ class Causes:
         shown = self.shown(standing.bundle or next(of, ""))
         gate = next(one for one in shown.contract.gates if one.id == place.gate)
         return gate.kind, gate.subjects, shown.known_as(place).instance
-
-
-def recorded_contracts(ledger: Ledger) -> dict[tuple[str, str], frozenset[str]]:
-    """Return the digests that the ledger has on record for each contract's id and version: of its content and file."""
-    chains = ledger.chains()
-    known = {entry.contract_digest for entries in chains.values() for entry in entries.values()}
-    causes = Causes(ledger=ledger, chains=chains)
-    found: dict[tuple[str, str], frozenset[str]] = {}
-    for bundle, one in causes.stated.items():
-        ref, file = one.contract, causes.folders[bundle[:ID_SHOWN]] / manifest.CONTRACT_YAML
-        if ref.whole in known and not one.overridden:
-            written = {digest_regular(file)} if is_file(file) else set[str]()
-            found[ref.id, ref.version] = frozenset({ref.whole, *written})
-    return found

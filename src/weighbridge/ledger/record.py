@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from weighbridge.core import Finding, LedgerError, Outcome, Status
-from weighbridge.evidence.bundle import Bundle
-from weighbridge.evidence.review import demand_rederivable
+from weighbridge.core import Finding, LedgerError, Outcome, Status, is_file
+from weighbridge.evidence import manifest
+from weighbridge.evidence.bundle import ID_SHOWN, Bundle
+from weighbridge.evidence.disk import digest_regular
 from weighbridge.evidence.statement import utc
 from weighbridge.ledger import fold
-from weighbridge.ledger.causes import Causes, bundle_evidence, place_of
+from weighbridge.ledger.causes import Causes, bundle_evidence, demand_rederivable, place_of
 from weighbridge.ledger.fold import BundleEvidence, Entries, LedgerEntry, LedgerPlace, LedgerStep, Standing
 from weighbridge.ledger.store import SHORTEST_REASON, Ledger, digest_of, illegal
 
@@ -146,3 +147,17 @@ def _append_one(
 def _demand_reason(reason: str) -> None:
     if len(reason.strip()) < SHORTEST_REASON:
         raise LedgerError("no-reason", f"a reason of at least {SHORTEST_REASON} letters is needed")
+
+
+def recorded_contracts(ledger: Ledger) -> dict[tuple[str, str], frozenset[str]]:
+    """Return the digests that the ledger has on record for each contract's id and version: of its content and file."""
+    chains = ledger.chains()
+    known = {entry.contract_digest for entries in chains.values() for entry in entries.values()}
+    causes = Causes(ledger=ledger, chains=chains)
+    found: dict[tuple[str, str], frozenset[str]] = {}
+    for bundle, one in causes.stated.items():
+        ref, file = one.contract, causes.folders[bundle[:ID_SHOWN]] / manifest.CONTRACT_YAML
+        if ref.whole in known and not one.overridden:
+            written = {digest_regular(file)} if is_file(file) else set[str]()
+            found[ref.id, ref.version] = frozenset({ref.whole, *written})
+    return found
