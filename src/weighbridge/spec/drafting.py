@@ -25,7 +25,6 @@ from weighbridge.core import (
 )
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle
-from weighbridge.ledger.causes import place_of
 from weighbridge.ledger.fold import DISCHARGED, LedgerPlace
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
@@ -33,7 +32,7 @@ from weighbridge.spec.amendments import Amendment, Premise, slug, written
 from weighbridge.spec.citations import cite, printed
 from weighbridge.spec.hypotheses import HEADS
 from weighbridge.spec.premises import IDENTICALLY
-from weighbridge.spec.tally import Stood
+from weighbridge.spec.tally import Stood, place_in
 
 COUNTS = ("counted", "of")
 FIGURES = ("measured", "limit", "enough")
@@ -187,11 +186,11 @@ def _impact(bundles: Sequence[Bundle], stood: Places, earned: Earned) -> Iterato
     yield "|---|---|---|---|---|---|---|"
     for bundle in bundles:
         for index, finding in enumerate(bundle.findings):
-            verdict, place = finding.verdict, place_of(bundle, finding)
+            verdict, place = finding.verdict, place_in(bundle, finding, stood)
             prior = stood[place].standing.status if place in stood else None
             after = DISCHARGED if place in earned else prior
             outcome = cite(bundle, f"/findings/{index}/outcome", str(verdict.outcome))
-            named = f"{finding.gate}[{finding.instance}]"
+            named = f"{finding.gate}[{place.instance}]"
             cells = (named, finding.severity, outcome, verdict.code, f"{verdict.counted} of {verdict.of}")
             yield f"| {' | '.join(map(str, (*cells, prior or 'none', after or 'none')))} |"
 
