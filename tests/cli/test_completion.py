@@ -40,7 +40,9 @@ def test_contracts_policies_kinds_and_quantities_are_offered(workplace: Path) ->
     (workplace / "contracts" / "mine.yaml").touch()
     assert offered("weighbridge verify ") == ["contracts/mine.yaml", *BUILTIN]
     assert offered("weighbridge lint builtin:tr") == ["builtin:training-run"]
-    assert offered("weighbridge compare a b --policy rounded") == ["rounded:F16", "rounded:BF16"]
+    assert offered("weighbridge compare a b --policy rounded") == [
+        f"rounded:{name}" for name in ("F16", "BF16", "F8_E4M3", "F8_E5M2")
+    ]
     assert offered("weighbridge compare a b --policy requant:") == [f"requant:{name}" for name in REQUANTISED]
     assert len(offered("weighbridge compare a b --policy quantised:")) == len(MIXTURES)
     assert set(offered("weighbridge selftest ")) > {*KINDS, "step_columns"}

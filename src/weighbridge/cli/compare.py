@@ -114,7 +114,8 @@ def _lines(source: str, one: ImportComparison, **shown: Any) -> Iterator[str]:
     yield click.style(f"{printable(source)} -> {printable(one.path)}", bold=True) + policy
     yield from ["  both paths are the same file, so nothing can differ"] if one.itself else ()
     yield from (f"  note: {printable(note)}" for note in one.notes)
-    yield from comparison.comparison_lines(one.evaluation, unasked=one.policy.name if one.policy.why else "", **shown)
+    held_to = {"limits": one.policy.limits, "unasked": bool(one.policy.why)}
+    yield from comparison.comparison_lines(one.evaluation, **held_to, **shown)
 
 
 def _moments(source: str, one: ImportComparison, look: Fields) -> dict[str, MomentChanges]:

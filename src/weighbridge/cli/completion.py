@@ -49,7 +49,7 @@ def recorded_gates(context: click.Context, parameter: click.Parameter, start: st
 
 def policies(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
     """Offer what an import can be meant to be; else a file of limits."""
-    from weighbridge.gates.value_preservation import POLICIES
+    from weighbridge.gates.families.policies import POLICIES
 
     return [CompletionItem(start, type="file"), *_starting(POLICIES, start)]
 

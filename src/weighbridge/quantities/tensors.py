@@ -230,6 +230,10 @@ class TensorPair:
         ),
     ] = None
     no_rule: Annotated[str, Doc("what no rule speaks of, where none does; empty where one does", typical="")] = ""
+    file_type: Annotated[
+        int | None,
+        Doc("number of the mixture that the candidate's header states; None where it states none", typical=None),
+    ] = None
 
 
 QUANTITIES = (

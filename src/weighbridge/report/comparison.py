@@ -10,16 +10,16 @@ from typing import TypeAlias
 
 import click
 
-from weighbridge.core import Faulted, Finding, Json, Measurement, Offence, Outcome, printable
+from weighbridge.core import Faulted, Fields, Finding, Json, Measurement, Offence, Outcome, printable
 from weighbridge.evaluation.runner import Evaluation
-from weighbridge.gates.families.block_types import TYPICAL_ERROR
 from weighbridge.gates.families.harmless_keys import harmless
-from weighbridge.gates.value_preservation import KIND, POLICIES, RANK, Class, class_of
+from weighbridge.gates.value_preservation import KIND, RANK, Class, class_of
 from weighbridge.model_config.conversion_facts import CONVERTER
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.tensors import MomentChanges, TensorPair
 from weighbridge.report import COLOURS, LISTED, capped, finding_text, trials_summary
+from weighbridge.report.suggestions import MEANT, exchanged, policy_that_passes
 
 Moments: TypeAlias = Mapping[str, MomentChanges]
 SHOWN = 20
@@ -32,11 +32,8 @@ NOT_COMPARED = "not compared"
 ONE_CONFIGURATION = "config-one-sided"
 SIDES = ("source", "candidate")
 TENSORS = KIND.needs["pairs"].quantity
-EXCHANGE = "exchange the two? "
-KNOWN_LOSSES = "the converter is known to lose this; accept it by {}, or by `may_differ` in a contract, with reasons"
-MEANT = "meant? every value is exactly what that conversion gives: "
+KNOWN_LOSSES = "the converter is known to lose {}; `may_differ` in a contract accepts it, with reasons"
 RENAMED = "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
-VERBS = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
 IN_WORDS = {
     "dtype": "wrong dtype",
     "shape": "wrong shape",
@@ -50,15 +47,22 @@ IN_WORDS = {
 
 
 def comparison_lines(
-    evaluation: Evaluation, *, tensors: str, everything: bool, headers: bool, moments: Moments, unasked: str
+    evaluation: Evaluation,
+    *,
+    tensors: str,
+    everything: bool,
+    headers: bool,
+    moments: Moments,
+    limits: Fields,
+    unasked: bool,
 ) -> Iterator[str]:
     """Yield the lines of one comparison: what broke, worst first, what remains by class, and the answer.
 
-    `tensors` is a glob of names, `moments` the statistics of those that were refused, and `unasked` the policy that
-    the import itself declares where nobody said that it is what was meant.
+    `tensors` is a glob of names, `moments` the statistics of those that were refused, `limits` what the import was held
+    to, and `unasked` whether it declared that itself, so that nobody said that it is what was meant.
     """
     finding, configuration = evaluation.findings
-    last = click.style(answer(evaluation, unasked=bool(unasked)), fg=COLOURS[outcome(evaluation)], bold=True)
+    last = click.style(answer(evaluation, unasked=unasked), fg=COLOURS[outcome(evaluation)], bold=True)
     if headers and finding.verdict.code == "not-compared":
         yield "  stored dtypes and shapes are what was meant; content was not compared"
         yield from (*_configuration(configuration, evaluation, everything=everything), last)
@@ -72,9 +76,8 @@ def comparison_lines(
         lines = list(_worst_first(finding, tensors)) if finding.verdict.offences else list(said.lines)
         yield from (f"  {line}" for line in (lines if everything else capped(lines, SHOWN)))
         yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
-        yield from (click.style(f"  {EXCHANGE}{why}", bold=True) for why in exchanged(finding.verdict.offences))
-        if policy := policy_meant(finding.verdict.offences):
-            yield click.style(f"  {MEANT}--policy {policy}", bold=True)
+        offences = finding.verdict.offences
+        yield from (click.style(f"  {why}", bold=True) for why in exchanged(offences, tensor_pairs(evaluation)))
         yield from (click.style(f"  known: {fault}", bold=True) for fault in known_faults(evaluation))
     rows = tensor_pairs(evaluation)
     yield from (f"  {line}" for line in mapped(evaluation))
@@ -90,10 +93,34 @@ def comparison_lines(
     lost = losses(rows)
     if lost:
         yield f"  lost: {lost}"
-    if lost and unasked and finding.verdict.outcome is Outcome.PASS:
-        yield click.style(f"  meant? --policy {unasked}", bold=True)
     yield from _configuration(configuration, evaluation, everything=everything)
+    asks = bool(lost) and unasked and finding.verdict.outcome is Outcome.PASS
+    if options := _meant(evaluation, limits, asks=asks):
+        yield click.style(f"  {MEANT}{options}", bold=True)
     yield last
+
+
+def _meant(evaluation: Evaluation, limits: Fields, *, asks: bool) -> str:
+    """Return the options under which this import passes, each tried; "" where it passes as it is, or none is known."""
+    finding, configuration = evaluation.findings
+    options: list[str] = []
+    if finding.verdict.outcome is Outcome.FAIL or asks:
+        policy = policy_that_passes(_measured_pairs(evaluation)[0], limits, finding.verdict)
+        alone = f"--policy {policy}" if [*limits] == ["policy"] else f"`policy: {policy}` in the file of --policy"
+        options = [alone] if policy else []
+    if finding.verdict.outcome is not Outcome.PASS and not options:
+        return ""
+    if configuration.verdict.outcome is Outcome.FAIL:  # judged field by field, so it passes without those that differ
+        lost = _lost(configuration)
+        names = [f"--may-differ {name}" for name in lost]
+        options = [*options, *names] if len(lost) == len(configuration.verdict.offences) else []
+    return " ".join(options)
+
+
+def _lost(configuration: Finding) -> list[str]:
+    """Return the fields that differ where the converter is known to lose them."""
+    read = {one.place: [one.figures.get(f"{side}_read") for side in SIDES] for one in configuration.verdict.offences}
+    return [place for place, how in read.items() if any(CONVERTER in str(one) for one in how)]
 
 
 def dropped_by_rule(rows: Iterable[TensorPair]) -> Iterator[str]:
@@ -133,19 +160,6 @@ def known_faults(evaluation: Evaluation) -> Iterator[str]:
             yield fault.why
 
 
-def exchanged(offences: Sequence[Offence]) -> Iterator[str]:
-    """Yield what makes it likely that source and import were named in the wrong order; a hint, never a verdict."""
-    if any(offence.figures.get("mechanism") == "swapped" for offence in offences):
-        yield "rounding the import gives the source: the import is the wider one"
-    lost = set()
-    for offence in offences:  # plain numbers stand where blocks were, and are not those that the blocks decode to
-        packed, dtype = offence.figures.get("packed"), offence.figures.get("source_dtype")
-        was = dtype if offence.code == "dtype" else packed
-        if was in TYPICAL_ERROR and offence.figures.get("candidate_dtype") not in TYPICAL_ERROR:
-            lost.add(str(packed or dtype))
-    yield from (f"the source is quantised ({dtype}) and the import is not" for dtype in sorted(lost)[:1])
-
-
 def renamed(rows: Sequence[TensorPair]) -> Iterator[str]:
     """Yield after which rename the names would match, and how to ask for it; nothing where none is known."""
     from weighbridge.mapping.renaming import renamings
@@ -161,13 +175,6 @@ def renamed(rows: Sequence[TensorPair]) -> Iterator[str]:
     elif found:
         yield RENAMED.format(matched=len(found[0].origin), of=len(candidate), now=paired)
     yield from (f"echo '{one.yaml}' > map.yaml; then add --map map.yaml" for one in found)
-
-
-def policy_meant(offences: Sequence[Offence]) -> str:
-    """Return the one policy under which every tensor that was refused is exactly what was meant; "" without one."""
-    verbs = [VERBS.get((one.code, str(one.figures.get("mechanism"))), "") for one in offences]
-    policies = {f"{verb}:{one.figures.get('candidate_dtype')}" for verb, one in zip(verbs, offences, strict=True)}
-    return policy if len(policies) == 1 and (policy := policies.pop()) in POLICIES else ""
 
 
 def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
@@ -204,9 +211,8 @@ def _configuration(finding: Finding, evaluation: Evaluation, *, everything: bool
     else:
         said = finding_text(finding, evaluation.measured)
         lines = said.lines if everything else capped(said.lines, SHOWN)
-        read = {one.place: [one.figures.get(f"{side}_read") for side in SIDES] for one in finding.verdict.offences}
-        lost = [place for place, how in read.items() if any(CONVERTER in str(one) for one in how)]
-        known = [KNOWN_LOSSES.format(" ".join(f"--may-differ {name}" for name in lost))] if lost else []
+        lost = _lost(finding)
+        known = [KNOWN_LOSSES.format(", ".join(lost))] if lost else []
         found = [*lines, *known, *uncompared]
     yield from (f"  configuration: {line}" for line in found)
     for name, words in BESIDES.items():

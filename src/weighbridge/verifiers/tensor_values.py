@@ -232,6 +232,8 @@ class _Pair:
         found |= {"source_dtype": old[0].dtype, "source_bytes": sum(tensor.nbytes for tensor in old)}
         found |= {"candidate_dtype": new.dtype, "candidate_bytes": new.nbytes}
         found["nonzero"] = not self.contents or bytewise.any_nonzero(self.candidate, name)
+        stated = self.candidate.metadata.get("general.file_type")
+        found["file_type"] = stated if isinstance(stated, int) else None
         sources = tuple(dict.fromkeys(tensor.name for tensor in old))
         return TensorPair(name=name, sources=sources, elements=math.prod(shape), **found)
 

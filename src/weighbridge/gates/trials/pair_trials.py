@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Mutation
 from weighbridge.clauses.mutations import Breaks, only_rows
-from weighbridge.gates.families import block_types
+from weighbridge.gates.families import block_types, recipes
 from weighbridge.gates.families.block_types import BLOCK, BOUND, MIXTURES, NOT_NEAREST, REQUANTISED
+from weighbridge.gates.families.policies import FLOATS, parse
 from weighbridge.gates.families.tensor_pairs import ADAPTED, EXACT, EXPONENTIAL, UNREAD, Meant, two_sided
 from weighbridge.quantities.tensors import TensorPair
 
@@ -150,13 +151,12 @@ def _in_blocks(dtype: str) -> Mutation[Any]:
     """Return the mutation that stores tensors in blocks of a type that nobody meant."""
 
     def change(pair: TensorPair, limits: Meant) -> TensorPair | None:
-        verb, _, target = limits.policy.partition(":")
-        meant = _rule_for(pair, dtype, limits) or (verb == "requant" and dtype == target)
-        if dtype == pair.source_dtype or meant:
+        policy = parse(limits.policy)
+        if dtype in (pair.source_dtype, policy.requant) or _rule_for(pair, dtype, limits):
             return None
-        least, error = MIXTURES.get(target, ""), block_types.TYPICAL_ERROR
+        least, error = MIXTURES.get(policy.quantised, ""), block_types.TYPICAL_ERROR
         worse = error[dtype] > error.get(least, 0.0) and block_types.STANDS_IN.get(dtype) != least
-        if verb == "quantised" and not worse:
+        if policy.quantised and not worse:
             return None
         return follows(pair, candidate_dtype=dtype, relative_rmse=0.0, lost_share=0.0)
 
@@ -165,12 +165,39 @@ def _in_blocks(dtype: str) -> Mutation[Any]:
 
 def _rounds(pair: TensorPair, dtype: str, policy: str) -> bool:
     """Return whether a policy of conversions means rounding a tensor to a dtype of itself."""
-    verb, _, target = policy.partition(":")
-    if verb in ("requant", "quantised") and dtype == "F16":
+    meant = parse(policy)
+    if meant.blocks and dtype == "F16":
         row = pair.candidate_shape[-1] if pair.candidate_shape else 1
-        halved = target in block_types.TERNARY and pair.name in block_types.HALVED_WITH_TERNARY
-        return row % BLOCK[MIXTURES[target]] > 0 or halved
-    return verb == "rounded" and dtype == target
+        halved = meant.blocks in block_types.TERNARY and pair.name in block_types.HALVED_WITH_TERNARY
+        return row % BLOCK[MIXTURES[meant.blocks]] > 0 or halved or meant.rounded == dtype
+    return dtype == meant.rounded
+
+
+def _as_it_was(pair: TensorPair, limits: Meant) -> TensorPair | None:
+    """Return a matrix in its source's dtype, where the policy makes another of it."""
+    policy, dtype = parse(limits.policy), pair.source_dtype
+    target = policy.blocks or policy.rounded
+    spared = (
+        policy.ceiling or _rule_for(pair, dtype, limits) or target in ("", dtype, *recipes.EXPERTS_ALONE, "MXFP4_MOE")
+    )
+    odd = policy.blocks and dtype == "F16" and pair.candidate_shape[-1:] != (256,)  # such rows may be halves
+    matrix = len(pair.candidate_shape) > 1 and min(pair.candidate_shape) > 1
+    if spared or odd or not matrix or pair.packed or dtype not in FLOATS or recipes.KEPT.fullmatch(pair.name):
+        return None
+    return follows(pair, candidate_dtype=dtype)
+
+
+def _otherwise_stated(pair: TensorPair, limits: Meant) -> TensorPair | None:
+    """Return a tensor of a file whose header states a type that no mixture has."""
+    allowed = limits.allows(pair) or not parse(limits.policy).numbers
+    return None if allowed or pair.packed else dataclasses.replace(pair, file_type=-1)
+
+
+def _unpacked(pair: TensorPair, limits: Meant) -> TensorPair | None:
+    policy, codes = parse(limits.policy), pair.packed or pair.candidate_dtype not in (*FLOATS, *BOUND)
+    if policy.ceiling or not policy.packed or not codes or len(pair.candidate_shape) < 2:
+        return None
+    return follows(pair, source_dtype="F32", candidate_dtype="F32")
 
 
 # --- Content: exact, within the bound of a block type, or codes of a packer -------------------------------------------
@@ -187,7 +214,7 @@ def _unlike(pair: TensorPair, count: int, known: Mapping[str, Any]) -> dict[str,
 def _is_bounded(pair: TensorPair, limits: Meant) -> bool:
     """Return whether errors of a block type are all that a policy asks for here."""
     blocks = pair.candidate_dtype in BOUND and pair.candidate_dtype not in block_types.UNWEIGHTED
-    return limits.policy.startswith("quantised:") and blocks and pair.source_dtype != pair.candidate_dtype
+    return bool(parse(limits.policy).quantised) and blocks and pair.source_dtype != pair.candidate_dtype
 
 
 def _exact_but(count: Callable[[int], int], **known: Any) -> Change:
@@ -220,7 +247,7 @@ def _in_codes(
 
     def change(pair: TensorPair, limits: Meant) -> dict[str, Any] | None:
         found = count(pair.elements)
-        if (limits.policy == "packed") is not meant or found is None:
+        if parse(limits.policy).packed is not meant or found is None:
             return None
         return {**packed, "not_nearest": found, "error_in_steps": steps}
 
@@ -274,6 +301,9 @@ OF_CONVERSIONS: tuple[Mutation[Any], ...] = (
             ("scaled codes that are not the nearest", "codes", _scaled(lambda every: math.floor(0.1 * every) + 1, 0.0)),
         )
     ),
+    breaks("left as it was", "unmade", _as_it_was, "no matrix is meant to become another dtype"),
+    breaks("nothing packed", "unmade", _unpacked, NOT_PACKED, at=lambda _evidence, _limits, places: places),
+    breaks("another file type", "file-type", _otherwise_stated, "no file type is meant"),
     breaks("packed unasked", "packing", _in_codes(lambda _: 0, 0.0, meant=False), "packed weights are meant"),
     *(_in_blocks(dtype) for dtype in (*REQUANTISED, "Q5_K", "Q3_K", "IQ1_S")),
     *(

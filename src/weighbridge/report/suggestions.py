@@ -1,0 +1,68 @@
+"""What a person may have meant instead: nothing but what passes, when it is tried on what was measured."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+from weighbridge.core import Fields, Measurement, Offence, Outcome, Verdict
+from weighbridge.core.limits import LimitsError, read
+from weighbridge.gates import value_preservation
+from weighbridge.gates.families.block_types import BOUND, TYPICAL_ERROR
+from weighbridge.gates.families.policies import CEILING, TARGETS
+from weighbridge.gates.families.recipes import RECIPES
+from weighbridge.gates.families.tensor_pairs import is_exact, two_sided
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.tensors import TensorPair
+
+EXCHANGE = "exchange the two? "
+MEANT = "meant? it passes with "
+OF_POLICY = {"dtype", "packing", "unmade", "file-type", "content", "packed"}  # what another policy may accept
+
+
+def policy_that_passes(pairs: Measurement, limits: Fields, verdict: Verdict) -> str:
+    """Return the plainest policy under which all tensors are what was meant, under the other limits; "" without one."""
+    if {offence.code for offence in verdict.offences} - OF_POLICY:
+        return ""
+    allowed = {name: limits[name] for name in ("allow", "allow_missing", "allow_extra") if name in limits}
+    for policy in _policies(rows_of(pairs, TensorPair)):
+        try:
+            tried = read(value_preservation.Limits, {**allowed, "policy": policy})
+        except LimitsError:  # of a gate whose other limits are not these
+            return ""
+        if value_preservation.judge({"pairs": pairs}, tried).outcome is Outcome.PASS:
+            return policy
+    return ""
+
+
+def _policies(rows: Iterable[TensorPair]) -> Iterator[str]:
+    """Yield what could have made these dtypes: results before ceilings, few parts before many."""
+    changed = [row for row in rows if two_sided(row) and (row.packed or not is_exact(row))]
+    found = {row.candidate_dtype for row in changed}
+    blocks = sorted(found & set(BOUND), key=TYPICAL_ERROR.__getitem__)
+    stated = {row.file_type for row in changed}
+    mixtures = [name for name, one in RECIPES.items() if one.number in stated]
+    exact = [f"requant:{dtype}" for dtype in blocks if dtype in TARGETS["requant"]]
+    of_blocks = [*exact, *(f"quantised:{name}" for name in (*mixtures, *blocks[-1:]))] if blocks else []
+    packed = ["packed"] if any(row.packed for row in changed) else []
+    rounded = [f"rounded:{dtype}" for dtype in TARGETS["rounded"] if dtype in found]
+    classes = ([*kind, ""] for kind in (packed, rounded, of_blocks))
+    joined = ["+".join(filter(None, parts)) for parts in itertools.product(*classes)]
+    ordered = sorted(filter(None, joined), key=lambda policy: policy.count("+"))
+    yield from ("lossless", *ordered, *(f"{CEILING}{policy}" for policy in ordered))
+
+
+def exchanged(offences: Sequence[Offence], rows: Sequence[TensorPair]) -> Iterator[str]:
+    """Yield what makes it likely that source and import were named in the wrong order; a hint, never a verdict."""
+    if any(offence.figures.get("mechanism") == "swapped" for offence in offences):
+        if not any(row.packed or (row.candidate_dtype in BOUND and row.source_dtype not in BOUND) for row in rows):
+            yield EXCHANGE + "rounding the import gives the source: the import is the wider one"
+        else:
+            yield "the import was made of a wider original, which rounds to this source: compare it with that one"
+    lost = set()
+    for offence in offences:  # plain numbers stand where blocks were, and are not those that the blocks decode to
+        packed, dtype = offence.figures.get("packed"), offence.figures.get("source_dtype")
+        was = dtype if offence.code == "dtype" else packed
+        if was in TYPICAL_ERROR and offence.figures.get("candidate_dtype") not in TYPICAL_ERROR:
+            lost.add(str(packed or dtype))
+    yield from (f"{EXCHANGE}the source is quantised ({dtype}) and the import is not" for dtype in sorted(lost)[:1])
