@@ -192,7 +192,7 @@ def test_a_block_quantised_import_is_held_to_the_types_that_it_declares(cli: Cli
     assert ended.lines[1].endswith("(1 VALUE_EQUAL, 1 REQUANT_EXACT)")
     lost = "  lost: 1 of 2 tensors are of a type that holds less: 1 F32 -> Q8_0"
     assert ended.lines[2] == lost
-    assert ended.lines[-2] == "  meant? it passes with --policy at-most:requant:Q8_0"
+    assert ended.lines[-2] == "  meant? it passes with --policy at-most:quantised:IQ4_NL"
     assert ended.lines[-1].startswith("LOSSY: 2 of 2 tensors (")
     asked = cli(
         "compare", specimen("blocks.safetensors"), specimen("blocks.gguf"), "--policy", "at-most:quantised:IQ4_NL"
