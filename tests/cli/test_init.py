@@ -135,7 +135,7 @@ def test_ci_is_that_of_the_repository(cli: Cli, workplace: Path) -> None:
         ("--for run --name Run", "name-form 'Run' cannot name a contract\n  leave --name out, or write lower-case "
          "words joined by hyphens\n"),
         ("--for import --param policy=bf16", "--param policy=bf16: unknown-choice 'bf16' is not same, lossless, "
-         "packed, rounded:TYPE, requant:TYPE, quantised:FTYPE, parts joined by +, or at-most:POLICY; did you mean "
+         "packed, rounded:TYPE, requant:TYPE, quantised:FTYPE or at-most:POLICY, joined by +; did you mean "
          "'rounded:BF16'?\n"),
     ],
 )  # fmt: skip

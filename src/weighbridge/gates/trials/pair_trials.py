@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Mapping
 from typing import Any, TypeAlias
 
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.kind import Mutation
+from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
 from weighbridge.clauses.mutations import Breaks, only_rows
 from weighbridge.gates.families import block_types, recipes
 from weighbridge.gates.families.block_types import BLOCK, BOUND, MIXTURES, NOT_NEAREST, REQUANTISED
@@ -193,11 +193,15 @@ def _otherwise_stated(pair: TensorPair, limits: Meant) -> TensorPair | None:
     return None if allowed or pair.packed else dataclasses.replace(pair, file_type=-1)
 
 
-def _unpacked(pair: TensorPair, limits: Meant) -> TensorPair | None:
-    policy, codes = parse(limits.policy), pair.packed or pair.candidate_dtype not in (*FLOATS, *BOUND)
-    if policy.ceiling or not policy.packed or not codes or len(pair.candidate_shape) < 2:
-        return None
-    return follows(pair, source_dtype="F32", candidate_dtype="F32")
+def _nothing_packed(evidence: Evidence, limits: Any, _places: tuple[str, ...]) -> Mutated | str:
+    """Store every matrix of codes as its values, where some was meant to be packed."""
+    policy, rows = parse(limits.policy), rows_of(evidence, "pairs", TensorPair)
+    codes = [pair for pair in rows if pair.packed or pair.candidate_dtype not in (*FLOATS, *BOUND)]
+    plain = {one.name: follows(one, source_dtype="F32", candidate_dtype="F32") for one in codes if two_sided(one)}
+    matrices = frozenset(name for name, one in plain.items() if len(one.candidate_shape) > 1)
+    if policy.ceiling or not policy.packed or not matrices:
+        return NOT_PACKED
+    return Mutated(with_rows(evidence, "pairs", [plain.get(pair.name, pair) for pair in rows]), matrices)
 
 
 # --- Content: exact, within the bound of a block type, or codes of a packer -------------------------------------------
@@ -302,7 +306,7 @@ OF_CONVERSIONS: tuple[Mutation[Any], ...] = (
         )
     ),
     breaks("left as it was", "unmade", _as_it_was, "no matrix is meant to become another dtype"),
-    breaks("nothing packed", "unmade", _unpacked, NOT_PACKED, at=lambda _evidence, _limits, places: places),
+    Mutation("nothing packed", "unmade", _nothing_packed),
     breaks("another file type", "file-type", _otherwise_stated, "no file type is meant"),
     breaks("packed unasked", "packing", _in_codes(lambda _: 0, 0.0, meant=False), "packed weights are meant"),
     *(_in_blocks(dtype) for dtype in (*REQUANTISED, "Q5_K", "Q3_K", "IQ1_S")),
