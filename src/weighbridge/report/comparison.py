@@ -5,12 +5,12 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import click
 
-from weighbridge.core import Faulted, Fields, Finding, Json, Measurement, Offence, Outcome, printable
+from weighbridge.core import Faulted, Fields, Finding, Json, Measurement, Offence, Outcome, TrialResult, printable
 from weighbridge.evaluation.runner import Evaluation
 from weighbridge.gates.families.harmless_keys import harmless
 from weighbridge.gates.value_preservation import KIND, RANK, Class, class_of
@@ -18,7 +18,7 @@ from weighbridge.model_config.conversion_facts import CONVERTER
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.tensors import MomentChanges, TensorPair
-from weighbridge.report import COLOURS, LISTED, capped, finding_text, trials_summary
+from weighbridge.report import COLOURS, LISTED, capped, finding_text
 from weighbridge.report.suggestions import MEANT, exchanged, policy_that_passes
 
 Moments: TypeAlias = Mapping[str, MomentChanges]
@@ -29,6 +29,8 @@ AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({class
 SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
 LOSSY = {Class.ROUNDED_EXACT, Class.REQUANT_EXACT, Class.NEAREST_CODES, Class.WITHIN_BOUND}
 NOT_COMPARED = "not compared"
+MANY = 4  # tensors of one cause, which a line then names together
+WHOLE = re.compile(r"\b([1-9]\d*) of \1 elements explained")
 ONE_CONFIGURATION = "config-one-sided"
 SIDES = ("source", "candidate")
 TENSORS = KIND.needs["pairs"].quantity
@@ -55,11 +57,13 @@ def comparison_lines(
     moments: Moments,
     limits: Fields,
     unasked: bool,
+    passes: Callable[[Fields], bool],
 ) -> Iterator[str]:
     """Yield the lines of one comparison: what broke, worst first, what remains by class, and the answer.
 
     `tensors` is a glob of names, `moments` the statistics of those that were refused, `limits` what the import was held
-    to, and `unasked` whether it declared that itself, so that nobody said that it is what was meant.
+    to, and `unasked` whether it declared that itself, so that nobody said that it is what was meant. `passes` tries
+    another way of looking at it.
     """
     finding, configuration = evaluation.findings
     last = click.style(answer(evaluation, unasked=unasked), fg=COLOURS[outcome(evaluation)], bold=True)
@@ -73,7 +77,8 @@ def comparison_lines(
         yield "  " + AS_MEANT.format(of=finding.verdict.of, elements=elements, classes=", ".join(map(str, found)))
     else:
         said = finding_text(finding, evaluation.measured)
-        lines = list(_worst_first(finding, tensors)) if finding.verdict.offences else list(said.lines)
+        alike = _worst_first if everything else _by_cause
+        lines = list(alike(finding, tensors)) if finding.verdict.offences else list(said.lines)
         yield from (f"  {line}" for line in (lines if everything else capped(lines, SHOWN)))
         yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
         offences = finding.verdict.offences
@@ -84,7 +89,7 @@ def comparison_lines(
     aside = Counter(row.left_out for row in rows if row.left_out)
     yield from (printable(f"  {count} left out: {why}") for why, count in aside.items())
     if finding.verdict.outcome is not Outcome.PASS:
-        yield from (click.style(f"  {line}", bold=True) for line in renamed(rows))
+        yield from (click.style(f"  {line}", bold=True) for line in renamed(rows, passes))
     if everything:
         yield from (f"  {line}" for line in _table(rows, tensors, moments))
     if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
@@ -134,7 +139,7 @@ def dropped_by_rule(rows: Iterable[TensorPair]) -> Iterator[str]:
 def losses(rows: Sequence[TensorPair]) -> str:
     """Return how many tensors are of a type that holds less than the source's, by their types; "" without any."""
     lossy = [row for row in rows if class_of(row) in LOSSY and row.candidate_dtype != row.source_dtype]
-    kinds = Counter(f"{row.source_dtype} -> {row.candidate_dtype}" for row in lossy)
+    kinds = Counter(f"{row.source_dtype} -> {row.packed or row.candidate_dtype}" for row in lossy)
     worst = max((row.relative_rmse for row in lossy if row.relative_rmse), default=None)
     error = f"; relative error up to {worst:.2g}" if worst else ""
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
@@ -160,8 +165,8 @@ def known_faults(evaluation: Evaluation) -> Iterator[str]:
             yield fault.why
 
 
-def renamed(rows: Sequence[TensorPair]) -> Iterator[str]:
-    """Yield after which rename the names would match, and how to ask for it; nothing where none is known."""
+def renamed(rows: Sequence[TensorPair], passes: Callable[[Fields], bool]) -> Iterator[str]:
+    """Yield after which rename the names would match, and how to ask for it where the import then passes."""
     from weighbridge.mapping.renaming import renamings
 
     rows = [row for row in rows if not row.left_out]
@@ -171,10 +176,12 @@ def renamed(rows: Sequence[TensorPair]) -> Iterator[str]:
         return
     found = renamings({name for row in rows for name in row.sources}, candidate, more_than=paired)
     if len(found) > 1:
-        yield "names match after either of these renames, so none is made"
+        yield "names match after either of these renames, so none is made: " + "; ".join(one.summary for one in found)
     elif found:
         yield RENAMED.format(matched=len(found[0].origin), of=len(candidate), now=paired)
-    yield from (f"echo '{one.yaml}' > map.yaml; then add --map map.yaml" for one in found)
+    for one in found:
+        if passes({"map": "table", "rename": [{"from": pattern, "to": new} for pattern, new in one.patterns]}):
+            yield f"echo '{one.yaml}' > map.yaml; then add --map map.yaml"
 
 
 def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
@@ -228,11 +235,30 @@ def classes(evaluation: Evaluation) -> Json:
 
 
 def _worst_first(finding: Finding, tensors: str) -> Iterable[str]:
+    return (line for _, line in _worst_placed(finding, tensors))
+
+
+def _worst_placed(finding: Finding, tensors: str) -> Iterator[tuple[str, str]]:
     from weighbridge.cards.words import gate_words, render
 
     lines = zip(finding.verdict.offences, render(gate_words(finding.kind), finding.verdict), strict=True)
     matching = [pair for pair in lines if fnmatch.fnmatchcase(pair[0].place, tensors)]
-    return (line for _, line in sorted(matching, key=lambda pair: _badness(pair[0])))
+    yield from ((offence.place, line) for offence, line in sorted(matching, key=lambda pair: _badness(pair[0])))
+
+
+def _by_cause(finding: Finding, tensors: str) -> Iterator[str]:
+    """Yield a line for each cause that explains all of several tensors, and else a line a tensor; the worst first."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for place, line in _worst_placed(finding, tensors):
+        said = line.removeprefix(f"{printable(place)}: ")
+        groups.setdefault(WHOLE.sub("every element explained", said), []).append((place, line))
+    for said, alike in groups.items():
+        if len(alike) < MANY:
+            yield from (line for _, line in alike)
+            continue
+        names = Counter(re.sub(r"(?<=\.)\d+(?=\.)", "*", place) for place, _ in alike)
+        named = (printable(name) if count == 1 else f"{count} {printable(name)}" for name, count in names.items())
+        yield f"{len(alike)} tensors ({', '.join(capped([*named]))}): {said}"
 
 
 def _badness(offence: Offence) -> tuple[int, float]:
@@ -290,8 +316,16 @@ def _figure(value: float | None) -> str:
     return "none" if value is None else f"{value:.6g}"
 
 
+def _word(rows: Sequence[TensorPair], *, unasked: bool) -> str:
+    """Return how an import that passes stands to its source: its bytes, its values, or what was made of them."""
+    found = _counted(rows)
+    if not found.keys() <= SAME or any(dropped_by_rule(rows)):
+        return "LOSSY" if unasked else "AS MEANT"
+    return "SAME" if found.keys() == {Class.BYTES_EQUAL} else "SAME VALUES"
+
+
 def answer(evaluation: Evaluation, *, unasked: bool = False) -> str:
-    """Return the answer in one line: SAME, AS MEANT, LOSSY, DIFFERENT, BLOCKED or what broke.
+    """Return the answer in one line: SAME, SAME VALUES, AS MEANT, LOSSY, DIFFERENT, BLOCKED or what broke.
 
     Where nobody asked for the policy, an import that is as it says itself is LOSSY, and not what was meant.
     """
@@ -315,9 +349,11 @@ def answer(evaluation: Evaluation, *, unasked: bool = False) -> str:
         case Outcome.PASS if besides:
             return f"DIFFERENT: {verdict.of} of {verdict.of} tensors are what was meant, but {besides}"
         case Outcome.PASS:
-            rows = tensor_pairs(evaluation)
-            same = _counted(rows).keys() <= SAME and not any(dropped_by_rule(rows))
-            word = "SAME" if same else "LOSSY" if unasked else "AS MEANT"
-            return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_summary(finding.trials)})"
+            results = Counter(trial.result for trial in finding.trials)
+            caught, tried = results[TrialResult.CAUGHT], len(finding.trials) - results[TrialResult.UNTRIED]
+            faults = f"{caught} of {tried} planted faults were caught"
+            return (
+                f"{_word(tensor_pairs(evaluation), unasked=unasked)}: {verdict.of} of {verdict.of} tensors ({faults})"
+            )
     blocked = f"BLOCKED: {verdict.code}" + (f": {named}" if named else "")
     return f"DIFFERENT: {besides}; {blocked}" if besides else blocked

@@ -25,18 +25,19 @@ def policy_that_passes(pairs: Measurement, limits: Fields, verdict: Verdict) -> 
     if {offence.code for offence in verdict.offences} - OF_POLICY:
         return ""
     allowed = {name: limits[name] for name in ("allow", "allow_missing", "allow_extra") if name in limits}
-    for policy in _policies(rows_of(pairs, TensorPair)):
+    asked = str(limits.get("policy"))
+    for policy in _policies(rows_of(pairs, TensorPair), f"{CEILING}{asked.removeprefix(CEILING)}"):
         try:
             tried = read(value_preservation.Limits, {**allowed, "policy": policy})
-        except LimitsError:  # of a gate whose other limits are not these
-            return ""
+        except LimitsError:  # a ceiling over what has none
+            continue
         if value_preservation.judge({"pairs": pairs}, tried).outcome is Outcome.PASS:
             return policy
     return ""
 
 
-def _policies(rows: Iterable[TensorPair]) -> Iterator[str]:
-    """Yield what could have made these dtypes: results before ceilings, few parts before many."""
+def _policies(rows: Iterable[TensorPair], ceiling: str) -> Iterator[str]:
+    """Yield what could have made these dtypes: results before ceilings, the one that was asked for first of these."""
     changed = [row for row in rows if two_sided(row) and (row.packed or not is_exact(row))]
     found = {row.candidate_dtype for row in changed}
     blocks = sorted(found & set(BOUND), key=TYPICAL_ERROR.__getitem__)
@@ -49,7 +50,7 @@ def _policies(rows: Iterable[TensorPair]) -> Iterator[str]:
     classes = ([*kind, ""] for kind in (packed, rounded, of_blocks))
     joined = ["+".join(filter(None, parts)) for parts in itertools.product(*classes)]
     ordered = sorted(filter(None, joined), key=lambda policy: policy.count("+"))
-    yield from ("lossless", *ordered, *(f"{CEILING}{policy}" for policy in ordered))
+    yield from (*ordered, ceiling, "lossless", *(f"{CEILING}{policy}" for policy in ordered))
 
 
 def exchanged(offences: Sequence[Offence], rows: Sequence[TensorPair]) -> Iterator[str]:

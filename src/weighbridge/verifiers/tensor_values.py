@@ -242,7 +242,9 @@ class _Pair:
         if pairing.arithmetic == NO_RULE:
             return row
         aligned = AlignedTensor(self.source, self.candidate, pairing)
-        found: dict[str, Any] = {"source_dtype": aligned.dtype, "source_shape": pairing.shape}
+        # A product is rounded to a dtype anyway: one in the source's own keeps all that the source's dtype holds.
+        dtype = aligned.dtype if pairing.arithmetic else aligned.stored_dtype
+        found: dict[str, Any] = {"source_dtype": dtype, "source_shape": pairing.shape}
         found |= {"candidate_shape": aligned.new.shape, "elements": aligned.new.elements}
         try:
             return replace(row, **found, **(self._compared(aligned) if self.contents else {}))
