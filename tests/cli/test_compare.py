@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -30,11 +31,44 @@ def specimen(name: str) -> Path:
 SOURCE = specimen("source.safetensors")
 
 
-@pytest.mark.parametrize("name", ["source.safetensors", "import.gguf", "sharded", "widened.safetensors"])
-def test_what_follows_from_the_source_is_the_same(cli: Cli, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("source.safetensors", "SAME"),
+        ("import.gguf", "SAME"),
+        ("sharded", "SAME"),
+        ("widened.safetensors", "SAME VALUES"),
+    ],
+)
+def test_what_follows_from_the_source_is_the_same_or_has_its_values(cli: Cli, name: str, word: str) -> None:
     ended = cli("compare", SOURCE, specimen(name))
     assert ended.code == 0
-    assert ended.lines[-1].startswith("SAME: ")
+    assert re.fullmatch(rf"{word}: 2 of 2 tensors \(([1-9]\d*) of \1 planted faults were caught\)", ended.lines[-1])
+
+
+def test_a_bias_of_zeros_that_was_dropped_leaves_the_values_the_same_and_not_the_file(cli: Cli, tmp_path: Path) -> None:
+    tensors = {"w": ("F32", (4, 4), np.ones((4, 4), "<f4").tobytes()), "w.bias": ("F32", (4,), bytes(16))}
+    source = safetensors(tmp_path / "source", tensors)
+    ended = cli("compare", source, safetensors(tmp_path / "import", {"w": tensors["w"]}))
+    assert (ended.code, ended.lines[-1].partition(":")[0]) == (0, "SAME VALUES")
+
+
+def test_one_cause_is_one_line_and_all_lists_each_tensor(cli: Cli, tmp_path: Path) -> None:
+    values = np.linspace(-1, 1, 16, dtype=np.float32)
+    names = [
+        "lm_head.weight",
+        *(f"model.layers.{at}.{norm}.weight" for at in range(3) for norm in ("q_norm", "k_norm")),
+    ]
+    source = safetensors(tmp_path / "a", {name: ("F32", (4, 4), values.tobytes()) for name in names})
+    rounded = {name: ("F16", (4, 4), values.astype(np.float16).tobytes()) for name in names}
+    pair = source, safetensors(tmp_path / "b", rounded)
+    said = "wrong dtype (F32 values stored as F16); every element explained: value-cast"
+    named = "lm_head.weight, 3 model.layers.*.k_norm.weight, 3 model.layers.*.q_norm.weight"
+    assert cli("compare", *pair).lines[1] == f"  7 tensors ({named}): {said}"
+    each = [line for line in cli("compare", *pair, "--all").lines if "16 of 16 elements explained: value-cast" in line]
+    assert len(each) == len(names)
+    alone = cli("compare", *pair, "--tensors", "lm*").lines[1]
+    assert alone == f"  lm_head.weight: {said.replace('every element', '16 of 16 elements')}"
 
 
 def test_a_widening_is_not_the_same_dtype(cli: Cli) -> None:

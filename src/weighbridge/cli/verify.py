@@ -13,7 +13,7 @@ import click
 from weighbridge.cli.completion import contracts, gates
 from weighbridge.cli.options import PATH, as_json, debug, on_github, pairs, progress, repeated, settings, tell, verb
 from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract, written_in
-from weighbridge.core import Finding, Measurement, Outcome, UsageError, nearest, printable
+from weighbridge.core import Finding, Outcome, UsageError, nearest, printable
 from weighbridge.core.project import LOCAL, local
 from weighbridge.evaluation.verification import ContractResult, VerifyRequest, code_of, verify
 from weighbridge.evidence.disk import disk_error, make_folders, replace_file
@@ -222,10 +222,9 @@ def _doubts(loaded: LoadedContract, finding: Finding, evaluation: Evaluation) ->
     from weighbridge.report.suggestions import exchanged, policy_that_passes
 
     gate = next(one for one in loaded.contract.gates if one.id == finding.gate)
-    pairs = evaluation.measured[all_requests(gate, finding.instance)[0].key]
-    assert isinstance(pairs, Measurement)
-    yield from exchanged(finding.verdict.offences, rows_of(pairs, TensorPair))
-    policy = policy_that_passes(pairs, gate.limits, finding.verdict)
+    key = all_requests(gate, finding.instance)[0].key
+    yield from exchanged(finding.verdict.offences, rows_of(evaluation.measured[key], TensorPair))
+    policy = policy_that_passes(evaluation, key, gate.limits, finding.verdict)
     at = loaded.limit_at(finding.gate, "policy") if policy else None
     if at is not None and finding.kind == "value-preservation" and not at.file.startswith(BUILTIN):
         yield printable(f"meant? the tensors pass with `policy: {policy}` in {at.file}:{at.line}")

@@ -110,7 +110,8 @@ def _meant(evaluation: Evaluation, limits: Fields, *, asks: bool) -> str:
     finding, configuration = evaluation.findings
     options: list[str] = []
     if finding.verdict.outcome is Outcome.FAIL or asks:
-        policy = policy_that_passes(_measured_pairs(evaluation)[0], limits, finding.verdict)
+        (key, *_) = [key for key, one in evaluation.measured.items() if one in _measured_pairs(evaluation)]
+        policy = policy_that_passes(evaluation, key, limits, finding.verdict)
         alone = f"--policy {policy}" if [*limits] == ["policy"] else f"`policy: {policy}` in the file of --policy"
         options = [alone] if policy else []
     if finding.verdict.outcome is not Outcome.PASS and not options:
@@ -256,8 +257,10 @@ def _by_cause(finding: Finding, tensors: str) -> Iterator[str]:
         if len(alike) < MANY:
             yield from (line for _, line in alike)
             continue
-        names = Counter(re.sub(r"(?<=\.)\d+(?=\.)", "*", place) for place, _ in alike)
-        named = (printable(name) if count == 1 else f"{count} {printable(name)}" for name, count in names.items())
+        names: dict[str, list[str]] = {}
+        for place, _ in alike:
+            names.setdefault(re.sub(r"(?<=\.)\d+(?=\.)", "*", place), []).append(place)
+        named = (printable(one[0] if len(one) == 1 else f"{len(one)} {name}") for name, one in names.items())
         yield f"{len(alike)} tensors ({', '.join(capped([*named]))}): {said}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from weighbridge.core import Fields, Measurement, Offence, Outcome, Verdict
 from weighbridge.core.limits import LimitsError, read
+from weighbridge.evaluation.runner import Evaluation
 from weighbridge.gates import value_preservation
 from weighbridge.gates.families.block_types import BOUND, TYPICAL_ERROR
 from weighbridge.gates.families.policies import CEILING, TARGETS
@@ -20,10 +21,12 @@ MEANT = "meant? it passes with "
 OF_POLICY = {"dtype", "packing", "unmade", "file-type", "content", "packed"}  # what another policy may accept
 
 
-def policy_that_passes(pairs: Measurement, limits: Fields, verdict: Verdict) -> str:
-    """Return the plainest policy under which all tensors are what was meant, under the other limits; "" without one."""
-    if {offence.code for offence in verdict.offences} - OF_POLICY:
+def policy_that_passes(evaluation: Evaluation, key: str, limits: Fields, verdict: Verdict) -> str:
+    """Return the plainest policy under which the pairs of this key pass, under the other limits; "" without one."""
+    pairs, canary = evaluation.measured[key], evaluation.canaries.get(key)
+    if {offence.code for offence in verdict.offences} - OF_POLICY or canary is None or not canary.seen:
         return ""
+    assert isinstance(pairs, Measurement)
     allowed = {name: limits[name] for name in ("allow", "allow_missing", "allow_extra") if name in limits}
     asked = str(limits.get("policy"))
     for policy in _policies(rows_of(pairs, TensorPair), f"{CEILING}{asked.removeprefix(CEILING)}"):
