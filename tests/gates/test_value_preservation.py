@@ -19,14 +19,13 @@ from weighbridge.gates.families.block_types import (
     BLOCK,
     BOUND,
     LOST_SHARE,
-    MIXTURES,
     NOT_NEAREST,
     REQUANTISED,
     SIGNED,
     TYPICAL_ERROR,
 )
 from weighbridge.gates.families.policies import POLICIES
-from weighbridge.gates.families.recipes import recipe, types_of
+from weighbridge.gates.families.recipes import MIXTURES, recipe, types_of
 from weighbridge.gates.value_preservation import KIND, RANK, Class, class_of
 from weighbridge.judging.trials import falsify
 

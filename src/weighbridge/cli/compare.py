@@ -123,7 +123,7 @@ def _lines(source: str, one: ImportComparison, **shown: Any) -> Iterator[str]:
     yield click.style(f"{printable(source)} -> {printable(one.path)}", bold=True) + policy
     yield from ["  both paths are the same file, so nothing can differ"] if one.itself else ()
     yield from (f"  note: {printable(note)}" for note in one.notes)
-    held_to = {"limits": one.policy.limits, "unasked": bool(one.policy.why)}
+    held_to: dict[str, Any] = {"limits": one.policy.limits, "unasked": bool(one.policy.why)}
     yield from comparison.comparison_lines(one.evaluation, **held_to, **shown)
 
 

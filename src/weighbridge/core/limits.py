@@ -275,8 +275,8 @@ def _read_scalar(kind: Any, doc: Doc, data: Any, path: Path, reading: _Reading) 
     if doc.spelled:
         try:
             return doc.spelled(data)
-        except ValueError as wrong:
-            reading.note("unknown-choice", str(wrong), path)
+        except ValueError as refused:
+            reading.note("unknown-choice", str(refused), path)
             return None
     if doc.choices:
         return _read_choice(doc, doc.choices, data, path, reading)

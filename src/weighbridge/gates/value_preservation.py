@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -18,8 +19,9 @@ from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, rows_of
 from weighbridge.core import Doc, Fields, Verdict
 from weighbridge.gates.families import block_types, tensor_pairs
-from weighbridge.gates.families.block_types import BLOCK, BOUND, MIXTURES, NOT_NEAREST, TYPICAL_ERROR
+from weighbridge.gates.families.block_types import BLOCK, BOUND, NOT_NEAREST, TYPICAL_ERROR
 from weighbridge.gates.families.policies import FORM, PATTERN, Policy, parse, spelled
+from weighbridge.gates.families.recipes import MIXTURES
 from weighbridge.gates.families.tensor_pairs import EXACT, Meant, is_exact, two_sided
 from weighbridge.gates.trials import pair_trials
 from weighbridge.quantities.tensors import TensorPair
@@ -235,7 +237,8 @@ def needed(pair: TensorPair, limits: Limits) -> Class | None:
         return Class.ROUNDED_EXACT
     if dtype == policy.requant:
         return Class.REQUANT_EXACT
-    if policy.quantised and _in_mixture(dtype, policy.quantised):
+    least, error = MIXTURES.get(policy.quantised, dtype), TYPICAL_ERROR.get(dtype, math.inf)
+    if policy.quantised and (error <= TYPICAL_ERROR[least] or block_types.STANDS_IN.get(dtype) == least):
         exact = dtype in block_types.UNWEIGHTED and not _makings(pair) & ROUNDED_FIRST
         return Class.REQUANT_EXACT if exact else Class.WITHIN_BOUND
     return None
@@ -246,12 +249,6 @@ def _stays_half(pair: TensorPair, target: str) -> bool:
     row = pair.candidate_shape[-1] if pair.candidate_shape else 1
     beside_ternary = target in block_types.TERNARY and pair.name in block_types.HALVED_WITH_TERNARY
     return beside_ternary or row % BLOCK[MIXTURES[target]] != 0
-
-
-def _in_mixture(dtype: str, target: str) -> bool:
-    """Return whether a type is at least as precise as the least precise one of a mixture, or stands in for it."""
-    least, error = MIXTURES[target], TYPICAL_ERROR.get(dtype)
-    return error is not None and (error <= TYPICAL_ERROR[least] or block_types.STANDS_IN.get(dtype) == least)
 
 
 def _figures(policy: Policy, pair: TensorPair, code: str, together: str) -> Fields:

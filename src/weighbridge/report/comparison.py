@@ -29,7 +29,7 @@ AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({class
 SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
 LOSSY = {Class.ROUNDED_EXACT, Class.REQUANT_EXACT, Class.NEAREST_CODES, Class.WITHIN_BOUND}
 NOT_COMPARED = "not compared"
-MANY = 4  # tensors of one cause, which a line then names together
+MANY, NAMED = 4, 3  # tensors of one cause, which a line then tells together, and names of these
 WHOLE = re.compile(r"\b([1-9]\d*) of \1 elements explained")
 ONE_CONFIGURATION = "config-one-sided"
 SIDES = ("source", "candidate")
@@ -77,8 +77,8 @@ def comparison_lines(
         yield "  " + AS_MEANT.format(of=finding.verdict.of, elements=elements, classes=", ".join(map(str, found)))
     else:
         said = finding_text(finding, evaluation.measured)
-        alike = _worst_first if everything else _by_cause
-        lines = list(alike(finding, tensors)) if finding.verdict.offences else list(said.lines)
+        alone = len(finding.verdict.offences) + 1 if everything else MANY
+        lines = list(_by_cause(finding, tensors, alone)) if finding.verdict.offences else list(said.lines)
         yield from (f"  {line}" for line in (lines if everything else capped(lines, SHOWN)))
         yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
         offences = finding.verdict.offences
@@ -235,33 +235,25 @@ def classes(evaluation: Evaluation) -> Json:
     return {row.name: _class(row) for row in tensor_pairs(evaluation)}
 
 
-def _worst_first(finding: Finding, tensors: str) -> Iterable[str]:
-    return (line for _, line in _worst_placed(finding, tensors))
-
-
-def _worst_placed(finding: Finding, tensors: str) -> Iterator[tuple[str, str]]:
+def _by_cause(finding: Finding, tensors: str, alone: int) -> Iterator[str]:
+    """Yield a line a tensor, the worst first; where so many as are not left alone have one cause, a line for all."""
     from weighbridge.cards.words import gate_words, render
 
     lines = zip(finding.verdict.offences, render(gate_words(finding.kind), finding.verdict), strict=True)
     matching = [pair for pair in lines if fnmatch.fnmatchcase(pair[0].place, tensors)]
-    yield from ((offence.place, line) for offence, line in sorted(matching, key=lambda pair: _badness(pair[0])))
-
-
-def _by_cause(finding: Finding, tensors: str) -> Iterator[str]:
-    """Yield a line for each cause that explains all of several tensors, and else a line a tensor; the worst first."""
     groups: dict[str, list[tuple[str, str]]] = {}
-    for place, line in _worst_placed(finding, tensors):
+    for place, line in ((one.place, line) for one, line in sorted(matching, key=lambda pair: _badness(pair[0]))):
         said = line.removeprefix(f"{printable(place)}: ")
         groups.setdefault(WHOLE.sub("every element explained", said), []).append((place, line))
     for said, alike in groups.items():
-        if len(alike) < MANY:
+        if len(alike) < alone:
             yield from (line for _, line in alike)
             continue
         names: dict[str, list[str]] = {}
         for place, _ in alike:
             names.setdefault(re.sub(r"(?<=\.)\d+(?=\.)", "*", place), []).append(place)
         named = (printable(one[0] if len(one) == 1 else f"{len(one)} {name}") for name, one in names.items())
-        yield f"{len(alike)} tensors ({', '.join(capped([*named]))}): {said}"
+        yield f"{len(alike)} tensors ({', '.join(capped([*named], NAMED))}): {said}"
 
 
 def _badness(offence: Offence) -> tuple[int, float]:

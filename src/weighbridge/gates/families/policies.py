@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from weighbridge.core import closest, quoted
 from weighbridge.gates.families import recipes
-from weighbridge.gates.families.block_types import BLOCK, HALVED_WITH_TERNARY, MIXTURES, REQUANTISED, TERNARY
+from weighbridge.gates.families.block_types import BLOCK, HALVED_WITH_TERNARY, REQUANTISED, TERNARY
 from weighbridge.quantities.tensors import TensorPair
 
 ALONE, CEILING = ("same", "lossless"), "at-most:"
 TARGETS: Mapping[str, tuple[str, ...]] = {
     "rounded": ("F16", "BF16", "F8_E4M3", "F8_E5M2"),
     "requant": REQUANTISED,
-    "quantised": tuple(MIXTURES),
+    "quantised": tuple(recipes.MIXTURES),
 }
 CLASSES = {"packed": "packing", "rounded": "rounding", "requant": "blocks", "quantised": "blocks"}
 PARTS = ("packed", *(f"{verb}:{target}" for verb, targets in TARGETS.items() for target in targets))
@@ -87,8 +87,9 @@ class Policy:
 def parse(text: str) -> Policy:
     """Return the parts of a policy that `spelled` gave."""
     parts = dict(part.partition(":")[::2] for part in text.removeprefix(CEILING).split("+"))
-    flags = {name: name in parts for name in ("same", "packed")}
-    return Policy(ceiling=text.startswith(CEILING), **flags, **{verb: parts.get(verb, "") for verb in TARGETS})
+    rounded, requant, quantised = (parts.get(verb, "") for verb in TARGETS)
+    alone = {"ceiling": text.startswith(CEILING), "same": "same" in parts, "packed": "packed" in parts}
+    return Policy(rounded=rounded, requant=requant, quantised=quantised, **alone)
 
 
 def spelled(text: str) -> str:

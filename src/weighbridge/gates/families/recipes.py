@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from weighbridge.gates.families.block_types import BLOCK, HALVED_WITH_TERNARY, TERNARY
+from weighbridge.gates.families.block_types import BLOCK, HALVED_WITH_TERNARY, TERNARY, TYPICAL_ERROR
 
 # By mixture: its number in a header, its default type, and what a kind of tensors may get besides: by the layer, the
 # number of experts or of heads that share keys, and the version (llama-quant.cpp, `llama_tensor_get_type`).
 TABLE = """
-Q4_0 2 Q4_0 down:Q4_1
-Q4_1 3 Q4_1
-Q8_0 7 Q8_0
-Q5_0 8 Q5_0 down:Q5_1
-Q5_1 9 Q5_1
-Q2_K 10 Q2_K v:Q3_K,Q4_K,Q5_K down:Q3_K o:Q3_K,Q5_K
-Q3_K_S 11 Q3_K v:Q5_K o:Q5_K
-Q3_K_M 12 Q3_K v:Q4_K,Q5_K down:Q4_K,Q5_K o:Q4_K,Q5_K
-Q3_K_L 13 Q3_K v:Q4_K,Q5_K down:Q4_K,Q5_K o:Q4_K,Q5_K
-Q4_K_S 14 Q4_K v:Q5_K down:Q5_K o:Q5_K
-Q4_K_M 15 Q4_K v:Q5_K,Q6_K down:Q5_K,Q6_K o:Q5_K
-Q5_K_S 16 Q5_K
-Q5_K_M 17 Q5_K v:Q6_K down:Q6_K
-Q6_K 18 Q6_K
-IQ2_XXS 19 IQ2_XXS head:Q5_K embd:Q2_K v:Q2_K,Q4_K k:Q4_K down:Q2_K o:Q5_K
-IQ2_XS 20 IQ2_XS head:Q5_K embd:Q2_K v:Q2_K,Q4_K k:Q4_K down:Q2_K o:Q5_K
-Q2_K_S 21 Q2_K v:Q4_K,Q5_K down:Q4_K
-IQ3_XS 22 IQ3_S v:Q4_K,Q5_K k:IQ3_XXS q:IQ3_XXS gate:IQ3_XXS up:IQ3_XXS o:Q5_K
-IQ3_XXS 23 IQ3_XXS head:Q5_K embd:IQ3_S v:IQ3_S,Q4_K,Q5_K k:IQ2_S q:IQ2_S down:Q3_K,Q4_K o:IQ3_S,Q5_K
-IQ1_S 24 IQ1_S head:Q5_K embd:Q2_K v:Q2_K,Q4_K k:Q4_K down:Q2_K o:IQ2_XXS,Q5_K
-IQ4_NL 25 IQ4_NL v:Q5_K down:Q5_K o:Q5_K
-IQ3_S 26 IQ3_S v:Q4_K,Q5_K o:Q5_K
-IQ3_M 27 IQ3_S v:Q4_K,Q5_K down:Q4_K o:Q4_K,Q5_K
-IQ2_S 28 IQ2_XS head:Q5_K embd:IQ3_S v:IQ3_S,Q4_K k:Q4_K down:IQ3_S o:IQ3_S,Q5_K
-IQ2_M 29 IQ2_S head:Q5_K embd:IQ3_S v:IQ3_S,Q4_K k:Q4_K down:IQ3_S o:IQ3_S,Q5_K
-IQ4_XS 30 IQ4_XS v:Q5_K down:Q5_K o:Q5_K
-IQ1_M 31 IQ1_M head:Q5_K embd:Q2_K v:Q2_K,Q4_K k:Q4_K down:Q2_K o:IQ2_XXS,Q5_K
-TQ1_0 36 TQ1_0 embd:Q4_K
-TQ2_0 37 TQ2_0 embd:Q4_K
-MXFP4_MOE 38 MXFP4
-NVFP4 39 NVFP4
+Q4_0 2 Q4_0 down:Q4_1; Q4_1 3 Q4_1; Q8_0 7 Q8_0; Q5_0 8 Q5_0 down:Q5_1; Q5_1 9 Q5_1;
+Q2_K 10 Q2_K v:Q3_K,Q4_K,Q5_K down:Q3_K o:Q3_K,Q5_K; Q3_K_S 11 Q3_K v:Q5_K o:Q5_K;
+Q3_K_M 12 Q3_K v:Q4_K,Q5_K down:Q4_K,Q5_K o:Q4_K,Q5_K; Q3_K_L 13 Q3_K v:Q4_K,Q5_K down:Q4_K,Q5_K o:Q4_K,Q5_K;
+Q4_K_S 14 Q4_K v:Q5_K down:Q5_K o:Q5_K; Q4_K_M 15 Q4_K v:Q5_K,Q6_K down:Q5_K,Q6_K o:Q5_K; Q5_K_S 16 Q5_K;
+Q5_K_M 17 Q5_K v:Q6_K down:Q6_K; Q6_K 18 Q6_K;
+IQ2_XXS 19 IQ2_XXS head:Q5_K embd:Q2_K v:Q2_K,Q4_K k:Q4_K down:Q2_K o:Q5_K;
+IQ2_XS 20 IQ2_XS head:Q5_K embd:Q2_K v:Q2_K,Q4_K k:Q4_K down:Q2_K o:Q5_K; Q2_K_S 21 Q2_K v:Q4_K,Q5_K down:Q4_K;
+IQ3_XS 22 IQ3_S v:Q4_K,Q5_K k:IQ3_XXS q:IQ3_XXS gate:IQ3_XXS up:IQ3_XXS o:Q5_K;
+IQ3_XXS 23 IQ3_XXS head:Q5_K embd:IQ3_S v:IQ3_S,Q4_K,Q5_K k:IQ2_S q:IQ2_S down:Q3_K,Q4_K o:IQ3_S,Q5_K;
+IQ1_S 24 IQ1_S head:Q5_K embd:Q2_K v:Q2_K,Q4_K k:Q4_K down:Q2_K o:IQ2_XXS,Q5_K;
+IQ4_NL 25 IQ4_NL v:Q5_K down:Q5_K o:Q5_K; IQ3_S 26 IQ3_S v:Q4_K,Q5_K o:Q5_K;
+IQ3_M 27 IQ3_S v:Q4_K,Q5_K down:Q4_K o:Q4_K,Q5_K;
+IQ2_S 28 IQ2_XS head:Q5_K embd:IQ3_S v:IQ3_S,Q4_K k:Q4_K down:IQ3_S o:IQ3_S,Q5_K;
+IQ2_M 29 IQ2_S head:Q5_K embd:IQ3_S v:IQ3_S,Q4_K k:Q4_K down:IQ3_S o:IQ3_S,Q5_K;
+IQ4_XS 30 IQ4_XS v:Q5_K down:Q5_K o:Q5_K;
+IQ1_M 31 IQ1_M head:Q5_K embd:Q2_K v:Q2_K,Q4_K k:Q4_K down:Q2_K o:IQ2_XXS,Q5_K; TQ1_0 36 TQ1_0 embd:Q4_K;
+TQ2_0 37 TQ2_0 embd:Q4_K; MXFP4_MOE 38 MXFP4; NVFP4 39 NVFP4
 """
 ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M", "MXFP4": "MXFP4_MOE"}  # as llama-quantize takes them
 ROUNDED_TYPES = {"F16": 1, "BF16": 32}  # numbers of files that are rounded throughout
@@ -75,12 +62,15 @@ class Recipe(NamedTuple):
     besides: Mapping[str, tuple[str, ...]]
 
 
-def _recipe(number: str, default: str, *kinds: str) -> Recipe:
-    pairs = (one.split(":") for one in kinds)
-    return Recipe(int(number), default, {kind: tuple(types.split(",")) for kind, types in pairs})
-
-
-RECIPES = {name: _recipe(*rest) for name, *rest in map(str.split, TABLE.strip().splitlines())}
+RECIPES = {
+    name: Recipe(int(number), default, {one.split(":")[0]: tuple(one.split(":")[1].split(",")) for one in kinds})
+    for name, number, default, *kinds in map(str.split, TABLE.split(";"))
+}
+# The least precise type that a mixture holds; a type of its own is one, too.
+MIXTURES: Mapping[str, str] = {dtype: dtype for dtype in TYPICAL_ERROR} | {
+    name: max((one.default, *itertools.chain(*one.besides.values())), key=TYPICAL_ERROR.__getitem__)
+    for name, one in RECIPES.items()
+}
 
 
 def recipe(mixture: str) -> Recipe:
@@ -100,12 +90,6 @@ def types_of(mixture: str, name: str, row: int) -> tuple[str, ...]:
         types = (*types, "Q8_0")  # beside eight experts
     types = types if kind == "head" else (made.default, *types)
     halved = made.default in TERNARY and name in HALVED_WITH_TERNARY
-    fitting = [one for dtype in types for one in _fitting(dtype, row)]
+    instead = {dtype: FALLBACK.get(dtype, ("IQ4_NL",)) if row % 32 == 0 else ("F16",) for dtype in types}
+    fitting = [one for dtype in types for one in ((dtype,) if row % BLOCK[dtype] == 0 else instead[dtype])]
     return tuple(dict.fromkeys((*fitting, *(("F16",) if halved else ()))))
-
-
-def _fitting(dtype: str, row: int) -> tuple[str, ...]:
-    """Return a type, or what stands in for it where a row is not whole blocks of it."""
-    if row % BLOCK[dtype] == 0:
-        return (dtype,)
-    return FALLBACK.get(dtype, ("IQ4_NL",)) if row % 32 == 0 else ("F16",)

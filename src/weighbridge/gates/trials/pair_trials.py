@@ -11,8 +11,9 @@ from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
 from weighbridge.clauses.mutations import Breaks, only_rows
 from weighbridge.gates.families import block_types, recipes
-from weighbridge.gates.families.block_types import BLOCK, BOUND, MIXTURES, NOT_NEAREST, REQUANTISED
+from weighbridge.gates.families.block_types import BLOCK, BOUND, NOT_NEAREST, REQUANTISED
 from weighbridge.gates.families.policies import FLOATS, parse
+from weighbridge.gates.families.recipes import MIXTURES
 from weighbridge.gates.families.tensor_pairs import ADAPTED, EXACT, EXPONENTIAL, UNREAD, Meant, two_sided
 from weighbridge.quantities.tensors import TensorPair
 
@@ -264,22 +265,14 @@ NOT_BOUNDED, NOT_CODED = "no block is bounded", "no block's codes are compared"
 NOT_MERGED = "no adapter was meant to be merged"
 
 
-def _unmerged(pair: TensorPair, _limits: Meant) -> dict[str, Any] | None:
-    merged = pair.reproduced.get("adapter-merged")
-    return {"reproduced": {"adapter-merged": merged - 1}} if merged else None
+def _merged(elements: int, **changed: Any) -> Change:
+    """Return the change to a tensor that an adapter was merged into: so many elements fewer are as merged."""
 
+    def change(pair: TensorPair, _limits: Meant) -> dict[str, Any] | None:
+        merged = pair.reproduced.get("adapter-merged")
+        return {"reproduced": {**pair.reproduced, "adapter-merged": merged - elements}, **changed} if merged else None
 
-def _half_merged(pair: TensorPair, _limits: Meant) -> dict[str, Any] | None:
-    return {"adapter_share": 0.5} if "adapter-merged" in pair.reproduced else None
-
-
-def _ulps(pair: TensorPair) -> int:
-    """Return how many units of the last place are too many for an exponential, and one for anything else."""
-    return 1 + (pair.transform == EXPONENTIAL)
-
-
-def _beyond_bound(pair: TensorPair) -> float:
-    return math.nextafter(BOUND[pair.candidate_dtype], math.inf)
+    return change
 
 
 def _scaled(count: Callable[[int], int], off: float | None) -> Change:
@@ -313,18 +306,25 @@ OF_CONVERSIONS: tuple[Mutation[Any], ...] = (
     *(
         breaks(name, "content", _exact_but(count, **known), NOT_EXACT)
         for name, count, known in (
-            ("one element changed", lambda every: every - 1, {**NO_ERROR, "max_ulps": _ulps}),
+            (
+                "one element changed",
+                lambda every: every - 1,
+                {**NO_ERROR, "max_ulps": lambda pair: 1 + (pair.transform == EXPONENTIAL)},
+            ),
             ("more elements than there are", lambda every: every + 1, NO_ERROR),
             ("no distance known", lambda every: every - 1, NO_ERROR),
             ("in another order", lambda _: 0, {"same_values": True}),
         )
     ),
-    breaks("one element that no merge gives", "adapter", _unmerged, NOT_MERGED),
-    breaks("half of the adapter's update", "adapter", _half_merged, NOT_MERGED),
+    breaks("one element that no merge gives", "adapter", _merged(1), NOT_MERGED),
+    breaks("half of the adapter's update", "adapter", _merged(0, adapter_share=0.5), NOT_MERGED),
     *(
         breaks(name, "bound", _at_bounds_but(**known), NOT_BOUNDED)
         for name, known in (
-            ("the error beyond its bound", {"relative_rmse": _beyond_bound}),
+            (
+                "the error beyond its bound",
+                {"relative_rmse": lambda pair: math.nextafter(BOUND[pair.candidate_dtype], math.inf)},
+            ),
             ("a block lost", {"lost_share": math.nextafter(1e-9, math.inf)}),
             ("an error that is not finite", {"relative_rmse": None}),
             ("a share that is not finite", {"lost_share": None}),
