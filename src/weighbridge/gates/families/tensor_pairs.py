@@ -211,15 +211,11 @@ def explanation(pair: TensorPair, code: str, name: str, elements: int) -> Fields
     if code == "adapter":
         beyond = pair.elements - pair.reproduced.get(ADAPTED, 0)
         return figures | {"beyond": beyond, "adapter_share": pair.adapter_share}
-    figures |= {"held": _kept(pair, name)} if code == "dtype" else {}
+    if code == "dtype":  # a mechanism keeps the source's bits only where it has that dtype itself
+        rounded_first = name in MISREAD and not name.startswith(pair.source_dtype.lower())
+        multiplied = f", {pair.transform}," if MULTIPLIED.search(pair.transform) else ""
+        figures["held"] = ("values" if rounded_first else KEPT.get(name, "tensor")) + multiplied
     return figures | ({"other": pair.other} if name == "other-tensor" else {})
-
-
-def _kept(pair: TensorPair, name: str) -> str:
-    """Return what of the source a mechanism keeps: its bits only where it has that dtype itself."""
-    rounded_first = name in MISREAD and not name.startswith(pair.source_dtype.lower())
-    multiplied = f", {pair.transform}," if MULTIPLIED.search(pair.transform) else ""
-    return ("values" if rounded_first else KEPT.get(name, "tensor")) + multiplied
 
 
 UNREAD = ("not-compared", "no-rule", "packed", "rescaled")
