@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from weighbridge.gates.families.block_types import (
     TYPICAL_ERROR,
 )
 from weighbridge.gates.families.policies import POLICIES
-from weighbridge.gates.families.recipes import MIXTURES, recipe, types_of
+from weighbridge.gates.families.recipes import MIXTURES, RECIPES, recipe, types_of
 from weighbridge.gates.value_preservation import KIND, RANK, Class, class_of
 from weighbridge.judging.trials import falsify
 
@@ -293,3 +294,17 @@ def test_no_trial_breaks_what_the_policy_means(policy: str, allow: list[Any], fo
     verdict = KIND.judge(evidence, limits)
     trials = list(falsify(KIND, evidence, limits, verdict))
     assert (verdict.outcome, [trial for trial in trials if trial.result is TrialResult.SURVIVED]) == (Outcome.PASS, [])
+
+
+def test_every_type_that_the_quantiser_made_of_a_family_is_of_the_mixture_s_recipe() -> None:
+    """The page lists the types of each mixture over the families that were quantised."""
+    page = (Path(__file__).parents[2] / "spec" / "conversions.md").read_text().partition("\n## Quantised\n")[2]
+    listed = dict(re.findall(r"^\| (\w+) (?:\| [^|]+ ){3}\| ([^|]+) \|$", page, re.MULTILINE))
+    assert {*RECIPES} - {"NVFP4"} <= {*listed}
+    kinds = [
+        f"blk.0.{kind}.weight" for kind in ("attn_v", "attn_k", "attn_q", "attn_output", "ffn_gate", "ffn_down", "x")
+    ]
+    for mixture in {*RECIPES} & {*listed}:
+        names = ("output.weight", "token_embd.weight", *kinds)
+        made = {dtype for name in names for row in (256, 96, 100) for dtype in types_of(mixture, name, row)}
+        assert set(listed[mixture].split(", ")) <= made | {"F32", "F16"}, mixture
