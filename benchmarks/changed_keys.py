@@ -26,10 +26,10 @@ from typing import Any
 
 from weighbridge.core.model import Measurement
 from weighbridge.formats.gguf_file import ARRAY, SCALARS, STRING, LongValues
-from weighbridge.gates.config_agreement import KIND, Limits, is_key
+from weighbridge.gates.config_agreement import KIND, Limits
 from weighbridge.gates.families.harmless_keys import harmless
 from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.checkpoints import ConfigField
+from weighbridge.quantities.checkpoints import ConfigField, is_key
 from weighbridge.verifiers.model_config import VERIFIER
 from weighbridge.views.checkpoint import TEXT_PARTS, CheckpointView, open_checkpoint
 

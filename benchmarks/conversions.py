@@ -21,7 +21,7 @@ from benchmarks.families import FAMILIES, SOURCES
 from click.testing import CliRunner
 
 from weighbridge.cli.compare import command as compare
-from weighbridge.gates.config_agreement import is_key
+from weighbridge.quantities.checkpoints import is_key
 from weighbridge.views.checkpoint import open_checkpoint
 
 TYPES = {"f32": "lossless", "f16": "rounded:F16", "bf16": "rounded:BF16", "q8_0": "requant:Q8_0"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
+import inspect
 import subprocess
 import sys
 from collections import Counter
@@ -168,6 +170,22 @@ def test_a_judge_imports_nothing_that_measures() -> None:
     assert [(one.name, found) for one in judges if (found := one.rooms & {*MEASURING, "evaluation"})] == []
 
 
+def test_what_prints_calls_no_function_of_a_judge() -> None:
+    called = []
+    for path in (path for room in ("report", "cli", "pytest") for path in (SOURCE / room).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        nodes = [one for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)]
+        of_judges = [one for one in nodes if (one.module or "").startswith("weighbridge.gates")]
+        named = {alias.asname or alias.name: (one.module, alias.name) for one in of_judges for alias in one.names}
+        uses = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name)}
+        for name in uses & set(named):
+            thing = getattr(importlib.import_module(str(named[name][0])), named[name][1], None)
+            called += (
+                [f"{path.name}: {name}"] if thing is None or inspect.isroutine(thing) or inspect.ismodule(thing) else []
+            )
+    assert called == []
+
+
 def test_what_measures_never_imports_a_judge() -> None:
     judges = {"gates", "clauses", "figures", "judging", "evaluation", "evidence"}
     assert [(one.name, found) for one in of(*MEASURING) if (found := one.rooms & judges)] == []
@@ -227,16 +245,29 @@ def test_starting_up_imports_no_heavy_library() -> None:
 def test_comparing_two_safetensors_files_imports_no_other_reader_and_no_yaml(tmp_path: Path) -> None:
     for name in "ab":
         save_file({"w": np.arange(8, dtype=np.float32)}, tmp_path / f"{name}.safetensors")
-    code = "import sys, weighbridge.cli as cli; sys.exit = lambda code: print(code, *sys.modules); cli.main()"
-    paths = (str(tmp_path / "a.safetensors"), str(tmp_path / "b.safetensors"))
-    done = subprocess.run([sys.executable, "-c", code, "compare", *paths], check=True, capture_output=True, text=True)
-    loaded = set(done.stdout.splitlines()[-1].split())
+    loaded = _loaded_to_compare(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
     assert loaded >= {"0", "numpy", "weighbridge.formats.safetensors_file"}
     readers = {one.name for one in of("formats") if one.name.endswith("_file")} - {
         "weighbridge.formats.safetensors_file"
     }
-    others = readers | {"weighbridge.quantities.runs", "weighbridge.cards.words"}
+    others = readers | {"weighbridge.quantities.runs", "weighbridge.cards.words", "weighbridge.forward.trace_file"}
     assert not loaded & (others | HEAVY - {"numpy", "ml_dtypes"} | {"yaml", "weighbridge.contract.strict_yaml"})
+
+
+@pytest.mark.slow
+def test_comparing_a_model_with_its_gguf_file_imports_the_tables_of_names_alone_of_the_gguf_package() -> None:
+    made = Path(__file__).parent / "cli" / "llama-by-the-converter"
+    loaded = _loaded_to_compare(made / "hf", made / "model.gguf")
+    assert loaded >= {"0", "weighbridge.mapping.gguf_tables.tensor_mapping"}
+    assert not loaded & {"gguf", "numpy.typing", "weighbridge.forward.trace_file"}
+
+
+def _loaded_to_compare(source: Path, candidate: Path) -> set[str]:
+    """Return the exit code of a comparison, and the modules that it loaded."""
+    code = "import sys, weighbridge.cli as cli; sys.exit = lambda code: print(code, *sys.modules); cli.main()"
+    command = (sys.executable, "-c", code, "compare", str(source), str(candidate))
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return set(done.stdout.splitlines()[-1].split())
 
 
 def test_every_room_is_on_the_map_and_every_name_on_it_is_there() -> None:

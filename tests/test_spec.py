@@ -16,7 +16,7 @@ from weighbridge.core.limits import fields, read
 from weighbridge.core.model import STATUS_ORDER, SubjectKind
 from weighbridge.evidence import archive, codec, disk, manifest, signatures, statement
 from weighbridge.evidence.bundle import LOG_TAIL
-from weighbridge.forward import trace_file
+from weighbridge.forward import trace_file, trace_key
 from weighbridge.forward.stacks import Stack, Torch
 from weighbridge.gates import config_agreement
 from weighbridge.gates.families.local_errors import Limits
@@ -283,7 +283,7 @@ def test_every_fact_of_a_trace_is_on_its_page_in_the_words_of_the_code(cls: type
 
 def test_the_page_of_traces_names_what_is_stored_and_its_key() -> None:
     text = section("trace", "## The file")
-    assert {*trace_file.HELD_AS, trace_file.KEY} <= set(words(text))
+    assert {*trace_file.HELD_AS, trace_key.KEY} <= set(words(text))
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:

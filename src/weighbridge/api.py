@@ -74,10 +74,10 @@ def compare(
     finding, configuration = one.evaluation.findings
     return Comparison(
         outcome=comparison.outcome(one.evaluation),
-        answer=comparison.answer(one.evaluation),
+        answer=comparison.answer(one),
         finding=finding,
         configuration=configuration,
-        tensors=comparison.tensor_pairs(one.evaluation),
+        tensors=one.pairs,
     )
 
 

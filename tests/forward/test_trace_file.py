@@ -19,16 +19,14 @@ from weighbridge.cards.words import glossary
 from weighbridge.core.errors import SubjectError
 from weighbridge.core.limits import plain
 from weighbridge.forward.trace_file import (
-    KEY,
     RESERVED,
     Device,
     Facts,
     TraceWriter,
-    is_trace,
-    names_itself_trace,
     open_trace,
     save,
 )
+from weighbridge.forward.trace_key import KEY, is_trace, names_itself_trace
 
 SAID = Facts(stack="s", device=Device(requested="cpu"), dtype="float32", tokens=((1, 2, 3),), order=("embed", "logits"))
 

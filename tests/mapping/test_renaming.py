@@ -71,7 +71,7 @@ def test_of_a_model_and_its_average_neither_is_chosen(cli: Cli, workplace: Path)
     names = [f"{holder}.{name}" for holder in ("model", "ema") for name in PLAIN]
     ended = cli("compare", written(workplace / "a", names), written(workplace / "b", PLAIN))
     assert ended.code == 1
-    told = "'model.' taken away; 'ema.' taken away"
+    told = "'ema.' taken away; 'model.' taken away"
     assert f"  names match after either of these renames, so none is made: {told}" in ended.lines
     assert "--map" not in ended.out  # under either the other half is missing
 

@@ -147,7 +147,8 @@ def _unshown(card: GateCard, told: Sequence[tuple[Example, Verdict]]) -> Iterato
             yield f"no example comes to {code!r}"
         elif all(example.says is None for example in shown):
             yield f"no example says what {code!r} says"
-    missing = {Outcome.PASS, Outcome.FAIL, Outcome.BLOCKED} - {verdict.outcome for _, verdict in told}
+    own = {verdict.outcome for example, verdict in told if not example.shared}
+    missing = {Outcome.PASS, Outcome.FAIL, Outcome.BLOCKED} - own
     yield from (f"no example is {outcome}" for outcome in missing)
 
 

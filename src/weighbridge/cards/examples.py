@@ -8,17 +8,20 @@
 the typical record. A series has its column's name (`at`), its `values` and their `steps` (else from 0 on); a whole
 number as key is a step whose value is another, or `null` for none. A need that is `null` has nothing in it. `says` are
 the exact words, demanded of one example a code.
+
+What a family of kinds asks is shown once, in `gates/families/`: a kind runs those of its codes over its own `given`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Any, get_args, get_type_hints
 
 from weighbridge.cards.words import GateCard
 from weighbridge.clauses.kind import Kind
-from weighbridge.core import ContractError, Measurement, Outcome, Record, Rows, Series, Value, build, plain
+from weighbridge.contract import strict_yaml
+from weighbridge.core import ContractError, Measurement, Outcome, Record, Rows, Series, Value, build, data_path, plain
 from weighbridge.core.limits import read
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form, Quantity
@@ -35,11 +38,24 @@ class Example:
     evidence: Mapping[str, Measurement]
     outcome: Outcome
     says: tuple[str, ...] | None  # None where no words are demanded
+    shared: bool  # of a family, not of the card
 
 
 def examples(card: GateCard, kind: Kind[Any]) -> Iterator[Example]:
-    """Yield the examples of a card, or raise `card` for one without outcome, or that kind or quantity refuses."""
-    for body in card.examples:
+    """Yield the examples of a card and of its families, or raise `card` for one that kind or quantity refuses."""
+    yield from _examples(card, kind, card.given, card.examples, shared=False)
+    for family in kind.families:
+        path, judged = data_path("gates") / "families" / f"{family}.yaml", _mapping(card.given.get("samples")).get("at")
+        shown = strict_yaml.load(path.read_bytes().replace(b"<judged>", str(judged).encode()), where=str(path)).data
+        over = {need: {**_mapping(card.given.get(need)), **given} for need, given in shown["given"].items()}
+        for bodies in (bodies for code, bodies in shown["examples"].items() if code in kind.codes):
+            yield from _examples(card, kind, {**card.given, **over}, bodies, shared=True)
+
+
+def _examples(
+    card: GateCard, kind: Kind[Any], given: Mapping[str, Any], bodies: Sequence[Mapping[str, Any]], *, shared: bool
+) -> Iterator[Example]:
+    for body in bodies:
         outcome = next((outcome for outcome in Outcome if outcome in body), None)
         if outcome is None:
             raise ContractError("card", f"an example of {card.kind} begins with none of {', '.join(Outcome)}")
@@ -50,14 +66,15 @@ def examples(card: GateCard, kind: Kind[Any]) -> Iterator[Example]:
         says = body.get("says")
         yield Example(
             name=name,
-            limits=read(kind.limits, {**_mapping(card.given.get("with")), **_mapping(body.get("with"))}),
+            limits=read(kind.limits, {**_mapping(given.get("with")), **_mapping(body.get("with"))}),
             evidence={
-                need: _measured(QUANTITIES[wanted.quantity], card.given.get(need), body.get(need, {}))
+                need: _measured(QUANTITIES[wanted.quantity], given.get(need), body.get(need, {}))
                 for need, wanted in kind.needs.items()
-                if need in card.given or need in body
+                if need in given or need in body
             },
             outcome=outcome,
-            says=None if says is None else (says,) if isinstance(says, str) else tuple(says),  # type: ignore[arg-type]
+            says=None if says is None else (says,) if isinstance(says, str) else tuple(says),
+            shared=shared,
         )
 
 

@@ -70,7 +70,12 @@ class ClauseJudge(Generic[L]):
             for clause in stage:
                 checked.append(clause.check(evidence))
                 if outcome is Outcome.BLOCKED and checked[-1].offences:  # what comes after may need what is lacking
-                    return self._blocked(checked[-1], [*done, *checked], evidence, limits)
+                    broken = checked[-1]
+                    code = broken.offences[0].code
+                    if not broken.looked:  # of the whole, not of places
+                        return blocked(code, broken.offences[0].figures)
+                    more = _fields((), self.figures(evidence, limits))
+                    return blocked(code, offences=broken.offences, of=len(_looked([*done, *checked])), **more)
             done += checked
             offences = [offence for one in checked for offence in one.offences]
             if offences:
@@ -81,13 +86,6 @@ class ClauseJudge(Generic[L]):
                     offences = list({offence.place: offence for offence in reversed(offences)}.values())[::-1]
                 return failed(offences, looked=_looked(done), **_fields(checked, self.figures(evidence, limits)))
         return passed(looked=_looked(done), **_fields(done, self.figures(evidence, limits)))
-
-    def _blocked(self, broken: Checked, done: Sequence[Checked], evidence: Evidence, limits: L) -> Verdict:
-        code = broken.offences[0].code
-        if not broken.looked:  # of the whole, not of places
-            return blocked(code, broken.offences[0].figures)
-        more = _fields((), self.figures(evidence, limits))
-        return blocked(code, offences=broken.offences, of=len(_looked(done)), **more)
 
 
 def _looked(done: Iterable[Checked]) -> list[str]:

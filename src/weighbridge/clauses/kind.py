@@ -83,7 +83,7 @@ class Kind(Generic[L]):
     `check` returns what is wrong with limits that are each in order alone. `cut` returns a smaller part of a long
     measurement, for trials, with limits that look no farther. Of a kind that judges a run, `window` returns the steps
     that limits and measure name, and `columns` the columns. `figure` is what a rule bounds. `recordable` are the roles
-    of a model that a trace may fill.
+    of a model that a trace may fill. `families` have examples for their codes, in `gates/families/`.
     """
 
     name: str
@@ -101,6 +101,7 @@ class Kind(Generic[L]):
     window: Callable[[L, Any], tuple[int, int] | None] = field(default=lambda _limits, _measure: None)
     columns: Callable[[L, Any], Collection[str]] = field(default=lambda _limits, _measure: ())
     figure: Figure | None = None
+    families: tuple[str, ...] = ()
 
     def needed(self, limits: Fields) -> Mapping[str, Need]:
         """Return what a gate with these limits needs, by name."""

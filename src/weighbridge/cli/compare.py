@@ -17,8 +17,9 @@ from weighbridge.cli.completion import policies
 from weighbridge.cli.options import Texts, as_json, debug, print_json, progress, rate, repeated, tell, verb
 from weighbridge.core import ExitCode, Fields, Json, Outcome, UsageError, exit_code, printable
 from weighbridge.evaluation.import_comparison import ImportComparison, compare, mapping_of, policy_of
-from weighbridge.forward.trace_file import names_itself_trace
-from weighbridge.gates import config_agreement
+from weighbridge.forward.trace_key import names_itself_trace
+from weighbridge.gates.config_agreement import FIELDS
+from weighbridge.quantities.checkpoints import is_key
 from weighbridge.report import comparison
 from weighbridge.scheduling.threads import Execution, Progress
 
@@ -47,7 +48,7 @@ class Field(click.Choice[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name; one that is neither is refused with the fields that there are."""
-        return value if config_agreement.is_key(value) else super().convert(value, param, ctx)
+        return value if is_key(value) else super().convert(value, param, ctx)
 
 
 @verb("compare", "Compare a checkpoint with its source, or two traces.")
@@ -57,7 +58,7 @@ class Field(click.Choice[str]):
 @click.option("--map", "mapping", metavar="FILE", help=MAPPING)
 @click.option("--adapter", metavar="DIR", help=ADAPTER)
 @click.option("--headers", is_flag=True, help=HEADERS)
-@repeated("--may-differ", "may_differ", "FIELD", MAY_DIFFER, type=Field(config_agreement.FIELDS))
+@repeated("--may-differ", "may_differ", "FIELD", MAY_DIFFER, type=Field(FIELDS))
 @click.option("--tensors", metavar="GLOB", default="*", help="Show only tensors whose name matches. All are compared.")
 @click.option("--all", "everything", is_flag=True, help=ALL)
 @click.option("--engine", "address", metavar="URL", help=ENGINE)
@@ -123,8 +124,7 @@ def _lines(source: str, one: ImportComparison, **shown: Any) -> Iterator[str]:
     yield click.style(f"{printable(source)} -> {printable(one.path)}", bold=True) + policy
     yield from ["  both paths are the same file, so nothing can differ"] if one.itself else ()
     yield from (f"  note: {printable(note)}" for note in one.notes)
-    held_to: dict[str, Any] = {"limits": one.policy.limits, "unasked": bool(one.policy.why)}
-    yield from comparison.comparison_lines(one.evaluation, **held_to, **shown)
+    yield from comparison.comparison_lines(one, **shown)
 
 
 def _moments(source: str, one: ImportComparison, look: Fields) -> dict[str, MomentChanges]:
@@ -133,7 +133,7 @@ def _moments(source: str, one: ImportComparison, look: Fields) -> dict[str, Mome
     from weighbridge.views.checkpoint import open_checkpoint
 
     refused = [offence.place for offence in one.evaluation.findings[0].verdict.offences]
-    rows = {row.name for row in comparison.tensor_pairs(one.evaluation) if row.compared}
+    rows = {row.name for row in one.pairs if row.compared}
     names = [name for name in refused if name in rows]
     return moment_changes.of_tensors((open_checkpoint(source), open_checkpoint(one.path)), look, names) if names else {}
 
@@ -180,5 +180,4 @@ def _json(source: str, one: ImportComparison) -> dict[str, Json]:
     words = [finding_text(found, one.evaluation.measured) for found in one.evaluation.findings]
     finding, configuration = map(finding_json, one.evaluation.findings, words)
     judged = {"policy": dict(one.policy.limits), "finding": finding, "configuration": configuration}
-    classes = comparison.classes(one.evaluation)
-    return {"source": source, "import": one.path, **judged, "classes": classes, "notes": list(one.notes)}
+    return {"source": source, "import": one.path, **judged, "classes": dict(one.classes), "notes": list(one.notes)}

@@ -115,7 +115,7 @@ def _bound(bases: Iterable[LoadedContract], given: dict[str, str], *, asking: bo
 
 
 def _values(bases: Collection[LoadedContract], given: Mapping[str, str], *, asking: bool) -> dict[str, object]:
-    """Return the value of each parameter, each tried in the contract that declares it."""
+    """Return the value of each parameter as the gates read it, each tried in the contract that declares it."""
     values: dict[str, object] = {}
     for name in given:
         known = [known for base in bases for known in base.contract.params]
@@ -125,7 +125,16 @@ def _values(bases: Collection[LoadedContract], given: Mapping[str, str], *, aski
         for name, usual in base.contract.params.items():
             doc = base.layered.data["params"][name].get("doc", "")
             text = given.get(name) or (click.prompt(f"{name}: {doc}", str(usual)) if asking else None)
-            values[name] = usual if text is None else _tried(base, name, text)
+            values[name] = usual
+            if text is None:
+                continue
+            try:
+                chosen = load_contract(f"{BUILTIN}{base.path.stem}", {name: text}).contract
+            except ContractError as error:
+                first = error.problems[0]
+                raise UsageError(first.code, first.what, where=f"--param {name}={text}", remedy=first.remedy) from None
+            read = (value for gate in chosen.gates for value in gate.limits.values() if isinstance(value, str))
+            values[name] = next((one for one in read if one.casefold() == text.casefold()), chosen.params[name])
     return values
 
 
@@ -146,17 +155,6 @@ def _measured(run: str) -> dict[str, str]:
     if isinstance(median, (int, float)):
         known["budget_ms"] = str(math.ceil(1.5 * median))  # half as much again, as --from-run says
     return {name: value for name, value in known.items() if value is not None}
-
-
-def _tried(base: LoadedContract, name: str, text: str) -> object:
-    """Return the value that a text gives a parameter, as the gates read it."""
-    try:
-        chosen = load_contract(f"{BUILTIN}{base.path.stem}", {name: text}).contract
-    except ContractError as error:
-        first = error.problems[0]
-        raise UsageError(first.code, first.what, where=f"--param {name}={text}", remedy=first.remedy) from None
-    read = (value for gate in chosen.gates for value in gate.limits.values() if isinstance(value, str))
-    return next((value for value in read if value.casefold() == text.casefold()), chosen.params[name])
 
 
 def _contract(name: str, base: LoadedContract, params: Mapping[str, object]) -> str:

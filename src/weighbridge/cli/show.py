@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -28,27 +27,22 @@ def command(contract: str | None, *, resolved: bool) -> None:
     if contract is None:
         tell(f"{BUILTIN}{name:<22} {load_contract(f'{BUILTIN}{name}').contract.title}" for name in builtin_names())
     elif resolved:
-        tell(_resolved(contract), whole=True)
+        loaded = load_contract(contract)
+        layered = substitute(loaded.layered, read_parameters(loaded.layered, {}))
+        filled = {key: value for key, value in layered.data.items() if key not in ("extends", "params")}
+        gates = []
+        for gate, decl in zip(filled.get("gates", ()), loaded.contract.gates, strict=True):
+            whole: dict[str, Any] = {"with": decl.limits, "measure": decl.measure}
+            gates.append({**gate, **{key: {**gate.get(key, {}), **values} for key, values in whole.items() if values}})
+        filled["gates"] = gates
+
+        def written(path: strict_yaml.Path) -> str:
+            if len(path) > 3 and path[3] not in layered.data["gates"][path[1]].get(path[2], {}):
+                return "default"
+            at = layered.found(path, "", "")
+            return f"{at.file}:{at.line}"
+
+        tell(block(filled, written), whole=True)
     else:
         text = read_regular_file(locate(contract), strict_yaml.MAX_BYTES, ContractError)
         tell(map(printable, text.decode("utf-8", errors="replace").splitlines()), whole=True)
-
-
-def _resolved(name: str) -> Iterator[str]:
-    """Yield a contract with all that it takes over, as YAML that stands on its own, each value with its place."""
-    loaded = load_contract(name)
-    layered = substitute(loaded.layered, read_parameters(loaded.layered, {}))
-    filled = {key: value for key, value in layered.data.items() if key not in ("extends", "params")}
-    gates = []
-    for gate, decl in zip(filled.get("gates", ()), loaded.contract.gates, strict=True):
-        whole: dict[str, Any] = {"with": decl.limits, "measure": decl.measure}
-        gates.append({**gate, **{key: {**gate.get(key, {}), **values} for key, values in whole.items() if values}})
-    filled["gates"] = gates
-
-    def written(path: strict_yaml.Path) -> str:
-        if len(path) > 3 and path[3] not in layered.data["gates"][path[1]].get(path[2], {}):
-            return "default"
-        at = layered.found(path, "", "")
-        return f"{at.file}:{at.line}"
-
-    return block(filled, written)

@@ -219,7 +219,8 @@ def _doubts(loaded: LoadedContract, finding: Finding, evaluation: Evaluation) ->
     """Yield what the person may have meant instead: the sides exchanged, or another policy, with the line to change."""
     if finding.kind not in ("value-preservation", "dtype-preservation") or not finding.verdict.offences:
         return
-    from weighbridge.report.suggestions import exchanged, policy_that_passes
+    from weighbridge.evaluation.policies_tried import policy_that_passes
+    from weighbridge.report.comparison import exchanged
 
     gate = next(one for one in loaded.contract.gates if one.id == finding.gate)
     key = all_requests(gate, finding.instance)[0].key

@@ -159,11 +159,12 @@ def _read_class(cls: type, data: object, path: Path, reading: _Reading) -> objec
                 reading.note("unknown-key", f"the key {item.key!r} says nothing", (*path, item.key), at_key=True)
         elif (item.required or (reading.exact and not item.later)) and item.key not in near:
             reading.note("missing-key", f"missing key {item.key!r}", path)
-    given = [] if reading.exact else [one for one in known.values() if values.get(one.name, one.default) != one.default]
-    for item, (other, needed) in ((one, one.doc.only_with) for one in given if one.doc.only_with):
-        if values.get(other, known[other].default) != needed:
-            what = f"{item.key} is ignored without {other}: {needed}"
-            reading.note("ignored-key", what, (*path, item.key), at_key=True)
+    if not reading.exact:
+        given = (one for one in known.values() if values.get(one.name, one.default) != one.default)
+        for item, (other, needed) in ((one, one.doc.only_with) for one in given if one.doc.only_with):
+            if values.get(other, known[other].default) != needed:
+                what = f"{item.key} is ignored without {other}: {needed}"
+                reading.note("ignored-key", what, (*path, item.key), at_key=True)
     return None if reading.problems else cls(**values)
 
 

@@ -21,6 +21,7 @@ from weighbridge.core import (
     GateDecl,
     Json,
     LimitsError,
+    Measurement,
     SubjectDecl,
     SubjectError,
     SubjectKind,
@@ -31,9 +32,13 @@ from weighbridge.core.limits import Problem, read
 from weighbridge.evaluation.binding import Binding, all_instances
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.gates import config_agreement
+from weighbridge.gates.families.harmless_keys import harmless
 from weighbridge.gates.families.tensor_pairs import Look
-from weighbridge.gates.value_preservation import KIND, Limits
+from weighbridge.gates.value_preservation import KIND, Class, Limits, class_of
 from weighbridge.judging.requests import DEFAULT, all_requests
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.checkpoints import CONFIG_LISTS
+from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling.threads import HERE, Execution
 
 if TYPE_CHECKING:
@@ -42,6 +47,10 @@ if TYPE_CHECKING:
     Opened: TypeAlias = CheckpointView | None
 
 GATE, CONFIGURATION = "compare", "compare-configuration"
+TENSORS = KIND.needs["pairs"].quantity
+NOT_COMPARED = "not compared"
+SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
+LOSSY = {Class.ROUNDED_EXACT, Class.REQUANT_EXACT, Class.NEAREST_CODES, Class.WITHIN_BOUND}
 LOADED_AS = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
 
@@ -63,6 +72,34 @@ class ImportComparison:
     evaluation: Evaluation
     itself: bool
     notes: tuple[str, ...]
+    pairs: tuple[TensorPair, ...]  # none where nothing was compared
+    classes: Mapping[str, str]  # of each of them, by name
+
+    @property
+    def is_same(self) -> bool:
+        """Return whether nothing of the source's is lost, as far as it is known."""
+        return {*self.classes.values()} <= SAME and not self.dropped
+
+    @property
+    def lossy(self) -> tuple[TensorPair, ...]:
+        """Return the tensors of a type that holds less than the source's."""
+        return tuple(
+            row for row in self.pairs if self.classes[row.name] in LOSSY and row.candidate_dtype != row.source_dtype
+        )
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """Count what the import leaves out by a rule alone: no other tensor has its bytes, and it is not all zeros."""
+        left = (row for row in self.pairs if self.classes[row.name] == Class.DROPPED and row.drop_rule)
+        return Counter(row.drop_rule for row in left if row.identical_to is None and row.nonzero)
+
+    @property
+    def uncompared(self) -> list[str]:
+        """Return the keys of the configuration that were not compared and are not known to be harmless."""
+        apart = self.evaluation.findings[1].verdict.figures.get("not_compared") or ()
+        assert isinstance(apart, Sequence)
+        names = [name for one in apart if not harmless(name := str(one).partition(" (")[0])]
+        return sorted(names, key=lambda name: name not in CONFIG_LISTS)
 
 
 def compare(
@@ -112,7 +149,11 @@ def compare(
     for name, path in paths.items():
         itself = adapter is None and session.is_one(bound["source"], bound[name])
         notes, alone = (*of_source, *_notes(session, name, "import")), _alone(together, gates[name])
-        found.append(ImportComparison(path=path, policy=chosen[name], evaluation=alone, itself=itself, notes=notes))
+        tables = (one for one in alone.measured.values() if isinstance(one, Measurement) and one.quantity == TENSORS)
+        pairs = next((rows_of(one, TensorPair) for one in tables), ())
+        classes = {row.name: str(class_of(row) or NOT_COMPARED) for row in pairs}
+        of = partial(ImportComparison, path=path, policy=chosen[name], evaluation=alone, itself=itself, notes=notes)
+        found.append(of(pairs=pairs, classes=classes))
     return tuple(found)
 
 

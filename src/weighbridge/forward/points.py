@@ -134,15 +134,6 @@ def _is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
 
 
-def _tokens(given: Sequence[Any], sequences: int) -> int:
-    """Return how many tokens a sequence has, from the first whole numbers that a module is given."""
-    ids = next((one for one in given if _is_tensor(one) and not one.is_floating_point()), None)
-    if ids is None:
-        remedy = "give the token ids as a tensor argument, or wrap the module in one that does"
-        raise SubjectError("no-token-ids", "the module was called without token ids", remedy=remedy)
-    return int(ids.shape[-1] if ids.ndim > 1 else ids.numel() // sequences)
-
-
 @contextmanager
 def visited(
     module: torch.nn.Module, visit: Visit, sequences: int, wanted: Points = None, casts: frozenset[str] = frozenset()
@@ -157,7 +148,13 @@ def visited(
     weights = frozenset(t.untyped_storage().data_ptr() for t in (*inner.parameters(), *inner.buffers()))
 
     def begin(_module: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        shape = sequences, _tokens((*args, *kwargs.values()), sequences)
+        ids = next(
+            (one for one in ((*args, *kwargs.values())) if _is_tensor(one) and not one.is_floating_point()), None
+        )
+        if ids is None:
+            remedy = "give the token ids as a tensor argument, or wrap the module in one that does"
+            raise SubjectError("no-token-ids", "the module was called without token ids", remedy=remedy)
+        shape = sequences, int(ids.shape[-1] if ids.ndim > 1 else ids.numel() // sequences)
         now[:] = [Pass(visit, shape, wanted, casts, weights)]
 
     def leaving(path: str) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ import inspect
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -110,7 +110,12 @@ class Torch:
         import torch
 
         wanted = dtype or self.dtype
-        concerned = list(self._cast())
+        lists = ("_keep_in_fp32_modules", "_keep_in_fp32_modules_strict")
+        apart = {part for name in lists for part in getattr(self.plain, name, None) or ()}
+        stored = set(self.plain.state_dict())
+        named = itertools.chain(self.plain.named_parameters(), self.plain.named_buffers())
+        floating = [(name, tensor) for name, tensor in named if name in stored and tensor.is_floating_point()]
+        concerned = [tensor for name, tensor in floating if apart.isdisjoint(name.split("."))]
         if not wanted:
             sizes: dict[str, int] = {}
             for tensor in concerned:
@@ -228,15 +233,6 @@ class Torch:
             return 2 + (7919 * (row * length + n) + 31 * n * n + 104729 * row) % (size - 2)
 
         return [[drawn(row, n) for n in range(length)] for row in range(rows)]
-
-    def _cast(self) -> Iterator[torch.Tensor]:
-        """Yield the stored floating tensors that a cast concerns."""
-        lists = ("_keep_in_fp32_modules", "_keep_in_fp32_modules_strict")
-        kept = [part for name in lists for part in getattr(self.plain, name, None) or ()]
-        stored = set(self.plain.state_dict())
-        for name, tensor in itertools.chain(self.plain.named_parameters(), self.plain.named_buffers()):
-            if name in stored and tensor.is_floating_point() and not any(part in name.split(".") for part in kept):
-                yield tensor
 
 
 def _call(module: torch.nn.Module, ids: torch.Tensor) -> object:

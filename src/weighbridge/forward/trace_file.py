@@ -14,19 +14,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
 
-from weighbridge.core import Doc, LimitsError, SubjectError, dumps, is_file, plain, quoted, sha256
+from weighbridge.core import Doc, LimitsError, SubjectError, dumps, plain, quoted, sha256
 from weighbridge.core.limits import read
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Tensor
 from weighbridge.formats.word_types import numpy_dtype
+from weighbridge.forward.trace_key import KEY
 from weighbridge.storage.mapped_file import MappedFile
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-KEY = "weighbridge.trace"
 FORMAT = "trace/v0"
 ROUNDOFF: Mapping[str, float] = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
 STORED = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16", "int64": "I64", "int32": "I32"}
@@ -177,28 +177,6 @@ def facts_of(data: object, where: str) -> Facts:
         first = problem.problems[0]
         at = ".".join(map(str, first.path)) or "the facts"
         raise SubjectError("trace-facts", f"{at}: {first.what}", where=where, remedy="see spec/trace.md") from None
-
-
-def is_trace(path: str) -> bool:
-    """Return whether a path names a file that begins as safetensors do; a factory's name does not."""
-    if not is_file(path):  # to open a FIFO would wait
-        return False
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(9)[8:] == b"{"
-    except OSError:
-        return False
-
-
-def names_itself_trace(path: str) -> bool:
-    """Return whether a path names a safetensors file whose metadata has the key of a trace."""
-    if not is_trace(path):
-        return False
-    with Path(path).open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        if KEY.encode() not in file.read(min(length, safetensors_file.MAX_HEADER)):
-            return False
-    return KEY in safetensors_file.read(MappedFile(path)).metadata
 
 
 def _check(trace: Trace) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, blocked, rows_of
 from weighbridge.clauses.mutations import Breaks, only_rows, without_all_of_a_glob
-from weighbridge.core import Doc, Fields, Outcome, Verdict
+from weighbridge.core import Doc, Outcome, Verdict
 from weighbridge.gates.families.tensor_pairs import UNREAD, columns_of, kind_of_pairs, verdict_of
 from weighbridge.gates.trials.pair_trials import NO_DTYPE, deeper, longer
 from weighbridge.quantities.tensors import TensorPair
@@ -35,7 +35,9 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     pairs = rows_of(evidence, "pairs", TensorPair)
     named = [pair for pair in pairs if listed(pair.name, limits.tensors)]
     size = {"bytes": sum(pair.source_bytes for pair in named)}
-    verdict = verdict_of([(pair, code_of(pair)) for pair in named], _figures, size, names=len(pairs))
+    verdict = verdict_of(
+        [(pair, code_of(pair)) for pair in named], lambda pair, _, __: columns_of(pair, FIGURES), size, names=len(pairs)
+    )
     idle = [glob for glob in limits.tensors if not any(fnmatchcase(pair.name, glob) for pair in named)]
     if verdict.outcome is Outcome.PASS and idle:
         return blocked("names-nothing", {"globs": idle, "names": len(pairs)})
@@ -57,10 +59,6 @@ def code_of(pair: TensorPair) -> str:
     if not pair.compared:
         return "not-compared"
     return "" if pair.differing_bytes == 0 else "bytes"
-
-
-def _figures(pair: TensorPair, _code: str, _mechanism: str) -> Fields:
-    return columns_of(pair, FIGURES)
 
 
 def _emptied(pair: TensorPair, _limits: Limits) -> TensorPair:

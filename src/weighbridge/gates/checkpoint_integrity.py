@@ -29,10 +29,6 @@ def _ending(zeros: int, row: int) -> Fields:
     return {"all_zero": False, "zero_tail_bytes": zeros, "row_bytes": row}
 
 
-def _may_not_end_in_zeros(_evidence: Evidence, limits: Limits, places: Sequence[str]) -> list[str]:
-    return [place for place in places if not listed(place, limits.may_end_in_zeros)]
-
-
 FAILS = ("not-finite", "zero-tail", "all-zero", "repeated", "name", "total-size", "beside", "checksum")
 BLOCKED = ("not-decoded", "nothing-read")
 _in_tensors = Breaks(need="tensors", row=TensorHealth, blocked=BLOCKED, why="every tensor is allowed to")
@@ -44,7 +40,7 @@ TOO_MANY = _in_tensors.beyond(
 CUT_SHORT = _in_tensors.beyond(
     ("the end of a row", "zero-tail", lambda _, __, tail: _ending(tail, tail + 1)),
     ("a row and half of one", "zero-tail", lambda _, __, tail: _ending(3 * tail, 2 * tail)),
-    at=_may_not_end_in_zeros,
+    at=lambda _, limits, places: [place for place in places if not listed(place, limits.may_end_in_zeros)],
 )
 TAIL = "run of zeros at a tensor's end that starts inside a row"
 
@@ -163,10 +159,6 @@ def _copied_from_tied(row: TensorHealth, limits: Limits) -> Fields | None:
     return {"repeats": limits.may_repeat[0], "constant": False}
 
 
-def _closed(row: TensorHealth, limits: Limits) -> Fields | None:
-    return {"nan": None, "infinite": None} if _free(row.name, limits.may_be_undecoded) else None
-
-
 def _emptied(row: TensorHealth, _limits: Limits) -> TensorHealth:
     return replace(row, elements=0)
 
@@ -193,7 +185,11 @@ KIND = Kind(
         _in_files("one byte less declared", "total-size", lambda row, _: {"declared_bytes": row.tensor_bytes - 1}),
         _in_files("a file left over", "beside", _left_over),
         _in_files("a checksum contradicted", "checksum", wrong_checksums=(WRONG,)),
-        _in_tensors("values that nobody decodes", "not-decoded", _closed),
+        _in_tensors(
+            "values that nobody decodes",
+            "not-decoded",
+            lambda row, limits: {"nan": None, "infinite": None} if _free(row.name, limits.may_be_undecoded) else None,
+        ),
         only_rows("every tensor empty", "nothing-read", "tensors", TensorHealth, _emptied, why="no tensors"),
     ),
 )

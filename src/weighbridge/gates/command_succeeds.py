@@ -148,16 +148,8 @@ def _leaving_less(case: Case, run: CommandRun, at: int) -> dict[str, Any] | None
     return {"left": (*left, *(Leftover(path=glob, what="directory") for glob in case.files[at:][:1]))}
 
 
-def _other_exit(case: Case, _run: CommandRun) -> Fields:
-    return {"exit_code": 0 if case.exit == NONZERO else int(case.exit) + 1}
-
-
 def _counted(case: Case) -> list[str]:
     return [one.text for one in case.says if isinstance(one, Said)]
-
-
-def _cut_off(case: Case, _run: CommandRun) -> Fields | None:
-    return {"stdout_bytes": KEPT + 1} if case.never_says or case.json else None
 
 
 def _stopped_clock(_run: CommandRun, limits: Limits) -> Fields | None:
@@ -192,10 +184,18 @@ KIND = Kind(
         _breaks("killed by a signal", "wrong-exit", exit_code=-11),
         _breaks("stopped at its time limit", "stopped", timed_out=True, exit_code=None),
         _breaks("a clock that shows no time", "too-late", _stopped_clock, "it may take any time"),
-        _breaks("another exit code", "wrong-exit", _of_case(_other_exit)),
+        _breaks(
+            "another exit code",
+            "wrong-exit",
+            _of_case(lambda case, _: {"exit_code": 0 if case.exit == NONZERO else int(case.exit) + 1}),
+        ),
         _breaks("says it once more", "wrong-output", _of_case(lambda case, run: _saying(run, _counted(case), 0))),
         _breaks("no JSON", "wrong-json", _of_case(lambda case, _: {"stdout": "no JSON"} if case.json else None)),
-        _breaks("only the end of the output was kept", "kept-in-part", _of_case(_cut_off)),
+        _breaks(
+            "only the end of the output was kept",
+            "kept-in-part",
+            _of_case(lambda case, _: {"stdout_bytes": KEPT + 1} if case.never_says or case.json else None),
+        ),
         *_first_or_last("lacks the {} text", "wrong-output", _lacking_text),
         *_first_or_last(
             "says the {} that it must not", "forbidden-output", lambda case, run, at: _saying(run, case.never_says, at)

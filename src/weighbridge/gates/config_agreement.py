@@ -17,7 +17,14 @@ from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, blocked, co
 from weighbridge.clauses.mutations import Breaks, only_rows
 from weighbridge.core import Doc, Offence, SubjectKind, Verdict, nearest, plain
 from weighbridge.gates.families.harmless_keys import harmless
-from weighbridge.quantities.checkpoints import CONFIG_FIELDS, CONFIG_LISTS, UNREAD, ConfigField, EntryDifference
+from weighbridge.quantities.checkpoints import (
+    CONFIG_FIELDS,
+    CONFIG_LISTS,
+    UNREAD,
+    ConfigField,
+    EntryDifference,
+    is_key,
+)
 
 FIELDS = (*CONFIG_FIELDS, *CONFIG_LISTS)
 REQUIRED = ("block_count", "embedding_length")
@@ -119,11 +126,6 @@ def _counted(file: str, keys: Sequence[str]) -> str:
 
 def _file(name: str) -> str:
     return name.partition(":")[0] if ":" in name else "the header"
-
-
-def is_key(name: str) -> bool:
-    """Return whether a name is one of a key: of a file beside a checkpoint, or of a header."""
-    return ":" in name or "." in name
 
 
 def check(limits: Limits, _measure: object) -> list[str]:

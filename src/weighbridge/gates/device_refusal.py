@@ -104,10 +104,6 @@ def _saying(change: Callable[[str, Limits], str]) -> Change:
     return changed
 
 
-def _in_other_letters(text: str, limits: Limits) -> str:
-    return text.replace(limits.names[-1], limits.names[-1].swapcase())
-
-
 def _exit_besides(_seen: CommandOutcome, limits: Limits) -> Fields | None:
     return {"exit_code": limits.exit + 1} if isinstance(limits.exit, int) else None
 
@@ -140,7 +136,11 @@ KIND = Kind(
         _breaks("lacks the last word", "says-nothing", _lacking(-1), place="output"),
         _breaks("lacks the first word", "says-nothing", _lacking(0), place="output"),
         _breaks(
-            "says it in other letters", "says-nothing", _saying(_in_other_letters), "it has no letters", place="output"
+            "says it in other letters",
+            "says-nothing",
+            _saying(lambda text, limits: text.replace(limits.names[-1], limits.names[-1].swapcase())),
+            "it has no letters",
+            place="output",
         ),
         _breaks("leaves a process", "left-running", place="processes", outlived=1),
         _breaks("leaves something behind", "left-behind", _leaving, ANY_LEFT, place="leftovers"),

@@ -4,15 +4,13 @@ A spike also lies above the median before it by a share of that: else a column t
 rounding. Only what rises is a spike.
 """
 
-from __future__ import annotations
-
-from array import array
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from weighbridge.core import Doc
 from weighbridge.figures.trailing import spikes
-from weighbridge.gates.families.rule import Rule, lift
+from weighbridge.gates.families.levers import more_than, out_of_noise
+from weighbridge.gates.families.rule import Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,21 +23,9 @@ class Options:
     warmup_steps: Annotated[int, Doc("first steps that are not looked at", ge=0, le=10**9, tight="down")] = 100
 
 
-def at_the_end(steps: array[int], values: array[float], amount: float, limits: Any) -> None:
-    """Move one sample more than may be a spike up."""
-    lift(-limits.at_most_spikes - 1, None, 1)(steps, values, amount, limits)
-
-
-def out_of_noise(steps: array[int], values: array[float], amount: float, limits: Any) -> None:
-    """Make the samples before the last ones noisy, and move those up."""
-    for at in range(len(values) - limits.at_most_spikes - 1):
-        values[at] -= max(abs(values[at]), 1.0) * (1 + limits.min_rise) * (at % 3)
-    at_the_end(steps, values, amount, limits)
-
-
 KIND = Rule(
     name="loss-spike", version=2, column="loss", figure=spikes, code="spikes", must=("at most",), bound=0, ge=0,
     le=10**9, doc="the number of spikes", options=Options, window=False,
-    own_levers={"at the end": at_the_end, "out of noise": out_of_noise},
+    own_levers={"at the end": more_than("at_most_spikes"), "out of noise": out_of_noise("at_most_spikes")},
     reach=lambda limits: (limits.warmup_steps, limits.window + limits.min_samples),
 ).kind()  # fmt: skip

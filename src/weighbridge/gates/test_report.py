@@ -85,10 +85,6 @@ def clauses(limits: Limits) -> Sequence[Clause]:
     )
 
 
-def _figures(evidence: Evidence, limits: Limits) -> Fields:
-    return {"globs": limits.tests, "all": len(rows_of(evidence, TESTS, ReportedTest))}
-
-
 def _without_a_glob(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
     """Remove all that one glob names, that of the first place where it can be, while enough others are named."""
     mine = sorted(limits.tests, key=lambda glob: not any(fnmatchcase(one, glob) for one in places[:1]))
@@ -119,7 +115,10 @@ KIND = Kind(
     needs={TESTS: Need("test_results", of=("report",))},
     limits=Limits,
     codes=codes("failed", blocked=("too-few-tests", "missing", "skipped", "contradicted")),
-    judge=ClauseJudge(clauses, figures=_figures),
+    judge=ClauseJudge(
+        clauses,
+        figures=lambda evidence, limits: {"globs": limits.tests, "all": len(rows_of(evidence, TESTS, ReportedTest))},
+    ),
     mutations=(
         _of_the_named("a test fails", "failed", result=Result.FAILED),
         _of_the_named("a test breaks", "failed", result=Result.ERROR),

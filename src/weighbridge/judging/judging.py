@@ -99,7 +99,14 @@ def _judged(
     if verdict.outcome is not Outcome.PASS:
         return verdict, canary_trials
     trials = tuple(falsify(kind, evidence, limits, verdict))
-    return _shown_able_to_fail(verdict, trials, canary_trials), (*trials, *canary_trials)
+    survivor = next((trial for trial in trials if trial.result is TrialResult.SURVIVED), None)
+    if survivor is not None:
+        verdict = blocked("vacuous", {"survivor": survivor.name, "clause": survivor.code})
+    elif not any(trial.kind == "mutation" and trial.result is TrialResult.CAUGHT for trial in trials):
+        verdict = blocked("nothing-falsified", {"trials": len(trials)})
+    else:
+        verdict = _unseeing(canary_trials) or verdict
+    return verdict, (*trials, *canary_trials)
 
 
 def _evidence(
@@ -150,13 +157,3 @@ def _blind(canary_trials: Sequence[Trial]) -> Verdict | None:
 def _unseeing(canary_trials: Sequence[Trial]) -> Verdict | None:
     unseeing = next((trial for trial in canary_trials if trial.result is not TrialResult.CAUGHT), None)
     return blocked("no-canary", {"instrument": unseeing.name, "why": unseeing.why}) if unseeing else None
-
-
-def _shown_able_to_fail(verdict: Verdict, trials: Sequence[Trial], canary_trials: Sequence[Trial]) -> Verdict:
-    survivor = next((trial for trial in trials if trial.result is TrialResult.SURVIVED), None)
-    if survivor is not None:
-        return blocked("vacuous", {"survivor": survivor.name, "clause": survivor.code})
-    falsified = any(trial.kind == "mutation" and trial.result is TrialResult.CAUGHT for trial in trials)
-    if not falsified:
-        return blocked("nothing-falsified", {"trials": len(trials)})
-    return _unseeing(canary_trials) or verdict

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
 from collections.abc import Collection, Iterable, Iterator
+from types import ModuleType
+from typing import Any
 
 from weighbridge.mapping.gguf_rules import rules
 
@@ -18,13 +22,24 @@ OF_MTP = re.compile(r"(?:model\.)?mtp\.(?:layers\.(\d+)\.(.+)|(\w+)(\.weight))")
 OF_STACK = re.compile(r"model\.([LH])_module\.layers\.(\d+)\.(.+)")
 
 
+def _part(module: str) -> Any:
+    """Return one module of the gguf package; what the package imports of itself costs half as much as numpy."""
+    bare = "weighbridge.mapping.gguf_tables"
+    if bare not in sys.modules:
+        found = importlib.util.find_spec("gguf")
+        assert found is not None  # the core requires it
+        package = ModuleType(bare)
+        package.__path__ = [*(found.submodule_search_locations or ())]
+        sys.modules[bare] = package
+    return importlib.import_module(f"{bare}.{module}")
+
+
 class Names:
     """The names of one architecture, and those of the kinds of tensors that a file holds."""
 
     def __init__(self, architecture: str, candidate: Collection[str]) -> None:
         """Read the tables of the gguf package."""
-        import gguf
-
+        gguf, rows_of = _part("constants"), _part("tensor_mapping").TensorNameMap
         listed = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
         arch = listed.get(architecture)
         self._candidate = candidate
@@ -32,8 +47,8 @@ class Names:
         kinds |= {kind.removesuffix(suffix) for kind in kinds for suffix in SUFFIXES}
         newer = {of for of, name in gguf.TENSOR_NAMES.items() if name in kinds and (arch is None or "{bid}" in name)}
         own = set() if arch is None else set(gguf.MODEL_TENSORS[arch])
-        rows = {**gguf.TensorNameMap.mappings_cfg, **gguf.TensorNameMap.block_mappings_cfg}
-        rows |= {} if arch is None else gguf.TensorNameMap.arch_block_mappings_cfg.get(arch, {})
+        rows = {**rows_of.mappings_cfg, **rows_of.block_mappings_cfg}
+        rows |= {} if arch is None else rows_of.arch_block_mappings_cfg.get(arch, {})
         self._table: dict[str, str] = {}
         for tensor in [*(of for of in rows if of in newer), *(of for of in rows if of in own)]:
             new = gguf.TENSOR_NAMES[tensor]

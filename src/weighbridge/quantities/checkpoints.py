@@ -85,6 +85,11 @@ CONFIG_LISTS = ("tokens", "merges")  # of the tokenizer, compared entry by entry
 UNREAD = "no rule reads it"
 
 
+def is_key(name: str) -> bool:
+    """Return whether a name is one of a key: of a file beside a checkpoint, or of a header."""
+    return ":" in name or "." in name
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryDifference:
     """The first entry in which two lists of a tokenizer differ."""

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from weighbridge.core import fields, plain
-from weighbridge.core.limits import Field
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form, Quantity
 
@@ -55,17 +54,13 @@ def _table(cls: type) -> Iterator[str]:
     yield "| field | type | unit | meaning | typical |"
     yield "|---|---|---|---|---|"
     for item in fields(cls):
-        cells = (f"`{item.key}`", _type(item.type), item.doc.unit, item.doc.text, _typical(item))
+        value = item.doc.typical if item.required else item.default
+        # Nothing where no value is said, or where it is a dataclass with a section of its own.
+        bare = (value is None and type(None) not in typing.get_args(item.type)) or any(classes(item.type))
+        typical = "" if bare else f"`{json.dumps(plain(value), ensure_ascii=False)}`"
+        cells = (f"`{item.key}`", _type(item.type), item.doc.unit, item.doc.text, typical)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
     yield ""
-
-
-def _typical(item: Field) -> str:
-    """Return the typical value; nothing where none is said, or where it is a dataclass with a section of its own."""
-    value = item.doc.typical if item.required else item.default
-    if (value is None and type(None) not in typing.get_args(item.type)) or any(classes(item.type)):
-        return ""
-    return f"`{json.dumps(plain(value), ensure_ascii=False)}`"
 
 
 def _type(hint: Any) -> str:

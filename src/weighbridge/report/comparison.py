@@ -10,31 +10,28 @@ from typing import TypeAlias
 
 import click
 
-from weighbridge.core import Faulted, Fields, Finding, Json, Measurement, Offence, Outcome, TrialResult, printable
+from weighbridge.core import Faulted, Fields, Finding, Measurement, Offence, Outcome, TrialResult, printable
+from weighbridge.evaluation.import_comparison import NOT_COMPARED, TENSORS, ImportComparison
+from weighbridge.evaluation.policies_tried import policy_that_passes
 from weighbridge.evaluation.runner import Evaluation
-from weighbridge.gates.families.harmless_keys import harmless
-from weighbridge.gates.value_preservation import KIND, RANK, Class, class_of
+from weighbridge.gates.families.block_types import BOUND, TYPICAL_ERROR
+from weighbridge.gates.value_preservation import RANK, Class
 from weighbridge.model_config.conversion_facts import CONVERTER
-from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.tensors import MomentChanges, TensorPair
 from weighbridge.report import COLOURS, LISTED, capped, finding_text
-from weighbridge.report.suggestions import MEANT, exchanged, policy_that_passes
 
 Moments: TypeAlias = Mapping[str, MomentChanges]
 SHOWN = 20
 AUTOMATIC = ("renamed", "identity, ", "from gguf:auto")  # how a mapping is called that was found
 WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
 AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({classes})"  # as the card says it, unread
-SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
-LOSSY = {Class.ROUNDED_EXACT, Class.REQUANT_EXACT, Class.NEAREST_CODES, Class.WITHIN_BOUND}
-NOT_COMPARED = "not compared"
-MANY, NAMED = 4, 3  # tensors of one cause, which a line then tells together, and names of these
-WHOLE = re.compile(r"\b([1-9]\d*) of \1 elements explained")
 ONE_CONFIGURATION = "config-one-sided"
 SIDES = ("source", "candidate")
-TENSORS = KIND.needs["pairs"].quantity
 KNOWN_LOSSES = "the converter is known to lose {}; `may_differ` in a contract accepts it, with reasons"
+EXCHANGE, MEANT = "exchange the two? ", "meant? it passes with "
+MANY, NAMED = 4, 3  # tensors of one cause, which a line then tells together, and names of these
+WHOLE = re.compile(r"\b([1-9]\d*) of \1 elements explained")
+UNSHOWN = "dropped by the converter's rule, not shown to be superfluous"
 RENAMED = "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
 IN_WORDS = {
     "dtype": "wrong dtype",
@@ -49,27 +46,25 @@ IN_WORDS = {
 
 
 def comparison_lines(
-    evaluation: Evaluation,
+    one: ImportComparison,
     *,
     tensors: str,
     everything: bool,
     headers: bool,
     moments: Moments,
-    limits: Fields,
-    unasked: bool,
     passes: Callable[[Fields], bool],
 ) -> Iterator[str]:
     """Yield the lines of one comparison: what broke, worst first, what remains by class, and the answer.
 
-    `tensors` is a glob of names, `moments` the statistics of those that were refused, `limits` what the import was held
-    to, and `unasked` whether it declared that itself, so that nobody said that it is what was meant. `passes` tries
-    another way of looking at it.
+    `tensors` is a glob of names, `moments` the statistics of those that were refused, and `passes` tries another way of
+    looking at the import.
     """
-    finding, configuration = evaluation.findings
-    last = click.style(answer(evaluation, unasked=unasked), fg=COLOURS[outcome(evaluation)], bold=True)
+    evaluation, rows = one.evaluation, one.pairs
+    finding, _ = evaluation.findings
+    last = click.style(answer(one), fg=COLOURS[outcome(evaluation)], bold=True)
     if headers and finding.verdict.code == "not-compared":
         yield "  stored dtypes and shapes are what was meant; content was not compared"
-        yield from (*_configuration(configuration, evaluation, everything=everything), last)
+        yield from (*_configuration(one, everything=everything), last)
         return
     if finding.verdict.outcome is Outcome.PASS:
         elements, found = (finding.verdict.figures[name] for name in ("elements", "classes"))
@@ -81,37 +76,37 @@ def comparison_lines(
         lines = list(_by_cause(finding, tensors, alone)) if finding.verdict.offences else list(said.lines)
         yield from (f"  {line}" for line in (lines if everything else capped(lines, SHOWN)))
         yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
-        offences = finding.verdict.offences
-        yield from (click.style(f"  {why}", bold=True) for why in exchanged(offences, tensor_pairs(evaluation)))
+        yield from (click.style(f"  {why}", bold=True) for why in exchanged(finding.verdict.offences, rows))
         yield from (click.style(f"  known: {fault}", bold=True) for fault in known_faults(evaluation))
-    rows = tensor_pairs(evaluation)
     yield from (f"  {line}" for line in mapped(evaluation))
     aside = Counter(row.left_out for row in rows if row.left_out)
     yield from (printable(f"  {count} left out: {why}") for why, count in aside.items())
     if finding.verdict.outcome is not Outcome.PASS:
         yield from (click.style(f"  {line}", bold=True) for line in renamed(rows, passes))
     if everything:
-        yield from (f"  {line}" for line in _table(rows, tensors, moments))
+        yield from (f"  {line}" for line in _table(one, tensors, moments))
     if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
-        yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
-    yield from (f"  {line}" for line in dropped_by_rule(rows))
-    lost = losses(rows)
+        counts = Counter(one.classes.values())
+        yield "  " + ", ".join(f"{counts[name]} {name}" for name in (*map(str, Class), NOT_COMPARED) if counts[name])
+    yield from (f"  {count} {UNSHOWN}: {what}" for what, count in one.dropped.items())
+    lost = losses(one)
     if lost:
         yield f"  lost: {lost}"
-    yield from _configuration(configuration, evaluation, everything=everything)
-    asks = bool(lost) and unasked and finding.verdict.outcome is Outcome.PASS
-    if options := _meant(evaluation, limits, asks=asks):
+    yield from _configuration(one, everything=everything)
+    if options := _meant(one):
         yield click.style(f"  {MEANT}{options}", bold=True)
     yield last
 
 
-def _meant(evaluation: Evaluation, limits: Fields, *, asks: bool) -> str:
+def _meant(one: ImportComparison) -> str:
     """Return the options under which this import passes, each tried; "" where it passes as it is, or none is known."""
-    finding, configuration = evaluation.findings
+    (finding, configuration), limits = one.evaluation.findings, one.policy.limits
     options: list[str] = []
-    if finding.verdict.outcome is Outcome.FAIL or asks:
-        (key, *_) = [key for key, one in evaluation.measured.items() if one in _measured_pairs(evaluation)]
-        policy = policy_that_passes(evaluation, key, limits, finding.verdict)
+    if finding.verdict.outcome is Outcome.FAIL or (
+        finding.verdict.outcome is Outcome.PASS and one.lossy and one.policy.why
+    ):
+        key = next(key for key, item in one.evaluation.measured.items() if key.startswith(f"{TENSORS}."))
+        policy = policy_that_passes(one.evaluation, key, limits, finding.verdict)
         alone = f"--policy {policy}" if [*limits] == ["policy"] else f"`policy: {policy}` in the file of --policy"
         options = [alone] if policy else []
     if finding.verdict.outcome is not Outcome.PASS and not options:
@@ -129,22 +124,14 @@ def _lost(configuration: Finding) -> list[str]:
     return [place for place, how in read.items() if any(CONVERTER in str(one) for one in how)]
 
 
-def dropped_by_rule(rows: Iterable[TensorPair]) -> Iterator[str]:
-    """Yield what the import leaves out by a rule alone: no other tensor holds its bytes, and it is not all zeros."""
-    alone = (row for row in rows if class_of(row) is Class.DROPPED and row.identical_to is None and row.nonzero)
-    found = Counter(row.drop_rule for row in alone if row.drop_rule)
-    unshown = "dropped by the converter's rule, not shown to be superfluous"
-    yield from (f"{count} {unshown}: {what}" for what, count in found.items())
-
-
-def losses(rows: Sequence[TensorPair]) -> str:
+def losses(one: ImportComparison) -> str:
     """Return how many tensors are of a type that holds less than the source's, by their types; "" without any."""
-    lossy = [row for row in rows if class_of(row) in LOSSY and row.candidate_dtype != row.source_dtype]
+    lossy, of = one.lossy, len(one.pairs)
     kinds = Counter(f"{row.source_dtype} -> {row.packed or row.candidate_dtype}" for row in lossy)
     worst = max((row.relative_rmse for row in lossy if row.relative_rmse), default=None)
     error = f"; relative error up to {worst:.2g}" if worst else ""
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    return f"{len(lossy)} of {len(rows)} tensors are of a type that holds less: {counted}{error}" if lossy else ""
+    return f"{len(lossy)} of {of} tensors are of a type that holds less: {counted}{error}" if lossy else ""
 
 
 def outcome(evaluation: Evaluation) -> Outcome:
@@ -166,6 +153,22 @@ def known_faults(evaluation: Evaluation) -> Iterator[str]:
             yield fault.why
 
 
+def exchanged(offences: Sequence[Offence], rows: Sequence[TensorPair]) -> Iterator[str]:
+    """Yield what makes it likely that source and import were named in the wrong order; a hint, never a verdict."""
+    if any(offence.figures.get("mechanism") == "swapped" for offence in offences):
+        if not any(row.packed or (row.candidate_dtype in BOUND and row.source_dtype not in BOUND) for row in rows):
+            yield EXCHANGE + "rounding the import gives the source: the import is the wider one"
+        else:
+            yield "the import was made of a wider original, which rounds to this source: compare it with that one"
+    lost = set()
+    for offence in offences:  # plain numbers stand where blocks were, and are not those that the blocks decode to
+        packed, dtype = offence.figures.get("packed"), offence.figures.get("source_dtype")
+        was = dtype if offence.code == "dtype" else packed
+        if was in TYPICAL_ERROR and offence.figures.get("candidate_dtype") not in TYPICAL_ERROR:
+            lost.add(str(packed or dtype))
+    yield from (f"{EXCHANGE}the source is quantised ({dtype}) and the import is not" for dtype in sorted(lost)[:1])
+
+
 def renamed(rows: Sequence[TensorPair], passes: Callable[[Fields], bool]) -> Iterator[str]:
     """Yield after which rename the names would match, and how to ask for it where the import then passes."""
     from weighbridge.mapping.renaming import renamings
@@ -177,7 +180,9 @@ def renamed(rows: Sequence[TensorPair], passes: Callable[[Fields], bool]) -> Ite
         return
     found = renamings({name for row in rows for name in row.sources}, candidate, more_than=paired)
     if len(found) > 1:
-        yield "names match after either of these renames, so none is made: " + "; ".join(one.summary for one in found)
+        yield "names match after either of these renames, so none is made: " + "; ".join(
+            sorted(one.summary for one in found)
+        )
     elif found:
         yield RENAMED.format(matched=len(found[0].origin), of=len(candidate), now=paired)
     for one in found:
@@ -199,9 +204,11 @@ BESIDES = {
 }
 
 
-def _configuration(finding: Finding, evaluation: Evaluation, *, everything: bool) -> Iterator[str]:
+def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[str]:
     """Yield where the configurations differ, or how much of them was compared."""
-    figures, tensors = finding.verdict.figures, evaluation.findings[0]
+    evaluation, names = compared.evaluation, compared.uncompared
+    tensors, finding = evaluation.findings
+    figures = finding.verdict.figures
     unreadable = finding.verdict.outcome is Outcome.ERROR and finding.verdict.code == tensors.verdict.code
     if finding.verdict.code == "config-none" or unreadable:  # the file itself, named with its tensors
         return
@@ -209,10 +216,6 @@ def _configuration(finding: Finding, evaluation: Evaluation, *, everything: bool
         (why,) = finding_text(finding, evaluation.measured).lines
         yield f"  {why.removesuffix(f' ({ONE_CONFIGURATION})')}: configurations not compared"
         return
-    apart = figures.get("not_compared") or ()
-    assert isinstance(apart, Sequence)
-    names = [name for one in apart if not harmless(name := str(one).partition(" (")[0])]
-    names.sort(key=lambda name: name not in CONFIG_LISTS)
     uncompared = [f"{len(names)} not compared: {printable(', '.join(capped(names)))} (--all says why)"] if names else []
     if finding.verdict.outcome is Outcome.PASS:
         found = ["; ".join((f"{finding.verdict.of} fields agree", *uncompared))]
@@ -228,11 +231,6 @@ def _configuration(finding: Finding, evaluation: Evaluation, *, everything: bool
         assert besides is None or isinstance(besides, Sequence)
         lines = [f"  configuration: {printable(words.format(what=one))}" for one in besides or ()]
         yield from (lines if everything else capped(lines, LISTED))
-
-
-def classes(evaluation: Evaluation) -> Json:
-    """Return the class of every tensor, by name."""
-    return {row.name: _class(row) for row in tensor_pairs(evaluation)}
 
 
 def _by_cause(finding: Finding, tensors: str, alone: int) -> Iterator[str]:
@@ -264,43 +262,27 @@ def _badness(offence: Offence) -> tuple[int, float]:
     return rank, -int(str(offence.figures["differing"])) / max(int(str(offence.figures["elements"])), 1)
 
 
-def tensor_pairs(evaluation: Evaluation) -> tuple[TensorPair, ...]:
-    """Return the tensors of both sides, each with what became of it; nothing where none was compared."""
-    return next((rows_of(item, TensorPair) for item in _measured_pairs(evaluation)), ())
-
-
 def mapped(evaluation: Evaluation) -> Iterator[str]:
     """Yield how names were mapped, where nobody asked for it and they are not as they were."""
-    for how in {item.at for item in _measured_pairs(evaluation)}:
+    found = [item for item in evaluation.measured.values() if isinstance(item, Measurement)]
+    for how in {item.at for item in found if item.quantity == TENSORS}:
         if how.startswith(AUTOMATIC) or how.endswith("taken away"):  # or does more than the architecture's own
             yield printable(f"names: {how}")
 
 
-def _measured_pairs(evaluation: Evaluation) -> list[Measurement]:
-    found = [item for item in evaluation.measured.values() if isinstance(item, Measurement)]
-    return [item for item in found if item.quantity == TENSORS]
-
-
-def _class(row: TensorPair) -> str:
-    return str(class_of(row) or NOT_COMPARED)
-
-
-def _counted(rows: Iterable[TensorPair]) -> Mapping[str, int]:
-    counts = Counter(_class(row) for row in rows)
-    return {name: counts[name] for name in (*map(str, Class), NOT_COMPARED) if counts[name]}
-
-
-def _table(rows: Iterable[TensorPair], tensors: str, moments: Moments) -> Iterable[str]:
+def _table(one: ImportComparison, tensors: str, moments: Moments) -> Iterable[str]:
     """Yield a line for each tensor: class, dtypes and shape, statistics where they are known; names are escaped."""
     from weighbridge.cards.words import fill
 
-    for row in rows:
+    for row in one.pairs:
         if fnmatch.fnmatchcase(row.name, tensors):
             shape = row.candidate_shape or row.source_shape
             made = f", {row.transform}" if row.transform else ""
             words = "{found:13} {name}: {old} -> {new} [{shape}]{made}"
             dtypes = {"old": row.source_dtype or "nothing", "new": row.candidate_dtype or "nothing"}
-            yield fill(words, {"found": _class(row), "name": row.name, **dtypes, "shape": shape, "made": made})
+            yield fill(
+                words, {"found": one.classes[row.name], "name": row.name, **dtypes, "shape": shape, "made": made}
+            )
             found = moments.get(row.name)
             if found is not None and found.source:
                 pairs = ((name, found.source[name], found.candidate[name]) for name in ("mean", "std", "min", "max"))
@@ -311,22 +293,15 @@ def _figure(value: float | None) -> str:
     return "none" if value is None else f"{value:.6g}"
 
 
-def _word(rows: Sequence[TensorPair], *, unasked: bool) -> str:
-    """Return how an import that passes stands to its source: its bytes, its values, or what was made of them."""
-    found = _counted(rows)
-    if not found.keys() <= SAME or any(dropped_by_rule(rows)):
-        return "LOSSY" if unasked else "AS MEANT"
-    return "SAME" if found.keys() == {Class.BYTES_EQUAL} else "SAME VALUES"
-
-
-def answer(evaluation: Evaluation, *, unasked: bool = False) -> str:
+def answer(one: ImportComparison) -> str:
     """Return the answer in one line: SAME, SAME VALUES, AS MEANT, LOSSY, DIFFERENT, BLOCKED or what broke.
 
     Where nobody asked for the policy, an import that is as it says itself is LOSSY, and not what was meant.
     """
+    evaluation = one.evaluation
     finding, configuration = evaluation.findings
     verdict, fields = finding.verdict, configuration.verdict
-    mechanisms = ((IN_WORDS.get(one.code, one.code), one.figures.get("mechanism")) for one in verdict.offences)
+    mechanisms = ((IN_WORDS.get(bad.code, bad.code), bad.figures.get("mechanism")) for bad in verdict.offences)
     kinds = Counter(f"{word} ({mechanism})" if mechanism else word for word, mechanism in mechanisms)
     named = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     broken = next((found for found in evaluation.findings if found.verdict.outcome is Outcome.ERROR), None)
@@ -346,9 +321,8 @@ def answer(evaluation: Evaluation, *, unasked: bool = False) -> str:
         case Outcome.PASS:
             results = Counter(trial.result for trial in finding.trials)
             caught, tried = results[TrialResult.CAUGHT], len(finding.trials) - results[TrialResult.UNTRIED]
-            faults = f"{caught} of {tried} planted faults were caught"
-            return (
-                f"{_word(tensor_pairs(evaluation), unasked=unasked)}: {verdict.of} of {verdict.of} tensors ({faults})"
-            )
+            values = "SAME" if {*one.classes.values()} == {Class.BYTES_EQUAL} else "SAME VALUES"
+            word = values if one.is_same else "LOSSY" if one.policy.why else "AS MEANT"
+            return f"{word}: {verdict.of} of {verdict.of} tensors ({caught} of {tried} planted faults were caught)"
     blocked = f"BLOCKED: {verdict.code}" + (f": {named}" if named else "")
     return f"DIFFERENT: {besides}; {blocked}" if besides else blocked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 from xml.parsers import expat
@@ -122,22 +122,18 @@ class _Reader:
         self.path.pop()
         if tag in ("testsuites", "testsuite"):
             said, first = self.suites.pop()
-            mine = self.entries[first:]
-            wrong = list(_contradictions(said, mine))
+            mine, name = self.entries[first:], f"suite {said.get('name', '')[:60]!r}"
+            wrong = []
+            # What ran is compared, as runners may omit the skipped.
+            skipped = sum(test.result is Result.SKIPPED for test in mine)
+            tests, not_run, ran = _sum(said, "tests"), _sum(said, "skipped", "disabled"), len(mine) - skipped
+            if tests is not None and (declared := tests - (skipped if not_run is None else not_run)) != ran:
+                wrong.append(f"{name} says that {declared} tests ran, {ran} in it did")
+            failures, failed = _sum(said, "failures", "errors"), sum(test.failed for test in mine)
+            if failures not in (None, failed):
+                wrong.append(f"{name} says that {failures} failed, {failed} in it did")
             for doubts in [entry.contradicted_by for entry in mine] or [self.doubts]:
                 doubts.extend(wrong)
-
-
-def _contradictions(said: Mapping[str, str], tests: list[Entry]) -> Iterator[str]:
-    """Yield the counts of a suite that its tests contradict; what ran is compared, as runners may omit the skipped."""
-    name = f"suite {said.get('name', '')[:60]!r}"
-    skipped = sum(test.result is Result.SKIPPED for test in tests)
-    declared, not_run = _sum(said, "tests"), _sum(said, "skipped", "disabled")
-    if declared is not None and (ran := declared - (skipped if not_run is None else not_run)) != len(tests) - skipped:
-        yield f"{name} says that {ran} tests ran, {len(tests) - skipped} in it did"
-    wrong, failed = _sum(said, "failures", "errors"), sum(test.failed for test in tests)
-    if wrong not in (None, failed):
-        yield f"{name} says that {wrong} failed, {failed} in it did"
 
 
 def _sum(said: Mapping[str, str], *keys: str) -> int | None:

@@ -118,7 +118,9 @@ def _ended(argv: tuple[str, ...], work: Path, env: Mapping[str, str], timeout_s:
             wall_seconds = time.monotonic() - started
         finally:
             if process is not None and exit_code is None:
-                _kill_group(process)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
             outlived = end_all_but(others)
     for thread in threads:
         thread.join(DRAIN_S)
@@ -161,13 +163,6 @@ def environment(inherited: Mapping[str, str], view: CommandView, scratch: Path) 
     if "-m" in view.argv:
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (inherited.get("PYTHONPATH", ""), str(view.base))))
     return env
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """End whatever the command left running, and the command itself where it runs still."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def runs_in(base: Path, roots: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

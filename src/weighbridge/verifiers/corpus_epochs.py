@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from weighbridge.core import Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
@@ -56,11 +55,13 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     ends = [*(item.row for item in begun[1:]), view.rows]
     rows = []
     for number, (item, end) in enumerate(zip(begun, ends, strict=True), 1):
-        found: dict[str, Any] = {"epoch": f"epoch {number}", "number": number, "by": by}
-        found |= {"first_step": item.step, "last_step": steps[max(end - 1, item.row)], "complete": number < len(begun)}
-        found |= {"events": len(item.events), "event_steps": tuple(item.events[:SHOWN])}
-        found |= {"stray": len(item.stray), "stray_steps": tuple(item.stray[:SHOWN])}
-        rows.append(CorpusEpoch(tokens=math.fsum(tokens[item.row : end]) if tokens else None, **found))
+        row = CorpusEpoch(
+            epoch=f"epoch {number}", number=number, by=by, first_step=item.step, complete=number < len(begun),
+            last_step=steps[max(end - 1, item.row)], events=len(item.events), event_steps=tuple(item.events[:SHOWN]),
+            stray=len(item.stray), stray_steps=tuple(item.stray[:SHOWN]),
+            tokens=math.fsum(tokens[item.row : end]) if tokens else None,
+        )  # fmt: skip
+        rows.append(row)
     value, looked = Rows("epoch", tuple(rows)), view.rows + len(wraps)
     return Measurement(quantity=QUANTITY, value=value, by="corpus_epochs/2", examined=looked, total=looked)
 

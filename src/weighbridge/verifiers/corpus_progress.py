@@ -73,13 +73,14 @@ def equal_runs(columns: Mapping[str, statistics.Dense]) -> tuple[EqualLosses, ..
     rows, found = np.flatnonzero(loss.known), []
     for begin, one in statistics.stretches_at(loss, columns[STEP]):
         first, last = int(rows[begin]), int(rows[begin + one.length - 1])
-        still: dict[str, Any] = {"length": one.length, "loss": one.value, "jump": one.jump, "changes": one.changes}
-        still |= {"grad_norm": None, "grad_norm_equal": None, "last_row": last == len(loss.values) - 1}
-        if gradient is not None:
-            norms = gradient.values[first : last + 1]
-            still |= {"grad_norm": float(norms[0]), "grad_norm_equal": bool((norms == norms[0]).all())}
+        norms = None if gradient is None else gradient.values[first : last + 1]
         begins, ends = (None if step is None else int(step) for step in (one.first_step, one.last_step))
-        found.append(EqualLosses(first_step=begins, last_step=ends, **still))
+        equal = EqualLosses(
+            first_step=begins, last_step=ends, length=one.length, loss=one.value, jump=one.jump, changes=one.changes,
+            grad_norm=None if norms is None else float(norms[0]), last_row=last == len(loss.values) - 1,
+            grad_norm_equal=None if norms is None else bool((norms == norms[0]).all()),
+        )  # fmt: skip
+        found.append(equal)
     return tuple(found)
 
 
@@ -116,11 +117,10 @@ def _coverage(view: RunView, columns: Mapping[str, statistics.Dense]) -> tuple[C
         known = columns[name].values[rows]
         moved = np.flatnonzero(known != known[-1:])
         since = int(moved[-1]) + 1 if len(moved) else 0
-        end: dict[str, Any] = {"last": None, "max": None, "since_step": None}
-        if len(known):
-            step = int(steps.values[rows[since]]) if steps.known[rows[since]] else None
-            end = {"last": float(known[-1]), "max": float(known.max()), "since_step": step}
-        ends.append(Coverage(column=name, full=full[name], still=len(known) - since, **end))
+        last, most = (float(known[-1]), float(known.max())) if len(known) else (None, None)
+        step = int(steps.values[rows[since]]) if len(known) and steps.known[rows[since]] else None
+        still = len(known) - since
+        ends.append(Coverage(column=name, full=full[name], last=last, max=most, still=still, since_step=step))
     return tuple(ends)
 
 

@@ -24,23 +24,21 @@ INDEX = ".index.json"
 def measure(views: Views, _options: Fields) -> Measurement:
     """Describe every file of the checkpoint, and beside it; refuse with `subject-changed` one written to meanwhile."""
     view: CheckpointView = views[0]
-    own = [_own(view, name) for name in sorted(view.files)]
-    others = [_row(name, "beside", view.folder.size(name)) for name in beside(view)]
-    return table(QUANTITY, (*own, *others), unit="bytes")
-
-
-def _own(view: CheckpointView, name: str) -> FileStructure:
-    """Describe one file of the checkpoint, its checksums computed."""
-    nbytes = view.files[name].size
-    if name.endswith(INDEX) or Path(name).name == METADATA:
-        declared = declared_bytes(view, name) if name.endswith(INDEX) else None
-        return _row(name, "index", nbytes, tensor_bytes=view.nbytes, declared_bytes=declared)
-    stored = [part for tensor in view.tensors.values() for part in tensor.stored if part.file == name]
-    size, others = sum(part.nbytes for part in stored), sum(not part.weight for part in stored)
-    own = [checksum for checksum in view.checksums if checksum.file == name]
-    wrong = tuple(found for checksum in own if (found := _wrong(view, checksum)))
-    checked = {"checksums": len(own), "wrong_checksums": wrong}
-    return _row(name, "weights", nbytes, tensor_bytes=size, other_tensors=others, **checked)
+    rows = []
+    for name in sorted(view.files):
+        nbytes = view.files[name].size
+        if name.endswith(INDEX) or Path(name).name == METADATA:
+            declared = declared_bytes(view, name) if name.endswith(INDEX) else None
+            rows.append(_row(name, "index", nbytes, tensor_bytes=view.nbytes, declared_bytes=declared))
+            continue
+        stored = [part for tensor in view.tensors.values() for part in tensor.stored if part.file == name]
+        size, others = sum(part.nbytes for part in stored), sum(not part.weight for part in stored)
+        own = [checksum for checksum in view.checksums if checksum.file == name]
+        wrong = tuple(found for checksum in own if (found := _wrong(view, checksum)))
+        checked = {"checksums": len(own), "wrong_checksums": wrong}
+        rows.append(_row(name, "weights", nbytes, tensor_bytes=size, other_tensors=others, **checked))
+    rows += (_row(name, "beside", view.folder.size(name)) for name in beside(view))
+    return table(QUANTITY, rows, unit="bytes")
 
 
 def _wrong(view: CheckpointView, checksum: Checksum) -> WrongChecksum | None:

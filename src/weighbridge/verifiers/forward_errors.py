@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, dumps, sha256
 from weighbridge.forward.stacks import Torch
@@ -139,20 +139,22 @@ def _larger(one: LocalError, other: LocalError) -> LocalError:
 def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> ForwardRun:
     facts, audit, constants = found.facts, passes.audit, passes.constants
     tokens, device = facts.tokens, facts.device.observed or facts.device.requested
-    run: dict[str, Any] = {"dtype": facts.dtype, "u": ROUNDOFF[facts.dtype], "stack": facts.stack, "device": device}
     ours, theirs = trusted.facts.weights, facts.weights
     both = sorted({*ours} & {*theirs})  # names of one side alone cannot be compared
     one, other = (sha256(dumps(dict(side))) if side else "" for side in (ours, theirs))
     differing = tuple(name for name in both if ours[name] != theirs[name])
-    count = {"of": len({*ours} | {*theirs}), "on_both_sides": len(both)}
-    weights = Weights(reference_digest=one, candidate_digest=other, differing=differing, **count)
-    run |= {"weights": weights, "inputs_digest": inputs_digest(tokens)}
-    distinct = min(len(set(row)) for row in tokens)
-    run |= {"sequences": len(set(tokens)), "tokens": len(tokens[0]), "distinct_tokens": distinct}
-    run |= {"audited_ops": audit.operations, "lower_ops": audit.lower, "first_lower_op": audit.first}
-    run |= {"rebuilt_constants": constants.rebuilt, "rounded_constants": constants.rounded, "constants": constants.of}
-    first, outcome = constants.first_rounded, _outcome(trusted, found)
-    return ForwardRun(repeated=repeated, outcome=outcome, first_rounded_constant=first, **run)
+    weights = Weights(
+        reference_digest=one, candidate_digest=other, differing=differing, of=len({*ours} | {*theirs}),
+        on_both_sides=len(both),
+    )  # fmt: skip
+    return ForwardRun(
+        dtype=facts.dtype, u=ROUNDOFF[facts.dtype], stack=facts.stack, device=device, weights=weights,
+        inputs_digest=inputs_digest(tokens), sequences=len(set(tokens)), tokens=len(tokens[0]),
+        distinct_tokens=min(len(set(row)) for row in tokens), repeated=repeated, outcome=_outcome(trusted, found),
+        audited_ops=audit.operations, lower_ops=audit.lower, first_lower_op=audit.first, constants=constants.of,
+        rebuilt_constants=constants.rebuilt, rounded_constants=constants.rounded,
+        first_rounded_constant=constants.first_rounded,
+    )  # fmt: skip
 
 
 def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardRun) -> ForwardError:
@@ -161,20 +163,21 @@ def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardR
 
     mine, other = passes.ours.get(point), passes.theirs.get(point)
     error = other.distance if other is not None else NOTHING
-    row: dict[str, Any] = dict.fromkeys(("candidate_end_to_end", "trusted_end_to_end", "equal_share", "noise"))
-    row |= {"truth_norm": None, "candidate_error": None, "held_as": "", "trusted_held_as": ""}
-    if point in found.tensors:
-        row |= {"truth_norm": error.truth_norm, "candidate_error": error.absolute, "held_as": found.held_as(point)}
-    if point in trusted.tensors:
-        row["trusted_held_as"] = trusted.held_as(point)
-    row |= {"candidate": _local(other), "candidate_otherwise": _local(passes.otherwise.get(point))}
-    row |= {"trusted": _local(mine), "rough": passes.rough.get(point, NOT_CAPTURED)}
-    row |= {"reference_shape": mine.shape if mine else None, "candidate_shape": found.shape(point)}
-    row |= {"elements": error.elements, "worst_token": error.worst_token, "worst_channel": error.worst_channel}
-    row["relation"] = Relation(**asdict(other.relation)) if other and other.relation else NO_RELATION
-    row["nonfinite_reference"] = mine.distance.nonfinite + mine.distance.truth_nonfinite if mine else 0
-    made_from = other.made_from if other is not None else ()
-    return ForwardError(point=point, order=0, run=run, made_from=made_from, nonfinite_candidate=error.nonfinite, **row)
+    captured = point in found.tensors
+    return ForwardError(
+        point=point, order=0, run=run, made_from=other.made_from if other is not None else (),
+        candidate_end_to_end=None, trusted_end_to_end=None, equal_share=None, noise=None,
+        truth_norm=error.truth_norm if captured else None, candidate_error=error.absolute if captured else None,
+        held_as=found.held_as(point) if captured else "",
+        trusted_held_as=trusted.held_as(point) if point in trusted.tensors else "",
+        candidate=_local(other), candidate_otherwise=_local(passes.otherwise.get(point)),
+        trusted=_local(mine), rough=passes.rough.get(point, NOT_CAPTURED),
+        reference_shape=mine.shape if mine else None, candidate_shape=found.shape(point),
+        elements=error.elements, worst_token=error.worst_token, worst_channel=error.worst_channel,
+        relation=Relation(**asdict(other.relation)) if other and other.relation else NO_RELATION,
+        nonfinite_reference=mine.distance.nonfinite + mine.distance.truth_nonfinite if mine else 0,
+        nonfinite_candidate=error.nonfinite,
+    )  # fmt: skip
 
 
 def _runs(

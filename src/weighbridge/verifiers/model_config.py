@@ -36,9 +36,18 @@ OTHER_VERSION = "the {} does not state it, and another version of transformers w
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     """Read both sides, and describe every field; refuse with `config`, `file-…` or `gguf-…` what cannot be read."""
     source, candidate = describe_model(views[0]), describe_model(views[1])
-    unsaid = _unsaid(source, candidate)
-    if unsaid is not None:
-        return unsaid
+    code = why = ""
+    if source.silent and candidate.silent:
+        code, why = "config-none", "neither side says anything of its model beside the tensors"
+    elif source.silent or candidate.silent:
+        code, why = "config-one-sided", f"no config.json beside the {'source' if source.silent else 'import'}"
+    elif (source.model.architecture == CLIP) is not (candidate.model.architecture == CLIP):
+        code, why = "config-one-sided", "an mmproj file says nothing of the text model"
+    elif source.home and source.home == candidate.home:
+        code, why = "config-same", "both sides read one and the same config.json, which always agrees with itself"
+    if code:
+        remedy = "bind two folders, each with its own config.json, or a folder and a GGUF file"
+        return Unmeasured(code=code, why=why, remedy=remedy)
     rows = [_row(name, source, candidate) for name in (*CONFIG_FIELDS, *CONFIG_LISTS)]
     rows += _keys(source, candidate, rows)
     return table(QUANTITY, rows, at=f"{source.model.form} -> {candidate.model.form}", basis=Basis.REPORTED)
@@ -54,23 +63,6 @@ def _resaved(one: ModelDescription, other: ModelDescription) -> bool:
     version = "config.json:transformers_version"
     both = one.model.form == other.model.form == HUGGING_FACE
     return both and one.keys.get(version) != other.keys.get(version)
-
-
-def _unsaid(source: ModelDescription, candidate: ModelDescription) -> Unmeasured | None:
-    """Return why there is nothing to compare."""
-    if source.silent and candidate.silent:
-        code, why = "config-none", "neither side says anything of its model beside the tensors"
-    elif source.silent or candidate.silent:
-        side = "source" if source.silent else "import"
-        code, why = "config-one-sided", f"no config.json beside the {side}"
-    elif (source.model.architecture == CLIP) is not (candidate.model.architecture == CLIP):
-        code, why = "config-one-sided", "an mmproj file says nothing of the text model"
-    elif source.home and source.home == candidate.home:
-        code, why = "config-same", "both sides read one and the same config.json, which always agrees with itself"
-    else:
-        return None
-    remedy = "bind two folders, each with its own config.json, or a folder and a GGUF file"
-    return Unmeasured(code=code, why=why, remedy=remedy)
 
 
 def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> ConfigField:

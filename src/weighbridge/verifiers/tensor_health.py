@@ -74,13 +74,13 @@ class Health:
     def row(self) -> TensorHealth:
         """Describe the tensor; all tensors must be described in order."""
         tensor, (per, size) = self.tensor, self.tensor.unit
-        found: dict[str, Any] = {"name": tensor.name, "dtype": tensor.dtype, "shape": tensor.shape}
-        found |= {"elements": tensor.elements, "bytes": tensor.nbytes, "name_flaws": flaws(tensor.name)}
-        found["row_bytes"] = (tensor.shape[-1] if tensor.shape else 1) * size // per
-        found |= {"all_zero": self.last_set < 0, "constant": self.constant}
-        found["zero_tail_bytes"] = (tensor.nbytes - 1 - self.last_set) // size * size
-        found["repeats"] = self.alike.before(tensor.name) if tensor.nbytes else None
-        return TensorHealth(nan=self.nan, infinite=self.infinite, **found)
+        return TensorHealth(
+            name=tensor.name, dtype=tensor.dtype, shape=tensor.shape, elements=tensor.elements, bytes=tensor.nbytes,
+            name_flaws=flaws(tensor.name), row_bytes=(tensor.shape[-1] if tensor.shape else 1) * size // per,
+            all_zero=self.last_set < 0, constant=self.constant, nan=self.nan, infinite=self.infinite,
+            zero_tail_bytes=(tensor.nbytes - 1 - self.last_set) // size * size,
+            repeats=self.alike.before(tensor.name) if tensor.nbytes else None,
+        )  # fmt: skip
 
 
 def _not_finite(data: NDArray[np.uint8], tensor: Tensor) -> tuple[int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from xml.parsers import expat
 
 from weighbridge.core import Basis, Fields, Measurement, SubjectKind, Unmeasured
@@ -31,8 +30,9 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         worst = before if before and WORST.index(before.result) >= WORST.index(one.result) else one
         times = before.times + 1 if before else 1
         doubts = tuple(dict.fromkeys((*(before.contradicted_by if before else ()), *one.contradicted_by)))
-        said: dict[str, Any] = {"name": one.name, "result": worst.result, "message": worst.message}
-        found[one.name] = ReportedTest(times=times, contradicted_by=doubts, **said)
+        found[one.name] = ReportedTest(
+            name=one.name, result=worst.result, message=worst.message, times=times, contradicted_by=doubts
+        )
     return table("test_results", list(found.values()), at="end of the test run", basis=Basis.REPORTED)
 
 

@@ -15,7 +15,8 @@ from weighbridge.core import Origin, SubjectError, Unmeasured, is_file
 from weighbridge.forward.between_traces import apart, same
 from weighbridge.forward.rough import rough
 from weighbridge.forward.stacks import Stack, Tokens, Torch, has_cuda
-from weighbridge.forward.trace_file import ROUNDOFF, Trace, is_trace, open_trace
+from weighbridge.forward.trace_file import ROUNDOFF, Trace, open_trace
+from weighbridge.forward.trace_key import is_trace
 from weighbridge.storage.readable import sha256
 from weighbridge.views.factory import Factory
 

@@ -101,7 +101,11 @@ class RunView:
             return None
         cells, steps = self.dense(known), self.dense(STEP)
         present = cells.state.translate(IS_NUMBER)
-        both = (int.from_bytes(present, "big") & int.from_bytes(_whole(steps), "big")).to_bytes(self.rows, "big")
+        whole = bytes(steps.state.translate(IS_NUMBER))  # whether it is a whole number that a step can be, `[rows]`
+        if not all(map(float.is_integer, steps.values)) or max(map(abs, steps.values), default=0.0) > _MAX_STEP:
+            pairs = zip(whole, steps.values, strict=True)
+            whole = bytes(known and value.is_integer() and abs(value) <= _MAX_STEP for known, value in pairs)
+        both = (int.from_bytes(present, "big") & int.from_bytes(whole, "big")).to_bytes(self.rows, "big")
         step, value = array("q", map(int, compress(steps.values, both))), array("d", compress(cells.values, both))
         unreadable = cells.state.count(UNREADABLE)
         missing = self.rows - unreadable - present.count(1)
@@ -133,15 +137,6 @@ class RunView:
     def digest(self) -> Mapping[str, str]:
         """Return the SHA-256 of every file that was read, by its name."""
         return self.digests
-
-
-def _whole(steps: Cells) -> bytes:
-    """Mark `[rows]` the cells that hold a whole number that a step can be."""
-    state = bytes(steps.state.translate(IS_NUMBER))
-    if all(map(float.is_integer, steps.values)) and max(map(abs, steps.values), default=0.0) <= _MAX_STEP:
-        return state
-    both = zip(state, steps.values, strict=True)
-    return bytes(known and value.is_integer() and abs(value) <= _MAX_STEP for known, value in both)
 
 
 def open_run(target: str | Path, columns: Names | None = None, units: Names | None = None) -> RunView:

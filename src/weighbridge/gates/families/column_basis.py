@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
+import operator
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
@@ -91,12 +92,8 @@ def of_a_step(column: str) -> bool:
 
 def placeholders(row: StepColumn) -> list[Stretch]:
     """Return the stretches of equal numbers that rounding does not explain."""
-    return [one for one in row.stretches if not _is_rounding(one, row)]
-
-
-def _is_rounding(one: Stretch, row: StepColumn) -> bool:
-    moves = one.changes if of_a_step(row.column) else one.moves
-    return is_rounding(one.length, min(one.jump, moves), row.finite)
+    moves = operator.attrgetter("changes" if of_a_step(row.column) else "moves")
+    return [one for one in row.stretches if not is_rounding(one.length, min(one.jump, moves(one)), row.finite)]
 
 
 def is_rounding(length: int, moves: float, samples: int, chance: float = BY_CHANCE) -> bool:
@@ -136,7 +133,8 @@ def _rules_out_noise(row: StepColumn) -> str:
         return "relation"
     if row.uniform_ks_root_n > MAX_UNEVENNESS:
         return "unevenness"
-    low, high = _margin(row.finite)
+    few = max(NOISE_SAMPLES / row.finite, 1.0) - 1.0  # of few samples a range lies farther off by chance
+    low, high = RANGE_MARGIN + 0.12 * min(few, 7.0) ** 0.9, RANGE_MARGIN + 0.2 * min(few, 1.5)
     return "" if -low <= row.range_over_std - UNIFORM_RANGE <= high else "range"
 
 
@@ -146,12 +144,6 @@ def _fisher(root_n: float, samples: int) -> float:
     if samples >= NOISE_SAMPLES:
         return root_n
     return math.inf if r == 1.0 else math.atanh(r) * math.sqrt(samples - 3)
-
-
-def _margin(samples: int) -> tuple[float, float]:
-    """Return how far below and above that of a uniform law a range may lie, in standard deviations, by chance."""
-    few = max(NOISE_SAMPLES / samples, 1.0) - 1.0
-    return RANGE_MARGIN + 0.12 * min(few, 7.0) ** 0.9, RANGE_MARGIN + 0.2 * min(few, 1.5)
 
 
 def _holds(relation: Relation, row: StepColumn) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, rows_of, series_of, with_rows, with_value
-from weighbridge.core import Outcome, Series
+from weighbridge.core import Doc, Outcome, Series
 from weighbridge.gates.families.run_columns import SAMPLES
 from weighbridge.quantities.facts import Fact
 
@@ -24,6 +25,19 @@ REFERENCES: Mapping[str, Need] = {
     ),
     FACTS: Need("facts", of=("run",), when=lambda limits: limits.get("relative_to") == LN_VOCAB),
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelativeTo:
+    """What samples are compared with."""
+
+    relative_to: Annotated[
+        str,
+        Doc(
+            "value, first, previous, baseline, ln_vocab or column:NAME",
+            pattern=r"value|first|previous|baseline|ln_vocab|column:[^\n]+",
+        ),
+    ] = "value"
 
 
 def reference(evidence: Evidence) -> list[Series]:

@@ -21,52 +21,11 @@ from weighbridge.core import Doc, Fields, Outcome, Record, Series, SubjectKind
 from weighbridge.figures.figure import Figure
 from weighbridge.figures.whole import between
 from weighbridge.gates.families import run_columns
+from weighbridge.gates.families.levers import LEVERS, Lever, Moved, by_the_least
 from weighbridge.gates.families.relative import BASELINE, OTHER, REFERENCES, UNREFERENCED, reference
 from weighbridge.gates.families.run_columns import FINITE, GENUINE, RISING, SAMPLES, ColumnGuard
 
-FARTHEST = 1e30
 Must: TypeAlias = Literal["at most", "below", "at least", "above"]
-Lever: TypeAlias = Callable[["array[int]", "array[float]", float, Any], None]  # moves samples, by an amount
-Moved: TypeAlias = Callable[[Evidence, float], Evidence]
-
-
-def lift(first: int | None, last: int | None, sign: int) -> Lever:
-    """Return the lever that moves the samples between two indices up, or down."""
-
-    def move(_steps: array[int], values: array[float], amount: float, _limits: Any) -> None:
-        for at in range(*slice(first, last).indices(len(values))):
-            values[at] += sign * amount
-
-    return move
-
-
-def zigzag(_steps: array[int], values: array[float], amount: float, _limits: Any) -> None:
-    """Move every other sample up."""
-    for at in range(1, len(values), 2):
-        values[at] += amount
-
-
-LEVERS: Mapping[str, Lever] = {
-    "the last up": lift(-1, None, 1),
-    "the last down": lift(-1, None, -1),
-    "the first up": lift(0, 1, 1),
-    "the first down": lift(0, 1, -1),
-    "all up": lift(None, None, 1),
-    "all down": lift(None, None, -1),
-    "a zigzag": zigzag,
-}
-
-
-def by_the_least(evidence: Evidence, move: Moved, breaks: Callable[[Evidence], bool]) -> Evidence:
-    """Return what was measured moved by the least that breaks a bound; as far as numbers go where nothing does."""
-    most = 1e-9
-    while most < FARTHEST and not breaks(move(evidence, most)):
-        most *= 4
-    least = most / 4
-    for _ in range(60 if most < FARTHEST else 0):
-        middle = (least + most) / 2
-        least, most = (least, middle) if breaks(move(evidence, middle)) else (middle, most)
-    return move(evidence, most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +129,7 @@ class Rule(BoundedFigure):
             self.name, version=self.version, column=self.column, means=self.means, guards=self.guards,
             clauses=self._clauses, check=self.check, cut=self._cut,
             window=lambda limits, _: self._steps(limits), needs=REFERENCES if self.relative else {}, figure=self.figure,
-            mutations=UNREFERENCED if self.relative else (),
+            mutations=UNREFERENCED if self.relative else (), families=("relative",) if self.relative else (),
             limits=self.limits(*more, moves=lambda must: self.moves(must, moved, self._value, self.place)),
             codes={
                 self.code: Outcome.FAIL, "too-few-samples": Outcome.BLOCKED,

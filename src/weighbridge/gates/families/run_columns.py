@@ -32,13 +32,14 @@ class ColumnGuard:
     clauses: Callable[[Any], Iterator[Clause]]
     codes: Mapping[str, Outcome]
     mutations: tuple[Mutation[Any], ...]
+    family: str = "run-columns"
 
 
 def kind_of_column(
     name: str, *, version: int, column: str, means: str = "the column that is judged", guards: Sequence[ColumnGuard],
     limits: type[Any], clauses: Callable[[Any], Sequence[Clause]], codes: Mapping[str, Outcome],
-    needs: Mapping[str, Need] = EMPTY_NEEDS,
-    mutations: Sequence[Mutation[Any]] = (), **more: Any,
+    needs: Mapping[str, Need] = EMPTY_NEEDS, mutations: Sequence[Mutation[Any]] = (), families: Sequence[str] = (),
+    **more: Any,
 ) -> Kind[Any]:  # fmt: skip
     """Return a kind that judges one column of a run: `column`, where the contract names no other.
 
@@ -62,6 +63,7 @@ def kind_of_column(
         ),
         mutations=(*(mutation for one in guards for mutation in one.mutations), *mutations),
         columns=lambda _limits, measure: (measure.column,),
+        families=tuple(dict.fromkeys((*(one.family for one in guards), *families))),
         **more,
     )
 

@@ -2,19 +2,58 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, Requires
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, series_of
-from weighbridge.core import Fields, Outcome
+from weighbridge.core import Doc, Fields, Outcome
 from weighbridge.figures.whole import between, in_window
 from weighbridge.gates.families import run_columns
-from weighbridge.gates.families.run_columns import COLUMNS, SAMPLES, ColumnGuard, changed
+from weighbridge.gates.families.column_basis import MOST_FLOPS_PER_S
+from weighbridge.gates.families.levers import Lever
+from weighbridge.gates.families.run_columns import COLUMNS, SAMPLES, ColumnGuard, changed, speed_moves
 from weighbridge.quantities.runs import StepColumn
+
+
+class Repeated(enum.StrEnum):
+    """Which row of a step counts that is logged more than once."""
+
+    FIRST = "first"
+    LAST = "last"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Which times are looked at."""
+
+    steps: Annotated[tuple[Annotated[int, Doc(ge=0)], Annotated[int, Doc(ge=0)]], Doc("first and last step")]
+    min_samples: Annotated[
+        int | None, Doc("how many different steps of the window must have a time; all without it", ge=1, tight="up")
+    ] = None
+    repeated: Annotated[
+        Repeated | None,
+        Doc("which row counts of a step that is logged again, by a resumed run, say; without it none may be"),
+    ] = None
+    max_flops_per_s: Annotated[
+        float,
+        Doc("most work that the median wall time may imply, 6 × parameters × tokens of a process", unit="1/s", ge=1e12,
+            le=1e21, must="at most", moves=speed_moves(Outcome.BLOCKED)),
+    ] = MOST_FLOPS_PER_S  # fmt: skip
+
+
+def check(limits: Any) -> list[str]:
+    """Return what is wrong with a window and the samples that it must have."""
+    width = limits.steps[1] - limits.steps[0] + 1
+    if width < 1:
+        return [f"steps: the window ends at {limits.steps[1]}, before it begins at {limits.steps[0]}"]
+    few = limits.min_samples is not None and limits.min_samples > width
+    return [f"min_samples: {limits.min_samples} samples cannot come from a window of {width} steps"] if few else []
 
 
 def needed(limits: Any) -> int:
@@ -71,6 +110,18 @@ def rows_that_count(steps: Sequence[int], limits: Any, which: str | None) -> lis
     return sorted({steps[index]: index for index in (at if which == "last" else at[::-1])}.values())
 
 
+def middle_up(*, at_the_end: bool) -> Lever:
+    """Return the lever that moves up as few times of the window as move its statistic."""
+
+    def move(steps: array[int], values: array[float], amount: float, limits: Any) -> None:
+        at = rows_that_count(steps, limits, limits.repeated)
+        many = (len(at) + 1) // 2 if limits.statistic == "median" else 1
+        for index in at[-many:] if at_the_end else at[:many]:
+            values[index] += amount
+
+    return move
+
+
 def _breaks(name: str, code: str, change: Change, least: int = 1) -> Mutation[Any]:
     def apply(evidence: Evidence, limits: Any, _places: tuple[str, ...]) -> Mutated | str:
         if code == "repeated-steps" and limits.repeated is not None:
@@ -124,4 +175,5 @@ TIMES = ColumnGuard(
         _breaks("the first time is zero", "not-a-time", _one(0, 0.0)),
         _breaks("one time throughout the window", "constant-window", _equal, least=2),
     ),
+    family="timed-window",
 )

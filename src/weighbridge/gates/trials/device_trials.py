@@ -94,14 +94,6 @@ def _one_elsewhere(counts: Counts, device: str) -> dict[str, int]:
     return {"xla": 0, device: 1, **{other: n for other, n in (counts or {}).items() if other != device}}
 
 
-def _asking_otherwise(_row: DeviceProbe, limits: Limits) -> Fields:
-    return {"requested": "cuda" if limits.requested == CPU else CPU}
-
-
-def _one_op_elsewhere(row: DeviceProbe, _limits: Limits) -> Fields:
-    return {"ops": _one_elsewhere({row.resolved: 1}, "meta")}
-
-
 def _part_elsewhere(part: str) -> Change:
     return lambda row, _: {part: _one_elsewhere(getattr(row, part), _other(row))}
 
@@ -145,8 +137,16 @@ def _confirms_nothing(name: str, by: str, on: str = "", **shown: Any) -> Mutatio
 
 ON_THE_CPU = "the CPU has no device memory"
 CHANGED: tuple[tuple[str, str, Change], ...] = (
-    ("asked for another device", "requested", _asking_otherwise),
-    ("one op on a third device, none on the host", "ops", _one_op_elsewhere),
+    (
+        "asked for another device",
+        "requested",
+        lambda _, limits: {"requested": "cuda" if limits.requested == CPU else CPU},
+    ),
+    (
+        "one op on a third device, none on the host",
+        "ops",
+        lambda row, _: {"ops": _one_elsewhere({row.resolved: 1}, "meta")},
+    ),
     *((f"one byte of {part} on another device", part, _part_elsewhere(part)) for part in PARTS),
     ("a step more than was recorded", "steps-not-recorded", lambda row, _: {"announced_steps": row.steps + 1}),
     ("a probe after the run", "outside-run", lambda row, _: {"step": (row.last_step or 0) + 1}),

@@ -122,10 +122,6 @@ def _swapped(row: TensorBits, limits: Limits, **more: Any) -> TensorBits | None:
     return words(row, limits, label=label, other=limits.implausible_above_bits, swapped=fits, **more)
 
 
-def _swapped_of_one_sign(row: TensorBits, limits: Limits) -> TensorBits | None:
-    return _changed(_swapped(row, limits), "as_stored", negative=0, symbols=1)
-
-
 def _changed(row: TensorBits | None, reading: str, **more: Any) -> TensorBits | None:
     return row and replace(row, **{reading: replace(getattr(row, reading), **more)})
 
@@ -146,10 +142,6 @@ def _no_better(row: TensorBits, limits: Limits, apart: float) -> TensorBits | No
     while other - label > apart:
         other = _below(other)
     return words(row, limits, label=label, other=other)
-
-
-def _both_almost(row: TensorBits, limits: Limits, bits: float) -> TensorBits | None:
-    return words(row, limits, label=_above(bits), other=bits)
 
 
 def _one_sign(share: float, limits: Limits) -> int:
@@ -189,7 +181,11 @@ FAR_OFF, FITS = "implausible_above_bits", "fits_below_bits"
 WRONG = too_many(
     ("the other reading fits", "mislabelled", _mislabelled),
     ("the other order of bytes fits", "byte-swapped", _swapped),
-    ("the other order of bytes fits, this one has no order", "byte-swapped", _swapped_of_one_sign),
+    (
+        "the other order of bytes fits, this one has no order",
+        "byte-swapped",
+        lambda row, limits: _changed(_swapped(row, limits), "as_stored", negative=0, symbols=1),
+    ),
     ("both halves of every word alike", "pairs", _pairs),
 )
 IMPLAUSIBLE = too_many(("no reading fits", "implausible", _implausible))
@@ -210,7 +206,10 @@ STILL_FITS = undecided(
     ("the other reading better", _words("label", other=0.0)), ("swapped better", _words("label", swapped=0.0))
 )
 NO_BETTER = undecided(("no reading better", _no_better))
-ALMOST_IMPLAUSIBLE = undecided(("both", _both_almost), ("the label's reading", _words("label")))
+ALMOST_IMPLAUSIBLE = undecided(
+    ("both", lambda row, limits, bits: words(row, limits, label=_above(bits), other=bits)),
+    ("the label's reading", _words("label")),
+)
 HALVES_APART = undecided(("halves", _words("half_divergence", label=FITS)))
 HALVES_OF_NOISE = undecided(("halves", _words("half_entropy", label=FITS, half_divergence=0.0)))
 

@@ -1,11 +1,11 @@
-"""What a person may have meant instead: nothing but what passes, when it is tried on what was measured."""
+"""Which policy an import would pass under: each is tried on what was measured."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-from weighbridge.core import Fields, Measurement, Offence, Outcome, Verdict
+from weighbridge.core import Fields, Measurement, Outcome, Verdict
 from weighbridge.core.limits import LimitsError, read
 from weighbridge.evaluation.runner import Evaluation
 from weighbridge.gates import value_preservation
@@ -16,8 +16,6 @@ from weighbridge.gates.families.tensor_pairs import is_exact, two_sided
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
 
-EXCHANGE = "exchange the two? "
-MEANT = "meant? it passes with "
 OF_POLICY = {"dtype", "packing", "unmade", "file-type", "content", "packed"}  # what another policy may accept
 
 
@@ -54,19 +52,3 @@ def _policies(rows: Iterable[TensorPair], ceiling: str) -> Iterator[str]:
     joined = ["+".join(filter(None, parts)) for parts in itertools.product(*classes)]
     ordered = sorted(filter(None, joined), key=lambda policy: policy.count("+"))
     yield from (*ordered, ceiling, "lossless", *(f"{CEILING}{policy}" for policy in ordered))
-
-
-def exchanged(offences: Sequence[Offence], rows: Sequence[TensorPair]) -> Iterator[str]:
-    """Yield what makes it likely that source and import were named in the wrong order; a hint, never a verdict."""
-    if any(offence.figures.get("mechanism") == "swapped" for offence in offences):
-        if not any(row.packed or (row.candidate_dtype in BOUND and row.source_dtype not in BOUND) for row in rows):
-            yield EXCHANGE + "rounding the import gives the source: the import is the wider one"
-        else:
-            yield "the import was made of a wider original, which rounds to this source: compare it with that one"
-    lost = set()
-    for offence in offences:  # plain numbers stand where blocks were, and are not those that the blocks decode to
-        packed, dtype = offence.figures.get("packed"), offence.figures.get("source_dtype")
-        was = dtype if offence.code == "dtype" else packed
-        if was in TYPICAL_ERROR and offence.figures.get("candidate_dtype") not in TYPICAL_ERROR:
-            lost.add(str(packed or dtype))
-    yield from (f"{EXCHANGE}the source is quantised ({dtype}) and the import is not" for dtype in sorted(lost)[:1])
