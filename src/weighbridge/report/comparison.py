@@ -42,6 +42,7 @@ IN_WORDS = {
     "codes": "not the nearest codes",
     "distance": "codes too far off",
     "adapter": "not as merged",
+    "unmade": "not made as meant",
 }
 
 
@@ -180,9 +181,8 @@ def renamed(rows: Sequence[TensorPair], passes: Callable[[Fields], bool]) -> Ite
         return
     found = renamings({name for row in rows for name in row.sources}, candidate, more_than=paired)
     if len(found) > 1:
-        yield "names match after either of these renames, so none is made: " + "; ".join(
-            sorted(one.summary for one in found)
-        )
+        named = "; ".join(sorted(one.summary for one in found))
+        yield f"names match after either of these renames, so none is made: {named}"
     elif found:
         yield RENAMED.format(matched=len(found[0].origin), of=len(candidate), now=paired)
     for one in found:
