@@ -86,7 +86,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
 def _is_packed(pair: TensorPair) -> bool:
     """Return whether the candidate holds codes: those of a weight, or as they are stored on both sides."""
     codes = len(pair.candidate_shape) > 1 and (pair.candidate_dtype or pair.source_dtype) in CODES
-    return codes or (bool(pair.packed) and pair.not_nearest is not None and pair.candidate_dtype not in BOUND)
+    return codes or (pair.not_nearest is not None and pair.candidate_dtype not in BOUND)
 
 
 def _unmade(pair: TensorPair, policy: Policy, limits: Limits, *, unpacked: bool) -> str:
