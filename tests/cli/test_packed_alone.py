@@ -66,7 +66,7 @@ def test_two_files_of_packed_weights_alone_are_compared_by_their_own_keys(cli: C
     config = json.loads((other / "config.json").read_text())
     config["quantization_config"]["sym"] = False
     (other / "config.json").write_text(json.dumps(config))
-    assert cli("compare", packed, other).lines[-1].startswith("SAME: 1 of 1 tensors")
+    assert cli("compare", packed, other).lines[-1].startswith("SAME VALUES: 1 of 1 tensors")
 
 
 def canary_of(source: Path, packed: Path, quantity: str) -> Any:
