@@ -10,15 +10,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from weighbridge.formats.arrays import Bytes, Floats, NDArray, np
 
-    Bytes: TypeAlias = NDArray[np.uint8]
-    Floats: TypeAlias = NDArray[np.float32]
-    Scales: TypeAlias = tuple[Floats, Floats | None]  # of each part of a block: factor, and what is added
+Scales: TypeAlias = tuple[Floats, Floats | None]  # of each part of a block: factor, and what is added
 
 HALF_ULP = 2.0**-11  # of a scale: some quantisers choose codes before they round the scale to F16
 HALF_SUBNORMAL = 2.0**-25  # the same where F16 is subnormal
@@ -38,8 +34,6 @@ class Codes:
 
 def not_nearest(values: Floats, decoded: Floats, blocks: Bytes, dtype: str) -> int | None:
     """Count the codes of `[blocks, bytes]` that are not the nearest to these values; None where nobody can tell."""
-    import numpy as np
-
     if dtype in SIGNED:
         opposed = (values * decoded < 0).reshape(-1, 8).sum(axis=1)
         return int(np.maximum(opposed - SIGNED[dtype], 0).sum())
@@ -61,8 +55,6 @@ def _in_steps(
     codes: Codes, meant: Floats, there: Floats, scale: Floats, added: Floats | np.float32
 ) -> NDArray[np.bool_]:
     """Mark the codes at most half a step from their values, or from the end that lies nearest to them."""
-    import numpy as np
-
     ends = codes.least * scale + added, codes.most * scale + added
     slack = HALF_ULP * np.maximum(*map(np.abs, ends)) + np.float32(HALF_SUBNORMAL * codes.most)
     off = np.clip(meant, np.minimum(*ends), np.maximum(*ends))
@@ -73,8 +65,6 @@ def _in_steps(
 
 def _among_points(codes: Codes, meant: Floats, there: Floats, scale: Floats) -> NDArray[np.bool_]:
     """Mark the codes that are as near to their values as the nearest point is; points are whole numbers."""
-    import numpy as np
-
     at = meant * (2 / scale)  # in halves, between which no two points have their middle
     at += HALVES
     np.clip(at, 0, 2 * HALVES - 1, out=at)
@@ -90,8 +80,6 @@ def _among_points(codes: Codes, meant: Floats, there: Floats, scale: Floats) -> 
 @functools.cache
 def _nearest_points(points: tuple[int, ...]) -> Floats:
     """Return the point that is nearest to each half, and to what is between it and the next."""
-    import numpy as np
-
     middles = (np.arange(-HALVES, HALVES) + 0.5) / 2
     found: Floats = np.array(points, np.float32)
     nearest: Floats = found[np.abs(middles[:, None] - found).argmin(axis=1)]
@@ -117,8 +105,6 @@ def _q2_k(blocks: Bytes) -> Scales:
 
 
 def _q3_k(blocks: Bytes) -> Scales:
-    import numpy as np
-
     low, high = blocks[:, 96:104], blocks[:, 104:108]
     lower = np.concatenate([low & 15, low >> 4], axis=1)
     upper = np.concatenate([high >> shift & 3 for shift in (0, 2, 4, 6)], axis=1)
@@ -126,8 +112,6 @@ def _q3_k(blocks: Bytes) -> Scales:
 
 
 def _q45_k(blocks: Bytes) -> Scales:
-    import numpy as np
-
     first, second, both = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
     factors = np.concatenate([first & 63, both & 15 | first >> 2 & 48], axis=1)
     added = np.concatenate([second & 63, both >> 4 | second >> 2 & 48], axis=1)
@@ -139,8 +123,6 @@ def _q6_k(blocks: Bytes) -> Scales:
 
 
 def _iq4_xs(blocks: Bytes) -> Scales:
-    import numpy as np
-
     lower = np.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], axis=2).reshape(-1, 8)
     high = blocks[:, 2:4].copy().view("<u2")
     upper = (high >> np.arange(0, 16, 2, dtype=np.uint16) & 3).astype(np.uint8)
@@ -148,8 +130,6 @@ def _iq4_xs(blocks: Bytes) -> Scales:
 
 
 def _mxfp4(blocks: Bytes) -> Scales:
-    import numpy as np
-
     return np.ldexp(np.float32(0.5), blocks[:, :1].astype(np.int32) - 127), None
 
 

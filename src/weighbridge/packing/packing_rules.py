@@ -10,18 +10,15 @@ import functools
 import math
 import struct
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 from weighbridge.comparison.casts import decode, words
 from weighbridge.core import WeighbridgeError, loads
+from weighbridge.formats.arrays import NDArray, np
 from weighbridge.formats.tensor import Tensor
 from weighbridge.formats.word_types import FLOATS, numpy_dtype
 from weighbridge.packing.packed_weights import PackedWeight
 from weighbridge.packing.unpacking import LARGEST_F8, NESTED_SLACK, SLACK, WORD, Codes, Nested, Rule, floats
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # E2M1, the upper bit is the sign
 REACH = 4 / 3  # of the largest code: an MX scale is a power of two, and lets values up to 8 be stored as 6
@@ -186,8 +183,6 @@ def _scheme_of(settings: Mapping[str, Any], dtype: str, each: list[str]) -> Mapp
 
 def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
     """GPTQ and AWQ's GEMM: a matrix of inputs by outputs, read by its columns; `(code - zero) * scale`."""
-    import numpy as np
-
     bits, group, method = (settings.get(key) for key in ("bits", "group_size", "quant_method"))
     codes, scales, zeros = weight.codes, weight.members[".scales"], weight.members.get(".qzeros")
     numbered, dynamic = weight.members.get(".g_idx"), settings.get("dynamic")
@@ -278,8 +273,6 @@ def _state(data: memoryview) -> Mapping[str, Any]:
 
 def _numbers(tensor: Tensor | None, many: int, groups: int, read: Read) -> NDArray[np.int32] | None:
     """Return the group of each row or column, where a tensor numbers them."""
-    import numpy as np
-
     if tensor is None:
         return None
     found = np.frombuffer(read(tensor), "<i4" if tensor.dtype == "I32" else "i1")

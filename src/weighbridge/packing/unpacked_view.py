@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weighbridge.comparison.aligned_tensor import ELEMENTS, AlignedTensor
 from weighbridge.comparison.casts import BLOCKS, DECODED
+from weighbridge.formats.arrays import Words, np
 from weighbridge.formats.tensor import Tensor
 from weighbridge.mapping.mapping_plan import Pairing
 from weighbridge.packing.packed_weights import alike, recognised, settings_of, unlike_keys
@@ -17,9 +18,6 @@ from weighbridge.packing.stored_codes import CodeErrors
 from weighbridge.packing.unpacking import Blocks, Rule, decoded
 from weighbridge.quantities.packing_keys import is_named
 from weighbridge.views.checkpoint import CheckpointView
-
-if TYPE_CHECKING:
-    from weighbridge.comparison.casts import Words
 
 F32 = 4  # bytes
 
@@ -76,8 +74,6 @@ class UnpackedView(CheckpointView):
 
     def _matrix(self, rule: Rule, at: int) -> memoryview:
         """Return one matrix of a stack, with rows and columns exchanged."""
-        import numpy as np
-
         rows, columns = rule.shape[-2:]
         turned, step = np.empty((columns, rows), np.uint32), max(ELEMENTS // columns, 1)
         for row in range(0, rows, step):
@@ -194,8 +190,6 @@ def code_errors(
 
 def row_stretches(aligned: AlignedTensor, rule: Rule) -> Iterator[Words]:
     """Walk over the words of what a weight is meant to be, whole rows at a time, or raise `subject-changed`."""
-    import numpy as np
-
     name, columns, rest = aligned.new.name, rule.codes.columns, None
     aligned.candidate.require_unchanged(name)
     for stretch in aligned.predicted():

@@ -12,6 +12,7 @@ from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, dumps, sha256
+from weighbridge.formats.arrays import NDArray, np
 from weighbridge.forward.stacks import Torch
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest
 from weighbridge.quantities.base import rows_of
@@ -20,9 +21,6 @@ from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, ta
 from weighbridge.views.model_view import ModelView
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from weighbridge.forward.constants import Constants
     from weighbridge.forward.local_pass import Distance, Step, Steps
     from weighbridge.forward.widened import Audit
@@ -216,8 +214,6 @@ def _local(step: Step | None) -> LocalError:
 
 def _equal_share(trusted: Trace, found: Trace, point: str) -> float | None:
     """Return the share of elements with the same bits; None where shapes or dtypes differ."""
-    import numpy as np
-
     if trusted.shape(point) != found.shape(point) or trusted.held_as(point) != found.held_as(point):
         return None
     same = of = 0
@@ -229,8 +225,6 @@ def _equal_share(trusted: Trace, found: Trace, point: str) -> float | None:
 
 def _outcome(trusted: Trace, found: Trace) -> Outcome:
     """Compare the last point of both, as logits, where it spans the vocabulary of the inputs."""
-    import numpy as np
-
     point = found.facts.order[-1]
     shape = found.shape(point) or ()
     if trusted.shape(point) != shape or shape[-1] <= max(map(max, found.facts.tokens)):
@@ -251,8 +245,6 @@ def _outcome(trusted: Trace, found: Trace) -> Outcome:
 
 def _divergence(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
     """Return how far the probabilities that logits stand for diverge from ours; NaN where they are not finite."""
-    import numpy as np
-
     if np.array_equal(ours, theirs) and np.isfinite(ours).all():
         return 0.0
     with np.errstate(invalid="ignore"):
@@ -270,8 +262,6 @@ def extent(views: Views, _options: Fields) -> int:
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
     """Overlay the last of a few tokens at the last point of the runs, not of the measurement, with twice the norm."""
-    import numpy as np
-
     reference, candidate = views
     pair = _runs(reference, candidate)
     if isinstance(pair, Unmeasured):

@@ -21,6 +21,7 @@ from weighbridge.comparison.alternatives import head_counts
 from weighbridge.comparison.attribution import attributed, errors_otherwise
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, values, words
 from weighbridge.core import Fields, Json, Measurement, SubjectError, SubjectKind, Unmeasured
+from weighbridge.formats.arrays import np
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan
@@ -391,8 +392,6 @@ def _comparable(source: CheckpointView, candidate: CheckpointView, pairing: Pair
 
 def _other(last: bytes, tensor: Tensor) -> bytes | None:
     """Return another unit: one bit flipped, or for blocks one that reads as other values, if there is one."""
-    import numpy as np
-
     was = values(np.frombuffer(last, np.uint8), tensor.dtype) if tensor.dtype in BLOCKS else None
     if was is None:
         return last[:-1] + bytes([last[-1] ^ 1])
