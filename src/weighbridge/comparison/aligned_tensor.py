@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.comparison.casts import ExactCast, decode, encode, find_exact_cast, words
-from weighbridge.formats.arrays import NDArray, Words, np
+from weighbridge.formats.arrays import Bytes, NDArray, Words, np
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.mapping_plan import Pairing, Part
 from weighbridge.views.checkpoint import CheckpointView, Tensor
@@ -52,7 +52,7 @@ class AlignedTensor:
         """Return the plainest exact way to the candidate's dtype, or None where there is none."""
         return find_exact_cast(self.dtype, self.new.dtype, computed=self.pairing.computed) if self.dtype else None
 
-    def steps(self) -> Iterator[tuple[int, Words, NDArray[np.uint8]]]:
+    def steps(self) -> Iterator[tuple[int, Words, Bytes]]:
         """Return first element, source's words and candidate's bytes by stretches, or raise `subject-changed`."""
         at, behind, new, (per, size) = 0, 0, self.new, self.new.unit
         self.candidate.require_unchanged(new.name)
@@ -99,14 +99,10 @@ def computation(arithmetic: str) -> Callable[[Any], Any]:
     return COMPUTED.get(arithmetic) or (lambda values: values + values.dtype.type(arithmetic))
 
 
-def _minus_exp(values: Any) -> Any:
-    return -np.exp(values.astype(np.float64)).astype(values.dtype)  # rounded once, as no library's float32 is
-
-
 COMPUTED = {
     "": lambda values: values,
     "+2": lambda values: values + values.dtype.type(1) + values.dtype.type(1),
-    "-exp": _minus_exp,
+    "-exp": lambda values: -np.exp(values.astype(np.float64)).astype(values.dtype),  # rounded once
 }
 
 
@@ -143,8 +139,7 @@ def _gathered(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Word
     order = _row_order(tensor, part)
     all_rows = tensor.shape[0] if part.rows else math.prod(part.view or tensor.shape[:1])
     data = _words(view.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(all_rows, -1)
-    step = max(ELEMENTS // data.shape[1], 1)
-    behind = 0
+    step, behind = max(ELEMENTS // data.shape[1], 1), 0
     for start in range(0, len(order), step):
         for left in range(0, data.shape[1], ELEMENTS):
             taken = data[order[start : start + step], left : left + ELEMENTS].reshape(-1)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from weighbridge.formats.arrays import Bytes, NDArray, Values, Words, np
+from weighbridge.formats.arrays import Bytes, Floats, NDArray, Values, Words, np
 from weighbridge.formats.tensor import GGUF_TYPES
 from weighbridge.formats.word_types import EXTENDED, INTEGERS, numpy_dtype
 
@@ -65,8 +64,7 @@ def _widened(stored: Words) -> Values:
     """Read F16 words as float32 by their bits, four times as fast as NumPy does; infinities and NaN by NumPy."""
     # Exponent and fraction stand in a float32 whose exponent is too small by 127 - 15, subnormal numbers included.
     if (stored << 1).max(initial=0) >= INFINITE_F16:
-        widened: Values = stored.view("<f2").astype("f4")
-        return widened
+        return stored.view("<f2").astype("f4")
     words = stored.view("<i2").astype("i4")  # the sign fills the upper half
     words <<= 13
     words &= -0x70002000  # sign, exponent and fraction: 0x8fffe000
@@ -188,7 +186,7 @@ UNREAD = ("Q8_1", "Q8_K", "Q1_0", "Q2_0")  # no library reads these back
 BLOCKS = {dtype: size for dtype, elements, size in GGUF_TYPES.values() if elements > 1}  # with the bytes of one
 
 
-def quantise(values: NDArray[Any], dtype: str) -> NDArray[np.uint8]:
+def quantise(values: Values, dtype: str) -> Bytes:
     """Quantise float32 values, whole blocks of them, and give the bytes; one long row costs a tenth of short ones."""
     import gguf
 
@@ -198,12 +196,12 @@ def quantise(values: NDArray[Any], dtype: str) -> NDArray[np.uint8]:
         return np.concatenate([gguf.quantize(bite, gguf.GGMLQuantizationType[dtype]) for bite in bites], axis=1)
 
 
-def dequantise(stored: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
+def dequantise(stored: Bytes, dtype: str) -> Floats:
     """Read the bytes of whole blocks back as float32 values, `[elements]`."""
     import gguf
 
     with np.errstate(all="ignore"):
-        values: NDArray[np.float32] = gguf.dequantize(stored.reshape(1, -1), gguf.GGMLQuantizationType[dtype])
+        values: Floats = gguf.dequantize(stored.reshape(1, -1), gguf.GGMLQuantizationType[dtype])
     return values.reshape(-1)
 
 
@@ -223,7 +221,7 @@ AT_ONCE = 1 << 10  # blocks that are decoded together
 LARGEST_FINITE = 250  # of an E8M0 scale, whatever number it is multiplied with
 
 
-def not_finite(stored: NDArray[np.uint8], dtype: str) -> tuple[int, int]:
+def not_finite(stored: Bytes, dtype: str) -> tuple[int, int]:
     """Count NaN and infinities in whole blocks, as ggml decodes them."""
     blocks = stored.reshape(-1, BLOCKS[dtype])
     suspect: NDArray[np.bool_] = np.zeros(len(blocks), bool)  # a scale is not finite, or can overflow

@@ -42,25 +42,19 @@ def not_nearest(values: Floats, decoded: Floats, blocks: Bytes, dtype: str) -> i
         return None
     with np.errstate(all="ignore"):
         scale, added = codes.scales(blocks)
-        parts = scale.size, -1
-        of_parts = values.reshape(parts), decoded.reshape(parts), scale.reshape(-1, 1)
-        if codes.points:
-            near = _among_points(codes, *of_parts)
-        else:
-            near = _in_steps(codes, *of_parts, np.float32(0) if added is None else added.reshape(-1, 1))
+        of_parts = values.reshape(scale.size, -1), decoded.reshape(scale.size, -1), scale.reshape(-1, 1)
+        more = np.zeros((1, 1), np.float32) if added is None else added.reshape(-1, 1)
+        near = _among_points(codes, *of_parts) if codes.points else _in_steps(codes, *of_parts, more)
     return int(values.size - np.count_nonzero(near))
 
 
-def _in_steps(
-    codes: Codes, meant: Floats, there: Floats, scale: Floats, added: Floats | np.float32
-) -> NDArray[np.bool_]:
+def _in_steps(codes: Codes, meant: Floats, there: Floats, scale: Floats, added: Floats) -> NDArray[np.bool_]:
     """Mark the codes at most half a step from their values, or from the end that lies nearest to them."""
     ends = codes.least * scale + added, codes.most * scale + added
     slack = HALF_ULP * np.maximum(*map(np.abs, ends)) + np.float32(HALF_SUBNORMAL * codes.most)
     off = np.clip(meant, np.minimum(*ends), np.maximum(*ends))
     off -= there
-    near: NDArray[np.bool_] = np.abs(off, out=off) <= np.abs(scale) * np.float32(0.5 + ROUNDING) + slack
-    return near
+    return np.abs(off, out=off) <= np.abs(scale) * np.float32(0.5 + ROUNDING) + slack
 
 
 def _among_points(codes: Codes, meant: Floats, there: Floats, scale: Floats) -> NDArray[np.bool_]:
@@ -118,19 +112,11 @@ def _q45_k(blocks: Bytes) -> Scales:
     return _half(blocks, 0) * factors.astype(np.float32), -_half(blocks, 2) * added.astype(np.float32)
 
 
-def _q6_k(blocks: Bytes) -> Scales:
-    return _half(blocks, 208) * blocks[:, 192:208].view("i1").astype("f4"), None
-
-
 def _iq4_xs(blocks: Bytes) -> Scales:
     lower = np.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], axis=2).reshape(-1, 8)
     high = blocks[:, 2:4].copy().view("<u2")
     upper = (high >> np.arange(0, 16, 2, dtype=np.uint16) & 3).astype(np.uint8)
     return _half(blocks, 0) * ((lower | upper << 4).astype(np.float32) - 32), None
-
-
-def _mxfp4(blocks: Bytes) -> Scales:
-    return np.ldexp(np.float32(0.5), blocks[:, :1].astype(np.int32) - 127), None
 
 
 def _nvfp4(blocks: Bytes) -> Scales:
@@ -152,12 +138,12 @@ CODES: Mapping[str, Codes] = {
     "Q3_K": Codes(_q3_k, -4, 3),
     "Q4_K": Codes(_q45_k, 0, 15),
     "Q5_K": Codes(_q45_k, 0, 31),
-    "Q6_K": Codes(_q6_k, -32, 31),
+    "Q6_K": Codes(lambda blocks: (_half(blocks, 208) * blocks[:, 192:208].view("i1").astype("f4"), None), -32, 31),
     "TQ1_0": Codes(_at(52), -1, 1),
     "TQ2_0": Codes(_at(64), -1, 1),
     "IQ4_NL": Codes(_one, points=IQ4),
     "IQ4_XS": Codes(_iq4_xs, points=IQ4),
-    "MXFP4": Codes(_mxfp4, points=FP4),
+    "MXFP4": Codes(lambda blocks: (np.ldexp(np.float32(0.5), blocks[:, :1].astype("i4") - 127), None), points=FP4),
     "NVFP4": Codes(_nvfp4, points=FP4),
 }
 # Types of grids with a sign for each value, and how many of eight may be wrong: seven bits for eight signs make their

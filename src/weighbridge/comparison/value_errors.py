@@ -11,7 +11,7 @@ from weighbridge.comparison import bytewise
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, overflowed, shown, values
 from weighbridge.comparison.nearest_codes import not_nearest
-from weighbridge.formats.arrays import Bytes, NDArray, Values, Words, np
+from weighbridge.formats.arrays import Bytes, Doubles, NDArray, Values, Words, np
 from weighbridge.formats.word_types import INTEGERS, numpy_dtype
 from weighbridge.quantities.tensors import FirstDifference
 from weighbridge.views.checkpoint import CheckpointView
@@ -49,8 +49,7 @@ def count(aligned: AlignedTensor, exact_cast: ExactCast) -> Counted:
             span = slice(unit * size, (unit + 1) * size)
             word = stored[unit].tobytes() if per == 1 and len(stored) == len(same) else b""
             first = _difference(aligned, at + unit * per, word, predicted[span].tobytes(), there[span].tobytes())
-    differing_bytes = differing if exact_cast.name == "identical" else None
-    return Counted(walk.looked - wrong, first, differing_bytes, walk.overflowed)
+    return Counted(walk.looked - wrong, first, differing if exact_cast.name == "identical" else None, walk.overflowed)
 
 
 @dataclass(slots=True)
@@ -143,16 +142,14 @@ def from_table(view: CheckpointView, name: str, meant: Sequence[float]) -> float
     if tensor.dtype != "F32" or tensor.elements != len(meant):
         return None
     found = np.frombuffer(view.read(name, 0, tensor.nbytes), "<f4").astype("f8")
-    wanted = np.array(meant)
     with np.errstate(all="ignore"):
-        error = float(np.max(np.abs(found - wanted) / np.maximum(np.abs(wanted), 1e-300), initial=0.0))
+        error = float(np.max(np.abs(found - meant) / np.maximum(np.abs(meant), 1e-300), initial=0.0))
     return error if math.isfinite(error) else None
 
 
 def reproduced(aligned: AlignedTensor, tried: Mapping[str, Hypothesis]) -> dict[str, int]:
     """Count the elements that each hypothesis reproduces bit for bit, in one walk."""
-    counts = dict.fromkeys(tried, 0)
-    found = numpy_dtype(aligned.new.dtype)
+    counts, found = dict.fromkeys(tried, 0), numpy_dtype(aligned.new.dtype)
     if not tried or found is None:
         return counts
     for _, stored, there in aligned.steps():
@@ -177,8 +174,8 @@ class _Sums:
     def add(self, old: Values, new: Values, block: int) -> None:
         """Add up in float64, whatever the values are stored in."""
 
-        def products(one: Values, other: Values) -> NDArray[np.float64]:
-            found: NDArray[np.float64] = np.einsum("ij,ij->i", one, other, dtype=np.float64)
+        def products(one: Values, other: Values) -> Doubles:
+            found: Doubles = np.einsum("ij,ij->i", one, other, dtype=np.float64)
             return found
 
         with np.errstate(all="ignore"):
@@ -192,7 +189,7 @@ class _Sums:
             largest = float(np.abs(off, out=off).max(initial=0.0))
         self.largest = largest if math.isnan(largest) else max(self.largest, largest)
 
-    def add_words(self, predicted: Words, there: NDArray[np.uint8]) -> None:
+    def add_words(self, predicted: Words, there: Bytes) -> None:
         """Compare words: the largest distance in units of the last place, and order-free prints of both."""
         words = there.view(predicted.dtype)
         if self.ulps is not None:
@@ -261,7 +258,7 @@ def _ordered(words: Words) -> NDArray[np.int64]:
     return np.where(placed < half, placed, half - placed)
 
 
-def _mixed(words: Words) -> NDArray[Any]:
+def _mixed(words: Words) -> Values:
     """Mix words so that their sum tells a multiset (splitmix64's finaliser)."""
     mixed = words.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):

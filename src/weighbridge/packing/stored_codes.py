@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from weighbridge.comparison.casts import decode
-from weighbridge.formats.arrays import Floats, NDArray, Words, np
+from weighbridge.formats.arrays import Doubles, Floats, NDArray, Words, np
 from weighbridge.packing.unpacking import Rule, Tile, band
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -22,7 +22,7 @@ class CodeErrors:
 
     rule: Rule
     stored: CheckpointView
-    factors: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None  # of rows and of columns, times the values
+    factors: tuple[Doubles, Doubles] | None = None  # of rows and of columns, times the values
     at: int = 0
     nearest: int = 0  # no code that nobody looked at, nor that of a value beyond the codes' range or not finite
     steps: float = 0.0
@@ -77,13 +77,10 @@ class CodeErrors:
     def _sure(self, meant: Floats, error: Floats, tile: Tile) -> NDArray[np.bool_]:
         """Mark codes that are surely the nearest: less than half a step off, what their value rounds to, or between."""
         if not self.rule.points:
-            less: NDArray[np.bool_] = np.abs(error) < np.abs(tile.scales) * np.float32(0.5)
-            return less
+            return np.abs(error) < np.abs(tile.scales) * np.float32(0.5)
         units = meant * (1 / tile.scales)
-        if tile.ends is not None:
-            found: NDArray[np.bool_] = units > tile.ends[0]
-            found &= units < tile.ends[1]
-            return found
+        if tile.ends:
+            return (units > tile.ends[0]) & (units < tile.ends[1])
         rest = units * np.float32(FOUR_BITS)
         rest += units - rest
         same: NDArray[np.bool_] = rest == tile.points
@@ -100,8 +97,7 @@ class CodeErrors:
         best = abs(values - (self.rule.nearest(units) * scales + added))
         near: NDArray[np.bool_] = abs(values - found) <= best + self.rule.slack * (abs(values) + abs(added))
         near &= (units >= least) & (units <= most)
-        near |= values == found
-        return near
+        return near | (values == found)
 
 
 def _at(spread: Floats | None, at: tuple[NDArray[np.intp], ...]) -> Floats:

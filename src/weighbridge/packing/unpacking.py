@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -58,8 +58,7 @@ class Codes:
             numbers = part[:, None] >> shifts[:, None]
             numbers &= np.uint32((1 << self.bits) - 1)
             rows = numbers.reshape(-1, self.columns)[start % self.high :][: stop - start]
-            counted: Floats = np.add(rows.view(np.int32), np.float32(least), dtype=np.float32)
-            return counted
+            return rows.view(np.int32).astype(np.float32) + np.float32(least)
         data = read[start:stop].reshape(-1).view(np.uint8)
         if self.bits == 8 and not points:
             signed = self.tensor.dtype == "I8"
@@ -143,8 +142,7 @@ class Rule:
         if not self.points:
             return np.clip(np.rint(values), self.least, self.most)
         if len(self.points) > FEW:
-            found: Floats = np.array(self.points, np.float32)
-            return found[encode(np.clip(values, -LARGEST_F8, LARGEST_F8), "F8_E4M3")]
+            return np.array(self.points, np.float32)[encode(np.clip(values, -LARGEST_F8, LARGEST_F8), "F8_E4M3")]
         points = np.array(sorted(self.points), np.float32)
         return points[np.searchsorted((points[1:] + points[:-1]) / 2, values)]
 
@@ -171,7 +169,7 @@ class Tile(NamedTuple):
     values: Floats
     scales: Floats
     added: Floats | None
-    ends: tuple[Floats, Floats] | None
+    ends: Sequence[Floats]  # from where to where each point is the nearest, where this was asked of few points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,10 +204,8 @@ class Band:
         values = (points if zeros is None else points - zeros) * scales
         if offsets is not None:
             values += offsets
-        far = None
-        if ends and 0 < len(rule.points) <= FEW:
-            low, high = (rule.codes.values(*part, middles, 0).reshape(shape) for middles in _ends(rule.points))
-            far = low, high
+        middles = _ends(rule.points) if ends and 0 < len(rule.points) <= FEW else ()
+        far = [rule.codes.values(*part, one, 0).reshape(shape) for one in middles]
         return Tile(points, values, scales, offsets if zeros is None else -zeros * scales, far)
 
     def _spread(self, found: Floats, start: int, stop: int) -> Floats:
@@ -227,8 +223,9 @@ class Band:
 def band(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Band:
     """Read what is stored of some rows."""
     codes, scales = rule.codes.read(stored, start, stop), rule.of_blocks(stored, rule.scales, start, stop)
-    zeros, inside = None, start % rule.zeros.high if rule.zeros is not None else 0
+    zeros = None
     if rule.zeros is not None:
+        inside = start % rule.zeros.high
         zeros = rule.zeros.values(rule.zeros.read(stored, start, stop), inside, inside + stop - start, (), 0)
         zeros += rule.early
     offsets = None if rule.offsets is None else rule.of_blocks(stored, rule.offsets, start, stop)
