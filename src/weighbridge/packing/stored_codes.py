@@ -97,7 +97,8 @@ class CodeErrors:
         best = abs(values - (self.rule.nearest(units) * scales + added))
         near: NDArray[np.bool_] = abs(values - found) <= best + self.rule.slack * (abs(values) + abs(added))
         near &= (units >= least) & (units <= most)
-        return near | (values == found)
+        near |= values == found
+        return near
 
 
 def _at(spread: Floats | None, at: tuple[NDArray[np.intp], ...]) -> Floats:

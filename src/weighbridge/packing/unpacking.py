@@ -58,7 +58,8 @@ class Codes:
             numbers = part[:, None] >> shifts[:, None]
             numbers &= np.uint32((1 << self.bits) - 1)
             rows = numbers.reshape(-1, self.columns)[start % self.high :][: stop - start]
-            return rows.view(np.int32).astype(np.float32) + np.float32(least)
+            counted: Floats = np.add(rows.view(np.int32), np.float32(least), dtype=np.float32)
+            return counted
         data = read[start:stop].reshape(-1).view(np.uint8)
         if self.bits == 8 and not points:
             signed = self.tensor.dtype == "I8"
