@@ -14,7 +14,6 @@ from weighbridge.formats.tensor import Tensor
 from weighbridge.mapping.mapping_plan import Pairing
 from weighbridge.packing.packed_weights import alike, recognised, settings_of, unlike_keys
 from weighbridge.packing.packing_rules import ContradictionError, rule_of
-from weighbridge.packing.stored_codes import CodeErrors
 from weighbridge.packing.unpacking import Blocks, Rule, decoded
 from weighbridge.quantities.packing_keys import is_named
 from weighbridge.views.checkpoint import CheckpointView
@@ -176,16 +175,6 @@ def as_stored(pairing: Pairing, weight: UnpackedWeight) -> Pairing:
     *stack, rows, columns = pairing.shape
     turned = replace(pairing.parts[0], transposed=True)
     return replace(pairing, parts=(turned,), shape=(*stack, columns, rows))
-
-
-def code_errors(
-    aligned: AlignedTensor, rule: Rule, stored: CheckpointView, factors: tuple[Any, Any] | None = None
-) -> CodeErrors:
-    """Compare each code of the candidate's weight with its meant value, times `factors` of rows and of columns."""
-    found = CodeErrors(rule, stored, factors)
-    for rows in row_stretches(aligned, rule):
-        found.add(rows, aligned.dtype)
-    return found
 
 
 def row_stretches(aligned: AlignedTensor, rule: Rule) -> Iterator[Words]:

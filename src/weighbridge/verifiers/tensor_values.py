@@ -27,6 +27,7 @@ from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan
 from weighbridge.model_config.model_description import describe_model
 from weighbridge.packing import unpacked_view
 from weighbridge.packing.channel_factors import Channels
+from weighbridge.packing.stored_codes import CodeErrors
 from weighbridge.packing.unpacked_view import UnpackedView, UnpackedWeight, both_unpacked, packed_parts, packed_weight
 from weighbridge.packing.unpacking import Rule
 from weighbridge.quantities.tensors import OWN_KEYS, PADDED, TensorPair
@@ -237,7 +238,9 @@ class _Pair:
         assert isinstance(self.candidate, UnpackedView)
         fitted = None if self.channels is None else self.channels.fitted(row.name)
         factors = fitted and (fitted[0].values, fitted[1].values)
-        found = unpacked_view.code_errors(aligned, rule, self.candidate.stored, factors)
+        found = CodeErrors(rule, self.candidate.stored, factors)
+        for rows in unpacked_view.row_stretches(aligned, rule):
+            found.add(rows, aligned.dtype)
         row = replace(row, relative_rmse=found.relative_rmse, error_in_steps=found.error_in_steps)
         return replace(row, compared=True, not_nearest=found.not_nearest)
 
