@@ -121,7 +121,6 @@ def _part(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
 
 
 def _row_order(tensor: Tensor, part: Part) -> NDArray[np.intp]:
-    """Return the rows of a tensor in the order in which a part takes them."""
     begin, end = part.rows or (0, tensor.shape[0])
     shape = part.view or (end - begin,)
     rows = np.arange(begin, begin + math.prod(shape)).reshape(shape)

@@ -148,7 +148,6 @@ def _exchanged(aligned: AlignedTensor) -> Iterator[str]:
 
 
 def _digests(stretches: Iterable[memoryview], each: int) -> list[bytes]:
-    """Digest each so many bytes of several stretches."""
     found, digest, left = [], hashlib.sha256(), each
     for stretch in stretches:
         data = stretch

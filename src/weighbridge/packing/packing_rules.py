@@ -153,9 +153,8 @@ def _compressed(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -
         if zeros.dtype != "I32":
             return None
         _require(zeros, (-(-rows * bits // WORD), groups), f"zero points of {bits} bits")
-        values = _whole(bits, 0) | {
-            "zeros": Codes(tensor=zeros, bits=bits, columns=groups, row_bytes=groups * 4, down=True)
-        }
+        values = _whole(bits, 0)
+        values["zeros"] = Codes(tensor=zeros, bits=bits, columns=groups, row_bytes=groups * 4, down=True)
     values["columns_of"] = _numbers(weight.members.get(".weight_g_idx"), columns, groups, read)
     stored = _side_by_side(codes, bits, columns)
     return Rule(shape=(rows, columns), codes=stored, scales=scales, high=1, wide=group, chosen=True, **values)
@@ -220,13 +219,11 @@ def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) 
 def _bitsandbytes(weight: PackedWeight, _settings: Mapping[str, Any], read: Read) -> Rule | None:
     """bitsandbytes: int8 of rows, or four bits of blocks of the flat weight, whose scales may be codes themselves."""
     codes, scales = weight.codes, weight.members.get(".SCB")
-    values: dict[str, Any]
     if scales is not None:
         rows, columns = codes.shape if len(codes.shape) == 2 else (0, 0)
         _require(scales, (rows,), "rows")
-        stored = _side_by_side(codes, 8, columns)
-        values = {"factor": 1 / 127, **_whole(8, -128)}
-        return Rule(shape=codes.shape, codes=stored, scales=scales, high=1, wide=columns, **values)
+        values: dict[str, Any] = {"codes": _side_by_side(codes, 8, columns), "factor": 1 / 127, **_whole(8, -128)}
+        return Rule(shape=codes.shape, scales=scales, high=1, wide=columns, **values)
     state = next((one for end, one in weight.members.items() if ".quant_state." in end), None)
     points, absmax = weight.members.get(".weight.quant_map"), weight.members[".weight.absmax"]
     if state is None or state.elements > MOST_STATE or points is None or (points.dtype, points.shape) != ("F32", (16,)):
@@ -252,7 +249,6 @@ def _bitsandbytes(weight: PackedWeight, _settings: Mapping[str, Any], read: Read
 
 
 def _nested(weight: PackedWeight, absmax: Tensor, stated: Mapping[str, Any]) -> Nested | None:
-    """Return how scales are read that are codes themselves."""
     maps, scales = (weight.members.get(f".weight.nested_{end}") for end in ("quant_map", "absmax"))
     wide, offset = stated.get("nested_blocksize"), stated.get("nested_offset")
     if maps is None or scales is None or not _is_size(wide) or not isinstance(offset, float):

@@ -102,7 +102,6 @@ class CodeErrors:
 
 
 def _at(spread: Floats | None, at: tuple[NDArray[np.intp], ...]) -> Floats:
-    """Return what belongs to some elements of a tile."""
     if spread is None:
         return np.zeros(len(at[0]), np.float32)
     found: Floats = spread[tuple(one * (size > 1) for size, one in zip(spread.shape, at, strict=True))]

@@ -67,7 +67,6 @@ class Passes(NamedTuple):
 
 
 def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, other: set[str]) -> Passes:
-    """Measure the local errors that there is something to learn from."""
     tokens, u = found.facts.tokens, ROUNDOFF[found.facts.dtype]
 
     def suspicious(error: Distance, least: Distance) -> bool:
@@ -148,7 +147,6 @@ def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> For
 
 
 def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardRun) -> ForwardError:
-    """Return the local errors at a point, and what was captured there."""
     mine, other = passes.ours.get(point), passes.theirs.get(point)
     error = other.distance if other is not None else NOTHING
     captured = point in found.tensors

@@ -82,7 +82,6 @@ class Health:
 
 
 def _not_finite(data: NDArray[np.uint8], tensor: Tensor) -> tuple[int, int]:
-    """Count NaN and infinities."""
     if tensor.dtype in FINITE:
         return 0, 0
     if tensor.dtype in DECODED:

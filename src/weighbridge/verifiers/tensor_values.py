@@ -40,13 +40,14 @@ from weighbridge.views.checkpoint import CheckpointView
 Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the candidate's
 
 QUANTITY = "tensor_values"
-MEASURED = (
-    *("differing_bytes", "first_difference", "relative_rmse", "max_error", "max_ulps", "lost_share", "same_values"),
-    *("identical_to", "generated_error", "other", "overflowed"),
-)
-UNCOMPARED: dict[str, Any] = {"compared": False, "reproduced": {}, "errors_otherwise": {}}
 KEYS = "packing-keys"  # what gives elements whose codes and scales are the source's, byte for byte
-ABSENT = {**dict.fromkeys(MEASURED), **UNCOMPARED}  # of a tensor whose content was not compared
+ABSENT: dict[str, Any] = {  # of a tensor whose content was not compared
+    **dict.fromkeys(("differing_bytes", "first_difference", "relative_rmse", "max_error", "max_ulps", "lost_share")),
+    **dict.fromkeys(("same_values", "identical_to", "generated_error", "other", "overflowed")),
+    "compared": False,
+    "reproduced": {},
+    "errors_otherwise": {},
+}
 
 
 def measure(views: Views, options: Fields) -> Measurement:
@@ -228,7 +229,6 @@ class _Pair:
         return other if other.elements in other.reproduced.values() else row
 
     def _by_codes(self, pairing: Pairing, weight: UnpackedWeight) -> TensorPair:
-        """Compare each code of the candidate with the source's value."""
         row, aligned = self._by_name(pairing), AlignedTensor(self.source, self.candidate, pairing)
         row = replace(row, source_shape=pairing.shape, candidate_shape=aligned.new.shape)
         row = replace(row, candidate_dtype=weight.codes.dtype)
