@@ -16,8 +16,7 @@ from weighbridge.mapping.mapping_plan import Pairing
 from weighbridge.packing.unpacked_view import both_unpacked, packed_parts, stored_as
 from weighbridge.packing.unpacking import Blocks
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.verifiers.tensor_walk import two_of
-from weighbridge.verifiers.verifier import Canary, NoCanary, Views, rows_by_name
+from weighbridge.verifiers.verifier import Canary, NoCanary, Views, rows_by_name, two_of
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 Measured: TypeAlias = Callable[[Views, Fields], Any]

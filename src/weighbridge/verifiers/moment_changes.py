@@ -18,8 +18,7 @@ from weighbridge.quantities.tensors import STATISTICS, MomentChanges
 from weighbridge.verifiers import tensor_values
 from weighbridge.verifiers.damaged_tensors import ENOUGH, canary_of_codes
 from weighbridge.verifiers.tensor_moments import Moments
-from weighbridge.verifiers.tensor_walk import two_of
-from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
 from weighbridge.views.checkpoint import CheckpointView
 
 QUANTITY = "moment_changes"

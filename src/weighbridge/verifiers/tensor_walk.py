@@ -9,7 +9,16 @@ from typing import Any, Protocol, TypeAlias
 
 from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.scheduling.threads import Execution
-from weighbridge.verifiers.verifier import Canary, MeasurementJob, NoCanary, Verifier, Views, rows_by_name, table
+from weighbridge.verifiers.verifier import (
+    Canary,
+    MeasurementJob,
+    NoCanary,
+    Verifier,
+    Views,
+    rows_by_name,
+    table,
+    two_of,
+)
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 STEP = 1 << 17  # units read at once: what they are computed through stays in a cache
@@ -95,15 +104,6 @@ def instrument(quantity: str, begin: Begin, damage: Damage) -> Verifier:
 
     one = Verifier(quantity=quantity, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=extent, canary=canary)
     return replace(one, batch=batch, reading=begin)
-
-
-def two_of(names: Sequence[str], size: Callable[[str], float]) -> tuple[str, ...]:
-    """Return what a canary keeps: the largest tensor but the first, which it damages, and the smallest before it."""
-    later = names[1:] or names
-    if not later:
-        return ()
-    last = max(reversed(later), key=size)
-    return (*sorted(names[: names.index(last)], key=size)[:1], last)
 
 
 def is_alike(one: Tensor, other: Tensor) -> bool:

@@ -77,3 +77,12 @@ def rows_by_name(found: Measurement | Unmeasured) -> dict[str, Any]:
     if not isinstance(found, Measurement) or not isinstance(found.value, Rows):
         return {}
     return dict(zip(found.value.places(), found.value.rows, strict=True))
+
+
+def two_of(names: Sequence[str], size: Callable[[str], float]) -> tuple[str, ...]:
+    """Return what a canary keeps: the largest tensor but the first, which it damages, and the smallest before it."""
+    later = names[1:] or names
+    if not later:
+        return ()
+    last = max(reversed(later), key=size)
+    return (*sorted(names[: names.index(last)], key=size)[:1], last)
