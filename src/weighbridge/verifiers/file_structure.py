@@ -42,7 +42,6 @@ def measure(views: Views, _options: Fields) -> Measurement:
 
 
 def _wrong(view: CheckpointView, checksum: Checksum) -> WrongChecksum | None:
-    """Compute one checksum, and return both values where they differ."""
     found = checksum.found(view.files[checksum.file])
     if found == checksum.stored:
         return None
