@@ -130,7 +130,7 @@ def read_npy(data: bytes, *, where: str = "") -> array.array[Any]:
     if match is None:
         raise WeighbridgeError("npy", "not a one-dimensional <f8 or <i8 array", where=where)
     values: array.array[Any] = array.array(NPY_TYPES[match[1].decode()])
-    body = data[end:]
+    body = memoryview(data)[end:]
     if len(body) != int(match[2]) * values.itemsize:
         raise WeighbridgeError("npy", f"{len(body)} bytes of data for {int(match[2])} elements", where=where)
     values.frombytes(body)
