@@ -152,7 +152,6 @@ def contract_schema() -> dict[str, Any]:
 
 
 def _of_two(gate: str, param: str) -> dict[str, Any]:
-    """Return what differs between a contract that extends another one and one that does not."""
     return {
         "gates": {"items": {"$ref": f"#/$defs/{gate}"}},
         "params": {"additionalProperties": {"$ref": f"#/$defs/{param}"}},
@@ -179,7 +178,6 @@ def _definitions() -> dict[str, Any]:
 
 
 def _kind(kind: Kind[Any]) -> dict[str, Any]:
-    """Describe what only this kind asks of a gate: its roles, its limits, what it has measured."""
     words = {role: f"a subject of kind {taken}" for role, taken in kind.roles.items()}
     roles = {role: {"type": "string", "description": description} for role, description in words.items()}
     needed = limits.schema(kind.limits).get("required")

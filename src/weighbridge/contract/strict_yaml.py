@@ -126,7 +126,6 @@ def _decoded(text: str | bytes, where: str) -> str:
 
 
 def _end_of(before: str, where: str) -> str:
-    """Return the place that follows a text as `file:line:col`."""
     return f"{where}:{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}"
 
 
@@ -259,7 +258,6 @@ class _Composer:
             top.first_lines[key] = _position(event)[0]
 
     def _place(self, value: Any, event: Any) -> Path | None:
-        """Put a value where it belongs, and note its position."""
         self._values += 1
         if self._values > MAX_VALUES:
             raise self._error("yaml-values", f"more than {MAX_VALUES} values", event, "split the file")

@@ -193,7 +193,6 @@ def _digest(module: str) -> str:
 
 
 def _file_of(module: str) -> Path:
-    """Return the file of a module, or raise `plugin-broken`."""
     path = _origin(module)
     if path is None:
         raise PluginError("plugin-broken", "there is no file of this module", where=module, remedy="install it again")

@@ -113,7 +113,6 @@ class _Archive:
             _refuse(f"is an archive in which {quoted(one.name)} is damaged", self.where, "archive")
 
     def _inflated(self, at: int, size: int, window: int) -> Iterator[bytes]:
-        """Yield what deflated bytes inflate to, which end where these do."""
         stream, ended = zlib.decompressobj(window), False
         for packed in self.raw(at, size):
             if ended:

@@ -49,12 +49,10 @@ class Token:
 
 
 def _plain(word: str) -> bool:
-    """Return whether a word is in capitals, or no adjective that English uses of other things."""
     return word.isupper() or word.lower() not in TABLE["adjectives"]
 
 
 def _sure(word: str) -> bool:
-    """Return whether a word can mean nothing but a status of the ledger."""
     return WORDS[word.lower()][1] is None and _plain(word)
 
 
@@ -271,7 +269,6 @@ class _Sentence:
         return ""
 
     def _cited(self, gate: str, instance: str, outcome: Outcome) -> bool:
-        """Return whether a bundle that the text cites came to that for the gate; what this sentence cites is held."""
         here = {one.id for one in citations(self.unit.text)}
         for id_ in self.text.cited:
             with contextlib.suppress(WeighbridgeError):  # one that cannot be read is reported where it is cited
