@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -141,19 +140,6 @@ class _Source(Reader, Scanner, Parser):
         Parser.__init__(self)
 
 
-def _events(text: str, where: str) -> Iterator[Any]:
-    source = _Source(text)
-    while True:
-        try:
-            more = source.check_event()
-        except (ValueError, OverflowError):  # PyYAML lets an escape beyond Unicode reach chr()
-            at, what = f"{where}:{source.line + 1}:{source.column + 1}", "an escape beyond U+10FFFF"
-            raise ContractError("yaml-character", what, where=at, remedy="write a code point that exists") from None
-        if not more:
-            return
-        yield source.get_event()  # type: ignore[no-untyped-call]
-
-
 @dataclass(slots=True)
 class _Open:
     """A mapping or list that is not closed yet; `key` is the key that waits for its value."""
@@ -181,9 +167,13 @@ class _Composer:
 
     def compose(self, text: str) -> Any:
         """Read the text's one document; a ContractError where reading cannot go on."""
+        source = _Source(text)
         try:
-            for event in _events(text, self.where):
-                self._take(event)
+            while source.check_event():
+                self._take(source.get_event())  # type: ignore[no-untyped-call]
+        except (ValueError, OverflowError):  # PyYAML lets an escape beyond Unicode reach chr()
+            at, what = f"{self.where}:{source.line + 1}:{source.column + 1}", "an escape beyond U+10FFFF"
+            raise ContractError("yaml-character", what, where=at, remedy="write a code point that exists") from None
         except yaml.MarkedYAMLError as problem:
             mark = problem.problem_mark or problem.context_mark
             at = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"

@@ -158,11 +158,6 @@ class Members(Mapping[str, bytes]):
     def __len__(self) -> int:
         return len(self.names)
 
-    def below(self, root: str) -> Members:
-        """Return those below a folder."""
-        first, last = (cut(self.names, root, key=lambda name: name[: len(root)]) for cut in (bisect_left, bisect_right))
-        return Members(self.archive, self.found, self.names[first:last], root)
-
     def inflated(self) -> int:
         """Return how much all that is packed comes to."""
         members = map(self.found.__getitem__, self.names)
@@ -176,10 +171,13 @@ def bundles_in(files: Members, path: Path, given: str = "") -> tuple[PackedFolde
     if not chosen:
         what = f"holds {len(roots)} bundles, none of the id {given}" if roots else f"there is no {statement.FILE} in it"
         raise BundleError("not-a-bundle", what, where=str(path), remedy="name the folder or the archive of a bundle")
-    below = {root: files.below(root) for root in chosen}
-    files.archive.bounded(sum(inside.inflated() for inside in below.values()), MAX_PACKED)
-    named = ((root.rstrip("/").rpartition("/")[2] or SUFFIX.sub("", path.name), root) for root in chosen)
-    return tuple(PackedFolder(name, below[root]) for name, root in named)
+    found, names = [], files.names  # those of a folder stand together
+    for root in chosen:
+        first, last = (cut(names, root, key=lambda name: name[: len(root)]) for cut in (bisect_left, bisect_right))
+        found.append(Members(files.archive, files.found, names[first:last], root))
+    files.archive.bounded(sum(inside.inflated() for inside in found), MAX_PACKED)
+    named = (root.rstrip("/").rpartition("/")[2] or SUFFIX.sub("", path.name) for root in chosen)
+    return tuple(map(PackedFolder, named, found))
 
 
 def read_archive(path: Path) -> Members:

@@ -38,7 +38,9 @@ class _Head:
     total: int
 
 
-TAGS = ("measurement", "unmeasured", "faulted")
+UNREAD: Mapping[str, type[model.Unmeasured | model.Faulted]]
+UNREAD = {"unmeasured": model.Unmeasured, "faulted": model.Faulted}
+TAGS = ("measurement", *UNREAD)
 HEAD = tuple(item.name for item in dataclasses.fields(_Head))
 
 
@@ -64,10 +66,8 @@ def decode_measured(data: object, arrays: Arrays) -> Measured:
     if not isinstance(data, Mapping) or len(data) != 1 or next(iter(data)) not in TAGS:
         raise wrong(f"not one of {', '.join(TAGS)}", ())
     word, body = next(iter(data.items()))
-    if word == "unmeasured":
-        return build(model.Unmeasured, body, at=(word,))
-    if word == "faulted":
-        return build(model.Faulted, body, at=(word,))
+    if word != "measurement":
+        return build(UNREAD[word], body, at=(word,))
     given = closed(body, ("value", *HEAD), (word,))
     head = build(_Head, {key: given[key] for key in HEAD}, at=(word,))
     value = _value_from_json(head.quantity, given["value"], arrays, (word, "value"))
