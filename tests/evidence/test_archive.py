@@ -271,8 +271,8 @@ def test_an_archive_does_not_decide_how_much_memory_is_used(name: str, tmp_path:
 
 @pytest.mark.parametrize("form", ["zip", "gzip", "tar"])
 def test_a_bundle_as_large_as_is_inflated_is_read_in_bounded_memory(form: str, tmp_path: Path) -> None:
-    column = Series(array.array("q", range(500_000)), array.array("d", [1.5] * 500_000))
-    measured = {f"column.run{at}.default": replace(drafts.series(), value=column) for at in range(2)}
+    columns = (Series(array.array("q", range(at, at + 500_000)), array.array("d", [at] * 500_000)) for at in (1, 2))
+    measured = {f"column.run{one.step[0]}.default": replace(drafts.series(), value=one) for one in columns}
     large = seal(drafts.draft(measured), tmp_path / "bundles", drafts.REDACTOR)
     write = {"zip": by_zip(False, zipfile.ZIP_DEFLATED), "gzip": by_tar("-z"), "tar": by_tar()}[form]
     write(large.path, tmp_path / "a.zip")
@@ -282,7 +282,7 @@ def test_a_bundle_as_large_as_is_inflated_is_read_in_bounded_memory(form: str, t
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert 8 << 20 < peak < 64 << 20
+    assert 15 << 20 < peak < 64 << 20
 
 
 def test_what_is_packed_inflates_to_16_mib_at_most_and_unpacked_it_is_read(tmp_path: Path) -> None:

@@ -1,8 +1,4 @@
-"""What the words of a contract mean together: kinds, roles, references, limits that contradict each other or loosen.
-
-Looks at plain data, so that a slip in one place hides none in another. A contract may tighten the one that it extends;
-what it loosens needs a reason.
-"""
+"""What the words of a contract mean together, looked at as plain data, so that a slip in one place hides no other."""
 
 from __future__ import annotations
 

@@ -209,11 +209,9 @@ def _gate(gate: GateDocument) -> model.GateDecl:
 def reused(
     contracts: Iterable[tuple[LoadedContract, str]], known: Mapping[tuple[str, str], Collection[str]]
 ) -> Iterator[Found]:
-    """Find contracts whose id and version stand for another content already.
+    """Find contracts, each with the digest of its resolved form, whose id and version have another content already.
 
-    `contracts` gives each with the digest of its resolved form; `known` maps (id, version) to the digests that a ledger
-    has on record, of that form and of the file: a kind with a new limit changes the one, and nobody's contract. Of two
-    files with one id and version and two contents, the later one is named.
+    `known` has the digests on record, of that form and of the file: a kind with a new limit changes only the one.
     """
     first = {key: (set(digests), "the ledger") for key, digests in known.items()}
     for loaded, digest in contracts:

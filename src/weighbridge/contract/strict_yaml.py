@@ -1,9 +1,4 @@
-"""YAML read strictly, with the position of every key and value.
-
-The events come from PyYAML's pure-Python parser (its C loader crashes on deep nesting); what they mean is decided here:
-YAML 1.2 core scalars, no tags, anchors, merge keys or directives, no key twice, one document. Reading never runs code,
-never recurses, and is bounded in size, depth and number of values.
-"""
+"""YAML read strictly, as `spec/contract.md` has it, with the position of every key and value; runs no code."""
 
 from __future__ import annotations
 
@@ -132,7 +127,7 @@ def _end_of(before: str, where: str) -> str:
 
 
 class _Source(Reader, Scanner, Parser):
-    """PyYAML's pure-Python parser without its composer and constructor."""
+    """PyYAML's pure-Python parser without composer and constructor; its C loader crashes on deep nesting."""
 
     def __init__(self, text: str) -> None:
         Reader.__init__(self, text)

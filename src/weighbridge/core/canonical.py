@@ -1,9 +1,4 @@
-"""Exact values and bytes: our dataclasses from plain JSON; JSON that has one form; arrays as `.npy`; SHA-256.
-
-Floats are written as the shortest decimal that reads back to the same bits; NaN and the infinities, which JSON cannot
-say, as `{"$num": "nan"}`. Reading refuses what a lenient parser would let through: doubled keys, bare NaN, overflow; it
-never guesses, never fills in a default, and never converts a type.
-"""
+"""Exact values and bytes, as `spec/bundle.md` has them: dataclasses from plain JSON of one form; `.npy`; SHA-256."""
 
 from __future__ import annotations
 

@@ -132,11 +132,7 @@ def own_key() -> bytes:
 
 
 def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Iterable[str] = ()) -> Redactor:
-    """Return the redactor of this machine: its user, its host, the home folder and the folder that it runs in.
-
-    `named` are the words that name files, as `PATH` or `NAME=PATH`: the folder of each absolute one is taken out too,
-    wherever on this machine it is.
-    """
+    """Return the redactor of this machine: its user, its host, its folders, and those of the files that are `named`."""
     home = home or Path.home()
     host, user = socket.gethostname(), ""
     with contextlib.suppress(OSError, KeyError, ImportError):  # a container's user may have no name

@@ -31,7 +31,7 @@ UNDECIDED = "for each OPEN hypothesis the values that would decide it"
 Places: TypeAlias = Mapping[LedgerPlace, Stood]
 Earned: TypeAlias = frozenset[LedgerPlace]
 NOT = "What this section is not"
-WRITTEN = (*("Command", "Figures", "Device", "Impact, gate by gate", "Hypotheses", "Next experiment", "Evidence"), NOT)
+WRITTEN = ("Command", "Figures", "Device", "Impact, gate by gate", "Hypotheses", "Next experiment", "Evidence", NOT)
 HYPOTHESES, EXPERIMENT = ((f"| {' | '.join(head)} |", "|---|---|---|---|") for head in HEADS)
 
 
