@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from weighbridge.core import SubjectError
+from weighbridge.model_config.model_keys import Parsed
 from weighbridge.quantities.checkpoints import EntryDifference
 from weighbridge.storage.readable import ReadableFile
 from weighbridge.views.checkpoint import CheckpointView, json_beside, open_sidecar, refuse, text_beside
@@ -31,7 +32,7 @@ BERT = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 SPACE = chr(ord(" ") + 256)
 TOKENS, MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
 SENTENCEPIECE = "sentencepiece"
-UNKNOWN, CONTROL = 2, 3  # types of its pieces
+WITHOUT_TEXT = UNKNOWN, CONTROL = 2, 3  # types of its pieces
 MARK, CONTINUES = "\u2581".encode(), b"##"  # before a whole word, and before what continues one
 PADDING = re.compile(rb"(?:\xe2\x96\x81)?\[PAD\d+\]")
 WORD_PIECE = "bert"  # GGUF's name of the kind
@@ -58,23 +59,16 @@ class Vocabulary:
     first_merge: int = 0
     why: str = ""  # what keeps the pieces from being read, where they are there
 
-    def entries(self) -> Iterator[bytes | None]:
-        """Yield the pieces from the first that is compared on."""
-        return self.walk(self.first)
-
 
 def of_gguf(values: LongValues) -> Vocabulary | None:
     """Find the vocabulary in a GGUF header, or None; it is read entry by entry, whatever its size."""
-    count, many = values.count(TOKENS), values.count(MERGES) or 0
-    tokens, merges = (functools.partial(values.strings, key) for key in (TOKENS, MERGES))
-    if count is None:
+    if (count := values.count(TOKENS)) is None:
         return None
-    return Vocabulary(read=TOKENS, count=count, walk=tokens, merges=merges, merge_count=many)
+    tokens, merges = (functools.partial(values.strings, key) for key in (TOKENS, MERGES))
+    return Vocabulary(read=TOKENS, count=count, walk=tokens, merges=merges, merge_count=values.count(MERGES) or 0)
 
 
-def of_directory(
-    view: CheckpointView, tokenizer: Mapping[str, Any] | None, config: Mapping[str, Any]
-) -> Vocabulary | None:
+def of_directory(view: CheckpointView, tokenizer: Parsed | None, config: Parsed) -> Vocabulary | None:
     """Read the vocabulary that lies beside a checkpoint, or None; `config` is tokenizer_config.json."""
     if tokenizer is not None:
         return _of_tokenizer(view, tokenizer)
@@ -137,7 +131,6 @@ def _of_tokenizer(view: CheckpointView, tokenizer: Mapping[str, Any]) -> Vocabul
 
 
 def _added_beside(view: CheckpointView, config: Mapping[str, Any]) -> _Added:
-    """Read what an older tokenizer adds: added_tokens.json, and added_tokens_decoder in tokenizer_config.json."""
     name = "added_tokens.json"
     contents = json_beside(view, name, MAX_MODEL) or {}
     plain = {_id(view, name, at): {"content": content} for content, at in contents.items()}
@@ -164,9 +157,7 @@ def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabu
         if name == FAIRSEQ:
             pieces = [(b"<s>", CONTROL), (b"<pad>", CONTROL), (b"</s>", CONTROL), (b"<unk>", UNKNOWN), *pieces[3:]]
         kinds = [kind for _, kind in pieces]
-        known = {
-            str(text, "utf-8", "replace"): at for at, (text, kind) in enumerate(pieces) if kind in (UNKNOWN, CONTROL)
-        }
+        known = {text.decode("utf-8", "replace"): at for at, (text, kind) in enumerate(pieces) if kind in WITHOUT_TEXT}
         found = _whole(name, [text for text, _ in pieces], _added_beside(view, config), [])
         return replace(found, known=known, unknown=kinds.index(UNKNOWN) if UNKNOWN in kinds else None)
     return None
@@ -241,9 +232,6 @@ def token_types(vocabulary: Vocabulary, size: int) -> Iterator[int]:
     yield from itertools.repeat(UNUSED, max(size - vocabulary.count, 0))
 
 
-# --- Two compared with each other -----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
     """What comparing two lists gave: how many entries each has, digests of them, and where they differ."""
@@ -257,7 +245,7 @@ class Compared:
 def compare_pieces(source: Vocabulary, candidate: Vocabulary, *, file: Vocabulary | None, kind: str) -> Compared:
     """Compare pieces id by id; `file` is the side that is a GGUF file, of this kind, where the other is none."""
     if file is None:
-        return _compared(itertools.zip_longest(source.entries(), candidate.entries()), source.first)
+        return _compared(itertools.zip_longest(*(side.walk(side.first) for side in (source, candidate))), source.first)
     if file is candidate:
         return _compared(_written(source, file, kind), source.first)
     return _compared(((stored, piece) for piece, stored in _written(candidate, file, kind)), source.first)
@@ -270,8 +258,7 @@ def compare_merges(source: Vocabulary, candidate: Vocabulary) -> Compared:
 
 
 def _written(directory: Vocabulary, file: Vocabulary, kind: str) -> Iterator[Pair]:
-    """Walk over both sides at once, the directory's pieces as a converter writes them."""
-    pairs = itertools.zip_longest(directory.entries(), file.entries())
+    pairs = itertools.zip_longest(directory.walk(directory.first), file.walk(file.first))
     for at, (piece, stored) in enumerate(pairs, directory.first):
         if piece is None:
             padded = stored is None or PADDING.fullmatch(stored)
@@ -286,8 +273,7 @@ def _written(directory: Vocabulary, file: Vocabulary, kind: str) -> Iterator[Pai
 
 def _compared(pairs: Iterable[Pair], start: int) -> Compared:
     digests = hashlib.sha256(), hashlib.sha256()
-    counts, differing = [0, 0], 0
-    first = None
+    counts, differing, first = [0, 0], 0, None
     for at, pair in enumerate(pairs, start):
         for side, piece in enumerate(pair):
             if piece is not None:
