@@ -74,7 +74,6 @@ def same(one: Trace, other: Trace, point: str) -> bool:
 
 
 def _blocks(one: Trace, other: Trace, point: str) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
-    """Yield where each block of tokens begins, and its values as both sides store them: `[tokens, channels]`."""
     rows, tokens, channels = one.shape(point) or (0, 0, 0)
     step = max(1, AT_ONCE // channels)
     windows = (side.windows(point, step) for side in (one, other))
@@ -92,7 +91,6 @@ class _Sums:
     scratch: NDArray[np.uint32] | None = None
 
     def add(self, at: int, mine: NDArray[Any], theirs: NDArray[Any]) -> None:
-        """Add a block of tokens."""
         import numpy as np
 
         words = f"u{mine.itemsize}"
@@ -136,7 +134,6 @@ class _Sums:
 
 
 def _exact(by_token: Sequence[Floats], mine: NDArray[Any], theirs: NDArray[Any]) -> bool:
-    """Return whether float32 could square all that counts: nothing overflowed, nothing vanished."""
     import numpy as np
 
     norm, error = (float(part.sum()) for part in by_token)

@@ -152,8 +152,7 @@ def _forward(reference: Torch, tokens: Tokens, visit: Visit, casts: frozenset[st
 
 
 def _choices(scores: torch.Tensor | None, made: torch.Tensor, values: torch.Tensor) -> Distance:
-    """Compare choices by their scores, where there are any: a tie may fall either way."""
-    wide = made.double()
+    wide = made.double()  # by their scores, where there are any: a tie may fall either way
     if scores is None or min(wide.min(), values.min()) < 0 or max(wide.max(), values.max()) >= scores.shape[2]:
         return compare(wide, values)
     return compare(*(scores.double().gather(2, chosen.long()) for chosen in (wide, values)))

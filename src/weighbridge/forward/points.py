@@ -148,9 +148,7 @@ def visited(
     weights = frozenset(t.untyped_storage().data_ptr() for t in (*inner.parameters(), *inner.buffers()))
 
     def begin(_module: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        ids = next(
-            (one for one in ((*args, *kwargs.values())) if _is_tensor(one) and not one.is_floating_point()), None
-        )
+        ids = next((one for one in (*args, *kwargs.values()) if _is_tensor(one) and not one.is_floating_point()), None)
         if ids is None:
             remedy = "give the token ids as a tensor argument, or wrap the module in one that does"
             raise SubjectError("no-token-ids", "the module was called without token ids", remedy=remedy)
@@ -190,9 +188,7 @@ def visited(
 
 @contextmanager
 def _attention(paths: Mapping[torch.nn.Module, str], now: Sequence[Pass]) -> Iterator[None]:
-    """Visit what the attention functions of transformers are given, where that library is loaded."""
-    library = sys.modules.get("transformers.modeling_utils")
-    functions: Any = getattr(library, "ALL_ATTENTION_FUNCTIONS", None)
+    functions: Any = getattr(sys.modules.get("transformers.modeling_utils"), "ALL_ATTENTION_FUNCTIONS", None)
     if functions is None or not hasattr(functions, "get_interface"):
         yield
         return
