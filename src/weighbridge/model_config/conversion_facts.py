@@ -10,6 +10,8 @@ from typing import Any
 from weighbridge.core import Json, table
 from weighbridge.model_config.model_keys import Model, Stated, head_dim
 
+CONVERTER = "of llama.cpp's converter"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
@@ -27,7 +29,7 @@ class Fact:
     @property
     def text(self) -> str:
         """Return the reason, with the converter's line."""
-        return f"{self.why} ({self.line} of llama.cpp's converter)"
+        return f"{self.why} ({self.line} {CONVERTER})"
 
     def made(self, file: Model) -> list[Json]:
         """Return what the file then has: multiples of its fields, or values as they are."""

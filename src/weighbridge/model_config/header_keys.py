@@ -27,8 +27,7 @@ def of_gguf(metadata: Mapping[str, Json], tensors: Collection[str]) -> dict[str,
     """Read the fields that a GGUF file's metadata states, and what its tensors say of rope scaling."""
     found = {}
     for name, keys in gguf_keys(str(metadata.get("general.architecture"))).items():
-        key = next((key for key in keys if metadata.get(key) is not None), None)
-        if key is not None:
+        if (key := next((one for one in keys if metadata.get(one) is not None), None)) is not None:
             found[name] = Stated(value=canonical(metadata[key], CONFIG_FIELDS[name]), read=key)
     for tensor, kind in (("rope_factors_long.weight", "longrope"), ("rope_freqs.weight", "table")):
         if tensor in tensors:
@@ -49,8 +48,7 @@ def _of_arrays(metadata: Mapping[str, Json], found: Fields) -> dict[str, Stated]
         number = metadata[gating.read]
         known = GATINGS.get(number, gating.value) if type(number) is int else number
         more["expert_gating"] = replace(gating, value=known)
-    recurrent = found.get("attention_layers")
-    if recurrent is not None and isinstance(flags := metadata[recurrent.read], list):
+    if (recurrent := found.get("attention_layers")) is not None and isinstance(flags := metadata[recurrent.read], list):
         more["attention_layers"] = replace(recurrent, value=digits(not flag for flag in flags))
     for name in ("head_count_kv", "feed_forward_length"):  # of the layers that have any
         stated = found.get(name)

@@ -1,7 +1,4 @@
-"""What a key of a GGUF header should say: by the other side's own key, by the file's tensors, or by the model's family.
-
-A field reads a few keys; `header_pairs.yaml` holds the others, one row a key. Pure.
-"""
+"""What a key of a GGUF header should say: by the other side's own key, the file's tensors, or the model's family."""
 
 from __future__ import annotations
 

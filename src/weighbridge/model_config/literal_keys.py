@@ -1,7 +1,6 @@
 """Every key that a side states, as it stands there: compared with the same key of the same format, or noted as unread.
 
-A field of ours reads a few keys under many names. What none of them reads is never passed over: between two sides of
-one format it is compared literally; across formats it is a row that says why it was not compared. Pure.
+What no field of ours reads is never passed over: across formats it is a row that says why it was not compared. Pure.
 """
 
 from __future__ import annotations
@@ -57,15 +56,11 @@ def as_text(value: Any) -> Json:
 
 
 def key_rows(
-    forms: tuple[str, str],
-    keys: Sequence[Keys],
-    fields: Sequence[Fields],
-    rows: Sequence[ConfigField],
-    unstated: str = "",
+    forms: Sequence[str], keys: Sequence[Keys], fields: Sequence[Fields], rows: Sequence[ConfigField], missing: str = ""
 ) -> list[ConfigField]:
-    """Return a row for each key of either side that the `rows` of fields have not compared; `unstated` says why not."""
+    """Return a row for each key of either side that the `rows` of fields have not compared; `missing` says why not."""
     if forms[0] == forms[1]:
-        return list(_literal(forms[0], keys, rows, unstated))
+        return list(_literal(forms[0], keys, rows, missing))
     return [
         _row(name, **{side: value}, why=elsewhere(name))
         for side, one, stated in zip(SIDES, keys, fields, strict=True)

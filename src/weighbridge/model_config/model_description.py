@@ -1,7 +1,4 @@
-"""Read what a checkpoint's side says of its model: the fields of its configuration, its vocabulary, its chat template.
-
-A GGUF or APR file says it itself; any other format leaves it to the files beside it. Decides nothing.
-"""
+"""Read what a checkpoint's side says of its model: fields of its configuration, its vocabulary, its chat template."""
 
 from __future__ import annotations
 
@@ -77,10 +74,8 @@ def _of_gguf(view: CheckpointView) -> ModelDescription:
     from weighbridge.formats.gguf_file import LongValues
 
     architecture = str(view.metadata.get("general.architecture") or "")
-    values, tensors = (
-        LongValues(next(iter(view.files.values()))),
-        {name: one.shape for name, one in view.tensors.items()},
-    )
+    values = LongValues(next(iter(view.files.values())))
+    tensors = {name: one.shape for name, one in view.tensors.items()}
     wanted = [key for keys in header_keys.gguf_keys(architecture).values() for key in keys]
     metadata: dict[str, Json] = {**view.metadata}
     metadata |= {key: values.numbers(key) for key in wanted if key in metadata and metadata[key] is None}
@@ -94,8 +89,7 @@ def _of_gguf(view: CheckpointView) -> ModelDescription:
     model = Model(form=GGUF, architecture=architecture, fields=fields, tensors=tensors, tokenizer=tokenizer)
     vocabulary = vocabularies.of_gguf(values)
     if vocabulary is not None and "vocab_size" not in fields:
-        read = f"entries of {vocabulary.read}"
-        fields["vocab_size"] = Stated(value=vocabulary.count, read=read, basis="derived")
+        fields["vocab_size"] = Stated(value=vocabulary.count, read=f"entries of {vocabulary.read}", basis="derived")
     keys = {}  # every one but the lists that are compared entry by entry; a long value by its digest
     for key, short in metadata.items():
         if not literal_keys.is_list(key):
@@ -150,9 +144,7 @@ def _further(view: CheckpointView) -> dict[str, Json]:
             continue
         if name.endswith(".json"):
             said = document_beside(view, name)
-            if (
-                name == "special_tokens_map.json"
-            ):  # by their text: versions of transformers write flags that stand elsewhere, too
+            if name == "special_tokens_map.json":  # by text: versions of transformers write flags that stand elsewhere
                 lists = {key: [content_of(each) for each in one] for key, one in said.items() if isinstance(one, list)}
                 said = {key: content_of(one) for key, one in said.items()} | lists
             found |= literal_keys.of_document(said, name)
@@ -167,17 +159,14 @@ def _runs(types: Iterable[Json]) -> Json:
 
 
 def _known(tokenizer: Parsed | None, settings: Parsed, vocabulary: Vocabulary | None) -> dict[str, int]:
-    decoder = settings.get("added_tokens_decoder")
-    named = decoder.items() if isinstance(decoder, Mapping) else ()
+    decoder, added = settings.get("added_tokens_decoder"), (tokenizer or {}).get("added_tokens") or []
+    numbered = decoder.items() if isinstance(decoder, Mapping) else ()
+    entries: list[tuple[Any, Any]] = [(int(at), one) for at, one in numbered if at.isdecimal() and len(at) < 12]
+    entries += [(one.get("id"), one) for one in added if isinstance(one, Mapping)]
     found = dict(vocabulary.known) if vocabulary is not None else {}
-    found |= {
-        entry["content"]: int(at)
-        for at, entry in named
-        if at.isdecimal() and len(at) < 12 and isinstance(entry, Mapping) and isinstance(entry.get("content"), str)
-    }
-    for entry in (tokenizer or {}).get("added_tokens") or []:
-        if isinstance(entry, Mapping) and isinstance(entry.get("content"), str) and type(entry.get("id")) is int:
-            found[entry["content"]] = entry["id"]
+    for at, one in entries:
+        if type(at) is int and isinstance(one, Mapping) and isinstance(one.get("content"), str):
+            found[one["content"]] = at
     return found
 
 

@@ -243,14 +243,10 @@ def _partial(config: Mapping[str, Any], place: str, found: Fields) -> dict[str, 
 def head_dim(found: Fields) -> int | None:
     """Return the size of a head: stated, or the width over the count of heads."""
     names = "head_dim", "embedding_length", "head_count"
-    stated, width, heads = (found[name].value if name in found else None for name in names)
+    stated, width, many = (found[name].value if name in found else None for name in names)
     if isinstance(stated, int):
         return stated
-    return (
-        width // heads
-        if isinstance(width, int) and isinstance(heads, int) and heads > 0 and not width % heads
-        else None
-    )
+    return width // many if isinstance(width, int) and isinstance(many, int) and many > 0 and not width % many else None
 
 
 def of_tokenizer(config: Parsed, generation: Parsed, tokenizer: Parsed, known: Mapping[str, int]) -> dict[str, Stated]:

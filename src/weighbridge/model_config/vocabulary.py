@@ -72,33 +72,18 @@ def of_directory(view: CheckpointView, tokenizer: Parsed | None, config: Parsed)
     """Read the vocabulary that lies beside a checkpoint, or None; `config` is tokenizer_config.json."""
     if tokenizer is not None:
         return _of_tokenizer(view, tokenizer)
-    text = text_beside(view, "vocab.txt", MAX_MODEL)
-    if text is not None:
+    if (text := text_beside(view, "vocab.txt", MAX_MODEL)) is not None:
         named = {content for key in config if key.endswith("_token") and (content := content_of(config[key]))}
         lines = [line.removesuffix("\r") for line in text.split("\n")]
         while lines and not lines[-1]:
             lines.pop()
-        special = {at: line.encode() for at, line in enumerate(lines) if line in (named or BERT)}
-        return _whole("vocab.txt", [line.encode() for line in lines], _Added(special, frozenset(special)), [])
-    table = json_beside(view, "vocab.json", MAX_TOKENIZER)
-    if table is not None:
+        special = {at: {"content": one, "special": True} for at, one in enumerate(lines) if one in (named or BERT)}
+        return _whole("vocab.txt", [line.encode() for line in lines], special, [])
+    if (table := json_beside(view, "vocab.json", MAX_TOKENIZER)) is not None:
         merges = (text_beside(view, "merges.txt", MAX_TOKENIZER) or "").split("\n")
         ranked = [line.strip().encode() for line in merges if line.strip() and not line.startswith("#version")]
         return _whole("vocab.json", _by_id(view, "vocab.json", table), _added_beside(view, config), ranked)
     return _of_sentencepiece(view, config)
-
-
-@dataclass(frozen=True, slots=True)
-class _Added:
-    """Tokens that were added to a vocabulary: the piece of each id, and which are special."""
-
-    pieces: Mapping[int, bytes]
-    special: frozenset[int]
-
-    @classmethod
-    def of(cls, entries: Mapping[int, Mapping[str, Any]]) -> _Added:
-        found = {at: content_of(entry).encode() for at, entry in entries.items()}
-        return cls(found, frozenset(at for at, entry in entries.items() if entry.get("special") is True))
 
 
 def content_of(entry: Any) -> str:
@@ -120,7 +105,7 @@ def _of_tokenizer(view: CheckpointView, tokenizer: Mapping[str, Any]) -> Vocabul
     entries = tokenizer.get("added_tokens") or []
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
         _refuse(view, TOKENIZER, "added_tokens is not a list of tokens")
-    added = _Added.of({_id(view, TOKENIZER, entry.get("id")): entry for entry in entries})
+    added = {_id(view, TOKENIZER, entry.get("id")): entry for entry in entries}
     ranked = []  # as GGUF writes them: a space between both parts, and no other
     for merge in merges if isinstance(merges, list) else []:
         pair = merge.split(" ", 1) if isinstance(merge, str) else merge
@@ -130,21 +115,20 @@ def _of_tokenizer(view: CheckpointView, tokenizer: Mapping[str, Any]) -> Vocabul
     return _whole(TOKENIZER, found, added, ranked)
 
 
-def _added_beside(view: CheckpointView, config: Mapping[str, Any]) -> _Added:
+def _added_beside(view: CheckpointView, config: Parsed) -> dict[int, Parsed]:
     name = "added_tokens.json"
     contents = json_beside(view, name, MAX_MODEL) or {}
-    plain = {_id(view, name, at): {"content": content} for content, at in contents.items()}
+    plain: dict[int, Parsed] = {_id(view, name, at): {"content": content} for content, at in contents.items()}
     decoder = config.get("added_tokens_decoder")
     named = decoder.items() if isinstance(decoder, Mapping) else ()
     name = "tokenizer_config.json"
     found = {_id(view, name, int(at) if at.isdecimal() and len(at) < 12 else at): entry for at, entry in named}
-    return _Added.of({**plain, **{at: entry for at, entry in found.items() if isinstance(entry, Mapping)}})
+    return plain | {at: entry for at, entry in found.items() if isinstance(entry, Mapping)}
 
 
 def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabulary | None:
     for name in MODELS:
-        file = open_sidecar(view, name, MAX_MODEL)
-        if file is None:
+        if (file := open_sidecar(view, name, MAX_MODEL)) is None:
             continue
         try:
             pieces = sentencepieces(file)
@@ -152,7 +136,7 @@ def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabu
             if not problem.code.startswith(SENTENCEPIECE):
                 raise
             why = f"{name} is no sentencepiece model: {problem.what}, in {problem.where}"
-            return _whole(name, [], _Added({}, frozenset()), [], why=why)
+            return _whole(name, [], {}, [], why=why)
         file.require_unchanged()
         if name == FAIRSEQ:
             pieces = [(b"<s>", CONTROL), (b"<pad>", CONTROL), (b"</s>", CONTROL), (b"<unk>", UNKNOWN), *pieces[3:]]
@@ -200,18 +184,19 @@ def _refuse(view: CheckpointView, name: str, what: str) -> NoReturn:
     refuse(what, view.sidecars.files[name])
 
 
-def _whole(read: str, found: list[bytes | None], added: _Added, merges: list[bytes], why: str = "") -> Vocabulary:
-    more = max(added.pieces, default=-1) + 1 - len(found)
-    found = [*found, *([None] * more)]
-    for at, piece in added.pieces.items():
-        found[at] = piece
+def _whole(
+    read: str, found: list[bytes | None], added: Mapping[int, Parsed], merges: list[bytes], why: str = ""
+) -> Vocabulary:
+    found = [*found, *[None] * (max(added, default=-1) + 1 - len(found))]
+    for at, entry in added.items():
+        found[at] = content_of(entry).encode()
+    special = frozenset(at for at, entry in added.items() if entry.get("special") is True)
 
     def walk(entries: list[Any]) -> Walk:
         return lambda start: itertools.islice(entries, start, None)
 
-    plain = frozenset(added.pieces) - added.special
     made = Vocabulary(read=read, count=len(found), walk=walk(found), merges=walk(merges), merge_count=len(merges))
-    return replace(made, special=added.special, added=plain, why=why)
+    return replace(made, special=special, added=frozenset(added) - special, why=why)
 
 
 # As GGUF numbers the types of tokens; `UNKNOWN` and `CONTROL` are sentencepiece's, too.
@@ -244,11 +229,12 @@ class Compared:
 
 def compare_pieces(source: Vocabulary, candidate: Vocabulary, *, file: Vocabulary | None, kind: str) -> Compared:
     """Compare pieces id by id; `file` is the side that is a GGUF file, of this kind, where the other is none."""
+    first = source.first
     if file is None:
-        return _compared(itertools.zip_longest(*(side.walk(side.first) for side in (source, candidate))), source.first)
+        return _compared(itertools.zip_longest(source.walk(first), candidate.walk(candidate.first)), first)
     if file is candidate:
-        return _compared(_written(source, file, kind), source.first)
-    return _compared(((stored, piece) for piece, stored in _written(candidate, file, kind)), source.first)
+        return _compared(_written(source, file, kind), first)
+    return _compared(((stored, piece) for piece, stored in _written(candidate, file, kind)), first)
 
 
 def compare_merges(source: Vocabulary, candidate: Vocabulary) -> Compared:
@@ -261,8 +247,7 @@ def _written(directory: Vocabulary, file: Vocabulary, kind: str) -> Iterator[Pai
     pairs = itertools.zip_longest(directory.walk(directory.first), file.walk(file.first))
     for at, (piece, stored) in enumerate(pairs, directory.first):
         if piece is None:
-            padded = stored is None or PADDING.fullmatch(stored)
-            yield None, None if padded else stored
+            yield None, None if stored is None or PADDING.fullmatch(stored) else stored
         elif at in directory.added:
             yield piece.replace(MARK, b" "), None if stored is None else stored.replace(MARK, b" ")
         elif kind == WORD_PIECE and at not in directory.special:
