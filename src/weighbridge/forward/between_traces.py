@@ -46,8 +46,7 @@ def apart(one: Trace, other: Trace, point: str) -> Apart | None:
     """Return how far a point of the second trace lies from the first's; None where it has not one shape in both."""
     import numpy as np
 
-    shape = one.shape(point)
-    if shape is None or other.shape(point) != shape:
+    if (shape := one.shape(point)) is None or other.shape(point) != shape:
         return None
     rows, tokens, channels = shape
     sums = _Sums(np.zeros((2, rows * tokens)), np.zeros((2, channels)))
@@ -76,8 +75,7 @@ def same(one: Trace, other: Trace, point: str) -> bool:
 def _blocks(one: Trace, other: Trace, point: str) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
     rows, tokens, channels = one.shape(point) or (0, 0, 0)
     step = max(1, AT_ONCE // channels)
-    windows = (side.windows(point, step) for side in (one, other))
-    yield from zip(range(0, rows * tokens, step), *windows, strict=True)
+    yield from zip(range(0, rows * tokens, step), *(side.windows(point, step) for side in (one, other)), strict=True)
 
 
 @dataclass(slots=True)

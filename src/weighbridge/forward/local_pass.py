@@ -194,8 +194,7 @@ def _sums(made: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch
     height = max(1, TILE // truth.shape[1])
     kept, ones = truth.new_empty(height, truth.shape[1]), truth.new_ones(max(height, truth.shape[1]))
     each = ones[: truth.shape[1]]
-    parts = (one.split(height) for one in (truth, value, *tokens))
-    for tile, other, norms, errors in zip(*parts, strict=True):
+    for tile, other, norms, errors in zip(*(one.split(height) for one in (truth, value, *tokens)), strict=True):
         squares, every = kept[: len(tile)], ones[: len(tile)]
         torch.mul(tile, tile, out=squares)
         torch.mv(squares, each, out=norms)

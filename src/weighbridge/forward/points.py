@@ -43,8 +43,7 @@ def as_rows(tensor: torch.Tensor, sequences: int, tokens: int, heads: str = "may
     if len(shape) < 2 or not tensor.numel():
         return None
     flat = shape[0] == sequences * tokens and (tokens > 1 or len(shape) == 2)
-    leading = shape[:2] in ((sequences, tokens), (1, tokens))
-    if heads != "yes" and ((leading and len(shape) > 2) or flat):
+    if heads != "yes" and ((shape[:2] in ((sequences, tokens), (1, tokens)) and len(shape) > 2) or flat):
         lead = (1, tokens) if shape[:2] == (1, tokens) else (sequences, tokens)
         return Rows(tensor.reshape(*lead, -1), lambda rows: rows.reshape(shape))
     if heads != "no" and len(shape) == 4 and shape[0] in (1, sequences) and shape[2] >= tokens:
@@ -157,8 +156,7 @@ def visited(
 
     def leaving(path: str) -> Callable[..., Any]:
         def hook(_module: object, _given: object, result: Any) -> Any:
-            point = "logits" if not path else f"{now[0].call(path)}.out"
-            return now[0].within(point, result)
+            return now[0].within(f"{now[0].call(path)}.out" if path else "logits", result)
 
         return hook
 

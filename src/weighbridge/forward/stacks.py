@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weighbridge.core import SubjectError
+from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.forward.points import Points, visited
-from weighbridge.forward.trace_file import Device, Facts, Trace, TraceWriter, open_trace, weight_digest
+from weighbridge.forward.trace_file import STORED, Device, Facts, Trace, TraceWriter, open_trace, weight_digest
 
 if TYPE_CHECKING:
     import torch
@@ -51,9 +52,6 @@ class Stack:
     def digests(self, dtype: str) -> Mapping[str, str]:
         """Return the digest of each weight in a dtype."""
         import numpy as np
-
-        from weighbridge.formats.word_types import numpy_dtype
-        from weighbridge.forward.trace_file import STORED
 
         kind, found = numpy_dtype(STORED[dtype]), {}
         for name, array in self.weights.items():
@@ -220,8 +218,7 @@ class Torch:
         import torch
 
         # A model that sees states no vocabulary, or another part's.
-        of_text = getattr(self.plain, "get_input_embeddings", lambda: None)()
-        tables = (of_text, *self.plain.modules())
+        tables = (getattr(self.plain, "get_input_embeddings", lambda: None)(), *self.plain.modules())
         first = next((m.num_embeddings for m in tables if isinstance(m, torch.nn.Embedding)), 0)
         stated = int(getattr(getattr(self.plain, "config", None), "vocab_size", 0) or first)
         size = min(stated, first or stated)

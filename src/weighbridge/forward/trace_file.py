@@ -1,7 +1,4 @@
-"""A trace: the values of a forward pass at its capture points, in one safetensors file that any stack can write.
-
-One tensor `[sequences, tokens, channels]` for each point, and one metadata key with the facts as canonical JSON.
-"""
+"""A trace: the values of a forward pass at its capture points, in one safetensors file that any stack can write."""
 
 from __future__ import annotations
 
@@ -194,9 +191,8 @@ def _check(trace: Trace) -> None:
         odd, *_ = sorted(set(facts.order) ^ set(trace.tensors)) or ["a name that stands there twice"]
         refuse("order", f"`order` and the tensors do not name the same points: {quoted(odd)}", "list each tensor once")
     if strange := sorted(set(facts.noise or ()) - set(facts.order)):
-        refuse(
-            "order", f"`noise` names {quoted(strange[0])}, which `order` does not", "name points of this trace alone"
-        )
+        what = f"`noise` names {quoted(strange[0])}, which `order` does not"
+        refuse("order", what, "name points of this trace alone")
     form = (len(facts.tokens), *lengths)
     for name, tensor in trace.tensors.items():
         if tensor.dtype not in HELD_AS:
@@ -287,8 +283,7 @@ def save(trace: Trace, facts: Facts, path: Path) -> None:
     entries, at = {}, 0
     for name in facts.order:
         tensor = trace.tensors[name]
-        span = [at, at + tensor.nbytes]
-        entries[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": span}
+        entries[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [at, at + tensor.nbytes]}
         at += tensor.nbytes
     header = header_of(facts, entries)
     with path.open("wb") as file:
