@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import shlex
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -13,25 +13,14 @@ import click
 from weighbridge.cli.completion import recorded_gates
 from weighbridge.cli.options import LEDGER, PATH, as_json, print_json, tell, verb
 from weighbridge.contract.load import BUILTIN, WAIVERS, contracts_here, load_contract
-from weighbridge.core import (
-    Contract,
-    Excuses,
-    ExitCode,
-    Json,
-    Status,
-    UsageError,
-    exit_code,
-    is_folder,
-    nearest,
-    printable,
-)
+from weighbridge.core import Excuses, ExitCode, Json, UsageError, exit_code, is_folder, model, nearest, printable
 from weighbridge.evidence.bundle import ID_SHOWN
 from weighbridge.evidence.statement import utc
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.lanes.waivers import Waivers, waivers_of
 from weighbridge.ledger.causes import Causes
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, LedgerEntry, LedgerStep
-from weighbridge.ledger.overview import Gate, Instance, blockers, criteria, discharged, overview, tally
+from weighbridge.ledger.overview import Contracts, Gate, Instance, blockers, criteria, discharged, overview, tally
 from weighbridge.ledger.store import DIGEST, Ledger
 from weighbridge.report import STATUS_WORDS
 
@@ -137,7 +126,7 @@ def _waived(gate: Gate, waivers: Waivers) -> Iterator[str]:
 
 
 def _word(status: str | None) -> str:
-    return STATUS_WORDS[Status(status)] if status in STATUS_WORDS else status or "none"
+    return STATUS_WORDS[model.Status(status)] if status in STATUS_WORDS else status or "none"
 
 
 def _json(gates: Sequence[Gate], now: dt.datetime, waivers: Waivers) -> Json:
@@ -167,7 +156,7 @@ def _json(gates: Sequence[Gate], now: dt.datetime, waivers: Waivers) -> Json:
     }
 
 
-def _known(contracts: Mapping[str, Contract], gates: Sequence[Gate]) -> dict[str, dict[str, Collection[str] | None]]:
+def _known(contracts: Contracts, gates: Sequence[Gate]) -> dict[str, dict[str, Collection[str] | None]]:
     """Return what a waiver can be of: the instances in the ledger, any of a gate that was never recorded."""
     found: dict[str, dict[str, Collection[str] | None]] = {
         name: dict.fromkeys(gate.id for gate in contract.gates) for name, contract in contracts.items()

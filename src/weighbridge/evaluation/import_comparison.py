@@ -13,22 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from weighbridge.core import (
-    EMPTY,
-    Contract,
-    ContractError,
-    Fields,
-    GateDecl,
-    Json,
-    LimitsError,
-    Measurement,
-    SubjectDecl,
-    SubjectError,
-    SubjectKind,
-    UsageError,
-    local_path,
-)
-from weighbridge.core.limits import Problem, read
+from weighbridge.core import ContractError, Fields, GateDecl, Measurement, SubjectError, UsageError, local_path, model
+from weighbridge.core.limits import LimitsError, Problem, read
 from weighbridge.evaluation.binding import Binding, all_instances
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.gates import config_agreement
@@ -107,7 +93,7 @@ def compare(
     imports: Sequence[str],
     *,
     policy: Policy | None = None,
-    look: Fields = EMPTY,
+    look: Fields = model.EMPTY,
     may_differ: tuple[str, ...] = (),
     may_ignore: tuple[str, ...] = (),
     adapter: str | None = None,
@@ -158,11 +144,11 @@ def compare(
     return tuple(found)
 
 
-def _promise(targets: Mapping[str, str], gates: Iterable[GateDecl]) -> tuple[Contract, dict[str, Binding]]:
+def _promise(targets: Mapping[str, str], gates: Iterable[GateDecl]) -> tuple[model.Contract, dict[str, Binding]]:
     """Return the contract that the gates make, and what each of its subjects is bound to."""
-    kind = SubjectKind.CHECKPOINT
-    subjects = dict.fromkeys(targets, SubjectDecl(kind=kind))
-    contract = Contract(id=GATE, version="0.0.0", title="", owner="", subjects=subjects, gates=tuple(gates))
+    kind = model.SubjectKind.CHECKPOINT
+    subjects = dict.fromkeys(targets, model.SubjectDecl(kind=kind))
+    contract = model.Contract(id=GATE, version="0.0.0", title="", owner="", subjects=subjects, gates=tuple(gates))
     bind = partial(Binding, instance=DEFAULT, kind=kind, by_hand=True)
     return contract, {name: bind(subject=name, target=target) for name, target in targets.items()}
 
@@ -192,7 +178,7 @@ def policy_of(text: str) -> Policy:
     return Policy(limits={**limits, "policy": policy}, name=f"{policy}{beside}")
 
 
-def mapping_of(path: str, source: str, imports: Sequence[str]) -> dict[str, Json]:
+def mapping_of(path: str, source: str, imports: Sequence[str]) -> dict[str, model.Json]:
     """Return the options that a mapping file gives for these checkpoints, or raise each thing wrong at its line."""
     from weighbridge.contract import strict_yaml
 

@@ -18,19 +18,9 @@ from weighbridge.contract.document import KEBAB, REQUIREMENT
 from weighbridge.contract.layers import Found, from_errors, raise_errors
 from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract
 from weighbridge.contract.strict_yaml import MAX_BYTES, collected
-from weighbridge.core import (
-    Contract,
-    ContractError,
-    Doc,
-    LimitsError,
-    UsageError,
-    git,
-    is_file,
-    nearest,
-    read_regular_file,
-)
+from weighbridge.core import Contract, ContractError, Doc, UsageError, git, is_file, nearest, read_regular_file
+from weighbridge.core.limits import LimitsError, read
 from weighbridge.core.limits import Path as At
-from weighbridge.core.limits import read
 
 EVERYTHING: Final = ("**",)
 NO_INPUT: Final = ("evidence/", WAIVERS)  # they follow from results

@@ -13,18 +13,8 @@ from weighbridge.contract.checks import structural
 from weighbridge.contract.document import DIALECT
 from weighbridge.contract.layers import Found, Layered, raise_errors
 from weighbridge.contract.load import WAIVERS
-from weighbridge.core import (
-    ContractError,
-    Doc,
-    LimitsError,
-    Outcome,
-    is_file,
-    is_folder,
-    nearest,
-    read_regular_file,
-    schema,
-)
-from weighbridge.core.limits import read
+from weighbridge.core import ContractError, Doc, Outcome, is_file, is_folder, nearest, read_regular_file, schema
+from weighbridge.core.limits import LimitsError, read
 from weighbridge.judging.requests import DEFAULT
 
 FORMAT: Final = "waivers/v0"

@@ -11,18 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weighbridge.core import (
-    ExitCode,
-    Faulted,
-    Finding,
-    Measurement,
-    Outcome,
-    Severity,
-    Status,
-    TrialResult,
-    Unmeasured,
-    printable,
-)
+from weighbridge.core import ExitCode, Finding, Outcome, Severity, Status, TrialResult, Unmeasured, model, printable
 from weighbridge.judging.conditions import RUN_FACTS
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
@@ -114,7 +103,7 @@ def finding_text(finding: Finding, measured: Mapping[str, Measured]) -> FindingT
     first = verdict.offences[0] if verdict.offences else None
     figures = numbers(verdict) | ({**first.figures, "place": first.place} if first else {})
     item = measured.get(str(verdict.figures.get("measurement", "")))
-    missing = item if isinstance(item, (Unmeasured, Faulted)) and item.code == verdict.code else None
+    missing = item if isinstance(item, (Unmeasured, model.Faulted)) and item.code == verdict.code else None
     hinted = [printable(missing.remedy)] if missing and missing.remedy else []
     return FindingText(
         lines=(printable(f"{missing.why} ({missing.code})"),) if missing else tuple(render(card, verdict)),
@@ -181,7 +170,7 @@ def heading(contract: Contract, subjects: Sequence[str]) -> str:
 
 def run_told(facts: Measured | None) -> Iterator[str]:
     """Yield how a run ended and what the reader noted of its log; nothing of what is no run."""
-    found = {fact.name: fact for fact in rows_of(facts, Fact)} if isinstance(facts, Measurement) else {}
+    found = {fact.name: fact for fact in rows_of(facts, Fact)} if isinstance(facts, model.Measurement) else {}
     if "ended" in found:
         said = [f"{name}: {found[name].value}" for name in RUN_FACTS if name in found]
         said += [f"contradicted: {why}" for why in found["ended"].contradicted_by]
