@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core import ExitCode, Finding, Outcome
+from weighbridge.core import ExitCode, Finding, Json, Outcome
 
 if TYPE_CHECKING:
     from weighbridge.evaluation.inspection import Inspection
@@ -62,7 +62,6 @@ def compare(
     headers: bool = False, may_differ: Sequence[str] = (), may_ignore: Sequence[str] = (),
 ) -> Comparison:  # fmt: skip
     """Compare a checkpoint with its source, as `weighbridge compare` does; it needs no contract and writes nothing."""
-    from weighbridge.core import Json
     from weighbridge.evaluation.import_comparison import compare, mapping_of, policy_of
     from weighbridge.report import comparison
 

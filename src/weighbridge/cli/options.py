@@ -11,14 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from weighbridge.core import UsageError, bare, bare_json, uncommanded
-
-if TYPE_CHECKING:
-    from weighbridge.core import Json
+from weighbridge.core import Json, UsageError, bare, bare_json, dumps, uncommanded
 
 F = TypeVar("F", bound=Callable[..., Any])
 Texts: TypeAlias = tuple[str, ...]  # of an option or argument that may be given again
@@ -94,8 +91,6 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 def print_json(value: Json) -> None:
     """Print a value as canonical JSON; where it stands in a text alone, more of a URL is known than among others."""
-    from weighbridge.core import dumps
-
     tell([dumps(bare_json(value)).decode().rstrip("\n").replace("##", "#\\u0023")], whole=True)
 
 

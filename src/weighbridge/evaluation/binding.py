@@ -117,18 +117,16 @@ def one_file(one: str, other: str) -> bool:
 def _declared(name: str, declared: model.SubjectDecl, base: Path) -> Iterator[Binding]:
     """Bind what a contract declares beside itself: one path, or an instance for each file that a glob finds."""
     files = [(DEFAULT, base / declared.path)] if declared.path else []
-    files += [(instance_name(path), path) for path in sorted(base.glob(declared.for_each))] if declared.for_each else []
+    for path in (
+        sorted(base.glob(declared.for_each)) if declared.for_each else ()
+    ):  # named in the letters of an instance
+        files.append((re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-_") or DEFAULT, path))
     names = [instance for instance, _ in files]
     for instance, path in files:
         if names.count(instance) > 1:
             raise UsageError("bound-twice", f"two files of {declared.for_each!r} give the instance {instance!r}")
         said = {"subject": name, "instance": instance, "target": str(path)}
         yield Binding(**said, kind=declared.kind, columns=declared.columns, units=declared.units, by_hand=False)
-
-
-def instance_name(path: Path) -> str:
-    """Return the instance that a file stands for: its name without the last suffix, in the letters of an instance."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-_") or DEFAULT
 
 
 def _by_hand(contract: model.Contract, argument: str) -> Binding:

@@ -11,27 +11,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from weighbridge.core import ContractError, Fields, GateDecl, Measurement, SubjectError, UsageError, local_path, model
 from weighbridge.core.limits import LimitsError, Problem, read
 from weighbridge.evaluation.binding import Binding, all_instances
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.gates import config_agreement
+from weighbridge.gates.families.block_types import TYPICAL_ERROR
 from weighbridge.gates.families.harmless_keys import harmless
 from weighbridge.gates.families.tensor_pairs import Look
 from weighbridge.gates.value_preservation import KIND, Class, Limits, class_of
 from weighbridge.judging.requests import DEFAULT, all_requests
+from weighbridge.packing.packed_weights import marked
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling.threads import HERE, Execution
+from weighbridge.verifiers.file_structure import INDEX, beside, declared_bytes
+from weighbridge.views.checkpoint import CONFIG, CheckpointView, config_beside, open_checkpoint
 
-if TYPE_CHECKING:
-    from weighbridge.views.checkpoint import CheckpointView
-
-    Opened: TypeAlias = CheckpointView | None
-
+Opened: TypeAlias = CheckpointView | None
 GATE, CONFIGURATION = "compare", "compare-configuration"
 TENSORS = KIND.needs["pairs"].quantity
 NOT_COMPARED = "not compared"
@@ -112,7 +112,6 @@ def compare(
     views = {(name, DEFAULT): view for name, view in opened.items() if view is not None}
     if adapter is not None:
         from weighbridge.comparison.adapters import adapted
-        from weighbridge.views.checkpoint import open_checkpoint
 
         views["source", DEFAULT] = adapted(open_checkpoint(source), open_checkpoint(adapter))
     if not all(imports):
@@ -121,16 +120,9 @@ def compare(
     gates = {name: _gates(name, chosen[name], look, may_differ, may_ignore) for name in paths}
     targets = {name: _found_anywhere(path, away=away) for name, path in ({"source": source} | paths).items()}
     contract, bound = _promise(targets, itertools.chain.from_iterable(gates.values()))
-    session = EvaluationSession(
-        contract=contract,
-        bound=tuple(bound.values()),
-        on=all_instances(contract, tuple(bound.values())),
-        views=views,
-        execution=execution,
-        progress=progress,
-        debug=debug,
-        with_itself=True,
-    )
+    begin = partial(EvaluationSession, execution=execution, progress=progress, debug=debug, with_itself=True)
+    on = all_instances(contract, tuple(bound.values()))
+    session = begin(contract=contract, bound=tuple(bound.values()), on=on, views=views)
     together = session.evaluate()  # of all imports at once, so that the source is read once
     of_source, found = _notes(session, "source", "source"), []
     for name, path in paths.items():
@@ -228,8 +220,6 @@ def _unfit(rules: Sequence[Any], source: Opened, imports: Sequence[Opened]) -> l
 
 def _opened(path: str, *, away: bool) -> Opened:
     """Return an open import, or None where it cannot be read; the evaluation then reports why."""
-    from weighbridge.views.checkpoint import open_checkpoint
-
     try:
         return open_checkpoint(_found_anywhere(path, away=away)) if path else None
     except SubjectError:
@@ -238,10 +228,6 @@ def _opened(path: str, *, away: bool) -> Opened:
 
 def contradictions(view: CheckpointView) -> Iterator[str]:
     """Yield where the files of a checkpoint contradict each other, so that another loader may take something else."""
-    from weighbridge.packing.packed_weights import marked
-    from weighbridge.verifiers.file_structure import INDEX, beside, declared_bytes
-    from weighbridge.views.checkpoint import CONFIG, config_beside
-
     for name in view.files:
         total = declared_bytes(view, name) if name.endswith(INDEX) else None
         if total not in (None, view.nbytes):
@@ -263,9 +249,6 @@ def contradictions(view: CheckpointView) -> Iterator[str]:
 
 def _declared(view: Opened) -> Policy:
     """Return the default policy: lossless, or for a block-quantised file the types that it declares."""
-    from weighbridge.gates.families.block_types import TYPICAL_ERROR
-    from weighbridge.packing.packed_weights import marked
-
     dtypes = [tensor.dtype for tensor in view.tensors.values()] if view is not None else []
     blocks = [dtype for dtype in dtypes if dtype in TYPICAL_ERROR]
     if not blocks and view is not None and any(True for _ in marked(view)):

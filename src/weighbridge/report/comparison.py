@@ -21,6 +21,7 @@ from weighbridge.quantities.tensors import PADDED, MomentChanges, TensorPair
 from weighbridge.report import COLOURS, LISTED, capped, finding_text
 
 Moments: TypeAlias = Mapping[str, MomentChanges]
+Passes: TypeAlias = Callable[[Fields], bool]
 SHOWN = 20
 AUTOMATIC = ("renamed", "identity, ", "from gguf:auto")  # how a mapping is called that was found
 WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
@@ -52,13 +53,7 @@ IN_WORDS = {
 
 
 def comparison_lines(
-    one: ImportComparison,
-    *,
-    tensors: str,
-    everything: bool,
-    headers: bool,
-    moments: Moments,
-    passes: Callable[[Fields], bool],
+    one: ImportComparison, *, tensors: str, everything: bool, headers: bool, moments: Moments, passes: Passes
 ) -> Iterator[str]:
     """Yield the lines of one comparison: what broke, worst first, what remains by class, and the answer.
 
@@ -191,7 +186,7 @@ def exchanged(offences: Sequence[Offence], rows: Sequence[TensorPair]) -> Iterat
     yield from (f"{EXCHANGE}the source is quantised ({dtype}) and the import is not" for dtype in sorted(lost)[:1])
 
 
-def renamed(rows: Sequence[TensorPair], passes: Callable[[Fields], bool]) -> Iterator[str]:
+def renamed(rows: Sequence[TensorPair], passes: Passes) -> Iterator[str]:
     """Yield after which rename the names would match, and how to ask for it where the import then passes."""
     from weighbridge.mapping.renaming import renamings
 
