@@ -81,15 +81,13 @@ def command(
     given = _values(loaded.values(), measured | settings(params, "param"), asking=asking)
     contracts = {Path("contracts", f"{one}.yaml"): _contract(one, base, given) for one, base in loaded.items()}
     verify = _command(contracts, loaded.values(), targets)
-    files = {**contracts, **_for_ci(ci or ("gitlab" if GITLAB.exists() else "github"), verify, parts)}
-    done = [*_write(files), *_append(FOR_GIT)]
+    done = [*_write(contracts | _for_ci(ci or ("gitlab" if GITLAB.exists() else "github"), verify, parts)), *_append()]
     if unnamed:
         done.append(f"change  {', '.join(unnamed)}: put what is to be checked there, in CI and below")
     tell([*done, f"next: {verify}"], whole=True)
 
 
 def _demand_place(parts: Sequence[str], name: str | None) -> None:
-    """Refuse a name of no form, a contract that is there, and a folder where CI would not look."""
     if name is not None and (len(parts) > 1 or not re.fullmatch(KEBAB, name)):
         what = f"{name!r} cannot name {'two contracts' if len(parts) > 1 else 'a contract'}"
         raise UsageError("name-form", what, remedy="leave --name out, or write lower-case words joined by hyphens")
@@ -139,7 +137,6 @@ def _values(bases: Collection[LoadedContract], given: Mapping[str, str], *, aski
 
 
 def _measured(run: str) -> dict[str, str]:
-    """Return the parameters under which a run would have passed, each where the run says it."""
     from weighbridge.evaluation.binding import all_instances, bind
     from weighbridge.evaluation.runner import EvaluationSession
 
@@ -186,7 +183,6 @@ def _for_ci(ci: str, verify: str, parts: Sequence[str]) -> dict[Path, str]:
 
 
 def _write(files: Mapping[Path, str]) -> Iterator[str]:
-    """Write the files that are not there, and yield what became of each."""
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -201,9 +197,8 @@ def _write(files: Mapping[Path, str]) -> Iterator[str]:
             yield f"written {path}"
 
 
-def _append(files: Mapping[Path, Sequence[str]]) -> Iterator[str]:
-    """Append to files the lines that they lack, and yield which."""
-    for path, wanted in files.items():
+def _append() -> Iterator[str]:
+    for path, wanted in FOR_GIT.items():
         text = path.read_text("utf-8", errors="surrogateescape") if path.exists() else ""
         lacking = [line for line in wanted if line not in text.splitlines()]
         if lacking:

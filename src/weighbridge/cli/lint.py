@@ -71,7 +71,6 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
 
 
 def _beside(loaded: Sequence[LoadedContract]) -> Iterator[Found]:
-    """Yield what is wrong with the lanes and the waivers that stand here, and what is to be known of these."""
     try:
         if is_file(load.PROJECT):
             load_project()

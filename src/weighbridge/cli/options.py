@@ -95,10 +95,7 @@ def print_json(value: Json) -> None:
 
 
 def tell(lines: Iterable[str], *, err: bool = False, whole: bool = False) -> None:
-    """Print lines, URLs in them without secrets; a terminal breaks those that are not `whole`, for machines or pasting.
-
-    A reader that leaves early, as `head` does, changes no exit code.
-    """
+    """Print lines, URLs in them without secrets; a terminal breaks those not `whole`, for machines or pasting."""
     stream = sys.stderr if err else sys.stdout
     columns = columns_of(stream)
     try:
@@ -106,7 +103,7 @@ def tell(lines: Iterable[str], *, err: bool = False, whole: bool = False) -> Non
             line = line if whole else uncommanded(line)  # noqa: PLW2901 -- a name from outside commands nothing
             for part in [line] if whole or columns is None else broken(line, columns):
                 click.echo(part, file=stream)
-    except BrokenPipeError:
+    except BrokenPipeError:  # a reader that leaves early, as `head` does, changes no exit code
         leave_unread()
 
 

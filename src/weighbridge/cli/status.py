@@ -168,7 +168,6 @@ def _known(contracts: Contracts, gates: Sequence[Gate]) -> dict[str, dict[str, C
 
 
 def _required(lane: str, folder: Path, waivers: Waivers, now: dt.datetime, *, as_json: bool) -> ExitCode:
-    """Print what the evidence says of every gate of a lane, and return the one code of all."""
     evidence, excuses = lane_evidence(load_project(), lane, Ledger(folder), now), Excuses(waived=waivers.good)
     rows = [(asked, one, excuses.of(asked.contract.id, one.finding)) for asked, one in evidence.all()]
     if waivers.given:  # reading every contract again is for their sake alone
@@ -236,7 +235,6 @@ def _entry(entry: LedgerEntry, refuted: str, causes: Causes) -> Iterator[str]:
 
 
 def _next(one: Instance, *, alone: bool) -> str:
-    """Return what would move an instance on, the most pressing first."""
     place, at = one.place, one.standing
     name = shlex.quote(place.names[1 if alone or place.instance == DEFAULT else 2])
     if one.unverified:

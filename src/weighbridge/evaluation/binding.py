@@ -115,12 +115,9 @@ def one_file(one: str, other: str) -> bool:
 
 
 def _declared(name: str, declared: model.SubjectDecl, base: Path) -> Iterator[Binding]:
-    """Bind what a contract declares beside itself: one path, or an instance for each file that a glob finds."""
     files = [(DEFAULT, base / declared.path)] if declared.path else []
-    for path in (
-        sorted(base.glob(declared.for_each)) if declared.for_each else ()
-    ):  # named in the letters of an instance
-        files.append((re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-_") or DEFAULT, path))
+    each = sorted(base.glob(declared.for_each)) if declared.for_each else []
+    files += [(re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-_") or DEFAULT, path) for path in each]
     names = [instance for instance, _ in files]
     for instance, path in files:
         if names.count(instance) > 1:

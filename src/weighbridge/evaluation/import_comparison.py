@@ -101,11 +101,7 @@ def compare(
     progress: Announce = lambda _text: None,
     debug: bool = False,
 ) -> tuple[ImportComparison, ...]:
-    """Compare imports with their source in one go; without a policy, each with what it declares itself to be.
-
-    With an `adapter` they are compared with the source after that was merged into it. `look` are the options of what
-    is measured: headers alone, or a mapping of names.
-    """
+    """Compare imports with their source, an `adapter` merged into that; without a policy, as each declares itself."""
     away = execution.engine is not None
     paths = {f"import-{at}": path for at, path in enumerate(imports, 1)}
     opened = {} if policy else {name: _opened(path, away=away) for name, path in paths.items()}
@@ -137,7 +133,6 @@ def compare(
 
 
 def _promise(targets: Mapping[str, str], gates: Iterable[GateDecl]) -> tuple[model.Contract, dict[str, Binding]]:
-    """Return the contract that the gates make, and what each of its subjects is bound to."""
     kind = model.SubjectKind.CHECKPOINT
     subjects = dict.fromkeys(targets, model.SubjectDecl(kind=kind))
     contract = model.Contract(id=GATE, version="0.0.0", title="", owner="", subjects=subjects, gates=tuple(gates))
@@ -199,7 +194,6 @@ def mapping_of(path: str, source: str, imports: Sequence[str]) -> dict[str, mode
 
 
 def _unfit(rules: Sequence[Any], source: Opened, imports: Sequence[Opened]) -> list[Problem]:
-    """Return what is wrong with the rules of a mapping file, each tried on these checkpoints."""
     from weighbridge.mapping.chosen_mapping import models, numbers
     from weighbridge.mapping.tensor_rules import RuleError, made, rule_of
     from weighbridge.packing.unpacked_view import both_unpacked
@@ -275,7 +269,6 @@ def _gates(
 
 
 def _alone(evaluation: Evaluation, gates: Sequence[GateDecl]) -> Evaluation:
-    """Return the part of one import, under the gate names that every import has."""
     ids = {gate.id: gate.id.partition(".")[0] for gate in gates}
     keys = {item.key for gate in gates for item in all_requests(gate, DEFAULT)}
     findings = (dataclasses.replace(one, gate=ids[one.gate]) for one in evaluation.findings if one.gate in ids)

@@ -73,11 +73,7 @@ class EvaluationSession:
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def evaluate(self, redactor: Redactor | None = None) -> Evaluation:
-        """Measure what the gates need, and judge every gate on every instance from its sealed form.
-
-        With a redactor, names and secrets are replaced and the subjects digested; without, nothing is to be kept.
-        A gate that would compare one checkpoint with itself is refused before anything is measured.
-        """
+        """Measure what the gates need, and judge it as sealed; without a redactor, nothing is to be kept."""
         for gate, instance in self.gates() if not self.with_itself else ():
             mine = found(gate.subjects.values(), self.bound, instance)
             checkpoints = [one for one in mine if one.kind is model.SubjectKind.CHECKPOINT]

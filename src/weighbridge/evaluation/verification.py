@@ -150,7 +150,6 @@ def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedCon
 
 
 def _demand_own_version(loaded: Sequence[LoadedContract], ledger: Path) -> None:
-    """Refuse to record under an id and version that the ledger knows with another content."""
     from weighbridge.ledger.record import recorded_contracts
     from weighbridge.ledger.store import Ledger
 
@@ -186,7 +185,6 @@ def _wanted(gate: str, globs: Sequence[str]) -> bool:
 
 
 def _companions(request: VerifyRequest, texts: Mapping[str, bytes], redactor: Redactor) -> Iterator[Companion]:
-    """Yield the files given beside the subjects, with the digests of what was read of them."""
     roles = [role for role, _ in (*request.attached, *request.inputs)]
     for role in roles:
         if roles.count(role) > 1 or not ROLE.fullmatch(role):

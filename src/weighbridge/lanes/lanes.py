@@ -191,7 +191,6 @@ def _tree(glob: str) -> str | None:
 
 
 def _of_lanes(project: Project, written: _Written, loaded: Mapping[str, LoadedContract]) -> Iterator[Found]:
-    """Yield lanes that are accepted and not there, globs that match nothing, and gates that no lane decides."""
     for name, lane in project.lanes.items():
         at: At = ("lanes", name)
         for other in lane.accepts:

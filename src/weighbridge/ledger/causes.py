@@ -56,11 +56,9 @@ def shown_by(bundle: Bundle) -> Shown:
     found = {place_of(bundle, finding): finding for finding in bundle.findings}
     evidence = {place: bundle_evidence(bundle, finding) for place, finding in found.items()}
     gates = {gate.id: gate for gate in bundle.contract.gates if gate.stale_on}
-    facts: dict[LedgerPlace, dict[str, object]] = {}
-    for place, finding in found.items():
-        if place.gate in gates:
-            known = facts_of(gates[place.gate], finding.instance, bundle.measured)
-            facts[place] = {name: fact.value for name, fact in known.items()}
+    dated = ((place, gates[place.gate], one.instance) for place, one in found.items() if place.gate in gates)
+    known = {place: facts_of(gate, instance, bundle.measured) for place, gate, instance in dated}
+    facts = {place: {name: fact.value for name, fact in of.items()} for place, of in known.items()}
     verdicts = ((place, finding.verdict) for place, finding in found.items())
     unmeant = {place: one.figures for place, one in verdicts if one.outcome is model.Outcome.NOT_APPLICABLE}
     contract, versions = bundle.contract, other_versions(bundle)
@@ -242,10 +240,9 @@ class Causes:
         return {place: fold.fold(entries).causes for place, entries in self.chains.items()}
 
     def unmeant(self, place: LedgerPlace, gate: model.GateDecl, now: datetime) -> model.Fields | None:
-        """Return the false fact, where the newest bundle that judged a place by now found that its gate does not apply.
+        """Return the false fact, where the newest bundle of a place, fresh and of this gate, found it not to apply.
 
-        It must have judged the gate as it stands now, and be no older than the gate allows. Only a bundle that says
-        that something does not apply is judged again.
+        Only a bundle that says that something does not apply is judged again.
         """
         newest = self._judged_last(place, now)
         if newest is None:
