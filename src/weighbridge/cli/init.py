@@ -79,9 +79,15 @@ def command(
     targets, unnamed = _bound(loaded.values(), of_run | settings(subjects, "subject"), asking=asking)
     measured = {} if run is None else _measured(run)
     given = _values(loaded.values(), measured | settings(params, "param"), asking=asking)
-    contracts = {Path("contracts", f"{one}.yaml"): _contract(one, base, given) for one, base in loaded.items()}
-    verify = _command(contracts, loaded.values(), targets)
-    done = [*_write(contracts | _for_ci(ci or ("gitlab" if GITLAB.exists() else "github"), verify, parts)), *_append()]
+    files = {Path("contracts", f"{one}.yaml"): _contract(one, base, given) for one, base in loaded.items()}
+    verify = _command(tuple(files), loaded.values(), targets)
+    ci = ci or ("gitlab" if GITLAB.exists() else "github")
+    if ci != "none":
+        text = (data_path("templates") / "ci" / f"{ci}.yml").read_text("utf-8").replace("WEIGHBRIDGE_VERIFY", verify)
+        packages = next((PACKAGES[part] for part in parts if part in PACKAGES), "weighbridge")
+        files[CI[ci]] = text.replace("WEIGHBRIDGE_PACKAGES", packages)
+        files |= {GITLAB: f"{INCLUDED}\n"} if ci == "gitlab" else {}
+    done = [*_write(files), *_append()]
     if unnamed:
         done.append(f"change  {', '.join(unnamed)}: put what is to be checked there, in CI and below")
     tell([*done, f"next: {verify}"], whole=True)
@@ -171,15 +177,6 @@ def _command(contracts: Iterable[Path], bases: Iterable[LoadedContract], targets
     lacking = [gate.id for base in bases for gate in base.contract.gates if gate.requires]
     words += [word for gate in lacking for word in ("--expect-blocked", gate)]
     return shlex.join(map(bare, words))
-
-
-def _for_ci(ci: str, verify: str, parts: Sequence[str]) -> dict[Path, str]:
-    if ci == "none":
-        return {}
-    text = (data_path("templates") / "ci" / f"{ci}.yml").read_text("utf-8").replace("WEIGHBRIDGE_VERIFY", verify)
-    packages = next((PACKAGES[part] for part in parts if part in PACKAGES), "weighbridge")
-    written = {CI[ci]: text.replace("WEIGHBRIDGE_PACKAGES", packages)}
-    return written | ({GITLAB: f"{INCLUDED}\n"} if ci == "gitlab" else {})
 
 
 def _write(files: Mapping[Path, str]) -> Iterator[str]:

@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import fnmatch
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from glob import iglob
@@ -156,8 +157,6 @@ class _Written:
 
     def data(self) -> object:
         """Parse it."""
-        import tomllib
-
         try:
             return tomllib.loads(self.text)
         except (tomllib.TOMLDecodeError, RecursionError) as problem:

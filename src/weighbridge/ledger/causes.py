@@ -240,10 +240,7 @@ class Causes:
         return {place: fold.fold(entries).causes for place, entries in self.chains.items()}
 
     def unmeant(self, place: LedgerPlace, gate: model.GateDecl, now: datetime) -> model.Fields | None:
-        """Return the false fact, where the newest bundle of a place, fresh and of this gate, found it not to apply.
-
-        Only a bundle that says that something does not apply is judged again.
-        """
+        """Return the false fact, where the newest bundle of a place, fresh and of this gate, found it not to apply."""
         newest = self._judged_last(place, now)
         if newest is None:
             return None
