@@ -29,9 +29,9 @@ from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling.threads import HERE, Execution
 from weighbridge.verifiers.file_structure import INDEX, beside, declared_bytes
-from weighbridge.views.checkpoint import CONFIG, CheckpointView, config_beside, open_checkpoint
+from weighbridge.views import checkpoint
 
-Opened: TypeAlias = CheckpointView | None
+Opened: TypeAlias = checkpoint.CheckpointView | None
 GATE, CONFIGURATION = "compare", "compare-configuration"
 TENSORS = KIND.needs["pairs"].quantity
 NOT_COMPARED = "not compared"
@@ -109,7 +109,7 @@ def compare(
     if adapter is not None:
         from weighbridge.comparison.adapters import adapted
 
-        views["source", DEFAULT] = adapted(open_checkpoint(source), open_checkpoint(adapter))
+        views["source", DEFAULT] = adapted(checkpoint.open_checkpoint(source), checkpoint.open_checkpoint(adapter))
     if not all(imports):
         raise UsageError("subject-form", "an import without a path")
     chosen = {name: policy or _declared(opened.get(name)) for name in paths}
@@ -215,12 +215,12 @@ def _unfit(rules: Sequence[Any], source: Opened, imports: Sequence[Opened]) -> l
 def _opened(path: str, *, away: bool) -> Opened:
     """Return an open import, or None where it cannot be read; the evaluation then reports why."""
     try:
-        return open_checkpoint(_found_anywhere(path, away=away)) if path else None
+        return checkpoint.open_checkpoint(_found_anywhere(path, away=away)) if path else None
     except SubjectError:
         return None
 
 
-def contradictions(view: CheckpointView) -> Iterator[str]:
+def contradictions(view: checkpoint.CheckpointView) -> Iterator[str]:
     """Yield where the files of a checkpoint contradict each other, so that another loader may take something else."""
     for name in view.files:
         total = declared_bytes(view, name) if name.endswith(INDEX) else None
@@ -230,7 +230,7 @@ def contradictions(view: CheckpointView) -> Iterator[str]:
         yield f"{name} lies beside it and is no part of it; another loader may take it instead"
     if view.format in ("gguf", "apr"):
         return
-    config = config_beside(view) or {}
+    config = checkpoint.config_beside(view) or {}
     key = "dtype" if config.get("dtype") is not None else "torch_dtype"
     sizes = Counter(dict.fromkeys(LOADED_AS.values(), 0))
     packed = {one.name for weight in marked(view) for one in weight.members.values()}
@@ -238,7 +238,8 @@ def contradictions(view: CheckpointView) -> Iterator[str]:
         sizes[tensor.dtype] += tensor.nbytes * (tensor.dtype in sizes)
     named, ((most, nbytes), *_) = LOADED_AS.get(str(config.get(key))), sizes.most_common()
     if named and nbytes and named != most:
-        yield f"{CONFIG} says {key} {config[key]}, and most weights are {most}: transformers 5 loads them as {named}"
+        loads = f"most weights are {most}: transformers 5 loads them as {named}"
+        yield f"{checkpoint.CONFIG} says {key} {config[key]}, and {loads}"
 
 
 def _declared(view: Opened) -> Policy:
