@@ -42,7 +42,7 @@ class Limits:
         int, Doc("different steps that must be probed", ge=1, le=1000, must="at least", moves=trials.PROBES)
     ] = 2
     max_unprobed_steps: Annotated[int, Doc(UNPROBED, ge=1, le=100000, must="at most", moves=trials.UNPROBED)] = 1000
-    min_device_share: Annotated[float, Doc(SHARE, gt=0, le=1, must="at least", moves=trials.SHARE)] = 0.1
+    min_device_share: Annotated[float, Doc(SHARE, ge=0.01, le=1, must="at least", moves=trials.SHARE)] = 0.1
     allowed_host_ops: Annotated[int, Doc(HOST_OPS, ge=0, le=1000, must="at most", moves=trials.HOST_OPS)] = 0
 
 
