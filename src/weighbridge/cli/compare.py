@@ -20,11 +20,10 @@ from weighbridge.evaluation.import_comparison import ImportComparison, compare, 
 from weighbridge.forward.trace_key import names_itself_trace
 from weighbridge.gates.config_agreement import FIELDS
 from weighbridge.quantities.checkpoints import is_key
-from weighbridge.report import comparison
+from weighbridge.report import comparison, finding_text
 from weighbridge.scheduling.threads import Execution, Progress
 
 if TYPE_CHECKING:
-    from weighbridge.quantities.tensors import MomentChanges
     from weighbridge.scheduling.engines import Engine
 
 OF_CHECKPOINTS = ("policy", "mapping", "adapter", "headers", "may_differ", "may_ignore", "tensors", "address")
@@ -116,7 +115,6 @@ def command(
 
 
 def _passes(again: Callable[..., tuple[ImportComparison, ...]], look: Fields, other: Fields) -> bool:
-    """Return whether an import passes when it is looked at in another way."""
     (found,) = again(look={**look, **other})
     return comparison.outcome(found.evaluation) is Outcome.PASS
 
@@ -129,8 +127,7 @@ def _lines(source: str, one: ImportComparison, **shown: Any) -> Iterator[str]:
     yield from comparison.comparison_lines(one, **shown)
 
 
-def _moments(source: str, one: ImportComparison, look: Fields) -> dict[str, MomentChanges]:
-    """Measure mean, spread and extremes of the tensors of both sides that were refused."""
+def _moments(source: str, one: ImportComparison, look: Fields) -> comparison.Moments:
     from weighbridge.verifiers import moment_changes
     from weighbridge.views.checkpoint import open_checkpoint
 
@@ -141,7 +138,6 @@ def _moments(source: str, one: ImportComparison, look: Fields) -> dict[str, Mome
 
 
 def _are_traces(paths: Sequence[str]) -> bool:
-    """Return whether all are traces; refuse traces beside checkpoints."""
     found = [names_itself_trace(path) for path in paths]
     if any(found) and not all(found):
         what = f"{paths[found.index(True)]} is a trace and {paths[found.index(False)]} is not"
@@ -162,7 +158,6 @@ def _engine(address: str | None) -> Iterator[Engine | None]:
 
 
 def _rate(show: Callable[[str], None]) -> Progress:
-    """Return a callback that shows bytes compared, speed and time left."""
     started, last = time.monotonic(), 0.0
 
     def on_progress(done: int, whole: int) -> None:
@@ -176,7 +171,6 @@ def _rate(show: Callable[[str], None]) -> Progress:
 
 
 def _json(source: str, one: ImportComparison) -> dict[str, Json]:
-    from weighbridge.report import finding_text
     from weighbridge.report.machine import finding_json
 
     words = [finding_text(found, one.evaluation.measured) for found in one.evaluation.findings]
