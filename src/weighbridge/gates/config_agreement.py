@@ -17,14 +17,7 @@ from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, blocked, co
 from weighbridge.clauses.mutations import Breaks, only_rows
 from weighbridge.core import Doc, Offence, SubjectKind, Verdict, nearest, plain
 from weighbridge.gates.families.harmless_keys import CODE, harmless, harmless_of_packing
-from weighbridge.quantities.checkpoints import (
-    CONFIG_FIELDS,
-    CONFIG_LISTS,
-    UNREAD,
-    ConfigField,
-    EntryDifference,
-    is_key,
-)
+from weighbridge.quantities.checkpoints import CONFIG_FIELDS, CONFIG_LISTS, UNREAD, ConfigField, EntryDifference, is_key
 
 FIELDS = (*CONFIG_FIELDS, *CONFIG_LISTS)
 REQUIRED = ("block_count", "embedding_length")
