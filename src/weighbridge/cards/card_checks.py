@@ -99,7 +99,6 @@ def plugin_checks(*more: Brought[Any]) -> Iterator[Check]:
 
 
 def _missing(table: Brought[Any], name: str) -> str:
-    """Return what another package does not bring with a name that it brings."""
     table.entry(name)
     if table.what in ("kind", "verifier"):
         table.beside(name, f"{name}.yaml")

@@ -28,7 +28,6 @@ _breaks = Breaks(need="probes", row=DeviceProbe, blocked=BLOCKED, why="no probe"
 
 
 def _confirming(row: DeviceProbe, limits: Limits) -> tuple[Witness, ...]:
-    """Return a witness of each kind that can confirm the device."""
     files = Witness(by="device-files", pid=row.pid, used_mib=None, files=() if row.resolved == CPU else OPEN_IN_CUDA)
     driver = Witness(by="nvml", pid=row.pid, used_mib=limits.min_device_memory_mib, files=None)
     return (files,) if row.resolved == CPU else (files, driver)
@@ -70,7 +69,6 @@ def _few_probes(rows: Sequence[DeviceProbe], count: int) -> list[DeviceProbe] | 
 
 
 def _long_after(rows: Sequence[DeviceProbe], steps: int) -> list[DeviceProbe]:
-    """Return the probes of a run that goes on for so many steps after its last one."""
     last = max((row.step for row in rows if row.step is not None), default=0) + steps
     return [replace(row, last_step=last) for row in rows]
 
@@ -98,7 +96,6 @@ def _other(row: DeviceProbe) -> str:
 
 
 def _one_elsewhere(counts: Counts, device: str) -> dict[str, int]:
-    """Return the counts with a device that has one thing, neither first nor last."""
     return {"xla": 0, device: 1, **{other: n for other, n in (counts or {}).items() if other != device}}
 
 

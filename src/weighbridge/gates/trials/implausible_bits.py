@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
-from weighbridge.clauses.mutations import Limit, Moves, in_rows, only_rows, without_all_of_a_glob
+from weighbridge.clauses.mutations import Breaks, Limit, Moves, without_all_of_a_glob
 from weighbridge.core import Outcome
 from weighbridge.quantities.tensors import BitReading, TensorBits
 
@@ -220,12 +220,15 @@ def _unused(row: TensorBits, limits: Limits) -> TensorBits | None:
     return None if most is None or not named else replace(row, nonzero=limits.min_nonzero, trailing_zero_bits=most + 1)
 
 
+_breaks = Breaks(need="bits", row=TensorBits)
+
+
 def _zeros(row: TensorBits, limits: Limits) -> TensorBits | None:
     return words(row, limits, as_stored=None, byte_swapped=None)
 
 
 MUTATIONS: tuple[Mutation[Limits], ...] = (
-    in_rows("bits unused", "unused-bits", "bits", TensorBits, _unused, why="no dtype is bounded in its bits"),
-    only_rows("all zeros", "nothing-decided", "bits", TensorBits, _zeros, why="no tensor is of 16 or 32 bits"),
+    _breaks("bits unused", "unused-bits", _unused, "no dtype is bounded in its bits"),
+    _breaks.only("all zeros", "nothing-decided", _zeros, "no tensor is of 16 or 32 bits"),
     without_all_of_a_glob("names-nothing", "bits", TensorBits, lambda limits: limits.tensors, words),
 )

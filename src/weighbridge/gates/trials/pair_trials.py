@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
-from weighbridge.clauses.mutations import Breaks, only_rows
+from weighbridge.clauses.mutations import Breaks
 from weighbridge.gates.families import block_types, recipes
 from weighbridge.gates.families.block_types import BLOCK, BOUND, NOT_NEAREST, REQUANTISED
 from weighbridge.gates.families.policies import FLOATS, parse
@@ -68,14 +68,12 @@ def _rule_for(pair: TensorPair, dtype: str, limits: Meant) -> bool:
 
 
 def _dropped(*, nonzero: bool = True, no_rule: str = "") -> Change:
-    """Return the change to the source's tensor alone, without any proof that it may go."""
     unproven = {"identical_to": None, "drop_rule": "", "left_out": "", "nonzero": nonzero, "no_rule": no_rule}
     alone = {"candidate_dtype": "", **unproven}
     return lambda pair, limits: alone if pair.source_dtype and not listed(pair.name, limits.allow_missing) else None
 
 
 def _added(error: float | None = None) -> Change:
-    """Return the change to the candidate's tensor alone, without any proof of where it is from."""
     alone = {"source_dtype": "", "generated_error": error, "identical_to": None, "left_out": "", "no_rule": ""}
     return lambda pair, limits: alone if pair.candidate_dtype and not listed(pair.name, limits.allow_extra) else None
 
@@ -143,13 +141,11 @@ def of_policy(rounds: Callable[[TensorPair, str, str], bool]) -> tuple[Mutation[
         _drops("dropped where no rule speaks", "no-rule", _dropped(no_rule="an architecture")),
         _adds("added", "extra", _added()),
         _adds("computed otherwise", "extra", _added(math.nextafter(1e-6, 1))),
-        *(only_rows(name, "nothing-compared", "pairs", TensorPair, change, why=why) for name, change, why in NOTHING),
+        *(breaks.only(name, "nothing-compared", change, why) for name, change, why in NOTHING),
     )
 
 
 def _in_blocks(dtype: str) -> Mutation[Any]:
-    """Return the mutation that stores tensors in blocks of a type that nobody meant."""
-
     def change(pair: TensorPair, limits: Meant) -> TensorPair | None:
         policy = parse(limits.policy)
         if dtype in (pair.source_dtype, policy.requant) or _rule_for(pair, dtype, limits):
@@ -194,7 +190,6 @@ def _otherwise_stated(pair: TensorPair, limits: Meant) -> TensorPair | None:
 
 
 def _nothing_packed(evidence: Evidence, limits: Any, _places: tuple[str, ...]) -> Mutated | str:
-    """Store every matrix of codes as its values, where some was meant to be packed."""
     policy, rows = parse(limits.policy), rows_of(evidence, "pairs", TensorPair)
     codes = [pair for pair in rows if pair.packed or pair.candidate_dtype not in (*FLOATS, *BOUND)]
     plain = {one.name: follows(one, source_dtype="F32", candidate_dtype="F32") for one in codes if two_sided(one)}
@@ -216,7 +211,6 @@ def _unlike(pair: TensorPair, count: int, known: Mapping[str, Any]) -> dict[str,
 
 
 def _is_bounded(pair: TensorPair, limits: Meant) -> bool:
-    """Return whether errors of a block type are all that a policy asks for here."""
     blocks = pair.candidate_dtype in BOUND and pair.candidate_dtype not in block_types.UNWEIGHTED
     return bool(parse(limits.policy).quantised) and blocks and pair.source_dtype != pair.candidate_dtype
 
@@ -265,8 +259,6 @@ NOT_MERGED = "no adapter was meant to be merged"
 
 
 def _merged(elements: int, **changed: Any) -> Change:
-    """Return the change to a tensor that an adapter was merged into: so many elements fewer are as merged."""
-
     def change(pair: TensorPair, _limits: Meant) -> dict[str, Any] | None:
         merged = pair.reproduced.get("adapter-merged")
         return {"reproduced": {**pair.reproduced, "adapter-merged": merged - elements}, **changed} if merged else None
