@@ -74,7 +74,6 @@ def _beyond_end_to_end(row: ForwardError) -> bool:
 
 
 # --- Points over their limit: a bug there, or a capture of another state ----------------------------------------------
-# --- Points over their limit: a bug there, or a capture of another state ----------------------------------------------
 
 
 class Sorted(NamedTuple):

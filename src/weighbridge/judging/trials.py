@@ -107,10 +107,6 @@ def _nothing_left(kind: Kind[Any], evidence: Evidence, limits: object, names: Se
 
 
 def _emptied(value: Value) -> Value:
-    match value:
-        case Rows():
-            return Rows(value.key, ())
-        case Series():
-            return Series((), ())
-        case Record():
-            return Record(None)
+    if isinstance(value, Rows):
+        return Rows(value.key, ())
+    return Series((), ()) if isinstance(value, Series) else Record(None)

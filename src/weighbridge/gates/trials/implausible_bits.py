@@ -156,13 +156,10 @@ def _other_sign(share: float, limits: Limits) -> int:
 def _but_for(column: str, figure: Callable[[Any, Limits], int]) -> tuple[tuple[str, Short], ...]:
     """Return words that are plausible, or swapped, but for one figure of the reading that decides."""
 
-    def stored(row: TensorBits, limits: Limits, value: Any) -> TensorBits | None:
-        return _changed(words(row, limits), "as_stored", **{column: figure(value, limits)})
+    def of(make: Words, reading: str) -> Short:
+        return lambda row, limits, value: _changed(make(row, limits), reading, **{column: figure(value, limits)})
 
-    def swapped(row: TensorBits, limits: Limits, value: Any) -> TensorBits | None:
-        return _changed(_swapped(row, limits), "byte_swapped", **{column: figure(value, limits)})
-
-    return ("stored", stored), ("swapped", swapped)
+    return ("stored", of(words, "as_stored")), ("swapped", of(_swapped, "byte_swapped"))
 
 
 def _words(*given: str, **fixed: str | float) -> Short:
