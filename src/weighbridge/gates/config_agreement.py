@@ -102,8 +102,8 @@ def _code(row: ConfigField, limits: Limits) -> str:
 
 def _why_harmless(rows: Sequence[ConfigField]) -> Callable[[str], str]:
     """Return what says why a difference decides nothing; where one method packed both, tensors do not tell all keys."""
-    methods = (row for row in rows if row.name == METHOD and row.source_basis and row.candidate_basis)
-    why = harmless_of_packing if any(row.source == row.candidate for row in methods) else harmless
+    alike = any(row.name == METHOD and row.source and row.source == row.candidate for row in rows)
+    why = harmless_of_packing if alike else harmless
     return lambda name: "" if why(name) == CODE else why(name)
 
 
@@ -202,8 +202,6 @@ KIND = Kind(
         _breaks("silent in the source", "extra", _stated_but("allow_extra", **SILENT["source"])),
         *(_breaks(name, "not-compared", change, NOT_REQUIRED) for name, change in UNCOMPARED.items()),
         _none_left("no field that can be compared", lambda row, _: replace(row, why="another form")),
-        _none_left(
-            "only what is meant to differ", lambda row, limits: row if _decides_nothing(row, limits) else None
-        ),
+        _none_left("only what is meant to differ", lambda row, limits: row if _decides_nothing(row, limits) else None),
     ),
 )
