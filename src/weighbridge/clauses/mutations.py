@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from weighbridge.clauses import kind
+from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import At, Evidence, Mutated, Mutation, as_asked, rows_of, table_of, with_rows
 from weighbridge.core import Doc, Outcome, Record, fields
 
@@ -99,8 +100,7 @@ def column_moves(
         globs, spared = getattr(within, names, "*"), getattr(within, exempt, ())
 
         def is_mine(place: str) -> bool:
-            named = any(fnmatchcase(place, glob) for glob in ((globs,) if isinstance(globs, str) else globs))
-            return named and not any(fnmatchcase(place, glob) for glob in spared)
+            return listed(place, (globs,) if isinstance(globs, str) else globs) and not listed(place, spared)
 
         def mine(_evidence: Evidence, _limits: object, places: Sequence[str]) -> list[str]:
             return [place for place in places if is_mine(place)]

@@ -16,7 +16,7 @@ from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, faile
 from weighbridge.core import Doc, Fields, Json, Offence, Outcome, SubjectKind, Verdict, plain
 from weighbridge.gates.families import column_basis
 from weighbridge.gates.families.column_basis import ColumnBasis, basis_of
-from weighbridge.gates.families.run_columns import speed_moves
+from weighbridge.gates.families.run_columns import SPEED, speed_moves
 from weighbridge.gates.trials import column_trials as trials
 from weighbridge.gates.trials.column_trials import NEED, STEP
 from weighbridge.quantities.runs import StepColumn, StepOrder
@@ -26,7 +26,6 @@ REGULAR = 3  # numbers; fewer have no cadence of their own, and owe that of the 
 CONSTANT = ("lr", "tokens", "epoch", "wraps", "*mem*")  # columns that may well be, unless a contract says otherwise
 REPEATED = "at how many steps a metric may be logged more than once, resumptions apart"
 GAP = "most steps from one number of a metric to the next; less than two of its own intervals without it"
-SPEED = "most work that the median wall time may imply, 6 × parameters × tokens of a process"
 TOLERANCE = "how far tokens_per_sec × wall_ms / 1000 may lie from tokens, as a share"
 
 

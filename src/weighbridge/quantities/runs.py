@@ -243,6 +243,12 @@ class Witness:
     files: Annotated[tuple[str, ...] | None, Doc("device files or libraries that it lists, null where it lists none")]
 
 
+WITNESSES = (
+    Witness(by="nvml", pid=4711, used_mib=512.0, files=None),
+    Witness(by="device-files", pid=4711, used_mib=None, files=("/dev/nvidia-uvm", "/dev/nvidia0")),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProbe:
     """What one probe of a run found of the device that its work was on; None where it did not look."""
@@ -272,16 +278,7 @@ class DeviceProbe:
     op_names: Annotated[Mapping[str, tuple[str, ...]], Doc("names of some ops by device", typical={})]
     dispatch: Annotated[str, Doc("how ops were counted: audited, or why not", typical="audited")]
     allocated_bytes: Annotated[int | None, Doc("peak memory of the device", unit="bytes", typical=9437184)]
-    witnesses: Annotated[
-        tuple[Witness, ...],
-        Doc(
-            "who outside the training code saw it there",
-            typical=(
-                Witness(by="nvml", pid=4711, used_mib=512.0, files=None),
-                Witness(by="device-files", pid=4711, used_mib=None, files=("/dev/nvidia-uvm", "/dev/nvidia0")),
-            ),
-        ),
-    ]
+    witnesses: Annotated[tuple[Witness, ...], Doc("who outside the training code saw it there", typical=WITNESSES)]
     why: Annotated[Mapping[str, str], Doc("for whatever is absent, the reason", typical={})]
 
 

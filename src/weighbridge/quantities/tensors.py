@@ -33,6 +33,7 @@ class TensorMoments:
 
 OWN_KEYS = ", whose keys differ: "  # how codes of both sides are named that each reads by its own keys
 PADDED = "of a padded vocabulary"  # how a mapping ends that leaves aside the rows that were added
+EXCESS = "bits that an element costs beyond its entropy under the nearest law of weights, by reading"
 NAME = "the candidate's name, or the source's where the candidate has no such tensor"
 
 
@@ -69,14 +70,7 @@ class BitReading:
 
     negative: Annotated[int, Doc("words with the sign set", typical=128)]
     symbols: Annotated[int, Doc("different values of the eight bits after the sign", typical=64)]
-    excess: Annotated[
-        Mapping[str, float],
-        Doc(
-            "bits that an element costs beyond its entropy under the nearest law of weights, by reading",
-            unit="bits",
-            typical={"BF16": 0.05, "F16": 3.0},
-        ),
-    ]
+    excess: Annotated[Mapping[str, float], Doc(EXCESS, unit="bits", typical={"BF16": 0.05, "F16": 3.0})]
 
 
 LIKE_WEIGHTS = BitReading(negative=128, symbols=64, excess={"BF16": 0.05, "F16": 3.0})
@@ -142,6 +136,18 @@ class FirstDifference:
     ulps: Annotated[int | None, Doc("distance in units of the last place", typical=1)]
 
 
+OTHERS = (
+    "codes that are not the nearest to the source's values under the file's own scales; None without a rule, "
+    "where every element is exact, or where the type cannot tell"
+)
+IN_STEPS = (
+    "root mean square distance of codes from the source's values, in steps of their scales, where a packer may "
+    "choose others than the nearest; None elsewhere"
+)
+OFF = (
+    "by how much a factor of its channels is off the one that undoes it, beyond what the codes' steps leave; "
+    "None where none is scaled, or nothing like it was found"
+)
 ALL_SIX = {"identical": 6, "value-cast": 6}
 
 
@@ -198,32 +204,12 @@ class TensorPair:
         Mapping[str, float | None], Doc("relative_rmse of blocks against other makings of the tensor", typical={})
     ]
     packed: Annotated[str, Doc("how a weight is packed on either side; empty where it is not", typical="")] = ""
-    not_nearest: Annotated[
-        int | None,
-        Doc(
-            "codes that are not the nearest to the source's values under the file's own scales; None without a rule, "
-            "where every element is exact, or where the type cannot tell"
-        ),
-    ] = None
-    error_in_steps: Annotated[
-        float | None,
-        Doc(
-            "root mean square distance of codes from the source's values, in steps of their scales, where a packer may "
-            "choose others than the nearest; None elsewhere",
-            unit="steps",
-        ),
-    ] = None
+    not_nearest: Annotated[int | None, Doc(OTHERS)] = None
+    error_in_steps: Annotated[float | None, Doc(IN_STEPS, unit="steps")] = None
     rescaled: Annotated[
-        bool,
-        Doc("whether its packer scales channels, and undoes it in other tensors that then change, too", typical=False),
+        bool, Doc("whether its packer scales channels, and undoes it in other tensors that then change, too")
     ] = False
-    channels_off: Annotated[
-        float | None,
-        Doc(
-            "by how much a factor of its channels is off the one that undoes it, beyond what the codes' steps leave; "
-            "None where none is scaled, or nothing like it was found"
-        ),
-    ] = None
+    channels_off: Annotated[float | None, Doc(OFF)] = None
     no_rule: Annotated[str, Doc("what no rule speaks of, where none does; empty where one does", typical="")] = ""
     file_type: Annotated[
         int | None, Doc("number of the mixture that the candidate's header states; None where it states none")

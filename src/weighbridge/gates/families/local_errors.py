@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.clause import listed, or_nan
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
@@ -19,7 +19,7 @@ from weighbridge.quantities.forward import ForwardError, LocalError
 
 NONE = LocalError(all=None, token=None, channel=None)
 EXACT = LocalError(all=0.0, token=0.0, channel=0.0)
-POINT = r"[A-Za-z*?][A-Za-z0-9_.*?]*"
+Points: TypeAlias = tuple[Annotated[str, Doc(pattern=r"[A-Za-z*?][A-Za-z0-9_.*?]*")], ...]
 
 
 def _alone(row: ForwardError, **changes: Any) -> ForwardError | None:
@@ -119,6 +119,7 @@ FLOOR = "the least limit, in units of the dtype's roundoff"
 TAIL = "times the trusted or rough run's error over its worst token or channel"
 COARSE = "a limit above this could not tell a broken point; it is BLOCKED"
 NOISE = "times the trusted run's error that a second run may lie from the first, where it first does"
+COMPARED = "globs of the points that are compared; each of them must be on both sides"
 DTYPES = ("", "bfloat16", "float16", "float32")
 
 
@@ -137,14 +138,8 @@ class Limits:
     ] = 8.0
     max_limit: Annotated[float, Doc(COARSE, gt=0, le=0.5, must="at most", moves=TOO_COARSE)] = 0.5
     noise_ratio: Annotated[float, Doc(NOISE, ge=0, le=1, must="at most", moves=NOISY)] = 1.0
-    points: Annotated[
-        tuple[Annotated[str, Doc(pattern=POINT)], ...],
-        Doc("globs of the points that are compared; each of them must be on both sides", min_items=1, tight="up"),
-    ] = ("*",)
-    required: Annotated[
-        tuple[Annotated[str, Doc(pattern=POINT)], ...],
-        Doc("capture points that must be there, by exact id", tight="up"),
-    ] = ()
+    points: Annotated[Points, Doc(COMPARED, min_items=1, tight="up")] = ("*",)
+    required: Annotated[Points, Doc("capture points that must be there, by exact id", tight="up")] = ()
     other_weights: Annotated[
         tuple[str, ...], Doc("globs of weights that may differ, or that the candidate cannot name", tight="down")
     ] = ()

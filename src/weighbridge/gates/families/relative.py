@@ -15,6 +15,7 @@ from weighbridge.quantities.facts import Fact
 
 OTHER, BASELINE, FACTS = "other", "baseline", "facts"
 COLUMN, LN_VOCAB, VOCAB = "column:", "ln_vocab", "vocab"
+FORM = "value, first, previous, baseline, ln_vocab or column:NAME"
 REFERENCES: Mapping[str, Need] = {
     OTHER: Need(
         "step_series", of=("run",), of_limits=lambda limits: {"column": str(limits["relative_to"])[len(COLUMN) :]},
@@ -31,13 +32,7 @@ REFERENCES: Mapping[str, Need] = {
 class RelativeTo:
     """What samples are compared with."""
 
-    relative_to: Annotated[
-        str,
-        Doc(
-            "value, first, previous, baseline, ln_vocab or column:NAME",
-            pattern=r"value|first|previous|baseline|ln_vocab|column:[^\n]+",
-        ),
-    ] = "value"
+    relative_to: Annotated[str, Doc(FORM, pattern=r"value|first|previous|baseline|ln_vocab|column:[^\n]+")] = "value"
 
 
 def reference(evidence: Evidence) -> list[Series]:

@@ -95,12 +95,12 @@ def _other(row: DeviceProbe) -> str:
     return f"{row.requested}1" if ":" in row.requested else CPU
 
 
-def _one_elsewhere(counts: Counts, device: str) -> dict[str, int]:
+def _astray(counts: Counts, device: str) -> dict[str, int]:
     return {"xla": 0, device: 1, **{other: n for other, n in (counts or {}).items() if other != device}}
 
 
 def _part_elsewhere(part: str) -> Change:
-    return lambda row, _: {part: _one_elsewhere(getattr(row, part), _other(row))}
+    return lambda row, _: {part: _astray(getattr(row, part), _other(row))}
 
 
 def _off_the_cpu(change: Change) -> Change:
@@ -142,16 +142,8 @@ def _confirms_nothing(name: str, by: str, on: str = "", **shown: Any) -> Mutatio
 
 ON_THE_CPU = "the CPU has no device memory"
 CHANGED: tuple[tuple[str, str, Change], ...] = (
-    (
-        "asked for another device",
-        "requested",
-        lambda _, limits: {"requested": "cuda" if limits.requested == CPU else CPU},
-    ),
-    (
-        "one op on a third device, none on the host",
-        "ops",
-        lambda row, _: {"ops": _one_elsewhere({row.resolved: 1}, "meta")},
-    ),
+    ("asked for another device", "requested", lambda _, of: {"requested": "cuda" if of.requested == CPU else CPU}),
+    ("one op on a third device, none on the host", "ops", lambda row, _: {"ops": _astray({row.resolved: 1}, "meta")}),
     *((f"one byte of {part} on another device", part, _part_elsewhere(part)) for part in PARTS),
     ("a step more than was recorded", "steps-not-recorded", lambda row, _: {"announced_steps": row.steps + 1}),
     ("a probe after the run", "outside-run", lambda row, _: {"step": (row.last_step or 0) + 1}),
