@@ -24,7 +24,11 @@ BLOCKED = (
     *("recorder-failure", "steps-not-recorded", "outside-run", "few-probes", "no-probe", "not-audited", "few-ops"),
     "no-witness",
 )
+ON_THE_CPU = "the CPU has no device memory"
 _breaks = Breaks(need="probes", row=DeviceProbe, blocked=BLOCKED, why="no probe")
+_off_the_cpu = Breaks(
+    need="probes", row=DeviceProbe, blocked=BLOCKED, why=ON_THE_CPU, spares=lambda row, *_: row.resolved == CPU
+)
 
 
 def _confirming(row: DeviceProbe, limits: Limits) -> tuple[Witness, ...]:
@@ -40,18 +44,9 @@ def _instead(row: DeviceProbe, limits: Limits, by: str, **shown: Any) -> DeviceP
     return replace(row, witnesses=(*others, witness))
 
 
-def _little_memory(row: DeviceProbe, _limits: Limits, mib: float) -> DeviceProbe | None:
+def _little_memory(row: DeviceProbe, _limits: Limits, mib: float) -> Fields:
     """Leave one byte of parameters, so that only the limit asks for more memory."""
-    had = math.floor(mib * MIB)
-    return None if row.resolved == CPU else replace(row, parameters={row.resolved: 1}, allocated_bytes=had)
-
-
-def _little_seen(row: DeviceProbe, limits: Limits, mib: float) -> DeviceProbe | None:
-    return None if row.resolved == CPU else _instead(row, limits, "nvml", used_mib=mib)
-
-
-def _host_ops(row: DeviceProbe, _limits: Limits, ops: int) -> DeviceProbe | None:
-    return None if row.resolved == CPU else replace(row, ops={**(row.ops or {}), CPU: ops})
+    return {"parameters": {row.resolved: 1}, "allocated_bytes": math.floor(mib * MIB)}
 
 
 def _few_ops(row: DeviceProbe, _limits: Limits, share: float) -> DeviceProbe:
@@ -73,14 +68,15 @@ def _long_after(rows: Sequence[DeviceProbe], steps: int) -> list[DeviceProbe]:
     return [replace(row, last_step=last) for row in rows]
 
 
-MEMORY = _breaks.beyond(
-    ("less memory", "memory", _little_memory), ("less memory seen by the driver", "no-witness", _little_seen)
+MEMORY = _off_the_cpu.beyond(
+    ("less memory", "memory", _little_memory),
+    ("less memory seen by the driver", "no-witness", lambda row, of, mib: _instead(row, of, "nvml", used_mib=mib)),
 )
 WITNESSES = _breaks.beyond(
     ("too few", "no-witness", lambda row, limits, kinds: replace(row, witnesses=_confirming(row, limits)[:kinds] * 2))
 )
 SHARE = _breaks.beyond(("one op too few on it", "few-ops", _few_ops))
-HOST_OPS = _breaks.beyond(("too many", "ops", _host_ops))
+HOST_OPS = _off_the_cpu.beyond(("too many", "ops", lambda row, _, ops: {"ops": {**(row.ops or {}), CPU: ops}}))
 PROBES = table_moves("too few", "few-probes", "probes", DeviceProbe, change=_few_probes, outcome=Outcome.BLOCKED)
 UNPROBED = table_moves("at the end", "few-probes", "probes", DeviceProbe, change=_long_after, outcome=Outcome.BLOCKED)
 
@@ -103,19 +99,15 @@ def _part_elsewhere(part: str) -> Change:
     return lambda row, _: {part: _astray(getattr(row, part), _other(row))}
 
 
-def _off_the_cpu(change: Change) -> Change:
-    return lambda row, limits: None if row.resolved == CPU else change(row, limits)
-
-
 def _less_than_parameters(row: DeviceProbe, limits: Limits) -> Fields:
     """Return as much memory as the limit asks for, and parameters of one byte more."""
     had = math.ceil(limits.min_device_memory_mib * MIB)
     return {"parameters": {row.resolved: had + 1}, "allocated_bytes": had}
 
 
-def _host_ops_alone(row: DeviceProbe, limits: Limits) -> Fields | None:
+def _host_ops_alone(_row: DeviceProbe, limits: Limits) -> Fields | None:
     allowed = limits.allowed_host_ops
-    return {"ops": {CPU: allowed}} if allowed and row.resolved != CPU else None
+    return {"ops": {CPU: allowed}} if allowed else None
 
 
 def _on_another_make(row: DeviceProbe, _limits: Limits) -> DeviceProbe | None:
@@ -140,7 +132,6 @@ def _confirms_nothing(name: str, by: str, on: str = "", **shown: Any) -> Mutatio
     return _breaks(name, "no-witness", change, f"not a run on {on}")
 
 
-ON_THE_CPU = "the CPU has no device memory"
 CHANGED: tuple[tuple[str, str, Change], ...] = (
     ("asked for another device", "requested", lambda _, of: {"requested": "cuda" if of.requested == CPU else CPU}),
     ("one op on a third device, none on the host", "ops", lambda row, _: {"ops": _astray({row.resolved: 1}, "meta")}),
@@ -187,8 +178,8 @@ MUTATIONS: tuple[Mutation[Any], ...] = (
         lambda row, _: None if row.requested == AUTO else {"resolved": _other(row)},
         "auto may resolve to any device",
     ),
-    _breaks("one byte less than the parameters", "memory", _off_the_cpu(_less_than_parameters), ON_THE_CPU),
-    _breaks("device memory not looked at", "no-probe", _off_the_cpu(lambda *_: {"allocated_bytes": None}), ON_THE_CPU),
-    _breaks("ops on the host alone", "not-audited", _host_ops_alone, "no op may be on the host alone"),
+    _off_the_cpu("one byte less than the parameters", "memory", _less_than_parameters),
+    _off_the_cpu("device memory not looked at", "no-probe", allocated_bytes=None),
+    _off_the_cpu("ops on the host alone", "not-audited", _host_ops_alone, "no op may be on the host alone"),
     _breaks("the driver, of a run on another make", "no-witness", _on_another_make, "the device is not left open"),
 )
