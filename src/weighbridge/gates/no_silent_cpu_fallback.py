@@ -128,8 +128,6 @@ def _needed_bytes(row: DeviceProbe, limits: Limits) -> float:
 
 
 def _denial(row: DeviceProbe, limits: Limits) -> Offence | None:
-    """Return what the run's own books deny of the device."""
-
     def denied(code: str, **figures: Json) -> Offence:
         asked: Fields = {"requested": row.requested, "resolved": row.resolved, "contract": limits.requested}
         return Offence(place=row.place, code=code, figures={**asked, **figures})
@@ -159,8 +157,6 @@ def _elsewhere(counts: Counts, wanted: str) -> dict[str, int]:
 
 
 def _unseen(row: DeviceProbe, limits: Limits) -> Offence | None:
-    """Return what nobody showed of the device."""
-
     def unseen(code: str, **figures: Json) -> Offence:
         return Offence(place=row.place, code=code, figures={**figures, "why": row.why or "no reason is recorded"})
 
