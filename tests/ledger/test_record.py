@@ -95,6 +95,17 @@ def test_a_fail_regresses_and_only_a_later_pass_heals(tmp_path: Path, ledger: Le
     assert ledger.problems() == ()
 
 
+def test_an_older_fail_that_is_recorded_later_does_not_bring_the_last_one_forward(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    recorded(ledger, sealed(tmp_path, bad=True, hours=5))
+    recorded(ledger, sealed(tmp_path, hours=6))
+    recorded(ledger, sealed(tmp_path, bad=True, hours=3))
+    assert (status(ledger), fold(ledger.read(PLACE)).failed_at) == (REGRESSED, drafts.NOON + timedelta(hours=5))
+    (between,) = recorded(ledger, sealed(tmp_path, hours=4))
+    assert (between.code, status(ledger)) == ("older-than-fail", REGRESSED)
+
+
 def test_a_pass_on_one_instance_cannot_heal_a_fail_on_another(tmp_path: Path, ledger: Ledger) -> None:
     keys = {name: drafts.key(name) for name in ("falcon", "heron")}
     measured = {keys["falcon"]: BAD, keys["heron"]: GOOD}
