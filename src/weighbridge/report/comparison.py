@@ -215,7 +215,7 @@ def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
     """Return the findings that decide the answer; a configuration that could not be compared decides nothing."""
     finding, configuration = evaluation.findings
     broken = configuration.verdict.outcome in (Outcome.FAIL, Outcome.ERROR)
-    return (finding, configuration) if broken or configuration.verdict.code == EMPTY else (finding,)
+    return (finding, configuration) if broken or configuration.verdict.code in (EMPTY, "vacuous") else (finding,)
 
 
 BESIDES = {
