@@ -470,6 +470,7 @@ def test_a_claim_that_holds_is_no_problem(kept: Kept, text: str) -> None:
         ("| GATE-IMPORT-001 | DISCHARGED |", "status-mismatch"),
         ("11.93 nats [=ln zero].", "citation-form"),
         ("2 files [files:/etc/*].", "count-mismatch"),
+        ("These are all of them [files:*.safetensors].", "count-mismatch"),
         ("<!-- weighbridge:tally begin heads=0 -->\n| DISCHARGED | 2 of 2 |\n<!-- weighbridge:tally end -->",
          "tally-mismatch"),
     ],
