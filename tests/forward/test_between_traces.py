@@ -14,7 +14,7 @@ from tests.cases import each
 from tests.forward.traces import trace
 
 from weighbridge.forward import between_traces
-from weighbridge.forward.between_traces import SMALL, Apart, apart
+from weighbridge.forward.between_traces import SMALL, Apart, apart, same
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 Array = np.ndarray[Any, Any]
@@ -94,6 +94,14 @@ def test_another_dtype_has_no_equal_bits_and_another_shape_no_distance(tmp_path:
     first, second = (trace(tmp_path / str(n), {"logits": np.ones((2, 5, n), "f4")}) for n in (3, 4))
     assert apart(first, second, "logits") is None
     assert apart(first, second, "embed") is None
+
+
+def test_the_same_bits_in_another_dtype_are_not_the_same(tmp_path: Path) -> None:
+    words = np.full((2, 5, 4), 0x3F00, "u2")
+    pair = (words.view(np.float16), words.view(ml_dtypes.bfloat16))
+    one, other = (trace(tmp_path / f"{at}", {"logits": values}) for at, values in enumerate(pair))
+    assert same(one, one, "logits")
+    assert not same(one, other, "logits")
 
 
 @pytest.mark.slow

@@ -257,9 +257,7 @@ def test_what_was_judged_with_another_parameter_does_not_count(cli: Cli, project
     assert cli(*PULL).code == 0
 
 
-def test_evidence_from_the_future_does_not_count(
-    cli: Cli, night: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_evidence_from_the_future_does_not_count(cli: Cli, night: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     later(monkeypatch, -1)
     ended = cli(*PULL)
     told = f"its bundle {night.name[-12:]} is from the future"
