@@ -447,7 +447,9 @@ def test_a_gate_is_retired_by_a_bundle_or_a_successor_and_by_nothing_else(
         again = ("ledger", "retire", f"mine/{gate}", "--reason", REASON, "--cause", cause)
         assert [cli(*again).code, cli(*again).code] == [0, 0]
     assert cli("ledger", "check").code == 0
-    assert status(cli)["tally"] == {"ACTIVE_WITH_LIVE_EVIDENCE": 2, "RETIRED": 2}
+    now = status(cli)
+    assert now["tally"] == {"ACTIVE_WITH_LIVE_EVIDENCE": 2, "RETIRED": 2}
+    assert now["discharged"] == {"gates": 0, "of": 2}  # what is RETIRED can be discharged no more
     assert f"     reason: {REASON}" in "\n".join(cli("status", "why", "GATE-DTYPE").lines)
     assert "not moved: retired: stays at RETIRED" in verify(*other).out
     verify(*other, dtype=np.float16)  # that the successor failed later takes nothing back

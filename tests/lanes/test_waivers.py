@@ -233,7 +233,7 @@ def test_a_waiver_of_an_instance_of_another_gate_waives_nothing(cli: Cli, projec
     assert cli("verify", "--record", "--gate", "GATE-WHOLE", "--subject", f"import@a={HERE / 'import.gguf'}").code == 0
     write(project, waiver(gate="GATE-WHOLE", instance="a"))
     assert cli(*arguments("import.gguf")).code == 0  # the ledger knows it
-    write(project, waiver(instance="a"))
+    write(project, waiver(gate="GATE-WHOLE", instance="a"), waiver(instance="a"))
     ended = cli(*arguments("import.gguf"))
     assert (ended.code, "waives-nothing there is no instance 'a' of GATE-DTYPE" in ended.err) == (2, True)
 

@@ -174,6 +174,15 @@ def test_what_was_never_declared_cannot_be_retired(ledger: Ledger) -> None:
     assert ledger.read(PLACE) == {}
 
 
+def test_a_pass_of_the_moment_of_the_last_fail_discharges_nothing(tmp_path: Path, ledger: Ledger) -> None:
+    recorded(ledger, sealed(tmp_path, bad=True, hours=1))
+    recorded(ledger, sealed(tmp_path, hours=2))
+    same = sealed(tmp_path, hours=1)
+    with pytest.raises(LedgerError, match="older-than-fail"):
+        discharge(ledger, same, same.findings[0], amendment="a" * 64, reason=REASON, now=NOW)
+    assert status(ledger) is ACTIVE
+
+
 @pytest.mark.slow
 def test_discharging_takes_an_active_gate_an_amendment_and_a_live_pass(tmp_path: Path, ledger: Ledger) -> None:
     bundle, fixture = sealed(tmp_path), sealed(tmp_path, origin=Origin.FIXTURE)
