@@ -57,6 +57,15 @@ def test_what_float32_cannot_square_is_measured_in_float64(tmp_path: Path, dtype
     assert between(tmp_path, one, other).all == pytest.approx(plainly(one, other)[0], rel=1e-4)
 
 
+@pytest.mark.parametrize("scale", [2.0**-12, 2.0**12])
+def test_the_worst_token_and_channel_are_as_far_off_however_small_all_values_are(tmp_path: Path, scale: float) -> None:
+    chance = np.random.default_rng(4)
+    one = (scale * chance.standard_normal((2, 5, 40))).astype("f4")
+    other = one * np.float32(1.01)
+    found = between(tmp_path, one, other)
+    assert (found.token, found.channel) == pytest.approx((0.01, 0.01), rel=1e-3)
+
+
 def test_the_worst_token_and_channel_are_named(tmp_path: Path) -> None:
     one = np.ones((2, 5, 40), "f4")
     other = one.copy()
