@@ -409,11 +409,15 @@ def test_a_waiver_excuses_a_gate_that_needs_a_lane(cli: Cli, project: Path) -> N
     assert cli("status", "--require", "pull-request").code == 0
 
 
-def test_a_lane_whose_host_lacks_what_it_requires_measures_nothing(cli: Cli, project: Path) -> None:
-    edit(project / "weighbridge.toml", "[lanes.nightly]", "[lanes.nightly]\nrequires = {hidden = true}")
+@pytest.mark.parametrize("needed", ["true", "false"])
+def test_a_lane_whose_host_is_not_as_it_requires_measures_nothing(
+    cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch, needed: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "" if needed == "false" else "0")
+    edit(project / "weighbridge.toml", "[lanes.nightly]", f"[lanes.nightly]\nrequires = {{hidden = {needed}}}")
     ended = cli(*NIGHTLY)
     assert (ended.code, ended.out, (project / "evidence").exists()) == (3, "", False)
-    assert "lane-host lane nightly requires hidden: true" in ended.err
+    assert f"lane-host lane nightly requires hidden: {needed}" in ended.err
 
 
 # --- What is refused --------------------------------------------------------------------------------------------------
