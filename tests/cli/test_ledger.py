@@ -655,6 +655,18 @@ def test_a_fail_no_later_than_a_recorded_one_is_not_left_out(cli: Cli, workplace
     assert cli("ledger", "check").code == 0
 
 
+def test_a_fail_no_later_than_one_of_older_entries_of_default_is_not_left_out(
+    cli: Cli, workplace: Path, verify: Verify
+) -> None:
+    verify(dtype=np.float16)
+    shutil.rmtree(workplace / "evidence" / "ledger")
+    verify(dtype=np.float16)
+    as_before(workplace)
+    assert len(list((workplace / "evidence" / "bundles").iterdir())) == 2
+    ended = cli("ledger", "check")
+    assert (ended.code, ended.lines) == (0, ["whole: 4 entries of 2 gates and instances"])
+
+
 def test_a_damaged_bundle_that_no_entry_names_is_told(cli: Cli, workplace: Path, verify: Verify) -> None:
     verify()
     verify()
