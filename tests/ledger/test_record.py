@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.test_ledger import typed
 from tests.evidence import drafts
 from tests.ledgers import BAD, CONTRACT, DIGEST, GOOD, NOW, PLACE, recorded, sealed
 
@@ -239,6 +240,22 @@ def test_a_discharge_stands_on_a_landed_amendment_that_cites_the_pass(
     problems = check(ledger, NOW)
     assert [problem.code for problem in problems] == ([] if whole else [told.split(maxsplit=1)[0]])
     assert gate.instances[0].unverified.startswith(told)
+
+
+def test_a_discharge_behind_a_typed_entry_is_unverified(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "evidence" / "ledger")
+    recorded(ledger, sealed(tmp_path / "evidence", origin=Origin.FIXTURE))
+    active = {"before": PARTIAL.value, "after": ACTIVE.value}  # on the bundle of a fixture
+    typed(max(ledger.folder(PLACE).iterdir()), **active)
+    live = sealed(tmp_path / "evidence", hours=1)
+    path = tmp_path / "spec" / "amendments" / "0001-it-holds.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"It holds: `PASS` [ev:{live.id[:12]}#/findings/0/outcome].\n")
+    discharge(ledger, live, live.findings[0], amendment=sha256(path.read_bytes()), reason=REASON, now=NOW)
+    assert status(ledger) is DISCHARGED
+    (gate,) = overview(ledger, {CONTRACT.id: CONTRACT}, NOW)
+    assert (gate.status, discharged([gate])) == ("UNVERIFIED", (0, 1))
+    assert [problem.code for problem in check(ledger, NOW)] == ["not-live"]
 
 
 def test_there_is_nothing_to_reconcile_in_one_chain(tmp_path: Path, ledger: Ledger) -> None:
