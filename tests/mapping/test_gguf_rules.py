@@ -177,11 +177,11 @@ def test_a_table_that_the_configuration_does_not_give_is_none(said: dict[str, An
 def test_the_table_of_llama_3_stands_on_8192_tokens_where_no_other_number_is_stated() -> None:
     config = {"hidden_size": 64, "num_attention_heads": 2, "max_position_embeddings": 131072}
     rope = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0}
-    stated, silent = (
+    stated, silent, longer = (
         generated({**config, "rope_parameters": {**rope, **said}})["rope_freqs.weight"]
-        for said in ({"original_max_position_embeddings": 8192}, {})
+        for said in ({"original_max_position_embeddings": 8192}, {}, {"original_max_position_embeddings": 131072})
     )
-    assert stated == silent
+    assert stated == silent != longer
     assert (stated[0], stated[-1], len(stated)) == (1.0, 8.0, 16)
 
 
