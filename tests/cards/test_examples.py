@@ -23,6 +23,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.slow
 def test_an_example_of_a_family_is_run_for_every_kind_that_comes_to_its_code() -> None:
     for name, kind in KINDS.items():
         asked = {code for family in kind.families for code in FAMILIES[family] if code in kind.codes}

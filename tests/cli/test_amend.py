@@ -150,6 +150,16 @@ def test_older_entries_of_default_are_discharged_and_checked_as_such(kept: Kept)
     assert [kept.cli("amend", "check").code, kept.cli("ledger", "check").code] == [0, 0]
 
 
+def test_a_pass_from_before_the_last_fail_lands_and_discharges_nothing(kept: Kept) -> None:
+    whole = Path("b.safetensors").read_bytes()
+    for data, code in ((save({"w": np.ones(6, dtype=np.float16)}), 1), (whole, 0)):
+        Path("b.safetensors").write_bytes(data)
+        assert kept.cli("verify", "contracts/mine.yaml", *BOUND, "--record").code == code
+    ended = kept.land(kept.draft("a"))
+    assert ended.code == 0, ended.out
+    assert json.loads(kept.cli("status", "--json").out)["discharged"]["gates"] == 0
+
+
 def test_nothing_is_discharged_beside_a_fail_that_is_not_recorded_or_cannot_be_read(kept: Kept) -> None:
     draft = kept.draft()
     save_file({"w": np.arange(6, dtype=np.float16)}, "b.safetensors")
@@ -470,6 +480,7 @@ def test_a_claim_that_holds_is_no_problem(kept: Kept, text: str) -> None:
         ("| GATE-IMPORT-001 | DISCHARGED |", "status-mismatch"),
         ("11.93 nats [=ln zero].", "citation-form"),
         ("2 files [files:/etc/*].", "count-mismatch"),
+        ("These are all of them [files:*.safetensors].", "count-mismatch"),
         ("<!-- weighbridge:tally begin heads=0 -->\n| DISCHARGED | 2 of 2 |\n<!-- weighbridge:tally end -->",
          "tally-mismatch"),
     ],

@@ -128,6 +128,15 @@ def test_a_pooler_that_is_dropped_is_never_the_same_and_missing_where_a_classifi
     assert (f"  1 {rule}" in ended.lines, missing in ended.lines) == (not head, head)
 
 
+def test_a_pooler_of_zeros_that_is_dropped_is_nothing_lost(cli: Cli, tmp_path: Path) -> None:
+    values = np.ones((4, 64), np.float32)
+    tensors = {"embeddings.word_embeddings.weight": values, "pooler.dense.weight": 0 * values}
+    source = directory(tmp_path / "source", tensors, {**CONFIG, "model_type": "bert", "vocab_size": 4})
+    candidate = gguf_file(tmp_path / "m.gguf", {"token_embd.weight": values}, "bert")
+    ended = cli("compare", source, candidate, "--may-differ", "vocab_size")
+    assert (ended.code, "not shown to be superfluous" in ended.out) == (0, False)
+
+
 def test_other_weights_are_different_content_and_no_mechanism_is_claimed(cli: Cli) -> None:
     ended = cli("compare", SOURCE, specimen("other-weights.safetensors"))
     assert ended.code == 1

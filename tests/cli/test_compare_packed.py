@@ -185,6 +185,7 @@ def test_scales_of_columns_or_zero_points_are_not_taken_for_scales_of_rows(cli: 
         assert ended.lines[1] == f"  p.weight: not compared: packed by {method}: no rule"
 
 
+@pytest.mark.slow
 def test_the_page_lists_every_method_of_transformers_with_its_answer() -> None:
     page = (Path(__file__).parents[2] / "spec" / "tensor-values.md").read_text()
     listed = dict(re.findall(r"^\| `([\w-]+)` \| (compared|not compared|no packing)\b", page, re.MULTILINE))

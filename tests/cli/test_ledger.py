@@ -447,7 +447,9 @@ def test_a_gate_is_retired_by_a_bundle_or_a_successor_and_by_nothing_else(
         again = ("ledger", "retire", f"mine/{gate}", "--reason", REASON, "--cause", cause)
         assert [cli(*again).code, cli(*again).code] == [0, 0]
     assert cli("ledger", "check").code == 0
-    assert status(cli)["tally"] == {"ACTIVE_WITH_LIVE_EVIDENCE": 2, "RETIRED": 2}
+    now = status(cli)
+    assert now["tally"] == {"ACTIVE_WITH_LIVE_EVIDENCE": 2, "RETIRED": 2}
+    assert now["discharged"] == {"gates": 0, "of": 2}  # what is RETIRED can be discharged no more
     assert f"     reason: {REASON}" in "\n".join(cli("status", "why", "GATE-DTYPE").lines)
     assert "not moved: retired: stays at RETIRED" in verify(*other).out
     verify(*other, dtype=np.float16)  # that the successor failed later takes nothing back
@@ -651,6 +653,18 @@ def test_a_fail_no_later_than_a_recorded_one_is_not_left_out(cli: Cli, workplace
     verify(dtype=np.float16)
     assert first not in [path.read_bytes() for path in entries(workplace)]
     assert cli("ledger", "check").code == 0
+
+
+def test_a_fail_no_later_than_one_of_older_entries_of_default_is_not_left_out(
+    cli: Cli, workplace: Path, verify: Verify
+) -> None:
+    verify(dtype=np.float16)
+    shutil.rmtree(workplace / "evidence" / "ledger")
+    verify(dtype=np.float16)
+    as_before(workplace)
+    assert len(list((workplace / "evidence" / "bundles").iterdir())) == 2
+    ended = cli("ledger", "check")
+    assert (ended.code, ended.lines) == (0, ["whole: 4 entries of 2 gates and instances"])
 
 
 def test_a_damaged_bundle_that_no_entry_names_is_told(cli: Cli, workplace: Path, verify: Verify) -> None:

@@ -176,6 +176,17 @@ def test_a_file_without_a_configuration_is_compared_as_it_is_stored(cli: Cli, tm
     assert ended.lines[-1].startswith("SAME: 5 of 5 tensors")
 
 
+@pytest.mark.parametrize("silent", ["source", "import"])
+def test_codes_are_compared_as_they_are_stored_where_one_side_has_no_configuration(
+    cli: Cli, tmp_path: Path, silent: str
+) -> None:
+    for folder in ("source", "import"):
+        shutil.copytree(HERE / "gptq-4", tmp_path / folder)
+    (tmp_path / silent / "config.json").unlink()
+    ended = cli("compare", tmp_path / "source", tmp_path / "import")
+    assert ended.lines[-1].startswith("SAME: 5 of 5 tensors"), ended.out
+
+
 def test_mlx_may_give_a_module_keys_of_its_own(cli: Cli, tmp_path: Path) -> None:
     def mixed(tensors: dict[str, Any], config: dict[str, Any]) -> None:
         eight = load_file(HERE / "mlx-q8" / "model.safetensors")

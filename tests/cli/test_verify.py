@@ -77,6 +77,13 @@ def test_an_empty_contract_shows_nothing_and_is_5(cli: Cli, workplace: Path) -> 
     assert "nothing judged of 0 -> exit 5 (nothing shown)" in ended.lines
 
 
+def test_an_empty_contract_beside_one_that_passes_is_still_5(cli: Cli, workplace: Path) -> None:
+    (workplace / "empty.yaml").write_text(EMPTY)
+    assert cli("verify", IMPORT, *bound(SOURCE, GOOD)).code == 0
+    ended = cli("verify", IMPORT, "empty.yaml", *bound(SOURCE, GOOD))
+    assert (ended.code, "no gate is declared: this contract shows nothing" in ended.lines) == (5, True)
+
+
 def test_a_typo_in_a_key_is_2_with_line_and_column_and_leaves_no_bundle(cli: Cli, workplace: Path) -> None:
     text = (data_path("contracts") / "checkpoint-import.yaml").read_text()
     (workplace / "c.yaml").write_text(text.replace("severity: required", "severty: required"))
@@ -136,6 +143,12 @@ def test_a_subject_that_no_contract_knows_is_2(cli: Cli) -> None:
 
 def test_a_gate_expected_blocked_that_was_not_is_1(cli: Cli) -> None:
     assert cli("verify", IMPORT, *bound(SOURCE, GOOD), "--expect-blocked", "GATE-IMPORT-001").code == 1
+
+
+@pytest.mark.parametrize("more", [(), ("--gate", "GATE-IMPORT-001")])
+def test_a_gate_expected_blocked_that_is_not_judged_is_2(cli: Cli, more: tuple[str, ...]) -> None:
+    ended = cli("verify", IMPORT, *bound(SOURCE, GOOD), *more, "--expect-blocked", "GATE-IMPORT-01")
+    assert (ended.code, ended.err.startswith("unknown-gate no gate")) == (2, True)
 
 
 def test_verify_without_contracts_takes_those_of_the_folder(cli: Cli, workplace: Path) -> None:

@@ -57,6 +57,20 @@ def test_one_element_beyond_its_rounding_is_refused(cli: Cli, files: Path) -> No
     assert (ended.code, ended.lines[-1]) == (1, "DIFFERENT: 1 of 8 tensors: 1 not as merged (different content)")
 
 
+def test_a_rank_stabilised_adapter_is_merged_by_the_root_of_its_rank(cli: Cli, files: Path) -> None:  # noqa: F811
+    adapter = load_file(files / "adapter/adapter_model.safetensors")
+    for module, scale in SCALES.items():
+        rank = adapter[f"base_model.model.{module}.lora_A.weight"].shape[0]
+        assert scale * rank in (3, 6)  # its alpha
+        adapter[f"base_model.model.{module}.lora_B.weight"] /= np.float32(rank**0.5)
+    merged(files, 1)
+    asked = ("compare", files / "base.safetensors", files / "made.safetensors", "--adapter", files / "adapter")
+    changed(files, {"use_rslora": True}, {})
+    assert cli(*asked).code == 1
+    changed(files, {"use_rslora": True}, adapter)  # √rank more a factor, and √rank less in B
+    assert cli(*asked).code == 0
+
+
 def changed(folder: Path, config: dict[str, object], tensors: dict[str, np.ndarray]) -> None:
     """Write the adapter again, with more in its configuration and more tensors."""
     path, told = folder / "adapter/adapter_model.safetensors", folder / "adapter/adapter_config.json"

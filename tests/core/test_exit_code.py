@@ -27,6 +27,10 @@ def test_a_pass_alone_is_0() -> None:
     assert exit_code([PASS]) is ExitCode.PASSED
 
 
+def test_a_pass_of_an_advisory_gate_alone_is_0() -> None:
+    assert exit_code([finding(Outcome.PASS, severity=Severity.ADVISORY)]) is ExitCode.PASSED
+
+
 def test_nothing_judged_is_5() -> None:
     assert exit_code([]) is ExitCode.NOTHING_SHOWN
 

@@ -256,6 +256,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 }
 
 
+@pytest.mark.slow
 @each("name", BOMBS)
 def test_an_archive_does_not_decide_how_much_memory_is_used(name: str, tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(BOMBS[name]())
@@ -269,6 +270,7 @@ def test_an_archive_does_not_decide_how_much_memory_is_used(name: str, tmp_path:
     assert peak < 64 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["zip", "gzip", "tar"])
 def test_a_bundle_as_large_as_is_inflated_is_read_in_bounded_memory(form: str, tmp_path: Path) -> None:
     columns = (Series(array.array("q", range(at, at + 500_000)), array.array("d", [at] * 500_000)) for at in (1, 2))
@@ -285,6 +287,7 @@ def test_a_bundle_as_large_as_is_inflated_is_read_in_bounded_memory(form: str, t
     assert 15 << 20 < peak < 64 << 20
 
 
+@pytest.mark.slow
 def test_what_is_packed_inflates_to_16_mib_at_most_and_unpacked_it_is_read(tmp_path: Path) -> None:
     column = Series(array.array("q", range(1_100_000)), array.array("d", range(1_100_000)))
     measured = {"column.run.default": replace(drafts.series(), value=column)}

@@ -14,7 +14,7 @@ from tests.cases import each
 from tests.forward.traces import trace
 
 from weighbridge.forward import between_traces
-from weighbridge.forward.between_traces import SMALL, Apart, apart
+from weighbridge.forward.between_traces import SMALL, Apart, apart, same
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 Array = np.ndarray[Any, Any]
@@ -57,6 +57,15 @@ def test_what_float32_cannot_square_is_measured_in_float64(tmp_path: Path, dtype
     assert between(tmp_path, one, other).all == pytest.approx(plainly(one, other)[0], rel=1e-4)
 
 
+@pytest.mark.parametrize("scale", [2.0**-12, 2.0**12])
+def test_the_worst_token_and_channel_are_as_far_off_however_small_all_values_are(tmp_path: Path, scale: float) -> None:
+    chance = np.random.default_rng(4)
+    one = (scale * chance.standard_normal((2, 5, 40))).astype("f4")
+    other = one * np.float32(1.01)
+    found = between(tmp_path, one, other)
+    assert (found.token, found.channel) == pytest.approx((0.01, 0.01), rel=1e-3)
+
+
 def test_the_worst_token_and_channel_are_named(tmp_path: Path) -> None:
     one = np.ones((2, 5, 40), "f4")
     other = one.copy()
@@ -94,6 +103,14 @@ def test_another_dtype_has_no_equal_bits_and_another_shape_no_distance(tmp_path:
     first, second = (trace(tmp_path / str(n), {"logits": np.ones((2, 5, n), "f4")}) for n in (3, 4))
     assert apart(first, second, "logits") is None
     assert apart(first, second, "embed") is None
+
+
+def test_the_same_bits_in_another_dtype_are_not_the_same(tmp_path: Path) -> None:
+    words = np.full((2, 5, 4), 0x3F00, "u2")
+    pair = (words.view(np.float16), words.view(ml_dtypes.bfloat16))
+    one, other = (trace(tmp_path / f"{at}", {"logits": values}) for at, values in enumerate(pair))
+    assert same(one, one, "logits")
+    assert not same(one, other, "logits")
 
 
 @pytest.mark.slow

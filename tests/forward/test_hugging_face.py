@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from safetensors.torch import load_file, save_file  # noqa: E402
 from tests.forward.tiny_models import saved  # noqa: E402
 from tests.verifiers.stacks import shown  # noqa: E402
 
@@ -142,6 +143,19 @@ def test_weights_that_transformers_would_draw_are_refused(tmp_path: Path) -> Non
     with pytest.raises(SubjectError) as refused:
         open_model(f"hf:{folder}").stack()
     assert (refused.value.code, "4 weights are not in its files" in str(refused.value)) == ("hf-load", True)
+
+
+def test_one_weight_that_transformers_would_draw_is_refused(tmp_path: Path) -> None:
+    folder = saved("gpt2", tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    save_file(
+        {name: one for name, one in weights.items() if name != "transformer.ln_f.bias"},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
+    with pytest.raises(SubjectError) as refused:
+        open_model(f"hf:{folder}").stack()
+    assert (refused.value.code, "1 weights are not in its files" in str(refused.value)) == ("hf-load", True)
 
 
 def test_a_number_of_steps_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -228,14 +228,47 @@ def test_what_no_lane_will_accept_and_what_is_of_another_lane_is_said_at_once(cl
     told = "no lane will accept it: of src/train/**, a file was changed since the commit, or it is in no git repository"
     assert (ended.code, told in ended.lines) == (0, True)
     commit(project)
-    assert "(lane-other-tree)" in cli(*PULL).out
+    accepted = cli(*PULL).out
+    assert "says nothing of src/train/**: there a file was changed since the commit" in accepted
+    assert "(lane-other-tree)" in accepted
 
 
-def test_an_override_or_a_changed_tool_does_not_count(cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("of", ["", "a" * 40])
+def test_what_a_changed_tool_sealed_does_not_count(
+    cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
     assert project.is_dir()
-    monkeypatch.setattr("weighbridge.evaluation.verification.tool", lambda: Tool(version="0", dirty=True))
+    monkeypatch.setattr("weighbridge.evaluation.verification.tool", lambda: Tool(version="0", commit=of, dirty=True))
     assert cli(*NIGHTLY).code == 0
-    assert "changes that no commit has (lane-unproven)" in cli(*PULL).out
+    ended = cli(*PULL)
+    assert (ended.code, "changes that no commit has (lane-unproven)" in ended.out) == (3, True)
+
+
+def test_what_was_judged_with_another_parameter_does_not_count(cli: Cli, project: Path) -> None:
+    training = project / "contracts" / "training.yaml"
+    edit(training, "subjects:\n", "params:\n  b: {type: number, default: 500, unit: ms}\nsubjects:\n")
+    edit(training, "below_ms: 500", 'below_ms: "${params.b}"')
+    commit(project)
+    assert cli(*NIGHTLY, "--param", "b=5000").code == 0
+    other = cli(*PULL)
+    told = "was judged with other parameters: b (lane-other-contract)"
+    assert (other.code, told in other.out) == (3, True), other.out
+    assert cli(*NIGHTLY).code == 0
+    assert cli(*PULL).code == 0
+
+
+def test_evidence_from_the_future_does_not_count(cli: Cli, night: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later(monkeypatch, -1)
+    ended = cli(*PULL)
+    told = f"its bundle {night.name[-12:]} is from the future"
+    assert (ended.code, told in ended.out, "(lane-unproven)" in ended.out) == (3, True, True), ended.out
+
+
+def test_a_lane_decides_gates_of_its_own_contracts_alone(project: Path) -> None:
+    edit(project / "weighbridge.toml", '["GATE-IMPORT-*"]', '["GATE-*"]\ncontracts = ["contracts/import.yaml"]')
+    lanes = load_project()
+    assert lanes.decider("pull-request", "my-import", "GATE-IMPORT-001") == "pull-request"
+    assert lanes.decider("pull-request", "my-training", "GATE-GPUTRAIN-004") == "nightly"
 
 
 LOGGED = """  - id: GATE-GPUTRAIN-005
@@ -258,7 +291,7 @@ def test_the_age_is_that_of_the_run_and_not_of_its_evidence(cli: Cli, project: P
     assert (stale.code, "days old, at most 36 hours is accepted (lane-stale)" in stale.out) == (3, True), stale.out
 
 
-@pytest.mark.parametrize(("of_gate", "of_lane"), [("1d", "90d"), ("90d", "24h")])
+@pytest.mark.parametrize(("of_gate", "of_lane"), [("1d", "90d"), ("90d", "24h"), ("90d", "1d")])
 def test_the_smaller_of_two_ages_counts(
     cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch, of_gate: str, of_lane: str
 ) -> None:
@@ -376,11 +409,15 @@ def test_a_waiver_excuses_a_gate_that_needs_a_lane(cli: Cli, project: Path) -> N
     assert cli("status", "--require", "pull-request").code == 0
 
 
-def test_a_lane_whose_host_lacks_what_it_requires_measures_nothing(cli: Cli, project: Path) -> None:
-    edit(project / "weighbridge.toml", "[lanes.nightly]", "[lanes.nightly]\nrequires = {hidden = true}")
+@pytest.mark.parametrize("needed", ["true", "false"])
+def test_a_lane_whose_host_is_not_as_it_requires_measures_nothing(
+    cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch, needed: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "" if needed == "false" else "0")
+    edit(project / "weighbridge.toml", "[lanes.nightly]", f"[lanes.nightly]\nrequires = {{hidden = {needed}}}")
     ended = cli(*NIGHTLY)
     assert (ended.code, ended.out, (project / "evidence").exists()) == (3, "", False)
-    assert "lane-host lane nightly requires hidden: true" in ended.err
+    assert f"lane-host lane nightly requires hidden: {needed}" in ended.err
 
 
 # --- What is refused --------------------------------------------------------------------------------------------------
@@ -403,6 +440,11 @@ def test_a_lane_whose_host_lacks_what_it_requires_measures_nothing(cli: Cli, pro
             "nightly = {",
             "nigthly = {",
             "weighbridge.toml:7:1: unknown-lane the lane pull-request accepts from 'nigthly', which is no other",
+        ),
+        (
+            "nightly = {",
+            "pull-request = {",
+            "weighbridge.toml:7:1: unknown-lane the lane pull-request accepts from 'pull-request', which is no other",
         ),
         (
             "src/train/**",

@@ -136,6 +136,18 @@ def test_the_required_check_joins_no_gates_of_two_files(cli: Cli, project: Path)
     assert cli("status", "--require", "pr").code == 0
 
 
+def test_the_required_check_asks_nothing_of_an_instance_that_is_retired(cli: Cli, project: Path) -> None:
+    both = [word for name, file in (("a", "good"), ("b", "bad")) for word in bound(file)[2:]]
+    both[1], both[3] = (word.replace("import=", f"import@{name}=") for name, word in zip("ab", both[1::2], strict=True))
+    assert cli("verify", "--lane", "nightly", "--record", *bound("good")[:2], *both).code == 1
+    assert cli("verify", "--lane", "pr", "--record", *both).code == 1
+    assert cli("status", "--require", "pr").code == 1
+    reason = ("--reason", "another converter makes it now", "--cause", bundle(project, "FAIL").name[-12:])
+    assert cli("ledger", "retire", "imp/GATE-A/b", *reason).code == 0
+    required = cli("status", "--require", "pr")
+    assert (required.code, "GATE-A[b]" in required.out, "GATE-B[b]" in required.out) == (0, False, True), required.out
+
+
 # --- The ledger's standing --------------------------------------------------------------------------------------------
 
 

@@ -229,6 +229,15 @@ def test_a_waiver_of_what_is_not_there_is_2_and_nothing_is_measured(
     assert "instance" in name or cli("lint").code == 2
 
 
+def test_a_waiver_of_an_instance_of_another_gate_waives_nothing(cli: Cli, project: Path) -> None:
+    assert cli("verify", "--record", "--gate", "GATE-WHOLE", "--subject", f"import@a={HERE / 'import.gguf'}").code == 0
+    write(project, waiver(gate="GATE-WHOLE", instance="a"))
+    assert cli(*arguments("import.gguf")).code == 0  # the ledger knows it
+    write(project, waiver(gate="GATE-WHOLE", instance="a"), waiver(instance="a"))
+    ended = cli(*arguments("import.gguf"))
+    assert (ended.code, "waives-nothing there is no instance 'a' of GATE-DTYPE" in ended.err) == (2, True)
+
+
 def test_a_waiver_of_a_contract_that_is_not_judged_now_is_left_alone(cli: Cli, project: Path) -> None:
     write(
         project, waiver(contract="checkpoint-health", gate="GATE-HEALTH-001", instance="any"), waiver(contract="other")
@@ -254,6 +263,7 @@ def test_a_waiver_of_a_contract_that_is_not_judged_now_is_left_alone(cli: Cli, p
         (waiver(onwer="Bo"), "unknown-key unknown key 'onwer'"),
         (waiver().replace('"owner": "Ada", ', "").replace('owner: "Ada", ', ""), "missing-key missing key 'owner'"),
         (waiver() + waiver(begins=0, ends=40), "waiver-twice another waiver covers the same FAIL of GATE-DTYPE"),
+        (waiver(ends=5) + waiver(begins=5, ends=40), "waiver-twice another waiver covers the same FAIL of GATE-DTYPE"),
         ("  - nothing\n", "wrong-type 'nothing' is not a mapping"),
     ],
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.test_ledger import typed
 from tests.evidence import drafts
 from tests.ledgers import BAD, CONTRACT, DIGEST, GOOD, NOW, PLACE, recorded, sealed
 
@@ -95,6 +96,17 @@ def test_a_fail_regresses_and_only_a_later_pass_heals(tmp_path: Path, ledger: Le
     assert ledger.problems() == ()
 
 
+def test_an_older_fail_that_is_recorded_later_does_not_bring_the_last_one_forward(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    recorded(ledger, sealed(tmp_path, bad=True, hours=5))
+    recorded(ledger, sealed(tmp_path, hours=6))
+    recorded(ledger, sealed(tmp_path, bad=True, hours=3))
+    assert (status(ledger), fold(ledger.read(PLACE)).failed_at) == (REGRESSED, drafts.NOON + timedelta(hours=5))
+    (between,) = recorded(ledger, sealed(tmp_path, hours=4))
+    assert (between.code, status(ledger)) == ("older-than-fail", REGRESSED)
+
+
 def test_a_pass_on_one_instance_cannot_heal_a_fail_on_another(tmp_path: Path, ledger: Ledger) -> None:
     keys = {name: drafts.key(name) for name in ("falcon", "heron")}
     measured = {keys["falcon"]: BAD, keys["heron"]: GOOD}
@@ -163,6 +175,15 @@ def test_what_was_never_declared_cannot_be_retired(ledger: Ledger) -> None:
     assert ledger.read(PLACE) == {}
 
 
+def test_a_pass_of_the_moment_of_the_last_fail_discharges_nothing(tmp_path: Path, ledger: Ledger) -> None:
+    recorded(ledger, sealed(tmp_path, bad=True, hours=1))
+    recorded(ledger, sealed(tmp_path, hours=2))
+    same = sealed(tmp_path, hours=1)
+    with pytest.raises(LedgerError, match="older-than-fail"):
+        discharge(ledger, same, same.findings[0], amendment="a" * 64, reason=REASON, now=NOW)
+    assert status(ledger) is ACTIVE
+
+
 @pytest.mark.slow
 def test_discharging_takes_an_active_gate_an_amendment_and_a_live_pass(tmp_path: Path, ledger: Ledger) -> None:
     bundle, fixture = sealed(tmp_path), sealed(tmp_path, origin=Origin.FIXTURE)
@@ -219,6 +240,22 @@ def test_a_discharge_stands_on_a_landed_amendment_that_cites_the_pass(
     problems = check(ledger, NOW)
     assert [problem.code for problem in problems] == ([] if whole else [told.split(maxsplit=1)[0]])
     assert gate.instances[0].unverified.startswith(told)
+
+
+def test_a_discharge_behind_a_typed_entry_is_unverified(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "evidence" / "ledger")
+    recorded(ledger, sealed(tmp_path / "evidence", origin=Origin.FIXTURE))
+    active = {"before": PARTIAL.value, "after": ACTIVE.value}  # on the bundle of a fixture
+    typed(max(ledger.folder(PLACE).iterdir()), **active)
+    live = sealed(tmp_path / "evidence", hours=1)
+    path = tmp_path / "spec" / "amendments" / "0001-it-holds.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"It holds: `PASS` [ev:{live.id[:12]}#/findings/0/outcome].\n")
+    discharge(ledger, live, live.findings[0], amendment=sha256(path.read_bytes()), reason=REASON, now=NOW)
+    assert status(ledger) is DISCHARGED
+    (gate,) = overview(ledger, {CONTRACT.id: CONTRACT}, NOW)
+    assert (gate.status, discharged([gate])) == ("UNVERIFIED", (0, 1))
+    assert [problem.code for problem in check(ledger, NOW)] == ["not-live"]
 
 
 def test_there_is_nothing_to_reconcile_in_one_chain(tmp_path: Path, ledger: Ledger) -> None:

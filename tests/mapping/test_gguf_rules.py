@@ -174,6 +174,17 @@ def test_a_table_that_the_configuration_does_not_give_is_none(said: dict[str, An
     assert generated({"rope_parameters": said, "hidden_size": "x", "per_layer_config": 3}) == {}
 
 
+def test_the_table_of_llama_3_stands_on_8192_tokens_where_no_other_number_is_stated() -> None:
+    config = {"hidden_size": 64, "num_attention_heads": 2, "max_position_embeddings": 131072}
+    rope = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0}
+    stated, silent, longer = (
+        generated({**config, "rope_parameters": {**rope, **said}})["rope_freqs.weight"]
+        for said in ({"original_max_position_embeddings": 8192}, {}, {"original_max_position_embeddings": 131072})
+    )
+    assert stated == silent != longer
+    assert (stated[0], stated[-1], len(stated)) == (1.0, 8.0, 16)
+
+
 def test_every_rule_has_a_case_and_families_that_are_proven() -> None:
     tried = [(case.architecture, case.name.partition(".0.")[2]) for case in CASES]
     for rule in rules().tensors:

@@ -16,6 +16,7 @@ from junitparser import JUnitXml
 
 from weighbridge.core.data import data_path
 from weighbridge.core.exit_code import ExitCode
+from weighbridge.core.model import Severity
 from weighbridge.evaluation.verification import VerifyRequest, code_of, verify
 from weighbridge.report import Level, Row
 from weighbridge.report.formats import FORMS, rendered
@@ -192,6 +193,12 @@ def test_junit_tells_outcomes_apart_and_an_excuse_with_its_reason(report: Report
     assert skipped.attrib["message"] == "FAIL: waived by ada until 2026-12-01: known"
 
 
+def test_an_advisory_gate_that_could_not_look_is_an_error_in_junit_and_never_skipped(report: Report) -> None:
+    blocked = row(report, "G-UNBOUND")
+    advisory = dataclasses.replace(blocked, finding=dataclasses.replace(blocked.finding, severity=Severity.ADVISORY))
+    assert outcome_of(cases(with_rows(report, advisory))["G-UNBOUND"]) == "error"
+
+
 # --- SARIF ------------------------------------------------------------------------------------------------------------
 
 
@@ -245,6 +252,7 @@ def test_ten_annotations_of_a_level_are_shown_and_the_tenth_counts_the_rest(repo
     lines = rendered("github", with_rows(report, *many)).splitlines()
     assert [sum(line.startswith(f"::{level}") for line in lines) for level in ("error", "warning")] == [10, 10]
     assert lines[9] == "::error title=weighbridge::+3 more; the step summary and the log have them all"
+    assert "FAIL G-ADVISORY::" in lines[-1]  # ten are no more than are shown
 
 
 def test_gitlab_has_an_issue_with_a_place_for_each_finding_that_did_not_pass(report: Report) -> None:
@@ -285,6 +293,7 @@ def test_tap_fails_on_what_sets_the_exit_code_and_shows_the_rest_as_todo(report:
     todo = {gate for gate, line in named.items() if re.search(r"(?<!\\)# TODO ", line)}
     failing = {gate for gate, line in named.items() if line.startswith("not ok")} - todo
     assert (failing, todo) == ({"G-FAIL", "G-UNBOUND", "G-TORN", "G-UNEXPECTED"}, {"G-ADVISORY", "G-CUDA"})
+    assert [gate for gate, line in named.items() if line.startswith("ok ")] == ["G-PASS"]
     assert not re.search(r"(?<!\\)#\s*skip", "\n".join(points), re.IGNORECASE)
     assert r"| \#1" in points[0]
 

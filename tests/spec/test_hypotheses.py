@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.evidence import drafts
+from tests.ledgers import sealed
 
 from weighbridge.spec.amendments import Amendment, Landing, Section
 from weighbridge.spec.citations import Bundles
@@ -45,6 +47,28 @@ def test_the_value_that_an_experiment_named_decides_its_hypothesis(
     mine = section(f"| H1 | fast | CONFIRMED | `{figure}` tensors [ev:{'a' * 12}#/findings/0/counted] |", number=3)
     wrong = [what for what in told(mine, opened, turned) if "by nothing that was measured" not in what]
     assert wrong == ([] if deserved else [f"H1 is CONFIRMED by {figure}; the experiment said {condition}"])
+
+
+@pytest.mark.parametrize("state", ["REFUTED", "ELIMINATED"])
+@pytest.mark.parametrize(("figure", "deserved"), [("120", True), ("50", False)])
+def test_what_would_refute_a_hypothesis_refutes_or_eliminates_it(state: str, figure: str, *, deserved: bool) -> None:
+    opened = section("| H1 | fast | OPEN | |", "| H1 | time | < 100 ms | ≥ 100 ms |")
+    mine = section(f"| H1 | fast | {state} | `{figure}` ms [ev:{'a' * 12}#/findings/0/measured] |", number=3)
+    wrong = [what for what in told(mine, opened) if "by nothing that was measured" not in what]
+    assert wrong == ([] if deserved else [f"H1 is {state} by {figure}; the experiment said ≥ 100 ms"])
+
+
+@pytest.mark.parametrize(("began", "counts"), [("2025-12-31T00:00:00.000Z", False), ("2026-01-02T00:00:00.000Z", True)])
+def test_a_run_that_began_before_the_experiment_was_written_decides_nothing(
+    tmp_path: Path, began: str, *, counts: bool
+) -> None:
+    subjects = (drafts.bound("source"), replace(drafts.bound("import"), started=began))
+    bundle = sealed(tmp_path, subjects=subjects)  # sealed in April, whenever its run began
+    opened = section("| H1 | fast | OPEN | |", "| H1 | time | < 100 ms | ≥ 100 ms |")
+    mine = section(f"| H1 | fast | CONFIRMED | `2` tensors [ev:{bundle.id[:12]}#/findings/0/counted] |", number=3)
+    known = replace(KNOWN, bundles=Bundles(found={bundle.id[:12]: bundle}))
+    late = [one for one in contradicted(mine, (opened,), known) if "by nothing that was measured after" in one.what]
+    assert bool(late) is not counts
 
 
 @pytest.mark.parametrize("condition", ["= 53", "< 100 ms", "≥ 0.9 of all"])

@@ -7,7 +7,7 @@ import pytest
 from tests.ledgers import PLACE, recorded, sealed
 
 from weighbridge.core.errors import AmendmentError
-from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, LedgerPlace, Standing
+from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, LedgerPlace, Standing
 from weighbridge.ledger.store import Ledger
 from weighbridge.spec.tally import block, discharged, history, markdown, tally
 
@@ -54,6 +54,13 @@ def test_a_tally_is_a_block_that_adds_up() -> None:
     assert lines[-3] == "Discharged: 0 of 4 gates that are not RETIRED (0%)."
     assert lines[-2] == "DIVERGED, counted as the lower: c/G-2[heron]."
     assert lines[-1] == "<!-- weighbridge:tally end -->"
+
+
+def test_what_is_retired_is_no_gate_that_may_be_discharged() -> None:
+    more = {place("G-5"): Standing(status=DISCHARGED), place("G-6"): Standing(status=RETIRED)}
+    lines = markdown(tally(FOUND | more)).splitlines()
+    assert "Discharged: 1 of 5 gates that are not RETIRED (20%)." in lines
+    assert "| RETIRED | 1 of 6 |" in lines
 
 
 def test_the_same_ledger_gives_the_same_bytes_and_another_does_not(tmp_path: Path) -> None:

@@ -374,6 +374,7 @@ def test_a_server_without_ranges_is_refused_and_never_read_whole(site: Site) -> 
     )
 
 
+@pytest.mark.slow
 @each("endless", ["chunked", "until closed", "told", "gzip"])
 @each("ranges", [True, False])
 def test_of_an_answer_without_an_end_no_more_is_read_than_was_asked_for(endless: str, *, ranges: bool) -> None:

@@ -205,6 +205,13 @@ def test_the_largest_distance_is_counted_in_units_of_the_last_place(
         assert row.max_ulps is None
 
 
+@pytest.mark.parametrize(("many", "told"), [(7, False), (8, True)])
+def test_a_factor_is_told_of_eight_values_and_not_of_fewer(tmp_path: Path, many: int, *, told: bool) -> None:
+    values = WIDE.reshape(-1)[:many]
+    pair = (("F32", (many,), one.tobytes()) for one in (values, values * np.float32(1.5)))
+    assert ("scaled" in one(tmp_path, *pair).reproduced) is told
+
+
 def test_zero_and_its_negative_are_no_distance_apart(tmp_path: Path) -> None:
     row = one(tmp_path, ("F32", (1,), bytes(4)), ("F32", (1,), bytes.fromhex("00000080")))
     assert (row.max_ulps, row.relative_rmse, row.reproduced["identical"]) == (0, 0.0, 0)

@@ -224,8 +224,8 @@ def _doubts(loaded: LoadedContract, finding: Finding, evaluation: Evaluation) ->
 
     gate = next(one for one in loaded.contract.gates if one.id == finding.gate)
     key = all_requests(gate, finding.instance)[0].key
-    if key not in evaluation.measured:  # another lane measured it
-        return
+    if key not in evaluation.measured:
+        return  # another lane measured it
     yield from exchanged(finding.verdict.offences, rows_of(evaluation.measured[key], TensorPair))
     policy = policy_that_passes(evaluation, key, gate.limits, finding.verdict)
     at = loaded.limit_at(finding.gate, "policy") if policy else None
