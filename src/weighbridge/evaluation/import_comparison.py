@@ -272,7 +272,8 @@ def contradictions(view: CheckpointView) -> Iterator[str]:
         sizes[tensor.dtype] += tensor.nbytes * (tensor.dtype in sizes)
     named, ((most, nbytes), *_) = LOADED_AS.get(str(config.get(key))), sizes.most_common()
     if named and nbytes and named != most:
-        yield f"{CONFIG} says {key} {config[key]}, and most weights are {most}: transformers 5 loads them as {named}"
+        weights = "weights that are not packed" if packed else "weights"
+        yield f"{CONFIG} says {key} {config[key]}, and most {weights} are {most}: transformers 5 loads them as {named}"
 
 
 def _declared(view: Opened) -> Policy:

@@ -250,8 +250,19 @@ def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[
     for name, words in BESIDES.items():
         besides = figures.get(name) if name != "not_compared" or everything else ()
         assert besides is None or isinstance(besides, Sequence)
-        lines = [f"  configuration: {printable(words.format(what=one))}" for one in besides or ()]
+        told = besides or () if everything or name != "harmless" else _by_reason([*map(str, besides or ())])
+        lines = [f"  configuration: {printable(words.format(what=one))}" for one in told]
         yield from (lines if everything else capped(lines, LISTED))
+
+
+def _by_reason(keys: Sequence[str]) -> Iterator[str]:
+    """Yield keys in one line a reason, which stands behind each of them in brackets."""
+    reasons: dict[str, list[str]] = {}
+    for key, _, why in (one.rpartition(" (") for one in keys):
+        reasons.setdefault(why, []).append(key)
+    for why, alike in reasons.items():
+        named = ", ".join(capped(alike, NAMED)) + (" (--all)" if len(alike) > NAMED else "")
+        yield f"{len(alike)} keys ({why}: {named}" if len(alike) > 1 else f"{alike[0]} ({why}"
 
 
 def _by_cause(finding: Finding, tensors: str, alone: int) -> Iterator[str]:
