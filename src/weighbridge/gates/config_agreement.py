@@ -217,6 +217,8 @@ KIND = Kind(
         _breaks("silent in the source", "extra", _stated_but("allow_extra", **SILENT["source"])),
         *(_breaks(name, "not-compared", change, NOT_REQUIRED) for name, change in UNCOMPARED.items()),
         _none_left("no field that can be compared", lambda row, _: replace(row, why="another form")),
-        _none_left("only what is meant to differ", lambda row, limits: row if _decides_nothing(row, limits) else None),
+        _none_left(
+            "only what is meant to differ", lambda row, limits: row if _decides_nothing(row, limits) else None
+        ),
     ),
 )

@@ -18,7 +18,9 @@ WRAPPERS = {
     "_checkpoint_wrapped_module": "activation checkpointing",
 }
 # The keys under which a state is saved, or the attribute of a larger model; a number is a place in a list.
-HOLDERS = ("app", "ema", "language_model", "model", "model_ema", "model_state", "model_state_dict", "net", "state_dict")
+AVERAGED = ("ema", "ema_model", "ema_state_dict", "model_ema", "params_ema", "state_dict_ema")
+OF_MODELS = ("app", "language_model", "model", "model_state", "model_state_dict", "net", "params", "state_dict")
+HOLDERS = (*OF_MODELS, *AVERAGED)
 OUTER = re.compile(rf"(?:(?:{'|'.join((*HOLDERS, *WRAPPERS))}|\d+)[.])*")
 WRAPPED = re.compile(rf"(?<![^.])(?:{'|'.join(WRAPPERS)})[.]")
 MAX_NAMES = 1 << 16  # of either side; more are not looked through
