@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import click
@@ -33,6 +33,7 @@ LOST = "the converter is known to lose {}; `may_differ` in a contract accepts it
 GROWN = "the vocabulary was padded, and every row that it had is compared: {}"
 OF_VOCABULARY = ("vocab_size", "token_types", "tokens")
 EXCHANGE, MEANT = "exchange the two? ", "meant? it passes with "
+ALONE = "missing", "extra"  # of one side
 MANY, NAMED = 4, 3  # tensors of one cause, which a line then tells together, and names of these
 WHOLE = re.compile(r"\b([1-9]\d*) of \1 elements explained")
 UNSHOWN = "dropped by the converter's rule, not shown to be superfluous"
@@ -79,9 +80,12 @@ def comparison_lines(
     else:
         said = finding_text(finding, evaluation.measured)
         alone = len(finding.verdict.offences) + 1 if everything else MANY
-        lines = list(_by_cause(finding, tensors, alone)) if finding.verdict.offences else list(said.lines)
+        lines, whole = list(said.lines), unmapped(one)
+        if finding.verdict.offences:
+            lines = list(_by_cause(finding, tensors, alone, ALONE if whole and not everything else ()))
+        yield from [click.style(f"  no rule: {printable(whole)}", bold=True)] if whole else ()
         yield from (f"  {line}" for line in (lines if everything else capped(lines, SHOWN)))
-        yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
+        yield from (click.style(f"  {hint}", dim=True) for hint in (said.hints if lines else ()))
         yield from (click.style(f"  {why}", bold=True) for why in exchanged(finding.verdict.offences, rows))
         yield from (click.style(f"  known: {fault}", bold=True) for fault in known_faults(evaluation))
     yield from (f"  {line}" for line in mapped(evaluation))
@@ -265,11 +269,24 @@ def _by_reason(keys: Sequence[str]) -> Iterator[str]:
         yield f"{len(alike)} keys ({why}: {named}" if len(alike) > 1 else f"{alike[0]} ({why}"
 
 
-def _by_cause(finding: Finding, tensors: str, alone: int) -> Iterator[str]:
+def unmapped(one: ImportComparison) -> str:
+    """Return what a side is by its names, where most of them are on that side alone and no rule maps them."""
+    from weighbridge.mapping.known_layouts import unmapped as known
+
+    for side, found, dtype in (("import", Class.EXTRA, "candidate_dtype"), ("source", Class.MISSING, "source_dtype")):
+        names = [row.name for row in one.pairs if one.classes[row.name] == found]
+        whole = sum(bool(getattr(row, dtype)) for row in one.pairs)
+        if names and 2 * len(names) >= whole and (said := known(names)):
+            return f"the {side} {said}"
+    return ""
+
+
+def _by_cause(finding: Finding, tensors: str, alone: int, without: Collection[str] = ()) -> Iterator[str]:
     """Yield a line a tensor, the worst first; where so many as are not left alone have one cause, a line for all."""
     from weighbridge.cards.words import gate_words, render
 
-    lines = zip(finding.verdict.offences, render(gate_words(finding.kind), finding.verdict), strict=True)
+    each = zip(finding.verdict.offences, render(gate_words(finding.kind), finding.verdict), strict=True)
+    lines = [pair for pair in each if pair[0].code not in without]
     matching = [pair for pair in lines if fnmatch.fnmatchcase(pair[0].place, tensors)]
     groups: dict[str, list[tuple[str, str]]] = {}
     for place, line in ((one.place, line) for one, line in sorted(matching, key=lambda pair: _badness(pair[0]))):
