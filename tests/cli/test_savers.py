@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests.cli.conftest import Cli
-from tests.comparison.conversions import decoder, directory, gguf_file
+from tests.comparison.conversions import HEADS, KV, Arrays, decoder, directory, gguf_file
 
 OWN = {
     "conv.weight": torch.arange(6.0).reshape(2, 3),
@@ -156,6 +156,46 @@ def test_litgpt_s_names_are_those_of_hugging_face_with_queries_keys_and_values_f
     assert cli("compare", pair[0], saved(tmp_path / "swapped.pth", swapped)).code == 1
 
 
+def by_megatron(source: Arrays, groups: int) -> Arrays:
+    """Return what Megatron-core saves with Transformer Engine: each group's queries, its key and its value in turn."""
+    found = {
+        "embedding.word_embeddings.weight": source["model.embed_tokens.weight"],
+        "decoder.final_layernorm.weight": source["model.norm.weight"],
+        "output_layer.weight": source["lm_head.weight"],
+    }
+    for at in range(2):
+        of, into = f"model.layers.{at}", f"decoder.layers.{at}"
+        parts = [source[f"{of}.self_attn.{one}_proj.weight"] for one in "qkv"]
+        width = parts[0].shape[1]
+        together = np.concatenate([one.reshape(groups, -1, width) for one in parts], 1).reshape(-1, width)
+        gates = [source[f"{of}.mlp.{one}_proj.weight"] for one in ("gate", "up")]
+        found |= {
+            f"{into}.self_attention.linear_qkv.weight": together,
+            f"{into}.self_attention.linear_qkv.layer_norm_weight": source[f"{of}.input_layernorm.weight"],
+            f"{into}.self_attention.linear_proj.weight": source[f"{of}.self_attn.o_proj.weight"],
+            f"{into}.mlp.linear_fc1.weight": np.concatenate(gates),
+            f"{into}.mlp.linear_fc1.layer_norm_weight": source[f"{of}.post_attention_layernorm.weight"],
+            f"{into}.mlp.linear_fc2.weight": source[f"{of}.mlp.down_proj.weight"],
+        }
+    return found
+
+
+def test_megatron_core_s_names_are_those_of_hugging_face_by_the_groups_of_the_configuration(
+    cli: Cli, tmp_path: Path
+) -> None:
+    arrays = {name: one.numpy() for name, one in llama(64, HEADS, KV).items()}
+    source = directory(tmp_path / "hf", arrays)
+
+    def megatron(groups: int) -> Path:
+        tensors = {name: torch.from_numpy(one.copy()) for name, one in by_megatron(arrays, groups).items()}
+        return saved(tmp_path / f"{groups}.pt", tensors)
+
+    assert cli("compare", source, megatron(KV)).lines[-1].startswith("SAME: 15 of 15 tensors")
+    assert cli("compare", source, megatron(1)).code == 1
+    (source / "config.json").unlink()
+    assert cli("compare", source, megatron(KV)).lines[-1] == "UNREADABLE: mapping"
+
+
 @pytest.mark.parametrize("holder", ["", "model_state_dict"])
 def test_openai_s_names_of_whisper_are_those_of_hugging_face_either_way(cli: Cli, tmp_path: Path, holder: str) -> None:
     source = whisper()
@@ -191,7 +231,7 @@ UNMAPPED: dict[str, tuple[list[str], str]] = {
         [f"{PEFT}.base_layer.weight", f"{PEFT}.lora_A.default.weight", "base_model.model.model.layers.{}.norm.weight"],
         "holds an adapter beside its base, not merged (PEFT); save what merge_and_unload returns",
     ),
-    "Megatron-core": (["decoder.layers.{}.self_attention.linear_qkv.weight"], "has the names of Megatron-core"),
+    "Megatron-core": (["encoder.layers.{}.self_attention.linear_qkv.weight"], "has the names of Megatron-core"),
     "TensorRT-LLM": (["transformer.layers.{}.attention.qkv.weight"], "has the names of TensorRT-LLM"),
     "a single-file UNet": (["model.diffusion_model.input_blocks.{}.0.weight"], "has the names of a single-file UNet"),
     "torch's exporter": (["onnx::MatMul_10{}"], "has weights that torch's exporter named by their place"),

@@ -56,10 +56,9 @@ def _by_layout(source: Shapes, candidate: Shapes, plan: Plan, numbers: Numbers) 
         here = {bare: source[name] for bare, name in old.items()}
         if found := made(built_in(), [bare for bare in new if new[bare] in unpaired], here, there, numbers):
             pairings = {new[bare]: replace(one, candidate=new[bare]) for bare, one in found.items()}
-            held = {new[bare]: whole(new[bare], old[bare], source) for bare in new.keys() & old.keys()}  # under a key
-            return {name: held[name] for name in held.keys() & unpaired} | replace(plan, pairings=pairings).of(
-                old
-            ).pairings
+            alike = [bare for bare in new.keys() & old.keys() if new[bare] in unpaired]  # but for the key
+            held = {new[bare]: whole(new[bare], old[bare], source) for bare in alike}
+            return {**held, **replace(plan, pairings=pairings).of(old).pairings}
     return {}
 
 
