@@ -116,7 +116,6 @@ def command(
 
 
 def _passes(again: Callable[..., tuple[ImportComparison, ...]], look: Fields, other: Fields) -> bool:
-    """Return whether an import passes when it is looked at in another way."""
     (found,) = again(look={**look, **other})
     return comparison.outcome(found.evaluation) is Outcome.PASS
 
@@ -130,7 +129,6 @@ def _lines(source: str, one: ImportComparison, **shown: Any) -> Iterator[str]:
 
 
 def _moments(source: str, one: ImportComparison, look: Fields) -> dict[str, MomentChanges]:
-    """Measure mean, spread and extremes of the tensors of both sides that were refused."""
     from weighbridge.verifiers import moment_changes
     from weighbridge.views.checkpoint import open_checkpoint
 
@@ -141,7 +139,6 @@ def _moments(source: str, one: ImportComparison, look: Fields) -> dict[str, Mome
 
 
 def _are_traces(paths: Sequence[str]) -> bool:
-    """Return whether all are traces; refuse traces beside checkpoints."""
     found = [names_itself_trace(path) for path in paths]
     if any(found) and not all(found):
         what = f"{paths[found.index(True)]} is a trace and {paths[found.index(False)]} is not"
@@ -162,7 +159,6 @@ def _engine(address: str | None) -> Iterator[Engine | None]:
 
 
 def _rate(show: Callable[[str], None]) -> Progress:
-    """Return a callback that shows bytes compared, speed and time left."""
     started, last = time.monotonic(), 0.0
 
     def on_progress(done: int, whole: int) -> None:

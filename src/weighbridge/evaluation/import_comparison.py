@@ -159,7 +159,6 @@ def compare(
 
 
 def _promise(targets: Mapping[str, str], gates: Iterable[GateDecl]) -> tuple[Contract, dict[str, Binding]]:
-    """Return the contract that the gates make, and what each of its subjects is bound to."""
     kind = SubjectKind.CHECKPOINT
     subjects = dict.fromkeys(targets, SubjectDecl(kind=kind))
     contract = Contract(id=GATE, version="0.0.0", title="", owner="", subjects=subjects, gates=tuple(gates))
@@ -221,7 +220,6 @@ def mapping_of(path: str, source: str, imports: Sequence[str]) -> dict[str, Json
 
 
 def _unfit(rules: Sequence[Any], source: Opened, imports: Sequence[Opened]) -> list[Problem]:
-    """Return what is wrong with the rules of a mapping file, each tried on these checkpoints."""
     from weighbridge.mapping.chosen_mapping import models, numbers
     from weighbridge.mapping.tensor_rules import RuleError, made, rule_of
     from weighbridge.packing.unpacked_view import both_unpacked
@@ -307,7 +305,6 @@ def _gates(
 
 
 def _alone(evaluation: Evaluation, gates: Sequence[GateDecl]) -> Evaluation:
-    """Return the part of one import, under the gate names that every import has."""
     ids = {gate.id: gate.id.partition(".")[0] for gate in gates}
     keys = {item.key for gate in gates for item in all_requests(gate, DEFAULT)}
     findings = (dataclasses.replace(one, gate=ids[one.gate]) for one in evaluation.findings if one.gate in ids)

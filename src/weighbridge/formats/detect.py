@@ -127,7 +127,6 @@ def _onnx(file: ReadableFile) -> Reading:
 
 
 def _zipped(file: ReadableFile) -> Reading:
-    """Read an archive of torch.save or numpy.savez, as its members tell."""
     from weighbridge.formats import npy_file, torch_file, zip_archive
 
     members = zip_archive.members(file)
@@ -172,7 +171,6 @@ def checkpoint_in(folder: Folder) -> str:
 
 
 def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> SubjectError:
-    """Return the refusal of a folder with several checkpoints, or with none."""
     from weighbridge.formats import dcp_metadata, unread_formats
 
     names, several = folder.names(), found or gguf

@@ -36,8 +36,7 @@ def encoders() -> tuple[Rule, ...]:
 
 def projectors() -> tuple[str, ...]:
     """Return the projectors of mmproj files whose conversions were accepted."""
-    found: tuple[str, ...] = table(TABLE)["projectors"]
-    return found
+    return tuple(table(TABLE)["projectors"])
 
 
 def unmapped(names: Iterable[str]) -> str:

@@ -70,24 +70,20 @@ def renamings(source: Collection[str], candidate: Collection[str], *, more_than:
         there = {name: name for name in candidate}
     found: list[Renaming] = []
     for patterns in _tried(source, there):
-        one = _renaming(source, there, patterns)
-        if all(one.origin != other.origin for other in found):
-            found.append(one)
+        compiled = [(re.compile(pattern), new) for pattern, new in patterns]
+        renamed = {rewritten(name, compiled): name for name in sorted(source, reverse=True)}
+        origin = {name: renamed[bare] for bare, name in there.items() if bare in renamed}
+        if any(origin == other.origin for other in found):
+            continue
+        taken = " ".join((*(one for one, _ in patterns), *(name for bare, name in there.items() if bare != name)))
+        old, new = next(((pattern, new) for pattern, new in patterns if pattern.startswith("^")), ("", ""))
+        gone = tuple(name for name in WRAPPERS if re.search(rf"\b{name}\b", taken))
+        prefixes = (old.removeprefix("^").replace("[.]", "."), new)
+        found.append(Renaming(patterns=patterns, origin=origin, unwrapped=gone, prefixes=prefixes))
     most = max((len(one.origin) for one in found), default=0)
     best = tuple(one for one in found if len(one.origin) == most)
     enough = most > more_than and 2 * most >= len(candidate)
     return best[:GUESSES] if enough and (len(best) == 1 or all(one.known for one in best)) else ()
-
-
-def _renaming(source: Collection[str], there: Mapping[str, str], patterns: Patterns) -> Renaming:
-    compiled = [(re.compile(pattern), new) for pattern, new in patterns]
-    renamed = {rewritten(name, compiled): name for name in sorted(source, reverse=True)}
-    origin = {name: renamed[bare] for bare, name in there.items() if bare in renamed}
-    taken = " ".join((*(pattern for pattern, _ in patterns), *(name for bare, name in there.items() if bare != name)))
-    old, new = next(((pattern, new) for pattern, new in patterns if pattern.startswith("^")), ("", ""))
-    unwrapped = tuple(name for name in WRAPPERS if re.search(rf"\b{name}\b", taken))
-    prefixes = (old.removeprefix("^").replace("[.]", "."), new)
-    return Renaming(patterns=patterns, origin=origin, unwrapped=unwrapped, prefixes=prefixes)
 
 
 def _tried(source: Collection[str], candidate: Collection[str]) -> Iterator[Patterns]:

@@ -132,13 +132,11 @@ def _meant(one: ImportComparison) -> str:
 
 
 def _lost(configuration: Finding) -> list[str]:
-    """Return the fields that differ where the converter is known to lose them."""
     read = {one.place: [one.figures.get(f"{side}_read") for side in SIDES] for one in configuration.verdict.offences}
     return [place for place, how in read.items() if any(CONVERTER in str(one) for one in how)]
 
 
 def _grown(evaluation: Evaluation, configuration: Finding) -> list[str]:
-    """Return the fields that differ because rows were added to the vocabulary."""
     padded = any(how.endswith(PADDED) for how in mapped(evaluation))
     return [one.place for one in configuration.verdict.offences if padded and one.place in OF_VOCABULARY]
 
@@ -231,7 +229,6 @@ BESIDES = {
 
 
 def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[str]:
-    """Yield where the configurations differ, or how much of them was compared."""
     evaluation, names = compared.evaluation, compared.uncompared
     tensors, finding = evaluation.findings
     figures = finding.verdict.figures
@@ -260,7 +257,6 @@ def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[
 
 
 def _by_reason(keys: Sequence[str]) -> Iterator[str]:
-    """Yield keys in one line a reason, which stands behind each of them in brackets."""
     reasons: dict[str, list[str]] = {}
     for key, _, why in (one.rpartition(" (") for one in keys):
         reasons.setdefault(why, []).append(key)
@@ -285,9 +281,8 @@ def _by_cause(finding: Finding, tensors: str, alone: int, without: Collection[st
     """Yield a line a tensor, the worst first; where so many as are not left alone have one cause, a line for all."""
     from weighbridge.cards.words import gate_words, render
 
-    each = zip(finding.verdict.offences, render(gate_words(finding.kind), finding.verdict), strict=True)
-    lines = [pair for pair in each if pair[0].code not in without]
-    matching = [pair for pair in lines if fnmatch.fnmatchcase(pair[0].place, tensors)]
+    lines = zip(finding.verdict.offences, render(gate_words(finding.kind), finding.verdict), strict=True)
+    matching = [pair for pair in lines if pair[0].code not in without and fnmatch.fnmatchcase(pair[0].place, tensors)]
     groups: dict[str, list[tuple[str, str]]] = {}
     for place, line in ((one.place, line) for one, line in sorted(matching, key=lambda pair: _badness(pair[0]))):
         said = line.removeprefix(f"{printable(place)}: ")

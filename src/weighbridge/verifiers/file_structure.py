@@ -44,7 +44,6 @@ def measure(views: Views, _options: Fields) -> Measurement:
 
 
 def _wrong(view: CheckpointView, checksum: Checksum) -> WrongChecksum | None:
-    """Compute one checksum, and return both values where they differ."""
     found = checksum.found(view.files[checksum.file])
     if found == checksum.stored:
         return None
@@ -80,7 +79,6 @@ def beside(view: CheckpointView) -> list[str]:
 
 
 def _names_alone(view: CheckpointView, index: str, own: set[str]) -> bool:
-    """Return whether an index names this file and no other, as mlx-lm writes one beside every model."""
     with contextlib.suppress(SubjectError):
         return {*homes(view.folder.open(index)).values()} == own
     return False
