@@ -19,8 +19,8 @@ WRAPPERS = {
 }
 # The keys under which a state is saved, or the attribute of a larger model; a number is a place in a list.
 AVERAGED = ("ema", "ema_model", "ema_state_dict", "model_ema", "params_ema", "state_dict_ema")
-OF_MODELS = ("app", "diffusion_model", "language_model", "model", "model_state", "model_state_dict", "net")
-OF_MODELS += ("params", "state_dict")
+OF_MODELS: tuple[str, ...] = ("app", "diffusion_model", "language_model", "model", "model_state", "model_state_dict")
+OF_MODELS += ("net", "params", "state_dict")
 HOLDERS = (*OF_MODELS, *AVERAGED)
 OUTER = re.compile(rf"(?:(?:{'|'.join((*HOLDERS, *WRAPPERS))}|\d+)[.])*")
 WRAPPED = re.compile(rf"(?<![^.])(?:{'|'.join(WRAPPERS)})[.]")
