@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core import ExitCode, Finding, Outcome
+from weighbridge.core import ExitCode, Finding, Json, Outcome
 
 if TYPE_CHECKING:
     from weighbridge.evaluation.inspection import Inspection
@@ -27,10 +27,7 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One import compared with its source: the answer in a line, and the findings behind it.
-
-    `outcome` is the worst of the two findings that count; `tensors` has a row for each tensor of either side.
-    """
+    """One import compared with its source; `outcome` is the worst that counts, `tensors` are those of either side."""
 
     outcome: Outcome
     answer: str
@@ -62,7 +59,6 @@ def compare(
     headers: bool = False, may_differ: Sequence[str] = (), may_ignore: Sequence[str] = (),
 ) -> Comparison:  # fmt: skip
     """Compare a checkpoint with its source, as `weighbridge compare` does; it needs no contract and writes nothing."""
-    from weighbridge.core import Json
     from weighbridge.evaluation.import_comparison import compare, mapping_of, policy_of
     from weighbridge.report import comparison
 
@@ -122,10 +118,7 @@ def verify(
 
 
 def rejudge(bundle: PathLike, *, id: str = "") -> Answers:  # noqa: A002 -- as `evidence verify --id` calls it
-    """Judge a bundle again from its own bytes, and answer whether it is whole, as `weighbridge evidence verify` does.
-
-    `id` is the one that the bundle must have, or its first digits.
-    """
+    """Judge a bundle again and answer as `weighbridge evidence verify` does; `id` is its own, or the first digits."""
     from weighbridge.evidence.review import Against, verify
 
     return verify(Path(bundle), Against(now=dt.datetime.now(dt.UTC), given=id))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from weighbridge.contract import strict_yaml
 from weighbridge.core.data import PACKAGE, data_path, table
 
+PATTERN = re.compile(r"\s*([\w-]+: )?'.*'\]?")  # one regular expression alone, which reads worst in pieces
 TABLES = sorted(PACKAGE.glob("*/*.yaml"))
 
 
@@ -28,4 +30,5 @@ def test_a_table_is_read_as_the_strict_reader_of_contracts_reads_it(path: Path) 
     read = table(path.relative_to(PACKAGE).with_suffix("").as_posix())
     strict = strict_yaml.load(path.read_bytes(), path.name).data
     assert repr(listed(read)) == repr(strict)  # a whole number and a fraction of one value are written otherwise
-    assert all(len(line) <= 160 for line in path.read_text(encoding="utf-8").splitlines())
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if len(line) > 160 and not PATTERN.fullmatch(line)] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import gzip
 import io
 import os
@@ -10,17 +11,22 @@ import stat
 import struct
 import subprocess
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from tests.cases import each
 from tests.evidence import drafts
 
+from weighbridge.core import Series
 from weighbridge.core.errors import BundleError
 from weighbridge.evidence.archive import PackedFolder, pack, read_archive
 from weighbridge.evidence.bundle import Bundle, files_of, seal, unseal, whole
+from weighbridge.evidence.review import Against, State, verify
 
 
 @pytest.fixture
@@ -220,6 +226,74 @@ def test_a_hostile_archive_is_refused_whole(name: str, tmp_path: Path) -> None:
     assert caught.value.code == code
     assert all(char.isprintable() or char == "\n" for char in str(caught.value))
     assert [path.name for path in tmp_path.rglob("*")] == ["in", "a.tar"]
+
+
+def many() -> bytes:
+    """Return a zip of many members with long names in wide letters."""
+    whole_zip = io.BytesIO()
+    with zipfile.ZipFile(whole_zip, "w") as file:
+        for number in range(1 << 14):
+            file.writestr(f"{'ж' * 255}{number:05}", b"")
+    return whole_zip.getvalue()
+
+
+def of_zeros(members: int, size: int, form: str) -> bytes:
+    body = b"\0" * size
+    if form == "zip":
+        return zip_of((X, b"{}"), *((f"{at}.npy", body) for at in range(members)))
+    return gzip.compress(tar_of((X, FILE, b"{}"), *((f"{at}.npy", FILE, body) for at in range(members))), 1)
+
+
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "a zip of 63 MiB in one member": lambda: zip_of((X, b"\0" * (63 << 20))),
+    "a zip of 60 MiB in 60 members": lambda: of_zeros(60, 1 << 20, "zip"),
+    "a gzipped tar of 60 MiB in 60 members": lambda: of_zeros(60, 1 << 20, "gzip"),
+    "a gzip of a hundred times what it is": lambda: gzip.compress(os.urandom(1 << 20) + b"\0" * (99 << 20), 1),
+    "a name of 60 MiB in a tar": lambda: tar_of(("l", LONG, b"x" * (60 << 20)), (X, FILE, b"{}")),
+    "records of 60 MiB in a gzipped tar": lambda: gzip.compress(tar_of(("l", PAX, b" " * (60 << 20)), (X, FILE, b""))),
+    "bundles in bundles": lambda: zip_of(*((f"{'a/' * at}{X}", b"{}") for at in range(1000))),
+    "names without end": many,
+}
+
+
+@each("name", BOMBS)
+def test_an_archive_does_not_decide_how_much_memory_is_used(name: str, tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(BOMBS[name]())
+    tracemalloc.start()
+    try:
+        with pytest.raises(BundleError):
+            unseal(tmp_path / "a.zip")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 << 20
+
+
+@pytest.mark.parametrize("form", ["zip", "gzip", "tar"])
+def test_a_bundle_as_large_as_is_inflated_is_read_in_bounded_memory(form: str, tmp_path: Path) -> None:
+    columns = (Series(array.array("q", range(at, at + 500_000)), array.array("d", [at] * 500_000)) for at in (1, 2))
+    measured = {f"column.run{one.step[0]}.default": replace(drafts.series(), value=one) for one in columns}
+    large = seal(drafts.draft(measured), tmp_path / "bundles", drafts.REDACTOR)
+    write = {"zip": by_zip(False, zipfile.ZIP_DEFLATED), "gzip": by_tar("-z"), "tar": by_tar()}[form]
+    write(large.path, tmp_path / "a.zip")
+    tracemalloc.start()
+    try:
+        assert verify(tmp_path / "a.zip", Against(now=datetime.now(UTC))).integrity.held is State.HOLDS
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 15 << 20 < peak < 64 << 20
+
+
+def test_what_is_packed_inflates_to_16_mib_at_most_and_unpacked_it_is_read(tmp_path: Path) -> None:
+    column = Series(array.array("q", range(1_100_000)), array.array("d", range(1_100_000)))
+    measured = {"column.run.default": replace(drafts.series(), value=column)}
+    large = seal(drafts.draft(measured), tmp_path / "bundles", drafts.REDACTOR)
+    by_zip(False, zipfile.ZIP_DEFLATED)(large.path, tmp_path / "a.zip")
+    with pytest.raises(BundleError, match="too-large inflates to more than 16777216 bytes\n  if you trust it"):
+        unseal(tmp_path / "a.zip")
+    (tmp_path / "a.tar").write_bytes(packed(large.path))
+    assert unseal(tmp_path / "a.tar").verdicts == unseal(large.path).verdicts
 
 
 def test_two_members_of_one_name_in_a_zip_are_refused(tmp_path: Path) -> None:

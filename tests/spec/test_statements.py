@@ -68,6 +68,16 @@ def test_a_sentence_that_the_ledger_does_not_bear_out_is_a_problem(
     assert [one for one in beside.problems if not one.warning], sentence
 
 
+@pytest.mark.parametrize("none", ["No gate", "Not one gate", "None of the gates"])
+def test_that_no_gate_has_a_status_is_true_where_none_has(
+    known: tuple[Known, dict[str, str]], none: str, workplace: Path
+) -> None:
+    stood = {place: one for place, one in STOOD.items() if one.standing.status in (ACTIVE, DISCHARGED)}
+    without = replace(known[0], stood=stood)
+    assert [str(one) for one in look(f"{none} has regressed.\n\n{none} is RETIRED.\n", "x.md", without).problems] == []
+    assert len(look(f"{none} is discharged.\n", "x.md", without).problems) == 1
+
+
 @each("sentence", TRUE)
 def test_a_true_sentence_and_plain_english_are_no_problem(
     workplace: Path, known: tuple[Known, dict[str, str]], sentence: str

@@ -14,23 +14,8 @@ from weighbridge.cards.examples import Example, examples
 from weighbridge.cards.words import GateCard, Specimen, VerifierCard, any_gate, hints, read_card, render, unfilled
 from weighbridge.clauses.kind import Kind
 from weighbridge.clauses.mutations import bounding, nudged
-from weighbridge.core import (
-    Json,
-    LimitsError,
-    Measurement,
-    Outcome,
-    PluginError,
-    SubjectError,
-    SubjectKind,
-    TrialResult,
-    Unmeasured,
-    Verdict,
-    WeighbridgeError,
-    data_path,
-    model,
-    nearest,
-    plain,
-)
+from weighbridge.core import PluginError, SubjectError, SubjectKind, WeighbridgeError, data_path, model, nearest, plain
+from weighbridge.core.limits import LimitsError
 from weighbridge.core.plugins import GROUPS, Brought, entry_points, package, what_is
 from weighbridge.evaluation.binding import Binding
 from weighbridge.evaluation.runner import lay_canary
@@ -99,7 +84,6 @@ def plugin_checks(*more: Brought[Any]) -> Iterator[Check]:
 
 
 def _missing(table: Brought[Any], name: str) -> str:
-    """Return what another package does not bring with a name that it brings."""
     table.entry(name)
     if table.what in ("kind", "verifier"):
         table.beside(name, f"{name}.yaml")
@@ -139,7 +123,7 @@ def _unwritten(words: Mapping[str, object]) -> Iterator[str]:
     return (f"nothing is written for {word!r}" for word, written in words.items() if not written)
 
 
-def _unshown(card: GateCard, told: Sequence[tuple[Example, Verdict]]) -> Iterator[str]:
+def _unshown(card: GateCard, told: Sequence[tuple[Example, model.Verdict]]) -> Iterator[str]:
     """Yield the codes that no example comes to or whose words none demands, and the outcomes that none shows."""
     for code in ("pass", *card.codes):
         shown = [example for example, verdict in told if code in {verdict.code, *(o.code for o in verdict.offences)}]
@@ -148,11 +132,11 @@ def _unshown(card: GateCard, told: Sequence[tuple[Example, Verdict]]) -> Iterato
         elif all(example.says is None for example in shown):
             yield f"no example says what {code!r} says"
     own = {verdict.outcome for example, verdict in told if not example.shared}
-    missing = {Outcome.PASS, Outcome.FAIL, Outcome.BLOCKED} - own
+    missing = {model.Outcome.PASS, model.Outcome.FAIL, model.Outcome.BLOCKED} - own
     yield from (f"no example is {outcome}" for outcome in missing)
 
 
-def _untried(kind: Kind[Any], told: Sequence[tuple[Example, Verdict]]) -> Iterator[str]:
+def _untried(kind: Kind[Any], told: Sequence[tuple[Example, model.Verdict]]) -> Iterator[str]:
     """Yield each bound of a limit that no example stands on, or that none lies just beyond."""
     bounds = {(doc.must, name) for example, _ in told for doc, name, _ in bounding(example.limits) if doc.must}
     for must, name in sorted(bounds):
@@ -166,7 +150,7 @@ def _untried(kind: Kind[Any], told: Sequence[tuple[Example, Verdict]]) -> Iterat
         yield from (f"no example lies {where} {name} ({must})" for where in ("on", "beyond") if where not in shown)
 
 
-def _differs(card: GateCard, kind: Kind[Any], example: Example, verdict: Verdict) -> Iterator[str]:
+def _differs(card: GateCard, kind: Kind[Any], example: Example, verdict: model.Verdict) -> Iterator[str]:
     if verdict.outcome is not example.outcome:
         yield f"came to {verdict.outcome} ({verdict.code}), not {example.outcome}"
     said = render(card, verdict)
@@ -174,9 +158,9 @@ def _differs(card: GateCard, kind: Kind[Any], example: Example, verdict: Verdict
         yield f"said {said}, not {list(example.says)}"
     for text, figures in hints(card, verdict):
         yield from (f"no figure fills {{{name}}} in {text!r}" for name in unfilled(text, figures))
-    if verdict.outcome is Outcome.PASS:
+    if verdict.outcome is model.Outcome.PASS:
         for trial in falsify(kind, example.evidence, example.limits, verdict):
-            if trial.result is TrialResult.SURVIVED:
+            if trial.result is model.TrialResult.SURVIVED:
                 yield f"the pass cannot fail: {trial.name!r} ({trial.code}) survived"
 
 
@@ -209,19 +193,19 @@ def _compare_specimen(verifier: Verifier, specimen: Specimen, folder: Path) -> I
     views = tuple(Binding(**bound, kind=kind, target=target).open() for kind, target in targets)
     if specimen.subjects and not specimen.expects and not specimen.error:
         yield "expects nothing, so it shows nothing"
-    options: Mapping[str, Json] = dict(specimen.options)  # type: ignore[arg-type]
+    options: Mapping[str, model.Json] = dict(specimen.options)  # type: ignore[arg-type]
     result = verifier.measure(views, options)
     if specimen.error:
         yield f"was measured, not refused with {specimen.error!r}"
     yield from _differences(result, specimen.expects)
-    if isinstance(result, Measurement):
+    if isinstance(result, model.Measurement):
         canary = lay_canary(verifier, views, options, result)
         if canary.applied and not canary.seen:
             yield f"blind: {canary.name} at {canary.place} was not seen"
 
 
-def _differences(result: Measurement | Unmeasured, expects: Mapping[str, Any]) -> Iterator[str]:
-    if isinstance(result, Unmeasured):
+def _differences(result: model.Measurement | model.Unmeasured, expects: Mapping[str, Any]) -> Iterator[str]:
+    if isinstance(result, model.Unmeasured):
         if expects.get("unmeasured") != result.code:
             yield f"unmeasured: {result.code}"
         return

@@ -226,6 +226,11 @@ def every_figure_is_known(code: str, bounds: Sequence[Bounded[Any]]) -> Requires
     return Requires(code=code, lacking=lacking)
 
 
+def or_nan(value: float | None) -> float:
+    """Return a figure, NaN where it was not measured: no limit holds it."""
+    return math.nan if value is None else value
+
+
 def is_number(value: object) -> bool:
     """Return whether a figure is a number, not NaN."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from weighbridge.clauses import kind
+from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import At, Evidence, Mutated, Mutation, as_asked, rows_of, table_of, with_rows
 from weighbridge.core import Doc, Outcome, Record, fields
 
@@ -99,8 +100,7 @@ def column_moves(
         globs, spared = getattr(within, names, "*"), getattr(within, exempt, ())
 
         def is_mine(place: str) -> bool:
-            named = any(fnmatchcase(place, glob) for glob in ((globs,) if isinstance(globs, str) else globs))
-            return named and not any(fnmatchcase(place, glob) for glob in spared)
+            return listed(place, (globs,) if isinstance(globs, str) else globs) and not listed(place, spared)
 
         def mine(_evidence: Evidence, _limits: object, places: Sequence[str]) -> list[str]:
             return [place for place in places if is_mine(place)]
@@ -231,6 +231,17 @@ class Breaks:
             return in_record(name, code, self.need, self.row, changed, place=place, why=why, outcome=outcome)
         return in_rows(name, code, self.need, self.row, changed, why=why, outcome=outcome, at=at)
 
+    def only(self, name: str, code: str, change: Callable[[Any, Any], Any], why: str) -> Mutation[Any]:
+        """Return the mutation that leaves only the rows that `change` returns, or gives new fields; BLOCKED, `code`."""
+
+        def apply(evidence: Evidence, limits: Any, _places: tuple[str, ...]) -> Mutated | str:
+            changed = ((row, change(row, limits)) for row in rows_of(evidence, self.need, self.row))
+            left = [dataclasses.replace(row, **new) if isinstance(new, Mapping) else new for row, new in changed]
+            left = [row for row in left if row is not None]
+            return Mutated(with_rows(evidence, self.need, left)) if left else why
+
+        return Mutation(name, code, apply, Outcome.BLOCKED)
+
     def beyond(self, *ways: Way, at: At = as_asked) -> Moves:
         """Return how to move a figure that a limit bounds, in each of these ways."""
 
@@ -239,18 +250,6 @@ class Breaks:
             return self(name, code, lambda row, limits: change(row, limits, value), "not at these places", at=at)
 
         return lambda limit: (moved(way, limit.value) for way in ways)
-
-
-def only_rows(
-    name: str, code: str, need: str, row: type[R], change: Callable[[R, L], R | None], *, why: str
-) -> Mutation[L]:
-    """Return the mutation that leaves only the rows that `change` returns; the judge must answer BLOCKED, `code`."""
-
-    def apply(evidence: Evidence, limits: L, _places: tuple[str, ...]) -> Mutated | str:
-        left = [new for one in rows_of(evidence, need, row) if (new := change(one, limits)) is not None]
-        return Mutated(with_rows(evidence, need, left)) if left else why
-
-    return Mutation(name, code, apply, Outcome.BLOCKED)
 
 
 def without_all_of_a_glob(

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from weighbridge import __version__
 from weighbridge.cli.options import coloured, fit_encoding, leave_unread, on_github, tell
-from weighbridge.core import ContractError, PluginError, UsageError, WeighbridgeError, __version__, printable
+from weighbridge.core import ContractError, ExitCode, PluginError, UsageError, WeighbridgeError, nearest, printable
 
 if TYPE_CHECKING:
     from weighbridge.core.plugins import Brought
@@ -55,8 +56,6 @@ class Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Refuse a verb that is not there with the nearest one that is."""
         if not (args[0] in VERBS or args[0].startswith("-") or ctx.resilient_parsing or args[0] in brought()):
-            from weighbridge.core import nearest
-
             what = f"there is no verb {args[0]!r}{nearest(args[0], self.list_commands(ctx))}"
             raise UsageError("unknown-verb", what, remedy="see `weighbridge --help`")
         return super().resolve_command(ctx, args)
@@ -99,10 +98,10 @@ def main() -> None:
         code: int = group.main(prog_name="weighbridge", standalone_mode=False, color=coloured())
     except click.exceptions.Abort:
         tell(["interrupted: unfinished work was discarded"], err=True)
-        code = _exit_code("INTERRUPTED")
+        code = ExitCode.INTERRUPTED
     except click.ClickException as error:
         error.show()
-        code = _exit_code("INVALID")
+        code = ExitCode.INVALID
     except WeighbridgeError as error:
         tell(str(error).splitlines(), err=True)
         if on_github():
@@ -114,23 +113,13 @@ def main() -> None:
             github.summarise_problems(problems)
         code = error.exit_code
     except Exception as error:  # noqa: BLE001 -- the last line of defence: a tool fault is exit 4, never a traceback
-        code = _fault(error)
+        if "--debug" in sys.argv:
+            import traceback
+
+            traceback.print_exception(error)
+        what = f"internal: the tool broke ({type(error).__name__}: {error})"
+        if isinstance(error, OSError) and error.strerror:
+            what = f"system: {error.filename or 'standard output'}: {error.strerror}"
+        tell([printable(what), "  run again with --debug for the traceback"], err=True)
+        code = ExitCode.ERROR
     sys.exit(int(code or 0))
-
-
-def _fault(error: Exception) -> int:
-    if "--debug" in sys.argv:
-        import traceback
-
-        traceback.print_exception(error)
-    what = f"internal: the tool broke ({type(error).__name__}: {error})"
-    if isinstance(error, OSError) and error.strerror:
-        what = f"system: {error.filename or 'standard output'}: {error.strerror}"
-    tell([printable(what), "  run again with --debug for the traceback"], err=True)
-    return _exit_code("ERROR")
-
-
-def _exit_code(name: str) -> int:
-    from weighbridge.core import ExitCode  # the findings that it counts are a third of starting up
-
-    return ExitCode[name]

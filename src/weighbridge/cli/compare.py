@@ -20,11 +20,10 @@ from weighbridge.evaluation.import_comparison import ImportComparison, compare, 
 from weighbridge.forward.trace_key import names_itself_trace
 from weighbridge.gates.config_agreement import FIELDS
 from weighbridge.quantities.checkpoints import is_key
-from weighbridge.report import comparison
+from weighbridge.report import comparison, finding_text
 from weighbridge.scheduling.threads import Execution, Progress
 
 if TYPE_CHECKING:
-    from weighbridge.quantities.tensors import MomentChanges
     from weighbridge.scheduling.engines import Engine
 
 OF_CHECKPOINTS = ("policy", "mapping", "adapter", "headers", "may_differ", "may_ignore", "tensors", "address")
@@ -128,7 +127,7 @@ def _lines(source: str, one: ImportComparison, **shown: Any) -> Iterator[str]:
     yield from comparison.comparison_lines(one, **shown)
 
 
-def _moments(source: str, one: ImportComparison, look: Fields) -> dict[str, MomentChanges]:
+def _moments(source: str, one: ImportComparison, look: Fields) -> comparison.Moments:
     from weighbridge.verifiers import moment_changes
     from weighbridge.views.checkpoint import open_checkpoint
 
@@ -172,7 +171,6 @@ def _rate(show: Callable[[str], None]) -> Progress:
 
 
 def _json(source: str, one: ImportComparison) -> dict[str, Json]:
-    from weighbridge.report import finding_text
     from weighbridge.report.machine import finding_json
 
     words = [finding_text(found, one.evaluation.measured) for found in one.evaluation.findings]

@@ -101,7 +101,6 @@ def _lacking(extra: str, lacks: list[str] | None) -> str:
 
 
 def _key() -> str:
-    """Return where the key of pseudonyms is, and whether it is kept."""
     file = key_file(os.environ)
     if file is None:
         return "none can be kept, for there is no home folder: pseudonyms hold for one run; set XDG_STATE_HOME"

@@ -110,7 +110,6 @@ def verify_bundle(
 
 
 def _lines(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
-    """Yield the outcome of every gate first, as it was sealed, then the answers."""
     yield click.style(f"bundle {answers.id}", bold=True)
     if answers.rederivation.held is State.BROKEN:
         yield "as sealed, which is not what the measurements give:"

@@ -139,7 +139,6 @@ def _kind(name: str) -> Iterator[str]:
 
 
 def _gate(kind: Kind[Any]) -> Iterator[str]:
-    """Yield a gate of a kind as YAML: its roles, and the limits of its card's examples, each with its meaning."""
     given = gate_card(kind.name).given
     judged, wanted = ({key: one for key, one in given.items() if key == name} for name in ("with", "measure"))
     docs, filled = {item.key: item.doc for item in fields(kind.limits)}, kind.filled(judged.get("with", {}))  # type: ignore[arg-type]
@@ -163,10 +162,7 @@ def _gate(kind: Kind[Any]) -> Iterator[str]:
 
 
 def _keys(keys: type, within: str = "") -> Iterator[str]:
-    """Yield each key with its unit, what it means, its bounds, and its default as it is written in YAML.
-
-    Keys of what a list holds follow those of the list.
-    """
+    """Yield each key with its unit, meaning, bounds and default; keys of what a list holds follow those of the list."""
     for item in fields(keys):
         doc = item.doc
         unit = f" [{doc.unit}]" if doc.unit else ""

@@ -79,17 +79,21 @@ def command(
     targets, unnamed = _bound(loaded.values(), of_run | settings(subjects, "subject"), asking=asking)
     measured = {} if run is None else _measured(run)
     given = _values(loaded.values(), measured | settings(params, "param"), asking=asking)
-    contracts = {Path("contracts", f"{one}.yaml"): _contract(one, base, given) for one, base in loaded.items()}
-    verify = _command(contracts, loaded.values(), targets)
-    files = {**contracts, **_for_ci(ci or ("gitlab" if GITLAB.exists() else "github"), verify, parts)}
-    done = [*_write(files), *_append(FOR_GIT)]
+    files = {Path("contracts", f"{one}.yaml"): _contract(one, base, given) for one, base in loaded.items()}
+    verify = _command(tuple(files), loaded.values(), targets)
+    ci = ci or ("gitlab" if GITLAB.exists() else "github")
+    if ci != "none":
+        text = (data_path("templates") / "ci" / f"{ci}.yml").read_text("utf-8").replace("WEIGHBRIDGE_VERIFY", verify)
+        packages = next((PACKAGES[part] for part in parts if part in PACKAGES), "weighbridge")
+        files[CI[ci]] = text.replace("WEIGHBRIDGE_PACKAGES", packages)
+        files |= {GITLAB: f"{INCLUDED}\n"} if ci == "gitlab" else {}
+    done = [*_write(files), *_append()]
     if unnamed:
         done.append(f"change  {', '.join(unnamed)}: put what is to be checked there, in CI and below")
     tell([*done, f"next: {verify}"], whole=True)
 
 
 def _demand_place(parts: Sequence[str], name: str | None) -> None:
-    """Refuse a name of no form, a contract that is there, and a folder where CI would not look."""
     if name is not None and (len(parts) > 1 or not re.fullmatch(KEBAB, name)):
         what = f"{name!r} cannot name {'two contracts' if len(parts) > 1 else 'a contract'}"
         raise UsageError("name-form", what, remedy="leave --name out, or write lower-case words joined by hyphens")
@@ -139,7 +143,6 @@ def _values(bases: Collection[LoadedContract], given: Mapping[str, str], *, aski
 
 
 def _measured(run: str) -> dict[str, str]:
-    """Return the parameters under which a run would have passed, each where the run says it."""
     from weighbridge.evaluation.binding import all_instances, bind
     from weighbridge.evaluation.runner import EvaluationSession
 
@@ -176,17 +179,7 @@ def _command(contracts: Iterable[Path], bases: Iterable[LoadedContract], targets
     return shlex.join(map(bare, words))
 
 
-def _for_ci(ci: str, verify: str, parts: Sequence[str]) -> dict[Path, str]:
-    if ci == "none":
-        return {}
-    text = (data_path("templates") / "ci" / f"{ci}.yml").read_text("utf-8").replace("WEIGHBRIDGE_VERIFY", verify)
-    packages = next((PACKAGES[part] for part in parts if part in PACKAGES), "weighbridge")
-    written = {CI[ci]: text.replace("WEIGHBRIDGE_PACKAGES", packages)}
-    return written | ({GITLAB: f"{INCLUDED}\n"} if ci == "gitlab" else {})
-
-
 def _write(files: Mapping[Path, str]) -> Iterator[str]:
-    """Write the files that are not there, and yield what became of each."""
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -201,9 +194,8 @@ def _write(files: Mapping[Path, str]) -> Iterator[str]:
             yield f"written {path}"
 
 
-def _append(files: Mapping[Path, Sequence[str]]) -> Iterator[str]:
-    """Append to files the lines that they lack, and yield which."""
-    for path, wanted in files.items():
+def _append() -> Iterator[str]:
+    for path, wanted in FOR_GIT.items():
         text = path.read_text("utf-8", errors="surrogateescape") if path.exists() else ""
         lacking = [line for line in wanted if line not in text.splitlines()]
         if lacking:

@@ -100,7 +100,6 @@ def _checkout() -> Path:
 
 
 def _require_free(root: Path, module: str, card: Path) -> None:
-    """Raise where a module or a card has the name already, or where Python allows no such module."""
     taken = [path.relative_to(root) for path in sorted((root / PACKAGE).rglob("*.py")) if path.stem == module]
     taken += [card] if (root / card).exists() else []
     table = PACKAGE / "verifiers" / "__init__.py"
@@ -119,7 +118,6 @@ def _template(root: Path, name: str, words: Mapping[str, str]) -> str:
 
 
 def _listed(text: str, pattern: str, name: str, line: str) -> str:
-    """Return a text with a line put among those that match, in the order of the names in them."""
     found = list(re.finditer(pattern, text, re.MULTILINE))
     after = [match for match in found if match[1] < name]
     at = after[-1].end() + 1 if after else found[0].start()

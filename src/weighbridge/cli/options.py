@@ -11,14 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from weighbridge.core import UsageError, bare, bare_json, uncommanded
-
-if TYPE_CHECKING:
-    from weighbridge.core import Json
+from weighbridge.core import Json, UsageError, bare, bare_json, dumps, uncommanded
 
 F = TypeVar("F", bound=Callable[..., Any])
 Texts: TypeAlias = tuple[str, ...]  # of an option or argument that may be given again
@@ -94,16 +91,11 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 def print_json(value: Json) -> None:
     """Print a value as canonical JSON; where it stands in a text alone, more of a URL is known than among others."""
-    from weighbridge.core import dumps
-
     tell([dumps(bare_json(value)).decode().rstrip("\n").replace("##", "#\\u0023")], whole=True)
 
 
 def tell(lines: Iterable[str], *, err: bool = False, whole: bool = False) -> None:
-    """Print lines, URLs in them without secrets; a terminal breaks those that are not `whole`, for machines or pasting.
-
-    A reader that leaves early, as `head` does, changes no exit code.
-    """
+    """Print lines, URLs in them without secrets; a terminal breaks those not `whole`, for machines or pasting."""
     stream = sys.stderr if err else sys.stdout
     columns = columns_of(stream)
     try:
@@ -111,7 +103,7 @@ def tell(lines: Iterable[str], *, err: bool = False, whole: bool = False) -> Non
             line = line if whole else uncommanded(line)  # noqa: PLW2901 -- a name from outside commands nothing
             for part in [line] if whole or columns is None else broken(line, columns):
                 click.echo(part, file=stream)
-    except BrokenPipeError:
+    except BrokenPipeError:  # a reader that leaves early, as `head` does, changes no exit code
         leave_unread()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import shlex
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -13,27 +13,19 @@ import click
 from weighbridge.cli.completion import recorded_gates
 from weighbridge.cli.options import LEDGER, PATH, as_json, print_json, tell, verb
 from weighbridge.contract.load import BUILTIN, WAIVERS, contracts_here, load_contract
-from weighbridge.core import (
-    Contract,
-    Excuses,
-    ExitCode,
-    Json,
-    Status,
-    UsageError,
-    exit_code,
-    is_folder,
-    nearest,
-    printable,
-)
+from weighbridge.core import Excuses, ExitCode, Json, UsageError, exit_code, is_folder, model, nearest, printable
 from weighbridge.evidence.bundle import ID_SHOWN
 from weighbridge.evidence.statement import utc
 from weighbridge.judging.requests import DEFAULT
+from weighbridge.lanes.lane_evidence import lane_evidence
+from weighbridge.lanes.lanes import known_contracts, load_project, refuse_contracts
 from weighbridge.lanes.waivers import Waivers, waivers_of
 from weighbridge.ledger.causes import Causes
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, LedgerEntry, LedgerStep
-from weighbridge.ledger.overview import Gate, Instance, blockers, criteria, discharged, overview, tally
+from weighbridge.ledger.overview import Contracts, Gate, Instance, blockers, criteria, discharged, overview, tally
 from weighbridge.ledger.store import DIGEST, Ledger
-from weighbridge.report import STATUS_WORDS
+from weighbridge.report import STATUS_WORDS, Row, block, finding_text
+from weighbridge.report import tally as tally_of
 
 OF_CONTRACT = "Show only the gates of this contract; a file is read as the contract that stands now."
 EXEMPT = f"Show what is waived.  [default: {WAIVERS}, where there is one]"
@@ -64,8 +56,6 @@ def command(
     now = as_of.replace(tzinfo=dt.UTC) if as_of else clock
     waivers = waivers_of(exempt, now, clock=clock)
     if lane is not None:
-        from weighbridge.lanes.lanes import refuse_contracts
-
         refuse_contracts(lane, named)
         sys.exit(_required(lane, folder, waivers, now, as_json=as_json))
     here = contracts_here() if is_folder(folder) else {}
@@ -78,8 +68,6 @@ def command(
         known = {gate.contract for gate in gates}
         raise UsageError("unknown-contract", f"no contract {named!r} is in the ledger{nearest(named, known)}")
     if waivers.given:
-        from weighbridge.lanes.lanes import known_contracts
-
         waivers.demand_known(_known(known_contracts() | contracts, gates))
     context, shown = click.get_current_context(), [gate for gate in gates if named in (None, gate.contract)]
     context.obj = Ledger(folder), now, shown
@@ -137,7 +125,7 @@ def _waived(gate: Gate, waivers: Waivers) -> Iterator[str]:
 
 
 def _word(status: str | None) -> str:
-    return STATUS_WORDS[Status(status)] if status in STATUS_WORDS else status or "none"
+    return STATUS_WORDS[model.Status(status)] if status in STATUS_WORDS else status or "none"
 
 
 def _json(gates: Sequence[Gate], now: dt.datetime, waivers: Waivers) -> Json:
@@ -167,7 +155,7 @@ def _json(gates: Sequence[Gate], now: dt.datetime, waivers: Waivers) -> Json:
     }
 
 
-def _known(contracts: Mapping[str, Contract], gates: Sequence[Gate]) -> dict[str, dict[str, Collection[str] | None]]:
+def _known(contracts: Contracts, gates: Sequence[Gate]) -> dict[str, dict[str, Collection[str] | None]]:
     """Return what a waiver can be of: the instances in the ledger, any of a gate that was never recorded."""
     found: dict[str, dict[str, Collection[str] | None]] = {
         name: dict.fromkeys(gate.id for gate in contract.gates) for name, contract in contracts.items()
@@ -180,12 +168,6 @@ def _known(contracts: Mapping[str, Contract], gates: Sequence[Gate]) -> dict[str
 
 
 def _required(lane: str, folder: Path, waivers: Waivers, now: dt.datetime, *, as_json: bool) -> ExitCode:
-    """Print what the evidence says of every gate of a lane, and return the one code of all."""
-    from weighbridge.lanes.lane_evidence import lane_evidence
-    from weighbridge.lanes.lanes import known_contracts, load_project
-    from weighbridge.report import Row, block, finding_text
-    from weighbridge.report import tally as tally_of
-
     evidence, excuses = lane_evidence(load_project(), lane, Ledger(folder), now), Excuses(waived=waivers.good)
     rows = [(asked, one, excuses.of(asked.contract.id, one.finding)) for asked, one in evidence.all()]
     if waivers.given:  # reading every contract again is for their sake alone
@@ -253,7 +235,6 @@ def _entry(entry: LedgerEntry, refuted: str, causes: Causes) -> Iterator[str]:
 
 
 def _next(one: Instance, *, alone: bool) -> str:
-    """Return what would move an instance on, the most pressing first."""
     place, at = one.place, one.standing
     name = shlex.quote(place.names[1 if alone or place.instance == DEFAULT else 2])
     if one.unverified:

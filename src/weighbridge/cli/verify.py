@@ -18,6 +18,7 @@ from weighbridge.core.project import LOCAL, local
 from weighbridge.evaluation.verification import ContractResult, VerifyRequest, code_of, verify
 from weighbridge.evidence.disk import disk_error, make_folders, replace_file
 from weighbridge.judging.requests import DEFAULT, all_requests
+from weighbridge.lanes.lanes import load_project, refuse_contracts
 from weighbridge.lanes.waivers import waivers_of
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
@@ -97,8 +98,6 @@ def _asked_for(context: click.Context) -> VerifyRequest:
     lane: str = given["lane"]
     project = None
     if lane:
-        from weighbridge.lanes.lanes import load_project, refuse_contracts
-
         refuse_contracts(lane, given["contracts"])
         project = load_project()
     contracts = given["contracts"] or (project.names(lane) if project else written_in())
@@ -225,6 +224,8 @@ def _doubts(loaded: LoadedContract, finding: Finding, evaluation: Evaluation) ->
 
     gate = next(one for one in loaded.contract.gates if one.id == finding.gate)
     key = all_requests(gate, finding.instance)[0].key
+    if key not in evaluation.measured:  # another lane measured it
+        return
     yield from exchanged(finding.verdict.offences, rows_of(evaluation.measured[key], TensorPair))
     policy = policy_that_passes(evaluation, key, gate.limits, finding.verdict)
     at = loaded.limit_at(finding.gate, "policy") if policy else None

@@ -16,6 +16,7 @@ from weighbridge.comparison.aligned_tensor import ELEMENTS
 from weighbridge.comparison.casts import decode, words
 from weighbridge.comparison.value_errors import PRECISION, SMALLEST
 from weighbridge.core import SubjectError
+from weighbridge.formats.arrays import np
 from weighbridge.mapping.mapping_plan import Pairing
 from weighbridge.views.checkpoint import CheckpointView, json_beside
 
@@ -152,8 +153,6 @@ class _Sides:
 
     def _steps(self) -> Any:
         """Yield base, candidate, update, and the error of a product in float32, some rows at a time, in float64."""
-        import numpy as np
-
         adapter = self.source.adapter
         names = (self.update.low, self.update.high)
         low, high = (_rows(adapter, name, 0, adapter.tensor(name).shape[0]) for name in names)

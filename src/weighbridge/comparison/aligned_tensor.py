@@ -8,18 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weighbridge.comparison.casts import ExactCast, decode, encode, find_exact_cast, words
+from weighbridge.formats.arrays import Bytes, NDArray, Words, np
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.mapping_plan import Pairing, Part
 from weighbridge.views.checkpoint import CheckpointView, Tensor
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from weighbridge.comparison.casts import Words
 
 ELEMENTS = 1 << 19  # in one step; whole blocks
 BLOCK = 256  # elements: a multiple of every dtype's block
@@ -57,7 +52,7 @@ class AlignedTensor:
         """Return the plainest exact way to the candidate's dtype, or None where there is none."""
         return find_exact_cast(self.dtype, self.new.dtype, computed=self.pairing.computed) if self.dtype else None
 
-    def steps(self) -> Iterator[tuple[int, Words, NDArray[np.uint8]]]:
+    def steps(self) -> Iterator[tuple[int, Words, Bytes]]:
         """Return first element, source's words and candidate's bytes by stretches, or raise `subject-changed`."""
         at, behind, new, (per, size) = 0, 0, self.new, self.new.unit
         self.candidate.require_unchanged(new.name)
@@ -89,8 +84,6 @@ class AlignedTensor:
 
     def _computed(self, stored: Words, dtype: str, factors: tuple[float, ...]) -> Words:
         """Compute what the mapping says, in float32, or in the source's own dtype where converters do so."""
-        import numpy as np
-
         if not self.pairing.computed:
             return stored
         kind = numpy_dtype(self.dtype)
@@ -106,16 +99,10 @@ def computation(arithmetic: str) -> Callable[[Any], Any]:
     return COMPUTED.get(arithmetic) or (lambda values: values + values.dtype.type(arithmetic))
 
 
-def _minus_exp(values: Any) -> Any:
-    import numpy as np
-
-    return -np.exp(values.astype(np.float64)).astype(values.dtype)  # rounded once, as no library's float32 is
-
-
 COMPUTED = {
     "": lambda values: values,
     "+2": lambda values: values + values.dtype.type(1) + values.dtype.type(1),
-    "-exp": _minus_exp,
+    "-exp": lambda values: -np.exp(values.astype(np.float64)).astype(values.dtype),  # rounded once
 }
 
 
@@ -134,9 +121,6 @@ def _part(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
 
 
 def _row_order(tensor: Tensor, part: Part) -> NDArray[np.intp]:
-    """Return the rows of a tensor in the order in which a part takes them."""
-    import numpy as np
-
     begin, end = part.rows or (0, tensor.shape[0])
     shape = part.view or (end - begin,)
     rows = np.arange(begin, begin + math.prod(shape)).reshape(shape)
@@ -154,8 +138,7 @@ def _gathered(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Word
     order = _row_order(tensor, part)
     all_rows = tensor.shape[0] if part.rows else math.prod(part.view or tensor.shape[:1])
     data = _words(view.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(all_rows, -1)
-    step = max(ELEMENTS // data.shape[1], 1)
-    behind = 0
+    step, behind = max(ELEMENTS // data.shape[1], 1), 0
     for start in range(0, len(order), step):
         for left in range(0, data.shape[1], ELEMENTS):
             taken = data[order[start : start + step], left : left + ELEMENTS].reshape(-1)
@@ -169,8 +152,6 @@ def _gathered(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Word
 
 def _transposed(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
     """Walk over each matrix by columns, some rows at a time; one alone may have its rows in another order first."""
-    import numpy as np
-
     all_rows = part.view[-1] if part.view and not part.order else tensor.shape[-2]
     size = tensor.nbytes // tensor.elements * all_rows * tensor.shape[-1] if tensor.elements else 1
     chosen = slice(*part.take[1:]) if part.take is not None else slice(None)

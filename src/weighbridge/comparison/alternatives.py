@@ -48,8 +48,7 @@ def _ordered(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
 
 def _inverse(part: Part) -> Part:
     """Put the halves of each head one after the other again."""
-    heads, _, half = part.view
-    return replace(part, view=(heads, half, 2))
+    return replace(part, view=(part.view[0], part.view[2], 2))
 
 
 def _computed(meant: Pairing) -> Iterator[tuple[str, Pairing]]:
@@ -78,10 +77,7 @@ def _matched(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
     before, number, behind = found.groups()
     swapped = (behind.replace(old, new) for old, new in SWAPPED if f".{old}" in behind)
     others = [("gate-and-up-swapped", f"{before}{number}{one}") for one in swapped]
-    others += [
-        ("layer-before", f"{before}{int(number) - 1}{behind}"),
-        ("layer-after", f"{before}{int(number) + 1}{behind}"),
-    ]
+    others += [(f"layer-{way}", f"{before}{int(number) + by}{behind}") for way, by in (("before", -1), ("after", 1))]
     for name, candidate in others:
         other = plan.pairings.get(candidate)
         if other is not None and other.shape == meant.shape:

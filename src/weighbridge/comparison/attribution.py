@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from weighbridge.comparison import value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.alternatives import alternatives
 from weighbridge.comparison.bytewise import LookAlikes
 from weighbridge.comparison.casts import cast, castable, decode, find_exact_cast, shorten, two_step_casts
+from weighbridge.comparison.value_errors import Hypothesis
 from weighbridge.formats.word_types import INTEGERS, numpy_dtype
 from weighbridge.mapping.mapping_plan import Plan
 from weighbridge.views.checkpoint import Tensor
-
-if TYPE_CHECKING:
-    from weighbridge.comparison.value_errors import Hypothesis
 
 
 def elementwise(source: Tensor, candidate: Tensor) -> dict[str, Hypothesis]:
@@ -73,10 +71,9 @@ def attributed(aligned: AlignedTensor, plan: Plan, source: LookAlikes) -> tuple[
         counts |= value_errors.reproduced(aligned, elementwise(old, new))
     counts |= dict.fromkeys(_explaining(aligned, plan), new.elements)
     other = source.of(aligned.candidate, new.name) or _elsewhere(aligned, plan)
-    if other is not None and other not in {part.source for part in pairing.parts}:
-        counts["other-tensor"] = new.elements
-        return counts, other
-    return counts, None
+    if other is None or other in {part.source for part in pairing.parts}:
+        return counts, None
+    return counts | {"other-tensor": new.elements}, other
 
 
 def _explaining(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
@@ -97,8 +94,7 @@ def _explaining(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
         if cut.new.shape == pairing.shape and value_errors.explains(cut, aligned.exact_cast):
             yield "padded-vocabulary"
     for name, other in _made_otherwise(aligned, plan):
-        exact_cast = other.exact_cast
-        if exact_cast is not None and value_errors.explains(other, exact_cast):
+        if (exact_cast := other.exact_cast) is not None and value_errors.explains(other, exact_cast):
             yield name
     if pairing.shape == new.shape:
         yield from _exchanged(aligned)
@@ -106,16 +102,12 @@ def _explaining(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
 
 def _elsewhere(aligned: AlignedTensor, plan: Plan) -> str | None:
     """Find the source tensor of another pairing that gives all of this tensor, through any change of dtype."""
-    meant, tries = aligned.pairing, 0
-    size = aligned.new.unit[1]
+    meant, size = aligned.pairing, aligned.new.unit[1]
     head = bytes(aligned.candidate.read(aligned.new.name, 0, PROBE // size * size))
-    for other in plan.pairings.values():
-        if other.shape != meant.shape or other.candidate == meant.candidate or tries == MAX_TRIES:
-            continue
-        tries += 1
+    others = (one for one in plan.pairings.values() if one.shape == meant.shape and one.candidate != meant.candidate)
+    for other in itertools.islice(others, MAX_TRIES):
         there = dataclasses.replace(aligned, pairing=dataclasses.replace(other, candidate=meant.candidate))
-        exact_cast = there.exact_cast
-        if exact_cast is None:
+        if (exact_cast := there.exact_cast) is None:
             continue
         first = exact_cast.predict(next(iter(there.predicted()))).tobytes()[: len(head)]
         if first == head and value_errors.explains(there, exact_cast):
@@ -156,7 +148,6 @@ def _exchanged(aligned: AlignedTensor) -> Iterator[str]:
 
 
 def _digests(stretches: Iterable[memoryview], each: int) -> list[bytes]:
-    """Digest each so many bytes of several stretches."""
     found, digest, left = [], hashlib.sha256(), each
     for stretch in stretches:
         data = stretch

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from weighbridge.formats.arrays import np
 from weighbridge.views.checkpoint import CheckpointView
 
 Buffer: TypeAlias = Any  # whatever offers its bytes: a memoryview, an array
@@ -21,8 +22,6 @@ STEP = 4 << 10  # bytes looked at first for anything but zeros
 
 def differing(old: Stored, new: Stored) -> int:
     """Count the bytes in which two tensors of the same size differ."""
-    import numpy as np
-
     return sum(
         int(np.count_nonzero(np.frombuffer(one, np.uint8) != np.frombuffer(other, np.uint8)))
         for _, one, other in unequal(old, new, new[0].tensor(new[1]).unit[1])
@@ -47,8 +46,6 @@ def unequal(old: Stored, new: Stored, unit: int) -> Iterator[tuple[int, memoryvi
 
 def equal(old: Buffer, new: Buffer) -> bool:
     """Return whether two buffers of the same size hold the same bytes."""
-    import numpy as np
-
     one, other = np.frombuffer(old, np.uint8), np.frombuffer(new, np.uint8)
     # Of the ways to an address this is the one that costs a fraction of the comparison.
     return memcmp()(one.__array_interface__["data"][0], other.__array_interface__["data"][0], one.nbytes) == 0
@@ -65,8 +62,6 @@ def memcmp() -> Callable[[int, int, int], int]:
 
 def any_nonzero(view: CheckpointView, name: str) -> bool:
     """Return whether any byte of a tensor is not zero; stops at the first such stretch."""
-    import numpy as np
-
     head = view.read(name, 0, STEP)
     if np.frombuffer(head, np.uint8).any():
         return True

@@ -9,18 +9,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
 
+from weighbridge.formats.arrays import Bytes, Floats, NDArray, Values, Words, np
 from weighbridge.formats.tensor import GGUF_TYPES
 from weighbridge.formats.word_types import EXTENDED, INTEGERS, numpy_dtype
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Words: TypeAlias = NDArray[np.unsignedinteger[Any]]
-    Values: TypeAlias = NDArray[Any]
-    Bytes = NDArray[np.uint8]
 
 INFINITE_F16 = 0xF800  # the least word of an infinity or NaN, without its sign, shifted by one
 # By range, least first: the exponent of infinities and NaN; F8_E4M3 has NaN alone, all bits set.
@@ -30,8 +22,6 @@ NOT_FINITE = {"F8_E4M3": 0x7F, "F8_E5M2": 0x7C, "F16": 0x7C00, "BF16": 0x7F80, "
 @functools.cache
 def castable(source: str, candidate: str) -> bool:
     """Return whether source values convert to the candidate's dtype with one correct rounding."""
-    import numpy as np
-
     old, new = numpy_dtype(source), numpy_dtype(candidate)
     if old is None or new is None:
         return False
@@ -47,8 +37,6 @@ def castable(source: str, candidate: str) -> bool:
 
 def words(data: memoryview, dtype: str) -> Words:
     """View bytes as unsigned words of the dtype's size, `[elements]`."""
-    import numpy as np
-
     found = numpy_dtype(dtype)
     assert found is not None
     return np.frombuffer(data, f"<u{found.itemsize}")
@@ -61,8 +49,6 @@ def cast(stored: Words, source: str, candidate: str) -> Words:
 
 def decode(stored: Words, dtype: str) -> Values:
     """Read words as values: floats of at most four bytes as float32, which holds each of them exactly."""
-    import numpy as np
-
     kind = numpy_dtype(dtype)
     assert kind is not None
     values: Values = stored.view(kind)
@@ -78,8 +64,7 @@ def _widened(stored: Words) -> Values:
     """Read F16 words as float32 by their bits, four times as fast as NumPy does; infinities and NaN by NumPy."""
     # Exponent and fraction stand in a float32 whose exponent is too small by 127 - 15, subnormal numbers included.
     if (stored << 1).max(initial=0) >= INFINITE_F16:
-        widened: Values = stored.view("<f2").astype("f4")
-        return widened
+        return stored.view("<f2").astype("f4")
     words = stored.view("<i2").astype("i4")  # the sign fills the upper half
     words <<= 13
     words &= -0x70002000  # sign, exponent and fraction: 0x8fffe000
@@ -90,8 +75,6 @@ def _widened(stored: Words) -> Values:
 
 def encode(values: Values, dtype: str) -> Words:
     """Round values to a dtype, to nearest even, and give the words."""
-    import numpy as np
-
     target = numpy_dtype(dtype)
     assert target is not None
     if dtype in EXTENDED and values.dtype.kind in "iu":
@@ -103,8 +86,6 @@ def encode(values: Values, dtype: str) -> Words:
 
 def overflowed(stored: Words, made: Words, source: str, candidate: str) -> int:
     """Count the elements that are finite as they are stored, and infinite or NaN in the words that a cast made."""
-    import numpy as np
-
     if candidate in REQUANTISED:
         beyond = sum(not_finite(made.reshape(-1), candidate))
         return max(beyond - int(np.count_nonzero(~np.isfinite(decode(stored, source)))), 0) if beyond else 0
@@ -119,8 +100,6 @@ def overflowed(stored: Words, made: Words, source: str, candidate: str) -> int:
 
 def shorten(values: Values, dtype: str) -> Words:
     """Cut values to a floating dtype, towards zero, and give the words."""
-    import numpy as np
-
     nearest = encode(values, dtype)
     with np.errstate(all="ignore"):
         beyond = np.abs(decode(nearest, dtype).astype(np.float64)) > np.abs(values.astype(np.float64))
@@ -164,8 +143,6 @@ def find_exact_cast(old: str, new: str, *, computed: bool) -> ExactCast | None:
 
 def _widening(old: str) -> Callable[[Words], Words]:
     """Widen to F32 into one array, which each call overwrites: another for every stretch costs a tenth of the time."""
-    import numpy as np
-
     kind, kept = numpy_dtype(old), [np.empty(0, np.float32)]
     assert kind is not None
 
@@ -209,10 +186,9 @@ UNREAD = ("Q8_1", "Q8_K", "Q1_0", "Q2_0")  # no library reads these back
 BLOCKS = {dtype: size for dtype, elements, size in GGUF_TYPES.values() if elements > 1}  # with the bytes of one
 
 
-def quantise(values: NDArray[Any], dtype: str) -> NDArray[np.uint8]:
+def quantise(values: Values, dtype: str) -> Bytes:
     """Quantise float32 values, whole blocks of them, and give the bytes; one long row costs a tenth of short ones."""
     import gguf
-    import numpy as np
 
     rows = values.astype(np.float32, copy=False).reshape(1, -1)
     bites = [rows[:, at : at + BITE] for at in range(0, rows.shape[1], BITE)] or [rows]
@@ -220,13 +196,12 @@ def quantise(values: NDArray[Any], dtype: str) -> NDArray[np.uint8]:
         return np.concatenate([gguf.quantize(bite, gguf.GGMLQuantizationType[dtype]) for bite in bites], axis=1)
 
 
-def dequantise(stored: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
+def dequantise(stored: Bytes, dtype: str) -> Floats:
     """Read the bytes of whole blocks back as float32 values, `[elements]`."""
     import gguf
-    import numpy as np
 
     with np.errstate(all="ignore"):
-        values: NDArray[np.float32] = gguf.dequantize(stored.reshape(1, -1), gguf.GGMLQuantizationType[dtype])
+        values: Floats = gguf.dequantize(stored.reshape(1, -1), gguf.GGMLQuantizationType[dtype])
     return values.reshape(-1)
 
 
@@ -246,10 +221,8 @@ AT_ONCE = 1 << 10  # blocks that are decoded together
 LARGEST_FINITE = 250  # of an E8M0 scale, whatever number it is multiplied with
 
 
-def not_finite(stored: NDArray[np.uint8], dtype: str) -> tuple[int, int]:
+def not_finite(stored: Bytes, dtype: str) -> tuple[int, int]:
     """Count NaN and infinities in whole blocks, as ggml decodes them."""
-    import numpy as np
-
     blocks = stored.reshape(-1, BLOCKS[dtype])
     suspect: NDArray[np.bool_] = np.zeros(len(blocks), bool)  # a scale is not finite, or can overflow
     for at in F16_FIELDS.get(dtype, ()):

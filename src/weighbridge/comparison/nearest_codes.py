@@ -10,15 +10,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from weighbridge.formats.arrays import Bytes, Floats, NDArray, np
 
-    Bytes: TypeAlias = NDArray[np.uint8]
-    Floats: TypeAlias = NDArray[np.float32]
-    Scales: TypeAlias = tuple[Floats, Floats | None]  # of each part of a block: factor, and what is added
+Scales: TypeAlias = tuple[Floats, Floats | None]  # of each part of a block: factor, and what is added
 
 HALF_ULP = 2.0**-11  # of a scale: some quantisers choose codes before they round the scale to F16
 HALF_SUBNORMAL = 2.0**-25  # the same where F16 is subnormal
@@ -38,8 +34,6 @@ class Codes:
 
 def not_nearest(values: Floats, decoded: Floats, blocks: Bytes, dtype: str) -> int | None:
     """Count the codes of `[blocks, bytes]` that are not the nearest to these values; None where nobody can tell."""
-    import numpy as np
-
     if dtype in SIGNED:
         opposed = (values * decoded < 0).reshape(-1, 8).sum(axis=1)
         return int(np.maximum(opposed - SIGNED[dtype], 0).sum())
@@ -48,33 +42,23 @@ def not_nearest(values: Floats, decoded: Floats, blocks: Bytes, dtype: str) -> i
         return None
     with np.errstate(all="ignore"):
         scale, added = codes.scales(blocks)
-        parts = scale.size, -1
-        of_parts = values.reshape(parts), decoded.reshape(parts), scale.reshape(-1, 1)
-        if codes.points:
-            near = _among_points(codes, *of_parts)
-        else:
-            near = _in_steps(codes, *of_parts, np.float32(0) if added is None else added.reshape(-1, 1))
+        of_parts = values.reshape(scale.size, -1), decoded.reshape(scale.size, -1), scale.reshape(-1, 1)
+        more = np.zeros((1, 1), np.float32) if added is None else added.reshape(-1, 1)
+        near = _among_points(codes, *of_parts) if codes.points else _in_steps(codes, *of_parts, more)
     return int(values.size - np.count_nonzero(near))
 
 
-def _in_steps(
-    codes: Codes, meant: Floats, there: Floats, scale: Floats, added: Floats | np.float32
-) -> NDArray[np.bool_]:
+def _in_steps(codes: Codes, meant: Floats, there: Floats, scale: Floats, added: Floats) -> NDArray[np.bool_]:
     """Mark the codes at most half a step from their values, or from the end that lies nearest to them."""
-    import numpy as np
-
     ends = codes.least * scale + added, codes.most * scale + added
     slack = HALF_ULP * np.maximum(*map(np.abs, ends)) + np.float32(HALF_SUBNORMAL * codes.most)
     off = np.clip(meant, np.minimum(*ends), np.maximum(*ends))
     off -= there
-    near: NDArray[np.bool_] = np.abs(off, out=off) <= np.abs(scale) * np.float32(0.5 + ROUNDING) + slack
-    return near
+    return np.abs(off, out=off) <= np.abs(scale) * np.float32(0.5 + ROUNDING) + slack
 
 
 def _among_points(codes: Codes, meant: Floats, there: Floats, scale: Floats) -> NDArray[np.bool_]:
     """Mark the codes that are as near to their values as the nearest point is; points are whole numbers."""
-    import numpy as np
-
     at = meant * (2 / scale)  # in halves, between which no two points have their middle
     at += HALVES
     np.clip(at, 0, 2 * HALVES - 1, out=at)
@@ -90,8 +74,6 @@ def _among_points(codes: Codes, meant: Floats, there: Floats, scale: Floats) -> 
 @functools.cache
 def _nearest_points(points: tuple[int, ...]) -> Floats:
     """Return the point that is nearest to each half, and to what is between it and the next."""
-    import numpy as np
-
     middles = (np.arange(-HALVES, HALVES) + 0.5) / 2
     found: Floats = np.array(points, np.float32)
     nearest: Floats = found[np.abs(middles[:, None] - found).argmin(axis=1)]
@@ -117,8 +99,6 @@ def _q2_k(blocks: Bytes) -> Scales:
 
 
 def _q3_k(blocks: Bytes) -> Scales:
-    import numpy as np
-
     low, high = blocks[:, 96:104], blocks[:, 104:108]
     lower = np.concatenate([low & 15, low >> 4], axis=1)
     upper = np.concatenate([high >> shift & 3 for shift in (0, 2, 4, 6)], axis=1)
@@ -126,31 +106,17 @@ def _q3_k(blocks: Bytes) -> Scales:
 
 
 def _q45_k(blocks: Bytes) -> Scales:
-    import numpy as np
-
     first, second, both = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
     factors = np.concatenate([first & 63, both & 15 | first >> 2 & 48], axis=1)
     added = np.concatenate([second & 63, both >> 4 | second >> 2 & 48], axis=1)
     return _half(blocks, 0) * factors.astype(np.float32), -_half(blocks, 2) * added.astype(np.float32)
 
 
-def _q6_k(blocks: Bytes) -> Scales:
-    return _half(blocks, 208) * blocks[:, 192:208].view("i1").astype("f4"), None
-
-
 def _iq4_xs(blocks: Bytes) -> Scales:
-    import numpy as np
-
     lower = np.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], axis=2).reshape(-1, 8)
     high = blocks[:, 2:4].copy().view("<u2")
     upper = (high >> np.arange(0, 16, 2, dtype=np.uint16) & 3).astype(np.uint8)
     return _half(blocks, 0) * ((lower | upper << 4).astype(np.float32) - 32), None
-
-
-def _mxfp4(blocks: Bytes) -> Scales:
-    import numpy as np
-
-    return np.ldexp(np.float32(0.5), blocks[:, :1].astype(np.int32) - 127), None
 
 
 def _nvfp4(blocks: Bytes) -> Scales:
@@ -172,12 +138,12 @@ CODES: Mapping[str, Codes] = {
     "Q3_K": Codes(_q3_k, -4, 3),
     "Q4_K": Codes(_q45_k, 0, 15),
     "Q5_K": Codes(_q45_k, 0, 31),
-    "Q6_K": Codes(_q6_k, -32, 31),
+    "Q6_K": Codes(lambda blocks: (_half(blocks, 208) * blocks[:, 192:208].view("i1").astype("f4"), None), -32, 31),
     "TQ1_0": Codes(_at(52), -1, 1),
     "TQ2_0": Codes(_at(64), -1, 1),
     "IQ4_NL": Codes(_one, points=IQ4),
     "IQ4_XS": Codes(_iq4_xs, points=IQ4),
-    "MXFP4": Codes(_mxfp4, points=FP4),
+    "MXFP4": Codes(lambda blocks: (np.ldexp(np.float32(0.5), blocks[:, :1].astype("i4") - 127), None), points=FP4),
     "NVFP4": Codes(_nvfp4, points=FP4),
 }
 # Types of grids with a sign for each value, and how many of eight may be wrong: seven bits for eight signs make their

@@ -5,24 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from weighbridge.comparison import bytewise
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, overflowed, shown, values
 from weighbridge.comparison.nearest_codes import not_nearest
+from weighbridge.formats.arrays import Bytes, Doubles, NDArray, Values, Words, np
 from weighbridge.formats.word_types import INTEGERS, numpy_dtype
 from weighbridge.quantities.tensors import FirstDifference
 from weighbridge.views.checkpoint import CheckpointView
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from weighbridge.comparison.casts import Bytes, Values, Words
-
-    Hypothesis: TypeAlias = Callable[[Words], Words]  # source words -> the candidate's words, if it were so
-
+Hypothesis: TypeAlias = Callable[[Words], Words]  # source words -> the candidate's words, if it were so
 
 BITE = 1 << 15  # elements; whole blocks
 # The most that rounding moves a value, relative, and the smallest number, of which it moves a subnormal one by half.
@@ -44,8 +38,6 @@ class Counted(NamedTuple):
 
 def count(aligned: AlignedTensor, exact_cast: ExactCast) -> Counted:
     """Count the elements that an exact cast reproduces bit for bit, and find the first that it does not."""
-    import numpy as np
-
     per, size = aligned.new.unit
     wrong, differing, first, walk = 0, 0, None, _Walk(aligned, exact_cast)
     for at, stored, predicted, there in walk.unequal():
@@ -57,8 +49,7 @@ def count(aligned: AlignedTensor, exact_cast: ExactCast) -> Counted:
             span = slice(unit * size, (unit + 1) * size)
             word = stored[unit].tobytes() if per == 1 and len(stored) == len(same) else b""
             first = _difference(aligned, at + unit * per, word, predicted[span].tobytes(), there[span].tobytes())
-    differing_bytes = differing if exact_cast.name == "identical" else None
-    return Counted(walk.looked - wrong, first, differing_bytes, walk.overflowed)
+    return Counted(walk.looked - wrong, first, differing if exact_cast.name == "identical" else None, walk.overflowed)
 
 
 @dataclass(slots=True)
@@ -77,8 +68,6 @@ class _Walk:
 
     def _bytes(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
         """Decode nothing: bytes that are equal cost one look."""
-        import numpy as np
-
         aligned, (part,), (per, size) = self.aligned, self.aligned.pairing.parts, self.aligned.new.unit
         for at, *sides in bytewise.unequal((aligned.source, part.source), (aligned.candidate, aligned.new.name), size):
             old, new = (np.frombuffer(side, np.uint8) for side in sides)
@@ -86,8 +75,6 @@ class _Walk:
         self.looked = aligned.new.elements
 
     def _steps(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
-        import numpy as np
-
         per, size = self.aligned.new.unit
         old, new, converts = self.aligned.dtype, self.aligned.new.dtype, self.exact_cast.name != "identical"
         for at, stored, there in self.aligned.steps():
@@ -108,8 +95,6 @@ def explains(aligned: AlignedTensor, exact_cast: ExactCast) -> bool:
 def explains_back(aligned: AlignedTensor, exact_cast: ExactCast) -> bool:
     """Return whether an exact cast gives the source from the candidate: were the two sides exchanged?"""
     # A tensor that was widened rightly but for a few low bits casts back, too; so most of what is no zero must differ.
-    import numpy as np
-
     found, forth = numpy_dtype(aligned.new.dtype), aligned.exact_cast
     assert found is not None
     differing = nonzero = 0
@@ -129,8 +114,6 @@ def scaled(aligned: AlignedTensor) -> bool:
     Each value gives an interval that the factor must lie in: values were rounded once after they were multiplied, and
     once before where the dtypes differ. A factor that roundings alone could make is none, nor is one of few values.
     """
-    import numpy as np
-
     least, most, many = -math.inf, math.inf, 0
     narrow = max(PRECISION.get(aligned.dtype, 0.0), PRECISION.get(aligned.new.dtype, 0.0))
     share = narrow * (1 + (aligned.dtype != aligned.new.dtype)) + 2 * PRECISION["F32"]  # multiplied in float32
@@ -155,24 +138,18 @@ def scaled(aligned: AlignedTensor) -> bool:
 
 def from_table(view: CheckpointView, name: str, meant: Sequence[float]) -> float | None:
     """Return the largest relative error of a small tensor, by computed values; None for another dtype or size."""
-    import numpy as np
-
     tensor = view.tensor(name)
     if tensor.dtype != "F32" or tensor.elements != len(meant):
         return None
     found = np.frombuffer(view.read(name, 0, tensor.nbytes), "<f4").astype("f8")
-    wanted = np.array(meant)
     with np.errstate(all="ignore"):
-        error = float(np.max(np.abs(found - wanted) / np.maximum(np.abs(wanted), 1e-300), initial=0.0))
+        error = float(np.max(np.abs(found - meant) / np.maximum(np.abs(meant), 1e-300), initial=0.0))
     return error if math.isfinite(error) else None
 
 
 def reproduced(aligned: AlignedTensor, tried: Mapping[str, Hypothesis]) -> dict[str, int]:
     """Count the elements that each hypothesis reproduces bit for bit, in one walk."""
-    import numpy as np
-
-    counts = dict.fromkeys(tried, 0)
-    found = numpy_dtype(aligned.new.dtype)
+    counts, found = dict.fromkeys(tried, 0), numpy_dtype(aligned.new.dtype)
     if not tried or found is None:
         return counts
     for _, stored, there in aligned.steps():
@@ -196,10 +173,9 @@ class _Sums:
 
     def add(self, old: Values, new: Values, block: int) -> None:
         """Add up in float64, whatever the values are stored in."""
-        import numpy as np
 
-        def products(one: Values, other: Values) -> NDArray[np.float64]:
-            found: NDArray[np.float64] = np.einsum("ij,ij->i", one, other, dtype=np.float64)
+        def products(one: Values, other: Values) -> Doubles:
+            found: Doubles = np.einsum("ij,ij->i", one, other, dtype=np.float64)
             return found
 
         with np.errstate(all="ignore"):
@@ -213,7 +189,7 @@ class _Sums:
             largest = float(np.abs(off, out=off).max(initial=0.0))
         self.largest = largest if math.isnan(largest) else max(self.largest, largest)
 
-    def add_words(self, predicted: Words, there: NDArray[np.uint8]) -> None:
+    def add_words(self, predicted: Words, there: Bytes) -> None:
         """Compare words: the largest distance in units of the last place, and order-free prints of both."""
         words = there.view(predicted.dtype)
         if self.ulps is not None:
@@ -243,8 +219,6 @@ def errors(aligned: AlignedTensor, exact_cast: ExactCast | None) -> dict[str, An
     block of two bits a value may err by more than its values and still be theirs, so a block is lost when it is at most
     half correlated with its values, or when the sum of squared errors is four times that of the values.
     """
-    import numpy as np
-
     dtype, new = aligned.dtype, aligned.new
     if numpy_dtype(dtype) is None:
         return {}
@@ -279,17 +253,13 @@ def _bites(aligned: AlignedTensor) -> Iterator[tuple[Words, Bytes]]:
 
 def _ordered(words: Words) -> NDArray[np.int64]:
     """Number words of at most four bytes in the order of their values."""
-    import numpy as np
-
     half = 1 << (8 * words.itemsize - 1)
     placed = words.astype(np.int64)
     return np.where(placed < half, placed, half - placed)
 
 
-def _mixed(words: Words) -> NDArray[Any]:
+def _mixed(words: Words) -> Values:
     """Mix words so that their sum tells a multiset (splitmix64's finaliser)."""
-    import numpy as np
-
     mixed = words.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -298,8 +268,6 @@ def _mixed(words: Words) -> NDArray[Any]:
 
 def _difference(aligned: AlignedTensor, index: int, stored: bytes, was: bytes, found: bytes) -> FirstDifference:
     """Describe the first unit that is not as predicted; `stored` is empty where the source has no word for it alone."""
-    import numpy as np
-
     new, (per, size) = aligned.new, aligned.new.unit
     counted = per == 1 and aligned.dtype != new.dtype  # in whole words, because the source's have another size
     inside = 0 if counted else next(i for i in range(size) if was[i] != found[i])

@@ -1,8 +1,4 @@
-"""What the words of a contract mean together: kinds, roles, references, limits that contradict each other or loosen.
-
-Looks at plain data, so that a slip in one place hides none in another. A contract may tighten the one that it extends;
-what it loosens needs a reason.
-"""
+"""What the words of a contract mean together, looked at as plain data, so that a slip in one place hides no other."""
 
 from __future__ import annotations
 
@@ -14,20 +10,7 @@ from typing import Any, Final, TypeAlias
 from weighbridge.clauses.kind import Kind
 from weighbridge.contract.layers import Found, Layered
 from weighbridge.contract.strict_yaml import Path
-from weighbridge.core import (
-    EXECUTED,
-    Contract,
-    Doc,
-    GateDecl,
-    LimitsError,
-    Severity,
-    SubjectDecl,
-    SubjectKind,
-    closest,
-    fields,
-    nearest,
-    show,
-)
+from weighbridge.core import Doc, LimitsError, closest, fields, model, nearest, show
 from weighbridge.core.limits import Problem, read
 from weighbridge.gates import KINDS
 from weighbridge.quantities.facts import ACCEPTED, ENDED, ENDS
@@ -77,7 +60,7 @@ def structural(layered: Layered, problem: Problem, path: Path = ()) -> Found:
 def _subject(layered: Layered, name: str, body: Mapping[str, Any]) -> Iterator[Found]:
     path = ("subjects", name)
     for key in ("path", "for_each"):
-        if key in body and body.get("kind") in EXECUTED:
+        if key in body and body.get("kind") in model.EXECUTED:
             what = f"a {body['kind']} runs only when the person at the keyboard names it"
             yield layered.found((*path, key), "executed-path", what, f"bind it with --subject {name}=…", at_key=True)
         elif str(body.get(key, "")).startswith(("/", "~")):
@@ -101,10 +84,11 @@ def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mappi
     yield from _roles(layered, path, kind, gate, subjects)
     yield from _limits(layered, path, kind, gate)
     ended = _mapping(gate, "when").get(ENDED, ENDED)
-    if ended not in ENDS and next(iter(kind.roles.values())) is SubjectKind.RUN:  # a slip would switch the gate off
+    # A slip would switch the gate off.
+    if ended not in ENDS and next(iter(kind.roles.values())) is model.SubjectKind.RUN:
         what = f"{show(ended)} is none of {', '.join(ENDS)}{nearest(str(ended), ENDS)}"
         yield layered.found((*path, "when", ENDED), "unknown-choice", what)
-    executed = any(role in EXECUTED for role in kind.roles.values())
+    executed = any(role in model.EXECUTED for role in kind.roles.values())
     if gate.get("requires") and not executed:
         what = f"{kind.name} judges what is recorded, on any host"
         yield layered.found((*path, "requires"), "requires-on-record", what, "delete requires", at_key=True)
@@ -116,7 +100,7 @@ def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mappi
 
 def is_timed(kind: Kind[Any]) -> bool:
     """Return whether a kind judges times of a record, which say nothing without the shape of the run."""
-    executed = any(role in EXECUTED for role in kind.roles.values())
+    executed = any(role in model.EXECUTED for role in kind.roles.values())
     return not executed and any(item.doc.unit in TIMES for item in fields(kind.limits))
 
 
@@ -128,7 +112,7 @@ def _roles(
     for role, subject in roles.items():
         needed, place = kind.roles.get(role), (*path, role)
         given = _mapping(subjects, str(subject)).get("kind")
-        fits = given == needed or (given == SubjectKind.TRACE and role in kind.recordable)
+        fits = given == needed or (given == model.SubjectKind.TRACE and role in kind.recordable)
         if needed is None:
             what = f"{kind.name} has no role {show(role)}{nearest(role, free or kind.roles)}"
             yield layered.found(place, "unknown-role", what, at_key=True)
@@ -138,10 +122,10 @@ def _roles(
         elif isinstance(subject, str) and subject not in subjects:
             what = f"there is no subject {show(subject)}{nearest(subject, subjects)}"
             yield layered.found(place, "unknown-subject", what)
-        elif isinstance(subject, str) and given in tuple(SubjectKind) and not fits:
+        elif isinstance(subject, str) and given in tuple(model.SubjectKind) and not fits:
             what = f"{show(subject)} is a {given}, the role {role!r} takes a {needed}"
             remedy = "a trace has no code to run in float64; bind the model here" if kind.recordable else ""
-            yield layered.found(place, "subject-kind", what, remedy if given == SubjectKind.TRACE else "")
+            yield layered.found(place, "subject-kind", what, remedy if given == model.SubjectKind.TRACE else "")
     if roles.keys() <= kind.roles.keys():  # else the unknown one is probably the one that is missing
         for role in free:
             what = f"nothing fills the role {show(role)} of {kind.name}"
@@ -213,7 +197,7 @@ def freed(base: Layered, child: Layered) -> Iterator[Found]:
             yield child.found(("params", name, "free"), "loosened", what, remedy)
 
 
-def loosenings(base: Contract, child: Contract, layered: Layered) -> Iterator[Found]:
+def loosenings(base: model.Contract, child: model.Contract, layered: Layered) -> Iterator[Found]:
     """Find the gates that are looser than in the base: an error without `relax:`; and reasons given for nothing."""
     before = {gate.id: gate for gate in base.gates}
     extends = str(layered.data.get("extends", ""))
@@ -236,7 +220,7 @@ def loosenings(base: Contract, child: Contract, layered: Layered) -> Iterator[Fo
                 yield layered.found(place, "loosened", f"{gate.id}: {what}", remedy)
 
 
-def _elsewhere(name: str, old: SubjectDecl, new: SubjectDecl, folder: str) -> Iterator[tuple[Path, str]]:
+def _elsewhere(name: str, old: model.SubjectDecl, new: model.SubjectDecl, folder: str) -> Iterator[tuple[Path, str]]:
     """Yield what makes a gate look at other columns or files; a first path only spares the person a binding."""
     if old.columns != new.columns:
         yield ("subjects", name, "columns"), f"columns of {name} were {_shown(old.columns)}, are {_shown(new.columns)}"
@@ -247,7 +231,7 @@ def _elsewhere(name: str, old: SubjectDecl, new: SubjectDecl, folder: str) -> It
         yield ("subjects", name, next(iter(now), "path")), f"{name} was {_shown(was)}, is {_shown(now)}"
 
 
-def looser(old: GateDecl, new: GateDecl) -> Iterator[tuple[tuple[str, ...], str]]:
+def looser(old: model.GateDecl, new: model.GateDecl) -> Iterator[tuple[tuple[str, ...], str]]:
     """List what is not known to be as tight as before: where it is written, and what changed."""
     if old.kind != new.kind:
         yield ("kind",), f"was {old.kind}, is {new.kind}"
@@ -263,7 +247,7 @@ def looser(old: GateDecl, new: GateDecl) -> Iterator[tuple[tuple[str, ...], str]
             # Of `where:` only what lets through what would be BLOCKED without it; any other only narrows.
             elif key not in was and (section != "where" or (key in ACCEPTED and (key, now[key]) != (ENDED, ENDED))):
                 yield (section, key), f"{section} {key} is new"
-    if old.severity is Severity.REQUIRED and new.severity is not Severity.REQUIRED:
+    if old.severity is model.Severity.REQUIRED and new.severity is not model.Severity.REQUIRED:
         yield ("severity",), f"was {old.severity}, is {new.severity}"
     if (new.max_age_days or NO_AGE) > (old.max_age_days or NO_AGE):
         age = "unlimited" if new.max_age_days is None else f"{new.max_age_days:g} days"

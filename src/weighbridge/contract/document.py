@@ -139,27 +139,6 @@ def contract_schema() -> dict[str, Any]:
     properties["subjects"]["additionalProperties"] = {"$ref": "#/$defs/subject"}
     properties["params"]["additionalProperties"] = {}
     properties["gates"]["items"] = {"type": "object"}
-    return {
-        "$schema": DIALECT,
-        "title": f"weighbridge {FORMAT}",
-        **body,
-        "required": [key for key in body["required"] if key not in _INHERITED],
-        "if": {"required": ["extends"]},
-        "then": {"properties": _of_two("gate-over-another", "param-over-another")},
-        "else": {"required": [*_INHERITED], "properties": _of_two("gate", "param")},
-        "$defs": _definitions(),
-    }
-
-
-def _of_two(gate: str, param: str) -> dict[str, Any]:
-    """Return what differs between a contract that extends another one and one that does not."""
-    return {
-        "gates": {"items": {"$ref": f"#/$defs/{gate}"}},
-        "params": {"additionalProperties": {"$ref": f"#/$defs/{param}"}},
-    }
-
-
-def _definitions() -> dict[str, Any]:
     plain, param = limits.schema(GateDocument), limits.schema(ParamDocument)
     gate = _referable(plain)
     gate["properties"]["id"] = plain["properties"]["id"]
@@ -168,18 +147,33 @@ def _definitions() -> dict[str, Any]:
     chosen = {name: {"required": ["kind"], "properties": {"kind": {"const": name}}} for name in KINDS}
     branches = [{"if": test, "then": {"$ref": f"#/$defs/kind-{name}"}} for name, test in chosen.items()]
     return {
-        "gate": {**gate, "allOf": branches},
-        "gate-over-another": {**gate, "required": ["id"]},  # the rest may come from the contract that it extends
-        "subject": _referable(limits.schema(SubjectDocument)),
-        "param": param,
-        "param-over-another": {"anyOf": [{**param, "required": []}, {"type": ["string", "number", "boolean"]}]},
-        "reference": REFERENCE,
-        **kinds,
+        "$schema": DIALECT,
+        "title": f"weighbridge {FORMAT}",
+        **body,
+        "required": [key for key in body["required"] if key not in _INHERITED],
+        "if": {"required": ["extends"]},
+        "then": {"properties": _of_two("gate-over-another", "param-over-another")},
+        "else": {"required": [*_INHERITED], "properties": _of_two("gate", "param")},
+        "$defs": {
+            "gate": {**gate, "allOf": branches},
+            "gate-over-another": {**gate, "required": ["id"]},  # the rest may come from the contract that it extends
+            "subject": _referable(limits.schema(SubjectDocument)),
+            "param": param,
+            "param-over-another": {"anyOf": [{**param, "required": []}, {"type": ["string", "number", "boolean"]}]},
+            "reference": REFERENCE,
+            **kinds,
+        },
+    }
+
+
+def _of_two(gate: str, param: str) -> dict[str, Any]:
+    return {
+        "gates": {"items": {"$ref": f"#/$defs/{gate}"}},
+        "params": {"additionalProperties": {"$ref": f"#/$defs/{param}"}},
     }
 
 
 def _kind(kind: Kind[Any]) -> dict[str, Any]:
-    """Describe what only this kind asks of a gate: its roles, its limits, what it has measured."""
     words = {role: f"a subject of kind {taken}" for role, taken in kind.roles.items()}
     roles = {role: {"type": "string", "description": description} for role, description in words.items()}
     needed = limits.schema(kind.limits).get("required")

@@ -16,19 +16,7 @@ from weighbridge.contract.checks import freed, lint, loosenings, structural
 from weighbridge.contract.document import ContractDocument, GateDocument
 from weighbridge.contract.layers import Found, Layered, first_errors, from_errors, merge, moved, raise_errors
 from weighbridge.contract.parameters import read_parameters, substitute, value_at
-from weighbridge.core import (
-    Contract,
-    ContractError,
-    Fields,
-    GateDecl,
-    LimitsError,
-    SubjectDecl,
-    data_path,
-    nearest,
-    plain,
-    read_regular_file,
-    sha256,
-)
+from weighbridge.core import ContractError, LimitsError, data_path, model, nearest, plain, read_regular_file, sha256
 from weighbridge.core.limits import read
 from weighbridge.gates import KINDS
 
@@ -42,7 +30,7 @@ MAX_EXTENDS: Final = 8
 class LoadedContract:
     """A contract ready to be judged, the bytes that it was read from, and where its parts are written."""
 
-    contract: Contract
+    contract: model.Contract
     source: bytes
     path: Path
     warnings: tuple[Found, ...]
@@ -76,7 +64,7 @@ def load_contract(name: str | Path, overrides: Mapping[str, str] = MappingProxyT
     return _load(str(name), overrides, ())
 
 
-def read_contract(source: bytes, name: str, overrides: Fields) -> tuple[str, str, Contract | None]:
+def read_contract(source: bytes, name: str, overrides: model.Fields) -> tuple[str, str, model.Contract | None]:
     """Return the id and version of a contract's bytes, and the contract unless it extends one that is not there."""
     file = _parsed(Path(name), name, source)
     texts = {key: str(one).lower() if isinstance(one, bool) else str(one) for key, one in overrides.items()}
@@ -119,7 +107,7 @@ def _load(name: str, overrides: Mapping[str, str], extending: tuple[Path, ...]) 
     return loaded
 
 
-def _as_chosen(base: LoadedContract, child: Layered) -> Contract:
+def _as_chosen(base: LoadedContract, child: Layered) -> model.Contract:
     """Return what a contract extends, with the values that it gives to the parameters that are free there."""
     declared, given = base.layered.data.get("params", {}), child.data.get("params", {})
     params = {
@@ -193,12 +181,12 @@ def _resolved(file: _File, overrides: Mapping[str, str]) -> LoadedContract:
         columns = {key: one if isinstance(one, str) else one.logged for key, one in body.columns.items()}
         units = {key: one.unit for key, one in body.columns.items() if not isinstance(one, str)}
         where = {"path": body.path, "for_each": body.for_each}
-        subjects[name] = SubjectDecl(kind=body.kind, **where, columns=columns, units=units)
+        subjects[name] = model.SubjectDecl(kind=body.kind, **where, columns=columns, units=units)
     head: dict[str, Any] = {name: getattr(document, name) for name in ("id", "version", "title", "owner")}
     head |= {"params": parameters.values, "overridden": tuple(sorted(overrides))}
     here = layered.found((), "", "").file
     return LoadedContract(
-        contract=Contract(**head, subjects=subjects, gates=tuple(map(_gate, document.gates))),
+        contract=model.Contract(**head, subjects=subjects, gates=tuple(map(_gate, document.gates))),
         source=file.source,
         path=file.path,
         warnings=tuple(sorted({problem for problem in problems if problem.file == here})),  # not what a base says
@@ -209,23 +197,21 @@ def _resolved(file: _File, overrides: Mapping[str, str]) -> LoadedContract:
 SAME: Final = {item.name for item in dataclasses.fields(GateDocument)} - {"limits", "measure", "max_age", "relax"}
 
 
-def _gate(gate: GateDocument) -> GateDecl:
+def _gate(gate: GateDocument) -> model.GateDecl:
     """Resolve a gate; its limits and options are written out with their defaults, so that judging again needs none."""
     kind = KINDS[gate.kind]
     limits, measure = plain(read(kind.limits, gate.limits)), plain(read(kind.measure, gate.measure))
     days = float(gate.max_age.removesuffix("d")) if gate.max_age else None
     same = {name: getattr(gate, name) for name in SAME}
-    return GateDecl(**same, limits=limits, measure=measure, max_age_days=days)
+    return model.GateDecl(**same, limits=limits, measure=measure, max_age_days=days)
 
 
 def reused(
     contracts: Iterable[tuple[LoadedContract, str]], known: Mapping[tuple[str, str], Collection[str]]
 ) -> Iterator[Found]:
-    """Find contracts whose id and version stand for another content already.
+    """Find contracts, each with the digest of its resolved form, whose id and version have another content already.
 
-    `contracts` gives each with the digest of its resolved form; `known` maps (id, version) to the digests that a ledger
-    has on record, of that form and of the file: a kind with a new limit changes the one, and nobody's contract. Of two
-    files with one id and version and two contents, the later one is named.
+    `known` has the digests on record, of that form and of the file: a kind with a new limit changes only the one.
     """
     first = {key: (set(digests), "the ledger") for key, digests in known.items()}
     for loaded, digest in contracts:

@@ -97,7 +97,8 @@ def substitute(layered: Layered, parameters: Parameters) -> Layered:
 
 
 def _filled(value: str, path: strict_yaml.Path, layered: Layered, parameters: Parameters) -> Scalar:
-    wrong = next((match for match in _REFERENCE.finditer(value) if not _known(match, parameters)), None)
+    parameters.used.update(map(_name, _REFERENCE.finditer(value)))
+    wrong = next((match for match in _REFERENCE.finditer(value) if _name(match) not in parameters.values), None)
     if wrong is not None:
         parameters.broken.append(path)
         if _name(wrong) not in parameters.declared:  # one that is itself broken is reported where it is declared
@@ -116,17 +117,10 @@ def _filled(value: str, path: strict_yaml.Path, layered: Layered, parameters: Pa
     return _REFERENCE.sub(lambda match: texts[_name(match)], value)
 
 
-def _known(match: re.Match[str], parameters: Parameters) -> bool:
-    name = _name(match)
-    parameters.used.add(name)
-    return name in parameters.values
-
-
 def _name(match: re.Match[str]) -> str:
     """Return the parameter that a reference names, or what stands there instead, which no parameter is called."""
-    inside = match[1]
-    closed = match[0].endswith("}") and inside.startswith("params.")
-    return inside.removeprefix("params.") if closed else match[0]
+    closed = match[0].endswith("}") and match[1].startswith("params.")
+    return match[1].removeprefix("params.") if closed else match[0]
 
 
 def value_at(layered: Layered, path: strict_yaml.Path) -> Found | None:

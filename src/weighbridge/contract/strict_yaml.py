@@ -1,15 +1,9 @@
-"""YAML read strictly, with the position of every key and value.
-
-The events come from PyYAML's pure-Python parser (its C loader crashes on deep nesting); what they mean is decided here:
-YAML 1.2 core scalars, no tags, anchors, merge keys or directives, no key twice, one document. Reading never runs code,
-never recurses, and is bounded in size, depth and number of values.
-"""
+"""YAML read strictly, as `spec/contract.md` has it, with the position of every key and value; runs no code."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -126,7 +120,6 @@ def _decoded(text: str | bytes, where: str) -> str:
 
 
 def _end_of(before: str, where: str) -> str:
-    """Return the place that follows a text as `file:line:col`."""
     return f"{where}:{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}"
 
 
@@ -134,25 +127,12 @@ def _end_of(before: str, where: str) -> str:
 
 
 class _Source(Reader, Scanner, Parser):
-    """PyYAML's pure-Python parser without its composer and constructor."""
+    """PyYAML's pure-Python parser without composer and constructor; its C loader crashes on deep nesting."""
 
     def __init__(self, text: str) -> None:
         Reader.__init__(self, text)
         Scanner.__init__(self)
         Parser.__init__(self)
-
-
-def _events(text: str, where: str) -> Iterator[Any]:
-    source = _Source(text)
-    while True:
-        try:
-            more = source.check_event()
-        except (ValueError, OverflowError):  # PyYAML lets an escape beyond Unicode reach chr()
-            at, what = f"{where}:{source.line + 1}:{source.column + 1}", "an escape beyond U+10FFFF"
-            raise ContractError("yaml-character", what, where=at, remedy="write a code point that exists") from None
-        if not more:
-            return
-        yield source.get_event()  # type: ignore[no-untyped-call]
 
 
 @dataclass(slots=True)
@@ -182,9 +162,13 @@ class _Composer:
 
     def compose(self, text: str) -> Any:
         """Read the text's one document; a ContractError where reading cannot go on."""
+        source = _Source(text)
         try:
-            for event in _events(text, self.where):
-                self._take(event)
+            while source.check_event():
+                self._take(source.get_event())  # type: ignore[no-untyped-call]
+        except (ValueError, OverflowError):  # PyYAML lets an escape beyond Unicode reach chr()
+            at, what = f"{self.where}:{source.line + 1}:{source.column + 1}", "an escape beyond U+10FFFF"
+            raise ContractError("yaml-character", what, where=at, remedy="write a code point that exists") from None
         except yaml.MarkedYAMLError as problem:
             mark = problem.problem_mark or problem.context_mark
             at = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
@@ -259,7 +243,6 @@ class _Composer:
             top.first_lines[key] = _position(event)[0]
 
     def _place(self, value: Any, event: Any) -> Path | None:
-        """Put a value where it belongs, and note its position."""
         self._values += 1
         if self._values > MAX_VALUES:
             raise self._error("yaml-values", f"more than {MAX_VALUES} values", event, "split the file")

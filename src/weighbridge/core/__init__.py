@@ -1,7 +1,4 @@
-"""Nouns, exact bytes and what every room may use; imports nothing of ours.
-
-The other rooms import from here what every room may; the rest of a module stays its own.
-"""
+"""Nouns, exact bytes and what every room may import from here; the rest of a module stays its own."""
 
 __version__ = "0.1.0"
 

@@ -1,9 +1,4 @@
-"""Exact values and bytes: our dataclasses from plain JSON; JSON that has one form; arrays as `.npy`; SHA-256.
-
-Floats are written as the shortest decimal that reads back to the same bits; NaN and the infinities, which JSON cannot
-say, as `{"$num": "nan"}`. Reading refuses what a lenient parser would let through: doubled keys, bare NaN, overflow; it
-never guesses, never fills in a default, and never converts a type.
-"""
+"""Exact values and bytes, as `spec/bundle.md` has them: dataclasses from plain JSON of one form; `.npy`; SHA-256."""
 
 from __future__ import annotations
 
@@ -14,7 +9,8 @@ import math
 import re
 import struct
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from weighbridge.core.errors import BundleError, WeighbridgeError
@@ -76,8 +72,7 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object's entries by key, for the hook of a JSON decoder; a ValueError where a key is given twice."""
     value = dict(pairs)
     if len(value) != len(pairs):
-        seen: set[str] = set()
-        doubled = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        doubled = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"the key {doubled[:60]!r} is given twice")
     return value
 
@@ -130,7 +125,7 @@ def read_npy(data: bytes, *, where: str = "") -> array.array[Any]:
     if match is None:
         raise WeighbridgeError("npy", "not a one-dimensional <f8 or <i8 array", where=where)
     values: array.array[Any] = array.array(NPY_TYPES[match[1].decode()])
-    body = data[end:]
+    body = memoryview(data)[end:]
     if len(body) != int(match[2]) * values.itemsize:
         raise WeighbridgeError("npy", f"{len(body)} bytes of data for {int(match[2])} elements", where=where)
     values.frombytes(body)
@@ -187,23 +182,18 @@ def at_pointer(value: Any, pointer: str) -> Any:
     return value
 
 
-def json_value(data: object) -> Json:
+def json_value(data: object, at: Pointer = ()) -> Json:
     """Return a value that is plain JSON, so that what is sealed was measured; `structure` at what is not."""
-    for problem in _not_json(data, ()):
-        raise problem
-    return cast(Json, data)
-
-
-def _not_json(data: object, at: Pointer) -> Iterator[BundleError]:
+    inside: Iterable[tuple[Any, object]] = ()
     if isinstance(data, Mapping):
-        for key, item in data.items():
-            if not isinstance(key, str):
-                yield wrong(f"the key {key!r} is not a text", at)
-            if type(item) not in SCALARS:
-                yield from _not_json(item, (*at, key))
+        inside = data.items()
+        for key in (key for key in data if not isinstance(key, str)):
+            raise wrong(f"the key {key!r} is not a text", at)
     elif isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
-        for index, item in enumerate(data):
-            if type(item) not in SCALARS:
-                yield from _not_json(item, (*at, index))
+        inside = enumerate(data)
     elif not isinstance(data, SCALARS):
-        yield wrong(f"a {type(data).__name__} is not plain JSON", at)
+        raise wrong(f"a {type(data).__name__} is not plain JSON", at)
+    for key, item in inside:
+        if type(item) not in SCALARS:
+            json_value(item, (*at, key))
+    return cast(Json, data)

@@ -102,7 +102,6 @@ class Field:
 
 
 def _fields(cls: Any) -> tuple[Field, ...]:
-    """Return the fields of a dataclass with what their annotations say, in order."""
     hints = typing.get_type_hints(cls, include_extras=True)
     found = []
     for item in dataclasses.fields(cls):

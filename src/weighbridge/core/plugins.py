@@ -1,8 +1,4 @@
-"""What other packages bring by their entry points: gates, verifiers and formats, each known by its type.
-
-Entry points are read only for a name that the tool's own table lacks. A name of the tool itself, or one that two
-packages bring, is refused; what is broken is an error that names the package, never a name that is silently missing.
-"""
+"""What other packages bring by their entry points, each known by its type; what is broken is an error that names it."""
 
 from __future__ import annotations
 
@@ -74,8 +70,7 @@ class Brought(Mapping[str, T]):
     own: Container[str] = ()  # names of the tool itself
 
     def __getitem__(self, name: str) -> T:
-        key = (self.what, name)
-        if key not in _LOADED:
+        if (key := (self.what, name)) not in _LOADED:
             entry = self.entry(name)
             _LOADED[key] = entry, entry.load()
         found: T = _LOADED[key][1]
@@ -193,7 +188,6 @@ def _digest(module: str) -> str:
 
 
 def _file_of(module: str) -> Path:
-    """Return the file of a module, or raise `plugin-broken`."""
     path = _origin(module)
     if path is None:
         raise PluginError("plugin-broken", "there is no file of this module", where=module, remedy="install it again")

@@ -9,18 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from weighbridge.core import (
-    EXECUTED,
-    Contract,
-    GateDecl,
-    Origin,
-    SubjectDecl,
-    SubjectKind,
-    UsageError,
-    exists,
-    local_path,
-    nearest,
-)
+from weighbridge.core import EXECUTED, GateDecl, Origin, SubjectKind, UsageError, exists, local_path, model, nearest
 from weighbridge.judging.requests import DEFAULT
 
 ARGUMENT = re.compile(
@@ -81,7 +70,7 @@ def origin(bound: Binding, view: Any) -> Origin:
     return known if bound.by_hand or known is not Origin.LIVE else Origin.FIXTURE
 
 
-def bind(contract: Contract, base: Path, arguments: Iterable[str]) -> tuple[Binding, ...]:
+def bind(contract: model.Contract, base: Path, arguments: Iterable[str]) -> tuple[Binding, ...]:
     """Bind a contract's subjects from `NAME[@INSTANCE]=TARGET` words and by `path:`; refuse what nothing looks at."""
     bound: dict[tuple[str, str], Binding] = {}
     for argument in arguments:
@@ -125,10 +114,10 @@ def one_file(one: str, other: str) -> bool:
     return exists(here) and exists(there) and here.samefile(there)
 
 
-def _declared(name: str, declared: SubjectDecl, base: Path) -> Iterator[Binding]:
-    """Bind what a contract declares beside itself: one path, or an instance for each file that a glob finds."""
+def _declared(name: str, declared: model.SubjectDecl, base: Path) -> Iterator[Binding]:
     files = [(DEFAULT, base / declared.path)] if declared.path else []
-    files += [(instance_name(path), path) for path in sorted(base.glob(declared.for_each))] if declared.for_each else []
+    each = sorted(base.glob(declared.for_each)) if declared.for_each else []
+    files += [(re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-_") or DEFAULT, path) for path in each]
     names = [instance for instance, _ in files]
     for instance, path in files:
         if names.count(instance) > 1:
@@ -137,12 +126,7 @@ def _declared(name: str, declared: SubjectDecl, base: Path) -> Iterator[Binding]
         yield Binding(**said, kind=declared.kind, columns=declared.columns, units=declared.units, by_hand=False)
 
 
-def instance_name(path: Path) -> str:
-    """Return the instance that a file stands for: its name without the last suffix, in the letters of an instance."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-_") or DEFAULT
-
-
-def _by_hand(contract: Contract, argument: str) -> Binding:
+def _by_hand(contract: model.Contract, argument: str) -> Binding:
     match = ARGUMENT.fullmatch(argument)
     if match is None:
         remedy = "write --subject NAME=PATH or NAME@INSTANCE=PATH"
@@ -161,7 +145,7 @@ def instances(gate: GateDecl, bound: Sequence[Binding]) -> tuple[str, ...]:
     return tuple(sorted(mine - {DEFAULT})) or (DEFAULT,)
 
 
-def all_instances(contract: Contract, bound: Sequence[Binding]) -> dict[str, tuple[str, ...]]:
+def all_instances(contract: model.Contract, bound: Sequence[Binding]) -> dict[str, tuple[str, ...]]:
     """List the instances of every gate of a contract."""
     return {gate.id: instances(gate, bound) for gate in contract.gates}
 

@@ -11,41 +11,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from weighbridge.core import (
-    EMPTY,
-    Contract,
-    ContractError,
-    Fields,
-    GateDecl,
-    Json,
-    LimitsError,
-    Measurement,
-    SubjectDecl,
-    SubjectError,
-    SubjectKind,
-    UsageError,
-    local_path,
-)
-from weighbridge.core.limits import Problem, read
+from weighbridge.core import ContractError, Fields, GateDecl, Measurement, SubjectError, UsageError, local_path, model
+from weighbridge.core.limits import LimitsError, Problem, read
 from weighbridge.evaluation.binding import Binding, all_instances
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.gates import config_agreement
+from weighbridge.gates.families.block_types import TYPICAL_ERROR
 from weighbridge.gates.families.harmless_keys import harmless
 from weighbridge.gates.families.tensor_pairs import Look
 from weighbridge.gates.value_preservation import KIND, Class, Limits, class_of
 from weighbridge.judging.requests import DEFAULT, all_requests
+from weighbridge.packing.packed_weights import marked
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling.threads import HERE, Execution
+from weighbridge.verifiers.file_structure import INDEX, beside, declared_bytes
+from weighbridge.views import checkpoint
 
-if TYPE_CHECKING:
-    from weighbridge.views.checkpoint import CheckpointView
-
-    Opened: TypeAlias = CheckpointView | None
-
+Opened: TypeAlias = checkpoint.CheckpointView | None
 GATE, CONFIGURATION = "compare", "compare-configuration"
 TENSORS = KIND.needs["pairs"].quantity
 NOT_COMPARED = "not compared"
@@ -107,7 +93,7 @@ def compare(
     imports: Sequence[str],
     *,
     policy: Policy | None = None,
-    look: Fields = EMPTY,
+    look: Fields = model.EMPTY,
     may_differ: tuple[str, ...] = (),
     may_ignore: tuple[str, ...] = (),
     adapter: str | None = None,
@@ -115,36 +101,24 @@ def compare(
     progress: Announce = lambda _text: None,
     debug: bool = False,
 ) -> tuple[ImportComparison, ...]:
-    """Compare imports with their source in one go; without a policy, each with what it declares itself to be.
-
-    With an `adapter` they are compared with the source after that was merged into it. `look` are the options of what
-    is measured: headers alone, or a mapping of names.
-    """
+    """Compare imports with their source, an `adapter` merged into that; without a policy, as each declares itself."""
     away = execution.engine is not None
     paths = {f"import-{at}": path for at, path in enumerate(imports, 1)}
     opened = {} if policy else {name: _opened(path, away=away) for name, path in paths.items()}
     views = {(name, DEFAULT): view for name, view in opened.items() if view is not None}
     if adapter is not None:
         from weighbridge.comparison.adapters import adapted
-        from weighbridge.views.checkpoint import open_checkpoint
 
-        views["source", DEFAULT] = adapted(open_checkpoint(source), open_checkpoint(adapter))
+        views["source", DEFAULT] = adapted(checkpoint.open_checkpoint(source), checkpoint.open_checkpoint(adapter))
     if not all(imports):
         raise UsageError("subject-form", "an import without a path")
     chosen = {name: policy or _declared(opened.get(name)) for name in paths}
     gates = {name: _gates(name, chosen[name], look, may_differ, may_ignore) for name in paths}
     targets = {name: _found_anywhere(path, away=away) for name, path in ({"source": source} | paths).items()}
     contract, bound = _promise(targets, itertools.chain.from_iterable(gates.values()))
-    session = EvaluationSession(
-        contract=contract,
-        bound=tuple(bound.values()),
-        on=all_instances(contract, tuple(bound.values())),
-        views=views,
-        execution=execution,
-        progress=progress,
-        debug=debug,
-        with_itself=True,
-    )
+    begin = partial(EvaluationSession, execution=execution, progress=progress, debug=debug, with_itself=True)
+    on = all_instances(contract, tuple(bound.values()))
+    session = begin(contract=contract, bound=tuple(bound.values()), on=on, views=views)
     together = session.evaluate()  # of all imports at once, so that the source is read once
     of_source, found = _notes(session, "source", "source"), []
     for name, path in paths.items():
@@ -158,10 +132,10 @@ def compare(
     return tuple(found)
 
 
-def _promise(targets: Mapping[str, str], gates: Iterable[GateDecl]) -> tuple[Contract, dict[str, Binding]]:
-    kind = SubjectKind.CHECKPOINT
-    subjects = dict.fromkeys(targets, SubjectDecl(kind=kind))
-    contract = Contract(id=GATE, version="0.0.0", title="", owner="", subjects=subjects, gates=tuple(gates))
+def _promise(targets: Mapping[str, str], gates: Iterable[GateDecl]) -> tuple[model.Contract, dict[str, Binding]]:
+    kind = model.SubjectKind.CHECKPOINT
+    subjects = dict.fromkeys(targets, model.SubjectDecl(kind=kind))
+    contract = model.Contract(id=GATE, version="0.0.0", title="", owner="", subjects=subjects, gates=tuple(gates))
     bind = partial(Binding, instance=DEFAULT, kind=kind, by_hand=True)
     return contract, {name: bind(subject=name, target=target) for name, target in targets.items()}
 
@@ -191,7 +165,7 @@ def policy_of(text: str) -> Policy:
     return Policy(limits={**limits, "policy": policy}, name=f"{policy}{beside}")
 
 
-def mapping_of(path: str, source: str, imports: Sequence[str]) -> dict[str, Json]:
+def mapping_of(path: str, source: str, imports: Sequence[str]) -> dict[str, model.Json]:
     """Return the options that a mapping file gives for these checkpoints, or raise each thing wrong at its line."""
     from weighbridge.contract import strict_yaml
 
@@ -240,20 +214,14 @@ def _unfit(rules: Sequence[Any], source: Opened, imports: Sequence[Opened]) -> l
 
 def _opened(path: str, *, away: bool) -> Opened:
     """Return an open import, or None where it cannot be read; the evaluation then reports why."""
-    from weighbridge.views.checkpoint import open_checkpoint
-
     try:
-        return open_checkpoint(_found_anywhere(path, away=away)) if path else None
+        return checkpoint.open_checkpoint(_found_anywhere(path, away=away)) if path else None
     except SubjectError:
         return None
 
 
-def contradictions(view: CheckpointView) -> Iterator[str]:
+def contradictions(view: checkpoint.CheckpointView) -> Iterator[str]:
     """Yield where the files of a checkpoint contradict each other, so that another loader may take something else."""
-    from weighbridge.packing.packed_weights import marked
-    from weighbridge.verifiers.file_structure import INDEX, beside, declared_bytes
-    from weighbridge.views.checkpoint import CONFIG, config_beside
-
     for name in view.files:
         total = declared_bytes(view, name) if name.endswith(INDEX) else None
         if total not in (None, view.nbytes):
@@ -262,7 +230,7 @@ def contradictions(view: CheckpointView) -> Iterator[str]:
         yield f"{name} lies beside it and is no part of it; another loader may take it instead"
     if view.format in ("gguf", "apr"):
         return
-    config = config_beside(view) or {}
+    config = checkpoint.config_beside(view) or {}
     key = "dtype" if config.get("dtype") is not None else "torch_dtype"
     sizes = Counter(dict.fromkeys(LOADED_AS.values(), 0))
     packed = {one.name for weight in marked(view) for one in weight.members.values()}
@@ -271,14 +239,12 @@ def contradictions(view: CheckpointView) -> Iterator[str]:
     named, ((most, nbytes), *_) = LOADED_AS.get(str(config.get(key))), sizes.most_common()
     if named and nbytes and named != most:
         weights = "weights that are not packed" if packed else "weights"
-        yield f"{CONFIG} says {key} {config[key]}, and most {weights} are {most}: transformers 5 loads them as {named}"
+        loads = f"most {weights} are {most}: transformers 5 loads them as {named}"
+        yield f"{checkpoint.CONFIG} says {key} {config[key]}, and {loads}"
 
 
 def _declared(view: Opened) -> Policy:
     """Return the default policy: lossless, or for a block-quantised file the types that it declares."""
-    from weighbridge.gates.families.block_types import TYPICAL_ERROR
-    from weighbridge.packing.packed_weights import marked
-
     dtypes = [tensor.dtype for tensor in view.tensors.values()] if view is not None else []
     blocks = [dtype for dtype in dtypes if dtype in TYPICAL_ERROR]
     if not blocks and view is not None and any(True for _ in marked(view)):

@@ -8,24 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weighbridge.core import (
-    Fields,
-    Measurement,
-    Outcome,
-    SubjectError,
-    SubjectKind,
-    Unmeasured,
-    UsageError,
-    Verdict,
-    exists,
-    is_file,
-    is_folder,
-    local_path,
-    nearest,
-    plain,
-    quoted,
-)
+from weighbridge.core import Fields, SubjectError, SubjectKind, UsageError, Verdict, model, nearest, plain, quoted
 from weighbridge.core.limits import read
+from weighbridge.core.local_files import exists, is_file, is_folder, local_path
 from weighbridge.evaluation.binding import Binding
 from weighbridge.formats import dcp_metadata, detect, unread_formats
 from weighbridge.gates import KINDS
@@ -130,9 +115,9 @@ def kind_of(target: str) -> SubjectKind:
     return SubjectKind.CHECKPOINT if binary or unread_formats.begins(head) else SubjectKind.RUN
 
 
-def _measure(quantity: str, kind: SubjectKind, view: Any) -> Measurement:
+def _measure(quantity: str, kind: SubjectKind, view: Any) -> model.Measurement:
     result = VERIFIERS[quantity, (kind,)].measure((view,), {})
-    if isinstance(result, Unmeasured):
+    if isinstance(result, model.Unmeasured):
         raise SubjectError(result.code, result.why, remedy=result.remedy)
     return result
 
@@ -154,7 +139,11 @@ class CheckpointReport:
 
 
 def look(
-    view: Any, table: Mapping[str, Fields], words: Callable[[str, Verdict], Sequence[str]], *, moments: bool = False
+    view: Any,
+    table: Mapping[str, Fields],
+    words: Callable[[str, Verdict], Sequence[str]],
+    *,
+    moments: bool = False,
 ) -> CheckpointReport:
     """Return what a checkpoint's values show, with what each tensor of its table looks like."""
     files = _measure("file_structure", SubjectKind.CHECKPOINT, view)
@@ -165,8 +154,8 @@ def look(
     for gate in GATES:
         evidence = {name: measured[need.quantity] for name, need in KINDS[gate].needs.items()}
         verdict = verdicts[gate] = KINDS[gate].judge(evidence, read(KINDS[gate].limits, {}))
-        shown = zip(verdict.offences, words(gate, verdict), strict=True) if verdict.outcome is Outcome.FAIL else ()
-        findings += [{"place": one.place, "gate": gate, "code": one.code, "says": says} for one, says in shown]
+        said = zip(verdict.offences, words(gate, verdict), strict=True) if verdict.outcome is model.Outcome.FAIL else ()
+        findings += [{"place": one.place, "gate": gate, "code": one.code, "says": says} for one, says in said]
     rows: dict[str, dict[str, Any]] = {}
     for row in rows_of(measured["tensor_bits"], TensorBits):
         decision, unused, all_bits = decide(row, Limits()), row.trailing_zero_bits, row.mantissa_bits

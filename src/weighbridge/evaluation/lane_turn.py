@@ -17,6 +17,7 @@ from weighbridge.lanes.lanes import Project
 from weighbridge.ledger.store import Ledger
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.hosts import Host
+from weighbridge.verifiers import host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +75,6 @@ def begin(project: Project, name: str, ledger: Path) -> Turn:
     """Return the turn of a lane on this host, or raise `lane-host` where that lacks what the lane requires."""
     lane = project.lane(name)
     if lane.requires:
-        from weighbridge.verifiers import host
-
         has = record_of(host.measure((), EMPTY), Host)
         assert has is not None
         for fact, needed in lane.requires.items():

@@ -13,23 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core import (
-    CanaryResult,
-    Contract,
-    Fields,
-    Finding,
-    GateDecl,
-    Measured,
-    Measurement,
-    Origin,
-    PluginError,
-    SubjectError,
-    WeighbridgeError,
-    dumps,
-    loads,
-    model,
-    plugins,
-)
+from weighbridge.core import Measured, PluginError, SubjectError, WeighbridgeError, dumps, loads, model, plugins
 from weighbridge.evaluation.binding import Binding, find, found, origin, refuse
 from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.judging.conditions import lacking_here
@@ -51,19 +35,19 @@ Announce = Callable[[str], None]
 class Evaluation:
     """What was measured in one session, as its sealed bytes decode, and what it came to."""
 
-    contract: Contract
+    contract: model.Contract
     bound: tuple[Binding, ...]
     instances: Mapping[str, tuple[str, ...]]
     measured: Mapping[str, Measured]
-    canaries: Mapping[str, CanaryResult]
-    origins: Mapping[tuple[str, str], Origin]
+    canaries: Mapping[str, model.CanaryResult]
+    origins: Mapping[tuple[str, str], model.Origin]
     digests: Mapping[tuple[str, str], Mapping[str, str]]
     sizes: Mapping[tuple[str, str], int]
     starts: Mapping[tuple[str, str], str]
     programs: Mapping[tuple[str, str], tuple[str, bool | None]]
     seconds: Mapping[tuple[str, str], float]
     plugins: tuple[plugins.Plugin, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[model.Finding, ...]
     started: dt.datetime
     finished: dt.datetime
 
@@ -72,7 +56,7 @@ class Evaluation:
 class EvaluationSession:
     """One evaluation under way: opens each subject once, measures each quantity once."""
 
-    contract: Contract
+    contract: model.Contract
     bound: Sequence[Binding]
     on: Mapping[str, tuple[str, ...]]  # the instances of each gate
     views: dict[tuple[str, str], Any] = field(default_factory=dict)  # those that are open already
@@ -83,17 +67,13 @@ class EvaluationSession:
     started: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
     broken: dict[tuple[str, str], SubjectError] = field(default_factory=dict)
     measured: dict[str, Measured] = field(default_factory=dict)
-    canaries: dict[str, CanaryResult] = field(default_factory=dict)
-    prefetched: dict[str, Measurement | model.Unmeasured | SubjectError] = field(default_factory=dict)
+    canaries: dict[str, model.CanaryResult] = field(default_factory=dict)
+    prefetched: dict[str, model.Measurement | model.Unmeasured | SubjectError] = field(default_factory=dict)
     prefetching: dict[str, float] = field(default_factory=dict)
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def evaluate(self, redactor: Redactor | None = None) -> Evaluation:
-        """Measure what the gates need, and judge every gate on every instance from its sealed form.
-
-        With a redactor, names and secrets are replaced and the subjects digested; without, nothing is to be kept.
-        A gate that would compare one checkpoint with itself is refused before anything is measured.
-        """
+        """Measure what the gates need, and judge it as sealed; without a redactor, nothing is to be kept."""
         for gate, instance in self.gates() if not self.with_itself else ():
             mine = found(gate.subjects.values(), self.bound, instance)
             checkpoints = [one for one in mine if one.kind is model.SubjectKind.CHECKPOINT]
@@ -105,7 +85,7 @@ class EvaluationSession:
             self.measure_gate(gate, instance)
         return self.judged(redactor)
 
-    def gates(self) -> Iterator[tuple[GateDecl, str]]:
+    def gates(self) -> Iterator[tuple[model.GateDecl, str]]:
         """Yield every gate with each of its instances."""
         return ((gate, instance) for gate in self.contract.gates for instance in self.on[gate.id])
 
@@ -170,7 +150,7 @@ class EvaluationSession:
             return False
         return bool(here.lies_in(there) or there.lies_in(here))
 
-    def measure_gate(self, gate: GateDecl, instance: str) -> None:
+    def measure_gate(self, gate: model.GateDecl, instance: str) -> None:
         """Measure what one gate needs where the host has what it requires; what several need counts for the first."""
         began = time.monotonic()
         if (host := host_request(gate)) is not None:
@@ -245,7 +225,7 @@ class EvaluationSession:
             why = f"no verifier measures {item.quantity} of {kinds}"
             return model.Faulted(code="no-verifier", why=why, remedy="bind another kind")
         views = tuple(self.view(one) for one in bound)
-        options: Fields = loads(item.options)
+        options: model.Fields = loads(item.options)
         result = self.prefetched.pop(item.key, None) or _measured(verifier, views, options, self.execution)
         if isinstance(result, SubjectError):
             raise result
@@ -256,8 +236,8 @@ class EvaluationSession:
 
 
 def _measured(
-    verifier: Verifier, views: Views, options: Fields, execution: Execution
-) -> Measurement | model.Unmeasured | SubjectError:
+    verifier: Verifier, views: Views, options: model.Fields, execution: Execution
+) -> model.Measurement | model.Unmeasured | SubjectError:
     if verifier.batch is None:
         return verifier.measure(views, options)
     (result,) = verifier.batch([MeasurementJob(verifier, views)], options, execution)
@@ -265,12 +245,12 @@ def _measured(
 
 
 def lay_canary(
-    verifier: Verifier, views: Views, options: Fields, measured: Measurement, execution: Execution = HERE
-) -> CanaryResult:
+    verifier: Verifier, views: Views, options: model.Fields, measured: model.Measurement, execution: Execution = HERE
+) -> model.CanaryResult:
     """Measure again with a known damage; an instrument whose answer cannot be compared with it did not see it."""
     canary = verifier.canary(views, options, measured)
     if isinstance(canary, NoCanary):
-        return CanaryResult(name="", place="", applied=False, seen=False, why=canary.why)
+        return model.CanaryResult(name="", place="", applied=False, seen=False, why=canary.why)
     again = _measured(verifier, canary.views, options, execution)
     if isinstance(again, SubjectError):
         raise again
@@ -278,7 +258,7 @@ def lay_canary(
         seen = canary.seen(again)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, AssertionError):
         seen = False
-    return CanaryResult(name=canary.name, place=canary.place, applied=True, seen=seen)
+    return model.CanaryResult(name=canary.name, place=canary.place, applied=True, seen=seen)
 
 
 def _as_sealed(item: Measured, redactor: Redactor | None) -> Measured:

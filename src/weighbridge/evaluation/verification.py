@@ -18,25 +18,9 @@ from typing import TYPE_CHECKING
 from weighbridge.contract.load import LoadedContract, load_contract, reused
 from weighbridge.contract.resolved import digests
 from weighbridge.contract.strict_yaml import collected
-from weighbridge.core import (
-    EMPTY,
-    EXECUTED,
-    ContractError,
-    Excuses,
-    ExitCode,
-    Fields,
-    Origin,
-    SubjectKind,
-    UsageError,
-    __version__,
-    dumps,
-    exit_code,
-    git,
-    is_file,
-    nearest,
-    read_regular_file,
-    sha256,
-)
+from weighbridge.core import ContractError, UsageError, __version__, dumps, git, model, nearest, sha256
+from weighbridge.core.exit_code import Excuses, ExitCode, exit_code
+from weighbridge.core.local_files import is_file, read_regular_file
 from weighbridge.core.project import LOCAL, in_project, make_local
 from weighbridge.evaluation.binding import ARGUMENT, Binding, all_instances, bind
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
@@ -114,7 +98,7 @@ def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, 
     redactor = redactor_here(own_key(), run=Path.cwd(), named=named)
     texts = {role: read_regular_file(path, 64 << 20, UsageError) for role, path in request.attached}
     logs = {role: data.decode(errors="replace") for role, data in texts.items()}
-    companions, lane = tuple(_companions(request, texts, redactor)), turn.sealed if turn else EMPTY
+    companions, lane = tuple(_companions(request, texts, redactor)), turn.sealed if turn else model.EMPTY
     results = []
     for one, subjects, instances in zip(loaded, bound, everywhere, strict=True):
         wanted = frozenset(gate for gate in instances if _wanted(gate, request.gates))
@@ -166,7 +150,6 @@ def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedCon
 
 
 def _demand_own_version(loaded: Sequence[LoadedContract], ledger: Path) -> None:
-    """Refuse to record under an id and version that the ledger knows with another content."""
     from weighbridge.ledger.record import recorded_contracts
     from weighbridge.ledger.store import Ledger
 
@@ -202,7 +185,6 @@ def _wanted(gate: str, globs: Sequence[str]) -> bool:
 
 
 def _companions(request: VerifyRequest, texts: Mapping[str, bytes], redactor: Redactor) -> Iterator[Companion]:
-    """Yield the files given beside the subjects, with the digests of what was read of them."""
     roles = [role for role, _ in (*request.attached, *request.inputs)]
     for role in roles:
         if roles.count(role) > 1 or not ROLE.fullmatch(role):
@@ -228,7 +210,7 @@ def keep(
     *,
     logs: Mapping[str, str] = MappingProxyType({}),
     companions: tuple[Companion, ...] = (),
-    lane: Fields = EMPTY,
+    lane: model.Fields = model.EMPTY,
 ) -> Bundle:
     """Write a bundle of an evaluation; `source` is the contract's own bytes, `lane` is sealed with the environment."""
     draft = BundleDraft(
@@ -260,14 +242,14 @@ def keep(
 def _subject(item: Binding, evaluation: Evaluation, redactor: Redactor) -> BoundSubject:
     found: Mapping[str, str] = evaluation.digests.get(item.key, {})
     commit, dirty = evaluation.programs.get(item.key, ("", None))
-    if item.kind in EXECUTED and item.key not in evaluation.programs:  # then it was run from a tree
+    if item.kind in model.EXECUTED and item.key not in evaluation.programs:  # then it was run from a tree
         place = Path(item.target.rpartition(":")[0])
-        root = place.parent if item.kind is SubjectKind.MODEL and place.suffix == ".py" else Path()
+        root = place.parent if item.kind is model.SubjectKind.MODEL and place.suffix == ".py" else Path()
         commit = git.commit(root)
         dirty = git.is_dirty(root) if commit else None
     path = Path(item.target)
     files = [path] if is_file(path) else [path / name for name in found]
-    nbytes = 0 if item.kind in EXECUTED else sum(file.stat().st_size for file in files if is_file(file))
+    nbytes = 0 if item.kind in model.EXECUTED else sum(file.stat().st_size for file in files if is_file(file))
     return BoundSubject(
         commit=commit,
         dirty=dirty,
@@ -275,14 +257,14 @@ def _subject(item: Binding, evaluation: Evaluation, redactor: Redactor) -> Bound
         instance=item.instance,
         kind=item.kind,
         path=redactor.text(in_project(item.target)),
-        origin=evaluation.origins.get(item.key, Origin.FIXTURE),
+        origin=evaluation.origins.get(item.key, model.Origin.FIXTURE),
         digests={redactor.text(name): digest for name, digest in found.items()},
         started=evaluation.starts.get(item.key, ""),
         size=evaluation.sizes.get(item.key) or nbytes,
     )
 
 
-def environment() -> Fields:
+def environment() -> model.Fields:
     """Return the versions that measuring rested on; only what is on the bundle's allow-list is sealed."""
     return {
         "python": platform.python_version(),

@@ -8,21 +8,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from weighbridge.core import (
-    Basis,
-    CanaryResult,
-    Finding,
-    Measured,
-    Verdict,
-    build,
-    closed,
-    dumps,
-    json_value,
-    model,
-    plain,
-    sha256,
-    wrong,
-)
+from weighbridge.core import Measured, build, closed, dumps, json_value, model, plain, sha256, wrong
 from weighbridge.core.canonical import npy, read_npy
 from weighbridge.core.limits import Omitted
 from weighbridge.core.limits import Path as Pointer
@@ -31,9 +17,9 @@ from weighbridge.quantities.base import Form
 
 Arrays: TypeAlias = Mapping[str, bytes]  # `.npy` bytes by their digest
 
-UNSEALED: Omitted = {Verdict: frozenset({"looked"})}
-VERDICT = tuple(item.name for item in dataclasses.fields(Verdict) if item.name not in UNSEALED[Verdict])
-FINDING = tuple(item.name for item in dataclasses.fields(Finding) if item.name != "verdict")
+UNSEALED: Omitted = {model.Verdict: frozenset({"looked"})}
+VERDICT = tuple(item.name for item in dataclasses.fields(model.Verdict) if item.name not in UNSEALED[model.Verdict])
+FINDING = tuple(item.name for item in dataclasses.fields(model.Finding) if item.name != "verdict")
 VERDICTS_SCHEMA = "weighbridge.verdicts/v0"
 CANARIES_SCHEMA = "weighbridge.canaries/v0"
 SEALED_AS = {model.TrialResult.UNTRIED.value: "n/a"}  # the word of the first bundles, which follow byte for byte
@@ -47,12 +33,14 @@ class _Head:
     by: str
     at: str
     unit: str
-    basis: Mapping[str, Basis]
+    basis: Mapping[str, model.Basis]
     examined: int
     total: int
 
 
-TAGS = ("measurement", "unmeasured", "faulted")
+UNREAD: Mapping[str, type[model.Unmeasured | model.Faulted]]
+UNREAD = {"unmeasured": model.Unmeasured, "faulted": model.Faulted}
+TAGS = ("measurement", *UNREAD)
 HEAD = tuple(item.name for item in dataclasses.fields(_Head))
 
 
@@ -78,10 +66,8 @@ def decode_measured(data: object, arrays: Arrays) -> Measured:
     if not isinstance(data, Mapping) or len(data) != 1 or next(iter(data)) not in TAGS:
         raise wrong(f"not one of {', '.join(TAGS)}", ())
     word, body = next(iter(data.items()))
-    if word == "unmeasured":
-        return build(model.Unmeasured, body, at=(word,))
-    if word == "faulted":
-        return build(model.Faulted, body, at=(word,))
+    if word != "measurement":
+        return build(UNREAD[word], body, at=(word,))
     given = closed(body, ("value", *HEAD), (word,))
     head = build(_Head, {key: given[key] for key in HEAD}, at=(word,))
     value = _value_from_json(head.quantity, given["value"], arrays, (word, "value"))
@@ -96,7 +82,6 @@ def _put(code: str, values: Sequence[float], arrays: MutableMapping[str, bytes])
 
 
 def _value_from_json(quantity: str, data: object, arrays: Arrays, at: Pointer) -> model.Value:
-    """Read a value as the dataclass of its quantity: an unknown or missing field is refused."""
     known = QUANTITIES.get(quantity)
     if known is None:
         raise wrong(f"the quantity {quantity!r} is not known here", at)
@@ -130,20 +115,20 @@ def _take(code: str, digest: object, arrays: Arrays, at: Pointer) -> array.array
     return values
 
 
-def finding_to_json(finding: Finding) -> dict[str, Any]:
+def finding_to_json(finding: model.Finding) -> dict[str, Any]:
     """Write a finding with its verdict flat beside it, so that `/findings/0/measured` is a figure's pointer."""
     body: dict[str, Any] = plain(finding, UNSEALED)
     verdict: dict[str, Any] = body.pop("verdict")
     return body | verdict
 
 
-def findings_to_bytes(findings: Sequence[Finding]) -> bytes:
+def findings_to_bytes(findings: Sequence[model.Finding]) -> bytes:
     """Write `verdicts.json`: the bytes that judging again must give."""
     sealed = [_reworded(finding_to_json(finding), SEALED_AS) for finding in findings]
     return dumps({"schema": VERDICTS_SCHEMA, "findings": sealed})
 
 
-def findings_from_json(data: object) -> tuple[Finding, ...]:
+def findings_from_json(data: object) -> tuple[model.Finding, ...]:
     """Read what `verdicts.json` holds."""
     items = _inside(data, VERDICTS_SCHEMA, "findings")
     if not isinstance(items, list):
@@ -154,7 +139,7 @@ def findings_from_json(data: object) -> tuple[Finding, ...]:
         at = ("findings", index)
         given = closed(_reworded(item, words), (*FINDING, *VERDICT), at)
         nested = {key: given[key] for key in FINDING} | {"verdict": {key: given[key] for key in VERDICT}}
-        found.append(build(Finding, nested, UNSEALED, at))
+        found.append(build(model.Finding, nested, UNSEALED, at))
     return tuple(found)
 
 
@@ -167,17 +152,17 @@ def _reworded(finding: Any, words: Mapping[str, str]) -> Any:
     return {**finding, "trials": reworded}
 
 
-def canaries_to_bytes(canaries: Mapping[str, CanaryResult]) -> bytes:
+def canaries_to_bytes(canaries: Mapping[str, model.CanaryResult]) -> bytes:
     """Write `canaries.json`, by the key of the measurement whose instrument was tried."""
     return dumps({"schema": CANARIES_SCHEMA, "canaries": {key: plain(item) for key, item in canaries.items()}})
 
 
-def canaries_from_json(data: object) -> dict[str, CanaryResult]:
+def canaries_from_json(data: object) -> dict[str, model.CanaryResult]:
     """Read what `canaries.json` holds."""
     items = _inside(data, CANARIES_SCHEMA, "canaries")
     if not isinstance(items, Mapping):
         raise wrong("not a mapping", ("canaries",))
-    return {key: build(CanaryResult, item, at=("canaries", key)) for key, item in items.items()}
+    return {key: build(model.CanaryResult, item, at=("canaries", key)) for key, item in items.items()}
 
 
 def _inside(data: object, schema: str, key: str) -> object:

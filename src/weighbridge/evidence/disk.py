@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from weighbridge.core import BundleError
 from weighbridge.core.local_files import OWN, READ
@@ -142,8 +143,8 @@ def replace_file(path: Path, data: bytes) -> None:
     sync_folder(target.parent)
 
 
-def read_regular(path: Path, shown: str, limit: int) -> bytes:
-    """Read a regular file of at most `limit` bytes, or raise a BundleError; follow no link, and wait on no pipe."""
+def open_regular(path: Path, shown: str, limit: int) -> IO[bytes]:
+    """Open a regular file of at most `limit` bytes, or raise a BundleError; follow no link, and wait on no pipe."""
     try:
         if not NO_LINK and path.is_symlink():
             raise BundleError("not-regular", "is a symbolic link", where=shown)
@@ -154,16 +155,22 @@ def read_regular(path: Path, shown: str, limit: int) -> bytes:
         if path.is_symlink():
             raise BundleError("not-regular", "is a symbolic link", where=shown) from None
         raise BundleError("unreadable", f"cannot be read ({_name(problem)})", where=shown) from None
-    try:
-        before = os.fstat(handle)
-        if not stat.S_ISREG(before.st_mode):
-            raise BundleError("not-regular", "is not a regular file", where=shown)
-        if before.st_size > limit:
-            raise BundleError("too-large", f"has {before.st_size} bytes, at most {limit} are read", where=shown)
-        data = b"".join(iter(lambda: os.read(handle, CHUNK), b""))
-        after = os.fstat(handle)
-    finally:
-        os.close(handle)
+    state = os.fstat(handle)
+    regular = stat.S_ISREG(state.st_mode)
+    if regular and state.st_size <= limit:
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    if not regular:
+        raise BundleError("not-regular", "is not a regular file", where=shown)
+    raise BundleError("too-large", f"has {state.st_size} bytes, at most {limit} are read", where=shown)
+
+
+def read_regular(path: Path, shown: str, limit: int) -> bytes:
+    """Return the bytes of a file as `open_regular` opens it, or raise `changed-while-read`."""
+    with open_regular(path, shown, limit) as file:
+        before = os.fstat(file.fileno())
+        data = b"".join(iter(lambda: os.read(file.fileno(), CHUNK), b""))
+        after = os.fstat(file.fileno())
     if len(data) != before.st_size or (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         raise BundleError("changed-while-read", "changed while it was read", where=shown, remedy="read it again")
     return data

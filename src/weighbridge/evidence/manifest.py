@@ -121,16 +121,16 @@ def read_folder(folder: BundleFolder, manifest_digest: str) -> tuple[dict[str, b
         except BundleError as unread:
             problems.append(unread)
             continue
-        other = _mismatch(name, data, entry.size, entry.sha256)
-        files |= {name: data} if other is None else {}
-        problems += [other] if other is not None else []
+        if other := _mismatch(name, data, entry.size, entry.sha256):
+            problems.append(other)
+        else:
+            files[name] = data
     return files, tuple(problems)
 
 
 def read_file(folder: BundleFolder, manifest_digest: str, name: str) -> bytes:
     """Return one file as the manifest lists it, or raise what was done to either."""
-    entry = _listed(folder, manifest_digest).get(name)
-    if entry is None:
+    if (entry := _listed(folder, manifest_digest).get(name)) is None:
         raise BundleError("missing-file", "is not in this bundle", where=name)
     data = folder.read(name, MAX_FILE)
     if other := _mismatch(name, data, entry.size, entry.sha256):

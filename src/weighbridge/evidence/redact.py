@@ -91,7 +91,6 @@ class Redactor:
         return ADDRESS.sub(self._address, text)
 
     def _address(self, at: re.Match[str]) -> str:
-        """Return the pseudonym of a network address, and what looks like a version number as it is."""
         parts = [int(part) for part in at[0].split(".")]
         before, after = at.string[max(0, at.start() - 24) : at.start()], at.string[at.end() : at.end() + 2]
         told = _ADDRESSED.search(before) or re.match(r"[:/]\d", after)
@@ -100,7 +99,6 @@ class Redactor:
         return keyed("ip", at[0], self.key) if sure else at[0]
 
     def _elsewhere(self, at: re.Match[str]) -> str:
-        """Return a path as its last part and a pseudonym of its folder, so that two of them stay different."""
         *folder, name = re.split(r"[/\\]", at[0].rstrip("/\\"))
         return f"${{ELSEWHERE}}/{keyed('dir', '/'.join(folder), self.key)}/{name}"
 
@@ -134,11 +132,7 @@ def own_key() -> bytes:
 
 
 def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Iterable[str] = ()) -> Redactor:
-    """Return the redactor of this machine: its user, its host, the home folder and the folder that it runs in.
-
-    `named` are the words that name files, as `PATH` or `NAME=PATH`: the folder of each absolute one is taken out too,
-    wherever on this machine it is.
-    """
+    """Return the redactor of this machine: its user, its host, its folders, and those of the files that are `named`."""
     home = home or Path.home()
     host, user = socket.gethostname(), ""
     with contextlib.suppress(OSError, KeyError, ImportError):  # a container's user may have no name

@@ -11,18 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weighbridge.contract.resolved import check_limits, digests
-from weighbridge.core import (
-    BundleError,
-    Outcome,
-    Severity,
-    UsageError,
-    WeighbridgeError,
-    dumps,
-    is_file,
-    is_folder,
-    loads,
-    nearest,
-)
+from weighbridge.core import BundleError, UsageError, WeighbridgeError, dumps, is_file, is_folder, loads, model, nearest
 from weighbridge.core.plugins import changed, here
 from weighbridge.evidence import manifest, signatures, statement
 from weighbridge.evidence.bundle import Bundle, Opened, decode, open_bundle, whole
@@ -145,16 +134,15 @@ def _broken(problems: Collection[WeighbridgeError | RecursionError]) -> Answer:
 def _contradictions(bundle: Bundle) -> Iterator[BundleError]:
     """Yield where the statement is not what it states: the contract's identity and digests, and what was judged."""
     stated, found = bundle.statement.contract, digests(bundle.contract)
-    for name in ("whole", "collect", "judge"):
-        if getattr(stated, name) != getattr(found, name):
-            what = f"is not the contract stated ({name} part)"
-            yield BundleError("contract-digest", what, where=manifest.CONTRACT_JSON)
+    parts = ("whole", "collect", "judge")
+    others = [
+        f"is not the contract stated ({name} part)" for name in parts if getattr(stated, name) != getattr(found, name)
+    ]
     if (stated.id, stated.version) != (found.id, found.version):
-        yield BundleError("contract-digest", "has another id or version than stated", where=manifest.CONTRACT_JSON)
+        others.append("has another id or version than stated")
     if bundle.statement.overridden != bundle.contract.overridden:
-        yield BundleError(
-            "contract-digest", "has other parameters overridden than stated", where=manifest.CONTRACT_JSON
-        )
+        others.append("has other parameters overridden than stated")
+    yield from (BundleError("contract-digest", what, where=manifest.CONTRACT_JSON) for what in others)
     wanted = [(gate.id, name) for gate in bundle.contract.gates for name in bundle.statement.instances.get(gate.id, ())]
     if [(finding.gate, finding.instance) for finding in bundle.findings] != wanted:
         yield BundleError("findings", "do not stand for each gate on each instance, in order", where=manifest.VERDICTS)
@@ -249,12 +237,13 @@ def freshness(bundle: Bundle, against: Against) -> Answer:
 def coverage(bundle: Bundle) -> Answer:
     """Return how many of the contract's required gates were counted, PASS or FAIL, and what was left out or changed."""
     contract = bundle.contract
-    required = [finding for finding in bundle.findings if finding.severity is Severity.REQUIRED]
+    required = [finding for finding in bundle.findings if finding.severity is model.Severity.REQUIRED]
     outcomes = [finding.verdict.outcome for finding in required]
-    apart, counted = outcomes.count(Outcome.NOT_APPLICABLE), outcomes.count(Outcome.PASS) + outcomes.count(Outcome.FAIL)
-    missed = [one for one in required if one.verdict.outcome in (Outcome.BLOCKED, Outcome.ERROR)]
+    apart = outcomes.count(model.Outcome.NOT_APPLICABLE)
+    counted = sum(one in (model.Outcome.PASS, model.Outcome.FAIL) for one in outcomes)
+    missed = [one for one in required if one.verdict.outcome in (model.Outcome.BLOCKED, model.Outcome.ERROR)]
     left = [gate for gate in contract.gates if not bundle.statement.instances.get(gate.id)]
-    demanded = [gate for gate in left if gate.severity is Severity.REQUIRED]
+    demanded = [gate for gate in left if gate.severity is model.Severity.REQUIRED]
     shown = [f"{f.gate}[{f.instance}]: {f.verdict.outcome} ({f.verdict.code})" for f in missed]
     shown += [f"{gate.id}: not judged{'' if gate in demanded else ' (advisory)'}" for gate in left]
     whole = len(required) + len(demanded)
@@ -262,7 +251,7 @@ def coverage(bundle: Bundle) -> Answer:
     if not counted and not missed and not left:
         return Answer(BROKEN, f"{says if required else '0 of 0 required gates'}: nothing was shown")
     says += f"; not: {', '.join(shown)}" if shown else ""
-    changed = _changed(bundle)
+    changed = _changed(bundle) if contract.overridden else ()
     says += f"; not the contract as written: {', '.join(changed)}" if changed else ""
     return Answer(BROKEN if missed or demanded or changed else HOLDS, says, details=tuple(shown))
 
@@ -272,9 +261,7 @@ def _changed(bundle: Bundle) -> tuple[str, ...]:
     from weighbridge.contract.load import read_contract
 
     with contextlib.suppress(WeighbridgeError):  # what is no contract is told with the integrity
-        written = (
-            read_contract(bundle.contract_yaml, manifest.CONTRACT_YAML, {})[2] if bundle.contract.overridden else None
-        )
+        written = read_contract(bundle.contract_yaml, manifest.CONTRACT_YAML, {})[2]
         if written is not None and written.params == bundle.contract.params:
             return ()
     return bundle.contract.overrides

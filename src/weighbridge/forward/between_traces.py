@@ -46,8 +46,7 @@ def apart(one: Trace, other: Trace, point: str) -> Apart | None:
     """Return how far a point of the second trace lies from the first's; None where it has not one shape in both."""
     import numpy as np
 
-    shape = one.shape(point)
-    if shape is None or other.shape(point) != shape:
+    if (shape := one.shape(point)) is None or other.shape(point) != shape:
         return None
     rows, tokens, channels = shape
     sums = _Sums(np.zeros((2, rows * tokens)), np.zeros((2, channels)))
@@ -74,11 +73,9 @@ def same(one: Trace, other: Trace, point: str) -> bool:
 
 
 def _blocks(one: Trace, other: Trace, point: str) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
-    """Yield where each block of tokens begins, and its values as both sides store them: `[tokens, channels]`."""
     rows, tokens, channels = one.shape(point) or (0, 0, 0)
     step = max(1, AT_ONCE // channels)
-    windows = (side.windows(point, step) for side in (one, other))
-    yield from zip(range(0, rows * tokens, step), *windows, strict=True)
+    yield from zip(range(0, rows * tokens, step), *(side.windows(point, step) for side in (one, other)), strict=True)
 
 
 @dataclass(slots=True)
@@ -92,7 +89,6 @@ class _Sums:
     scratch: NDArray[np.uint32] | None = None
 
     def add(self, at: int, mine: NDArray[Any], theirs: NDArray[Any]) -> None:
-        """Add a block of tokens."""
         import numpy as np
 
         words = f"u{mine.itemsize}"
@@ -136,7 +132,6 @@ class _Sums:
 
 
 def _exact(by_token: Sequence[Floats], mine: NDArray[Any], theirs: NDArray[Any]) -> bool:
-    """Return whether float32 could square all that counts: nothing overflowed, nothing vanished."""
     import numpy as np
 
     norm, error = (float(part.sum()) for part in by_token)

@@ -39,8 +39,7 @@ def rebuilt(module: torch.nn.Module) -> Iterator[Constants]:
     """Put float64 constants in the place of computed ones inside the block, and return what was found."""
     import torch
 
-    stored = set(module.state_dict())
-    parts = dict(module.named_modules())
+    stored, parts = set(module.state_dict()), dict(module.named_modules())
     computed = ((name, current) for name, current in module.named_buffers() if name not in stored)
     names = [name for name, current in computed if current.is_floating_point() and current.numel()]
     before: list[tuple[torch.nn.Module, str, torch.Tensor]] = []
@@ -71,8 +70,7 @@ def rebuilt(module: torch.nn.Module) -> Iterator[Constants]:
 
 def _made_again(part: torch.nn.Module) -> Any:
     """Return a part like this one, made in float64 from its configuration; None where it cannot be."""
-    config = getattr(part, "config", None)
-    if config is None:
+    if (config := getattr(part, "config", None)) is None:
         return None
     try:
         with widened():

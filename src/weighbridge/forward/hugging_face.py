@@ -50,8 +50,7 @@ class Directory:
 
         if self.options.get("device", "").startswith("cuda") and not has_cuda():
             return None
-        passed_on = ("attn_implementation", "experts_implementation")
-        named: dict[str, Any] = {key: self.options[key] for key in passed_on if key in self.options}
+        named: dict[str, Any] = {key: one for key, one in self.options.items() if key.endswith("_implementation")}
         named |= {"dtype": self.options.get("dtype", "auto"), "output_loading_info": True}
         files_alone: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
         logging.disable_progress_bar()  # the report is what is shown

@@ -152,8 +152,7 @@ def _forward(reference: Torch, tokens: Tokens, visit: Visit, casts: frozenset[st
 
 
 def _choices(scores: torch.Tensor | None, made: torch.Tensor, values: torch.Tensor) -> Distance:
-    """Compare choices by their scores, where there are any: a tie may fall either way."""
-    wide = made.double()
+    wide = made.double()  # by their scores, where there are any: a tie may fall either way
     if scores is None or min(wide.min(), values.min()) < 0 or max(wide.max(), values.max()) >= scores.shape[2]:
         return compare(wide, values)
     return compare(*(scores.double().gather(2, chosen.long()) for chosen in (wide, values)))
@@ -195,8 +194,7 @@ def _sums(made: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch
     height = max(1, TILE // truth.shape[1])
     kept, ones = truth.new_empty(height, truth.shape[1]), truth.new_ones(max(height, truth.shape[1]))
     each = ones[: truth.shape[1]]
-    parts = (one.split(height) for one in (truth, value, *tokens))
-    for tile, other, norms, errors in zip(*parts, strict=True):
+    for tile, other, norms, errors in zip(*(one.split(height) for one in (truth, value, *tokens)), strict=True):
         squares, every = kept[: len(tile)], ones[: len(tile)]
         torch.mul(tile, tile, out=squares)
         torch.mv(squares, each, out=norms)

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from weighbridge.core import SubjectError
-from weighbridge.forward.stacks import Stack, Tokens
+from weighbridge.forward.stacks import Digests, Stack, Tokens
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from weighbridge.forward.points import Points
     from weighbridge.forward.trace_file import Trace
 
 SCOPES = "pkg.torch.onnx.name_scopes"
@@ -32,9 +33,7 @@ CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 class Session(Stack):
     """A session whose graph may hold more values than the reference has points for."""
 
-    def capture(
-        self, tokens: Tokens, path: Path, wanted: frozenset[str] | None = None, weights: Mapping[str, str] | None = None
-    ) -> Trace:
+    def capture(self, tokens: Tokens, path: Path, wanted: Points = None, weights: Digests = None) -> Trace:
         """Run it forward, and write a trace of the points that are wanted."""
 
         def run(tokens: Tokens) -> Mapping[str, NDArray[Any]]:
@@ -124,7 +123,6 @@ def _cuda_starts(onnx: Any, onnxruntime: Any) -> bool:
 
 
 def _points(graph: Any) -> Mapping[str, str]:
-    """Return value → point: the one value that leaves a module, and the first that enters one without parts."""
     users: dict[str, list[int]] = {}
     for at, node in enumerate(graph.node):
         for name in node.input:

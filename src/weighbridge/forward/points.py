@@ -43,8 +43,7 @@ def as_rows(tensor: torch.Tensor, sequences: int, tokens: int, heads: str = "may
     if len(shape) < 2 or not tensor.numel():
         return None
     flat = shape[0] == sequences * tokens and (tokens > 1 or len(shape) == 2)
-    leading = shape[:2] in ((sequences, tokens), (1, tokens))
-    if heads != "yes" and ((leading and len(shape) > 2) or flat):
+    if heads != "yes" and ((shape[:2] in ((sequences, tokens), (1, tokens)) and len(shape) > 2) or flat):
         lead = (1, tokens) if shape[:2] == (1, tokens) else (sequences, tokens)
         return Rows(tensor.reshape(*lead, -1), lambda rows: rows.reshape(shape))
     if heads != "no" and len(shape) == 4 and shape[0] in (1, sequences) and shape[2] >= tokens:
@@ -148,9 +147,7 @@ def visited(
     weights = frozenset(t.untyped_storage().data_ptr() for t in (*inner.parameters(), *inner.buffers()))
 
     def begin(_module: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        ids = next(
-            (one for one in ((*args, *kwargs.values())) if _is_tensor(one) and not one.is_floating_point()), None
-        )
+        ids = next((one for one in (*args, *kwargs.values()) if _is_tensor(one) and not one.is_floating_point()), None)
         if ids is None:
             remedy = "give the token ids as a tensor argument, or wrap the module in one that does"
             raise SubjectError("no-token-ids", "the module was called without token ids", remedy=remedy)
@@ -159,8 +156,7 @@ def visited(
 
     def leaving(path: str) -> Callable[..., Any]:
         def hook(_module: object, _given: object, result: Any) -> Any:
-            point = "logits" if not path else f"{now[0].call(path)}.out"
-            return now[0].within(point, result)
+            return now[0].within(f"{now[0].call(path)}.out" if path else "logits", result)
 
         return hook
 
@@ -190,9 +186,7 @@ def visited(
 
 @contextmanager
 def _attention(paths: Mapping[torch.nn.Module, str], now: Sequence[Pass]) -> Iterator[None]:
-    """Visit what the attention functions of transformers are given, where that library is loaded."""
-    library = sys.modules.get("transformers.modeling_utils")
-    functions: Any = getattr(library, "ALL_ATTENTION_FUNCTIONS", None)
+    functions: Any = getattr(sys.modules.get("transformers.modeling_utils"), "ALL_ATTENTION_FUNCTIONS", None)
     if functions is None or not hasattr(functions, "get_interface"):
         yield
         return

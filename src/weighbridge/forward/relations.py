@@ -61,7 +61,6 @@ class Neighbours:
         return next(one for one in fitted if one.left <= 2 * least)
 
     def _simple(self, made: torch.Tensor, captured: torch.Tensor, norm: float) -> Iterator[Relation]:
-        """Yield what one factor, one vector or one order of channels explains."""
         import torch
 
         flat_made, flat_captured = made.flatten(0, 1), captured.flatten(0, 1)

@@ -48,7 +48,6 @@ def _attention(  # noqa: PLR0917 -- the arguments of the function that it stands
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    """Attend by scores that are rounded to the dtype."""
     import torch
 
     if enable_gqa:
@@ -78,7 +77,6 @@ def _product(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def _off(made: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-    """Return values so far off, with signs drawn by a fixed rule."""
     import torch
 
     drawn = torch.Generator(made.device).manual_seed(made.numel())

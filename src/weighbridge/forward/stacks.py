@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weighbridge.core import SubjectError
+from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.forward.points import Points, visited
-from weighbridge.forward.trace_file import Device, Facts, Trace, TraceWriter, open_trace, weight_digest
+from weighbridge.forward.trace_file import STORED, Device, Facts, Trace, TraceWriter, open_trace, weight_digest
 
 if TYPE_CHECKING:
     import torch
@@ -51,9 +52,6 @@ class Stack:
     def digests(self, dtype: str) -> Mapping[str, str]:
         """Return the digest of each weight in a dtype."""
         import numpy as np
-
-        from weighbridge.formats.word_types import numpy_dtype
-        from weighbridge.forward.trace_file import STORED
 
         kind, found = numpy_dtype(STORED[dtype]), {}
         for name, array in self.weights.items():
@@ -220,31 +218,25 @@ class Torch:
         import torch
 
         # A model that sees states no vocabulary, or another part's.
-        of_text = getattr(self.plain, "get_input_embeddings", lambda: None)()
-        tables = (of_text, *self.plain.modules())
+        tables = (getattr(self.plain, "get_input_embeddings", lambda: None)(), *self.plain.modules())
         first = next((m.num_embeddings for m in tables if isinstance(m, torch.nn.Embedding)), 0)
         stated = int(getattr(getattr(self.plain, "config", None), "vocab_size", 0) or first)
         size = min(stated, first or stated)
         if size < 3:
             raise SubjectError("no-inputs", "the model says no vocabulary to draw tokens from", remedy="give `tokens`")
-        rows, length = DRAWN
-
-        def drawn(row: int, n: int) -> int:  # 0 and 1 are left out: they are the padding of many vocabularies
-            return 2 + (7919 * (row * length + n) + 31 * n * n + 104729 * row) % (size - 2)
-
-        return [[drawn(row, n) for n in range(length)] for row in range(rows)]
+        (rows, length), some = DRAWN, size - 2  # 0 and 1 are left out: they are the padding of many vocabularies
+        step = 7919 * length + 104729  # from one sequence to the next
+        return [[2 + (row * step + n * (7919 + 31 * n)) % some for n in range(length)] for row in range(rows)]
 
 
 def _call(module: torch.nn.Module, ids: torch.Tensor) -> object:
     accepted = inspect.signature(getattr(module, "_orig_mod", module).forward).parameters
-    more: dict[str, Any] = {"use_cache": False} if "use_cache" in accepted else {}
-    if "decoder_input_ids" in accepted:
-        more["decoder_input_ids"] = ids
+    given = {"use_cache": False, "decoder_input_ids": ids}
+    more: dict[str, Any] = {name: one for name, one in given.items() if name in accepted}
     return module(input_ids=ids, **more) if "input_ids" in accepted else module(ids)
 
 
 def _generate(module: torch.nn.Module, ids: torch.Tensor, steps: int) -> None:
-    """Compute the first tokens at once and the last ones step by step, as a Hugging Face model generates."""
     if not 0 < steps < ids.shape[1]:
         what = f"{steps} of {ids.shape[1]} tokens cannot be decoded after others"
         raise SubjectError("decode-steps", what, remedy="decode fewer tokens than a sequence has")
@@ -260,11 +252,9 @@ def has_cuda() -> bool | None:
 
 
 def _taps(taps: Mapping[str, str]) -> dict[str, list[tuple[str, slice]]]:
-    """Return the taps by the point that each lies in."""
     found: dict[str, list[tuple[str, slice]]] = {}
     for name, text in taps.items():
-        match = TAP.fullmatch(text)
-        if match is None:
+        if (match := TAP.fullmatch(text)) is None:
             what = f"{text[:80]!r} names no place in a module"
             raise SubjectError("tap", what, remedy="write path, path:in or path:out")
         channels = slice(int(match["start"]), int(match["stop"])) if match["start"] else slice(None)
@@ -301,14 +291,12 @@ def _bytes(tensor: torch.Tensor) -> Any:
 
 
 def _closed(writer: TraceWriter, stack: Stack | Torch, tokens: Tokens, observed: str, weights: Digests) -> Trace:
-    """Close a trace with the facts of its run, and open it to be read."""
     name, device = stack.name, Device(requested=stack.device, observed=observed)
     if not name:
         import torch
 
         name = f"torch {torch.__version__}, {type(getattr(stack, 'plain', stack)).__name__}"
-    ids = tuple(tuple(int(token) for token in row) for row in tokens)
+    ids, order = tuple(tuple(map(int, row)) for row in tokens), tuple(writer.parts)
     digests = stack.digests(stack.dtype) if weights is None else weights
-    order = tuple(writer.parts)
     writer.close(Facts(stack=name, device=device, dtype=stack.dtype, tokens=ids, order=order, weights=digests))
     return open_trace(writer.path)

@@ -1,10 +1,8 @@
-"""A trace: the values of a forward pass at its capture points, in one safetensors file that any stack can write.
-
-One tensor `[sequences, tokens, channels]` for each point, and one metadata key with the facts as canonical JSON.
-"""
+"""A trace: the values of a forward pass at its capture points, in one safetensors file that any stack can write."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -40,7 +38,7 @@ WHOLE = frozenset({"embed", "logits"})  # the two points whose state one word sa
 STATELESS = frozenset({"q", "k", "v", "qkv"})  # before the bias, after it, or after the rotation?
 POINT = re.compile(r"(?!.{201})[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
 
-Tokens = tuple[tuple[int, ...], ...]
+Tokens = tuple[tuple[Annotated[int, Doc(ge=0, le=2**31 - 1)], ...], ...]
 
 
 def check_point(name: str, where: str = "") -> None:
@@ -68,10 +66,7 @@ class Facts:
     stack: Annotated[str, Doc("what computed it, with its version: `transformers 5.2.0`")]
     device: Annotated[Device, Doc("where it was asked to compute, and where it did")]
     dtype: Annotated[str, Doc("what it computes in", choices=tuple(ROUNDOFF))]
-    tokens: Annotated[
-        tuple[tuple[Annotated[int, Doc(ge=0, le=2**31 - 1)], ...], ...],
-        Doc("token ids `[sequences, tokens]`, equally many in each"),
-    ]
+    tokens: Annotated[Tokens, Doc("token ids `[sequences, tokens]`, equally many in each")]
     order: Annotated[tuple[str, ...], Doc("the ids of the points in the order of computing")]
     weights: Annotated[
         Mapping[str, Annotated[str, Doc(pattern=DIGEST, form=HEX)]],
@@ -180,7 +175,6 @@ def facts_of(data: object, where: str) -> Facts:
 
 
 def _check(trace: Trace) -> None:
-    """Refuse a trace whose points, shapes or dtypes contradict its facts."""
     facts, where = trace.facts, trace.file.name
 
     def refuse(code: str, what: str, remedy: str) -> None:
@@ -194,9 +188,8 @@ def _check(trace: Trace) -> None:
     for name in facts.order:
         check_point(name, where)
     if len(set(facts.order)) != len(facts.order) or set(facts.order) != set(trace.tensors):
-        odd = sorted(set(facts.order) ^ set(trace.tensors)) or ["a name that stands there twice"]
-        what = f"`order` and the tensors do not name the same points: {quoted(odd[0])}"
-        refuse("order", what, "list each tensor once")
+        odd, *_ = sorted(set(facts.order) ^ set(trace.tensors)) or ["a name that stands there twice"]
+        refuse("order", f"`order` and the tensors do not name the same points: {quoted(odd)}", "list each tensor once")
     if strange := sorted(set(facts.noise or ()) - set(facts.order)):
         what = f"`noise` names {quoted(strange[0])}, which `order` does not"
         refuse("order", what, "name points of this trace alone")
@@ -209,20 +202,12 @@ def _check(trace: Trace) -> None:
             refuse("shape", what, "write sequences, tokens and channels, in that order")
 
 
-@dataclass(slots=True, kw_only=True)
-class Part:
-    """Some tokens of a point, as they came: where they lie, and their shape."""
-
-    offset: int
-    shape: tuple[int, ...]
-
-
 @dataclass(slots=True)
 class TraceWriter:
     """Write a trace as it comes, in constant memory; the steps of a generation are joined along tokens."""
 
     path: Path
-    parts: dict[str, list[Part]] = field(default_factory=dict)
+    parts: dict[str, list[tuple[int, tuple[int, ...]]]] = field(default_factory=dict)  # offset and shape, as they came
     dtypes: dict[str, str] = field(default_factory=dict)
     _file: BinaryIO = field(init=False)
     _end: int = RESERVED
@@ -247,7 +232,7 @@ class TraceWriter:
         if len(shape) != 3 or dtype not in STORED or self.dtypes.setdefault(point, dtype) != dtype:
             what = f"{point} holds {dtype} {list(shape)}, not one dtype of {', '.join(STORED)} in three dimensions"
             raise SubjectError("point-shape", what, remedy="capture sequences, tokens and channels, in that order")
-        self.parts.setdefault(point, []).append(Part(offset=self._end, shape=shape))
+        self.parts.setdefault(point, []).append((self._end, shape))
         self._end += self._file.write(data)
 
     def close(self, facts: Facts) -> None:
@@ -255,10 +240,10 @@ class TraceWriter:
         if any(len(parts) > 1 for parts in self.parts.values()):
             self._join()
         entries = {}
-        for name, (part,) in self.parts.items():
-            stored, start = STORED[self.dtypes[name]], part.offset - RESERVED
-            span = [start, start + math.prod(part.shape) * _dtype(stored).itemsize]
-            entries[name] = {"dtype": stored, "shape": list(part.shape), "data_offsets": span}
+        for name, ((offset, shape),) in self.parts.items():
+            stored, start = STORED[self.dtypes[name]], offset - RESERVED
+            span = [start, start + math.prod(shape) * _dtype(stored).itemsize]
+            entries[name] = {"dtype": stored, "shape": list(shape), "data_offsets": span}
         header = header_of(facts, entries)
         start = max(RESERVED, len(header) + 8)
         at = self._end if start > RESERVED else RESERVED
@@ -274,21 +259,19 @@ class TraceWriter:
         self._file.close()
 
     def _join(self) -> None:
-        """Write the parts of each point side by side along tokens, into a second file that takes this one's place."""
         other = TraceWriter(self.path.with_suffix(".joined"))
         for name, parts in self.parts.items():
-            rows, _, channels = parts[0].shape
-            if any((part.shape[0], part.shape[2]) != (rows, channels) for part in parts):
+            rows, _, channels = parts[0][1]
+            if any((shape[0], shape[2]) != (rows, channels) for _, shape in parts):
                 what = f"{name} has another number of sequences or channels from step to step"
                 raise SubjectError("point-shape", what, remedy="capture the same point in every step")
             offset = other._end
             for row in range(rows):
-                for part in parts:
-                    size = math.prod(part.shape[1:]) * _dtype(STORED[self.dtypes[name]]).itemsize
-                    self._file.seek(part.offset + row * size)
+                for start, shape in parts:
+                    size = math.prod(shape[1:]) * _dtype(STORED[self.dtypes[name]]).itemsize
+                    self._file.seek(start + row * size)
                     other._end += other._file.write(self._file.read(size))
-            joined = (rows, sum(part.shape[1] for part in parts), channels)
-            other.parts[name] = [Part(offset=offset, shape=joined)]
+            other.parts[name] = [(offset, (rows, sum(shape[1] for _, shape in parts), channels))]
         self._file.close()
         other.path.replace(self.path)
         self._file, self._end, self.parts = other._file, other._end, other.parts
@@ -300,8 +283,7 @@ def save(trace: Trace, facts: Facts, path: Path) -> None:
     entries, at = {}, 0
     for name in facts.order:
         tensor = trace.tensors[name]
-        span = [at, at + tensor.nbytes]
-        entries[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": span}
+        entries[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [at, at + tensor.nbytes]}
         at += tensor.nbytes
     header = header_of(facts, entries)
     with path.open("wb") as file:
@@ -320,15 +302,13 @@ def _dtype(stored: str) -> np.dtype[Any]:
 
 def header_of(facts: Facts, entries: Mapping[str, Any]) -> bytes:
     """Return a safetensors header with the facts as its one metadata key."""
-    said = dumps(plain(facts)).decode().rstrip("\n")
-    text = json.dumps({"__metadata__": {KEY: said}, **entries}, separators=(",", ":")).encode()
+    metadata = {KEY: dumps(plain(facts)).decode().rstrip("\n")}
+    text = json.dumps({"__metadata__": metadata, **entries}, separators=(",", ":")).encode()
     return text + b" " * (-len(text) % ALIGNED)
 
 
 def weight_digest(shape: Sequence[int], data: Any) -> str:
     """Return the digest of one weight: sha256 of its shape as JSON and its bytes."""
-    import hashlib
-
     digest = hashlib.sha256(json.dumps(list(shape), separators=(",", ":")).encode())
     digest.update(data)
     return digest.hexdigest()

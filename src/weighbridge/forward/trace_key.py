@@ -29,6 +29,5 @@ def names_itself_trace(path: str) -> bool:
         return False
     with Path(path).open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
-        if KEY.encode() not in file.read(min(length, safetensors_file.MAX_HEADER)):
-            return False
-    return KEY in safetensors_file.read(MappedFile(path)).metadata
+        named = KEY.encode() in file.read(min(length, safetensors_file.MAX_HEADER))
+    return named and KEY in safetensors_file.read(MappedFile(path)).metadata

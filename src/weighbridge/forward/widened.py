@@ -93,7 +93,6 @@ def widened() -> Iterator[Audit]:
 
 
 def _with_bias(product: torch.Tensor, bias: list[torch.Tensor], *, alpha: float = 1, beta: float = 1) -> torch.Tensor:
-    """Return alpha × a product, and beta × a bias where there is one, as `addmm` does."""
     scaled = product if alpha == 1 else product.mul_(alpha)
     return scaled.add_(bias[0], alpha=beta) if bias else scaled
 
@@ -123,7 +122,6 @@ def _product(rows: torch.Tensor, weight: torch.Tensor, scratch: dict[torch.devic
 
 
 def _grouped_mm(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor, *_none: None, **_nothing: None) -> Any:
-    """Multiply each group of rows by the matrix of its group, as experts do."""
     import torch
 
     stops = ends.tolist()
@@ -135,7 +133,6 @@ IN_FLOAT64: Mapping[str, Callable[..., Any]] = {"aten::_grouped_mm": _grouped_mm
 
 
 def _audit(audit: Audit, func: Any, made: list[torch.Tensor], given: list[torch.Tensor], in_place: bool) -> None:
-    """Count an operation, and note from which points its results were made."""
     floating = [leaf for leaf in made if leaf.is_floating_point() or leaf.is_complex()]
     names = [str(leaf.dtype).removeprefix("torch.") for leaf in floating]
     below = [name for name in names if name not in ("float64", "complex128") and not func.is_view]

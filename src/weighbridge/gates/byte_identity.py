@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, blocked, rows_of
-from weighbridge.clauses.mutations import Breaks, only_rows, without_all_of_a_glob
+from weighbridge.clauses.mutations import Breaks, without_all_of_a_glob
 from weighbridge.core import Doc, Outcome, Verdict
-from weighbridge.gates.families.tensor_pairs import (
-    KEYS,
-    UNREAD,
-    MayIgnore,
-    columns_of,
-    kind_of_pairs,
-    verdict_of,
-    with_files,
-)
+from weighbridge.gates.families import tensor_pairs
+from weighbridge.gates.families.tensor_pairs import KEYS, UNREAD, MayIgnore, columns_of
 from weighbridge.gates.trials.pair_trials import NO_DTYPE, deeper, longer
 from weighbridge.quantities.tensors import TensorPair
 
@@ -44,13 +36,12 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     pairs = rows_of(evidence, "pairs", TensorPair)
     named = [pair for pair in pairs if listed(pair.name, limits.tensors)]
     size = {"bytes": sum(pair.source_bytes for pair in named)}
-    verdict = verdict_of(
-        [(pair, code_of(pair)) for pair in named], lambda pair, _, __: columns_of(pair, FIGURES), size, names=len(pairs)
-    )
+    coded = [(pair, code_of(pair)) for pair in named]
+    verdict = tensor_pairs.verdict_of(coded, lambda pair, *_: columns_of(pair, FIGURES), size, names=len(pairs))
     idle = [glob for glob in limits.tensors if not any(fnmatchcase(pair.name, glob) for pair in named)]
     if verdict.outcome is Outcome.PASS and idle:
         return blocked("names-nothing", {"globs": idle, "names": len(pairs)})
-    return with_files(verdict, evidence, limits)
+    return tensor_pairs.with_files(verdict, evidence, limits)
 
 
 def code_of(pair: TensorPair) -> str:
@@ -70,17 +61,15 @@ def code_of(pair: TensorPair) -> str:
     return "" if pair.differing_bytes == 0 else "bytes"
 
 
-def _emptied(pair: TensorPair, _limits: Limits) -> TensorPair:
-    return dataclasses.replace(pair, elements=0)
+_breaks = Breaks(
+    need="pairs",
+    row=TensorPair,
+    blocked=UNREAD,
+    why="no such tensor is named",
+    spares=lambda pair, limits, _: not listed(pair.name, limits.tensors),
+)
 
-
-def _is_unnamed(pair: TensorPair, limits: Limits, _code: str) -> bool:
-    return not listed(pair.name, limits.tensors)
-
-
-_breaks = Breaks(need="pairs", row=TensorPair, blocked=UNREAD, why="no such tensor is named", spares=_is_unnamed)
-
-KIND = kind_of_pairs(
+KIND = tensor_pairs.kind_of_pairs(
     "byte-identity",
     version=6,
     limits=Limits,
@@ -99,7 +88,7 @@ KIND = kind_of_pairs(
         _breaks("not compared", "not-compared", compared=False),
         _breaks("packed on one side", "packed", packed="an unknown method", reproduced={}),
         _breaks("dropped where no rule speaks", "no-rule", candidate_dtype="", no_rule="a family"),
-        only_rows("every tensor empty", "nothing-compared", "pairs", TensorPair, _emptied, why="there is no tensor"),
+        _breaks.only("every tensor empty", "nothing-compared", lambda *_: {"elements": 0}, "there is no tensor"),
         without_all_of_a_glob("names-nothing", "pairs", TensorPair, lambda limits: limits.tensors),
     ),
 )

@@ -6,13 +6,12 @@ What a reader refuses (extents that overlap, leave a hole, end too soon) is an u
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
 from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of
-from weighbridge.clauses.mutations import Breaks, only_rows
+from weighbridge.clauses.mutations import Breaks
 from weighbridge.core import Doc, Fields, Outcome, SubjectKind, plain
 from weighbridge.quantities.checkpoints import FileStructure, WrongChecksum
 from weighbridge.quantities.tensors import TensorHealth
@@ -31,7 +30,14 @@ def _ending(zeros: int, row: int) -> Fields:
 
 FAILS = ("not-finite", "zero-tail", "all-zero", "repeated", "name", "total-size", "beside", "checksum")
 BLOCKED = ("not-decoded", "nothing-read")
-_in_tensors = Breaks(need="tensors", row=TensorHealth, blocked=BLOCKED, why="every tensor is allowed to")
+SPARED = {"all-zero": "may_be_zero", "not-decoded": "may_be_undecoded", "zero-tail": "may_end_in_zeros"}
+_in_tensors = Breaks(
+    need="tensors",
+    row=TensorHealth,
+    blocked=BLOCKED,
+    why="every tensor is allowed to",
+    spares=lambda row, limits, code: code in SPARED and listed(row.name, getattr(limits, SPARED[code])),
+)
 TOO_MANY = _in_tensors.beyond(
     ("NaN", "not-finite", lambda _, __, many: {"nan": many, "infinite": 0}),
     ("infinities", "not-finite", lambda _, __, many: {"nan": 0, "infinite": many}),
@@ -40,7 +46,6 @@ TOO_MANY = _in_tensors.beyond(
 CUT_SHORT = _in_tensors.beyond(
     ("the end of a row", "zero-tail", lambda _, __, tail: _ending(tail, tail + 1)),
     ("a row and half of one", "zero-tail", lambda _, __, tail: _ending(3 * tail, 2 * tail)),
-    at=lambda _, limits, places: [place for place in places if not listed(place, limits.may_end_in_zeros)],
 )
 TAIL = "run of zeros at a tensor's end that starts inside a row"
 
@@ -135,36 +140,19 @@ def figures(evidence: Evidence, _limits: Limits) -> Fields:
     }
 
 
+ZEROS: dict[str, Any] = {"all_zero": True, "constant": True, "elements": 4}
 WRONG = WrongChecksum(place="data", stored="0x00000000", computed="0x00000001")
-_in_files = Breaks(need="files", row=FileStructure, why="every file is allowed to, or not in these places")
+_in_files = Breaks(
+    need="files",
+    row=FileStructure,
+    why="every file is allowed to, or not in these places",
+    spares=lambda row, limits, code: code == "beside" and listed(row.name.partition(" ")[2], limits.may_lie_beside),
+)
 
 
-def _free(name: str, globs: Sequence[str]) -> bool:
-    return not any(fnmatchcase(name, glob) for glob in globs)
-
-
-def _zeroed(*shape: int) -> Callable[[TensorHealth, Limits], Fields | None]:
-    zeros: Fields = {"all_zero": True, "constant": True, "shape": shape, "elements": 4}
-    return lambda row, limits: zeros if _free(row.name, limits.may_be_zero) else None
-
-
-def _copied(_row: TensorHealth, limits: Limits) -> Fields | None:
-    """Make the tensor repeat one that may not be repeated, whether it may itself or not."""
-    return {"repeats": "another", "constant": False} if _free("another", limits.may_repeat) else None
-
-
-def _copied_from_tied(row: TensorHealth, limits: Limits) -> Fields | None:
-    if not limits.may_repeat or not _free(row.name, limits.may_repeat):
-        return None
-    return {"repeats": limits.may_repeat[0], "constant": False}
-
-
-def _emptied(row: TensorHealth, _limits: Limits) -> TensorHealth:
-    return replace(row, elements=0)
-
-
-def _left_over(row: FileStructure, limits: Limits) -> Fields | None:
-    return {"role": "beside"} if _free(row.name.partition(" ")[2], limits.may_lie_beside) else None
+def _copied(row: TensorHealth, limits: Limits, other: str = "") -> Fields | None:
+    tied = listed(row.name, limits.may_repeat) and listed(other, limits.may_repeat)
+    return None if tied or not other else {"repeats": other, "constant": False}
 
 
 KIND = Kind(
@@ -176,20 +164,18 @@ KIND = Kind(
     codes=codes(*FAILS, blocked=BLOCKED),
     judge=ClauseJudge(clauses, figures, by_place=True),
     mutations=(
-        _in_tensors("a matrix zeroed", "all-zero", _zeroed(2, 2)),
-        _in_tensors("a matrix of one head zeroed", "all-zero", _zeroed(1, 2, 2)),
-        _in_tensors("a copy of another", "repeated", _copied),
-        _in_tensors("a copy of a tied one", "repeated", _copied_from_tied),
+        _in_tensors("a matrix zeroed", "all-zero", **ZEROS, shape=(2, 2)),
+        _in_tensors("a matrix of one head zeroed", "all-zero", **ZEROS, shape=(1, 2, 2)),
+        _in_tensors("a copy of another", "repeated", lambda row, limits: _copied(row, limits, "another")),
+        _in_tensors(
+            "a copy of a tied one", "repeated", lambda row, limits: _copied(row, limits, *limits.may_repeat[:1])
+        ),
         _in_tensors("a path for a name", "name", name_flaws=("a path",)),
         _in_files("one byte more declared", "total-size", lambda row, _: {"declared_bytes": row.tensor_bytes + 1}),
         _in_files("one byte less declared", "total-size", lambda row, _: {"declared_bytes": row.tensor_bytes - 1}),
-        _in_files("a file left over", "beside", _left_over),
+        _in_files("a file left over", "beside", role="beside"),
         _in_files("a checksum contradicted", "checksum", wrong_checksums=(WRONG,)),
-        _in_tensors(
-            "values that nobody decodes",
-            "not-decoded",
-            lambda row, limits: {"nan": None, "infinite": None} if _free(row.name, limits.may_be_undecoded) else None,
-        ),
-        only_rows("every tensor empty", "nothing-read", "tensors", TensorHealth, _emptied, why="no tensors"),
+        _in_tensors("values that nobody decodes", "not-decoded", nan=None, infinite=None),
+        _in_tensors.only("every tensor empty", "nothing-read", lambda *_: {"elements": 0}, "no tensors"),
     ),
 )

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, codes, rows_of
-from weighbridge.clauses.mutations import Breaks, column_moves, only_rows
+from weighbridge.clauses.mutations import Breaks, column_moves
 from weighbridge.core import Doc, Fields, Outcome, SubjectKind, at_pointer
 from weighbridge.gates.families import command_cases
 from weighbridge.gates.families.command_cases import NONZERO, Case, JsonField, Said
@@ -205,6 +205,6 @@ KIND = Kind(
             "another {} value", "wrong-json", lambda case, run, at: _with_field(case, run, at, ["another"])
         ),
         *_first_or_last("leaves nothing of the {} name", "not-left", _leaving_less),
-        only_rows("a case that was not run", "not-run", RUNS, CommandRun, _but_the_last_case, why="there is one case"),
+        _breaks.only("a case that was not run", "not-run", _but_the_last_case, "there is one case"),
     ),
 )

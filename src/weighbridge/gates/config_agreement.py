@@ -9,22 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, blocked, codes, failed, passed, rows_of
-from weighbridge.clauses.mutations import Breaks, only_rows
+from weighbridge.clauses.mutations import Breaks
 from weighbridge.core import Doc, Offence, SubjectKind, Verdict, nearest, plain
 from weighbridge.gates.families.harmless_keys import CODE, harmless, harmless_of_packing
-from weighbridge.quantities.checkpoints import (
-    CONFIG_FIELDS,
-    CONFIG_LISTS,
-    UNREAD,
-    ConfigField,
-    EntryDifference,
-    is_key,
-)
+from weighbridge.quantities.checkpoints import CONFIG_FIELDS, CONFIG_LISTS, UNREAD, ConfigField, EntryDifference, is_key
 
 FIELDS = (*CONFIG_FIELDS, *CONFIG_LISTS)
 REQUIRED = ("block_count", "embedding_length")
@@ -78,7 +70,6 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
 def _figures(
     rows: Sequence[ConfigField], stated: Sequence[ConfigField], compared: Sequence[ConfigField], limits: Limits
 ) -> dict[str, Any]:
-    """Return what was compared, and everything that was not, by its reason."""
     unread = [row.name for row in stated if row.why == UNREAD]
     meant = {one.field: one.why for one in limits.may_differ}
     both = ((row, row.source_basis and row.candidate_basis) for row in stated if not row.why)
@@ -100,7 +91,6 @@ def _figures(
 
 
 def _code(row: ConfigField, limits: Limits) -> str:
-    """Return what is wrong with a field that one side at least states, or nothing."""
     if not row.candidate_basis:
         return "" if listed(row.name, limits.allow_missing) else "missing"
     if not row.source_basis:
@@ -112,13 +102,12 @@ def _code(row: ConfigField, limits: Limits) -> str:
 
 def _why_harmless(rows: Sequence[ConfigField]) -> Callable[[str], str]:
     """Return what says why a difference decides nothing; where one method packed both, tensors do not tell all keys."""
-    methods = (row for row in rows if row.name == METHOD and row.source_basis and row.candidate_basis)
-    why = harmless_of_packing if any(row.source == row.candidate for row in methods) else harmless
+    alike = any(row.name == METHOD and row.source and row.source == row.candidate for row in rows)
+    why = harmless_of_packing if alike else harmless
     return lambda name: "" if why(name) == CODE else why(name)
 
 
 def _by_file(names: Sequence[str]) -> list[str]:
-    """Count the keys of each file, and name the first of them."""
     counted = []
     for file in dict.fromkeys(map(_file, names)):
         keys = [name.removeprefix(f"{file}:") for name in names if _file(name) == file]
@@ -160,17 +149,13 @@ def _decides_nothing(row: ConfigField, limits: Limits) -> bool:
     return not row.why and (free or row.name in [one.field for one in limits.may_differ])
 
 
-def _named(row: ConfigField, globs: Sequence[str]) -> bool:
-    return any(fnmatchcase(row.name, glob) for glob in globs)
-
-
 def _stated_but(allowed: str = "", **changed: Any) -> Change:
     """Make both sides state the field, alike but for this, unless `allowed` names it."""
     alike = {"source": 1, "candidate": 1, "source_basis": "reported", "candidate_basis": "default"}
     columns: dict[str, Any] = {**alike, "first_difference": None, **changed}
 
     def change(row: ConfigField, limits: Limits) -> dict[str, Any] | None:
-        free = allowed and _named(row, getattr(limits, allowed))
+        free = allowed and listed(row.name, getattr(limits, allowed))
         return columns if _promised(row, limits) and not free else None
 
     return change
@@ -180,7 +165,7 @@ def _required(allowed: str = "", **changed: Any) -> Change:
     """Change required fields, of which a side need not state those that `allowed` names."""
 
     def change(row: ConfigField, limits: Limits) -> dict[str, Any] | None:
-        silent = not allowed or _named(row, getattr(limits, allowed))
+        silent = not allowed or listed(row.name, getattr(limits, allowed))
         return changed if row.name in limits.required and silent else None
 
     return change
@@ -190,7 +175,7 @@ def _none_left(name: str, change: Change) -> Mutation[Limits]:
     def left(row: ConfigField, limits: Limits) -> ConfigField | None:
         return None if limits.required else change(row, limits)
 
-    return only_rows(name, "nothing-compared", "fields", ConfigField, left, why=ALL_REQUIRED)
+    return _breaks.only(name, "nothing-compared", left, ALL_REQUIRED)
 
 
 UNCOMPARED = {
@@ -217,8 +202,6 @@ KIND = Kind(
         _breaks("silent in the source", "extra", _stated_but("allow_extra", **SILENT["source"])),
         *(_breaks(name, "not-compared", change, NOT_REQUIRED) for name, change in UNCOMPARED.items()),
         _none_left("no field that can be compared", lambda row, _: replace(row, why="another form")),
-        _none_left(
-            "only what is meant to differ", lambda row, limits: row if _decides_nothing(row, limits) else None
-        ),
+        _none_left("only what is meant to differ", lambda row, limits: row if _decides_nothing(row, limits) else None),
     ),
 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses import kind
+from weighbridge.clauses.clause import or_nan
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, blocked, failed, passed, record_of, rows_of
 from weighbridge.clauses.mutations import Breaks, Moves
 from weighbridge.core import Doc, Fields, Offence, SubjectKind, Verdict, plain
@@ -39,8 +40,6 @@ _breaks = Breaks(need="progress", row=CorpusProgress, blocked=BLOCKED, why="the 
 
 
 def _moves(code: str, place: str, *ways: tuple[str, Change]) -> Moves:
-    """Return how to move the progress through the corpus, in each of these ways."""
-
     def moved(name: str, change: Change, value: Any) -> Mutation[Any]:
         def apply(evidence: Evidence, limits: Any, places: tuple[str, ...]) -> Mutated | str:
             epochs = len(rows_of(evidence, "epochs", CorpusEpoch))
@@ -52,16 +51,16 @@ def _moves(code: str, place: str, *ways: tuple[str, Change]) -> Moves:
     return lambda limit: (moved(name, change, limit.value) for name, change in ways)
 
 
-def _equal(progress: CorpusProgress, **changed: Any) -> CorpusProgress:
-    """Return the progress with one more run of equal losses, between two that are harmless."""
+def _staying(loss: float, *, norm_too: bool = False) -> Change:
+    """Return the change to one more run of equal losses, between two that are harmless."""
     shape: dict[str, Any] = {"first_step": 0, "last_step": 1, "length": 2, "loss": 2.5, "jump": 1e9, "changes": 1e9}
     harmless = EqualLosses(**shape, grad_norm=1.0, grad_norm_equal=False, last_row=False)
-    added = (harmless, replace(harmless, **changed), harmless)
-    return replace(progress, equal_losses=(*progress.equal_losses, *added))
 
+    def change(progress: CorpusProgress, _epochs: int, length: int) -> CorpusProgress:
+        added = replace(harmless, length=length, loss=loss, grad_norm_equal=norm_too)
+        return replace(progress, equal_losses=(*progress.equal_losses, harmless, added, harmless))
 
-def _staying(loss: float, *, norm_too: bool = False) -> Change:
-    return lambda progress, _, length: _equal(progress, length=length, loss=loss, grad_norm_equal=norm_too)
+    return change
 
 
 def _too_quick(progress: CorpusProgress, _epochs: int, share: float) -> CorpusProgress:
@@ -127,7 +126,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     speed = [] if limits.min_step_share is None else ["speed"]
     looked = ["loss", *speed, "tokens", "coverage", *(row.epoch for row in epochs)]
     figures = {key: getattr(progress, key) for key in ("tokens", "tokens_from", "corpus_tokens", "steps")}
-    passes = _known(progress.tokens) / _known(progress.corpus_tokens)
+    passes = or_nan(progress.tokens) / or_nan(progress.corpus_tokens)
     figures |= {"by": epochs[0].by, **_wraps(epochs), "passes": passes}
     if offences:
         return failed(offences, looked=looked, unit="wraps", measured=len(epochs) - 1, figures=figures)
@@ -141,7 +140,6 @@ KNOWN = (
 
 
 def _unknown(progress: CorpusProgress | None, epochs: Sequence[CorpusEpoch], limits: Limits) -> str:
-    """Return the code of what is not known and must be, or an empty text."""
     if not epochs or progress is None or not progress.corpus_tokens:
         return "unknown-corpus" if epochs else "no-passes"
     if None in (progress.tokens, progress.tokens_expected):
@@ -155,11 +153,6 @@ def _unknown(progress: CorpusProgress | None, epochs: Sequence[CorpusEpoch], lim
     if progress.failures:
         return "recorder-failure"
     return "" if progress.announced_steps in (None, progress.steps) else "steps-not-recorded"
-
-
-def _known(value: float | None) -> float:
-    """Return a number, or NaN where it is unknown: no bound accepts that."""
-    return math.nan if value is None else value
 
 
 def _wraps(epochs: Sequence[CorpusEpoch]) -> Fields:
@@ -185,16 +178,16 @@ def _speed(progress: CorpusProgress, limits: Limits) -> Iterator[Offence]:
 
 
 def _tokens(progress: CorpusProgress, limits: Limits, epochs: int) -> Iterator[Offence]:
-    expected = _known(progress.tokens_expected)
-    slack = limits.slack_steps * epochs * _known(progress.tokens_per_step)
-    if not expected - slack <= _known(progress.tokens) <= expected + slack:
+    expected = or_nan(progress.tokens_expected)
+    slack = limits.slack_steps * epochs * or_nan(progress.tokens_per_step)
+    if not expected - slack <= or_nan(progress.tokens) <= expected + slack:
         kept = ("tokens", "tokens_expected", "tokens_per_step", "steps", "tokens_from")
         figures = {key: getattr(progress, key) for key in kept}
         yield Offence(place="tokens", code="tokens-mismatch", figures={**figures, "slack": slack})
 
 
 def _coverage(progress: CorpusProgress) -> Iterator[Offence]:
-    over = _known(progress.tokens) > _known(progress.corpus_tokens)
+    over = or_nan(progress.tokens) > or_nan(progress.corpus_tokens)
     for one in progress.coverage:
         if over and one.full is not None and one.last == one.full and one.still > 1:
             figures = {**plain(one), "tokens": progress.tokens, "corpus_tokens": progress.corpus_tokens}
@@ -202,12 +195,12 @@ def _coverage(progress: CorpusProgress) -> Iterator[Offence]:
 
 
 def _epochs(epochs: Sequence[CorpusEpoch], progress: CorpusProgress, limits: Limits) -> Iterator[Offence]:
-    corpus, step = _known(progress.corpus_tokens), _known(progress.tokens_per_step)
+    corpus, step = or_nan(progress.corpus_tokens), or_nan(progress.tokens_per_step)
     # Where each step logs more tokens than it has, which `tokens-mismatch` says, an epoch is as long as its steps.
     off = bool([*_tokens(progress, limits, len(epochs))])
-    share = min(_known(progress.tokens_expected) / _known(progress.tokens), 1.0) if off else 1.0
+    share = min(or_nan(progress.tokens_expected) / or_nan(progress.tokens), 1.0) if off else 1.0
     for row in epochs:
-        tokens = share * _known(row.tokens)
+        tokens = share * or_nan(row.tokens)
         broken = {
             "unlogged": row.number > 1 and not row.events,
             "logged-twice": row.events > 1,
@@ -216,8 +209,8 @@ def _epochs(epochs: Sequence[CorpusEpoch], progress: CorpusProgress, limits: Lim
             "short-pass": row.complete and not tokens + step >= limits.min_pass_share * corpus,
         }
         figures = {**plain(row), **_wraps(epochs), "corpus_tokens": progress.corpus_tokens}
-        if _known(progress.tokens) > _known(progress.tokens_expected):
-            figures |= {"per_step": _known(progress.tokens) / progress.steps, "tokens_per_step": step}
+        if or_nan(progress.tokens) > or_nan(progress.tokens_expected):
+            figures |= {"per_step": or_nan(progress.tokens) / progress.steps, "tokens_per_step": step}
         yield from (Offence(place=row.epoch, code=code, figures=figures) for code, is_so in broken.items() if is_so)
 
 
@@ -230,7 +223,6 @@ def _clamped(progress: CorpusProgress, _limits: Limits) -> CorpusProgress:
 
 
 def _silent_wrap(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Mutated | str:
-    """Add one epoch more that no event announces."""
     rows = rows_of(evidence, "epochs", CorpusEpoch)
     if rows[0].by == SAMPLED:
         return "batches drawn at random do not wrap"
@@ -242,8 +234,6 @@ def _silent_wrap(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) 
 def _of_length(
     name: str, code: str, tokens: Callable[[CorpusProgress, Limits], float], *, complete: bool
 ) -> Mutation[Limits]:
-    """Return the mutation that gives epochs another length in tokens; `tokens` returns it."""
-
     def damage(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
         progress = record_of(evidence, "progress", CorpusProgress)
         length = tokens(progress, limits) if progress else 0
@@ -267,7 +257,6 @@ def _too_short(progress: CorpusProgress, limits: Limits) -> float:
 
 
 def _logged(events: int) -> Callable[[CorpusEpoch, Limits], Fields | None]:
-    """Return the change to so many events of the wrap before an epoch."""
     return lambda row, _: {"events": events} if row.number > 1 else None
 
 

@@ -79,10 +79,11 @@ def _broken(seen: CommandOutcome, limits: Limits) -> Iterator[tuple[str, str, Fi
 
 def check(limits: Limits, measure: Measure) -> list[str]:
     """Return what no command could satisfy."""
-    problems = []
-    if any(not name.strip() for name in limits.names):
-        problems.append("names: an empty word is in every output")
-    return [*problems, *cut_short(measure.timeout_s, limits.within_s)]
+    empty = any(not name.strip() for name in limits.names)
+    return [
+        *(["names: an empty word is in every output"] if empty else []),
+        *cut_short(measure.timeout_s, limits.within_s),
+    ]
 
 
 Change: TypeAlias = Callable[[CommandOutcome, Limits], Fields | None]
@@ -90,7 +91,6 @@ _breaks = Breaks(need="outcome", row=CommandOutcome)
 
 
 def _lacking(at: int) -> Change:
-    """Return the change that takes one of the words out of the output."""
     return _saying(lambda text, limits: text.replace(limits.names[at], ""))
 
 

@@ -18,6 +18,8 @@ from weighbridge.gates.families.tensor_pairs import Meant, is_exact, two_sided
 from weighbridge.gates.trials.pair_trials import breaks, of_policy
 from weighbridge.quantities.tensors import TensorPair
 
+POLICY = "same: the very dtype; lossless: the same or an exact widening"
+FORM = "same or lossless; the kind value-preservation takes the other policies"
 FIGURES = ("source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference")
 
 
@@ -25,16 +27,7 @@ FIGURES = ("source_dtype", "candidate_dtype", "source_shape", "candidate_shape",
 class Limits(Meant):
     """What may become of a dtype."""
 
-    policy: Annotated[
-        str,
-        Doc(
-            "same: the very dtype; lossless: the same or an exact widening",
-            choices=("same", "lossless"),
-            any_case=True,
-            form="same or lossless; the kind value-preservation takes the other policies",
-            tight="down",
-        ),
-    ] = "same"
+    policy: Annotated[str, Doc(POLICY, choices=("same", "lossless"), any_case=True, form=FORM, tight="down")] = "same"
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:

@@ -12,10 +12,11 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from weighbridge.clauses.clause import listed, or_nan
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.core import Fields, Offence, SubjectKind, Verdict, plain
 from weighbridge.gates.families import local_errors
-from weighbridge.gates.families.local_errors import Limits, allowed, among, detectable, known, or_nan, share_of
+from weighbridge.gates.families.local_errors import Limits, allowed, detectable, known, share_of
 from weighbridge.gates.trials.forward_trials import CODES, MUTATIONS
 from weighbridge.quantities.forward import ForwardError
 
@@ -25,11 +26,9 @@ EXPLAINS = 2  # times the limit: a relation that leaves no more over names the c
 
 
 def _unfit(row: ForwardError, limits: Limits) -> str:
-    """Return why this run can show nothing, whatever its errors are."""
     run = row.run
-    if run.tokens < limits.min_tokens or run.sequences < limits.min_sequences:
-        return "one-token"
-    if run.distinct_tokens < 2:  # one token, repeated, is blind to where tokens stand
+    few = run.tokens < limits.min_tokens or run.sequences < limits.min_sequences
+    if few or run.distinct_tokens < 2:  # one token, repeated, is blind to where tokens stand
         return "one-token"
     if not run.audited_ops or run.lower_ops or run.rounded_constants:
         return "reference-not-float64"
@@ -41,7 +40,6 @@ def _unfit(row: ForwardError, limits: Limits) -> str:
 
 
 def _wrong(row: ForwardError, limits: Limits) -> str:
-    """Return what is wrong with the candidate at this point."""
     if row.reference_shape is None:
         return "missing-reference"
     if row.candidate_shape is None:
@@ -60,7 +58,6 @@ def _wrong(row: ForwardError, limits: Limits) -> str:
 
 
 def _unclear(row: ForwardError, limits: Limits) -> str:
-    """Return why a point that broke nothing still shows nothing."""
     if row.nonfinite_reference:
         return "reference-nonfinite"
     if row.elements < limits.min_elements:
@@ -76,7 +73,6 @@ def _beyond_end_to_end(row: ForwardError) -> bool:
     return not or_nan(row.candidate_end_to_end) <= END_TO_END * max(or_nan(row.trusted_end_to_end), row.run.u)
 
 
-# --- Points over their limit: a bug there, or a capture of another state ----------------------------------------------
 # --- Points over their limit: a bug there, or a capture of another state ----------------------------------------------
 
 
@@ -139,7 +135,7 @@ def _another_basis(rows: Sequence[ForwardError], over: Mapping[str, str]) -> boo
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Return FAIL where a step is not what the reference computes there, led by the first such point in order."""
     everything = sorted(rows_of(evidence, "points", ForwardError), key=lambda row: row.order)
-    rows = [row for row in everything if among(row.point, limits.points)]
+    rows = [row for row in everything if listed(row.point, limits.points)]
     telling = [row for row in rows if row.truth_norm]
     counts: Fields = {"compared": len(telling), "points": len(rows), "min_points": limits.min_points}
     idle = [glob for glob in limits.points if not any(fnmatchcase(row.point, glob) for row in rows)]
@@ -175,7 +171,7 @@ def _not_as_said(row: ForwardError, rows: Sequence[ForwardError], limits: Limits
 
 def _offences(rows: Sequence[ForwardError], over: Mapping[str, str], found: Sorted, limits: Limits) -> list[Offence]:
     weights = dict.fromkeys(name for row in rows for name in row.run.weights.differing)
-    differing = [name for name in weights if not among(name, limits.other_weights)]
+    differing = [name for name in weights if not listed(name, limits.other_weights)]
     offences = [Offence(place=name, code="weights-differ", figures={"differing": len(differing)}) for name in differing]
     for row in rows:
         code = over.get(row.point, "")
@@ -264,7 +260,6 @@ def _offence(row: ForwardError, code: str, limits: Limits) -> Offence:
 
 
 def _relation(row: ForwardError, limits: Limits) -> str:
-    """Return what relates the captured values to those made there, in words; empty where nothing explains them."""
     found = row.relation
     if not found.name or not or_nan(found.left) <= EXPLAINS * or_nan(allowed(row, limits).all):
         return ""

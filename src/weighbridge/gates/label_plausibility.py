@@ -30,7 +30,6 @@ PAIRS = "divergence of upper and lower halves of words that are pairs"
 
 
 def _decision(text: str, must: str, moves: Moves, **more: Any) -> Doc:
-    """Return what a limit of the decisions means: beyond it nothing is decided."""
     return Doc(text, must=must, moves=moves, tight="", **more)
 
 
@@ -110,7 +109,6 @@ def decide(row: TensorBits, limits: Limits) -> Decision:
 
 
 def _doubt(row: TensorBits, reading: BitReading, limits: Limits) -> str:
-    """Return why these words may be anything, or nothing."""
     if row.nonzero < limits.min_nonzero:
         return "too few elements"
     if reading.symbols < limits.min_symbols:
@@ -150,7 +148,6 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _unused(row: TensorBits, limits: Limits) -> bool:
-    """Return whether more of the mantissa's last bits are unused than is allowed of this dtype."""
     most, unused = limits.trailing_zero_bits_at_most.get(row.dtype), row.trailing_zero_bits
     return most is not None and unused is not None and row.nonzero >= limits.min_nonzero and unused > most
 
@@ -165,7 +162,6 @@ def _seen(row: TensorBits) -> Fields:
 
 
 def _figures(rows: Sequence[TensorBits], decisions: Sequence[Decision], votes: Mapping[str, int]) -> Fields:
-    """Return the file's own verdict, how much of the file it stands on, and what could not be decided."""
     decided = {verdict: count for verdict, count in sorted(votes.items()) if verdict != UNDECIDED}
     why = collections.Counter(one.why for one in decisions if one.why)
     elements = sum(votes.values())

@@ -42,7 +42,7 @@ class Limits:
         int, Doc("different steps that must be probed", ge=1, le=1000, must="at least", moves=trials.PROBES)
     ] = 2
     max_unprobed_steps: Annotated[int, Doc(UNPROBED, ge=1, le=100000, must="at most", moves=trials.UNPROBED)] = 1000
-    min_device_share: Annotated[float, Doc(SHARE, gt=0, le=1, must="at least", moves=trials.SHARE)] = 0.1
+    min_device_share: Annotated[float, Doc(SHARE, ge=0.01, le=1, must="at least", moves=trials.SHARE)] = 0.1
     allowed_host_ops: Annotated[int, Doc(HOST_OPS, ge=0, le=1000, must="at most", moves=trials.HOST_OPS)] = 0
 
 
@@ -128,8 +128,6 @@ def _needed_bytes(row: DeviceProbe, limits: Limits) -> float:
 
 
 def _denial(row: DeviceProbe, limits: Limits) -> Offence | None:
-    """Return what the run's own books deny of the device."""
-
     def denied(code: str, **figures: Json) -> Offence:
         asked: Fields = {"requested": row.requested, "resolved": row.resolved, "contract": limits.requested}
         return Offence(place=row.place, code=code, figures={**asked, **figures})
@@ -159,8 +157,6 @@ def _elsewhere(counts: Counts, wanted: str) -> dict[str, int]:
 
 
 def _unseen(row: DeviceProbe, limits: Limits) -> Offence | None:
-    """Return what nobody showed of the device."""
-
     def unseen(code: str, **figures: Json) -> Offence:
         return Offence(place=row.place, code=code, figures={**figures, "why": row.why or "no reason is recorded"})
 

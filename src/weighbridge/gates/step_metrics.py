@@ -16,7 +16,7 @@ from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, faile
 from weighbridge.core import Doc, Fields, Json, Offence, Outcome, SubjectKind, Verdict, plain
 from weighbridge.gates.families import column_basis
 from weighbridge.gates.families.column_basis import ColumnBasis, basis_of
-from weighbridge.gates.families.run_columns import speed_moves
+from weighbridge.gates.families.run_columns import SPEED, speed_moves
 from weighbridge.gates.trials import column_trials as trials
 from weighbridge.gates.trials.column_trials import NEED, STEP
 from weighbridge.quantities.runs import StepColumn, StepOrder
@@ -26,7 +26,6 @@ REGULAR = 3  # numbers; fewer have no cadence of their own, and owe that of the 
 CONSTANT = ("lr", "tokens", "epoch", "wraps", "*mem*")  # columns that may well be, unless a contract says otherwise
 REPEATED = "at how many steps a metric may be logged more than once, resumptions apart"
 GAP = "most steps from one number of a metric to the next; less than two of its own intervals without it"
-SPEED = "most work that the median wall time may imply, 6 × parameters × tokens of a process"
 TOLERANCE = "how far tokens_per_sec × wall_ms / 1000 may lie from tokens, as a share"
 
 
@@ -79,7 +78,8 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     order = rows[STEP].order if STEP in rows else None
     if order is None or order.steps < limits.min_steps:
         return blocked("too-few-steps", {"steps": order.steps if order else 0, "needed": limits.min_steps})
-    steps, required = rows[STEP], {name: _find(name, rows) for name in limits.required}
+    by_name = {row.logged_as: row for row in reversed(rows.values())} | rows  # the standard name, or that in the log
+    steps, required = rows[STEP], {name: by_name.get(name) for name in limits.required}
     cadence = min((row.interval or math.inf for row in required.values() if row), default=math.inf)
     offences = list(_order(order, steps, limits, cadence))
     for row in rows.values():
@@ -107,11 +107,6 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     return passed(looked=looked, unit="columns", figures=figures)
 
 
-def _find(name: str, rows: Mapping[str, StepColumn]) -> StepColumn | None:
-    """Return a column by its standard name or by its name in the log."""
-    return rows.get(name) or next((row for row in rows.values() if row.logged_as == name), None)
-
-
 def _order(order: StepOrder, steps: StepColumn, limits: Limits, cadence: float) -> Iterator[Offence]:
     """Yield what is wrong with the steps; the most frequent of the required columns comes every `cadence` steps.
 
@@ -136,7 +131,6 @@ def _most(row: StepColumn, steps: StepColumn, limits: Limits) -> float:
 
 
 def _cells(row: StepColumn, steps: StepColumn, order: StepOrder, limits: Limits) -> Iterator[Offence]:
-    """Yield what keeps a column from having one finite number wherever it owes one."""
     counted: Fields = {key: getattr(row, key) for key in ("rows", "steps_missing", "missing", "nan", "infinite")}
     most, hole = _most(row, steps, limits), row.largest_hole
     lost = steps.largest_hole > _most(steps, steps, limits) and row.hole_after_step == steps.hole_after_step  # a gap

@@ -84,7 +84,6 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _of_names(names: Mapping[str, None], rows: Mapping[str, TensorHealth], limits: Limits) -> Iterator[Offence]:
-    """Yield what is wrong with each expected name, and with each that is not."""
     found = {name: _code(name, rows, limits) for name in names}
     found |= {name: "extra" for name in rows if name not in names and not listed(name, limits.allow_extra)}
     for name, code in found.items():
@@ -94,7 +93,6 @@ def _of_names(names: Mapping[str, None], rows: Mapping[str, TensorHealth], limit
 
 
 def _of_globs(rows: Mapping[str, TensorHealth], limits: Limits) -> Iterator[Offence]:
-    """Yield the tensors of another dtype than their glob may have, and the globs that name too few or too many."""
     for glob, dtypes in limits.dtypes.items():
         mine = [row for row in rows.values() if fnmatchcase(row.name, glob)]
         if not mine:
@@ -113,7 +111,6 @@ def _of_row(row: TensorHealth | None) -> Fields:
 
 
 def _code(name: str, rows: Mapping[str, TensorHealth], limits: Limits) -> str:
-    """Return what is wrong with one expected name, or nothing."""
     row, other = rows.get(name), rows.get(limits.tied[name]) if name in limits.tied else None
     if row is None:
         return "" if other else "missing"
@@ -139,7 +136,6 @@ def _expected(names: tuple[str, ...]) -> frozenset[str]:
 
 
 def _left(evidence: Evidence, gone: Iterable[str], places: Iterable[str]) -> Mutated | str:
-    """Return the table without these tensors; the judge must object at these places."""
     taken = frozenset(gone)
     left = [row for row in rows_of(evidence, "tensors", TensorHealth) if row.name not in taken]
     places = frozenset(places)
@@ -147,7 +143,6 @@ def _left(evidence: Evidence, gone: Iterable[str], places: Iterable[str]) -> Mut
 
 
 def _dropped(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
-    """Return the table without expected tensors, one at least staying behind."""
     rows = rows_of(evidence, "tensors", TensorHealth)
     mine = _expected(limits.expected).intersection(places).difference(limits.tied)
     gone = {row.name for row in rows if row.name in mine}
@@ -157,7 +152,6 @@ def _dropped(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mut
 
 
 def _both_gone(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
-    """Return the table without tied tensors, together with what they are tied to."""
     pairs = {name: other for name, other in limits.tied.items() if name in places}
     return _left(evidence, {*pairs, *pairs.values()}, pairs)
 
@@ -167,12 +161,11 @@ def _emptied(row: TensorHealth, limits: Limits) -> Fields | None:
 
 
 def _zeroed(row: TensorHealth, limits: Limits) -> Fields | None:
-    free = any(fnmatchcase(row.name, glob) for glob in limits.may_be_zero)
-    return {"all_zero": True} if row.name in _expected(limits.expected) and not free else None
+    free = listed(row.name, limits.may_be_zero) or row.name not in _expected(limits.expected)
+    return None if free else {"all_zero": True}
 
 
 def _added(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
-    """Add a tensor beside each place."""
     rows, wanted = rows_of(evidence, "tensors", TensorHealth), set(places)
     kept = {row.name for row in rows} | _expected(limits.expected)
     added = {f"{row.name}~": row for row in rows if row.name in wanted}
@@ -187,7 +180,6 @@ def _added(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutat
 
 
 def _untied(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
-    """Return the table with bytes of their own for tied tensors."""
     rows = rows_of(evidence, "tensors", TensorHealth)
     there = {row.name for row in rows}
     pairs = {name: other for name, other in limits.tied.items() if {name, other} <= there and name in places}
@@ -199,14 +191,12 @@ def _untied(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Muta
 
 
 def _uncounted(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
-    """Return the table without one tensor of each glob that is counted."""
     names = [row.name for row in rows_of(evidence, "tensors", TensorHealth)]
     mine = {glob: name for glob in limits.counts if glob in places for name in names if fnmatchcase(name, glob)}
     return _left(evidence, mine.values(), mine)
 
 
 def _one_more(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
-    """Return the table with one tensor more for each glob that is counted, where a name can be found for it."""
     rows = rows_of(evidence, "tensors", TensorHealth)
     spellings = [f"{row.name}~" for row in rows] + [f"~{row.name}" for row in rows]
     added = {glob: name for glob in limits.counts if glob in places for name in spellings if fnmatchcase(name, glob)}
@@ -216,7 +206,6 @@ def _one_more(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mu
 
 
 def _unnamed(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
-    """Return the table without what a glob of `dtypes` names."""
     names = [row.name for row in rows_of(evidence, "tensors", TensorHealth)]
     mine = [glob for glob in limits.dtypes if glob in places]
     return _left(evidence, [name for name in names if listed(name, mine)], mine)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, Whole
 from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, codes, rows_of, with_rows
-from weighbridge.clauses.mutations import Limit, in_rows
+from weighbridge.clauses.mutations import Breaks, Limit
 from weighbridge.core import Doc, Fields, Outcome, SubjectKind
 from weighbridge.quantities.reports import ReportedTest, Result
 
@@ -29,8 +29,6 @@ def _named(evidence: Evidence, globs: Sequence[str]) -> list[ReportedTest]:
 
 
 def _fewer(limit: Limit) -> Iterator[Mutation[Any]]:
-    """Keep only so many of the named tests."""
-
     def apply(evidence: Evidence, limits: Limits, _places: Sequence[str]) -> Mutated:
         gone = _named(evidence, limits.tests)[int(limit.value) :]
         kept = [row for row in rows_of(evidence, TESTS, ReportedTest) if row not in gone]
@@ -96,17 +94,14 @@ def _without_a_glob(evidence: Evidence, limits: Limits, places: tuple[str, ...])
     return "no glob can be spared"
 
 
-def _of_the_named(name: str, code: str, outcome: Outcome = Outcome.FAIL, **changed: object) -> Mutation[Limits]:
-    """Return the mutation that changes the named tests among those that a trial asks for."""
-
-    def at(evidence: Evidence, limits: Limits, places: Sequence[str]) -> Collection[str]:
-        return {row.name for row in _named(evidence, limits.tests)}.intersection(places)
-
-    def change(row: ReportedTest, _limits: Limits) -> ReportedTest:
-        return replace(row, **changed)  # type: ignore[arg-type]
-
-    return in_rows(name, code, TESTS, ReportedTest, change, why="no named test there", outcome=outcome, at=at)
-
+BLOCKED = ("too-few-tests", "missing", "skipped", "contradicted")
+_breaks = Breaks(
+    need=TESTS,
+    row=ReportedTest,
+    blocked=BLOCKED,
+    why="no named test there",
+    spares=lambda row, limits, _: not any(fnmatchcase(row.name, glob) for glob in _anywhere(limits.tests)),
+)
 
 KIND = Kind(
     name="test-report",
@@ -114,16 +109,16 @@ KIND = Kind(
     roles={"report": SubjectKind.REPORT},
     needs={TESTS: Need("test_results", of=("report",))},
     limits=Limits,
-    codes=codes("failed", blocked=("too-few-tests", "missing", "skipped", "contradicted")),
+    codes=codes("failed", blocked=BLOCKED),
     judge=ClauseJudge(
         clauses,
         figures=lambda evidence, limits: {"globs": limits.tests, "all": len(rows_of(evidence, TESTS, ReportedTest))},
     ),
     mutations=(
-        _of_the_named("a test fails", "failed", result=Result.FAILED),
-        _of_the_named("a test breaks", "failed", result=Result.ERROR),
-        _of_the_named("a test is skipped", "skipped", Outcome.BLOCKED, result=Result.SKIPPED),
-        _of_the_named("a count that differs", "contradicted", Outcome.BLOCKED, contradicted_by=("it says otherwise",)),
+        _breaks("a test fails", "failed", result=Result.FAILED),
+        _breaks("a test breaks", "failed", result=Result.ERROR),
+        _breaks("a test is skipped", "skipped", result=Result.SKIPPED),
+        _breaks("a count that differs", "contradicted", contradicted_by=("it says otherwise",)),
         Mutation("a glob that names nothing", "missing", _without_a_glob, Outcome.BLOCKED),
     ),
 )

@@ -55,6 +55,7 @@ COARSEST = 0.5  # relative RMSE: codes of two bits err by 0.35 of normally distr
 COARSEST_CHOSEN = 0.85  # the same, of codes that GPTQ chose
 CODES = ("I8", "U8", "I32", "U32", "F8_E4M3", "F8_E5M2")  # in which packers store matrices
 ROUNDED_FIRST = {"requantised-through-f16", "requantised-through-bf16"}  # quantised from a file that was rounded before
+FAILS = ("content", "bound", "overflow", "packing", "codes", "distance", "channels", "adapter", "unmade", "file-type")
 FIGURES = (
     *("transform", "source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements"),
     *("first_difference", "relative_rmse", "lost_share", "max_error", "max_ulps", "error_in_steps", "channels_off"),
@@ -116,15 +117,13 @@ def code_of(pair: TensorPair, limits: Limits) -> str:
     return _channels_code(pair) if pair.rescaled and code == "content" else code
 
 
-def _channels_code(pair: TensorPair) -> str:
-    """Return what is wrong with a tensor whose packer scales channels, where all else is as it may be; or nothing."""
+def _channels_code(pair: TensorPair) -> str:  # where all else is as it may be
     if pair.channels_off is None:
         return "rescaled"
     return "channels" if pair.channels_off > CHANNELS_OFF else ""
 
 
 def _packed_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
-    """Return what is wrong with a weight that is packed on some side, or nothing."""
     if not pair.compared:
         return "packed"
     policy = parse(limits.policy)
@@ -154,7 +153,6 @@ def _packed_class(pair: TensorPair) -> Class:
 
 
 def _content_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
-    """Return what is wrong with the content of a tensor that is stored plainly, or nothing."""
     wanted = needed(pair, limits)
     if wanted is None:
         return "dtype"
@@ -172,7 +170,11 @@ def _content_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
 def class_of(pair: TensorPair) -> Class | None:
     """Return the class of one tensor, from what was measured; None where nothing could be compared."""
     if not tensor_pairs.two_sided(pair):
-        return _class_alone(pair)
+        if pair.left_out:
+            return Class.LEFT_OUT
+        if not pair.candidate_dtype:
+            return Class.DROPPED if tensor_pairs.may_go(pair) else Class.MISSING
+        return Class.GENERATED if tensor_pairs.may_come(pair) else Class.EXTRA
     if pair.source_shape != pair.candidate_shape:
         return Class.DIFFERENT
     made, dtype = _makings(pair), pair.candidate_dtype
@@ -181,18 +183,16 @@ def class_of(pair: TensorPair) -> Class | None:
     cast = "value-cast" in made or tensor_pairs.is_exponential(pair)
     nearly_nearest = pair.not_nearest is not None and pair.not_nearest <= _may_differ(pair)
     within = _errs_within(pair) and (dtype not in NOT_NEAREST or nearly_nearest)
+    share = pair.adapter_share
+    undone = pair.rescaled and pair.compared and not _channels_code(pair)
     holds = {
         Class.BYTES_EQUAL: "identical" in made and not pair.packed,
         Class.VALUE_EQUAL: (cast and is_exact(pair)) or (dtype in BOUND and pair.max_error == 0),
         Class.ROUNDED_EXACT: cast,
         Class.REQUANT_EXACT: "requantised" in made,
         Class.NEAREST_CODES: within and dtype in NOT_NEAREST and dtype not in block_types.SIGNED,
-        Class.MERGED: tensor_pairs.ADAPTED in made
-        and pair.adapter_share is not None
-        and abs(pair.adapter_share - 1) < MERGED_SHARE,
-        Class.WITHIN_BOUND: within
-        or made & ROUNDED_FIRST
-        or (pair.rescaled and pair.compared and not _channels_code(pair)),
+        Class.MERGED: tensor_pairs.ADAPTED in made and share is not None and abs(share - 1) < MERGED_SHARE,
+        Class.WITHIN_BOUND: within or made & ROUNDED_FIRST or undone,
         Class.LAYOUT_ONLY: pair.same_values,
         Class.DIFFERENT: pair.compared,
     }
@@ -207,19 +207,8 @@ def _errs_within(pair: TensorPair) -> bool:
 
 
 def _may_differ(pair: TensorPair) -> int:
-    """Return how many codes of a tensor need not be the nearest."""
-    if pair.rescaled:
-        return int(NOT_NEAREST_RESCALED * pair.elements)
-    return int(NOT_NEAREST.get(pair.candidate_dtype, 0.0) * pair.elements)
-
-
-def _class_alone(pair: TensorPair) -> Class:
-    """Return the class of a tensor that one side has alone."""
-    if pair.left_out:
-        return Class.LEFT_OUT
-    if not pair.candidate_dtype:
-        return Class.DROPPED if tensor_pairs.may_go(pair) else Class.MISSING
-    return Class.GENERATED if tensor_pairs.may_come(pair) else Class.EXTRA
+    share = NOT_NEAREST_RESCALED if pair.rescaled else NOT_NEAREST.get(pair.candidate_dtype, 0.0)
+    return int(share * pair.elements)
 
 
 def _makings(pair: TensorPair) -> set[str]:
@@ -232,9 +221,11 @@ def needed(pair: TensorPair, limits: Limits) -> Class | None:
     policy, dtype = parse(limits.policy), pair.candidate_dtype
     if pair.source_dtype == dtype or (not policy.same and is_exact(pair)):
         return Class.VALUE_EQUAL
-    if limits.allows(pair) or dtype == policy.rounded:
-        return Class.ROUNDED_EXACT
-    if policy.blocks and dtype == "F16" and _stays_half(pair, policy.blocks):
+    row = pair.candidate_shape[-1] if pair.candidate_shape else 1
+    beside_ternary = policy.blocks in block_types.TERNARY and pair.name in block_types.HALVED_WITH_TERNARY
+    # A format stores as F16 beside blocks what has rows that are not whole blocks, or is a head.
+    halved = policy.blocks and dtype == "F16" and (beside_ternary or row % BLOCK[MIXTURES[policy.blocks]] != 0)
+    if limits.allows(pair) or dtype == policy.rounded or halved:
         return Class.ROUNDED_EXACT
     if dtype == policy.requant:
         return Class.REQUANT_EXACT
@@ -245,19 +236,12 @@ def needed(pair: TensorPair, limits: Limits) -> Class | None:
     return None
 
 
-def _stays_half(pair: TensorPair, target: str) -> bool:
-    """Return whether a format stores this tensor as F16 beside blocks: rows that are not whole blocks, or a head."""
-    row = pair.candidate_shape[-1] if pair.candidate_shape else 1
-    beside_ternary = target in block_types.TERNARY and pair.name in block_types.HALVED_WITH_TERNARY
-    return beside_ternary or row % BLOCK[MIXTURES[target]] != 0
-
-
 def _figures(policy: Policy, pair: TensorPair, code: str, together: str) -> Fields:
-    found = class_of(pair)
-    if code in ("unmade", "file-type"):  # its content is right, so no mechanism speaks of it
-        made = policy.lacking(pair) or "codes and scales of some weight"
-        wanted = {"made": made} if code == "unmade" else {"file_type": pair.file_type, "made": policy.numbers[0]}
-        return {**tensor_pairs.columns_of(pair, FIGURES), **wanted, "class": str(found)}
+    found, columns = class_of(pair), tensor_pairs.columns_of(pair, FIGURES)
+    if code == "unmade":  # its content is right, so no mechanism speaks of it; nor of the header
+        return {**columns, "made": policy.lacking(pair) or "codes and scales of some weight", "class": str(found)}
+    if code == "file-type":
+        return {**columns, "file_type": pair.file_type, "made": policy.numbers[0], "class": str(found)}
     # What explains all offenders of one change of dtype says most; where nothing does, each has its own.
     name = tensor_pairs.mechanism([pair]) if together == tensor_pairs.UNEXPLAINED else together
     elements = tensor_pairs.explained(pair, name) or 0
@@ -266,7 +250,7 @@ def _figures(policy: Policy, pair: TensorPair, code: str, together: str) -> Fiel
     if code == "dtype" and blocks and name == tensor_pairs.UNEXPLAINED and as_blocks:
         name, elements = tensor_pairs.QUANTISED, pair.elements
     return {
-        **tensor_pairs.columns_of(pair, FIGURES),
+        **columns,
         **tensor_pairs.explanation(pair, code, name, elements),
         "class": None if found is None else str(found),
         "bound": BOUND.get(pair.candidate_dtype, COARSEST),
@@ -282,10 +266,7 @@ KIND = tensor_pairs.kind_of_pairs(
     version=7,
     limits=Limits,
     judge=judge,
-    fails=(
-        *("content", "bound", "overflow", "packing", "codes", "distance", "channels", "adapter"),
-        *("unmade", "file-type"),
-    ),
+    fails=FAILS,
     blocked=("rescaled",),
     mutations=pair_trials.OF_CONVERSIONS,
 )

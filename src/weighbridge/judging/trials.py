@@ -55,7 +55,6 @@ def _cut(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdict) 
 
 
 def _few_rows(item: Measurement) -> Measurement:
-    """Return a measurement with the first, the last and some rows between of a long table."""
     if not isinstance(item.value, Rows) or len(item.value.rows) <= FEW_ROWS:
         return item
     rows, last = item.value.rows, len(item.value.rows) - 1
@@ -108,10 +107,6 @@ def _nothing_left(kind: Kind[Any], evidence: Evidence, limits: object, names: Se
 
 
 def _emptied(value: Value) -> Value:
-    match value:
-        case Rows():
-            return Rows(value.key, ())
-        case Series():
-            return Series((), ())
-        case Record():
-            return Record(None)
+    if isinstance(value, Rows):
+        return Rows(value.key, ())
+    return Series((), ()) if isinstance(value, Series) else Record(None)

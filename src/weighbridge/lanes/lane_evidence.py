@@ -117,10 +117,7 @@ class LaneEvidence:
         return {one.name: tuple(sorted(one.digests.values())) for one in mine}
 
     def decide(self, asked: Wanted) -> Decided:
-        """Return what the newest evidence of the lane that counts says of a gate, or a BLOCKED that says why none does.
-
-        What cannot be believed ends the search: an older PASS must not stand in for a FAIL that was damaged.
-        """
+        """Return what the newest evidence of the lane that counts says of a gate, or BLOCKED with why none does."""
         for name, refused in self.causes.unread.items():
             why = f"what {self.causes.ledger.root.parent}/{BUNDLES}/{name} found cannot be known: it {refused.what}"
             return blocked_for(asked, Unfit.UNPROVEN, why, refused.remedy)
@@ -135,7 +132,7 @@ class LaneEvidence:
             if isinstance(answer, Decided):
                 return answer
             unfit.append((answer[0], f"its bundle {bundle[:ID_SHOWN]} {answer[1]}"))
-            if answer[0] in (Unfit.UNPROVEN, Unfit.STANDING):
+            if answer[0] in (Unfit.UNPROVEN, Unfit.STANDING):  # no older PASS may stand in for a damaged FAIL
                 break
         if not unfit and others:
             unfit = [(Unfit.INSTANCE, f"it judged {gate} on {', '.join(sorted(others))}, not on {instance}")]

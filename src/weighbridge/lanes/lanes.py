@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import fnmatch
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from glob import iglob
@@ -18,19 +19,9 @@ from weighbridge.contract.document import KEBAB, REQUIREMENT
 from weighbridge.contract.layers import Found, from_errors, raise_errors
 from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract
 from weighbridge.contract.strict_yaml import MAX_BYTES, collected
-from weighbridge.core import (
-    Contract,
-    ContractError,
-    Doc,
-    LimitsError,
-    UsageError,
-    git,
-    is_file,
-    nearest,
-    read_regular_file,
-)
+from weighbridge.core import Contract, ContractError, Doc, UsageError, git, is_file, nearest, read_regular_file
+from weighbridge.core.limits import LimitsError, read
 from weighbridge.core.limits import Path as At
-from weighbridge.core.limits import read
 
 EVERYTHING: Final = ("**",)
 NO_INPUT: Final = ("evidence/", WAIVERS)  # they follow from results
@@ -166,8 +157,6 @@ class _Written:
 
     def data(self) -> object:
         """Parse it."""
-        import tomllib
-
         try:
             return tomllib.loads(self.text)
         except (tomllib.TOMLDecodeError, RecursionError) as problem:
@@ -201,7 +190,6 @@ def _tree(glob: str) -> str | None:
 
 
 def _of_lanes(project: Project, written: _Written, loaded: Mapping[str, LoadedContract]) -> Iterator[Found]:
-    """Yield lanes that are accepted and not there, globs that match nothing, and gates that no lane decides."""
     for name, lane in project.lanes.items():
         at: At = ("lanes", name)
         for other in lane.accepts:

@@ -13,18 +13,8 @@ from weighbridge.contract.checks import structural
 from weighbridge.contract.document import DIALECT
 from weighbridge.contract.layers import Found, Layered, raise_errors
 from weighbridge.contract.load import WAIVERS
-from weighbridge.core import (
-    ContractError,
-    Doc,
-    LimitsError,
-    Outcome,
-    is_file,
-    is_folder,
-    nearest,
-    read_regular_file,
-    schema,
-)
-from weighbridge.core.limits import read
+from weighbridge.core import ContractError, Doc, Outcome, is_file, is_folder, nearest, read_regular_file, schema
+from weighbridge.core.limits import LimitsError, read
 from weighbridge.judging.requests import DEFAULT
 
 FORMAT: Final = "waivers/v0"
@@ -139,10 +129,7 @@ class Waivers:
 
 
 def read_waivers(path: Path, now: dt.datetime, clock: dt.datetime | None = None) -> Waivers:
-    """Read a file of waivers, or raise every problem of it, each at its `file:line:col`.
-
-    `clock` is what time it is where `now` is another moment, that is looked back at.
-    """
+    """Read a file of waivers, or raise every problem of it; `clock` is the time where `now` is looked back at."""
     document = strict_yaml.load(read_regular_file(path, strict_yaml.MAX_BYTES, ContractError), str(path))
     layered = Layered(document.data, {(): (document, ())})
     try:
@@ -161,7 +148,6 @@ def waivers_of(path: Path | None, now: dt.datetime, folder: Path = Path(), clock
 
 
 def _dates(layered: Layered, given: tuple[Waiver, ...], today: dt.date) -> Iterator[Found]:
-    """Yield what is wrong with the days of waivers: no dates, in no order, too far apart or ahead, taken by another."""
     ahead: set[Key] = set()
     before: dict[Key, list[tuple[dt.date, dt.date]]] = {}
     for index, one in enumerate(given):

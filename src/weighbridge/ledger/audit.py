@@ -20,10 +20,7 @@ WORDS = {"M": "was changed", "D": "was deleted", "T": "became something else", "
 
 
 def check(ledger: Ledger, now: datetime, base: str | None = None) -> tuple[BundleError, ...]:
-    """List what is wrong in the ledger and, with a base, in what was done to evidence since.
-
-    An entry whose bundle was judged by kinds in other versions is listed as `other-version`: neither wrong nor shown.
-    """
+    """List what is wrong in the ledger and, with a base, since; `other-version` is neither wrong nor shown."""
     changed = () if base is None else tuple(changes(ledger.root, base))
     return (*changed, *(ledger.problems() or _against_causes(ledger, now)))
 

@@ -13,23 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from weighbridge.contract.resolved import contract_from_json, digests
-from weighbridge.core import (
-    BundleError,
-    Contract,
-    Fields,
-    Finding,
-    GateDecl,
-    LedgerError,
-    Origin,
-    Outcome,
-    SubjectKind,
-    WeighbridgeError,
-    dumps,
-    is_folder,
-    loads,
-    plain,
-    sha256,
-)
+from weighbridge.core import BundleError, LedgerError, WeighbridgeError, dumps, is_folder, loads, model, plain, sha256
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle, read_statement
 from weighbridge.evidence.disk import STAGE, DiskFolder
@@ -39,21 +23,12 @@ from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate
 from weighbridge.judging.conditions import facts_of
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.ledger import fold
-from weighbridge.ledger.fold import (
-    NAMED,
-    BundleEvidence,
-    Chains,
-    Entries,
-    LedgerEntry,
-    LedgerPlace,
-    LedgerStep,
-    Standing,
-)
+from weighbridge.ledger.fold import BundleEvidence, Chains, Entries, LedgerEntry, LedgerPlace, LedgerStep, Standing
 from weighbridge.ledger.store import DIGEST, Ledger
 
 LANDED = re.compile(r"\d{4}-[^/]+\.md")
 CITED = re.compile(r"\bev:([0-9a-f]{12,64})\b")
-FILES, UNRECORDED = (SubjectKind.CHECKPOINT, SubjectKind.MODEL, SubjectKind.TRACE), "unrecorded-fail"
+FILES, UNRECORDED = (model.SubjectKind.CHECKPOINT, model.SubjectKind.MODEL, model.SubjectKind.TRACE), "unrecorded-fail"
 LeftOut: TypeAlias = tuple[LedgerPlace, str, BundleError]  # the place, and the bundle that says more than the ledger
 RESTORE = "restore it from the history of the repository"
 
@@ -63,11 +38,11 @@ class Shown:
     """What a bundle shows: `versions` of kinds that are not here, and the false fact of what is NOT_APPLICABLE."""
 
     id: str
-    contract: Contract
+    contract: model.Contract
     evidence: Mapping[LedgerPlace, BundleEvidence]
     versions: tuple[str, ...]
     facts: Mapping[LedgerPlace, Mapping[str, object]]
-    unmeant: Mapping[LedgerPlace, Fields]
+    unmeant: Mapping[LedgerPlace, model.Fields]
 
     def known_as(self, place: LedgerPlace) -> LedgerPlace:
         """Return the place that it shows for one; `default` was, in older entries, whatever files were bound."""
@@ -81,13 +56,11 @@ def shown_by(bundle: Bundle) -> Shown:
     found = {place_of(bundle, finding): finding for finding in bundle.findings}
     evidence = {place: bundle_evidence(bundle, finding) for place, finding in found.items()}
     gates = {gate.id: gate for gate in bundle.contract.gates if gate.stale_on}
-    facts: dict[LedgerPlace, dict[str, object]] = {}
-    for place, finding in found.items():
-        if place.gate in gates:
-            known = facts_of(gates[place.gate], finding.instance, bundle.measured)
-            facts[place] = {name: fact.value for name, fact in known.items()}
+    dated = ((place, gates[place.gate], one.instance) for place, one in found.items() if place.gate in gates)
+    known = {place: facts_of(gate, instance, bundle.measured) for place, gate, instance in dated}
+    facts = {place: {name: fact.value for name, fact in of.items()} for place, of in known.items()}
     verdicts = ((place, finding.verdict) for place, finding in found.items())
-    unmeant = {place: one.figures for place, one in verdicts if one.outcome is Outcome.NOT_APPLICABLE}
+    unmeant = {place: one.figures for place, one in verdicts if one.outcome is model.Outcome.NOT_APPLICABLE}
     contract, versions = bundle.contract, other_versions(bundle)
     return Shown(id=bundle.id, contract=contract, evidence=evidence, versions=versions, facts=facts, unmeant=unmeant)
 
@@ -100,26 +73,25 @@ def demand_rederivable(bundle: Bundle) -> None:
         raise LedgerError("not-rederivable", f"the verdicts of bundle {bundle.id[:12]} do not follow from it")
 
 
-def place_of(bundle: Bundle, finding: Finding) -> LedgerPlace:
+def place_of(bundle: Bundle, finding: model.Finding) -> LedgerPlace:
     """Return the place that a finding is about."""
     gate = next(gate for gate in bundle.contract.gates if gate.id == finding.gate)
     return _place(bundle.contract, gate, finding.instance, bundle.statement.subjects)
 
 
-def _place(contract: Contract, gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> LedgerPlace:
+def _place(contract: model.Contract, gate: model.GateDecl, instance: str, bound: Sequence[BoundSubject]) -> LedgerPlace:
     """Return a gate's place on an instance: one without a name is the files that were bound, where all of them were."""
     if instance == DEFAULT:
-        names = [
-            name for _, name in sorted(gate.subjects.items()) if name in contract.subjects
-        ]  # sides are not swapped
-        files = _subjects([name for name in names if contract.subjects[name].kind in FILES], instance, subjects)
+        # By their roles, so that sides are not swapped.
+        names = [name for _, name in sorted(gate.subjects.items()) if name in contract.subjects]
+        files = _subjects([name for name in names if contract.subjects[name].kind in FILES], instance, bound)
         paths = [posixpath.normpath(one.path) for one in files if one is not None]
-        named = (f"./{path}" if NAMED.fullmatch(path) else path for path in paths)
+        named = (f"./{path}" if fold.NAMED.fullmatch(path) else path for path in paths)
         instance = ("+".join(named) or DEFAULT) if all(files) else DEFAULT
     return LedgerPlace(contract=contract.id, gate=gate.id, instance=instance)
 
 
-def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
+def bundle_evidence(bundle: Bundle, finding: model.Finding) -> BundleEvidence:
     """Return what a bundle shows that matters to one gate's status."""
     gate = next(gate for gate in bundle.contract.gates if gate.id == finding.gate)
     mine = _subjects(gate.subjects.values(), finding.instance, bundle.statement.subjects)
@@ -144,10 +116,10 @@ def _subjects(names: Iterable[str], instance: str, subjects: Sequence[BoundSubje
     return [known.get((name, instance), known.get((name, DEFAULT))) for name in names]
 
 
-def is_live(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> bool:
+def is_live(gate: model.GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> bool:
     """Return whether every subject of a gate on an instance is live; a gate without subjects never is."""
     mine = _subjects(gate.subjects.values(), instance, subjects)
-    return bool(mine) and all(one is not None and one.origin is Origin.LIVE for one in mine)
+    return bool(mine) and all(one is not None and one.origin is model.Origin.LIVE for one in mine)
 
 
 @dataclass(kw_only=True)
@@ -157,7 +129,7 @@ class Causes:
     ledger: Ledger
     chains: Chains
     read: dict[str, Shown | WeighbridgeError] = field(default_factory=dict)
-    contracts: dict[str, Contract | None] = field(default_factory=dict)
+    contracts: dict[str, model.Contract | None] = field(default_factory=dict)
 
     @cached_property
     def folders(self) -> dict[str, Path]:
@@ -267,12 +239,8 @@ class Causes:
         """Return what the entries of each place name as their causes."""
         return {place: fold.fold(entries).causes for place, entries in self.chains.items()}
 
-    def unmeant(self, place: LedgerPlace, gate: GateDecl, now: datetime) -> Fields | None:
-        """Return the false fact, where the newest bundle that judged a place by now found that its gate does not apply.
-
-        It must have judged the gate as it stands now, and be no older than the gate allows. Only a bundle that says
-        that something does not apply is judged again.
-        """
+    def unmeant(self, place: LedgerPlace, gate: model.GateDecl, now: datetime) -> model.Fields | None:
+        """Return the false fact, where the newest bundle of a place, fresh and of this gate, found it not to apply."""
         newest = self._judged_last(place, now)
         if newest is None:
             return None
@@ -303,7 +271,7 @@ class Causes:
                 standing = fold.fold(self.chains.get(place, {}))
                 old = fold.fold(self.chains.get(replace(place, instance=DEFAULT), {}))  # entries that named no files
                 late = all(one.failed_at is None or seen.at > one.failed_at for one in (standing, old))
-                if late and seen.outcome is Outcome.FAIL:
+                if late and seen.outcome is model.Outcome.FAIL:
                     with contextlib.suppress(LedgerError):
                         fold.advance(standing, seen, now=now, contract_digest=seen.contract_digest)
                         yield place, bundle, unrecorded
@@ -363,7 +331,7 @@ class Causes:
         if DIGEST.fullmatch(cause):
             shown = self.shown(cause)
             seen = shown.evidence.get(shown.known_as(place))
-            if seen is None or seen.outcome is not Outcome.FAIL or seen.overridden:
+            if seen is None or seen.outcome is not model.Outcome.FAIL or seen.overridden:
                 came = "did not judge it" if seen is None else f"came to {seen.outcome} of it"
                 what = f"bundle {cause[:12]} {came}{', under other parameters' if seen and seen.overridden else ''}"
                 raise LedgerError("no-cause", what, remedy="counter-evidence is a FAIL of the contract as written")
@@ -374,10 +342,9 @@ class Causes:
             live = standing.status in (fold.ACTIVE, fold.DISCHARGED) and not standing.diverged
             if live and self._promise(other) == self._promise(place):
                 return
-        what = (
-            f"{cause!r} is neither a bundle beside the ledger nor another gate in it, live, of this kind and subjects"
-        )
-        raise LedgerError("no-cause", what, remedy="name a FAIL of it by its bundle's id, or the successor")
+        what = "neither a bundle beside the ledger nor another gate in it, live, of this kind and subjects"
+        remedy = "name a FAIL of it by its bundle's id, or the successor"
+        raise LedgerError("no-cause", f"{cause!r} is {what}", remedy=remedy)
 
     def _promise(self, place: LedgerPlace) -> tuple[str, Mapping[str, str], str]:
         """Return the kind of a place's gate, its subjects by role, and its files or instance, as judged last."""

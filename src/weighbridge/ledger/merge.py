@@ -31,8 +31,7 @@ class Merged:
 def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
     """Copy the bundles and signatures that are missing, each bundle verified first, and the entries of their ledgers.
 
-    A source is a folder of evidence, a bundle, or an archive of bundles. Nothing is written before everything was
-    verified; a bundle that does not hold, or an entry without its bundle, refuses them all.
+    Nothing is written before everything was verified: a bundle that does not hold, or an entry without, refuses all.
     """
     for path in sources:
         if not exists(path):

@@ -80,10 +80,7 @@ class Gate:
 
 
 def overview(ledger: Ledger, contracts: Contracts, now: datetime, *, as_of: bool = False) -> tuple[Gate, ...]:
-    """Return every gate of every contract that the ledger knows; `as_of` leaves out what was recorded after `now`.
-
-    `contracts` are those that stand now. A gate that a contract has and the ledger does not was never recorded.
-    """
+    """Return every gate of every contract that the ledger knows; `as_of` leaves out what was recorded after `now`."""
     chains = ledger.chains()
     causes = Causes(ledger=ledger, chains=chains)
     found: dict[tuple[str, str], list[Instance]] = {}
@@ -139,11 +136,7 @@ def stands_on(entries: Entries, heads: Sequence[str]) -> Iterator[str]:
 
 
 def stale(at: Instance, shown: Shown, newest: Shown, contract: Contract | None, now: datetime) -> Iterator[str]:
-    """Yield why an instance is STALE: what changed since the bundle that it stands on, and the age of that.
-
-    `newest` is what the newest bundle shows of it, which may have moved nothing; `contract` is the one that stands now,
-    or None where there is none that can be used.
-    """
+    """Yield why an instance is STALE: what changed since its bundle, and its age; `newest` may have moved nothing."""
     place, standing = at.place, at.standing
     old = next(gate for gate in shown.contract.gates if gate.id == place.gate)
     new = next((gate for gate in contract.gates if gate.id == place.gate), None) if contract else None
@@ -167,7 +160,6 @@ def stale(at: Instance, shown: Shown, newest: Shown, contract: Contract | None, 
 
 
 def _changed(old: GateDecl, new: GateDecl, before: Contract, after: Contract) -> Iterator[str]:
-    """Yield which part of a gate's contract changed, by its keys; loosening says from what to what."""
     was, now = plain(old), plain(new)
     differ = [key for key in {**was, **now} if dumps(was.get(key)) != dumps(now.get(key))]
     names = {*old.subjects.values(), *new.subjects.values()}

@@ -1,7 +1,6 @@
 """The ledger on disk: one immutable file a move, under `CONTRACT/GATE/INSTANCE/SEQ-DIGEST.json`.
 
-Across machines and branches nothing rests on the lock, but on each entry naming its parents by digest. That shows every
-edit and every hole; that the newest entry was taken away only an older commit can show.
+Each entry names its parents by digest, which shows every edit and hole but the loss of the newest entry.
 """
 
 from __future__ import annotations

@@ -49,7 +49,6 @@ def written(name: str, file: Model, other: Model) -> str:
 
 @functools.cache
 def _facts(kind: str) -> Mapping[tuple[str, str], Fact]:
-    """Read the facts of one kind, by architecture and field."""
     facts = [Fact(**row) for row in table("model_config/conversion_facts")[kind]]
     return {(one, field): fact for fact in facts for one in fact.of for field in fact.fields}
 
@@ -67,6 +66,5 @@ def lost(name: str, value: Json, source: Model, candidate: Model) -> str:
     stated = source.fields[name].value if name in source.fields else None
     if fact is None or fact.whose not in ("", source.architecture) or fact.said not in (None, stated):
         return ""
-    made = fact.made(candidate)
-    fits = value in made if made else fact.whose or value is None
+    fits = value in made if (made := fact.made(candidate)) else fact.whose or value is None
     return fact.text if fits else ""

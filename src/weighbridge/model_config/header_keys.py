@@ -15,21 +15,19 @@ TOKENIZER_MODEL = "tokenizer.ggml.model"
 
 def gguf_keys(architecture: str) -> dict[str, tuple[str, ...]]:
     """Return GGUF's keys of each field, the first that is there."""
-    found = {}
-    for name, keys in field_keys().items():
-        whole = (key if key.startswith(("general.", "tokenizer.")) else f"{architecture}.{key}" for key in keys.gguf)
-        found[name] = tuple(whole)
+    own, whole = f"{architecture}.", ("general.", "tokenizer.")
+    fields = ((name, keys.gguf) for name, keys in field_keys().items() if keys.gguf)
+    found = {name: tuple(key if key.startswith(whole) else own + key for key in keys) for name, keys in fields}
     if architecture == "nemotron":  # whose loader reads the other one
         found["norm_epsilon"] = found["norm_epsilon"][::-1]
-    return {name: keys for name, keys in found.items() if keys}
+    return found
 
 
 def of_gguf(metadata: Mapping[str, Json], tensors: Collection[str]) -> dict[str, Stated]:
     """Read the fields that a GGUF file's metadata states, and what its tensors say of rope scaling."""
     found = {}
     for name, keys in gguf_keys(str(metadata.get("general.architecture"))).items():
-        key = next((key for key in keys if metadata.get(key) is not None), None)
-        if key is not None:
+        if (key := next((one for one in keys if metadata.get(one) is not None), None)) is not None:
             found[name] = Stated(value=canonical(metadata[key], CONFIG_FIELDS[name]), read=key)
     for tensor, kind in (("rope_factors_long.weight", "longrope"), ("rope_freqs.weight", "table")):
         if tensor in tensors:
@@ -40,7 +38,6 @@ def of_gguf(metadata: Mapping[str, Json], tensors: Collection[str]) -> dict[str,
 
 
 def _of_arrays(metadata: Mapping[str, Json], found: Fields) -> dict[str, Stated]:
-    """Return what a header states a layer at a time, or by a number, as a directory states it."""
     more = {}
     pattern, gating = (found.get(name) for name in ("sliding_layers", "expert_gating"))
     if pattern is not None and isinstance(flags := metadata[pattern.read], list):
@@ -49,10 +46,9 @@ def _of_arrays(metadata: Mapping[str, Json], found: Fields) -> dict[str, Stated]
             more["sliding_window"] = Stated(value=0, read=pattern.read, basis="derived")
     if gating is not None:
         number = metadata[gating.read]
-        value = GATINGS.get(number, gating.value) if type(number) is int else number
-        more["expert_gating"] = replace(gating, value=value)
-    recurrent = found.get("attention_layers")
-    if recurrent is not None and isinstance(flags := metadata[recurrent.read], list):
+        known = GATINGS.get(number, gating.value) if type(number) is int else number
+        more["expert_gating"] = replace(gating, value=known)
+    if (recurrent := found.get("attention_layers")) is not None and isinstance(flags := metadata[recurrent.read], list):
         more["attention_layers"] = replace(recurrent, value=digits(not flag for flag in flags))
     for name in ("head_count_kv", "feed_forward_length"):  # of the layers that have any
         stated = found.get(name)

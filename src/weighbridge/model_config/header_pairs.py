@@ -1,7 +1,4 @@
-"""What a key of a GGUF header should say: by the other side's own key, by the file's tensors, or by the model's family.
-
-A field reads a few keys; `header_pairs.yaml` holds the others, one row a key. Pure.
-"""
+"""What a key of a GGUF header should say: by the other side's own key, the file's tensors, or the model's family."""
 
 from __future__ import annotations
 
@@ -58,8 +55,7 @@ def expected(key: str, file: ModelDescription, other: ModelDescription) -> State
 
 
 def _places(row: Row, tensors: Mapping[str, tuple[int, ...]], other: ModelDescription) -> Iterator[Stated]:
-    names = (f"{CONFIG}:{part}{key}" for key in row.config for part in PARTS)
-    for name in (name for name in names if name in other.keys):
+    for name in (name for key in row.config for part in PARTS if (name := f"{CONFIG}:{part}{key}") in other.keys):
         value, each = other.keys[name], _entries(other.keys[name])
         if row.count:
             value = len(each)
@@ -68,8 +64,8 @@ def _places(row: Row, tensors: Mapping[str, tuple[int, ...]], other: ModelDescri
             value = as_text(each[0] if same else [*each, *[0] * (row.entries - len(each))])
         yield Stated(value=row.words.get(str(value), value), read=name.replace(":", " ", 1))
     if other.model.architecture in row.of:
-        value = as_text(row.of[other.model.architecture])
-        yield Stated(value=value, read=f"the family {other.model.architecture}", basis="default")
+        value, read = as_text(row.of[other.model.architecture]), f"the family {other.model.architecture}"
+        yield Stated(value=value, read=read, basis="default")
     if row.shape is not None and (layers := _layers(tensors, row.shape[0])):
         name = f"blk.{layers[0]}.{row.shape[0]}"
         yield Stated(value=tensors[name][row.shape[1]], read=f"the shape of {name}", basis="derived")
@@ -81,7 +77,6 @@ def _places(row: Row, tensors: Mapping[str, tuple[int, ...]], other: ModelDescri
 
 
 def _entries(value: Json) -> list[Json]:
-    """Return the entries of a list that is written as text; of what is long, or no list, nothing."""
     with contextlib.suppress(ValueError):
         found = json.loads(value) if isinstance(value, str) and value.startswith("[") else []
         return found if isinstance(found, list) else []
@@ -89,7 +84,6 @@ def _entries(value: Json) -> list[Json]:
 
 
 def _layers(tensors: Mapping[str, Any], name: str) -> list[int]:
-    """Return the layers that have a tensor, in their order."""
     found = (re.fullmatch(rf"blk\.(\d{{1,6}})\.{re.escape(name)}", one) for one in tensors)
     return sorted(int(one[1]) for one in found if one)
 

@@ -1,7 +1,6 @@
 """Every key that a side states, as it stands there: compared with the same key of the same format, or noted as unread.
 
-A field of ours reads a few keys under many names. What none of them reads is never passed over: between two sides of
-one format it is compared literally; across formats it is a row that says why it was not compared. Pure.
+What no field of ours reads is never passed over: across formats it is a row that says why it was not compared. Pure.
 """
 
 from __future__ import annotations
@@ -57,15 +56,11 @@ def as_text(value: Any) -> Json:
 
 
 def key_rows(
-    forms: tuple[str, str],
-    keys: Sequence[Keys],
-    fields: Sequence[Fields],
-    rows: Sequence[ConfigField],
-    unstated: str = "",
+    forms: Sequence[str], keys: Sequence[Keys], fields: Sequence[Fields], rows: Sequence[ConfigField], missing: str = ""
 ) -> list[ConfigField]:
-    """Return a row for each key of either side that the `rows` of fields have not compared; `unstated` says why not."""
+    """Return a row for each key of either side that the `rows` of fields have not compared; `missing` says why not."""
     if forms[0] == forms[1]:
-        return list(_literal(forms[0], keys, rows, unstated))
+        return list(_literal(forms[0], keys, rows, missing))
     return [
         _row(name, **{side: value}, why=elsewhere(name))
         for side, one, stated in zip(SIDES, keys, fields, strict=True)
@@ -90,7 +85,7 @@ def _literal(form: str, keys: Sequence[Keys], rows: Sequence[ConfigField], unsta
         (_names([row.source_read for row in some], keys[0]), _names([row.candidate_read for row in some], keys[1]))
         for some in (rows, unlike)
     )
-    files = [{_file(name) for name in side} if form == HUGGING_FACE else set() for side in keys]
+    files = [{name.partition(":")[0] for name in side} if form == HUGGING_FACE else set() for side in keys]
     alone = files[0] ^ files[1]
     for file in sorted(alone):
         side, other = ("source", "import") if file in files[0] else ("candidate", "source")
@@ -103,12 +98,11 @@ def _literal(form: str, keys: Sequence[Keys], rows: Sequence[ConfigField], unsta
         # A field may read no more of a key than its kind: what is written otherwise is a row all the same.
         by_fields = unlike_reads if all(names) and values[0] != values[1] else reads
         compared = all(not name or name in read for name, read in zip(names, by_fields, strict=True))
-        if not compared and _file(newest) not in alone:
+        if not compared and newest.partition(":")[0] not in alone:
             yield _pair(newest, names, values, unstated if form == HUGGING_FACE else "")
 
 
 def _by_newest_name(keys: Keys) -> dict[str, str]:
-    """Return the keys of one side by the names that transformers 5 gives them; a key beside its newer one keeps its."""
     found = {name: name for name in keys}
     for name in keys:
         newest = name
@@ -120,7 +114,6 @@ def _by_newest_name(keys: Keys) -> dict[str, str]:
 
 
 def _pair(newest: str, names: Sequence[str], values: Sequence[Json], unstated: str) -> ConfigField:
-    """Return the row of a key; of one that a side does not state, with what the library takes, where that is known."""
     if all(names):
         return _row(names[0] if names[0] == names[1] else newest, source=values[0], candidate=values[1])
     stated = 0 if names[0] else 1
@@ -128,16 +121,11 @@ def _pair(newest: str, names: Sequence[str], values: Sequence[Json], unstated: s
     known = next((value for old, value in table(TABLE)["taken"].items() if re.search(old, newest)), None)
     if known is None or not unstated:
         return _row(names[stated], **{side: values[stated]}, why=unstated.format("source" if stated else "import"))
-    default: dict[str, Any] = {f"{silent}_read": "nothing said; the default", f"{silent}_basis": "default"}
+    default: Any = {f"{silent}_read": "nothing said; the default", f"{silent}_basis": "default"}
     return replace(_row(names[stated], **{side: values[stated], silent: known}), **default)
 
 
-def _file(name: str) -> str:
-    return name.partition(":")[0]
-
-
 def _names(places: Sequence[str], keys: Keys) -> set[str]:
-    """Return the names of what was read; a text model's own part comes before what stands around it."""
     found = set()
     for place in places:
         file, _, path = place.partition(" ")

@@ -22,7 +22,6 @@ SAID_BY_NONE = {
     "tied_embeddings": "a head of its own, or none at all: the tensors tell",
     "activation": "GGUF does not say it, and what a loader computes is not known here",
 }
-IN_TENSORS = "the factors are a tensor of the import, and compared as one"
 
 
 @functools.cache
@@ -69,8 +68,7 @@ def _head_dim(model: Model) -> tuple[Json, str]:
 
 
 def _value_dim(model: Model) -> tuple[Json, str]:
-    """Compute it from the width where GGUF does not state it, whatever the size of a key."""
-    if model.form == GGUF:
+    if model.form == GGUF:  # which need not state it, whatever the size of a key
         model = replace(model, fields={name: one for name, one in model.fields.items() if name != "head_dim"})
     return _head_dim(model)
 
@@ -124,7 +122,7 @@ def incomparable(name: str, source: Model, candidate: Model) -> str:
         return own
     in_tensors = _value(file, "rope_scaling") in ("table", "longrope")
     if in_tensors and name in ("rope_scaling_factor", "rope_original_context"):
-        return IN_TENSORS if name not in file.fields else ""
+        return "" if name in file.fields else "the factors are a tensor of the import, and compared as one"
     if name in GGUF_ONLY and name in other.fields and name not in file.fields and default(name, file) is None:
         return SAID_BY_NONE[name]
     # An id that no token has is left out by a converter.

@@ -1,26 +1,22 @@
-"""Read what a checkpoint's side says of its model: the fields of its configuration, its vocabulary, its chat template.
-
-A GGUF or APR file says it itself; any other format leaves it to the files beside it. Decides nothing.
-"""
+"""Read what a checkpoint's side says of its model: fields of its configuration, its vocabulary, its chat template."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.core import Json, table
 from weighbridge.model_config import header_keys, literal_keys, model_keys
 from weighbridge.model_config import vocabulary as vocabularies
 from weighbridge.model_config.model_defaults import DEFAULTS
-from weighbridge.model_config.model_keys import APR, GGUF, HUGGING_FACE, Model, Stated, of_config
+from weighbridge.model_config.model_keys import APR, GGUF, HUGGING_FACE, STANDS_FOR, Model, Parsed, Stated, of_config
 from weighbridge.model_config.vocabulary import MAX_TOKENIZER, TOKENIZER, Vocabulary, content_of
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
 from weighbridge.storage.readable import sha256
-from weighbridge.views.beside_files import SETTINGS as SETTING
-from weighbridge.views.beside_files import STRUCTURE, beside, document_beside
+from weighbridge.views.beside_files import SETTINGS, STRUCTURE, beside, document_beside
 from weighbridge.views.checkpoint import (
     CONFIG,
     MAX_CONFIG,
@@ -32,11 +28,10 @@ from weighbridge.views.checkpoint import (
 )
 
 DESCRIBED = "described"
-GENERATION, SETTINGS = "generation_config.json", "tokenizer_config.json"
+GENERATION, TOKENIZER_CONFIG = "generation_config.json", "tokenizer_config.json"
 TEMPLATE, TYPES = "tokenizer.chat_template", "tokenizer.ggml.token_type"
-SPECIAL_TOKENS = "special_tokens_map.json"
 # Read as fields, or as a vocabulary where there is no tokenizer.json, which every loader takes first.
-READ = {CONFIG, GENERATION, SETTINGS, TOKENIZER, "vocab.json", "vocab.txt", "merges.txt"}
+READ = {CONFIG, GENERATION, TOKENIZER_CONFIG, TOKENIZER, "vocab.json", "vocab.txt", "merges.txt"}
 BYTE_PAIRS = "gpt2"  # GGUF's name of the kind whose types follow from a directory
 TEMPLATE_FILE, MAX_TEMPLATE = "chat_template.jinja", 4 << 20
 
@@ -79,10 +74,8 @@ def _of_gguf(view: CheckpointView) -> ModelDescription:
     from weighbridge.formats.gguf_file import LongValues
 
     architecture = str(view.metadata.get("general.architecture") or "")
-    values, tensors = (
-        LongValues(next(iter(view.files.values()))),
-        {name: one.shape for name, one in view.tensors.items()},
-    )
+    values = LongValues(next(iter(view.files.values())))
+    tensors = {name: one.shape for name, one in view.tensors.items()}
     wanted = [key for keys in header_keys.gguf_keys(architecture).values() for key in keys]
     metadata: dict[str, Json] = {**view.metadata}
     metadata |= {key: values.numbers(key) for key in wanted if key in metadata and metadata[key] is None}
@@ -96,25 +89,23 @@ def _of_gguf(view: CheckpointView) -> ModelDescription:
     model = Model(form=GGUF, architecture=architecture, fields=fields, tensors=tensors, tokenizer=tokenizer)
     vocabulary = vocabularies.of_gguf(values)
     if vocabulary is not None and "vocab_size" not in fields:
-        read = f"entries of {vocabulary.read}"
-        fields["vocab_size"] = Stated(value=vocabulary.count, read=read, basis="derived")
-    # Every key but the lists that are compared entry by entry; a long value by its digest.
-    keys = {
-        key: literal_keys.as_text(value) if value is not None else values.digest(key)
-        for key, value in ((key, values.numbers(key) if value is None else value) for key, value in metadata.items())
-        if not literal_keys.is_list(key)
-    }
+        fields["vocab_size"] = Stated(value=vocabulary.count, read=f"entries of {vocabulary.read}", basis="derived")
+    keys = {}  # every one but the lists that are compared entry by entry; a long value by its digest
+    for key, short in metadata.items():
+        if not literal_keys.is_list(key):
+            value = values.numbers(key) if short is None else short
+            keys[key] = values.digest(key) if value is None else literal_keys.as_text(value)
     return ModelDescription(model=model, vocabulary=vocabulary, keys=keys)
 
 
 def _of_directory(view: CheckpointView) -> ModelDescription:
-    config = config_beside(view) or {}
+    config, own = config_beside(view) or {}, json_beside(view, CONFIG, MAX_CONFIG)
     generation = json_beside(view, GENERATION, MAX_CONFIG) or {}
-    settings = json_beside(view, SETTINGS, MAX_CONFIG) or {}
+    settings = json_beside(view, TOKENIZER_CONFIG, MAX_CONFIG) or {}
     tokenizer = json_beside(view, TOKENIZER, MAX_TOKENIZER)
     vocabulary = vocabularies.of_directory(view, tokenizer, settings)
     fields = of_config(config, CONFIG)
-    sized = any(CONFIG_FIELDS[name] is FieldKind.COUNT for name in fields)
+    sized = None if own is None else any(CONFIG_FIELDS[name] is FieldKind.COUNT for name in fields)
     fields |= model_keys.of_tokenizer(config, generation, settings, _known(tokenizer, settings, vocabulary))
     if tokenizer is not None:
         fields |= model_keys.of_tokenizer_model(tokenizer.get("model"))
@@ -122,19 +113,16 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
         if kind == BYTE_PAIRS and vocabulary is not None:
             types = vocabularies.token_types(vocabulary, size if isinstance(size, int) else 0)
             fields["token_types"] = Stated(value=_runs(types), read=f"{TOKENIZER} added_tokens")
-        framing = {
-            token: content_of(settings.get(f"{token}_token") or settings.get(f"{stand_in}_token"))
-            for token, stand_in in model_keys.STANDS_FOR.items()
-        }
+        entry = {token: settings.get(f"{token}_token") for pair in STANDS_FOR.items() for token in pair}
+        framing = {token: content_of(entry[token] or entry[other]) for token, other in STANDS_FOR.items()}
         fields |= model_keys.of_post_processor(tokenizer.get("post_processor"), framing)
     family, named = str(config.get("model_type") or ""), str(settings.get("tokenizer_class") or "")
     if "tokenizer_model" in fields and "tokenizer_model" in table(DEFAULTS)["of_model_type"].get(family, {}):
         del fields["tokenizer_model"]  # whose tokenizer has a kind of its own
     if (template := _template(view, settings)) is not None:
         fields["chat_template"] = template
-    own = json_beside(view, CONFIG, MAX_CONFIG)
     keys: dict[str, Json] = {}
-    for place, one in ((CONFIG, own), (GENERATION, generation), (SETTINGS, settings), (TOKENIZER, tokenizer)):
+    for place, one in ((CONFIG, own), (GENERATION, generation), (TOKENIZER_CONFIG, settings), (TOKENIZER, tokenizer)):
         keys |= literal_keys.of_document(one, place)
     taken: dict[str, tuple[Json, str]] = {}
     if vocabulary is not None:
@@ -146,19 +134,17 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
         taken |= {"add_bos_token": without, "add_eos_token": without}
     model = Model(form=HUGGING_FACE, architecture=family, fields=fields, tokenizer=named, taken=taken)
     further, home = (_further(view) if view.whole else None), view.folder.home
-    found = ModelDescription(model=model, vocabulary=vocabulary, keys=keys, home=home, beside=further)
-    return found if own is None else replace(found, sized=sized)
+    return ModelDescription(model=model, vocabulary=vocabulary, keys=keys, home=home, beside=further, sized=sized)
 
 
 def _further(view: CheckpointView) -> dict[str, Json]:
-    """Return what the other files of a bound folder say of the model: JSON by its keys, code and the rest by digest."""
     found: dict[str, Json] = {}
     for name, role in beside(view).items():
-        if role not in (SETTING, STRUCTURE) or name in READ or name.startswith("chat_template"):
+        if role not in (SETTINGS, STRUCTURE) or name in READ or name.startswith("chat_template"):
             continue
         if name.endswith(".json"):
             said = document_beside(view, name)
-            if name == SPECIAL_TOKENS:  # by their text: versions of transformers write flags that stand elsewhere, too
+            if name == "special_tokens_map.json":  # by text: versions of transformers write flags that stand elsewhere
                 lists = {key: [content_of(each) for each in one] for key, one in said.items() if isinstance(one, list)}
                 said = {key: content_of(one) for key, one in said.items()} | lists
             found |= literal_keys.of_document(said, name)
@@ -168,35 +154,27 @@ def _further(view: CheckpointView) -> dict[str, Json]:
 
 
 def _runs(types: Iterable[Json]) -> Json:
-    """Return types of tokens as `TYPE x COUNT`, by id; what is long as a digest."""
     runs = (f"{kind} x {sum(1 for _ in run)}" for kind, run in itertools.groupby(types))
     return model_keys.canonical(", ".join(runs), FieldKind.WORD)
 
 
-def _known(
-    tokenizer: Mapping[str, Any] | None, settings: Mapping[str, Any], vocabulary: Vocabulary | None
-) -> dict[str, int]:
-    """Return the ids of special and added tokens by their content."""
-    decoder = settings.get("added_tokens_decoder")
-    named = decoder.items() if isinstance(decoder, Mapping) else ()
+def _known(tokenizer: Parsed | None, settings: Parsed, vocabulary: Vocabulary | None) -> dict[str, int]:
+    decoder, added = settings.get("added_tokens_decoder"), (tokenizer or {}).get("added_tokens") or []
+    numbered = decoder.items() if isinstance(decoder, Mapping) else ()
+    entries: list[tuple[Any, Any]] = [(int(at), one) for at, one in numbered if at.isdecimal() and len(at) < 12]
+    entries += [(one.get("id"), one) for one in added if isinstance(one, Mapping)]
     found = dict(vocabulary.known) if vocabulary is not None else {}
-    found |= {
-        entry["content"]: int(at)
-        for at, entry in named
-        if at.isdecimal() and len(at) < 12 and isinstance(entry, Mapping) and isinstance(entry.get("content"), str)
-    }
-    for entry in (tokenizer or {}).get("added_tokens") or []:
-        if isinstance(entry, Mapping) and isinstance(entry.get("content"), str) and type(entry.get("id")) is int:
-            found[entry["content"]] = entry["id"]
+    for at, one in entries:
+        if type(at) is int and isinstance(one, Mapping) and isinstance(one.get("content"), str):
+            found[one["content"]] = at
     return found
 
 
-def _template(view: CheckpointView, settings: Mapping[str, Any]) -> Stated | None:
-    """Read the chat template, the default one where there are several; what another file says is kept beside."""
+def _template(view: CheckpointView, settings: Parsed) -> Stated | None:
     alone = text_beside(view, TEMPLATE_FILE, MAX_TEMPLATE)
     older = (json_beside(view, "chat_template.json", MAX_TEMPLATE) or {}).get("chat_template")
     first = settings.get("chat_template")
-    said = f"{SETTINGS} chat_template{' (the default one)' if isinstance(first, list) else ''}"
+    said = f"{TOKENIZER_CONFIG} chat_template{' (the default one)' if isinstance(first, list) else ''}"
     places = (first, said), (alone, TEMPLATE_FILE), (older, "chat_template.json")
     found = [(digest(text), place) for value, place in places if (text := _default(value)) is not None]
     if not found:

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from weighbridge.core import Json, table
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
@@ -26,7 +26,8 @@ class Stated:
     also: tuple[tuple[Json, str], ...] = ()  # other values that the same side states elsewhere, with their places
 
 
-Fields = Mapping[str, Stated]
+Fields: TypeAlias = Mapping[str, Stated]
+Parsed: TypeAlias = Mapping[str, Any]  # a JSON object as it lies in a file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +74,6 @@ def shortened(text: str) -> str:
     """Return a text; of a long one its beginning and its digest."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return text if len(text) <= SHOWN else f"{text[:20]}… sha256:{digest}"
-
-
-# --- Hugging Face and APR ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,10 +140,10 @@ def _at(config: Any, key: str) -> Any:
 
 
 def _computed(config: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
-    """Yield fields that the class of a family computes, each with the key that it computes from."""
     family, width = config.get("model_type"), config.get("d_model")
     if family == "lfm2" and config.get("block_auto_adjust_ff_dim") is True:
         key = "block_ff_dim" if "block_ff_dim" in config else "intermediate_size"
+        # As its class and conversion/lfm2.py do.
         adjusted = _adjusted(*(config.get(one) for one in (key, "block_ffn_dim_multiplier", "block_multiple_of")))
         if adjusted is not None:
             yield "feed_forward_length", key, adjusted
@@ -162,7 +160,6 @@ def _computed(config: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
 
 
 def _adjusted(width: Any, times: Any, step: Any) -> int | None:
-    """Compute the width that Lfm2 makes of the stated one, as its class and conversion/lfm2.py do."""
     if not isinstance(width, int) or not isinstance(step, int) or step < 1:
         return None
     try:
@@ -173,7 +170,6 @@ def _adjusted(width: Any, times: Any, step: Any) -> int | None:
 
 
 def _head_sizes(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
-    """Compute the size of a key that turns in a part only, and take Gemma 4's of a layer that attends to all."""
     fixed, turning = config.get("qk_nope_head_dim"), config.get("qk_rope_head_dim")
     if isinstance(fixed, int) and isinstance(turning, int):
         return {"head_dim": Stated(value=fixed + turning, read=f"{place} qk_nope_head_dim", basis="derived")}
@@ -187,7 +183,6 @@ def _head_sizes(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
 
 
 def _of_layers(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
-    """Read which layers attend within a window, and which attend at all, a digit a layer; an unknown kind is unread."""
     key = next((key for key in ("layer_types", "layers_block_type") if isinstance(config.get(key), list)), "")
     kinds, read = config[key] if key else (), f"{place} {key}"
     found: dict[str, Stated] = {}
@@ -211,7 +206,6 @@ def digits(flags: Iterable[bool]) -> Json:
 
 
 def _rope_of(config: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return what is said of rotary positions: in the newer place, before the older one."""
     name = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
     inner = _at(config, f"{name}.full_attention")
     return (f"{name}.full_attention", inner) if isinstance(inner, Mapping) else (name, config.get(name))
@@ -238,9 +232,7 @@ def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
 
 
 def _partial(config: Mapping[str, Any], place: str, found: Fields) -> dict[str, Stated]:
-    """Compute how many dimensions of a head turn, where a share of them is stated."""
-    name, _ = _rope_of(config)
-    size = head_dim(found)
+    (name, _), size = _rope_of(config), head_dim(found)
     for key in (f"{name}.{PARTIAL[0]}", *PARTIAL):
         share = _at(config, key)
         if isinstance(share, (int, float)) and 0 < share <= 1 and size is not None:
@@ -251,20 +243,13 @@ def _partial(config: Mapping[str, Any], place: str, found: Fields) -> dict[str, 
 def head_dim(found: Fields) -> int | None:
     """Return the size of a head: stated, or the width over the count of heads."""
     names = "head_dim", "embedding_length", "head_count"
-    stated, width, heads = (found[name].value if name in found else None for name in names)
+    stated, width, many = (found[name].value if name in found else None for name in names)
     if isinstance(stated, int):
         return stated
-    if not isinstance(width, int) or not isinstance(heads, int) or heads < 1 or width % heads:
-        return None
-    return width // heads
+    return width // many if isinstance(width, int) and isinstance(many, int) and many > 0 and not width % many else None
 
 
-# --- Special tokens and what is put around a text ---------------------------------------------------------------------
-
-
-def of_tokenizer(
-    config: Mapping[str, Any], generation: Mapping[str, Any], tokenizer: Mapping[str, Any], known: Mapping[str, int]
-) -> dict[str, Stated]:
+def of_tokenizer(config: Parsed, generation: Parsed, tokenizer: Parsed, known: Mapping[str, int]) -> dict[str, Stated]:
     """Read ids of special tokens and switches; `known` gives the ids of added tokens by their content.
 
     tokenizer_config.json names tokens, which tokenizer.json numbers, and comes before config.json and
@@ -272,8 +257,7 @@ def of_tokenizer(
     """
     found = {}
     for token in TOKENS:
-        stated = [*_named(token, tokenizer, known)]
-        stated += _numbered(token, config, "config.json")
+        stated = [*_named(token, tokenizer, known), *_numbered(token, config, "config.json")]
         stated += _numbered(token, generation, "generation_config.json")
         if stated:
             (value, read), *also = stated
@@ -329,7 +313,6 @@ def of_post_processor(processor: Any, special: Mapping[str, str]) -> dict[str, S
 
 
 def _of_template(template: Any, special: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
-    """Read the first and the last piece of a template; one that is the text itself adds nothing."""
     ends = (template[0], template[-1]) if isinstance(template, list) and len(template) > 1 else ()
     for token, piece in zip(("bos", "eos"), ends, strict=False):
         inner = piece.get("SpecialToken") if isinstance(piece, Mapping) else None

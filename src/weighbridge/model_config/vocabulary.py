@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from weighbridge.core import SubjectError
+from weighbridge.model_config.model_keys import Parsed
 from weighbridge.quantities.checkpoints import EntryDifference
 from weighbridge.storage.readable import ReadableFile
 from weighbridge.views.checkpoint import CheckpointView, json_beside, open_sidecar, refuse, text_beside
@@ -31,7 +32,7 @@ BERT = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 SPACE = chr(ord(" ") + 256)
 TOKENS, MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
 SENTENCEPIECE = "sentencepiece"
-UNKNOWN, CONTROL = 2, 3  # types of its pieces
+WITHOUT_TEXT = UNKNOWN, CONTROL = 2, 3  # types of its pieces
 MARK, CONTINUES = "\u2581".encode(), b"##"  # before a whole word, and before what continues one
 PADDING = re.compile(rb"(?:\xe2\x96\x81)?\[PAD\d+\]")
 WORD_PIECE = "bert"  # GGUF's name of the kind
@@ -58,53 +59,31 @@ class Vocabulary:
     first_merge: int = 0
     why: str = ""  # what keeps the pieces from being read, where they are there
 
-    def entries(self) -> Iterator[bytes | None]:
-        """Yield the pieces from the first that is compared on."""
-        return self.walk(self.first)
-
 
 def of_gguf(values: LongValues) -> Vocabulary | None:
     """Find the vocabulary in a GGUF header, or None; it is read entry by entry, whatever its size."""
-    count, many = values.count(TOKENS), values.count(MERGES) or 0
-    tokens, merges = (functools.partial(values.strings, key) for key in (TOKENS, MERGES))
-    if count is None:
+    if (count := values.count(TOKENS)) is None:
         return None
-    return Vocabulary(read=TOKENS, count=count, walk=tokens, merges=merges, merge_count=many)
+    tokens, merges = (functools.partial(values.strings, key) for key in (TOKENS, MERGES))
+    return Vocabulary(read=TOKENS, count=count, walk=tokens, merges=merges, merge_count=values.count(MERGES) or 0)
 
 
-def of_directory(
-    view: CheckpointView, tokenizer: Mapping[str, Any] | None, config: Mapping[str, Any]
-) -> Vocabulary | None:
+def of_directory(view: CheckpointView, tokenizer: Parsed | None, config: Parsed) -> Vocabulary | None:
     """Read the vocabulary that lies beside a checkpoint, or None; `config` is tokenizer_config.json."""
     if tokenizer is not None:
         return _of_tokenizer(view, tokenizer)
-    text = text_beside(view, "vocab.txt", MAX_MODEL)
-    if text is not None:
+    if (text := text_beside(view, "vocab.txt", MAX_MODEL)) is not None:
         named = {content for key in config if key.endswith("_token") and (content := content_of(config[key]))}
         lines = [line.removesuffix("\r") for line in text.split("\n")]
         while lines and not lines[-1]:
             lines.pop()
-        special = {at: line.encode() for at, line in enumerate(lines) if line in (named or BERT)}
-        return _whole("vocab.txt", [line.encode() for line in lines], _Added(special, frozenset(special)), [])
-    table = json_beside(view, "vocab.json", MAX_TOKENIZER)
-    if table is not None:
+        special = {at: {"content": one, "special": True} for at, one in enumerate(lines) if one in (named or BERT)}
+        return _whole("vocab.txt", [line.encode() for line in lines], special, [])
+    if (table := json_beside(view, "vocab.json", MAX_TOKENIZER)) is not None:
         merges = (text_beside(view, "merges.txt", MAX_TOKENIZER) or "").split("\n")
         ranked = [line.strip().encode() for line in merges if line.strip() and not line.startswith("#version")]
         return _whole("vocab.json", _by_id(view, "vocab.json", table), _added_beside(view, config), ranked)
     return _of_sentencepiece(view, config)
-
-
-@dataclass(frozen=True, slots=True)
-class _Added:
-    """Tokens that were added to a vocabulary: the piece of each id, and which are special."""
-
-    pieces: Mapping[int, bytes]
-    special: frozenset[int]
-
-    @classmethod
-    def of(cls, entries: Mapping[int, Mapping[str, Any]]) -> _Added:
-        found = {at: content_of(entry).encode() for at, entry in entries.items()}
-        return cls(found, frozenset(at for at, entry in entries.items() if entry.get("special") is True))
 
 
 def content_of(entry: Any) -> str:
@@ -126,7 +105,7 @@ def _of_tokenizer(view: CheckpointView, tokenizer: Mapping[str, Any]) -> Vocabul
     entries = tokenizer.get("added_tokens") or []
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
         _refuse(view, TOKENIZER, "added_tokens is not a list of tokens")
-    added = _Added.of({_id(view, TOKENIZER, entry.get("id")): entry for entry in entries})
+    added = {_id(view, TOKENIZER, entry.get("id")): entry for entry in entries}
     ranked = []  # as GGUF writes them: a space between both parts, and no other
     for merge in merges if isinstance(merges, list) else []:
         pair = merge.split(" ", 1) if isinstance(merge, str) else merge
@@ -136,22 +115,20 @@ def _of_tokenizer(view: CheckpointView, tokenizer: Mapping[str, Any]) -> Vocabul
     return _whole(TOKENIZER, found, added, ranked)
 
 
-def _added_beside(view: CheckpointView, config: Mapping[str, Any]) -> _Added:
-    """Read what an older tokenizer adds: added_tokens.json, and added_tokens_decoder in tokenizer_config.json."""
+def _added_beside(view: CheckpointView, config: Parsed) -> dict[int, Parsed]:
     name = "added_tokens.json"
     contents = json_beside(view, name, MAX_MODEL) or {}
-    plain = {_id(view, name, at): {"content": content} for content, at in contents.items()}
+    plain: dict[int, Parsed] = {_id(view, name, at): {"content": content} for content, at in contents.items()}
     decoder = config.get("added_tokens_decoder")
     named = decoder.items() if isinstance(decoder, Mapping) else ()
     name = "tokenizer_config.json"
     found = {_id(view, name, int(at) if at.isdecimal() and len(at) < 12 else at): entry for at, entry in named}
-    return _Added.of({**plain, **{at: entry for at, entry in found.items() if isinstance(entry, Mapping)}})
+    return plain | {at: entry for at, entry in found.items() if isinstance(entry, Mapping)}
 
 
 def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabulary | None:
     for name in MODELS:
-        file = open_sidecar(view, name, MAX_MODEL)
-        if file is None:
+        if (file := open_sidecar(view, name, MAX_MODEL)) is None:
             continue
         try:
             pieces = sentencepieces(file)
@@ -159,14 +136,12 @@ def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabu
             if not problem.code.startswith(SENTENCEPIECE):
                 raise
             why = f"{name} is no sentencepiece model: {problem.what}, in {problem.where}"
-            return _whole(name, [], _Added({}, frozenset()), [], why=why)
+            return _whole(name, [], {}, [], why=why)
         file.require_unchanged()
         if name == FAIRSEQ:
             pieces = [(b"<s>", CONTROL), (b"<pad>", CONTROL), (b"</s>", CONTROL), (b"<unk>", UNKNOWN), *pieces[3:]]
         kinds = [kind for _, kind in pieces]
-        known = {
-            str(text, "utf-8", "replace"): at for at, (text, kind) in enumerate(pieces) if kind in (UNKNOWN, CONTROL)
-        }
+        known = {text.decode("utf-8", "replace"): at for at, (text, kind) in enumerate(pieces) if kind in WITHOUT_TEXT}
         found = _whole(name, [text for text, _ in pieces], _added_beside(view, config), [])
         return replace(found, known=known, unknown=kinds.index(UNKNOWN) if UNKNOWN in kinds else None)
     return None
@@ -209,18 +184,19 @@ def _refuse(view: CheckpointView, name: str, what: str) -> NoReturn:
     refuse(what, view.sidecars.files[name])
 
 
-def _whole(read: str, found: list[bytes | None], added: _Added, merges: list[bytes], why: str = "") -> Vocabulary:
-    more = max(added.pieces, default=-1) + 1 - len(found)
-    found = [*found, *([None] * more)]
-    for at, piece in added.pieces.items():
-        found[at] = piece
+def _whole(
+    read: str, found: list[bytes | None], added: Mapping[int, Parsed], merges: list[bytes], why: str = ""
+) -> Vocabulary:
+    found = [*found, *[None] * (max(added, default=-1) + 1 - len(found))]
+    for at, entry in added.items():
+        found[at] = content_of(entry).encode()
+    special = frozenset(at for at, entry in added.items() if entry.get("special") is True)
 
     def walk(entries: list[Any]) -> Walk:
         return lambda start: itertools.islice(entries, start, None)
 
-    plain = frozenset(added.pieces) - added.special
     made = Vocabulary(read=read, count=len(found), walk=walk(found), merges=walk(merges), merge_count=len(merges))
-    return replace(made, special=added.special, added=plain, why=why)
+    return replace(made, special=special, added=frozenset(added) - special, why=why)
 
 
 # As GGUF numbers the types of tokens; `UNKNOWN` and `CONTROL` are sentencepiece's, too.
@@ -241,9 +217,6 @@ def token_types(vocabulary: Vocabulary, size: int) -> Iterator[int]:
     yield from itertools.repeat(UNUSED, max(size - vocabulary.count, 0))
 
 
-# --- Two compared with each other -----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
     """What comparing two lists gave: how many entries each has, digests of them, and where they differ."""
@@ -256,11 +229,12 @@ class Compared:
 
 def compare_pieces(source: Vocabulary, candidate: Vocabulary, *, file: Vocabulary | None, kind: str) -> Compared:
     """Compare pieces id by id; `file` is the side that is a GGUF file, of this kind, where the other is none."""
+    first = source.first
     if file is None:
-        return _compared(itertools.zip_longest(source.entries(), candidate.entries()), source.first)
+        return _compared(itertools.zip_longest(source.walk(first), candidate.walk(candidate.first)), first)
     if file is candidate:
-        return _compared(_written(source, file, kind), source.first)
-    return _compared(((stored, piece) for piece, stored in _written(candidate, file, kind)), source.first)
+        return _compared(_written(source, file, kind), first)
+    return _compared(((stored, piece) for piece, stored in _written(candidate, file, kind)), first)
 
 
 def compare_merges(source: Vocabulary, candidate: Vocabulary) -> Compared:
@@ -270,12 +244,10 @@ def compare_merges(source: Vocabulary, candidate: Vocabulary) -> Compared:
 
 
 def _written(directory: Vocabulary, file: Vocabulary, kind: str) -> Iterator[Pair]:
-    """Walk over both sides at once, the directory's pieces as a converter writes them."""
-    pairs = itertools.zip_longest(directory.entries(), file.entries())
+    pairs = itertools.zip_longest(directory.walk(directory.first), file.walk(file.first))
     for at, (piece, stored) in enumerate(pairs, directory.first):
         if piece is None:
-            padded = stored is None or PADDING.fullmatch(stored)
-            yield None, None if padded else stored
+            yield None, None if stored is None or PADDING.fullmatch(stored) else stored
         elif at in directory.added:
             yield piece.replace(MARK, b" "), None if stored is None else stored.replace(MARK, b" ")
         elif kind == WORD_PIECE and at not in directory.special:
@@ -286,8 +258,7 @@ def _written(directory: Vocabulary, file: Vocabulary, kind: str) -> Iterator[Pai
 
 def _compared(pairs: Iterable[Pair], start: int) -> Compared:
     digests = hashlib.sha256(), hashlib.sha256()
-    counts, differing = [0, 0], 0
-    first = None
+    counts, differing, first = [0, 0], 0, None
     for at, pair in enumerate(pairs, start):
         for side, piece in enumerate(pair):
             if piece is not None:

@@ -10,21 +10,16 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import decode, words
+from weighbridge.formats.arrays import Doubles, np
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.mapping_plan import Plan
 from weighbridge.packing.unpacked_view import UnpackedView, as_stored, packed_weight, row_stretches
 from weighbridge.packing.unpacking import Rule, Tile, band
 from weighbridge.views.checkpoint import CheckpointView
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Doubles = NDArray[np.float64]
 
 KEPT = 64  # fits of weights that are kept, of which those of one layer use one another's
 ROUNDS = 2  # of fitting columns and rows in turn; the second changes little
@@ -40,8 +35,6 @@ class Factors(NamedTuple):
 
     def over(self, other: Factors) -> Factors:
         """Return how many times the other's they are, with the error of both."""
-        import numpy as np
-
         return Factors(self.values / other.values, np.hypot(self.error, other.error))
 
     def times(self, factor: float) -> Factors:
@@ -50,23 +43,17 @@ class Factors(NamedTuple):
 
     def common(self) -> float | None:
         """Return the one factor that most of them are, but for their errors; None where there is none."""
-        import numpy as np
-
         middle = float(np.median(self.values))
         near = np.abs(self.values / middle - 1) <= ALIKE * (self.error + ROUNDING)
         return middle if middle > 0 and near.mean() >= MOST else None
 
     def off(self) -> float:
         """Return by how much one of them is not 1, beyond errors."""
-        import numpy as np
-
         beyond = np.abs(self.values - 1) - SURE * (self.error + ROUNDING)
         return max(float(np.nan_to_num(beyond, nan=math.inf).max()), 0.0)
 
 
 def _ones(many: int) -> Factors:
-    import numpy as np
-
     return Factors(np.ones(many), np.zeros(many))
 
 
@@ -150,8 +137,6 @@ class Channels:
 
     def _ratio(self, name: str, more: int) -> Factors | None:
         """Return how many times its source's each value of a vector is, both with so much more."""
-        import numpy as np
-
         pairing, new = self.plan.pairings[name], self.candidate.tensor(name)
         sides = (self.source, self.source.tensor(pairing.parts[0].source)), (self.candidate, new)
         if len(new.shape) != 1 or any(one.shape != new.shape or not numpy_dtype(one.dtype) for _, one in sides):
@@ -172,8 +157,6 @@ class Channels:
 
     def _sums(self, name: str, axis: int, rows: Factors, columns: Factors) -> Doubles:
         """Add up along rows or columns what least squares of the other's factors need."""
-        import numpy as np
-
         aligned, rule = self._aligned(name), self.candidate.packed[name].rule
         assert aligned is not None
         assert isinstance(rule, Rule)
@@ -192,8 +175,6 @@ class Channels:
 
 def _products(meant: Doubles, tile: Tile, least: int, most: int, axis: int) -> Doubles:
     """Return sums of products of what codes are meant to be and are, but of those at an end: they may be clipped."""
-    import numpy as np
-
     inside = ((tile.points > least) & (tile.points < most)).reshape(meant.shape)
     x, y = meant * inside, tile.values.reshape(meant.shape) * inside
     xx, xy = x * x, x * y
@@ -202,8 +183,6 @@ def _products(meant: Doubles, tile: Tile, least: int, most: int, axis: int) -> D
 
 def _fitted(sums: Doubles) -> Factors:
     """Return the factors of least squares, with errors for values of any spread."""
-    import numpy as np
-
     xy, xx, xyxy, xxxy, xxxx = sums
     with np.errstate(all="ignore"):
         values = xy / xx
@@ -219,16 +198,12 @@ def _layer(name: str) -> list[str]:
 
 
 def _inverse(factors: Factors) -> Factors:
-    import numpy as np
-
     with np.errstate(all="ignore"):
         return Factors(1 / factors.values, factors.error)
 
 
 def _padded(factors: Factors, many: int) -> Factors:
     """Return the factors of the last rows, before which others scale nothing."""
-    import numpy as np
-
     more = max(many - len(factors.values), 0)
     return Factors(*(np.concatenate([first, rest]) for first, rest in zip(_ones(more), factors, strict=True)))
 

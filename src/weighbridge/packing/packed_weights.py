@@ -81,7 +81,7 @@ def recognised(view: CheckpointView, other: CheckpointView, *, apart: bool) -> d
     Where the two are read `apart`, by keys of their own, those are with them, and so is all else that may be codes.
     """
     known = {weight.name: weight for weight in marked(view)}
-    found = known | {weight.name: weight for weight in _left_over(view, other, known)}
+    found = known | {weight.name: weight for weight in _unmarked(view, other, known)}
     if not apart:
         return {name: weight for name, weight in found.items() if not alike(weight.codes, other)}
     taken = {one.name for weight in found.values() for one in weight.members.values()}
@@ -113,9 +113,7 @@ def marked(view: CheckpointView) -> Iterator[PackedWeight]:
                 yield PackedWeight(name=stem + packing.weight, packing=packing, members=members)
 
 
-def _left_over(
-    view: CheckpointView, other: CheckpointView, known: Mapping[str, PackedWeight]
-) -> Iterator[PackedWeight]:
+def _unmarked(view: CheckpointView, other: CheckpointView, known: Mapping[str, PackedWeight]) -> Iterator[PackedWeight]:
     """Yield the other side's weights that this one has under longer names, or as codes, if it says it is quantised."""
     taken = {one.name for weight in known.values() for one in weight.members.values()}
     extra = [name for name in view.tensors if name not in other.tensors and name not in taken]

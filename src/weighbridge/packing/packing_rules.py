@@ -10,18 +10,15 @@ import functools
 import math
 import struct
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 from weighbridge.comparison.casts import decode, words
 from weighbridge.core import WeighbridgeError, loads
+from weighbridge.formats.arrays import NDArray, np
 from weighbridge.formats.tensor import Tensor
 from weighbridge.formats.word_types import FLOATS, numpy_dtype
 from weighbridge.packing.packed_weights import PackedWeight
 from weighbridge.packing.unpacking import LARGEST_F8, NESTED_SLACK, SLACK, WORD, Codes, Nested, Rule, floats
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # E2M1, the upper bit is the sign
 REACH = 4 / 3  # of the largest code: an MX scale is a power of two, and lets values up to 8 be stored as 6
@@ -156,9 +153,8 @@ def _compressed(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -
         if zeros.dtype != "I32":
             return None
         _require(zeros, (-(-rows * bits // WORD), groups), f"zero points of {bits} bits")
-        values = _whole(bits, 0) | {
-            "zeros": Codes(tensor=zeros, bits=bits, columns=groups, row_bytes=groups * 4, down=True)
-        }
+        values = _whole(bits, 0)
+        values["zeros"] = Codes(tensor=zeros, bits=bits, columns=groups, row_bytes=groups * 4, down=True)
     values["columns_of"] = _numbers(weight.members.get(".weight_g_idx"), columns, groups, read)
     stored = _side_by_side(codes, bits, columns)
     return Rule(shape=(rows, columns), codes=stored, scales=scales, high=1, wide=group, chosen=True, **values)
@@ -186,8 +182,6 @@ def _scheme_of(settings: Mapping[str, Any], dtype: str, each: list[str]) -> Mapp
 
 def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
     """GPTQ and AWQ's GEMM: a matrix of inputs by outputs, read by its columns; `(code - zero) * scale`."""
-    import numpy as np
-
     bits, group, method = (settings.get(key) for key in ("bits", "group_size", "quant_method"))
     codes, scales, zeros = weight.codes, weight.members[".scales"], weight.members.get(".qzeros")
     numbered, dynamic = weight.members.get(".g_idx"), settings.get("dynamic")
@@ -225,13 +219,11 @@ def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) 
 def _bitsandbytes(weight: PackedWeight, _settings: Mapping[str, Any], read: Read) -> Rule | None:
     """bitsandbytes: int8 of rows, or four bits of blocks of the flat weight, whose scales may be codes themselves."""
     codes, scales = weight.codes, weight.members.get(".SCB")
-    values: dict[str, Any]
     if scales is not None:
         rows, columns = codes.shape if len(codes.shape) == 2 else (0, 0)
         _require(scales, (rows,), "rows")
-        stored = _side_by_side(codes, 8, columns)
-        values = {"factor": 1 / 127, **_whole(8, -128)}
-        return Rule(shape=codes.shape, codes=stored, scales=scales, high=1, wide=columns, **values)
+        values: dict[str, Any] = {"codes": _side_by_side(codes, 8, columns), "factor": 1 / 127, **_whole(8, -128)}
+        return Rule(shape=codes.shape, scales=scales, high=1, wide=columns, **values)
     state = next((one for end, one in weight.members.items() if ".quant_state." in end), None)
     points, absmax = weight.members.get(".weight.quant_map"), weight.members[".weight.absmax"]
     if state is None or state.elements > MOST_STATE or points is None or (points.dtype, points.shape) != ("F32", (16,)):
@@ -257,7 +249,6 @@ def _bitsandbytes(weight: PackedWeight, _settings: Mapping[str, Any], read: Read
 
 
 def _nested(weight: PackedWeight, absmax: Tensor, stated: Mapping[str, Any]) -> Nested | None:
-    """Return how scales are read that are codes themselves."""
     maps, scales = (weight.members.get(f".weight.nested_{end}") for end in ("quant_map", "absmax"))
     wide, offset = stated.get("nested_blocksize"), stated.get("nested_offset")
     if maps is None or scales is None or not _is_size(wide) or not isinstance(offset, float):
@@ -278,8 +269,6 @@ def _state(data: memoryview) -> Mapping[str, Any]:
 
 def _numbers(tensor: Tensor | None, many: int, groups: int, read: Read) -> NDArray[np.int32] | None:
     """Return the group of each row or column, where a tensor numbers them."""
-    import numpy as np
-
     if tensor is None:
         return None
     found = np.frombuffer(read(tensor), "<i4" if tensor.dtype == "I32" else "i1")

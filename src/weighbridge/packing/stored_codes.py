@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from weighbridge.comparison.casts import decode
+from weighbridge.formats.arrays import Doubles, Floats, NDArray, Words, np
 from weighbridge.packing.unpacking import Rule, Tile, band
 from weighbridge.views.checkpoint import CheckpointView
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from weighbridge.comparison.casts import Words
-
-    Floats = NDArray[np.float32]
 
 FOUR_BITS = 2.0**20 + 1  # Veltkamp's factor: a float32 less its product's rest has the four bits of an F8_E4M3
 SUBNORMAL = 1.5 * 2.0**14  # added and taken away, it leaves a float32 in steps of 2⁻⁹, as F8_E4M3's least numbers are
@@ -30,7 +22,7 @@ class CodeErrors:
 
     rule: Rule
     stored: CheckpointView
-    factors: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None  # of rows and of columns, times the values
+    factors: tuple[Doubles, Doubles] | None = None  # of rows and of columns, times the values
     at: int = 0
     nearest: int = 0  # no code that nobody looked at, nor that of a value beyond the codes' range or not finite
     steps: float = 0.0
@@ -39,8 +31,6 @@ class CodeErrors:
 
     def add(self, rows: Words, dtype: str) -> None:
         """Compare the next rows of codes with these values, which are stored as words."""
-        import numpy as np
-
         read, doubts = band(self.rule, self.stored, self.at, self.at + len(rows)), []
         with np.errstate(all="ignore"):
             for start, stop in read.cuts():
@@ -73,8 +63,6 @@ class CodeErrors:
 
     def _add(self, values: Floats, tile: Tile) -> tuple[Floats, Floats, Floats, Floats]:
         """Add up; return of the codes in doubt what they are meant to be, what they are, and scale and offset."""
-        import numpy as np
-
         meant = values.reshape(tile.values.shape)
         error = meant - tile.values
         sure = self._sure(meant, error, tile)
@@ -88,16 +76,11 @@ class CodeErrors:
 
     def _sure(self, meant: Floats, error: Floats, tile: Tile) -> NDArray[np.bool_]:
         """Mark codes that are surely the nearest: less than half a step off, what their value rounds to, or between."""
-        import numpy as np
-
         if not self.rule.points:
-            less: NDArray[np.bool_] = np.abs(error) < np.abs(tile.scales) * np.float32(0.5)
-            return less
+            return np.abs(error) < np.abs(tile.scales) * np.float32(0.5)
         units = meant * (1 / tile.scales)
-        if tile.ends is not None:
-            found: NDArray[np.bool_] = units > tile.ends[0]
-            found &= units < tile.ends[1]
-            return found
+        if tile.ends:
+            return (units > tile.ends[0]) & (units < tile.ends[1])
         rest = units * np.float32(FOUR_BITS)
         rest += units - rest
         same: NDArray[np.bool_] = rest == tile.points
@@ -119,9 +102,6 @@ class CodeErrors:
 
 
 def _at(spread: Floats | None, at: tuple[NDArray[np.intp], ...]) -> Floats:
-    """Return what belongs to some elements of a tile."""
-    import numpy as np
-
     if spread is None:
         return np.zeros(len(at[0]), np.float32)
     found: Floats = spread[tuple(one * (size > 1) for size, one in zip(spread.shape, at, strict=True))]
@@ -130,8 +110,6 @@ def _at(spread: Floats | None, at: tuple[NDArray[np.intp], ...]) -> Floats:
 
 def _sum_of_squares(values: Floats) -> float:
     """Add up in float32; in float64 where that has lost some, or is beyond its range."""
-    import numpy as np
-
     flat = values.reshape(-1)
     found = float(np.dot(flat, flat))
     if NORMAL < found < math.inf:

@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weighbridge.comparison.aligned_tensor import ELEMENTS, AlignedTensor
 from weighbridge.comparison.casts import BLOCKS, DECODED
+from weighbridge.formats.arrays import Words, np
 from weighbridge.formats.tensor import Tensor
 from weighbridge.mapping.mapping_plan import Pairing
 from weighbridge.packing.packed_weights import alike, recognised, settings_of, unlike_keys
 from weighbridge.packing.packing_rules import ContradictionError, rule_of
-from weighbridge.packing.stored_codes import CodeErrors
 from weighbridge.packing.unpacking import Blocks, Rule, decoded
 from weighbridge.quantities.packing_keys import is_named
 from weighbridge.views.checkpoint import CheckpointView
-
-if TYPE_CHECKING:
-    from weighbridge.comparison.casts import Words
 
 F32 = 4  # bytes
 
@@ -76,8 +73,6 @@ class UnpackedView(CheckpointView):
 
     def _matrix(self, rule: Rule, at: int) -> memoryview:
         """Return one matrix of a stack, with rows and columns exchanged."""
-        import numpy as np
-
         rows, columns = rule.shape[-2:]
         turned, step = np.empty((columns, rows), np.uint32), max(ELEMENTS // columns, 1)
         for row in range(0, rows, step):
@@ -182,20 +177,8 @@ def as_stored(pairing: Pairing, weight: UnpackedWeight) -> Pairing:
     return replace(pairing, parts=(turned,), shape=(*stack, columns, rows))
 
 
-def code_errors(
-    aligned: AlignedTensor, rule: Rule, stored: CheckpointView, factors: tuple[Any, Any] | None = None
-) -> CodeErrors:
-    """Compare each code of the candidate's weight with its meant value, times `factors` of rows and of columns."""
-    found = CodeErrors(rule, stored, factors)
-    for rows in row_stretches(aligned, rule):
-        found.add(rows, aligned.dtype)
-    return found
-
-
 def row_stretches(aligned: AlignedTensor, rule: Rule) -> Iterator[Words]:
     """Walk over the words of what a weight is meant to be, whole rows at a time, or raise `subject-changed`."""
-    import numpy as np
-
     name, columns, rest = aligned.new.name, rule.codes.columns, None
     aligned.candidate.require_unchanged(name)
     for stretch in aligned.predicted():

@@ -8,22 +8,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from weighbridge.comparison.casts import decode, dequantise, encode, words
+from weighbridge.formats.arrays import Bytes, Floats, NDArray, Words, np
 from weighbridge.formats.tensor import Tensor
 from weighbridge.views.checkpoint import CheckpointView
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from weighbridge.comparison.casts import Words
-
-    Floats = NDArray[np.float32]
-    Bytes = NDArray[np.uint8]
 
 FEW = 16  # points; of more, the nearest is found by their encoding
 LARGEST_F8 = 448.0
@@ -51,8 +43,6 @@ class Codes:
 
     def read(self, stored: CheckpointView, start: int, stop: int) -> NDArray[Any]:
         """Return what is stored of some rows: bytes, or words; from the first of a word's rows on."""
-        import numpy as np
-
         first, last = start // self.high, -(-stop // self.high)
         if self.turned:
             whole = np.frombuffer(stored.read(self.tensor.name, 0, self.tensor.nbytes), "<u4")
@@ -62,8 +52,6 @@ class Codes:
 
     def values(self, read: NDArray[Any], start: int, stop: int, points: tuple[float, ...], least: int) -> Floats:
         """Return what some rows of what was read stand for: `points`, or numbers from `least` on."""
-        import numpy as np
-
         if self.down:
             part = read[start // self.high : -(-stop // self.high)]
             shifts = np.argsort(self.order or range(self.high)).astype(np.uint32) * np.uint32(self.bits)
@@ -88,8 +76,6 @@ class Codes:
 
 def looked_up(data: Bytes, bits: int, order: tuple[int, ...], points: tuple[float, ...]) -> Floats:
     """Return the points of all codes of some bytes; a look-up gives those of a byte, or of two bytes."""
-    import numpy as np
-
     even = data if bits < 8 or data.size % 2 == 0 else np.append(data, np.uint8(0))
     at = even if bits < 8 else even.view("<u2")
     found: Floats = _table(bits, order, points).take(at, mode="clip").view(np.float32)
@@ -99,8 +85,6 @@ def looked_up(data: Bytes, bits: int, order: tuple[int, ...], points: tuple[floa
 @functools.cache
 def _table(bits: int, order: tuple[int, ...], points: tuple[float, ...]) -> NDArray[Any]:
     """Return for each byte of codes, or two of eight bits, what they stand for, as one number of NumPy's."""
-    import numpy as np
-
     each = np.arange(256, dtype=np.uint8) if bits < 8 else np.arange(1 << 16, dtype="<u2").view(np.uint8)
     codes = each[:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & ((1 << bits) - 1)
     if order:
@@ -120,8 +104,6 @@ class Nested:
 
     def values(self, stored: CheckpointView, codes: Bytes, start: int) -> Floats:
         """Return the values of some codes, the first of them at `start`."""
-        import numpy as np
-
         points, scales = (floats(stored.read(one.name, 0, one.nbytes), "F32") for one in (self.points, self.scales))
         of_codes = scales[np.arange(start, start + codes.size) // self.wide]
         return points[codes.reshape(-1)] * of_codes + np.float32(self.offset)
@@ -158,20 +140,15 @@ class Rule:
 
     def nearest(self, values: Floats) -> Floats:
         """Return the code that is nearest to each value, in units of its scale."""
-        import numpy as np
-
         if not self.points:
             return np.clip(np.rint(values), self.least, self.most)
         if len(self.points) > FEW:
-            found: Floats = np.array(self.points, np.float32)
-            return found[encode(np.clip(values, -LARGEST_F8, LARGEST_F8), "F8_E4M3")]
+            return np.array(self.points, np.float32)[encode(np.clip(values, -LARGEST_F8, LARGEST_F8), "F8_E4M3")]
         points = np.array(sorted(self.points), np.float32)
         return points[np.searchsorted((points[1:] + points[:-1]) / 2, values)]
 
     def of_blocks(self, stored: CheckpointView, tensor: Tensor, start: int, stop: int) -> Floats:
         """Return what a tensor of scales or offsets has for the blocks of some rows, `[rows of blocks, blocks]`."""
-        import numpy as np
-
         first, last = start // self.high, -(-stop // self.high)
         if self.codes.turned:
             whole = words(stored.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(tensor.shape)
@@ -193,7 +170,7 @@ class Tile(NamedTuple):
     values: Floats
     scales: Floats
     added: Floats | None
-    ends: tuple[Floats, Floats] | None
+    ends: Sequence[Floats]  # from where to where each point is the nearest, where this was asked of few points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,10 +205,8 @@ class Band:
         values = (points if zeros is None else points - zeros) * scales
         if offsets is not None:
             values += offsets
-        far = None
-        if ends and 0 < len(rule.points) <= FEW:
-            low, high = (rule.codes.values(*part, middles, 0).reshape(shape) for middles in _ends(rule.points))
-            far = low, high
+        middles = _ends(rule.points) if ends and 0 < len(rule.points) <= FEW else ()
+        far = [rule.codes.values(*part, one, 0).reshape(shape) for one in middles]
         return Tile(points, values, scales, offsets if zeros is None else -zeros * scales, far)
 
     def _spread(self, found: Floats, start: int, stop: int) -> Floats:
@@ -249,8 +224,9 @@ class Band:
 def band(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Band:
     """Read what is stored of some rows."""
     codes, scales = rule.codes.read(stored, start, stop), rule.of_blocks(stored, rule.scales, start, stop)
-    zeros, inside = None, start % rule.zeros.high if rule.zeros is not None else 0
+    zeros = None
     if rule.zeros is not None:
+        inside = start % rule.zeros.high
         zeros = rule.zeros.values(rule.zeros.read(stored, start, stop), inside, inside + stop - start, (), 0)
         zeros += rule.early
     offsets = None if rule.offsets is None else rule.of_blocks(stored, rule.offsets, start, stop)
@@ -260,8 +236,6 @@ def band(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Band:
 @functools.cache
 def _ends(points: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return for each of the points the middle between it and the one below, and the one above."""
-    import numpy as np
-
     each = np.array(points, np.float32)
     there = np.unique(each)
     middles = np.concatenate([there[:1], (there[1:] + there[:-1]) / 2, there[-1:]])
@@ -291,8 +265,6 @@ class Blocks:
 
     def decoded(self, stored: CheckpointView, start: int, stop: int) -> Words:
         """Return the values of elements `start` to `stop`, as words."""
-        import numpy as np
-
         per, size = self.tensor.unit
         first, last = start // per, -(-stop // per)
         data = np.frombuffer(stored.read(self.tensor.name, first * size, last * size), np.uint8)
@@ -301,8 +273,6 @@ class Blocks:
 
 def decoded(rule: Rule | Blocks, stored: CheckpointView, start: int, stop: int) -> Words:
     """Return the values of elements `start` to `stop`, row by row, as words of the dtype that they are computed in."""
-    import numpy as np
-
     if isinstance(rule, Blocks):
         return rule.decoded(stored, start, stop)
     columns = rule.codes.columns

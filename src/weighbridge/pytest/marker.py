@@ -66,8 +66,7 @@ class MarkedTests:
         found = gates[gate]
         if found.kind != KIND:
             raise ValueError(f"{gate} is of the kind {found.kind}; tests discharge gates of the kind {KIND} alone")
-        of_one = [one.id for one in gates.values() if one is not found and one.subjects == found.subjects]
-        if of_one:
+        if of_one := [one.id for one in gates.values() if one is not found and one.subjects == found.subjects]:
             raise ValueError(f"{gate} and {of_one[0]} look at one subject; give each of them a report of its own")
         return found
 
@@ -127,7 +126,6 @@ class MarkedTests:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _judged(self, contract: str, gates: Mapping[str, Mapping[str, tuple[str, str]]]) -> bool:
-        """Judge the gates of one contract over reports of their tests, and return whether the session fails by them."""
         from weighbridge.pytest.evaluation import evaluate, summary
 
         loaded = self.contracts[contract]
@@ -170,8 +168,7 @@ def _worse(one: tuple[str, str], other: tuple[str, str]) -> tuple[str, str]:
 
 
 def _came_to(report: pytest.TestReport) -> tuple[str, str]:
-    """Return what a phase of a test came to, and why; one that is expected to fail has shown nothing."""
-    if hasattr(report, "wasxfail"):
+    if hasattr(report, "wasxfail"):  # which has shown nothing
         return "skipped", f"expected to fail: {report.wasxfail}"
     if report.outcome == "skipped":
         return "skipped", str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""

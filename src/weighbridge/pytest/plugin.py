@@ -217,7 +217,6 @@ def gates_of(config: pytest.Config) -> Gates:
 
 
 def _name(text: str) -> str:
-    """Return the name before `=` and before an instance."""
     return text.partition("=")[0].partition("@")[0]
 
 
@@ -322,9 +321,8 @@ class GateItem(pytest.Item):
         return self.path, self._line(), self.name
 
     def _line(self) -> int | None:
-        """Return the gate's line, counted from 0; None where it is written in what the contract extends."""
         at = self.parent.loaded.gate_at(self.key[0])
-        return at.line - 1 if at.file == str(self.path) else None
+        return at.line - 1 if at.file == str(self.path) else None  # where it is written in what the contract extends
 
 
 class NotPassedError(Exception):

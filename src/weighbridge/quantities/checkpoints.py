@@ -30,7 +30,7 @@ class FileStructure:
     tensor_bytes: Annotated[
         int, Doc("size of the tensors in it; of an index, of all of them", unit="bytes", typical=64)
     ]
-    declared_bytes: Annotated[int | float | None, Doc("total that an index declares", unit="bytes", typical=None)]
+    declared_bytes: Annotated[int | float | None, Doc("total that an index declares", unit="bytes")]
     other_tensors: Annotated[
         int, Doc("tensors of an optimizer, a scheduler or a callback: no weights, not judged", typical=0)
     ]
@@ -60,40 +60,21 @@ class FieldKind(enum.Enum):
     SWITCH = enum.auto()
 
 
+FIELDS = """
+WORD architecture; COUNT block_count embedding_length feed_forward_length context_length vocab_size head_count
+head_count_kv head_dim head_dim_local; NUMBER rope_base rope_base_local; COUNT rope_dimensions; WORD rope_scaling;
+NUMBER rope_scaling_factor; COUNT rope_original_context; NUMBER norm_epsilon; WORD activation; COUNT expert_count
+expert_used_count sliding_window; NUMBER attn_logit_softcap final_logit_softcap; SWITCH tied_embeddings; NUMBER
+rope_attn_factor rope_ext_factor rope_beta_fast rope_beta_slow; COUNT value_dim q_lora_rank kv_lora_rank; WORD
+sliding_layers attention_layers; COUNT expert_feed_forward_length expert_shared_feed_forward_length
+expert_shared_count expert_group_count expert_group_used_count leading_dense_block_count nextn_predict_layers; SWITCH
+expert_weights_norm; NUMBER expert_weights_scale; WORD expert_gating; COUNT ssm_conv_kernel ssm_inner_size
+ssm_state_size ssm_time_step_rank ssm_group_count; NUMBER logit_scale embedding_scale residual_scale attention_scale
+clamp_kqv; SWITCH parallel_residual causal; COUNT bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id
+mask_token_id; SWITCH add_bos_token add_eos_token; WORD chat_template tokenizer_model token_types
+"""
 CONFIG_FIELDS: Mapping[str, FieldKind] = {
-    "architecture": FieldKind.WORD,
-    **dict.fromkeys(("block_count", "embedding_length", "feed_forward_length", "context_length"), FieldKind.COUNT),
-    **dict.fromkeys(("vocab_size", "head_count", "head_count_kv", "head_dim"), FieldKind.COUNT),
-    "head_dim_local": FieldKind.COUNT,
-    **dict.fromkeys(("rope_base", "rope_base_local"), FieldKind.NUMBER),
-    "rope_dimensions": FieldKind.COUNT,
-    "rope_scaling": FieldKind.WORD,
-    "rope_scaling_factor": FieldKind.NUMBER,
-    "rope_original_context": FieldKind.COUNT,
-    "norm_epsilon": FieldKind.NUMBER,
-    "activation": FieldKind.WORD,
-    **dict.fromkeys(("expert_count", "expert_used_count", "sliding_window"), FieldKind.COUNT),
-    **dict.fromkeys(("attn_logit_softcap", "final_logit_softcap"), FieldKind.NUMBER),
-    "tied_embeddings": FieldKind.SWITCH,
-    **dict.fromkeys(("rope_attn_factor", "rope_ext_factor", "rope_beta_fast", "rope_beta_slow"), FieldKind.NUMBER),
-    **dict.fromkeys(("value_dim", "q_lora_rank", "kv_lora_rank"), FieldKind.COUNT),
-    **dict.fromkeys(("sliding_layers", "attention_layers"), FieldKind.WORD),
-    **dict.fromkeys(("expert_feed_forward_length", "expert_shared_feed_forward_length"), FieldKind.COUNT),
-    **dict.fromkeys(("expert_shared_count", "expert_group_count", "expert_group_used_count"), FieldKind.COUNT),
-    **dict.fromkeys(("leading_dense_block_count", "nextn_predict_layers"), FieldKind.COUNT),
-    "expert_weights_norm": FieldKind.SWITCH,
-    "expert_weights_scale": FieldKind.NUMBER,
-    "expert_gating": FieldKind.WORD,
-    **dict.fromkeys(("ssm_conv_kernel", "ssm_inner_size", "ssm_state_size"), FieldKind.COUNT),
-    **dict.fromkeys(("ssm_time_step_rank", "ssm_group_count"), FieldKind.COUNT),
-    **dict.fromkeys(("logit_scale", "embedding_scale", "residual_scale", "attention_scale"), FieldKind.NUMBER),
-    "clamp_kqv": FieldKind.NUMBER,
-    **dict.fromkeys(("parallel_residual", "causal"), FieldKind.SWITCH),
-    **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"), FieldKind.COUNT),
-    **dict.fromkeys(("sep_token_id", "mask_token_id"), FieldKind.COUNT),
-    **dict.fromkeys(("add_bos_token", "add_eos_token"), FieldKind.SWITCH),
-    "chat_template": FieldKind.WORD,
-    **dict.fromkeys(("tokenizer_model", "token_types"), FieldKind.WORD),
+    name: FieldKind[kind] for kind, *names in map(str.split, FIELDS.split(";")) for name in names
 }
 CONFIG_LISTS = ("tokens", "merges")  # of the tokenizer, compared entry by entry
 UNREAD = "no rule reads it"
@@ -126,9 +107,9 @@ class ConfigField:
     candidate_basis: Annotated[str, Doc("the same of the import", typical="reported")]
     why: Annotated[str, Doc("what keeps the field from being compared", typical="")]
     also: Annotated[tuple[str, ...], Doc("other values that a side states elsewhere", typical=())]
-    entries: Annotated[int | None, Doc("entries of a list", typical=None)]
-    differing: Annotated[int | None, Doc("entries that differ", typical=None)]
-    first_difference: Annotated[EntryDifference | None, Doc("the first of them", typical=None)]
+    entries: Annotated[int | None, Doc("entries of a list")]
+    differing: Annotated[int | None, Doc("entries that differ")]
+    first_difference: Annotated[EntryDifference | None, Doc("the first of them")]
 
 
 QUANTITIES = (

@@ -12,6 +12,7 @@ from weighbridge.quantities.base import record, rows
 
 KEPT = 1 << 16  # bytes kept of the end of each stream
 AS_BOUND = "as bound"
+HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 def case_of(arguments: Sequence[str]) -> str:
@@ -47,13 +48,7 @@ class CommandOutcome:
     watched: Annotated[
         tuple[str, ...], Doc("folders where new runs were looked for, beside its own", typical=(".", "~"))
     ]
-    hidden: Annotated[
-        tuple[str, ...],
-        Doc(
-            "environment variables that hid the accelerators",
-            typical=("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
-        ),
-    ]
+    hidden: Annotated[tuple[str, ...], Doc("environment variables that hid the accelerators", typical=HIDING)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,6 +81,12 @@ class Relation:
     left: Annotated[float | None, Doc("what it leaves over", unit="relative L2")]
 
 
+OTHERWISE = "the same where odd values that odd ones were made from go on as made; null where no point is so"
+END_TO_END = "distance from a pass in which nothing is replaced, first sequence"
+ROUGH = (
+    "the larger error of two runs: by the roughest kernels that are right, and of the trusted run from the candidate's "
+    "own values, where a rounding may tip a choice; null where no point asked for it"
+)
 NO_WEIGHTS = Weights(reference_digest="", candidate_digest="", of=39, on_both_sides=39, differing=())
 NO_OUTCOME = Outcome(point="logits", kl_mean=1e-12, kl_max=1e-11, flips=0, of=96, widest_flip=None)
 NO_RELATION = Relation(name="", to="", left=None)
@@ -115,28 +121,12 @@ class ForwardError:
     truth_norm: Annotated[float | None, Doc("L2 norm of the truth", typical=80.0)]
     candidate_error: Annotated[float | None, Doc("L2 distance of the candidate from the truth", typical=1e-5)]
     candidate: Annotated[LocalError, Doc("the candidate's error", typical=SMALL)]
-    candidate_otherwise: Annotated[
-        LocalError,
-        Doc(
-            "the same where odd values that odd ones were made from go on as made; null where no point is so",
-            typical=NOT_TRIED,
-        ),
-    ]
+    candidate_otherwise: Annotated[LocalError, Doc(OTHERWISE, typical=NOT_TRIED)]
     trusted: Annotated[LocalError, Doc("the error of a trusted run in the candidate's dtype", typical=SMALL)]
-    rough: Annotated[
-        LocalError,
-        Doc(
-            "the larger error of two runs: by the roughest kernels that are right, and of the trusted run from the "
-            "candidate's own values, where a rounding may tip a choice; null where no point asked for it",
-            typical=NOT_TRIED,
-        ),
-    ]
+    rough: Annotated[LocalError, Doc(ROUGH, typical=NOT_TRIED)]
     worst_token: Annotated[str, Doc("where the candidate's worst token is", typical="sequence 0, token 0")]
     worst_channel: Annotated[int, Doc("the candidate's worst channel", typical=0)]
-    candidate_end_to_end: Annotated[
-        float | None,
-        Doc("distance from a pass in which nothing is replaced, first sequence", unit="relative L2", typical=5e-7),
-    ]
+    candidate_end_to_end: Annotated[float | None, Doc(END_TO_END, unit="relative L2", typical=5e-7)]
     trusted_end_to_end: Annotated[float | None, Doc("the same of the trusted run", unit="relative L2", typical=5e-7)]
     equal_share: Annotated[float | None, Doc("share of the elements whose bits are the trusted run's", typical=0.5)]
     noise: Annotated[

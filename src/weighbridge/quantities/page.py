@@ -28,8 +28,7 @@ NAMES: Mapping[object, str] = dict(zip(TYPES, ("string", "integer", "number", "b
 def page() -> str:
     """Return the page as Markdown: a section for each quantity, and one for each dataclass inside of a row."""
     sections = [HEAD]
-    in_order = sorted(QUANTITIES.values(), key=lambda one: one.name)
-    sections += ["\n".join(_quantity(quantity)) for quantity in in_order]
+    sections += ["\n".join(_quantity(one)) for _, one in sorted(QUANTITIES.items())]
     inner = {cls.__name__: cls for quantity in QUANTITIES.values() for cls in _inside(quantity.row)}
     sections.append("# Inside of rows\n")
     sections += ["\n".join((f"## {name}\n", _about(cls), "", *_table(cls))) for name, cls in sorted(inner.items())]

@@ -111,11 +111,11 @@ class StepColumn:
     unreadable: Annotated[int, Doc("cells that hold something else", unit="rows", typical=0)]
     nan: Annotated[int, Doc("samples that are NaN", unit="rows", typical=0)]
     infinite: Annotated[int, Doc("samples that are infinite", unit="rows", typical=0)]
-    first_nan_step: Annotated[Step, Doc("step of the first NaN", unit="step", typical=None)]
-    first_non_finite_step: Annotated[Step, Doc("step of the first NaN or infinity", unit="step", typical=None)]
-    first_unreadable_step: Annotated[Step, Doc("step of the first unreadable cell", unit="step", typical=None)]
+    first_nan_step: Annotated[Step, Doc("step of the first NaN", unit="step")]
+    first_non_finite_step: Annotated[Step, Doc("step of the first NaN or infinity", unit="step")]
+    first_unreadable_step: Annotated[Step, Doc("step of the first unreadable cell", unit="step")]
     steps_missing: Annotated[int, Doc("steps of which no row holds a number", unit="steps", typical=0)]
-    first_missing_step: Annotated[Step, Doc("the least of them", unit="step", typical=None)]
+    first_missing_step: Annotated[Step, Doc("the least of them", unit="step")]
     finite: Annotated[int, Doc("samples that are finite", unit="rows", typical=120)]
     distinct: Annotated[int, Doc("different finite numbers", typical=120)]
     min: Annotated[float | None, Doc("least finite number", typical=1.0)]
@@ -127,12 +127,11 @@ class StepColumn:
     commonest: Annotated[int, Doc("samples that hold its most frequent number", unit="rows", typical=1)]
     negative: Annotated[int, Doc("samples below 0", unit="rows", typical=0)]
     zeros: Annotated[int, Doc("samples that are 0", unit="rows", typical=0)]
-    first_not_positive_step: Annotated[Step, Doc("step of the first of both", unit="step", typical=None)]
+    first_not_positive_step: Annotated[Step, Doc("step of the first of both", unit="step")]
     stretches: Annotated[tuple[Stretch, ...], Doc("least likely runs of equal samples, at most 8", typical=())]
-    quick: Annotated[QuickSteps | None, Doc("of times alone: steps far quicker than the others", typical=None)]
+    quick: Annotated[QuickSteps | None, Doc("of times alone: steps far quicker than the others")]
     flops_per_s: Annotated[
-        float | None,
-        Doc("of wall_ms alone: 6 × parameters × tokens / its median, where all are known", unit="1/s", typical=None),
+        float | None, Doc("of wall_ms alone: 6 × parameters × tokens / its median, where all are known", unit="1/s")
     ]
     range_over_std: Annotated[float, Doc("(max - min) / population standard deviation", typical=5.1)]
     uniform_ks_root_n: Annotated[
@@ -144,19 +143,17 @@ class StepColumn:
     ]
     correlated_with: Annotated[str, Doc("that other column, empty where there is none", typical="wall_ms")]
     relations: Annotated[tuple[Relation, ...], Doc("how closely it follows from other columns", typical=())]
-    order: Annotated[StepOrder | None, Doc("of the step column alone: what is out of order", typical=None)]
-    rate: Annotated[
-        RateAgreement | None, Doc("of tokens_per_sec alone, where tokens and wall_ms are logged too", typical=None)
-    ]
+    order: Annotated[StepOrder | None, Doc("of the step column alone: what is out of order")]
+    rate: Annotated[RateAgreement | None, Doc("of tokens_per_sec alone, where tokens and wall_ms are logged too")]
     interval: Annotated[float | None, Doc("median distance of the steps that hold a number", unit="steps", typical=1)]
     largest_hole: Annotated[
         int | float, Doc("most steps from one number to the next, or to an end of the log", unit="steps", typical=1)
     ]
     hole_after_step: Annotated[Step, Doc("step after which it lies", unit="step", typical=0)]
     logged_twice: Annotated[int, Doc("steps with several numbers, resumptions apart", unit="steps", typical=0)]
-    first_logged_twice: Annotated[Step, Doc("the least of them", unit="step", typical=None)]
+    first_logged_twice: Annotated[Step, Doc("the least of them", unit="step")]
     nan_filtered: Annotated[bool, Doc("the logger leaves out what is not finite", typical=False)]
-    recurrence: Annotated[Recurrence | None, Doc("the number that it comes back to most often", typical=None)] = field(
+    recurrence: Annotated[Recurrence | None, Doc("the number that it comes back to most often")] = field(
         default=None, metadata=LATER_ON
     )
 
@@ -207,11 +204,11 @@ class CorpusProgress:
     ]
     losses: Annotated[int, Doc("losses that are finite", unit="rows", typical=60)]
     steps_without_loss: Annotated[int, Doc("steps of which no row holds a finite loss", unit="steps", typical=0)]
-    first_without_loss: Annotated[Step, Doc("the least of them", unit="step", typical=None)]
+    first_without_loss: Annotated[Step, Doc("the least of them", unit="step")]
     speed_from: Annotated[str, Doc("the column that tells the speed: cpu_ms where it is whole", typical="wall_ms")]
     steps_without_time: Annotated[int, Doc("steps of which no row holds a time", unit="steps", typical=0)]
-    first_without_time: Annotated[Step, Doc("the least of them", unit="step", typical=None)]
-    quick: Annotated[QuickSteps | None, Doc("steps far quicker than the others", typical=None)]
+    first_without_time: Annotated[Step, Doc("the least of them", unit="step")]
+    quick: Annotated[QuickSteps | None, Doc("steps far quicker than the others")]
     failures: Annotated[int, Doc("failures of the recorder that it wrote down", unit="events", typical=0)]
     announced_steps: Annotated[
         int | None, Doc("steps that the end of the run tells of, null where it tells none", unit="steps", typical=60)
@@ -246,6 +243,12 @@ class Witness:
     files: Annotated[tuple[str, ...] | None, Doc("device files or libraries that it lists, null where it lists none")]
 
 
+WITNESSES = (
+    Witness(by="nvml", pid=4711, used_mib=512.0, files=None),
+    Witness(by="device-files", pid=4711, used_mib=None, files=("/dev/nvidia-uvm", "/dev/nvidia0")),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProbe:
     """What one probe of a run found of the device that its work was on; None where it did not look."""
@@ -275,16 +278,7 @@ class DeviceProbe:
     op_names: Annotated[Mapping[str, tuple[str, ...]], Doc("names of some ops by device", typical={})]
     dispatch: Annotated[str, Doc("how ops were counted: audited, or why not", typical="audited")]
     allocated_bytes: Annotated[int | None, Doc("peak memory of the device", unit="bytes", typical=9437184)]
-    witnesses: Annotated[
-        tuple[Witness, ...],
-        Doc(
-            "who outside the training code saw it there",
-            typical=(
-                Witness(by="nvml", pid=4711, used_mib=512.0, files=None),
-                Witness(by="device-files", pid=4711, used_mib=None, files=("/dev/nvidia-uvm", "/dev/nvidia0")),
-            ),
-        ),
-    ]
+    witnesses: Annotated[tuple[Witness, ...], Doc("who outside the training code saw it there", typical=WITNESSES)]
     why: Annotated[Mapping[str, str], Doc("for whatever is absent, the reason", typical={})]
 
 

@@ -33,6 +33,7 @@ class TensorMoments:
 
 OWN_KEYS = ", whose keys differ: "  # how codes of both sides are named that each reads by its own keys
 PADDED = "of a padded vocabulary"  # how a mapping ends that leaves aside the rows that were added
+EXCESS = "bits that an element costs beyond its entropy under the nearest law of weights, by reading"
 NAME = "the candidate's name, or the source's where the candidate has no such tensor"
 
 
@@ -69,14 +70,7 @@ class BitReading:
 
     negative: Annotated[int, Doc("words with the sign set", typical=128)]
     symbols: Annotated[int, Doc("different values of the eight bits after the sign", typical=64)]
-    excess: Annotated[
-        Mapping[str, float],
-        Doc(
-            "bits that an element costs beyond its entropy under the nearest law of weights, by reading",
-            unit="bits",
-            typical={"BF16": 0.05, "F16": 3.0},
-        ),
-    ]
+    excess: Annotated[Mapping[str, float], Doc(EXCESS, unit="bits", typical={"BF16": 0.05, "F16": 3.0})]
 
 
 LIKE_WEIGHTS = BitReading(negative=128, symbols=64, excess={"BF16": 0.05, "F16": 3.0})
@@ -124,7 +118,7 @@ class TensorHealth:
     all_zero: Annotated[bool, Doc("whether every byte is zero", typical=False)]
     constant: Annotated[bool, Doc("whether all words are one", typical=False)]
     zero_tail_bytes: Annotated[int, Doc("run of zeros at the end, whole words", unit="bytes", typical=0)]
-    repeats: Annotated[str | None, Doc("the earlier tensor with the very same dtype and bytes", typical=None)]
+    repeats: Annotated[str | None, Doc("the earlier tensor with the very same dtype and bytes")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +136,18 @@ class FirstDifference:
     ulps: Annotated[int | None, Doc("distance in units of the last place", typical=1)]
 
 
+OTHERS = (
+    "codes that are not the nearest to the source's values under the file's own scales; None without a rule, "
+    "where every element is exact, or where the type cannot tell"
+)
+IN_STEPS = (
+    "root mean square distance of codes from the source's values, in steps of their scales, where a packer may "
+    "choose others than the nearest; None elsewhere"
+)
+OFF = (
+    "by how much a factor of its channels is off the one that undoes it, beyond what the codes' steps leave; "
+    "None where none is scaled, or nothing like it was found"
+)
 ALL_SIX = {"identical": 6, "value-cast": 6}
 
 
@@ -161,19 +167,16 @@ class TensorPair:
     source_bytes: Annotated[int, Doc("size of the source's tensors", unit="bytes", typical=12)]
     candidate_bytes: Annotated[int, Doc("size of the candidate's tensor", unit="bytes", typical=12)]
     identical_to: Annotated[
-        str | None,
-        Doc("the embedding whose bytes a tensor of one side repeats, or the key that has its value", typical=None),
+        str | None, Doc("the embedding whose bytes a tensor of one side repeats, or the key that has its value")
     ]
     drop_rule: Annotated[str, Doc("why the converter leaves a source tensor out", typical="")]
     adapter_share: Annotated[
-        float | None, Doc("times that an adapter's update is in the candidate's tensor, by least squares", typical=None)
+        float | None, Doc("times that an adapter's update is in the candidate's tensor, by least squares")
     ] = None
     left_out: Annotated[
         str, Doc("what a tensor is part of that the other side was not meant to hold, as training state", typical="")
     ] = ""
-    generated_error: Annotated[
-        float | None, Doc("largest relative error of a table that the configuration gives", typical=None)
-    ]
+    generated_error: Annotated[float | None, Doc("largest relative error of a table that the configuration gives")]
     compared: Annotated[bool, Doc("whether its content could be compared", typical=True)]
     differing_bytes: Annotated[
         int | None,
@@ -187,51 +190,26 @@ class TensorPair:
         Doc("finite elements of the source that its cast makes infinite or NaN; None where none was tried", typical=0),
     ]
     first_difference: Annotated[
-        FirstDifference | None, Doc("the first element that the plainest hypothesis does not give", typical=None)
+        FirstDifference | None, Doc("the first element that the plainest hypothesis does not give")
     ]
     relative_rmse: Annotated[
-        float | None, Doc("root of the squared errors over that of the squared values; None where exact", typical=None)
+        float | None, Doc("root of the squared errors over that of the squared values; None where exact")
     ]
-    max_error: Annotated[float | None, Doc("largest absolute error", typical=None)]
-    max_ulps: Annotated[int | None, Doc("largest distance in units of the last place", typical=None)]
-    lost_share: Annotated[
-        float | None, Doc("share of the squared values in blocks that are not like theirs", typical=None)
-    ]
-    same_values: Annotated[bool | None, Doc("whether it holds the same values in another order", typical=None)]
-    other: Annotated[str | None, Doc("the source's tensor that took this one's place", typical=None)]
+    max_error: Annotated[float | None, Doc("largest absolute error")]
+    max_ulps: Annotated[int | None, Doc("largest distance in units of the last place")]
+    lost_share: Annotated[float | None, Doc("share of the squared values in blocks that are not like theirs")]
+    same_values: Annotated[bool | None, Doc("whether it holds the same values in another order")]
+    other: Annotated[str | None, Doc("the source's tensor that took this one's place")]
     errors_otherwise: Annotated[
         Mapping[str, float | None], Doc("relative_rmse of blocks against other makings of the tensor", typical={})
     ]
     packed: Annotated[str, Doc("how a weight is packed on either side; empty where it is not", typical="")] = ""
-    not_nearest: Annotated[
-        int | None,
-        Doc(
-            "codes that are not the nearest to the source's values under the file's own scales; None without a rule, "
-            "where every element is exact, or where the type cannot tell",
-            typical=None,
-        ),
-    ] = None
-    error_in_steps: Annotated[
-        float | None,
-        Doc(
-            "root mean square distance of codes from the source's values, in steps of their scales, where a packer may "
-            "choose others than the nearest; None elsewhere",
-            unit="steps",
-            typical=None,
-        ),
-    ] = None
+    not_nearest: Annotated[int | None, Doc(OTHERS)] = None
+    error_in_steps: Annotated[float | None, Doc(IN_STEPS, unit="steps")] = None
     rescaled: Annotated[
-        bool,
-        Doc("whether its packer scales channels, and undoes it in other tensors that then change, too", typical=False),
+        bool, Doc("whether its packer scales channels, and undoes it in other tensors that then change, too")
     ] = False
-    channels_off: Annotated[
-        float | None,
-        Doc(
-            "by how much a factor of its channels is off the one that undoes it, beyond what the codes' steps leave; "
-            "None where none is scaled, or nothing like it was found",
-            typical=None,
-        ),
-    ] = None
+    channels_off: Annotated[float | None, Doc(OFF)] = None
     no_rule: Annotated[str, Doc("what no rule speaks of, where none does; empty where one does", typical="")] = ""
     file_type: Annotated[
         int | None, Doc("number of the mixture that the candidate's header states; None where it states none")

@@ -20,14 +20,16 @@ GIT_SECONDS = 5.0
 
 
 def provenance() -> dict[str, Any]:
-    """Collect the facts that bind a run to one process on one host at one commit."""
+    """Collect the facts that bind a run to one process on one host at one commit, and what ran."""
+    built_for = {"cuda": torch.version.cuda, "hip": torch.version.hip}
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "weighbridge": __version__}
     return {
         "pid": os.getpid(),
         "host": host(),
         "commit": git.commit(Path(), GIT_SECONDS),
         "dirty": git.is_dirty(Path(), GIT_SECONDS),
         "started": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "versions": versions(),
+        "versions": versions | {name: version for name, version in built_for.items() if version},
     }
 
 
@@ -37,13 +39,6 @@ def host() -> str:
         key = key_file(os.environ)
         return pseudonym("host", socket.gethostname(), key) if key else ""
     return ""
-
-
-def versions() -> dict[str, str]:
-    """List what ran: Python, torch, the CUDA or ROCm that torch was built for, and the recorder."""
-    found = {"python": platform.python_version(), "torch": torch.__version__, "weighbridge": __version__}
-    built_for = {"cuda": torch.version.cuda, "hip": torch.version.hip}
-    return found | {name: version for name, version in built_for.items() if version}
 
 
 def rank_and_world(environment: Mapping[str, str]) -> tuple[int, int]:

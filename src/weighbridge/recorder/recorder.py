@@ -14,21 +14,35 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self
 
 import torch
 
-from weighbridge.recorder import failure, residency
+from weighbridge.recorder import residency
 from weighbridge.recorder.optimizer import Updates, unwrapped
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
 from weighbridge.recorder.run_directory import EVENTS, RUN, STEPS, RowLog, write_run
-from weighbridge.recorder.scalars import on_host
-from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, draws_with_replacement, token_counter
+from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, token_counter
 from weighbridge.recorder.witnesses import testimony
 
 P = ParamSpec("P")
 EARLY_PROBES = (10, 100)  # so that a short run, too, is probed after its first step
+MAX_MESSAGE = 300
+PATH = re.compile(r"(['\"])[^'\"]*[/\\][^'\"]*\1|(?:[A-Za-z]:)?(?<![\w.])[~.]*[/\\][^\s'\":;,)]+")
+POSITION = ("tokens", "corpus_position", "wraps")
+UPDATE = ("lr", "grad_norm", "skipped")
+# The columns and events that a failure in a method makes unreliable; in one that is not listed, all of them.
+COSTS = {
+    "step": ("loss", "wall_ms", "cpu_ms", *POSITION, *UPDATE),
+    "_watch_updates": UPDATE,
+    "_updated": UPDATE,
+    "_probe": ("device",),
+    "fetching": ("device",),
+    "batch_drawn": (*POSITION, "device"),
+    "pass_began": POSITION,
+    "gave_nothing": POSITION,
+}
+ALL = (*COSTS["step"], "device")
 
 
 def _guarded(method: Callable[Concatenate[Recorder, P], None]) -> Callable[Concatenate[Recorder, P], None]:
@@ -110,13 +124,12 @@ class Recorder:
             raise _taken(self.directory)
         self._model, self._optimizer = model, unwrapped(optimizer)
         self._requested = {"requested_device": requested_device, "requested_steps": requested_steps}
-        self._sampled = sampled or draws_with_replacement(loader or ())
+        self._sampled = sampled or bool(getattr(getattr(loader, "sampler", None), "replacement", False))
         self._sizes = {"seq_len": seq_len, "batch_size": batch_size, "corpus_tokens": corpus_tokens}
         self._declared_tokens = seq_len * batch_size if seq_len and batch_size else None
         self._seeds = dict(seeds or {})
         self._tokens_of = tokens_of or token_counter(seq_len)
-        self._probe_every = max(probe_every, 1)
-        self._on_fail = on_fail
+        self._probe_every, self._on_fail = max(probe_every, 1), on_fail
         self._position = CorpusPosition()
         self._watched = None if loader is None else WatchedLoader(loader, self)
         self._audit = residency.DispatchAudit()
@@ -143,9 +156,7 @@ class Recorder:
         self._begin_step()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _value: BaseException | None, _tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._close(kind)
 
     @_guarded
@@ -172,7 +183,7 @@ class Recorder:
         skipped = self._updates is not None and not (self._updated_once or compiled)
         norm = None if skipped else self._norm if grad_norm is None else grad_norm
         row: dict[str, Any] = {"step": self._step}
-        row["loss"], norm_value = on_host((loss, norm))
+        row["loss"], norm_value = residency.on_host((loss, norm))
         row |= {"lr": self._lr if self._lr is not None else self._learning_rate(), "grad_norm": norm_value}
         drawn = self._declared_tokens if self._watched is None else self._position.take_step()
         row["tokens"] = drawn if tokens is None else tokens
@@ -211,9 +222,8 @@ class Recorder:
     def pass_began(self, *, dry: bool) -> None:
         """Log once that the corpus began again: a wrap after it ran dry, a restart after it was broken off."""
         ended = self._position.begin_pass(dry=dry)
-        if self._sampled:
-            return
-        self._event("wrap" if dry else "restart", wraps=self._position.wraps, corpus_position=ended)
+        if not self._sampled:
+            self._event("wrap" if dry else "restart", wraps=self._position.wraps, corpus_position=ended)
 
     @_guarded
     def gave_nothing(self) -> None:
@@ -221,7 +231,6 @@ class Recorder:
         self._event("exhausted", wraps=self._position.wraps, corpus_position=self._position.position)
 
     def _claim(self) -> None:
-        """Make the directory's logs, which no other recorder can then make."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._steps = RowLog(self.directory / STEPS)
@@ -268,7 +277,6 @@ class Recorder:
 
     @_guarded
     def _updated(self) -> None:
-        """Keep what the optimizer has used: the gradients' norm, the learning rate, where the gradients are."""
         auditing = self._audit.live
         self._audit.pause()
         self._updated_once = True
@@ -330,26 +338,25 @@ class Recorder:
             return
         log.append(row)
         if log.problem is not None:
-            self._warn(f"the run directory cannot be written: {failure.described(log.problem)}; rows wait")
+            self._warn(f"the run directory cannot be written: {_described(log.problem)}; rows wait")
         elif log.lost:
             lost, log.lost = log.lost, 0
-            self._event("recorder-failure", what=f"{lost} rows could not be written", costs=failure.ALL)
+            self._event("recorder-failure", what=f"{lost} rows could not be written", costs=ALL)
 
     def _failed(self, during: str, problem: Exception) -> None:
-        what = f"{during}: {failure.described(problem)}"
-        self._event("recorder-failure", what=what, costs=failure.costs(during))
+        what = f"{during}: {_described(problem)}"
+        self._event("recorder-failure", what=what, costs=COSTS.get(during, ALL))
         self._warn(f"failed in {what}")
 
     def _warn(self, what: str) -> None:
-        """Warn once of each kind of trouble; where warnings are errors, on standard error, for training goes on."""
-        kind = what.partition(":")[0]
+        kind = what.partition(":")[0]  # once of each
         if kind in self._warned:
             return
         self._warned.add(kind)
         message = f"weighbridge recorder: {what}; training goes on"
         try:
             warnings.warn(message, RuntimeWarning, stacklevel=4)
-        except RuntimeWarning:
+        except RuntimeWarning:  # where warnings are errors
             sys.stderr.write(f"{message}\n")
 
 
@@ -359,3 +366,8 @@ def _taken(directory: Path) -> FileExistsError:
 
 def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
+
+
+def _described(problem: Exception) -> str:
+    said = " ".join(PATH.sub("<path>", str(problem)).split())
+    return f"{type(problem).__name__}: {said}"[:MAX_MESSAGE] if said else type(problem).__name__

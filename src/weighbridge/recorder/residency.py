@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -54,6 +54,18 @@ def _tensors(value: Any) -> Iterable[torch.Tensor]:
     return ()
 
 
+def on_host(values: Sequence[torch.Tensor | float | None]) -> list[float | None]:
+    """Bring scalars of a step to the host, those on one device in one transfer."""
+    tensors = [value.detach().reshape(()) for value in values if isinstance(value, torch.Tensor)]
+    if len({tensor.device for tensor in tensors}) == 1:
+        wide = torch.float32 if tensors[0].device.type == "mps" else torch.float64
+        found = iter(torch.stack([tensor.to(wide) for tensor in tensors]).tolist())
+    else:
+        found = iter([tensor.item() for tensor in tensors])
+    plain = (None if value is None else value if isinstance(value, torch.Tensor) else float(value) for value in values)
+    return [next(found) if isinstance(value, torch.Tensor) else value for value in plain]
+
+
 def resolved_device(model: torch.nn.Module) -> str:
     """Return the device that holds most of the parameters' bytes, or "" for a model without parameters."""
     found = bytes_by_device(model.parameters())
@@ -74,14 +86,12 @@ def not_auditable(model: torch.nn.Module) -> str:
     """Return why a step cannot be audited, or ""; compiled code shows few ops, and some modes stop dynamo for good."""
     if not hasattr(TorchDispatchMode, "ignore_compile_internals"):
         return f"torch {torch.__version__} would compile nothing more after an audit"
-    compiled = sys.modules.get("torch._dynamo")
-    if compiled is None:
+    if (compiled := sys.modules.get("torch._dynamo")) is None:
         return ""
     if any(isinstance(module, compiled.OptimizedModule) or module._compiled_call_impl for module in model.modules()):  # noqa: SLF001
         return "the model is compiled, and an audit does not see into compiled code"
-    if compiled_frames():
-        return "something was compiled in this process, and an audit does not see into compiled code"
-    return ""
+    in_process = "something was compiled in this process, and an audit does not see into compiled code"
+    return in_process if compiled_frames() else ""
 
 
 def compiled_frames() -> int:
@@ -106,8 +116,7 @@ class DispatchAudit(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.live = False
-        self.entered = False
+        self.live = self.entered = False
         self.restart()
 
     def restart(self) -> None:

@@ -1,7 +1,6 @@
 """Write a run directory: `run.json` once, whole; `steps.jsonl` and `events.jsonl` a whole line at a time.
 
-A process that is killed leaves whole lines and at most one torn last line. Where the disk is full, half a line is taken
-back and rows wait. Nothing here may block on a device.
+Where the disk is full, half a line is taken back and rows wait. Nothing here may block on a device.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ class RowLog:
     """A file of JSON lines that this process alone writes; a file that is there is a FileExistsError."""
 
     def __init__(self, path: Path) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | OWN
-        self._descriptor = os.open(path, flags, 0o644)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | OWN, 0o644)
         self._waiting: list[str] = []
         self._whole = 0  # bytes of whole lines
         self._broken = False

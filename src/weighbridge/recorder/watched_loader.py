@@ -8,20 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 
-class Watcher(Protocol):
-    """What wants to know of a loader. It may not raise: what it raised would end the training that it watches."""
-
-    def fetching(self) -> None:
-        """Learn that a batch is about to be drawn."""
-
-    def batch_drawn(self, batch: object) -> None:
-        """Learn that a batch was drawn."""
-
-    def pass_began(self, *, dry: bool) -> None:
-        """Learn that a pass gave its first batch, and whether the pass before it ran dry or was broken off."""
-
-    def gave_nothing(self) -> None:
-        """Learn that a new pass gave no batch at all."""
+class _Watcher(Protocol):
+    # What wants to know of a loader. It may not raise: what it raised would end the training that it watches.
+    def fetching(self) -> None: ...
+    def batch_drawn(self, batch: object) -> None: ...
+    def pass_began(self, *, dry: bool) -> None: ...  # it gave its first batch; the one before ran dry or was broken off
+    def gave_nothing(self) -> None: ...  # a new pass gave no batch at all
 
 
 @dataclass(slots=True)
@@ -59,11 +51,9 @@ def _sum(tokens: int | None, more: int | None) -> int | None:
 class WatchedLoader:
     """A loader that tells of every batch and every new pass; all else it leaves to the loader that it wraps."""
 
-    def __init__(self, loader: Iterable[Any], watcher: Watcher) -> None:
-        self.loader = loader
-        self.watcher = watcher
-        self.begun = False
-        self.dry = False
+    def __init__(self, loader: Iterable[Any], watcher: _Watcher) -> None:
+        self.loader, self.watcher = loader, watcher
+        self.begun = self.dry = False
 
     def __iter__(self) -> Iterator[Any]:
         return _Pass(self)
@@ -87,8 +77,6 @@ class WatchedLoader:
 
 
 class _Pass(Iterator[Any]):
-    """One pass over a loader."""
-
     def __init__(self, owner: WatchedLoader) -> None:
         self._owner = owner
         self._iterator = iter(owner.loader)
@@ -114,17 +102,11 @@ class _Pass(Iterator[Any]):
         return batch
 
 
-def draws_with_replacement(loader: Iterable[Any]) -> bool:
-    """Return whether the loader's own sampler draws rows with replacement, so that it makes no passes."""
-    return bool(getattr(getattr(loader, "sampler", None), "replacement", False))
-
-
 def token_counter(seq_len: int | None) -> Callable[[Any], int | None]:
     """Return a count of a batch's tokens: the elements of its first array, None of a batch without a shape."""
 
     def tokens_of(batch: Any) -> int | None:
-        shape = _shape(batch)
-        if not shape:
+        if not (shape := _shape(batch)):
             return None
         both = seq_len is not None and shape[-1] == seq_len + 1  # inputs and targets, of `seq_len` tokens each
         return math.prod(shape[:-1]) * (shape[-1] - both)

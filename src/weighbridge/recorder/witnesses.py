@@ -22,13 +22,9 @@ MIB = 1 << 20
 
 def testimony() -> Testimony:
     """Ask every witness about this process."""
-    witnesses: list[dict[str, Any]] = []
-    why: dict[str, str] = {}
-    for ask in (driver, device_files, libraries):
-        found, reasons = ask()
-        witnesses += found
-        why |= reasons
-    return witnesses, why
+    asked = [ask() for ask in (driver, device_files, libraries)]
+    why = {name: reason for _, reasons in asked for name, reason in reasons.items()}
+    return [one for found, _ in asked for one in found], why
 
 
 def device_files(proc: Path = Path("/proc/self")) -> Testimony:
@@ -85,8 +81,7 @@ def matched(processes: Iterable[tuple[int, int, int | None]], proc: Path = Path(
     if len(pids) == 1 and _link(proc / "ns" / "pid") != FIRST_PID_NAMESPACE:
         why = f"NVML lists {len(listed)} processes by host pid; this container's pid is not mapped to one"
         return [], {"nvml": why}
-    mine = [(device, pid, used) for device, pid, used in listed if pid in pids]
-    if not mine:
+    if not (mine := [(device, pid, used) for device, pid, used in listed if pid in pids]):
         return [], {"nvml": f"NVML lists {len(listed)} processes and this one is not among them"}
     if any(used is None for _, _, used in mine):
         return [], {"nvml": "NVML lists this process without its memory"}

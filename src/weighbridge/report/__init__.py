@@ -11,25 +11,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weighbridge.core import (
-    ExitCode,
-    Faulted,
-    Finding,
-    Measurement,
-    Outcome,
-    Severity,
-    Status,
-    TrialResult,
-    Unmeasured,
-    printable,
-)
+from weighbridge.core import ExitCode, Finding, Outcome, Severity, Status, TrialResult, Unmeasured, model, printable
 from weighbridge.judging.conditions import RUN_FACTS
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 
 if TYPE_CHECKING:
     from weighbridge.cards.words import CodeCard
-    from weighbridge.core import Contract, Measured, Trial, Verdict
 
 LISTED = 8
 ENOUGH = "would pass with"
@@ -105,7 +93,7 @@ class Row:
         ]
 
 
-def finding_text(finding: Finding, measured: Mapping[str, Measured]) -> FindingText:
+def finding_text(finding: Finding, measured: Mapping[str, model.Measured]) -> FindingText:
     """Return a finding in words, from the card of its kind."""
     from weighbridge.cards.words import besides, code_card, fill, gate_words, numbers, render
 
@@ -114,7 +102,7 @@ def finding_text(finding: Finding, measured: Mapping[str, Measured]) -> FindingT
     first = verdict.offences[0] if verdict.offences else None
     figures = numbers(verdict) | ({**first.figures, "place": first.place} if first else {})
     item = measured.get(str(verdict.figures.get("measurement", "")))
-    missing = item if isinstance(item, (Unmeasured, Faulted)) and item.code == verdict.code else None
+    missing = item if isinstance(item, (Unmeasured, model.Faulted)) and item.code == verdict.code else None
     hinted = [printable(missing.remedy)] if missing and missing.remedy else []
     return FindingText(
         lines=(printable(f"{missing.why} ({missing.code})"),) if missing else tuple(render(card, verdict)),
@@ -126,7 +114,7 @@ def finding_text(finding: Finding, measured: Mapping[str, Measured]) -> FindingT
     )
 
 
-def verdict_lines(kind: str, verdict: Verdict) -> list[str]:
+def verdict_lines(kind: str, verdict: model.Verdict) -> list[str]:
     """Return what a verdict of a kind says, a line for each place that it names."""
     from weighbridge.cards.words import gate_words, render
 
@@ -138,7 +126,7 @@ def hints(words: CodeCard) -> Mapping[str, str]:
     return {"likely cause": words.cause, "try first": words.knob, "look at": words.look}
 
 
-def _hints(words: CodeCard, verdict: Verdict, figures: Mapping[str, object]) -> Iterator[str]:
+def _hints(words: CodeCard, verdict: model.Verdict, figures: Mapping[str, object]) -> Iterator[str]:
     """Yield what the mechanisms that were found say of the cause, the most frequent first; else what the code says."""
     from weighbridge.cards.words import fill, glossary
 
@@ -153,7 +141,7 @@ def _hints(words: CodeCard, verdict: Verdict, figures: Mapping[str, object]) -> 
         yield from (f"{label}: {fill(text, figures)}" for label, text in hints(words).items() if text)
 
 
-def trials_summary(trials: Sequence[Trial]) -> str:
+def trials_summary(trials: Sequence[model.Trial]) -> str:
     """Return how many trials were caught, and how many could not be made."""
     results = Counter(trial.result for trial in trials)
     untried = results[TrialResult.UNTRIED]
@@ -173,15 +161,15 @@ STATUS_WORDS |= {Status.PARTIAL_ALGORITHM_LEVEL: "fixture only", Status.ACTIVE_W
 INDENT = " " * 4
 
 
-def heading(contract: Contract, subjects: Sequence[str]) -> str:
+def heading(contract: model.Contract, subjects: Sequence[str]) -> str:
     """Return the line that names a contract and the subjects compared with it."""
     name = click.style(f"{contract.id} {contract.version}", bold=True)
     return f"{name}   {'  '.join(map(printable, subjects))}".rstrip()
 
 
-def run_told(facts: Measured | None) -> Iterator[str]:
+def run_told(facts: model.Measured | None) -> Iterator[str]:
     """Yield how a run ended and what the reader noted of its log; nothing of what is no run."""
-    found = {fact.name: fact for fact in rows_of(facts, Fact)} if isinstance(facts, Measurement) else {}
+    found = {fact.name: fact for fact in rows_of(facts, Fact)} if isinstance(facts, model.Measurement) else {}
     if "ended" in found:
         said = [f"{name}: {found[name].value}" for name in RUN_FACTS if name in found]
         said += [f"contradicted: {why}" for why in found["ended"].contradicted_by]

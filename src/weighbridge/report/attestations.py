@@ -18,10 +18,7 @@ SVR = "https://in-toto.io/attestation/svr/v0.1"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a gate came to on one instance, and the subjects that it was judged on, by name and instance.
-
-    Without a finding it was declared and never judged.
-    """
+    """What a gate came to on one instance of its subjects; without a finding it was declared and never judged."""
 
     gate: GateDecl
     finding: Finding | None
@@ -53,10 +50,7 @@ class Export:
 
 
 def about(bundle: Bundle, names: Collection[str]) -> Export:
-    """Return what a bundle holds about some of its subjects, named `NAME` or `NAME@INSTANCE`, or about all of them.
-
-    Without a file of any of them nothing could be said: `no-digest`.
-    """
+    """Return what a bundle holds about some of its subjects or about all of them; `no-digest` without a file of any."""
     words = {(one.name, one.instance): {one.name, f"{one.name}@{one.instance}"} for one in bundle.statement.subjects}
     known = set().union(*words.values())
     unknown = next((name for name in names if name not in known), None)
@@ -92,10 +86,7 @@ def _contract(bundle: Bundle) -> dict[str, Json]:
 
 
 def test_result(export: Export) -> dict[str, Json]:
-    """Return a Test Result: what did not pass is failed where it was required or the tool broke, otherwise warned.
-
-    What does not apply is in none of the lists, as it is neither.
-    """
+    """Return a Test Result: what did not pass is failed where required or broken, else warned."""
     passed: list[str] = []
     warned: list[str] = []
     failed: list[str] = []

@@ -21,6 +21,7 @@ from weighbridge.quantities.tensors import PADDED, MomentChanges, TensorPair
 from weighbridge.report import COLOURS, LISTED, capped, finding_text
 
 Moments: TypeAlias = Mapping[str, MomentChanges]
+Passes: TypeAlias = Callable[[Fields], bool]
 SHOWN = 20
 AUTOMATIC = ("renamed", "identity, ", "from gguf:auto")  # how a mapping is called that was found
 WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
@@ -53,19 +54,9 @@ IN_WORDS = {
 
 
 def comparison_lines(
-    one: ImportComparison,
-    *,
-    tensors: str,
-    everything: bool,
-    headers: bool,
-    moments: Moments,
-    passes: Callable[[Fields], bool],
+    one: ImportComparison, *, tensors: str, everything: bool, headers: bool, moments: Moments, passes: Passes
 ) -> Iterator[str]:
-    """Yield the lines of one comparison: what broke, worst first, what remains by class, and the answer.
-
-    `tensors` is a glob of names, `moments` the statistics of those that were refused, and `passes` tries another way of
-    looking at the import.
-    """
+    """Yield what broke, worst first, what remains by class, and the answer; `tensors` is a glob of names to list."""
     evaluation, rows = one.evaluation, one.pairs
     finding, _ = evaluation.findings
     last = click.style(answer(one), fg=COLOURS[outcome(evaluation)], bold=True)
@@ -193,7 +184,7 @@ def exchanged(offences: Sequence[Offence], rows: Sequence[TensorPair]) -> Iterat
     yield from (f"{EXCHANGE}the source is quantised ({dtype}) and the import is not" for dtype in sorted(lost)[:1])
 
 
-def renamed(rows: Sequence[TensorPair], passes: Callable[[Fields], bool]) -> Iterator[str]:
+def renamed(rows: Sequence[TensorPair], passes: Passes) -> Iterator[str]:
     """Yield after which rename the names would match, and how to ask for it where the import then passes."""
     from weighbridge.mapping.renaming import renamings
 
@@ -315,7 +306,6 @@ def mapped(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _table(one: ImportComparison, tensors: str, moments: Moments) -> Iterable[str]:
-    """Yield a line for each tensor: class, dtypes and shape, statistics where they are known; names are escaped."""
     from weighbridge.cards.words import fill
 
     for row in one.pairs:
@@ -338,10 +328,7 @@ def _figure(value: float | None) -> str:
 
 
 def answer(one: ImportComparison) -> str:
-    """Return the answer in one line: SAME, SAME VALUES, AS MEANT, LOSSY, DIFFERENT, BLOCKED or what broke.
-
-    Where nobody asked for the policy, an import that is as it says itself is LOSSY, and not what was meant.
-    """
+    """Return the answer in one line: SAME, SAME VALUES, AS MEANT, LOSSY, DIFFERENT, BLOCKED or what broke."""
     evaluation = one.evaluation
     finding, configuration = evaluation.findings
     verdict, fields = finding.verdict, configuration.verdict
@@ -368,7 +355,7 @@ def answer(one: ImportComparison) -> str:
             results = Counter(trial.result for trial in finding.trials)
             caught, tried = results[TrialResult.CAUGHT], len(finding.trials) - results[TrialResult.UNTRIED]
             values = "SAME" if {*one.classes.values()} == {Class.BYTES_EQUAL} else "SAME VALUES"
-            word = values if one.is_same else "LOSSY" if one.policy.why else "AS MEANT"
+            word = values if one.is_same else "LOSSY" if one.policy.why else "AS MEANT"  # LOSSY: nobody asked for it
             return f"{word}: {verdict.of} of {verdict.of} tensors ({caught} of {tried} planted faults were caught)"
     blocked = f"BLOCKED: {verdict.code}" + (f": {named}" if named else "")
     return f"DIFFERENT: {besides}; {blocked}" if besides else blocked

@@ -5,13 +5,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from weighbridge.core import PluginError
 from weighbridge.core.plugins import Brought
-
-if TYPE_CHECKING:
-    from weighbridge.report.rows import Report
+from weighbridge.report.rows import Report
 
 FORMS: Final[Mapping[str, str]] = {
     "json": "machine.document",

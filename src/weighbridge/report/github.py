@@ -1,7 +1,4 @@
-"""A report in GitHub Actions: annotations, which are commands on standard output, and the step summary, a file.
-
-GitHub shows ten annotations a level and step: where there are more, the tenth says how many.
-"""
+"""A report in GitHub Actions: annotations, which are commands on standard output, and the step summary, a file."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from weighbridge.report import Level, gate_name
 from weighbridge.report.markdown import escaped, page
 from weighbridge.report.rows import Report, shown
 
-CAP = 10
+CAP = 10  # annotations a level and step that GitHub shows
 SUMMARY = 1 << 20  # bytes of a step's summary
 PLACE = re.compile(r"(?P<file>.+?)(:(?P<line>\d+))?(:(?P<column>\d+))?", re.DOTALL)
 

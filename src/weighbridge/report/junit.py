@@ -1,7 +1,4 @@
-"""A report as JUnit XML: one test suite a contract, one test case a gate and instance.
-
-A FAIL is `<failure>`, BLOCKED and ERROR are `<error>`; what is excused or does not apply is `<skipped>`, with the why.
-"""
+"""A report as JUnit XML: one test suite a contract, one test case a gate and instance."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A report as Markdown, for a comment on a pull request or a step summary: all gates, and what did not pass.
-
-Text of others is never markup and mentions nobody. What does not fit is counted.
-"""
+"""A report as Markdown, for a comment on a pull request or a step summary: all gates, and what did not pass."""
 
 from __future__ import annotations
 
@@ -37,7 +34,6 @@ def escaped(text: str) -> str:
 
 
 def _fitting(parts: Iterable[str], many: int, left: int) -> tuple[list[str], int]:
-    """Return the first parts that fit, with how many more there are, and how many bytes are left."""
     kept: list[str] = []
     for part in parts:
         if (size := _size(part)) > left:

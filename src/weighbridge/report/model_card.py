@@ -1,7 +1,4 @@
-"""What a bundle came to, as a Hugging Face model card: `model-index` metadata and the section of a README under it.
-
-Every gate is there with its outcome, passed or not. What comes from a bundle is text of others: none of it is markup.
-"""
+"""What a bundle came to, as a Hugging Face model card: `model-index` metadata and the section of a README under it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A report as SARIF 2.1.0: what did not pass, by gate kind as the rule.
-
-BLOCKED and ERROR are failures, for GitHub shows nobody a result of the kind `open`; `notApplicable` demands level none.
-"""
+"""A report as SARIF 2.1.0: what did not pass, by gate kind as the rule; `notApplicable` demands the level none."""
 
 from __future__ import annotations
 

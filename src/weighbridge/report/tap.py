@@ -1,8 +1,4 @@
-"""A report in the Test Anything Protocol, version 14.
-
-BLOCKED and ERROR are `not ok`, never `# SKIP`, which counts as ok and is for NOT_APPLICABLE alone. `not ok … # TODO` is
-what is excused or advisory.
-"""
+"""A report in the Test Anything Protocol, version 14; `# SKIP` counts as ok, and is for NOT_APPLICABLE alone."""
 
 from __future__ import annotations
 
@@ -37,5 +33,4 @@ def points(report: Report) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return a text in which nothing begins a directive."""
     return re.sub(r"([\\#])", r"\\\1", text)

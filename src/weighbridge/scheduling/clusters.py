@@ -73,8 +73,7 @@ def _dask(place: str) -> Cluster:
 
         return Elsewhere(client=client)
 
-    asked: dict[str, Any] = {"workers": workers, "lost": lost, "close": client.close}
-    return Cluster(backend=backend, answers="generator_unordered", **asked)
+    return Cluster(backend=backend, answers="generator_unordered", workers=workers, lost=lost, close=client.close)
 
 
 def _ray(place: str) -> Cluster:

@@ -30,6 +30,8 @@ from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 PATIENCE_S = 30.0  # without any worker, before the job is given up: long enough for one to be started again
 LOOK_S = 0.5  # between two looks at who still works
 Came: TypeAlias = "queue.Queue[WorkerAnswer | Exception]"
+# What tells a file from another one of the same name: its size, what it says of its change, a digest of its ends.
+FileIdentity: TypeAlias = tuple[int, str, str]
 ENDS = 1 << 20  # bytes digested at either end of a file; headers and directories stand there
 
 
@@ -51,10 +53,8 @@ class Ran:
     def summary(self) -> str:
         """Return it in one line."""
         here = f", {self.here} of them in this process" if self.here else ""
-        done = f"{self.tasks} tasks were done by {len(self.workers)} workers{here}"
-        if not self.lost:
-            return done
-        return f"{done}; {self.lost} lost on the way, {self.again} tasks given to others"
+        lost = f"; {self.lost} lost on the way, {self.again} tasks given to others" if self.lost else ""
+        return f"{self.tasks} tasks were done by {len(self.workers)} workers{here}{lost}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +114,7 @@ class Engine:
         """Have a job done, and give its rows in order; refuse with a subject's own error, or with `engine-lost`."""
         sizes = job.sizes()
         run, views = f"weighbridge-{uuid4().hex}", tuple(map(pack_view, spec.views))
-        travels: dict[str, Any] = {"prepare": spec.prepare, "views": views, "options": spec.options}
-        task = Task(run=run, fingerprint=job.fingerprint(), **travels)
+        task = Task(run=run, prepare=spec.prepare, views=views, options=spec.options, fingerprint=job.fingerprint())
         before = self.cluster.workers()
         whole, done = sum(sizes.values()), 0
         rows: dict[int, Any] = {}
@@ -133,11 +132,9 @@ class Engine:
         return tuple(rows[at] for at in range(len(sizes)))
 
     def _answers(self, task: Task, places: list[tuple[int, Any]]) -> Iterator[WorkerAnswer]:
-        """Return answers as they come, as long as anybody works on the others."""
         came: Came = queue.Queue()
         threading.Thread(target=_ask, args=(self.cluster, task, places, came), daemon=True).start()
-        seen = time.monotonic()
-        missing = len(places)
+        seen, missing = time.monotonic(), len(places)
         while missing:
             try:
                 answer = came.get(timeout=LOOK_S)
@@ -164,8 +161,7 @@ def _worker() -> str:
 
 
 def _ask(cluster: Cluster, task: Task, places: list[tuple[int, Any]], came: Came) -> None:
-    """Put every task to the workers, and hand on what comes back; joblib waits here, so that nobody else has to."""
-    import joblib
+    import joblib  # which waits here, so that nobody else has to
 
     try:
         with joblib.parallel_config(backend=cluster.backend()):
@@ -178,7 +174,6 @@ def _ask(cluster: Cluster, task: Task, places: list[tuple[int, Any]], came: Came
 
 @functools.lru_cache(maxsize=4)
 def _prepared(task: Task) -> Job:
-    """Prepare a job on a worker, once for all its tasks; refuse to do another one than was asked for."""
     if task.version != __version__:
         what = f"a worker runs weighbridge {__version__}, not {task.version}"
         raise SubjectError("engine-version", what, where=platform.node(), remedy="install one version on all of them")
@@ -188,15 +183,6 @@ def _prepared(task: Task) -> Job:
         remedy = "give every worker the same config.json beside the source"
         raise SubjectError("engine-outline", what, where=platform.node(), remedy=remedy)
     return job
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileIdentity:
-    """What tells a file from another one of the same name: size, what it says of its change, a digest of its ends."""
-
-    size: int
-    version: str
-    ends: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,10 +224,8 @@ def file_identity(file: ReadableFile) -> FileIdentity:
     digest = hashlib.sha256(file.read(0, min(ENDS, file.size)))
     digest.update(file.read(max(file.size - ENDS, 0), file.size))
     file.release(0, file.size)
-    return FileIdentity(size=file.size, version=file.version, ends=digest.hexdigest())
+    return file.size, file.version, digest.hexdigest()
 
 
 def _shown(found: FileIdentity | None) -> str:
-    if found is None:
-        return "none"
-    return f"{found.size} bytes {found.version} with ends {found.ends[:12]}"
+    return f"{found[0]} bytes {found[1]} with ends {found[2][:12]}" if found else "none"

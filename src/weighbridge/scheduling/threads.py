@@ -102,33 +102,27 @@ def map_in_order(
 def run_jobs(jobs: Sequence[tuple[Job, JobSpec]], execution: Execution) -> tuple[tuple[Any, ...] | SubjectError, ...]:
     """Do several jobs by an engine or by threads, what reads the same side by side; an error ends its own job alone."""
     failed: dict[int, SubjectError] = {}
-    rows: dict[int, tuple[Any, ...]] = {}
-    if execution.engine is None:
-        rows = _side_by_side([job for job, _ in jobs], failed, execution.on_progress)
-    else:
-        for at, (job, spec) in enumerate(jobs):
-            try:
-                rows[at] = execution.engine(job, spec, execution.on_progress)
-            except SubjectError as error:
-                failed[at] = error
-    return tuple(failed[at] if at in failed else rows[at] for at in range(len(jobs)))
-
-
-def _side_by_side(
-    jobs: Sequence[Job], failed: dict[int, SubjectError], on_progress: Progress
-) -> dict[int, tuple[Any, ...]]:
-    sizes = {(at, place): size for at, job in enumerate(jobs) for place, size in job.sizes().items()}
-    if len(jobs) > 1:
-        sizes = {task: sizes[task] for task in sorted(sizes, key=lambda task: jobs[task[0]].locality(task[1]))}
+    done: list[tuple[Any, ...] | SubjectError] = []
 
     def describe(task: tuple[int, Any]) -> Any:
         at, place = task
         if at not in failed:
             try:
-                return jobs[at].row(place)
+                return jobs[at][0].row(place)
             except SubjectError as error:
                 failed.setdefault(at, error)
         return None
 
-    found = dict(zip(sizes, map_in_order(describe, sizes, on_progress), strict=True))
-    return {at: tuple(found[at, place] for place in job.sizes()) for at, job in enumerate(jobs)}
+    if execution.engine is None:
+        places = [job.sizes() for job, _ in jobs]
+        sizes = {(at, place): size for at, each in enumerate(places) for place, size in each.items()}
+        if len(jobs) > 1:
+            sizes = {task: sizes[task] for task in sorted(sizes, key=lambda task: jobs[task[0]][0].locality(task[1]))}
+        found = dict(zip(sizes, map_in_order(describe, sizes, execution.on_progress), strict=True))
+        return tuple(failed.get(at) or tuple(found[at, place] for place in each) for at, each in enumerate(places))
+    for job, spec in jobs:
+        try:
+            done.append(execution.engine(job, spec, execution.on_progress))
+        except SubjectError as error:
+            done.append(error)
+    return tuple(done)

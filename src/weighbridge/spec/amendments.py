@@ -129,11 +129,10 @@ def written(about: Amendment, body: str) -> str:
 
 def landed(folder: Path) -> tuple[Section, ...]:
     """Read every landed section, in the order of their numbers, or raise the first that is not as it landed."""
-    paths = sorted(folder.glob("[0-9]*.md")) if folder.is_dir() else []
-    for path in paths:
-        if not LANDED.fullmatch(path.name):
-            what = "is named as a landed section and has no digest in its name"
-            raise AmendmentError("front-matter", what, where=str(path), remedy="keep drafts in drafts/, and land them")
+    paths = sorted(folder.glob("[0-9]*.md"))
+    for path in (path for path in paths if not LANDED.fullmatch(path.name)):
+        what = "is named as a landed section and has no digest in its name"
+        raise AmendmentError("front-matter", what, where=str(path), remedy="keep drafts in drafts/, and land them")
     sections = [section_of(path) for path in paths]
     return tuple(sorted(sections, key=lambda one: (one.number, one.about.landing.at, one.digest)))
 

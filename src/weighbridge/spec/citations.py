@@ -1,9 +1,4 @@
-"""Citations: what a text says, and where the value behind it stands.
-
-`264.74 ms [ev:2f6a7cfc0f86#/findings/0/measured]` is a value of a bundle. The pointer is a JSON pointer as a URI
-fragment (RFC 6901), into `verdicts.json` or the file named before it (`[ev:ID12/environment.json#/torch]`). `11.93 nats
-[=ln 151936]` is a computed constant, `12 files [files:runs/*/metadata.json]` a count. Each must equal the digits shown.
-"""
+"""Citations, in the forms of `spec/amendment.md`: what a text says, and where the value behind it stands."""
 
 from __future__ import annotations
 
@@ -25,11 +20,9 @@ from weighbridge.evidence.disk import read_regular
 KEPT = Path("evidence") / BUNDLES
 WIDEST = 200  # characters in which a value stands before its citation
 WIDE = Context(prec=400)  # the whole range of a double, digit by digit
-UNITS = (
-    *("ms", "s", "µs", "us", "ns", "min", "h", "days", "bytes", "B", "kB", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB"),
-    *("TiB", "nats", "bits", "tok/s", "tokens/s", "GB/s", "GiB/s", "FLOP/s", "TFLOP/s", "W", "°C", "%", "files"),
-)
-UNIT = rf"(?:{'|'.join(map(re.escape, sorted(UNITS, key=len, reverse=True)))})(?![\w/])"
+UNITS = "ms s µs us ns min h days bytes B kB KB MB GB TB KiB MiB GiB TiB nats bits tok/s tokens/s GB/s GiB/s FLOP/s "
+UNITS += "TFLOP/s W °C % files"
+UNIT = rf"(?:{'|'.join(map(re.escape, sorted(UNITS.split(), key=len, reverse=True)))})(?![\w/])"
 NUMBER = r"(?<![\w.,/-])[-+]?\d[\d,_]*(?:\.\d+)?(?:[eE][-+]?\d+)?"
 BRACKET = re.compile(
     r"\[(?:ev:(?P<id>[0-9a-f]{12,64})(?:/(?P<file>[A-Za-z0-9._/-]+))?(?:#(?P<pointer>(?:/[^\]\s]*)?))?"

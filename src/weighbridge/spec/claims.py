@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from weighbridge.contract.layers import Found
-from weighbridge.core import Outcome, WeighbridgeError
+from weighbridge.core import WeighbridgeError
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import State, rederivation
@@ -56,7 +56,6 @@ def _cited(text: Text) -> Iterator[Found]:
 
 
 def _unsound(text: Text, unit: Unit, id_: str) -> Iterator[Found]:
-    """Yield why a bundle cannot be cited at all."""
     try:
         bundle = text.known.bundles.get(id_)
         answer = rederivation(bundle)
@@ -105,9 +104,8 @@ def _evidence(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
 def _whole(text: Text, unit: Unit, bundle: Bundle, *, alone: bool) -> Iterator[Found]:
     """Compare what a sentence says of gates with a bundle that it cites, `alone` where as a whole."""
     gates = set(re.findall(rf"\b{GATE}", folded(unit.text)))
-    judged: dict[str, set[Outcome]] = {}
-    for finding in bundle.findings:
-        judged.setdefault(finding.gate, set()).add(finding.verdict.outcome)
+    came_to = [(finding.gate, finding.verdict.outcome) for finding in bundle.findings]
+    judged = {gate: {outcome for of, outcome in came_to if of == gate} for gate, _ in came_to}
     stated = outcomes(unit, by_status=alone)
     if alone and gates and not gates & judged.keys():
         what = f"bundle {bundle.id[:12]} did not judge {', '.join(sorted(gates))}"
@@ -202,21 +200,11 @@ def _uncited(text: Text) -> Iterator[Found]:
         for match in FORMS["bare" if own else "measured"].finditer(unit.text):
             cited = any(start <= match.start() < end for start, end in spans)
             named = any(match[0] in (one.pointer or "") for one in found)  # by numbers, as `7 of 7 bits`
-            over = (
-                own
-                and match["of"]
-                and Decimal(match["number"].replace(",", "")) > Decimal(match["of"].replace(",", ""))
-            )
-            if own and not over:  # what is said of gates is held by the ledger
-                named = bool(FORMS["ofgates"].match(unit.text, match.end())) or all(
-                    one.replace(",", "") in known for one in filter(None, (match["number"], match["of"]))
-                )
+            why, over = "has a unit and no citation", False
+            if own:  # what is said of gates is held by the ledger
+                numbers = [one.replace(",", "") for one in (match["number"], match["of"]) if one]
+                named = bool(FORMS["ofgates"].match(unit.text, match.end())) or {*numbers} <= known
+                over = Decimal(numbers[0]) > Decimal(numbers[-1])
+                why = "more than its whole" if over else "neither cited nor a figure"
             if over or not (cited or named or unit.line in text.planned):
-                why = (
-                    "more than its whole"
-                    if over
-                    else "has a unit and no citation"
-                    if not own
-                    else "neither cited nor a figure"
-                )
                 yield text.found(unit.line, "uncited", f"{match[0]!r} {why}", remedy, warning=not own)

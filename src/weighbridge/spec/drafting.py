@@ -10,19 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from weighbridge.core import (
-    Finding,
-    GateDecl,
-    Json,
-    Measurement,
-    Origin,
-    Outcome,
-    Scalar,
-    TrialResult,
-    UsageError,
-    dumps,
-    nearest,
-)
+from weighbridge.core import UsageError, dumps, model, nearest
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.ledger.fold import DISCHARGED, LedgerPlace
@@ -43,7 +31,7 @@ UNDECIDED = "for each OPEN hypothesis the values that would decide it"
 Places: TypeAlias = Mapping[LedgerPlace, Stood]
 Earned: TypeAlias = frozenset[LedgerPlace]
 NOT = "What this section is not"
-WRITTEN = (*("Command", "Figures", "Device", "Impact, gate by gate", "Hypotheses", "Next experiment", "Evidence"), NOT)
+WRITTEN = ("Command", "Figures", "Device", "Impact, gate by gate", "Hypotheses", "Next experiment", "Evidence", NOT)
 HYPOTHESES, EXPERIMENT = ((f"| {' | '.join(head)} |", "|---|---|---|---|") for head in HEADS)
 
 
@@ -65,8 +53,8 @@ class Cited:
 
     bundle: Bundle
     index: int
-    finding: Finding
-    gate: GateDecl
+    finding: model.Finding
+    gate: model.GateDecl
 
 
 def cited(bundles: Iterable[Bundle], gates: Sequence[str]) -> tuple[Cited, ...]:
@@ -139,7 +127,7 @@ def _figures(mine: Sequence[Cited]) -> Iterator[str]:
         yield ""
         unit = f" {verdict.unit}" if verdict.unit else ""
         for name in (*COUNTS, *FIGURES):
-            value: Scalar = getattr(verdict, name)
+            value: model.Scalar = getattr(verdict, name)
             if value is not None:
                 yield f"- {name}: {cite(bundle, f'{at}/{name}', value)}{unit if name in FIGURES else ''}"
         for offence in range(min(3, len(verdict.offences))):
@@ -150,12 +138,12 @@ def _figures(mine: Sequence[Cited]) -> Iterator[str]:
             for name, fact in facts.items():
                 yield from _flat(bundle, name, fact, f"{at}/{group}/{_escaped(name)}")
         results = Counter(trial.result for trial in finding.trials)
-        skipped = results[TrialResult.UNTRIED]
+        skipped = results[model.TrialResult.UNTRIED]
         idle = f", {skipped} had nothing to break" if skipped else ""
-        yield f"- trials: {results[TrialResult.CAUGHT]} of {len(finding.trials) - skipped} caught{idle}"
+        yield f"- trials: {results[model.TrialResult.CAUGHT]} of {len(finding.trials) - skipped} caught{idle}"
 
 
-def _flat(bundle: Bundle, name: str, value: Json, pointer: str) -> Iterator[str]:
+def _flat(bundle: Bundle, name: str, value: model.Json, pointer: str) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _flat(bundle, f"{name}, {key}", item, f"{pointer}/{_escaped(key)}")
@@ -174,7 +162,7 @@ def _device(bundles: Sequence[Bundle]) -> Iterator[str]:
         for name, value in bundle.environment.items():
             yield f"- {name}: {cite(bundle, f'/{_escaped(name)}', value, manifest.ENVIRONMENT)}"
     for bundle, (key, item) in ((of, pair) for of in bundles for pair in of.measured.items()):
-        facts = rows_of(item, Fact) if isinstance(item, Measurement) and item.quantity == "facts" else ()
+        facts = rows_of(item, Fact) if isinstance(item, model.Measurement) and item.quantity == "facts" else ()
         for index, fact in enumerate(facts):
             if fact.name in DEVICE_FACTS and fact.value is not None:
                 pointer = f"/measured/measurement/value/rows/{index}/value"
@@ -212,15 +200,15 @@ def _is_not(bundles: Sequence[Bundle], mine: Sequence[Cited]) -> Iterator[str]:
     yield f"- A statement about any subject but those named above, or about any gate but {gates}."
     for one in mine:
         for subject in one.bundle.statement.subjects:
-            if subject.origin is not Origin.LIVE and subject.name in one.gate.subjects.values():
+            if subject.origin is not model.Origin.LIVE and subject.name in one.gate.subjects.values():
                 yield f"- Live evidence: {subject.name}[{subject.instance}] is a {subject.origin} subject."
     for bundle in bundles:
         if bundle.statement.overridden:
             yield f"- Evidence for the contract as written: {', '.join(bundle.statement.overridden)} overridden."
     for one in mine:
         verdict, named = one.finding.verdict, f"`{one.gate.id}` on {one.finding.instance}"
-        if verdict.outcome is not Outcome.PASS:
+        if verdict.outcome is not model.Outcome.PASS:
             yield f"- A pass of {named}: it is {verdict.outcome} ({printed(verdict.code)})."
-        skipped = [trial.name for trial in one.finding.trials if trial.result is TrialResult.UNTRIED]
+        skipped = [trial.name for trial in one.finding.trials if trial.result is model.TrialResult.UNTRIED]
         if skipped:
             yield f"- Tried against {', '.join(skipped)}, for {named}: these had nothing to break."

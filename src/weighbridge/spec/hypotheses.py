@@ -118,7 +118,6 @@ def _number(text: str) -> float:
 
 
 def _measured_after(row: HypothesisRow, section: Section, bundles: Bundles) -> bool:
-    """Return whether all of a bundle that a row cites was measured after a section landed."""
     landed = moment(section.about.landing.at)
     for id_ in (one.id for one in citations(row.evidence) if one.id):
         with contextlib.suppress(WeighbridgeError):  # a bundle that cannot be read is reported where it is cited

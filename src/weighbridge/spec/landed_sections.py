@@ -143,7 +143,6 @@ def structure(sections: Sequence[Section]) -> Iterator[Found]:
 
 
 def _passed(here: Here, one: Section) -> Iterator[LedgerPlace]:
-    """Yield the places of a section's gates that its evidence shows to pass, live."""
     with contextlib.suppress(WeighbridgeError):  # evidence that cannot be read is reported with its section
         for each in cited((here.bundles.get(id_) for id_ in one.about.evidence), one.about.gates):
             seen = bundle_evidence(each.bundle, each.finding)

@@ -115,7 +115,6 @@ def _judged(
 
 
 def _about(draft: Section, sections: Sequence[Section]) -> Iterator[Found]:
-    """Compare the front matter of a draft with itself and with what has landed."""
     about, where = draft.about, str(draft.path)
     known = {one.about.id: one for one in sections}
     takes_back = {*about.refutes, *about.supersedes}
@@ -140,7 +139,6 @@ def _about(draft: Section, sections: Sequence[Section]) -> Iterator[Found]:
 
 
 def _raises(here: Here, draft: Section, bundles: Sequence[Bundle], sections: Sequence[Section]) -> str:
-    """Return which part of the version a section raises."""
     if draft.about.refutes or draft.about.supersedes:
         return "major"
     for bundle in bundles:

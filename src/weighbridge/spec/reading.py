@@ -101,18 +101,10 @@ class _Folds(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
-        plain = (
-            char
-            if unicodedata.decomposition(char).startswith(("<super", "<frac"))
-            else unicodedata.normalize("NFKD", char)
-        )
-        kinds = {
-            "Mn": "",
-            "Cf": "",
-            "Zs": " ",
-            "Pd": " - " if char in "—―" else "-",
-            "Sm": "-" if char == "−" else char,
-        }
+        whole = unicodedata.decomposition(char).startswith(("<super", "<frac"))
+        plain = char if whole else unicodedata.normalize("NFKD", char)
+        dash, sign = " - " if char in "—―" else "-", "-" if char == "−" else char
+        kinds = {"Mn": "", "Cf": "", "Zs": " ", "Pd": dash, "Sm": sign}
         shown = "".join(kinds.get(unicodedata.category(one), LOOK_ALIKE.get(one, one)) for one in plain)
         return self.setdefault(code, shown)
 

@@ -49,12 +49,10 @@ class Token:
 
 
 def _plain(word: str) -> bool:
-    """Return whether a word is in capitals, or no adjective that English uses of other things."""
     return word.isupper() or word.lower() not in TABLE["adjectives"]
 
 
 def _sure(word: str) -> bool:
-    """Return whether a word can mean nothing but a status of the ledger."""
     return WORDS[word.lower()][1] is None and _plain(word)
 
 
@@ -113,8 +111,7 @@ def _places(text: Text) -> tuple[Places, frozenset[str]]:
     places: dict[str, list[tuple[str, Stood]]] = {}
     for place, stood in text.known.stood.items():
         places.setdefault(place.gate.upper(), []).append((place.instance, stood))
-    named = (match["gate"] for unit in text.units for match in re.finditer(rf"(?P<gate>\b{GATE}\b)", _said(unit)))
-    if any(name not in places for name in named):
+    if any({*re.findall(rf"\b{GATE}\b", _said(unit))} - places.keys() for unit in text.units):
         found = criteria(text.known.stood, text.known.bundles, text.known.at)
         more = {name.upper(): [(place.instance, one) for place, one in members] for name, members in found.items()}
         places = {**more, **places}  # no binding renames a gate
@@ -193,25 +190,23 @@ class _Sentence:
         """Return whether a number before or after a status word is one of gates."""
         match, (first, last) = number.match, sorted((number.match.span(), word.match.span()))
         gap = self.said[first[1] : last[0]]
-        near, noun = FORMS["between"].fullmatch(gap), match["noun"]
-        if not match["quantity"] and (noun or self._scope(number)):
-            return _sure(word.word) or bool(FORMS["whole"].fullmatch(gap))
-        if match["quantity"]:
-            if match["quantity"].lower() in ("the", "these", "our") and match.start() > word.match.start():
-                return False
-            some = match["quantity"].lower() not in TABLE["definite"]
-            if some and not _sure(word.word) and not FORMS["first"].fullmatch(self.said[: match.start()]):
-                return False  # a rule, as in "where no gate passed"
-            alone = _sure(word.word) and not some and not self.gates
-            return bool(
-                (noun and not some and FORMS["whole"].fullmatch(gap)) or (near and (noun or self.of_gates or alone))
-            )
+        near, noun, sure = FORMS["between"].fullmatch(gap), match["noun"], _sure(word.word)
+        whole = FORMS["whole"].fullmatch(gap)
+        if quantity := (match["quantity"] or "").lower():
+            some = quantity not in TABLE["definite"]
+            late = quantity in ("the", "these", "our") and match.start() > word.match.start()
+            rule = some and not (sure or FORMS["first"].fullmatch(self.said[: match.start()]))  # "where no gate passed"
+            alone = sure and not some and not self.gates
+            counts = (noun and not some and whole) or (near and (noun or self.of_gates or alone))
+            return bool(counts and not late and not rule)
+        if noun or self._scope(number):
+            return sure or bool(whole)
         if self.gates:
             return False
         if match["bare"]:
-            return bool(near and (_sure(word.word) or self.of_gates))
-        sure = _sure(word.word) and (near or word.word.isupper())
-        return bool(sure or (self.of_gates and not FORMS["others"].match(self.said, match.end())))
+            return bool(near and (sure or self.of_gates))
+        apart = self.of_gates and not FORMS["others"].match(self.said, match.end())
+        return bool(apart or (sure and (near or word.word.isupper())))
 
     def _scope(self, number: Token) -> str:
         """Return the word in capitals beside a number that ids of gates hold, as GPUTRAIN in `GPUTRAIN 7/7`."""
@@ -222,9 +217,9 @@ class _Sentence:
         return next((word for word in words if any(word in place.gate for place in self.text.known.stood)), "")
 
     def _counted(self, numbers: Sequence[Token], word: Token) -> Iterator[Found]:
-        standings = {place: one.standing for place, one in self.text.known.stood.items()}
         scope = next(filter(None, map(self._scope, numbers)), "")
-        count = tally({place: one for place, one in standings.items() if scope in place.gate})
+        mine = ((place, one.standing) for place, one in self.text.known.stood.items() if scope in place.gate)
+        count = tally(dict(mine))
         states = WORDS[word.word.lower()][0]
         number = sum(count.counts[status] for status in states)
         number = count.gates - number if FORMS["denied"].search(word.before) else number
@@ -242,10 +237,8 @@ class _Sentence:
             name, instance = gate["gate"].upper(), gate["instance"]
             members = [one for of, one in self.places.get(name, ()) if instance in (None, of)]
             self.text.counted["statuses"] += 1
-            if name not in self.places:
-                wrong = f"{name} is not in the ledger, nor bound by gates that all are, so has no status"
-            else:
-                wrong = self._contradicted(name, instance or "", members, said)
+            absent = f"{name} is not in the ledger, nor bound by gates that all are, so has no status"
+            wrong = self._contradicted(name, instance or "", members, said) if name in self.places else absent
             if wrong:
                 yield self.text.found(self.unit.line, "status-mismatch", wrong, f"{SEE} why GATE")
 
@@ -271,13 +264,12 @@ class _Sentence:
         return ""
 
     def _cited(self, gate: str, instance: str, outcome: Outcome) -> bool:
-        """Return whether a bundle that the text cites came to that for the gate; what this sentence cites is held."""
         here = {one.id for one in citations(self.unit.text)}
         for id_ in self.text.cited:
             with contextlib.suppress(WeighbridgeError):  # one that cannot be read is reported where it is cited
                 findings = self.text.known.bundles.get(id_).findings
-                mine = [one for one in findings if one.gate.upper() == gate and instance in ("", one.instance)]
-                if mine and (id_ in here or any(one.verdict.outcome is outcome for one in mine)):
+                mine = (one for one in findings if one.gate.upper() == gate and instance in ("", one.instance))
+                if any(id_ in here or one.verdict.outcome is outcome for one in mine):
                     return True
         return False
 

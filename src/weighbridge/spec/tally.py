@@ -120,14 +120,10 @@ Members = list[tuple[LedgerPlace, Stood]]
 
 
 def criteria(stood: Mapping[LedgerPlace, Stood], bundles: Bundles, at: str) -> dict[str, Members]:
-    """Return the places of the gates of each criterion; one that a gate outside the ledger binds, too, is left out.
-
-    Of each contract counts the version of the newest evidence at a time, so that a section is checked as it landed.
-    """
+    """Return the places of each criterion's gates at a time; one that a gate outside the ledger binds is left out."""
     names = {place.contract for place in stood}
     contracts = [contract for name in sorted(names) if (contract := _newest(name, bundles, at))]
-    found: dict[str, Members] = {}
-    nowhere: set[str] = set()
+    found, nowhere = dict[str, Members](), set[str]()
     for contract in contracts:
         for gate in contract.gates:
             place = (contract.id, gate.id)

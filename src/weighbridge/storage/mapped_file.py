@@ -23,8 +23,6 @@ FAULT_AROUND = 1 << 20  # the kernel maps up to this much around a touched page 
 class MappedFile:
     """One open, mapped file; `name` is what messages call it."""
 
-    __slots__ = ("_fd", "_identity", "_map", "_view", "name", "size")
-
     def __init__(self, path: str | os.PathLike[str], name: str = "") -> None:
         self._fd = -1
         self.name = name or os.fspath(path)
@@ -162,8 +160,7 @@ class LocalFolder:
 
 def locate(target: str) -> Place:
     """Return the folder that a path or URL names, and the file, opened; refuse what cannot be read here."""
-    path = local_path(target)
-    if path is None:
+    if (path := local_path(target)) is None:
         from weighbridge.storage import remote_file  # nothing of what lies elsewhere is loaded for what lies here
 
         return remote_file.locate(target)

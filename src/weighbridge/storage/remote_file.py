@@ -24,8 +24,6 @@ MARKS = {
 class RemoteFile:
     """One file of a store; `name` is what messages call it, without credentials."""
 
-    __slots__ = ("_checked", "_marks", "_path", "_store", "name", "size")
-
     def __init__(self, store: Store, path: str, name: str = "") -> None:
         self._store, self._path = store, path
         self.name = bare(name or path)
@@ -79,8 +77,7 @@ class RemoteFile:
 
     def require_unchanged(self) -> None:
         """Raise where the filesystem now says otherwise of the file; it is asked if anything was fetched since."""
-        fetched = self._store.fetched
-        if fetched == self._checked:
+        if (fetched := self._store.fetched) == self._checked:
             return
         if _marks(self._store.info(self._path, self.name)) != self._marks:
             remedy = "wait until its writer is done, then measure again"
@@ -89,7 +86,6 @@ class RemoteFile:
         self._checked = max(self._checked, fetched)
 
     def _assembled(self, start: int, stop: int, size: int, ahead: int) -> memoryview:
-        """Return bytes `start` to `stop` from blocks of `size`; the next ones before `ahead` are requested early."""
         if start >= stop:
             return memoryview(b"")
         first, last = start // size, (stop - 1) // size
@@ -98,8 +94,7 @@ class RemoteFile:
         # A map of its own is given back whole and at once, which the heap would not do.
         room = mmap.mmap(-1, stop - start, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         for index in range(first, last + 1):
-            block = memoryview(self._block(size, index, ahead))
-            room.write(block[max(start - index * size, 0) : stop - index * size])
+            room.write(memoryview(self._block(size, index, ahead))[max(start - index * size, 0) : stop - index * size])
         return memoryview(room).toreadonly()
 
     def _block(self, size: int, index: int, ahead: int) -> bytes:
@@ -117,8 +112,6 @@ def _marks(found: dict[str, Any]) -> dict[str, str]:
 
 class RemoteFolder:
     """A folder elsewhere; `query` is what follows each file's URL, where a server wants a token there."""
-
-    __slots__ = ("_listed", "_path", "_query", "_store", "home", "name")
 
     def __init__(self, store: Store, path: str, name: str, query: str = "") -> None:
         self._store, self._path, self._query = store, path, query
@@ -144,10 +137,9 @@ class RemoteFolder:
 
     def names(self) -> list[str]:
         """Return the names of its files, once; over HTTP, which lists nothing, those usual names that are there."""
-        if self._listed is None and self._store.over_http:
-            self._listed = [name for name in USUAL if self.is_visible(name)]
         if self._listed is None:
-            self._listed = self._store.names(self._path, self.name)
+            some = filter(self.is_visible, USUAL) if self._store.over_http else self._store.names(self._path, self.name)
+            self._listed = list(some)
         return self._listed
 
     def below(self) -> list[str]:

@@ -96,8 +96,7 @@ class Store:
         """Start fetching one block of a file of `end` bytes, unless it is at hand."""
         blocks, key = self._blocks[size], (path, index)
         with self._lock:
-            found = blocks.pop(key, None)
-            if found is None:
+            if (found := blocks.pop(key, None)) is None:
                 start = index * size
                 found = _begin(lambda: self._fetch(path, start, min(start + size, end)))
             blocks[key] = found
@@ -187,7 +186,6 @@ def _refuse_protocol(what: str, name: str) -> NoReturn:
 
 
 def _begin(call: Callable[[], Answer]) -> Future[Answer]:
-    """Run a call on a thread that the process does not wait for when it ends."""
     answer: Future[Answer] = Future()
 
     def run() -> None:
@@ -202,7 +200,6 @@ def _begin(call: Callable[[], Answer]) -> Future[Answer]:
 
 @contextlib.contextmanager
 def _as_subject_error(name: str) -> Iterator[None]:
-    """Raise whatever a filesystem raises as an error that names the file and what to do."""
     try:
         yield
     except SubjectError:
@@ -213,7 +210,6 @@ def _as_subject_error(name: str) -> Iterator[None]:
 
 
 def _explained(problem: BaseException) -> tuple[str, str, str]:
-    """Return code, words and remedy for what a filesystem raised."""
     causes = [problem]
     while causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)

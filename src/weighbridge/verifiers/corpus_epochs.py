@@ -73,7 +73,6 @@ def is_sampled(view: RunView) -> bool:
 
 
 def _cells(view: RunView, column: str) -> Iterator[tuple[float, int]]:
-    """Yield the value and the state of each cell of a column."""
     cells = view.dense(column)
     return zip(cells.values, cells.state, strict=True)
 
@@ -92,8 +91,7 @@ def _tokens(view: RunView) -> Sequence[float]:
 
 
 def _by_position(view: RunView, steps: Sequence[int]) -> list[Begun]:
-    begun = [Begun(0, steps[0], 0)] if steps else []
-    before = -math.inf
+    begun, before = [Begun(0, steps[0], 0)] if steps else [], -math.inf
     for row, (position, state) in enumerate(_cells(view, "corpus_position")):
         if state == NUMBER and not math.isnan(position):
             if position < before:
@@ -103,8 +101,7 @@ def _by_position(view: RunView, steps: Sequence[int]) -> list[Begun]:
 
 
 def _by_tokens(tokens: Sequence[float], steps: Sequence[int], corpus: int) -> list[Begun]:
-    begun = [Begun(0, steps[0], 0)]
-    before = 0.0
+    begun, before = [Begun(0, steps[0], 0)], 0.0
     for row, more in enumerate(tokens):
         number = int(before // corpus)
         if row and number >= len(begun):

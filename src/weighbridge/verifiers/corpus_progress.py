@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weighbridge.core import Fields, Measurement, Record, SubjectKind, Unmeasured
+from weighbridge.formats.arrays import np
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.runs import CorpusProgress, Coverage, EqualLosses
 from weighbridge.run_logs import column_statistics as statistics
@@ -65,8 +66,6 @@ def announced_steps(view: RunView) -> int | None:
 
 def equal_runs(columns: Mapping[str, statistics.Dense]) -> tuple[EqualLosses, ...]:
     """Return the runs of equal losses that rounding explains worst, with what else stood still there."""
-    import numpy as np
-
     if "loss" not in columns:
         return ()
     loss, gradient = columns["loss"], columns.get("grad_norm")
@@ -86,8 +85,6 @@ def equal_runs(columns: Mapping[str, statistics.Dense]) -> tuple[EqualLosses, ..
 
 def _lacking(what: str, column: statistics.Dense | None, steps: statistics.Dense) -> Mapping[str, Any]:
     """Return how many steps have no finite number in any row, and the least of them."""
-    import numpy as np
-
     every = np.unique(steps.values[steps.known])
     without = every if column is None else np.setdiff1d(every, steps.values[steps.known & column.known])
     return {f"steps_without_{what}": len(without), f"first_without_{what}": int(without[0]) if len(without) else None}
@@ -107,8 +104,6 @@ def _speed(columns: Mapping[str, statistics.Dense]) -> Mapping[str, Any]:
 
 def _coverage(view: RunView, columns: Mapping[str, statistics.Dense]) -> tuple[Coverage, ...]:
     """Describe where the columns end that say how much of the corpus was seen, and how long they have stood still."""
-    import numpy as np
-
     whole = 100.0 if "pct" in view.logged_as.get("coverage", "") else 1.0
     full = {"coverage": whole, "corpus_position": corpus_tokens(view)}
     steps, ends = columns[STEP], []

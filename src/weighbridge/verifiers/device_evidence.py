@@ -64,7 +64,6 @@ def _of_run(view: RunView) -> Mapping[str, Any]:
 
 
 def _probe(event: Fields, facts: Fields, known: Mapping[str, Any]) -> DeviceProbe:
-    """Describe a probe, beside what is known of its run and place."""
     size, names, why, step = event.get("allocated_bytes"), event.get("op_names"), event.get("why"), event.get("step")
     named = names if isinstance(names, Mapping) else {}
     found: dict[str, Any] = {name: _text(facts.get(f"{name}_device")) for name in ("requested", "resolved")}

@@ -29,17 +29,13 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     if not any(view.whole for view in views):
         return NOTHING
     listed = [beside(view) for view in views]
-    names = _names(listed)
     alone = next((name for name, view in zip(("source", "import"), views, strict=True) if not view.whole), "")
     rows = []
-    for name in names:
-        role = next(one[name] for one in listed if name in one)
-        there = [name in one for one in listed]
-        source, candidate = (
-            _content(view, name, whole=all(there)) if here else "" for view, here in zip(views, there, strict=True)
-        )
+    for name in _names(listed):
+        role, there = next(one[name] for one in listed if name in one), [name in one for one in listed]
+        both = [_content(view, name, whole=all(there)) if here else "" for view, here in zip(views, there, strict=True)]
         why = ONE_FILE.format(alone) if alone and role != WEIGHTS else ""
-        rows.append(FileBeside(name=name, role=role, source=source, candidate=candidate, why=why))
+        rows.append(FileBeside(name=name, role=role, source=both[0], candidate=both[1], why=why))
     return table(QUANTITY, rows)
 
 

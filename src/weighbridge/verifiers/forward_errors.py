@@ -9,23 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, dumps, sha256
+from weighbridge.formats.arrays import NDArray, np
+from weighbridge.forward import local_pass
+from weighbridge.forward.constants import Constants
+from weighbridge.forward.local_pass import NOTHING, Distance, Step, Steps, end_to_end
 from weighbridge.forward.stacks import Torch
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest
+from weighbridge.forward.widened import Audit
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.forward import NO_RELATION, ForwardError, ForwardRun, LocalError, Outcome, Relation, Weights
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, table
 from weighbridge.views.model_view import ModelView
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from weighbridge.forward.constants import Constants
-    from weighbridge.forward.local_pass import Distance, Step, Steps
-    from weighbridge.forward.widened import Audit
 
 WORTH_A_LOOK = 2  # times the trusted run's error: below it, no relation is looked for, which takes time
 TAIL = 6  # u: a worst token or channel of less asks for no rough run
@@ -41,8 +38,6 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     if isinstance(pair, Unmeasured):
         return pair
     stack, trusted, found, noise = pair
-    from weighbridge.forward.local_pass import end_to_end
-
     shares = {point: _equal_share(trusted, found, point) for point in found.facts.order}
     other = {point for point, share in shares.items() if share != 1} | {*trusted.facts.order} ^ {*found.facts.order}
     passes = _passes(reference, stack, trusted, found, other)
@@ -72,9 +67,6 @@ class Passes(NamedTuple):
 
 
 def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, other: set[str]) -> Passes:
-    """Measure the local errors that there is something to learn from."""
-    from weighbridge.forward.local_pass import local_errors
-
     tokens, u = found.facts.tokens, ROUNDOFF[found.facts.dtype]
 
     def suspicious(error: Distance, least: Distance) -> bool:
@@ -83,17 +75,15 @@ def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, ot
     last = {trusted.facts.order[-1]}  # from which nothing more is made
     once = other <= last  # all steps before it are the same
     # Our runs start each step from the points that the candidate has too: equal steps, equal roundings.
-    ours, audit, constants = local_errors(
-        stack, tokens, trusted.only(found.tensors), {}, suspicious, last, found.only(other) if once and other else None
-    )
-    if once:
-        theirs: Steps = {point: step.beside or step for point, step in ours.items()}
-    else:
-        theirs = local_errors(stack, tokens, found, ours, suspicious, last)[0]
+    run, beside = trusted.only(found.tensors), found.only(other) if once and other else None
+    ours, audit, constants = local_pass.local_errors(stack, tokens, run, {}, suspicious, last, beside)
+    theirs: Steps = {point: step.beside or step for point, step in ours.items()}
+    if not once:
+        theirs = local_pass.local_errors(stack, tokens, found, ours, suspicious, last)[0]
     odd = {point for point, step in theirs.items() if suspicious(step.distance, ours[point].distance)}
     # Where what was made from an odd point is odd too, was the captured value what was used?
     doubtful = {one for point in odd for one in theirs[point].made_from} & odd
-    otherwise = local_errors(stack, tokens, found, as_made=doubtful | last)[0] if doubtful else {}
+    otherwise = local_pass.local_errors(stack, tokens, found, as_made=doubtful | last)[0] if doubtful else {}
     rough = _rougher(reference, stack, found, ours, theirs)
     return Passes(ours, theirs, otherwise, rough, audit, constants)
 
@@ -104,8 +94,6 @@ def _rougher(reference: ModelView, stack: Torch, found: Trace, ours: Steps, thei
     One runs by the roughest kernels that are right; the other from the candidate's values, where a rounding may tip
     what it did not tip before: a choice of experts, a threshold.
     """
-    from weighbridge.forward.local_pass import local_errors
-
     tokens, dtype, last = found.facts.tokens, found.facts.dtype, {[*ours][-1]}
     rough, u = dict[str, LocalError](), ROUNDOFF[dtype]
 
@@ -121,10 +109,11 @@ def _rougher(reference: ModelView, stack: Torch, found: Trace, ours: Steps, thei
 
     if worse():
         run = reference.rough(tokens, dtype).only(found.tensors)
-        rough = {point: _local(step) for point, step in local_errors(stack, tokens, run, as_made=last)[0].items()}
+        steps = local_pass.local_errors(stack, tokens, run, as_made=last)[0]
+        rough = {point: _local(step) for point, step in steps.items()}
     if rough and worse():
         run = reference.stepwise(tokens, dtype, found)
-        steps = local_errors(stack, tokens, found, as_made=last, beside=run)[0]
+        steps = local_pass.local_errors(stack, tokens, found, as_made=last, beside=run)[0]
         rough = {point: _larger(error, _local(steps[point].beside)) for point, error in rough.items()}
     return rough
 
@@ -158,9 +147,6 @@ def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> For
 
 
 def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardRun) -> ForwardError:
-    """Return the local errors at a point, and what was captured there."""
-    from weighbridge.forward.local_pass import NOTHING
-
     mine, other = passes.ours.get(point), passes.theirs.get(point)
     error = other.distance if other is not None else NOTHING
     captured = point in found.tensors
@@ -216,8 +202,6 @@ def _local(step: Step | None) -> LocalError:
 
 def _equal_share(trusted: Trace, found: Trace, point: str) -> float | None:
     """Return the share of elements with the same bits; None where shapes or dtypes differ."""
-    import numpy as np
-
     if trusted.shape(point) != found.shape(point) or trusted.held_as(point) != found.held_as(point):
         return None
     same = of = 0
@@ -229,14 +213,11 @@ def _equal_share(trusted: Trace, found: Trace, point: str) -> float | None:
 
 def _outcome(trusted: Trace, found: Trace) -> Outcome:
     """Compare the last point of both, as logits, where it spans the vocabulary of the inputs."""
-    import numpy as np
-
     point = found.facts.order[-1]
     shape = found.shape(point) or ()
     if trusted.shape(point) != shape or shape[-1] <= max(map(max, found.facts.tokens)):
         return Outcome(point=point, kl_mean=None, kl_max=None, flips=0, of=0, widest_flip=None)
-    divergences: list[float] = []
-    leads: list[float] = []
+    divergences, leads = list[float](), list[float]()
     for at in range(shape[0]):
         pair = (side.stored(point, at, at + 1)[0] for side in (trusted, found))
         for ours, theirs in zip(*pair, strict=True):
@@ -251,8 +232,6 @@ def _outcome(trusted: Trace, found: Trace) -> Outcome:
 
 def _divergence(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
     """Return how far the probabilities that logits stand for diverge from ours; NaN where they are not finite."""
-    import numpy as np
-
     if np.array_equal(ours, theirs) and np.isfinite(ours).all():
         return 0.0
     with np.errstate(invalid="ignore"):
@@ -270,8 +249,6 @@ def extent(views: Views, _options: Fields) -> int:
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
     """Overlay the last of a few tokens at the last point of the runs, not of the measurement, with twice the norm."""
-    import numpy as np
-
     reference, candidate = views
     pair = _runs(reference, candidate)
     if isinstance(pair, Unmeasured):

@@ -27,10 +27,8 @@ QUANTITY = "model_config"
 CLIP = "clip"  # the architecture of every mmproj file
 NOTHING = Stated(value=None, read="stated nowhere", basis="")
 TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "mask_token_id")
-OF_A_TOKENIZER = (
-    *TOKEN_IDS,
-    *("add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", "token_types", *CONFIG_LISTS),
-)
+OF_A_TOKENIZER = {"add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", "token_types"}
+OF_A_TOKENIZER |= {*TOKEN_IDS, *CONFIG_LISTS}
 OTHER_VERSION = "the {} does not state it, and another version of transformers wrote it"
 
 
@@ -119,11 +117,9 @@ def _unstated(name: str, what: str, silent: ModelDescription, other: ModelDescri
     """Return why nothing is missing from a side that does not state a field, or nothing where it should."""
     if silent.model.form == other.model.form:
         return OTHER_VERSION.format(what) if _resaved(silent, other) else ""
-    if may_be_unstated(name) or (
-        silent.model.form != GGUF and name not in OF_A_TOKENIZER and silent.sized is not False
-    ):
-        return f"the {what} does not state it, and its loader is not asked"
-    return ""
+    silent_config = silent.model.form != GGUF and name not in OF_A_TOKENIZER and silent.sized is not False
+    unasked = f"the {what} does not state it, and its loader is not asked"
+    return unasked if may_be_unstated(name) or silent_config else ""
 
 
 def _field(name: str, one: Stated, other: Stated, why: str, **more: Any) -> ConfigField:
@@ -218,21 +214,16 @@ def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | 
         if not keys:
             return NoCanary("nothing that is compared was read from the import")
         damaged = replace(candidate, keys={**candidate.keys, keys[-1]: "damaged"})
-        return Canary(
-            name="the last key changed",
-            place=keys[-1],
-            views=(source, damaged),
-            seen=lambda found: rows_by_name(found)[keys[-1]].candidate == "damaged",
-        )
+        known: dict[str, Any] = {"name": "the last key changed", "place": keys[-1], "views": (source, damaged)}
+        return Canary(**known, seen=lambda found: rows_by_name(found)[keys[-1]].candidate == "damaged")
     one, other = source.vocabulary, candidate.vocabulary
     if one is not None and other is not None:  # cut to their last entries, so that the trial costs little
         first = max(min(one.count, other.count) - KEPT, 0)
         merge = max(min(one.merge_count, other.merge_count) - KEPT, 0)
         source = replace(source, vocabulary=replace(one, first=first, first_merge=merge))
         candidate = replace(candidate, vocabulary=replace(other, first=first, first_merge=merge))
-    cut = source, candidate
     broken = source, _changed(candidate, name, lists)
-    before = rows_by_name(measure(cut, options))
+    before = rows_by_name(measure((source, candidate), options))
     passed_over = FED if name in FEEDING else ()
     places = [place for place in before if place == name or place not in passed_over]
 
@@ -241,7 +232,7 @@ def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | 
         alike = (_shows(after[place], before[place], name, lists, broken[1]) for place in places)
         return after.keys() == before.keys() and all(alike)
 
-    place = name if name is not None else max(lists)
+    place = max(lists) if name is None else name
     return Canary(name="the last field and the last entries changed", place=place, views=broken, seen=seen)
 
 
@@ -275,7 +266,6 @@ def _changed(side: ModelDescription, name: str | None, lists: set[str]) -> Model
 
 
 def _marked(walk: Walk, last: int) -> Walk:
-    """Put a mark behind one entry."""
 
     def marked(start: int) -> Iterator[bytes | None]:
         return (entry if at != last else (entry or b"") + b"?" for at, entry in enumerate(walk(start), start))

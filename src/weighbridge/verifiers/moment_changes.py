@@ -16,7 +16,7 @@ from weighbridge.mapping.mapping_plan import NO_RULE, Plan
 from weighbridge.packing.unpacked_view import both_unpacked, packed_parts
 from weighbridge.quantities.tensors import STATISTICS, MomentChanges
 from weighbridge.verifiers import tensor_values
-from weighbridge.verifiers.damaged_codes import canary_of_codes
+from weighbridge.verifiers.damaged_tensors import ENOUGH, canary_of_codes
 from weighbridge.verifiers.tensor_moments import Moments
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
 from weighbridge.views.checkpoint import CheckpointView
@@ -24,7 +24,6 @@ from weighbridge.views.checkpoint import CheckpointView
 QUANTITY = "moment_changes"
 UNKNOWN: Mapping[str, Any] = {"source": {}, "candidate": {}, **dict.fromkeys((*STATISTICS, "finite"))}
 LARGEST = 1e300  # a change from zero
-ENOUGH = 1 << 14  # elements of a tensor that a canary needs
 
 
 def measure(views: Views, options: Fields) -> Measurement:

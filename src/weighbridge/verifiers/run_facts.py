@@ -124,10 +124,9 @@ def _from_rate(view: RunView) -> Claim | None:
     if not formed:
         return None
     whole = round(formed[0])
-    if whole < 1 or not all(abs(value - whole) <= PRINTED * whole for value in formed):
-        return None
     how = f"tokens_per_sec × wall_ms is {whole} tokens on {len(formed)} of {view.rows} rows"
-    return Claim(whole, Basis.DERIVED, how)
+    throughout = whole >= 1 and all(abs(value - whole) <= PRINTED * whole for value in formed)
+    return Claim(whole, Basis.DERIVED, how) if throughout else None
 
 
 def products(view: RunView) -> list[float]:

@@ -11,21 +11,16 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from weighbridge.comparison.casts import words
+from weighbridge.formats.arrays import NDArray, Words, np
 from weighbridge.quantities.tensors import BitReading, TensorBits
 from weighbridge.verifiers.tensor_walk import Damage, instrument
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from weighbridge.comparison.casts import Words
-
-    Counts: TypeAlias = NDArray[np.int64]  # [256], how often each symbol occurs
-    Masses: TypeAlias = NDArray[np.float64]
+Counts: TypeAlias = "NDArray[np.int64]"  # [256], how often each symbol occurs
+Masses: TypeAlias = "NDArray[np.float64]"
 
 MANTISSA = {"F64": 52, "F32": 23, "F16": 10, "BF16": 7}
 SAMPLE = 1 << 16  # elements
@@ -59,8 +54,6 @@ class Bits:
 
     def take(self, chunk: memoryview) -> None:
         """Look at the next words."""
-        import numpy as np
-
         stored = words(chunk, self.tensor.dtype)
         self.occurring |= int(np.bitwise_or.reduce(stored))
         self.zeros += len(stored) - int(np.count_nonzero(stored << 1))
@@ -69,8 +62,6 @@ class Bits:
 
     def row(self) -> TensorBits:
         """Describe the tensor: its precision from all words, its looks in either order of bytes from the sample."""
-        import numpy as np
-
         name, dtype, elements = self.tensor.name, self.tensor.dtype, self.tensor.elements
         stored = np.concatenate(self.kept) if self.kept else np.empty(0, np.uint8)
         nonzero = stored[stored << 1 != 0]
@@ -94,8 +85,6 @@ class Bits:
 
 def _reading(stored: Words, wide: bool) -> BitReading:
     """Read the 16 bits that hold sign and exponent; of F32 (`wide`) they are what BF16 would be."""
-    import numpy as np
-
     upper = stored.view(np.uint16)[1::2] if wide else stored
     counts = np.bincount(symbols(upper), minlength=SYMBOLS)
     known = {"negative": int(np.count_nonzero(upper & 0x8000)), "symbols": int(np.count_nonzero(counts))}
@@ -121,8 +110,6 @@ def symbols(words: NDArray[Any]) -> NDArray[Any]:
 
 def excess(counts: Counts) -> dict[str, float]:
     """Return the Kullback-Leibler divergence of one symbol or more from the nearest law, in bits, by reading."""
-    import numpy as np
-
     seen = counts > 0
     share = counts[seen] / int(counts.sum())
     gained = float((share * np.log2(share)).sum())
@@ -145,8 +132,6 @@ def entropy(one: Counts, other: Counts) -> float:
 
 
 def _entropy(share: Masses) -> float:
-    import numpy as np
-
     kept = share[share > 0]
     return -float((kept * np.log2(kept)).sum())
 
@@ -154,8 +139,6 @@ def _entropy(share: Masses) -> float:
 @functools.cache
 def _log2_masses(reading: str) -> Masses:
     """Return the logarithm of what each law expects of each symbol, `[laws x scales, 256]`."""
-    import numpy as np
-
     # The magnitudes where each symbol begins, and the end, `[257]`; zero itself is left out.
     at = np.arange(SYMBOLS + 1, dtype=np.int64) << SHIFT
     exponents, bits = (8, 7) if reading == "BF16" else (5, 10)
@@ -182,8 +165,6 @@ ONE = {"F16": 0x3C00, "BF16": 0x3F80, "F32": 0x3F800000, "F64": 0x3FF00000000000
 
 def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
     """Write ones, and minus the next number after one at the end; reckon what the pattern foretells."""
-    import numpy as np
-
     size, elements = tensor.unit[1], tensor.elements
     most = ONE[tensor.dtype]
     last = most | 1 << 8 * size - 1 | 1  # this word alone sets the sign and the last bit

@@ -8,19 +8,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weighbridge.comparison import bytewise
 from weighbridge.comparison.casts import DECODED, not_finite
+from weighbridge.formats.arrays import NDArray, np
 from weighbridge.formats.word_types import EXTENDED, FLOATS, INTEGERS, numpy_dtype
 from weighbridge.packing.packed_weights import marked
 from weighbridge.quantities.tensors import TensorHealth
 from weighbridge.verifiers.tensor_walk import Damage, instrument, is_alike
 from weighbridge.views.checkpoint import CheckpointView, Tensor
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 # The bits of the exponent; where they are all set the word is infinite or NaN.
 EXPONENT = {"F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF0000000000000}
@@ -57,8 +54,6 @@ class Health:
 
     def take(self, chunk: memoryview) -> None:
         """Look at the next bytes."""
-        import numpy as np
-
         data = np.frombuffer(chunk, np.uint8)
         self.first = self.first or bytes(chunk[: self.tensor.unit[1]])
         if self.constant:
@@ -87,9 +82,6 @@ class Health:
 
 
 def _not_finite(data: NDArray[np.uint8], tensor: Tensor) -> tuple[int, int]:
-    """Count NaN and infinities."""
-    import numpy as np
-
     if tensor.dtype in FINITE:
         return 0, 0
     if tensor.dtype in DECODED:

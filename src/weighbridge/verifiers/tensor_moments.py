@@ -9,18 +9,16 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from weighbridge.comparison.casts import decode, words
+from weighbridge.formats.arrays import Values, np
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.packing.unpacked_view import UnpackedView, unpacked
 from weighbridge.packing.unpacking import WORD, Rule
 from weighbridge.quantities.tensors import STATISTICS, TensorMoments
 from weighbridge.verifiers.tensor_walk import STEP, Damage, instrument
 from weighbridge.views.checkpoint import CheckpointView, Tensor
-
-if TYPE_CHECKING:
-    from weighbridge.comparison.casts import Values
 
 Unpacked: TypeAlias = tuple[tuple[int, ...], Callable[[], Iterable[memoryview]], str]  # shape, all values, their dtype
 DIGITS = 9  # that are kept; what lies behind depends on the order of summing
@@ -51,8 +49,6 @@ class Moments:
 
     def merge(self, found: Values) -> None:
         """Merge the next values."""
-        import numpy as np
-
         with np.errstate(all="ignore"):
             finite = np.isfinite(found)
             values = (found if finite.all() else found[finite]).astype(np.float64)

@@ -19,41 +19,35 @@ from weighbridge.comparison.adapters import AdaptedView, reproduced, update_of
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.alternatives import head_counts
 from weighbridge.comparison.attribution import attributed, errors_otherwise
-from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, values, words
-from weighbridge.core import Fields, Json, Measurement, SubjectError, SubjectKind, Unmeasured
+from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, words
+from weighbridge.core import Fields, Json, Measurement, SubjectError, SubjectKind
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan
 from weighbridge.model_config.model_description import describe_model
 from weighbridge.packing import unpacked_view
 from weighbridge.packing.channel_factors import Channels
+from weighbridge.packing.stored_codes import CodeErrors
 from weighbridge.packing.unpacked_view import UnpackedView, UnpackedWeight, both_unpacked, packed_parts, packed_weight
-from weighbridge.packing.unpacking import Blocks, Rule
+from weighbridge.packing.unpacking import Rule
 from weighbridge.quantities.tensors import OWN_KEYS, PADDED, TensorPair
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution, JobSpec
-from weighbridge.verifiers.damaged_codes import NOTHING, canary_of_codes
-from weighbridge.verifiers.verifier import (
-    Canary,
-    MeasurementJob,
-    NoCanary,
-    Verifier,
-    Views,
-    rows_by_name,
-    table,
-    two_of,
-)
-from weighbridge.views.checkpoint import CheckpointView, Tensor
+from weighbridge.verifiers.damaged_tensors import canary_of_values
+from weighbridge.verifiers.verifier import Canary, MeasurementJob, NoCanary, Verifier, Views, table
+from weighbridge.views.checkpoint import CheckpointView
 
 Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the candidate's
 
 QUANTITY = "tensor_values"
-MEASURED = (
-    *("differing_bytes", "first_difference", "relative_rmse", "max_error", "max_ulps", "lost_share", "same_values"),
-    *("identical_to", "generated_error", "other", "overflowed"),
-)
-UNCOMPARED: dict[str, Any] = {"compared": False, "reproduced": {}, "errors_otherwise": {}}
-ABSENT = {**dict.fromkeys(MEASURED), **UNCOMPARED}  # of a tensor whose content was not compared
+KEYS = "packing-keys"  # what gives elements whose codes and scales are the source's, byte for byte
+ABSENT: dict[str, Any] = {  # of a tensor whose content was not compared
+    **dict.fromkeys(("differing_bytes", "first_difference", "relative_rmse", "max_error", "max_ulps", "lost_share")),
+    **dict.fromkeys(("same_values", "identical_to", "generated_error", "other", "overflowed")),
+    "compared": False,
+    "reproduced": {},
+    "errors_otherwise": {},
+}
 
 
 def measure(views: Views, options: Fields) -> Measurement:
@@ -64,9 +58,7 @@ def measure(views: Views, options: Fields) -> Measurement:
     return found
 
 
-def batch(
-    asked: Sequence[MeasurementJob], options: Fields, execution: Execution
-) -> tuple[Measurement | SubjectError, ...]:
+def batch(asked: Sequence[MeasurementJob], options: Fields, execution: Execution) -> list[Measurement | SubjectError]:
     """Compare several candidates with one source, each of its tensors beside all that is made of it."""
     prepared: list[_Pair | SubjectError] = []
     for _, views in asked:
@@ -74,9 +66,8 @@ def batch(
             prepared.append(pair(views, options))
         except SubjectError as error:
             prepared.append(error)
-    jobs = [job for job in prepared if isinstance(job, _Pair)]
-    specs = [JobSpec(pair, job.stored, options) for job in jobs]
-    found = iter(threads.run_jobs(list(zip(jobs, specs, strict=True)), execution))
+    jobs = [(job, JobSpec(pair, job.stored, options)) for job in prepared if isinstance(job, _Pair)]
+    found = iter(threads.run_jobs(jobs, execution))
 
     def measured(job: _Pair | SubjectError) -> Measurement | SubjectError:
         if isinstance(job, SubjectError):
@@ -84,7 +75,7 @@ def batch(
         rows = next(found)
         return rows if isinstance(rows, SubjectError) else table(QUANTITY, rows, at=job.plan.name, unit="elements")
 
-    return tuple(measured(job) for job in prepared)
+    return [measured(job) for job in prepared]
 
 
 def pair(views: Views, options: Fields) -> _Pair:
@@ -95,8 +86,7 @@ def pair(views: Views, options: Fields) -> _Pair:
     rescaled = isinstance(candidate, UnpackedView) and candidate.rescaled
     rescaled = rescaled and not all(one.keys for one in candidate.packed.values())
     channels = Channels(source, candidate, plan) if rescaled else None
-    alike = bytewise.LookAlikes(source)
-    return _Pair(views, source, cut, plan, alike, contents=not options.get("headers"), channels=channels)
+    return _Pair(views, source, cut, plan, bytewise.LookAlikes(source), not options.get("headers"), channels)
 
 
 def _of_old_rows(source: CheckpointView, candidate: CheckpointView, plan: Plan) -> tuple[CheckpointView, Plan]:
@@ -131,16 +121,14 @@ class _Pair:
     def sizes(self) -> dict[Place, int]:
         """Return the bytes of what there is to describe: the candidate's tensors, then the source's that make none."""
         used = self.plan.used()
-        places = [(name, True) for name in self.candidate.names()]
-        places += [(name, False) for name in self.source.names() if name not in used]
-        views = {True: self.candidate, False: self.source}
-        return {place: views[place[1]].tensor(place[0]).nbytes * self.contents for place in places}
+        found = {(name, True): self.candidate.tensor(name) for name in self.candidate.names()}
+        found |= {(name, False): self.source.tensor(name) for name in self.source.names() if name not in used}
+        return {place: tensor.nbytes * self.contents for place, tensor in found.items()}
 
     def locality(self, place: Place) -> str:
         """Return the source's tensor that is read, or the candidate's where it has none."""
-        name, new = place
-        pairing = self.plan.pairings.get(name) if new else None
-        return name if pairing is None else pairing.parts[0].source
+        pairing = self.plan.pairings.get(place[0]) if place[1] else None
+        return place[0] if pairing is None else pairing.parts[0].source
 
     def fingerprint(self) -> str:
         """Digest the mapping and what there is to describe."""
@@ -176,10 +164,9 @@ class _Pair:
         found |= {f"{side}_dtype": tensor.dtype, f"{side}_shape": tensor.shape, f"{side}_bytes": tensor.nbytes}
         found |= {"sources": (name,) if here else (), "drop_rule": plan.drop_rules.get(name, "") if here else ""}
         found |= {"transform": "", "left_out": plan.left_out.get(name, "")}
-        meant = None if here or not self.contents else plan.generated.get(name)
-        if meant is not None:
-            found["transform"] = "from the configuration"
-            found["generated_error"] = value_errors.from_table(self.candidate, name, meant)
+        if not here and self.contents and (meant := plan.generated.get(name)) is not None:
+            error = value_errors.from_table(self.candidate, name, meant)
+            found |= {"transform": "from the configuration", "generated_error": error}
         tied = plan.tied.get(name, "")
         if tied in view.tensors and (not self.contents or bytewise.same((view, tied), (view, name))):
             found["identical_to"] = tied
@@ -242,7 +229,6 @@ class _Pair:
         return other if other.elements in other.reproduced.values() else row
 
     def _by_codes(self, pairing: Pairing, weight: UnpackedWeight) -> TensorPair:
-        """Compare each code of the candidate with the source's value."""
         row, aligned = self._by_name(pairing), AlignedTensor(self.source, self.candidate, pairing)
         row = replace(row, source_shape=pairing.shape, candidate_shape=aligned.new.shape)
         row = replace(row, candidate_dtype=weight.codes.dtype)
@@ -252,7 +238,9 @@ class _Pair:
         assert isinstance(self.candidate, UnpackedView)
         fitted = None if self.channels is None else self.channels.fitted(row.name)
         factors = fitted and (fitted[0].values, fitted[1].values)
-        found = unpacked_view.code_errors(aligned, rule, self.candidate.stored, factors)
+        found = CodeErrors(rule, self.candidate.stored, factors)
+        for rows in unpacked_view.row_stretches(aligned, rule):
+            found.add(rows, aligned.dtype)
         row = replace(row, relative_rmse=found.relative_rmse, error_in_steps=found.error_in_steps)
         return replace(row, compared=True, not_nearest=found.not_nearest)
 
@@ -286,14 +274,12 @@ class _Pair:
             self.candidate.forget(aligned.new.name)
 
     def _compared(self, aligned: AlignedTensor) -> dict[str, Any]:
-        new, pairing = aligned.new, aligned.pairing
-        found: dict[str, Any] = {}
-        counts: dict[str, int] = {}
+        new, pairing, counts, found = aligned.new, aligned.pairing, dict[str, int](), dict[str, Any]()
         if pairing.shape == new.shape and aligned.dtype:
             found |= self._along(aligned, aligned.exact_cast, counts)
         if found.get("lost_share") and new.dtype in BLOCKS:
             found["errors_otherwise"] = errors_otherwise(aligned, self.plan)
-        explained = new.elements in counts.values() if new.elements else True
+        explained = not new.elements or new.elements in counts.values()
         if not explained and self.plan.untried:
             found["no_rule"] = self.plan.untried
         elif not explained:
@@ -325,97 +311,9 @@ def extent(views: Views, options: Fields) -> int:
     return len(candidate.names()) + len(set(source.names()) - planned(source, candidate, options).used())
 
 
-ENOUGH = 1 << 14  # elements; a tensor is never read in less than four steps, so that the damage lies beyond the first
-KEYS = "packing-keys"  # what gives elements whose codes and scales are the source's, byte for byte
-NAN = b"\x00\x00\xc0\x7f"  # of F32, in which computed tables are stored
-
-
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
-    """Cut both sides to two tensors, and damage the candidate's last unit, and the last value of a computed table."""
-    if options.get("headers"):
-        return NoCanary("no content was looked at")
-    source, candidate = both_unpacked(views)
-    plan = planned(source, candidate, options)
-    comparable = sorted(name for name, one in plan.pairings.items() if _comparable(source, candidate, one))
-    names = two_of(comparable, lambda name: min(candidate.tensor(name).elements, ENOUGH))
-    if not names:
-        return canary_of_codes(views, options, measure)
-    name = names[-1]
-    parts = [plan.pairings[one].parts[0].source for one in names]
-    source, candidate = views
-    cut = source.cut(parts, ENOUGH), candidate.cut((*names, *list(plan.generated)[-1:]), ENOUGH)
-    before = rows_by_name(measure(cut, options))
-    tables = [one for one, row in before.items() if row.generated_error is not None]
-    tensor: Tensor = cut[1].tensor(name)
-    at = tensor.nbytes - tensor.unit[1]
-    last = bytes(cut[1].read(name, at, tensor.nbytes))
-    source, candidate = both_unpacked(cut)
-    aligned = AlignedTensor(source, candidate, plan.pairings[name])
-    predicted = None  # the last unit of the source's values in the candidate's dtype, where a cast is exact
-    if aligned.exact_cast is not None:
-        *_, (_, stored, _) = aligned.steps()
-        predicted = bytes(aligned.exact_cast.predict(stored).tobytes()[-aligned.new.unit[1] :])
-    # Where the last unit is right, damage it; where it is wrong already, put it right: either moves the figures.
-    right = predicted in (last, None)
-    other = _other(last, tensor) if right else predicted
-    if other is None:
-        return NoCanary(NOTHING)
-    step = 1 if right else -1
-    damaged = cut[1].overlaid(name, at, other)
-    for one in tables:
-        damaged = damaged.overlaid(one, cut[1].tensor(one).nbytes - len(NAN), NAN)
-
-    def seen(found: Measurement | Unmeasured) -> bool:
-        after = rows_by_name(found)
-        if not set(before) == set(after) >= set(names):
-            return False
-        others = all(before[place] == after[place] for place in before if place not in (name, *tables))
-        unlike = all(after[one].generated_error is None for one in tables)
-        return others and unlike and _moved(before[name], after[name], step, tensor)
-
-    return Canary(name="one damaged unit", place=name, views=(cut[0], damaged), seen=seen)
-
-
-def _comparable(source: CheckpointView, candidate: CheckpointView, pairing: Pairing) -> bool:
-    blocks = all(isinstance(weight.rule, Blocks) for weight in packed_parts(source, candidate, pairing))
-    if not blocks or update_of(source, pairing) is not None:
-        return False
-    aligned = AlignedTensor(source, candidate, pairing)
-    new = aligned.new
-    if not pairing.plain or pairing.shape != new.shape or not new.elements:
-        return False
-    stored = bytes(candidate.read(new.name, new.nbytes - new.unit[1], new.nbytes))
-    other = source.tensor(pairing.parts[0].source).dtype not in BLOCKS and _other(stored, new) is not None
-    return aligned.exact_cast is not None or other
-
-
-def _other(last: bytes, tensor: Tensor) -> bytes | None:
-    """Return another unit: one bit flipped, or for blocks one that reads as other values, if there is one."""
-    import numpy as np
-
-    was = values(np.frombuffer(last, np.uint8), tensor.dtype) if tensor.dtype in BLOCKS else None
-    if was is None:
-        return last[:-1] + bytes([last[-1] ^ 1])
-    for unit in (bytes(len(last)), b"\x3c" * len(last), b"\x11" * len(last)):
-        found = values(np.frombuffer(unit, np.uint8), tensor.dtype)
-        if found is not None and np.isfinite(found).all() and not np.array_equal(was, found):
-            return unit
-    return None
-
-
-def _moved(before: TensorPair, after: TensorPair, step: int, tensor: Tensor) -> bool:
-    """Return whether one unit fewer (or, put right, one more) is as predicted, or else whether the error is another."""
-    exact_cast = next((name for name in ("identical", "value-cast", "requantised") if name in before.reproduced), None)
-    if exact_cast is None:
-        return before.relative_rmse != after.relative_rmse
-    if after.reproduced.get(exact_cast) != before.reproduced[exact_cast] - step * tensor.unit[0]:
-        return False
-    if exact_cast == "identical" and before.differing_bytes == after.differing_bytes:
-        return False
-    if step < 0 or before.first_difference is not None:
-        return True
-    first = after.first_difference
-    return first is not None and first.offset // tensor.unit[1] == tensor.nbytes // tensor.unit[1] - 1
+    """Damage the candidate's last unit, where contents are compared."""
+    return NoCanary("no content was looked at") if options.get("headers") else canary_of_values(views, options, measure)
 
 
 VERIFIER = Verifier(

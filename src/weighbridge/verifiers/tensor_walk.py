@@ -86,9 +86,9 @@ def instrument(quantity: str, begin: Begin, damage: Damage) -> Verifier:
         if not two:
             return NoCanary(damage.without)
         last = two[-1]
-        earlier = names[: names.index(last)]  # rather one of the very size of the last
-        alike = [name for name in earlier if is_alike(cut.tensor(name), cut.tensor(last))]
-        cut = cut.cut((alike[0], last) if alike else two)
+        # Rather one of the very size of the last.
+        alike = (name for name in names[: names.index(last)] if is_alike(cut.tensor(name), cut.tensor(last)))
+        cut = cut.cut((next(alike, two[0]), last))
         damaged, wanted = damage.lay(cut, cut.tensor(last))
         after = measure((damaged,), options)
 

@@ -151,7 +151,6 @@ def impossible(row: StepColumn) -> str:
 
 
 def _rules_out_noise(row: StepColumn) -> str:
-    """Return which statistic rules out that a column is uniform noise, or an empty text."""
     if row.finite < LEAST_SAMPLES:
         return ""
     if _fisher(row.lag1_root_n, row.finite) > MAX_MEMORY:

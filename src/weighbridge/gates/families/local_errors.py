@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
+from weighbridge.clauses.clause import listed, or_nan
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
 from weighbridge.clauses.mutations import Breaks, Limit, Moves, Way
 from weighbridge.core import Doc, Outcome
@@ -19,12 +19,7 @@ from weighbridge.quantities.forward import ForwardError, LocalError
 
 NONE = LocalError(all=None, token=None, channel=None)
 EXACT = LocalError(all=0.0, token=0.0, channel=0.0)
-POINT = r"[A-Za-z*?][A-Za-z0-9_.*?]*"
-
-
-def among(name: str, globs: Sequence[str]) -> bool:
-    """Return whether any glob names this."""
-    return any(fnmatchcase(name, glob) for glob in globs)
+Points: TypeAlias = tuple[Annotated[str, Doc(pattern=r"[A-Za-z*?][A-Za-z0-9_.*?]*")], ...]
 
 
 def _alone(row: ForwardError, **changes: Any) -> ForwardError | None:
@@ -77,7 +72,7 @@ def silence(limit: Limit) -> Iterator[Mutation[Any]]:
 
     def apply(evidence: Evidence, limits: Limits, _places: Sequence[str]) -> Mutated:
         rows = list(rows_of(evidence, "points", ForwardError))
-        telling = [at for at, row in enumerate(rows) if row.truth_norm and among(row.point, limits.points)]
+        telling = [at for at, row in enumerate(rows) if row.truth_norm and listed(row.point, limits.points)]
         for at in telling[limit.value :]:
             rows[at] = replace(rows[at], truth_norm=0.0, candidate_error=0.0)
         return Mutated(with_rows(evidence, "points", rows))
@@ -89,7 +84,7 @@ Change = Callable[[ForwardError, Any, Any], ForwardError | None]
 
 
 def _is_not_compared(row: ForwardError, limits: Any, _code: str) -> bool:
-    return not among(row.point, limits.points)
+    return not listed(row.point, limits.points)
 
 
 BLOCKED = (
@@ -101,7 +96,6 @@ breaks = Breaks(need="points", row=ForwardError, blocked=BLOCKED, why="no point"
 
 
 def _in_run(code: str, column: str) -> Moves:
-    """Return how to move a figure that is the same at every point."""
     return breaks.beyond(("beyond", code, lambda row, _, value: {"run": replace(row.run, **{column: value})}))
 
 
@@ -125,6 +119,7 @@ FLOOR = "the least limit, in units of the dtype's roundoff"
 TAIL = "times the trusted or rough run's error over its worst token or channel"
 COARSE = "a limit above this could not tell a broken point; it is BLOCKED"
 NOISE = "times the trusted run's error that a second run may lie from the first, where it first does"
+COMPARED = "globs of the points that are compared; each of them must be on both sides"
 DTYPES = ("", "bfloat16", "float16", "float32")
 
 
@@ -143,14 +138,8 @@ class Limits:
     ] = 8.0
     max_limit: Annotated[float, Doc(COARSE, gt=0, le=0.5, must="at most", moves=TOO_COARSE)] = 0.5
     noise_ratio: Annotated[float, Doc(NOISE, ge=0, le=1, must="at most", moves=NOISY)] = 1.0
-    points: Annotated[
-        tuple[Annotated[str, Doc(pattern=POINT)], ...],
-        Doc("globs of the points that are compared; each of them must be on both sides", min_items=1, tight="up"),
-    ] = ("*",)
-    required: Annotated[
-        tuple[Annotated[str, Doc(pattern=POINT)], ...],
-        Doc("capture points that must be there, by exact id", tight="up"),
-    ] = ()
+    points: Annotated[Points, Doc(COMPARED, min_items=1, tight="up")] = ("*",)
+    required: Annotated[Points, Doc("capture points that must be there, by exact id", tight="up")] = ()
     other_weights: Annotated[
         tuple[str, ...], Doc("globs of weights that may differ, or that the candidate cannot name", tight="down")
     ] = ()
@@ -190,11 +179,6 @@ def share_of(row: ForwardError, limits: Limits) -> tuple[float, str]:
     found, limit = row.candidate, allowed(row, limits)
     overs = ("all", "token", "channel")
     return max((or_nan(getattr(found, over)) / or_nan(getattr(limit, over)), over) for over in overs)
-
-
-def or_nan(value: float | None) -> float:
-    """Return a figure, NaN where it was not measured: no limit holds it."""
-    return math.nan if value is None else value
 
 
 def known(error: LocalError) -> bool:

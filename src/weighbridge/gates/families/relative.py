@@ -15,6 +15,7 @@ from weighbridge.quantities.facts import Fact
 
 OTHER, BASELINE, FACTS = "other", "baseline", "facts"
 COLUMN, LN_VOCAB, VOCAB = "column:", "ln_vocab", "vocab"
+FORM = "value, first, previous, baseline, ln_vocab or column:NAME"
 REFERENCES: Mapping[str, Need] = {
     OTHER: Need(
         "step_series", of=("run",), of_limits=lambda limits: {"column": str(limits["relative_to"])[len(COLUMN) :]},
@@ -31,13 +32,7 @@ REFERENCES: Mapping[str, Need] = {
 class RelativeTo:
     """What samples are compared with."""
 
-    relative_to: Annotated[
-        str,
-        Doc(
-            "value, first, previous, baseline, ln_vocab or column:NAME",
-            pattern=r"value|first|previous|baseline|ln_vocab|column:[^\n]+",
-        ),
-    ] = "value"
+    relative_to: Annotated[str, Doc(FORM, pattern=r"value|first|previous|baseline|ln_vocab|column:[^\n]+")] = "value"
 
 
 def reference(evidence: Evidence) -> list[Series]:
@@ -53,7 +48,6 @@ def reference(evidence: Evidence) -> list[Series]:
 
 
 def _zeroed(evidence: Evidence, limits: Any, _places: object) -> Mutated | str:
-    """Make the first reference zero: of another series, or of the samples themselves."""
     need = next((need for need in (OTHER, BASELINE) if need in evidence), SAMPLES)
     if limits.relative_to in ("value", LN_VOCAB):
         return "nothing that is logged is its reference"
@@ -64,7 +58,6 @@ def _zeroed(evidence: Evidence, limits: Any, _places: object) -> Mutated | str:
 
 
 def _left_out(evidence: Evidence, limits: Any, _places: object) -> Mutated | str:
-    """Leave out the first step of the series that samples are compared with."""
     need = next((need for need in (OTHER, BASELINE) if need in evidence), None)
     if need is None:
         return "it is compared with no other series"
@@ -74,7 +67,6 @@ def _left_out(evidence: Evidence, limits: Any, _places: object) -> Mutated | str
 
 
 def _first(evidence: Evidence, need: str, limits: Any) -> int:
-    """Return where the first step that is judged stands in a series."""
     first = (limits.steps or (-math.inf,))[0]
     judged = next(step for step in series_of(evidence, SAMPLES).step if step >= first)
     return list(series_of(evidence, need).step).index(judged)

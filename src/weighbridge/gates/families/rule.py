@@ -155,13 +155,11 @@ class Rule(BoundedFigure):
         return part, dataclasses.replace(limits, steps=(begin, last)) if narrower else limits
 
     def _inputs(self, evidence: Evidence, limits: Any) -> list[Series]:
-        """Return the samples of the window, and what each is compared with."""
         samples = self._looked_at(series_of(evidence, SAMPLES), limits)
         beside = [dict(zip(one.step, one.value, strict=True)) for one in reference(evidence)]
         return [samples, *(Series(samples.step, [one[step] for step in samples.step]) for one in beside)]
 
     def _looked_at(self, series: Series, limits: Any) -> Series:
-        """Return the samples of the window."""
         steps = self._steps(limits) if self.window else None
         return series if steps is None else between(series, steps)
 
@@ -209,8 +207,6 @@ class Rule(BoundedFigure):
 
 
 def _in_samples(lever: Lever, *, window: bool) -> Callable[[Any], Moved]:
-    """Return how a lever moves the samples that are looked at."""
-
     def of(limits: Any) -> Moved:
         first, last = (limits.steps if window else None) or (-math.inf, math.inf)
 

@@ -8,19 +8,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeAlias
 
-from weighbridge.clauses.kind import (
-    Evidence,
-    Kind,
-    Mutated,
-    Mutation,
-    Need,
-    blocked,
-    codes,
-    failed,
-    passed,
-    rows_of,
-    with_rows,
-)
+from weighbridge.clauses import kind
+from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, blocked, rows_of
 from weighbridge.core import Doc, Fields, Json, Offence, Outcome, SubjectKind, Verdict, plain
 from weighbridge.gates.families.block_types import BOUND
 from weighbridge.quantities.checkpoints import FileBeside
@@ -98,7 +87,7 @@ def kind_of_pairs(
             "beside": Need("files_beside", of=SIDES, optional=True),
         },
         measure=Look,
-        codes=codes(*fails, *FAILS, blocked=(*BLOCKED, *blocked, NOT_READ)),
+        codes=kind.codes(*fails, *FAILS, blocked=(*BLOCKED, *blocked, NOT_READ)),
         mutations=(*mutations, Mutation("another file beside the import", NOT_READ, _laid, Outcome.BLOCKED)),
         **more,
     )
@@ -139,7 +128,7 @@ def _laid(evidence: Evidence, limits: Any, _places: Sequence[str]) -> Mutated | 
     if "beside" not in evidence or any(fnmatchcase(LAID.name, one.file) for one in limits.may_ignore):
         return "no file beside was looked for, or every one may be ignored"
     rows = rows_of(evidence, "beside", FileBeside)
-    return Mutated(with_rows(evidence, "beside", (*(replace(row, candidate="~") for row in rows), LAID)))
+    return Mutated(kind.with_rows(evidence, "beside", (*(replace(row, candidate="~") for row in rows), LAID)))
 
 
 MayIgnore: TypeAlias = Annotated[
@@ -304,7 +293,7 @@ def verdict_of(coded: Coded, figures: Figures, summary: Fields, *, names: int | 
     looked = [pair.name for pair, _ in coded]
     broken = [(pair, code) for pair, code in coded if code not in ("", *UNREAD)]
     if broken:
-        return failed(_offences(broken, figures), looked=looked, unit="tensors", figures=summary)
+        return kind.failed(_offences(broken, figures), looked=looked, unit="tensors", figures=summary)
     unread = [(pair, code) for pair, code in coded if code]
     if unread:
         changes = sorted({f"{pair.source_dtype} -> {pair.candidate_dtype}" for pair, _ in unread})
@@ -314,4 +303,4 @@ def verdict_of(coded: Coded, figures: Figures, summary: Fields, *, names: int | 
     if not any(two_sided(pair) and pair.elements for pair, _ in coded):
         count = {"tensors": len(coded)} | ({} if names is None else {"names": names})
         return blocked("nothing-compared", count)
-    return passed(looked=looked, unit="tensors", figures=summary)
+    return kind.passed(looked=looked, unit="tensors", figures=summary)

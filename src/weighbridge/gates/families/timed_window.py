@@ -17,7 +17,7 @@ from weighbridge.figures.whole import between, in_window
 from weighbridge.gates.families import run_columns
 from weighbridge.gates.families.column_basis import MOST_FLOPS_PER_S
 from weighbridge.gates.families.levers import Lever
-from weighbridge.gates.families.run_columns import COLUMNS, SAMPLES, ColumnGuard, changed, speed_moves
+from weighbridge.gates.families.run_columns import COLUMNS, SAMPLES, SPEED, ColumnGuard, changed, speed_moves
 from weighbridge.quantities.runs import StepColumn
 
 
@@ -41,10 +41,8 @@ class Window:
         Doc("which row counts of a step that is logged again, by a resumed run, say; without it none may be"),
     ] = None
     max_flops_per_s: Annotated[
-        float,
-        Doc("most work that the median wall time may imply, 6 × parameters × tokens of a process", unit="1/s", ge=1e12,
-            le=1e21, must="at most", moves=speed_moves(Outcome.BLOCKED)),
-    ] = MOST_FLOPS_PER_S  # fmt: skip
+        float, Doc(SPEED, unit="1/s", ge=1e12, le=1e21, must="at most", moves=speed_moves(Outcome.BLOCKED))
+    ] = MOST_FLOPS_PER_S
 
 
 def check(limits: Any) -> list[str]:

@@ -47,7 +47,6 @@ def _reordered(row: StepColumn, **changed: Any) -> StepColumn | None:
 
 
 def _in_cells(code: str, field: str) -> Way:
-    """Return how to move a field of every column but the step."""
     return "beyond", code, lambda row, _, value: None if row.column == STEP else {field: value}
 
 
@@ -78,8 +77,6 @@ def _is_named(row: StepColumn, globs: Sequence[str]) -> bool:
 
 
 def _unless(change: Change, *allowed: str) -> Change:
-    """Return the change, but for the columns that a limit of these names allows."""
-
     def changed(row: StepColumn, limits: Limits) -> Any:
         free = any(_is_named(row, getattr(limits, globs)) for globs in allowed)
         return None if free else change(row, limits)

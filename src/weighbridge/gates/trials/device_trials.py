@@ -24,11 +24,14 @@ BLOCKED = (
     *("recorder-failure", "steps-not-recorded", "outside-run", "few-probes", "no-probe", "not-audited", "few-ops"),
     "no-witness",
 )
+ON_THE_CPU = "the CPU has no device memory"
 _breaks = Breaks(need="probes", row=DeviceProbe, blocked=BLOCKED, why="no probe")
+_off_the_cpu = Breaks(
+    need="probes", row=DeviceProbe, blocked=BLOCKED, why=ON_THE_CPU, spares=lambda row, *_: row.resolved == CPU
+)
 
 
 def _confirming(row: DeviceProbe, limits: Limits) -> tuple[Witness, ...]:
-    """Return a witness of each kind that can confirm the device."""
     files = Witness(by="device-files", pid=row.pid, used_mib=None, files=() if row.resolved == CPU else OPEN_IN_CUDA)
     driver = Witness(by="nvml", pid=row.pid, used_mib=limits.min_device_memory_mib, files=None)
     return (files,) if row.resolved == CPU else (files, driver)
@@ -41,18 +44,9 @@ def _instead(row: DeviceProbe, limits: Limits, by: str, **shown: Any) -> DeviceP
     return replace(row, witnesses=(*others, witness))
 
 
-def _little_memory(row: DeviceProbe, _limits: Limits, mib: float) -> DeviceProbe | None:
+def _little_memory(row: DeviceProbe, _limits: Limits, mib: float) -> Fields:
     """Leave one byte of parameters, so that only the limit asks for more memory."""
-    had = math.floor(mib * MIB)
-    return None if row.resolved == CPU else replace(row, parameters={row.resolved: 1}, allocated_bytes=had)
-
-
-def _little_seen(row: DeviceProbe, limits: Limits, mib: float) -> DeviceProbe | None:
-    return None if row.resolved == CPU else _instead(row, limits, "nvml", used_mib=mib)
-
-
-def _host_ops(row: DeviceProbe, _limits: Limits, ops: int) -> DeviceProbe | None:
-    return None if row.resolved == CPU else replace(row, ops={**(row.ops or {}), CPU: ops})
+    return {"parameters": {row.resolved: 1}, "allocated_bytes": math.floor(mib * MIB)}
 
 
 def _few_ops(row: DeviceProbe, _limits: Limits, share: float) -> DeviceProbe:
@@ -70,19 +64,19 @@ def _few_probes(rows: Sequence[DeviceProbe], count: int) -> list[DeviceProbe] | 
 
 
 def _long_after(rows: Sequence[DeviceProbe], steps: int) -> list[DeviceProbe]:
-    """Return the probes of a run that goes on for so many steps after its last one."""
     last = max((row.step for row in rows if row.step is not None), default=0) + steps
     return [replace(row, last_step=last) for row in rows]
 
 
-MEMORY = _breaks.beyond(
-    ("less memory", "memory", _little_memory), ("less memory seen by the driver", "no-witness", _little_seen)
+MEMORY = _off_the_cpu.beyond(
+    ("less memory", "memory", _little_memory),
+    ("less memory seen by the driver", "no-witness", lambda row, of, mib: _instead(row, of, "nvml", used_mib=mib)),
 )
 WITNESSES = _breaks.beyond(
     ("too few", "no-witness", lambda row, limits, kinds: replace(row, witnesses=_confirming(row, limits)[:kinds] * 2))
 )
 SHARE = _breaks.beyond(("one op too few on it", "few-ops", _few_ops))
-HOST_OPS = _breaks.beyond(("too many", "ops", _host_ops))
+HOST_OPS = _off_the_cpu.beyond(("too many", "ops", lambda row, _, ops: {"ops": {**(row.ops or {}), CPU: ops}}))
 PROBES = table_moves("too few", "few-probes", "probes", DeviceProbe, change=_few_probes, outcome=Outcome.BLOCKED)
 UNPROBED = table_moves("at the end", "few-probes", "probes", DeviceProbe, change=_long_after, outcome=Outcome.BLOCKED)
 
@@ -97,17 +91,12 @@ def _other(row: DeviceProbe) -> str:
     return f"{row.requested}1" if ":" in row.requested else CPU
 
 
-def _one_elsewhere(counts: Counts, device: str) -> dict[str, int]:
-    """Return the counts with a device that has one thing, neither first nor last."""
+def _astray(counts: Counts, device: str) -> dict[str, int]:
     return {"xla": 0, device: 1, **{other: n for other, n in (counts or {}).items() if other != device}}
 
 
 def _part_elsewhere(part: str) -> Change:
-    return lambda row, _: {part: _one_elsewhere(getattr(row, part), _other(row))}
-
-
-def _off_the_cpu(change: Change) -> Change:
-    return lambda row, limits: None if row.resolved == CPU else change(row, limits)
+    return lambda row, _: {part: _astray(getattr(row, part), _other(row))}
 
 
 def _less_than_parameters(row: DeviceProbe, limits: Limits) -> Fields:
@@ -116,9 +105,9 @@ def _less_than_parameters(row: DeviceProbe, limits: Limits) -> Fields:
     return {"parameters": {row.resolved: had + 1}, "allocated_bytes": had}
 
 
-def _host_ops_alone(row: DeviceProbe, limits: Limits) -> Fields | None:
+def _host_ops_alone(_row: DeviceProbe, limits: Limits) -> Fields | None:
     allowed = limits.allowed_host_ops
-    return {"ops": {CPU: allowed}} if allowed and row.resolved != CPU else None
+    return {"ops": {CPU: allowed}} if allowed else None
 
 
 def _on_another_make(row: DeviceProbe, _limits: Limits) -> DeviceProbe | None:
@@ -143,18 +132,9 @@ def _confirms_nothing(name: str, by: str, on: str = "", **shown: Any) -> Mutatio
     return _breaks(name, "no-witness", change, f"not a run on {on}")
 
 
-ON_THE_CPU = "the CPU has no device memory"
 CHANGED: tuple[tuple[str, str, Change], ...] = (
-    (
-        "asked for another device",
-        "requested",
-        lambda _, limits: {"requested": "cuda" if limits.requested == CPU else CPU},
-    ),
-    (
-        "one op on a third device, none on the host",
-        "ops",
-        lambda row, _: {"ops": _one_elsewhere({row.resolved: 1}, "meta")},
-    ),
+    ("asked for another device", "requested", lambda _, of: {"requested": "cuda" if of.requested == CPU else CPU}),
+    ("one op on a third device, none on the host", "ops", lambda row, _: {"ops": _astray({row.resolved: 1}, "meta")}),
     *((f"one byte of {part} on another device", part, _part_elsewhere(part)) for part in PARTS),
     ("a step more than was recorded", "steps-not-recorded", lambda row, _: {"announced_steps": row.steps + 1}),
     ("a probe after the run", "outside-run", lambda row, _: {"step": (row.last_step or 0) + 1}),
@@ -198,8 +178,8 @@ MUTATIONS: tuple[Mutation[Any], ...] = (
         lambda row, _: None if row.requested == AUTO else {"resolved": _other(row)},
         "auto may resolve to any device",
     ),
-    _breaks("one byte less than the parameters", "memory", _off_the_cpu(_less_than_parameters), ON_THE_CPU),
-    _breaks("device memory not looked at", "no-probe", _off_the_cpu(lambda *_: {"allocated_bytes": None}), ON_THE_CPU),
-    _breaks("ops on the host alone", "not-audited", _host_ops_alone, "no op may be on the host alone"),
+    _off_the_cpu("one byte less than the parameters", "memory", _less_than_parameters),
+    _off_the_cpu("device memory not looked at", "no-probe", allocated_bytes=None),
+    _off_the_cpu("ops on the host alone", "not-audited", _host_ops_alone, "no op may be on the host alone"),
     _breaks("the driver, of a run on another make", "no-witness", _on_another_make, "the device is not left open"),
 )

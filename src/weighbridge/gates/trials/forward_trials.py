@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, codes, rows_of, with_rows
 from weighbridge.clauses.mutations import without_all_of_a_glob
 from weighbridge.core import Fields, Outcome
-from weighbridge.gates.families.local_errors import BLOCKED, NONE, Limits, among, breaks
+from weighbridge.gates.families.local_errors import BLOCKED, NONE, Limits, breaks
 from weighbridge.quantities.forward import ForwardError
 
 CODES = codes(
@@ -22,8 +23,6 @@ NO_SIGNAL: dict[str, Any] = {"truth_norm": 0.0, "candidate": NONE, "trusted": NO
 
 
 def _run(name: str, code: str, asked: str = "", **fields: Any) -> Mutation[Limits]:
-    """Return the mutation that puts these fields into the run, where the contract has asked for something."""
-
     def change(row: ForwardError, limits: Limits) -> dict[str, Any] | None:
         return {"run": replace(row.run, **fields)} if not asked or getattr(limits, asked) else None
 
@@ -33,16 +32,15 @@ def _run(name: str, code: str, asked: str = "", **fields: Any) -> Mutation[Limit
 def _misnamed(name: str, form: str) -> Mutation[Limits]:
     def change(row: ForwardError, limits: Limits) -> Fields | None:
         other = form.format(row.point)
-        return {"point": other} if row.point in limits.required and among(other, limits.points) else None
+        return {"point": other} if row.point in limits.required and listed(other, limits.points) else None
 
     return breaks(name, "missing-required", change, "the contract requires no such point")
 
 
 def _other_weights(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
-    """Let a weight differ at these places."""
     rows = list(rows_of(evidence, "points", ForwardError))
-    mine = [at for at, row in enumerate(rows) if row.point in places and among(row.point, limits.points)]
-    if among("weight", limits.other_weights) or not mine:
+    mine = [at for at, row in enumerate(rows) if row.point in places and listed(row.point, limits.points)]
+    if listed("weight", limits.other_weights) or not mine:
         return "the contract lets every weight differ"
     for at in mine:
         run = rows[at].run
@@ -56,7 +54,6 @@ def _without_weights(row: ForwardError, limits: Limits) -> dict[str, Any] | None
 
 
 def _stored_otherwise(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Mutated | str:
-    """Store everything in another dtype."""
     rows = rows_of(evidence, "points", ForwardError)
     if not any(row.trusted_held_as == row.run.dtype for row in rows):
         return "the trusted run stores nothing in the dtype"

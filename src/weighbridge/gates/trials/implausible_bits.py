@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
-from weighbridge.clauses.mutations import Limit, Moves, in_rows, only_rows, without_all_of_a_glob
+from weighbridge.clauses.mutations import Breaks, Limit, Moves, without_all_of_a_glob
 from weighbridge.core import Outcome
 from weighbridge.quantities.tensors import BitReading, TensorBits
 
@@ -156,13 +156,10 @@ def _other_sign(share: float, limits: Limits) -> int:
 def _but_for(column: str, figure: Callable[[Any, Limits], int]) -> tuple[tuple[str, Short], ...]:
     """Return words that are plausible, or swapped, but for one figure of the reading that decides."""
 
-    def stored(row: TensorBits, limits: Limits, value: Any) -> TensorBits | None:
-        return _changed(words(row, limits), "as_stored", **{column: figure(value, limits)})
+    def of(make: Words, reading: str) -> Short:
+        return lambda row, limits, value: _changed(make(row, limits), reading, **{column: figure(value, limits)})
 
-    def swapped(row: TensorBits, limits: Limits, value: Any) -> TensorBits | None:
-        return _changed(_swapped(row, limits), "byte_swapped", **{column: figure(value, limits)})
-
-    return ("stored", stored), ("swapped", swapped)
+    return ("stored", of(words, "as_stored")), ("swapped", of(_swapped, "byte_swapped"))
 
 
 def _words(*given: str, **fixed: str | float) -> Short:
@@ -220,12 +217,15 @@ def _unused(row: TensorBits, limits: Limits) -> TensorBits | None:
     return None if most is None or not named else replace(row, nonzero=limits.min_nonzero, trailing_zero_bits=most + 1)
 
 
+_breaks = Breaks(need="bits", row=TensorBits)
+
+
 def _zeros(row: TensorBits, limits: Limits) -> TensorBits | None:
     return words(row, limits, as_stored=None, byte_swapped=None)
 
 
 MUTATIONS: tuple[Mutation[Limits], ...] = (
-    in_rows("bits unused", "unused-bits", "bits", TensorBits, _unused, why="no dtype is bounded in its bits"),
-    only_rows("all zeros", "nothing-decided", "bits", TensorBits, _zeros, why="no tensor is of 16 or 32 bits"),
+    _breaks("bits unused", "unused-bits", _unused, "no dtype is bounded in its bits"),
+    _breaks.only("all zeros", "nothing-decided", _zeros, "no tensor is of 16 or 32 bits"),
     without_all_of_a_glob("names-nothing", "bits", TensorBits, lambda limits: limits.tensors, words),
 )

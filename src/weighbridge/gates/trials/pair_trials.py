@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
-from weighbridge.clauses.mutations import Breaks, only_rows
+from weighbridge.clauses.mutations import Breaks
 from weighbridge.gates.families import block_types, recipes
 from weighbridge.gates.families.block_types import BLOCK, BOUND, NOT_NEAREST, REQUANTISED
 from weighbridge.gates.families.policies import FLOATS, parse
@@ -68,14 +68,12 @@ def _rule_for(pair: TensorPair, dtype: str, limits: Meant) -> bool:
 
 
 def _dropped(*, nonzero: bool = True, no_rule: str = "") -> Change:
-    """Return the change to the source's tensor alone, without any proof that it may go."""
     unproven = {"identical_to": None, "drop_rule": "", "left_out": "", "nonzero": nonzero, "no_rule": no_rule}
     alone = {"candidate_dtype": "", **unproven}
     return lambda pair, limits: alone if pair.source_dtype and not listed(pair.name, limits.allow_missing) else None
 
 
 def _added(error: float | None = None) -> Change:
-    """Return the change to the candidate's tensor alone, without any proof of where it is from."""
     alone = {"source_dtype": "", "generated_error": error, "identical_to": None, "left_out": "", "no_rule": ""}
     return lambda pair, limits: alone if pair.candidate_dtype and not listed(pair.name, limits.allow_extra) else None
 
@@ -143,13 +141,11 @@ def of_policy(rounds: Callable[[TensorPair, str, str], bool]) -> tuple[Mutation[
         _drops("dropped where no rule speaks", "no-rule", _dropped(no_rule="an architecture")),
         _adds("added", "extra", _added()),
         _adds("computed otherwise", "extra", _added(math.nextafter(1e-6, 1))),
-        *(only_rows(name, "nothing-compared", "pairs", TensorPair, change, why=why) for name, change, why in NOTHING),
+        *(breaks.only(name, "nothing-compared", change, why) for name, change, why in NOTHING),
     )
 
 
 def _in_blocks(dtype: str) -> Mutation[Any]:
-    """Return the mutation that stores tensors in blocks of a type that nobody meant."""
-
     def change(pair: TensorPair, limits: Meant) -> TensorPair | None:
         policy = parse(limits.policy)
         if dtype in (pair.source_dtype, policy.requant) or _rule_for(pair, dtype, limits):
@@ -194,7 +190,6 @@ def _otherwise_stated(pair: TensorPair, limits: Meant) -> TensorPair | None:
 
 
 def _nothing_packed(evidence: Evidence, limits: Any, _places: tuple[str, ...]) -> Mutated | str:
-    """Store every matrix of codes as its values, where some was meant to be packed."""
     policy, rows = parse(limits.policy), rows_of(evidence, "pairs", TensorPair)
     codes = [pair for pair in rows if pair.packed or pair.candidate_dtype not in (*FLOATS, *BOUND)]
     plain = {one.name: follows(one, source_dtype="F32", candidate_dtype="F32") for one in codes if two_sided(one)}
@@ -204,7 +199,6 @@ def _nothing_packed(evidence: Evidence, limits: Any, _places: tuple[str, ...]) -
     return Mutated(with_rows(evidence, "pairs", [plain.get(pair.name, pair) for pair in rows]), matrices)
 
 
-# --- Content: exact, within the bound of a block type, or codes of a packer -------------------------------------------
 # --- Content: exact, within the bound of a block type, or codes of a packer -------------------------------------------
 
 
@@ -216,7 +210,6 @@ def _unlike(pair: TensorPair, count: int, known: Mapping[str, Any]) -> dict[str,
 
 
 def _is_bounded(pair: TensorPair, limits: Meant) -> bool:
-    """Return whether errors of a block type are all that a policy asks for here."""
     blocks = pair.candidate_dtype in BOUND and pair.candidate_dtype not in block_types.UNWEIGHTED
     return bool(parse(limits.policy).quantised) and blocks and pair.source_dtype != pair.candidate_dtype
 
@@ -265,8 +258,6 @@ NOT_MERGED = "no adapter was meant to be merged"
 
 
 def _merged(elements: int, **changed: Any) -> Change:
-    """Return the change to a tensor that an adapter was merged into: so many elements fewer are as merged."""
-
     def change(pair: TensorPair, _limits: Meant) -> dict[str, Any] | None:
         merged = pair.reproduced.get("adapter-merged")
         return {"reproduced": {**pair.reproduced, "adapter-merged": merged - elements}, **changed} if merged else None
@@ -281,54 +272,36 @@ def _scaled(count: Callable[[int], int], off: float | None) -> Change:
 ONE_CODE_MORE = _at_bounds_but(
     NOT_NEAREST, not_nearest=lambda pair: math.floor(NOT_NEAREST[pair.candidate_dtype] * pair.elements) + 1
 )
+SCALED_OTHERWISE = _scaled(lambda every: math.floor(0.1 * every) + 1, 0.0)
+APART = {"max_ulps": lambda pair: 1 + (pair.transform == EXPONENTIAL)}
+ONE_CHANGED = _exact_but(lambda every: every - 1, **NO_ERROR, **APART)
+ERROR_BEYOND = _at_bounds_but(relative_rmse=lambda pair: math.nextafter(BOUND[pair.candidate_dtype], math.inf))
 FAR = _in_codes(lambda every: every or None, 0.1, math.nextafter(0.75, 1), rescaled=False)
 
 # Figures stand here as numbers of their own: those of the judge may be wrong.
 OF_CONVERSIONS: tuple[Mutation[Any], ...] = (
     *of_policy(_rounds),
-    *(
-        breaks(name, code, change, NOT_PACKED)
-        for name, code, change in (
-            ("one code that is not the nearest", "codes", _in_codes(lambda _: 1, 0.0)),
-            ("codes that are too coarse", "codes", _in_codes(lambda _: 0, math.nextafter(0.5, 1))),
-            ("codes that are too far", "distance", FAR),
-            ("rescaled", "rescaled", _scaled(lambda _: 0, None)),
-            ("channels off", "channels", _scaled(lambda _: 0, math.nextafter(0.05, 1))),
-            ("scaled codes that are not the nearest", "codes", _scaled(lambda every: math.floor(0.1 * every) + 1, 0.0)),
-        )
-    ),
+    breaks("one code that is not the nearest", "codes", _in_codes(lambda _: 1, 0.0), NOT_PACKED),
+    breaks("codes that are too coarse", "codes", _in_codes(lambda _: 0, math.nextafter(0.5, 1)), NOT_PACKED),
+    breaks("codes that are too far", "distance", FAR, NOT_PACKED),
+    breaks("rescaled", "rescaled", _scaled(lambda _: 0, None), NOT_PACKED),
+    breaks("channels off", "channels", _scaled(lambda _: 0, math.nextafter(0.05, 1)), NOT_PACKED),
+    breaks("scaled codes that are not the nearest", "codes", SCALED_OTHERWISE, NOT_PACKED),
     breaks("left as it was", "unmade", _as_it_was, "no matrix is meant to become another dtype"),
     Mutation("nothing packed", "unmade", _nothing_packed),
     breaks("another file type", "file-type", _otherwise_stated, "no file type is meant"),
     breaks("packed unasked", "packing", _in_codes(lambda _: 0, 0.0, meant=False), "packed weights are meant"),
     *(_in_blocks(dtype) for dtype in (*REQUANTISED, "Q5_K", "Q3_K", "IQ1_S")),
-    *(
-        breaks(name, "content", _exact_but(count, **known), NOT_EXACT)
-        for name, count, known in (
-            (
-                "one element changed",
-                lambda every: every - 1,
-                {**NO_ERROR, "max_ulps": lambda pair: 1 + (pair.transform == EXPONENTIAL)},
-            ),
-            ("more elements than there are", lambda every: every + 1, NO_ERROR),
-            ("no distance known", lambda every: every - 1, NO_ERROR),
-            ("in another order", lambda _: 0, {"same_values": True}),
-        )
-    ),
+    breaks("one element changed", "content", ONE_CHANGED, NOT_EXACT),
+    breaks("more elements than there are", "content", _exact_but(lambda every: every + 1, **NO_ERROR), NOT_EXACT),
+    breaks("no distance known", "content", _exact_but(lambda every: every - 1, **NO_ERROR), NOT_EXACT),
+    breaks("in another order", "content", _exact_but(lambda _: 0, same_values=True), NOT_EXACT),
     breaks("one element that no merge gives", "adapter", _merged(1), NOT_MERGED),
     breaks("half of the adapter's update", "adapter", _merged(0, adapter_share=0.5), NOT_MERGED),
-    *(
-        breaks(name, "bound", _at_bounds_but(**known), NOT_BOUNDED)
-        for name, known in (
-            (
-                "the error beyond its bound",
-                {"relative_rmse": lambda pair: math.nextafter(BOUND[pair.candidate_dtype], math.inf)},
-            ),
-            ("a block lost", {"lost_share": math.nextafter(1e-9, math.inf)}),
-            ("an error that is not finite", {"relative_rmse": None}),
-            ("a share that is not finite", {"lost_share": None}),
-        )
-    ),
+    breaks("the error beyond its bound", "bound", ERROR_BEYOND, NOT_BOUNDED),
+    breaks("a block lost", "bound", _at_bounds_but(lost_share=math.nextafter(1e-9, math.inf)), NOT_BOUNDED),
+    breaks("an error that is not finite", "bound", _at_bounds_but(relative_rmse=None), NOT_BOUNDED),
+    breaks("a share that is not finite", "bound", _at_bounds_but(lost_share=None), NOT_BOUNDED),
     breaks("a code more than may not be the nearest", "codes", ONE_CODE_MORE, NOT_CODED),
     breaks("no codes known", "codes", _at_bounds_but(NOT_NEAREST, not_nearest=None), NOT_CODED),
 )
