@@ -69,7 +69,6 @@ def _planned(source: CheckpointView, candidate: CheckpointView, shapes: Shapes, 
 
 
 def _sides(file: CheckpointView, config: Mapping[str, Any], source: Shapes, candidate: Shapes) -> Sides:
-    """Return both sides of a conversion to a GGUF file; numbers that the rules need are read from its header."""
     from weighbridge.formats.gguf_file import LongValues
 
     architecture, whole = str(file.metadata.get(ARCHITECTURE) or ""), next(iter(file.files.values()))

@@ -87,7 +87,6 @@ def renamings(source: Collection[str], candidate: Collection[str], *, more_than:
 
 
 def _tried(source: Collection[str], candidate: Collection[str]) -> Iterator[Patterns]:
-    """Yield no pattern, a prefix for another, wrappers taken away wherever they stand, and both."""
     yield ()
     for prefixes in _prefixes(source, candidate):
         yield (prefixes,)
@@ -119,7 +118,6 @@ def _prefixes(source: Collection[str], candidate: Collection[str]) -> Iterator[t
 
 
 def _cut(name: str) -> Iterator[tuple[str, str]]:
-    """Yield a name's beginning and its end, cut before it and behind each dot: the longest end first."""
     yield "", name
     for dot in itertools.islice(re.finditer(r"\.", name), MAX_CUTS if len(name) <= MAX_NAME else 0):
         yield name[: dot.end()], name[dot.end() :]

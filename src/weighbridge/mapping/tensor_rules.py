@@ -143,7 +143,6 @@ def _together(rule: Rule, name: str, taken: Sequence[tuple[Part, Shape]], groups
 
 
 def _interleaved(parts: Sequence[Part]) -> Iterator[Part]:
-    """Yield the parts' rows in turn: the first group of each, then the second of each."""
     groups = {part.view[0] if part.view else 0 for part in parts}
     if len(groups) > 1 or not all(groups) or any(part.take or part.order for part in parts):
         raise RuleError("`cat: 1` needs a `view` whose first dimension is the same for all, and nothing besides")
@@ -174,7 +173,6 @@ def _part(rule: Rule, source: str, shape: Shape, known: Mapping[str, str], numbe
 
 
 def _viewed(view: Sequence[int | str], rows: int, source: str, known: Mapping[str, str], numbers: Numbers) -> Shape:
-    """Return a view in numbers: words are looked up, and -1 is what is left."""
     found = []
     for one in view:
         word = _filled(str(one), known)

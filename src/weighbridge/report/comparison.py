@@ -103,7 +103,6 @@ def comparison_lines(
 
 
 def _meant(one: ImportComparison) -> str:
-    """Return the options under which this import passes, each tried; "" where it passes as it is, or none is known."""
     (finding, configuration), limits = one.evaluation.findings, one.policy.limits
     options: list[str] = []
     if finding.verdict.outcome is Outcome.FAIL or (
@@ -143,7 +142,6 @@ def losses(one: ImportComparison) -> str:
 
 
 def _type(row: TensorPair) -> str:
-    """Return in what a candidate's tensor is stored: of packed codes the method, not what contains them."""
     packed = row.packed.rpartition(" and ")[2] if row.candidate_dtype in CONTAINERS else ""
     bits = re.match(r"(\S+) \((\d+) bits", packed)
     return printable(f"{bits[2]}-bit {bits[1].upper()}" if bits else packed or row.candidate_dtype or "nothing")
