@@ -236,3 +236,79 @@ def test_a_saved_model_of_tensorflow_has_no_file_that_could_be_bound(cli: Cli, t
     ended = cli("compare", tmp_path, tmp_path)
     assert ended.code == 4
     assert "  bind the checkpoint that it was converted from, or export its weights as safetensors" in ended.lines
+
+
+MODEL, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def indexed(path: Path, homes: object) -> Path:
+    """Write one file of weights and an index beside it, as mlx-lm does of every model."""
+    folder(path)
+    (path / INDEX).write_text(json.dumps({"metadata": {"total_size": 8}, "weight_map": homes}))
+    return path
+
+
+def test_an_index_that_names_the_one_file_beside_it_alone_is_of_that_checkpoint(cli: Cli, tmp_path: Path) -> None:
+    source, copy = folder(tmp_path / "a"), indexed(tmp_path / "b", {"w": MODEL})
+    for pair in ((source, copy), (copy, source), (source / MODEL, copy / MODEL)):
+        ended = cli("compare", *pair)
+        assert ended.code == 0
+        assert "note:" not in ended.out
+
+
+OTHER_INDEXES: dict[str, tuple[object, str]] = {
+    "another file": ({"w": "model-00001-of-00001.safetensors"}, "checkpoint-ambiguous"),
+    "this file and another": ({"w": MODEL, "x": "other.safetensors"}, "checkpoint-ambiguous"),
+    "none": ({}, "checkpoint-ambiguous"),
+    "another tensor in it": ({"v": MODEL}, "shard-wrong"),
+    "a number": ({"w": 1}, "index"),
+}
+
+
+@each("homes, code", OTHER_INDEXES.values(), OTHER_INDEXES)
+def test_an_index_that_names_other_files_or_tensors_is_refused(
+    cli: Cli, tmp_path: Path, homes: object, code: str
+) -> None:
+    source, copy = folder(tmp_path / "a"), indexed(tmp_path / "b", homes)
+    ended = cli("compare", source, copy)
+    assert (ended.code, ended.lines[-1]) == (4, f"UNREADABLE: {code}")
+    told = "note: import: model.safetensors.index.json lies beside it" in cli("compare", source, copy / MODEL).out
+    assert told is (code != "shard-wrong")
+
+
+WRITTEN_DOWN = {
+    "mergekit": ("mergekit_config.yml", "mergekit_moe_config.yml"),
+    "llm-compressor": ("recipe.yaml",),
+    "Lightning": ("hparams.yaml", "metrics.csv"),
+    "DeepSpeed": ("zero_to_fp32.py", "latest"),
+    "a Trainer": ("training_args.bin", "training_args.json", "all_results.json"),
+    "LLaMA-Factory": ("trainer_log.jsonl", "training_args.yaml", "training_loss.png"),
+    "llama.cpp and ollama": ("model.imatrix", "imatrix.dat", "Modelfile"),
+    "people": ("LICENSE.txt", "USE_POLICY.md", "README.md", "card.png"),
+}
+
+
+@pytest.mark.parametrize("by", WRITTEN_DOWN)
+def test_what_was_done_to_the_weights_and_is_written_beside_them_decides_nothing(
+    cli: Cli, tmp_path: Path, by: str
+) -> None:
+    source, copy = folder(tmp_path / "a"), folder(tmp_path / "b")
+    for name in WRITTEN_DOWN[by]:
+        laid(name)(copy)
+    assert cli("compare", source, copy).code == 0
+    assert cli("compare", copy, source).code == 0
+
+
+@pytest.mark.parametrize("name", ["training_args.safetensors", "recipe.pt", "mergekit_config.py", "hparams.bin"])
+def test_weights_and_code_under_the_name_of_a_note_are_still_held(cli: Cli, tmp_path: Path, name: str) -> None:
+    source, copy = folder(tmp_path / "a"), folder(tmp_path / "b")
+    laid(name)(copy)
+    assert cli("compare", source, copy).code in (1, 3, 4)
+
+
+def test_what_auto_round_says_again_beside_the_configuration_is_compared_key_by_key(cli: Cli, tmp_path: Path) -> None:
+    source, copy = folder(tmp_path / "a"), folder(tmp_path / "b")
+    laid("quantization_config.json", '{"bits": 4}')(copy)
+    assert cli("compare", source, copy).code == 0
+    laid("quantization_config.json", '{"bits": 8}')(source)
+    assert cli("compare", source, copy).lines[-1].endswith("fields differ: quantization_config.json:bits")

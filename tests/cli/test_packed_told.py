@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import ml_dtypes
 import numpy as np
 import pytest
 from tests.cli.conftest import Cli
@@ -141,3 +142,45 @@ def test_the_dtype_of_a_configuration_is_told_only_where_plain_tensors_have_anot
     (plain / "config.json").write_text(json.dumps({"model_type": "llama", "dtype": "bfloat16"}))
     told = "note: import: config.json says dtype bfloat16, and most weights are F32: transformers 5 loads them as BF16"
     assert told in cli("compare", plain / "model.safetensors", plain).out
+
+
+def by_auto_round(folder: Path) -> tuple[Path, Path]:
+    """Write a source, and what GPTQ packed of it as auto-round leaves it: more keys, a note, the head as it was."""
+
+    def more(tensors: dict[str, Any], config: dict[str, Any]) -> None:
+        tensors["lm_head.weight"] = WEIGHT.astype(ml_dtypes.bfloat16)
+        if config:
+            config |= {"autoround_version": "0.16.1", "data_type": "int", "provider": "auto-round"}
+
+    pair = kept(folder / "source", unpacked("gptq-4").name, more), kept(folder / "packed", "gptq-4", more)
+    (pair[1] / "quantization_config.json").write_text('{"bits": 4}')
+    return pair
+
+
+def test_what_packs_and_leaves_the_rest_is_told_the_policy_that_it_passes_with(cli: Cli, tmp_path: Path) -> None:
+    pair = by_auto_round(tmp_path)
+    ended = cli("compare", *pair, "--policy", "packed+rounded:F16")
+    assert (ended.code, ended.lines[-1]) == (1, "DIFFERENT: 1 of 3 tensors: 1 not made as meant")
+    (hint,) = (line for line in ended.lines if "meant?" in line)
+    assert hint == "  meant? it passes with --policy packed"
+    assert cli("compare", *pair, "--policy", "packed").code == 0
+
+
+def test_keys_that_are_harmless_for_one_reason_are_told_in_one_line(cli: Cli, tmp_path: Path) -> None:
+    pair = by_auto_round(tmp_path)
+    start = "  configuration: different, and known to be harmless: "
+    (told,) = (line for line in cli("compare", *pair).lines if line.startswith(start))
+    many, _, rest = told.removeprefix(start).partition(" keys (it follows from the tensors, which are compared): ")
+    named = rest.split(", ")
+    assert named[-1] == f"+{int(many) - 3} more (--all)"
+    each = [line.removeprefix(start) for line in cli("compare", *pair, "--all").lines if line.startswith(start)]
+    assert [line.partition(" (")[0] for line in each][:3] == named[:3]
+    assert len(each) == int(many)
+
+
+def test_the_dtype_of_weights_beside_packed_ones_is_told_as_theirs(cli: Cli, tmp_path: Path) -> None:
+    source, packed = by_auto_round(tmp_path)
+    config = json.loads((packed / "config.json").read_text())
+    (packed / "config.json").write_text(json.dumps({**config, "dtype": "float16"}))
+    told = "and most weights that are not packed are BF16: transformers 5 loads them as F16"
+    assert f"  note: import: config.json says dtype float16, {told}" in cli("compare", source, packed).lines

@@ -138,7 +138,7 @@ def test_of_a_projector_that_was_never_tried_nothing_is_called_missing() -> None
 # --- The table --------------------------------------------------------------------------------------------------------
 
 NUMBERS = {"heads": 4, "kv_heads": 2}
-PLACES = {"...": "model.layers.0", "layer": "3", "each": "0", "expert": "0", "at": "1"}
+PLACES = {"...": "model.layers.0", "layer": "3", "each": "0", "expert": "0", "at": "1", "half": "decoder"}
 
 
 def example(name: str) -> str:
@@ -156,7 +156,8 @@ def test_every_rule_makes_its_tensor_of_those_that_it_names(rule: Rule) -> None:
 def test_every_row_gives_rules_and_no_rule_is_given_twice() -> None:
     read, given = table("mapping/known_layouts"), (*built_in(), *encoders())
     both_ends = [row for row in (*read["fused"], *read["encoders"]) if row["tensor"].endswith("{}")]
-    rows = 5 * len(read["experts"]) + 2 * len(read["same"]) + 2 * len(read["rotated"])
+    same = sum(4 if pair[0].endswith("{}") else 2 for pair in read["same"])
+    rows = 5 * len(read["experts"]) + same + 2 * len(read["rotated"])
     assert len(given) == rows + len(read["fused"]) + len(read["encoders"]) + len(both_ends) == len({*given})
-    assert read.keys() == {"experts", "same", "rotated", "fused", "encoders", "projectors", "buffers"}
+    assert read.keys() == {"experts", "same", "rotated", "fused", "encoders", "projectors", "unmapped", "buffers"}
     assert len({*projectors()}) == len(read["projectors"]) == 11

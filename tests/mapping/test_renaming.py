@@ -67,11 +67,11 @@ def test_a_head_that_kept_its_name_does_not_hide_that_the_rest_was_renamed(cli: 
     assert (ended.code, ended.lines[-1].startswith("SAME: 2 of 2")) == (0, True)
 
 
-def test_of_a_model_and_its_average_neither_is_chosen(cli: Cli, workplace: Path) -> None:  # noqa: F811
-    names = [f"{holder}.{name}" for holder in ("model", "ema") for name in PLAIN]
+def test_of_two_models_in_one_file_neither_is_chosen(cli: Cli, workplace: Path) -> None:  # noqa: F811
+    names = [f"{holder}.{name}" for holder in ("model", "net") for name in PLAIN]
     ended = cli("compare", written(workplace / "a", names), written(workplace / "b", PLAIN))
     assert ended.code == 1
-    told = "'ema.' taken away; 'model.' taken away"
+    told = "'model.' taken away; 'net.' taken away"
     assert f"  names match after either of these renames, so none is made: {told}" in ended.lines
     assert "--map" not in ended.out  # under either the other half is missing
 

@@ -238,7 +238,8 @@ def contradictions(view: checkpoint.CheckpointView) -> Iterator[str]:
         sizes[tensor.dtype] += tensor.nbytes * (tensor.dtype in sizes)
     named, ((most, nbytes), *_) = LOADED_AS.get(str(config.get(key))), sizes.most_common()
     if named and nbytes and named != most:
-        loads = f"most weights are {most}: transformers 5 loads them as {named}"
+        weights = "weights that are not packed" if packed else "weights"
+        loads = f"most {weights} are {most}: transformers 5 loads them as {named}"
         yield f"{checkpoint.CONFIG} says {key} {config[key]}, and {loads}"
 
 

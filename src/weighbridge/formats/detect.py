@@ -127,7 +127,6 @@ def _onnx(file: ReadableFile) -> Reading:
 
 
 def _zipped(file: ReadableFile) -> Reading:
-    """Read an archive of torch.save or numpy.savez, as its members tell."""
     from weighbridge.formats import npy_file, torch_file, zip_archive
 
     members = zip_archive.members(file)
@@ -148,7 +147,7 @@ def checkpoint_in(folder: Folder) -> str:
     """Return the name of the one checkpoint in a folder; refuse with `checkpoint-none` or `checkpoint-ambiguous`."""
     for index in (one for one in (*INDEXES, *TORCH_NAMES) if one.endswith(".json")):
         whole = index.removesuffix(".index.json")
-        if folder.holds(index) and folder.holds(whole):
+        if folder.holds(index) and folder.holds(whole) and {*homes(folder.open(index)).values()} != {whole}:
             what = f"{whole} beside {index}: transformers loads the first, other loaders the shards of the second"
             remedy = "bind the one that is meant by its name, or delete the one that was left over"
             raise SubjectError("checkpoint-ambiguous", what, where=folder.name, remedy=remedy)
@@ -172,7 +171,6 @@ def checkpoint_in(folder: Folder) -> str:
 
 
 def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> SubjectError:
-    """Return the refusal of a folder with several checkpoints, or with none."""
     from weighbridge.formats import dcp_metadata, unread_formats
 
     names, several = folder.names(), found or gguf
@@ -203,16 +201,22 @@ def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> Subject
     return SubjectError(code, what, where=folder.name, remedy=remedy)
 
 
-def _sharded(index: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
-    """Read an index and all its shards: their tensors together, the first one's metadata, and the files by name."""
+def homes(index: ReadableFile) -> dict[str, str]:
+    """Return which file holds each tensor, as an index says; refuse what is none with `index`."""
     if index.size > MAX_INDEX:
         _refuse("index", f"the index has {index.size} bytes, more than the {MAX_INDEX} that are read", index)
     data = strict_json(index.read(0, index.size), "index", index)
-    homes = data.get("weight_map") if isinstance(data, dict) else None
-    if not isinstance(homes, dict) or not all(isinstance(shard, str) for shard in homes.values()):
+    named = data.get("weight_map") if isinstance(data, dict) else None
+    if not isinstance(named, dict) or not all(isinstance(shard, str) for shard in named.values()):
         _refuse("index", "weight_map is not a mapping of tensor names to shards", index)
+    return named
+
+
+def _sharded(index: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
+    """Read an index and all its shards: their tensors together, the first one's metadata, and the files by name."""
+    named = homes(index)
     files, tensors, readings = {index.name: index}, dict[str, Tensor](), list[Reading]()
-    for shard in sorted(set(homes.values())):
+    for shard in sorted(set(named.values())):
         if not is_plain(shard):
             _refuse("index", f"{quoted(shard)} is not a plain file name", index)
         if not folder.holds(shard):
@@ -223,13 +227,13 @@ def _sharded(index: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Re
         for name, tensor in readings[-1].tensors.items():
             if name in tensors:
                 _refuse("tensor-twice", f"{quoted(name)} is in {quoted(shard)} and in another shard", index)
-            if homes.get(name) != shard:
-                homed = f"the index says {quoted(homes[name])}" if name in homes else "but not in the index"
+            if named.get(name) != shard:
+                homed = f"the index says {quoted(named[name])}" if name in named else "but not in the index"
                 _refuse("shard-wrong", f"{quoted(name)} is in the shard {quoted(shard)}, {homed}", index)
             tensors[name] = tensor
-    absent = next((name for name in homes if name not in tensors), None)
+    absent = next((name for name in named if name not in tensors), None)
     if absent is not None:
-        _refuse("shard-wrong", f"the shard {quoted(homes[absent])} does not hold {quoted(absent)}", index)
+        _refuse("shard-wrong", f"the shard {quoted(named[absent])} does not hold {quoted(absent)}", index)
     forms = sorted({reading.format for reading in readings}) or ["safetensors"]
     metadata = next((reading.metadata for reading in readings if reading.metadata), {})
     checksums = tuple(checksum for reading in readings for checksum in reading.checksums)

@@ -5,6 +5,7 @@ Nothing is guessed: a rename takes away or puts before only what is listed, and 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -42,10 +43,22 @@ def automatic(source: Shapes, candidate: Shapes, numbers: Numbers) -> Plan:
     if len(found) == 1 and found[0].known:
         pairings = {new: whole(new, old, source) for new, old in found[0].origin.items()}
         plan = replace(plan, name=f"renamed: {found[0].summary}", pairings=pairings)
-    unpaired = [name for name in candidate if name not in plan.pairings]
-    known = made(built_in(), unpaired, source, candidate, numbers) if unpaired else {}
+    known = _by_layout(source, candidate, plan, numbers)
     plan = replace(plan, name=f"{plan.name}, {len(known)} by a known layout") if known else plan
     return with_made(plan, known)
+
+
+def _by_layout(source: Shapes, candidate: Shapes, plan: Plan, numbers: Numbers) -> Mapping[str, Pairing]:
+    """Return what known layouts make of the names that no plan pairs, whatever key holds all weights of a side."""
+    unpaired = candidate.keys() - plan.pairings.keys()
+    for new, old in itertools.product(unwrapped(candidate), unwrapped(source)) if unpaired else ():
+        there = {bare: candidate[name] for bare, name in new.items()}
+        here = {bare: source[name] for bare, name in old.items()}
+        if found := made(built_in(), [bare for bare in new if new[bare] in unpaired], here, there, numbers):
+            pairings = {new[bare]: replace(one, candidate=new[bare]) for bare, one in found.items()}
+            held = {new[at]: whole(new[at], old[at], source) for at in new.keys() & old.keys() if new[at] in unpaired}
+            return {**held, **replace(plan, pairings=pairings).of(old).pairings}
+    return {}
 
 
 def converted(sides: Sides) -> Plan:

@@ -15,21 +15,25 @@ from weighbridge.mapping.inverse_plan import inverse
 from weighbridge.mapping.known_layouts import buffer
 from weighbridge.mapping.mapping_plan import Plan, Shapes, identity
 from weighbridge.mapping.mapping_plan import table as by_table
+from weighbridge.mapping.renaming import AVERAGED, OF_MODELS, WRAPPED
 from weighbridge.mapping.tensor_rules import RuleError, made, rule_of
 from weighbridge.views.checkpoint import MAX_CONFIG, CheckpointView, config_beside, json_beside
 
 ARCHITECTURE = "general.architecture"
 PARAMETERS = "params.json"  # what Meta's and Mistral's files have in the place of config.json
 TRAINING_STATE = "training state beside the model"
+SECOND = "of {}, another set of weights beside {}, not compared; save it by itself to compare it"
 
 
 def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) -> Plan:
     """Return which source tensors make which tensor of the candidate; refuse with `mapping` where nothing says how."""
     shapes, there = models(source, candidate), models(candidate, source)
+    second = {**_averaged(shapes, there), **_averaged(there, shapes)} if options.get("map") != "table" else {}
+    shapes, there = ({name: one[name] for name in one if name not in second} for one in (shapes, there))
     plan = _planned(source, candidate, shapes, there, options)
     beside = sorted((source.tensors.keys() - shapes.keys()) | (candidate.tensors.keys() - there.keys()))
     alone = [*(shapes.keys() - plan.used() - plan.drop_rules.keys()), *(there.keys() - plan.pairings.keys())]
-    apart = dict.fromkeys(beside, TRAINING_STATE) | {name: why for name in alone if (why := buffer(name))}
+    apart = dict.fromkeys(beside, TRAINING_STATE) | second | {name: why for name in alone if (why := buffer(name))}
     return replace(plan, left_out={**apart, **plan.left_out}) if apart else plan
 
 
@@ -65,7 +69,6 @@ def _planned(source: CheckpointView, candidate: CheckpointView, shapes: Shapes, 
 
 
 def _sides(file: CheckpointView, config: Mapping[str, Any], source: Shapes, candidate: Shapes) -> Sides:
-    """Return both sides of a conversion to a GGUF file; numbers that the rules need are read from its header."""
     from weighbridge.formats.gguf_file import LongValues
 
     architecture, whole = str(file.metadata.get(ARCHITECTURE) or ""), next(iter(file.files.values()))
@@ -79,6 +82,19 @@ def models(view: CheckpointView, other: CheckpointView) -> Shapes:
     """Return the shapes of a side's tensors: without training state, where the other side has none."""
     alone = all(one.weight for one in other.tensors.values())
     return {name: one.shape for name, one in view.tensors.items() if one.weight or not alone}
+
+
+def _averaged(own: Shapes, other: Shapes) -> dict[str, str]:
+    """Return a side's averages of its model's weights, which a trainer saves beside them, where the other has none."""
+    bare = {WRAPPED.sub("", name): shape for name, shape in own.items()}
+    keys, found = {name.partition(".")[0] for name in own}, dict[str, str]()
+    for key in keys.intersection(AVERAGED).difference(name.partition(".")[0] for name in other):
+        inside = {name: WRAPPED.sub("", name.removeprefix(f"{key}.")) for name in own if name.startswith(f"{key}.")}
+        for holder in keys.intersection(OF_MODELS):
+            # A count of what was averaged is no weight; else each has the name and shape of one of the model's own.
+            if all(not own[name] or bare.get(f"{holder}.{end}") == own[name] for name, end in inside.items()):
+                found |= dict.fromkeys(inside, SECOND.format(key, holder))
+    return found
 
 
 def numbers(*sides: CheckpointView) -> Mapping[str, int]:

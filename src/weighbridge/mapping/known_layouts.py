@@ -18,7 +18,7 @@ def built_in() -> tuple[Rule, ...]:
     """Return the rules of all layouts but encoders', in both directions."""
     read = table(TABLE)
     experts = (rule for row in read["experts"] for rule in _of_experts(**row))
-    same = (Rule(tensor=pair[at], of=(pair[1 - at],)) for pair in read["same"] for at in (0, 1))
+    same = _given({"tensor": pair[at], "of": [pair[1 - at]]} for pair in read["same"] for at in (0, 1))
     turns = ("interleaved", "halves", (2, -1)), ("halves", "interleaved", (-1, 2))
     rotated = (
         Rule(tensor=row[new], of=(row[old],), view=(row["heads"], *view), permute=(0, 2, 1))
@@ -36,8 +36,13 @@ def encoders() -> tuple[Rule, ...]:
 
 def projectors() -> tuple[str, ...]:
     """Return the projectors of mmproj files whose conversions were accepted."""
-    found: tuple[str, ...] = table(TABLE)["projectors"]
-    return found
+    return tuple(table(TABLE)["projectors"])
+
+
+def unmapped(names: Iterable[str]) -> str:
+    """Return what one of these names tells its side to be, and what to do: no rule maps it; nothing for other names."""
+    rows: Mapping[str, str] = table(TABLE)["unmapped"]
+    return next((said for known, said in rows.items() if any(re.fullmatch(known, name) for name in names)), "")
 
 
 def buffer(name: str) -> str:

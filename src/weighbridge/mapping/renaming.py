@@ -18,7 +18,10 @@ WRAPPERS = {
     "_checkpoint_wrapped_module": "activation checkpointing",
 }
 # The keys under which a state is saved, or the attribute of a larger model; a number is a place in a list.
-HOLDERS = ("app", "ema", "language_model", "model", "model_ema", "model_state", "model_state_dict", "net", "state_dict")
+AVERAGED = ("ema", "ema_model", "ema_state_dict", "model_ema", "params_ema", "state_dict_ema")
+OF_MODELS: tuple[str, ...] = ("app", "diffusion_model", "language_model", "model", "model_state", "model_state_dict")
+OF_MODELS += ("net", "params", "state_dict")
+HOLDERS = (*OF_MODELS, *AVERAGED)
 OUTER = re.compile(rf"(?:(?:{'|'.join((*HOLDERS, *WRAPPERS))}|\d+)[.])*")
 WRAPPED = re.compile(rf"(?<![^.])(?:{'|'.join(WRAPPERS)})[.]")
 MAX_NAMES = 1 << 16  # of either side; more are not looked through
@@ -67,28 +70,23 @@ def renamings(source: Collection[str], candidate: Collection[str], *, more_than:
         there = {name: name for name in candidate}
     found: list[Renaming] = []
     for patterns in _tried(source, there):
-        one = _renaming(source, there, patterns)
-        if all(one.origin != other.origin for other in found):
-            found.append(one)
+        compiled = [(re.compile(pattern), new) for pattern, new in patterns]
+        renamed = {rewritten(name, compiled): name for name in sorted(source, reverse=True)}
+        origin = {name: renamed[bare] for bare, name in there.items() if bare in renamed}
+        if any(origin == other.origin for other in found):
+            continue
+        taken = " ".join((*(one for one, _ in patterns), *(name for bare, name in there.items() if bare != name)))
+        old, new = next(((pattern, new) for pattern, new in patterns if pattern.startswith("^")), ("", ""))
+        gone = tuple(name for name in WRAPPERS if re.search(rf"\b{name}\b", taken))
+        prefixes = (old.removeprefix("^").replace("[.]", "."), new)
+        found.append(Renaming(patterns=patterns, origin=origin, unwrapped=gone, prefixes=prefixes))
     most = max((len(one.origin) for one in found), default=0)
     best = tuple(one for one in found if len(one.origin) == most)
     enough = most > more_than and 2 * most >= len(candidate)
     return best[:GUESSES] if enough and (len(best) == 1 or all(one.known for one in best)) else ()
 
 
-def _renaming(source: Collection[str], there: Mapping[str, str], patterns: Patterns) -> Renaming:
-    compiled = [(re.compile(pattern), new) for pattern, new in patterns]
-    renamed = {rewritten(name, compiled): name for name in sorted(source, reverse=True)}
-    origin = {name: renamed[bare] for bare, name in there.items() if bare in renamed}
-    taken = " ".join((*(pattern for pattern, _ in patterns), *(name for bare, name in there.items() if bare != name)))
-    old, new = next(((pattern, new) for pattern, new in patterns if pattern.startswith("^")), ("", ""))
-    unwrapped = tuple(name for name in WRAPPERS if re.search(rf"\b{name}\b", taken))
-    prefixes = (old.removeprefix("^").replace("[.]", "."), new)
-    return Renaming(patterns=patterns, origin=origin, unwrapped=unwrapped, prefixes=prefixes)
-
-
 def _tried(source: Collection[str], candidate: Collection[str]) -> Iterator[Patterns]:
-    """Yield no pattern, a prefix for another, wrappers taken away wherever they stand, and both."""
     yield ()
     for prefixes in _prefixes(source, candidate):
         yield (prefixes,)
@@ -120,7 +118,6 @@ def _prefixes(source: Collection[str], candidate: Collection[str]) -> Iterator[t
 
 
 def _cut(name: str) -> Iterator[tuple[str, str]]:
-    """Yield a name's beginning and its end, cut before it and behind each dot: the longest end first."""
     yield "", name
     for dot in itertools.islice(re.finditer(r"\.", name), MAX_CUTS if len(name) <= MAX_NAME else 0):
         yield name[: dot.end()], name[dot.end() :]

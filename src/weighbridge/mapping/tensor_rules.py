@@ -131,7 +131,6 @@ def made(
 
 
 def _together(rule: Rule, name: str, taken: Sequence[tuple[Part, Shape]], groups: int) -> Pairing:
-    """Return the parts put together, and stacked in so many groups."""
     parts, shapes = [part for part, _ in taken], [shape or (1,) for _, shape in taken]
     if len({shape[1:] for shape in shapes}) > 1:
         listed = ", ".join(f"{part.source} {list(shape)}" for part, shape in zip(parts, shapes, strict=True))
@@ -144,7 +143,6 @@ def _together(rule: Rule, name: str, taken: Sequence[tuple[Part, Shape]], groups
 
 
 def _interleaved(parts: Sequence[Part]) -> Iterator[Part]:
-    """Yield the parts' rows in turn: the first group of each, then the second of each."""
     groups = {part.view[0] if part.view else 0 for part in parts}
     if len(groups) > 1 or not all(groups) or any(part.take or part.order for part in parts):
         raise RuleError("`cat: 1` needs a `view` whose first dimension is the same for all, and nothing besides")
@@ -156,7 +154,6 @@ def _interleaved(parts: Sequence[Part]) -> Iterator[Part]:
 
 
 def _part(rule: Rule, source: str, shape: Shape, known: Mapping[str, str], numbers: Numbers) -> tuple[Part, Shape]:
-    """Return what is taken of one source, and its shape."""
     if rule.transpose:
         if len(shape) < 2:
             raise RuleError(f"{source} has {len(shape)} dimensions, and cannot be transposed")
@@ -176,7 +173,6 @@ def _part(rule: Rule, source: str, shape: Shape, known: Mapping[str, str], numbe
 
 
 def _viewed(view: Sequence[int | str], rows: int, source: str, known: Mapping[str, str], numbers: Numbers) -> Shape:
-    """Return a view in numbers: words are looked up, and -1 is what is left."""
     found = []
     for one in view:
         word = _filled(str(one), known)
@@ -196,7 +192,13 @@ def _viewed(view: Sequence[int | str], rows: int, source: str, known: Mapping[st
 
 def _taken(index: Sequence[int | str], view: Shape, known: Mapping[str, str]) -> tuple[Shape, tuple[int, int, int]]:
     """Return the view with its leading dimensions of one index made one, and the one range that is taken of it."""
-    ranges = [_range(_filled(str(one), known), size) for one, size in zip(index, view, strict=False)]
+    ranges = []
+    for word, size in ((_filled(str(one), known), size) for one, size in zip(index, view, strict=False)):
+        found = RANGE.fullmatch(word)
+        start, stop = (int(found[1] or 0), int(found[2] or size)) if found else (int(word), int(word) + 1)
+        if not 0 <= start < stop <= size:
+            raise RuleError(f"index {word} is beyond a dimension of {size}")
+        ranges.append((start, stop))
     lead = next((at for at, (start, stop) in enumerate(ranges) if stop - start != 1), len(ranges))
     kept = [(at, one) for at, one in enumerate(ranges) if at >= lead and one != (0, view[at])]
     if len(index) > len(view) or len(kept) > 1 or (kept and lead and kept[0][0] != lead):
@@ -211,11 +213,3 @@ def _taken(index: Sequence[int | str], view: Shape, known: Mapping[str, str]) ->
         return (math.prod(view[:lead]), *view[lead:]), (0, first, first + 1)
     (at, (start, stop)), size = kept[0], view[lead]
     return (math.prod(view[: at + 1]), *view[at + 1 :]), (0, first * size + start, first * size + stop)
-
-
-def _range(word: str, size: int) -> tuple[int, int]:
-    found = RANGE.fullmatch(word)
-    start, stop = (int(found[1] or 0), int(found[2] or size)) if found else (int(word), int(word) + 1)
-    if not 0 <= start < stop <= size:
-        raise RuleError(f"index {word} is beyond a dimension of {size}")
-    return start, stop

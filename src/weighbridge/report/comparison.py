@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import click
@@ -34,6 +34,7 @@ LOST = "the converter is known to lose {}; `may_differ` in a contract accepts it
 GROWN = "the vocabulary was padded, and every row that it had is compared: {}"
 OF_VOCABULARY = ("vocab_size", "token_types", "tokens")
 EXCHANGE, MEANT = "exchange the two? ", "meant? it passes with "
+ALONE = "missing", "extra"  # of one side
 MANY, NAMED = 4, 3  # tensors of one cause, which a line then tells together, and names of these
 WHOLE = re.compile(r"\b([1-9]\d*) of \1 elements explained")
 UNSHOWN = "dropped by the converter's rule, not shown to be superfluous"
@@ -70,9 +71,12 @@ def comparison_lines(
     else:
         said = finding_text(finding, evaluation.measured)
         alone = len(finding.verdict.offences) + 1 if everything else MANY
-        lines = list(_by_cause(finding, tensors, alone)) if finding.verdict.offences else list(said.lines)
+        lines, whole = list(said.lines), unmapped(one)
+        if finding.verdict.offences:
+            lines = list(_by_cause(finding, tensors, alone, ALONE if whole and not everything else ()))
+        yield from [click.style(f"  no rule: {printable(whole)}", bold=True)] if whole else ()
         yield from (f"  {line}" for line in (lines if everything else capped(lines, SHOWN)))
-        yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
+        yield from (click.style(f"  {hint}", dim=True) for hint in (said.hints if lines else ()))
         yield from (click.style(f"  {why}", bold=True) for why in exchanged(finding.verdict.offences, rows))
         yield from (click.style(f"  known: {fault}", bold=True) for fault in known_faults(evaluation))
     yield from (f"  {line}" for line in mapped(evaluation))
@@ -99,7 +103,6 @@ def comparison_lines(
 
 
 def _meant(one: ImportComparison) -> str:
-    """Return the options under which this import passes, each tried; "" where it passes as it is, or none is known."""
     (finding, configuration), limits = one.evaluation.findings, one.policy.limits
     options: list[str] = []
     if finding.verdict.outcome is Outcome.FAIL or (
@@ -119,13 +122,11 @@ def _meant(one: ImportComparison) -> str:
 
 
 def _lost(configuration: Finding) -> list[str]:
-    """Return the fields that differ where the converter is known to lose them."""
     read = {one.place: [one.figures.get(f"{side}_read") for side in SIDES] for one in configuration.verdict.offences}
     return [place for place, how in read.items() if any(CONVERTER in str(one) for one in how)]
 
 
 def _grown(evaluation: Evaluation, configuration: Finding) -> list[str]:
-    """Return the fields that differ because rows were added to the vocabulary."""
     padded = any(how.endswith(PADDED) for how in mapped(evaluation))
     return [one.place for one in configuration.verdict.offences if padded and one.place in OF_VOCABULARY]
 
@@ -141,7 +142,6 @@ def losses(one: ImportComparison) -> str:
 
 
 def _type(row: TensorPair) -> str:
-    """Return in what a candidate's tensor is stored: of packed codes the method, not what contains them."""
     packed = row.packed.rpartition(" and ")[2] if row.candidate_dtype in CONTAINERS else ""
     bits = re.match(r"(\S+) \((\d+) bits", packed)
     return printable(f"{bits[2]}-bit {bits[1].upper()}" if bits else packed or row.candidate_dtype or "nothing")
@@ -218,7 +218,6 @@ BESIDES = {
 
 
 def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[str]:
-    """Yield where the configurations differ, or how much of them was compared."""
     evaluation, names = compared.evaluation, compared.uncompared
     tensors, finding = evaluation.findings
     figures = finding.verdict.figures
@@ -241,16 +240,38 @@ def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[
     for name, words in BESIDES.items():
         besides = figures.get(name) if name != "not_compared" or everything else ()
         assert besides is None or isinstance(besides, Sequence)
-        lines = [f"  configuration: {printable(words.format(what=one))}" for one in besides or ()]
+        told = besides or () if everything or name != "harmless" else _by_reason([*map(str, besides or ())])
+        lines = [f"  configuration: {printable(words.format(what=one))}" for one in told]
         yield from (lines if everything else capped(lines, LISTED))
 
 
-def _by_cause(finding: Finding, tensors: str, alone: int) -> Iterator[str]:
+def _by_reason(keys: Sequence[str]) -> Iterator[str]:
+    reasons: dict[str, list[str]] = {}
+    for key, _, why in (one.rpartition(" (") for one in keys):
+        reasons.setdefault(why, []).append(key)
+    for why, alike in reasons.items():
+        named = ", ".join(capped(alike, NAMED)) + (" (--all)" if len(alike) > NAMED else "")
+        yield f"{len(alike)} keys ({why}: {named}" if len(alike) > 1 else f"{alike[0]} ({why}"
+
+
+def unmapped(one: ImportComparison) -> str:
+    """Return what a side is by its names, where most of them are on that side alone and no rule maps them."""
+    from weighbridge.mapping.known_layouts import unmapped as known
+
+    for side, found, dtype in (("import", Class.EXTRA, "candidate_dtype"), ("source", Class.MISSING, "source_dtype")):
+        names = [row.name for row in one.pairs if one.classes[row.name] == found]
+        whole = sum(bool(getattr(row, dtype)) for row in one.pairs)
+        if names and 2 * len(names) >= whole and (said := known(names)):
+            return f"the {side} {said}"
+    return ""
+
+
+def _by_cause(finding: Finding, tensors: str, alone: int, without: Collection[str] = ()) -> Iterator[str]:
     """Yield a line a tensor, the worst first; where so many as are not left alone have one cause, a line for all."""
     from weighbridge.cards.words import gate_words, render
 
     lines = zip(finding.verdict.offences, render(gate_words(finding.kind), finding.verdict), strict=True)
-    matching = [pair for pair in lines if fnmatch.fnmatchcase(pair[0].place, tensors)]
+    matching = [pair for pair in lines if pair[0].code not in without and fnmatch.fnmatchcase(pair[0].place, tensors)]
     groups: dict[str, list[tuple[str, str]]] = {}
     for place, line in ((one.place, line) for one, line in sorted(matching, key=lambda pair: _badness(pair[0]))):
         said = line.removeprefix(f"{printable(place)}: ")

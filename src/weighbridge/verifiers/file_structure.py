@@ -5,13 +5,15 @@ One row a file: of the checkpoint, and beside it what another loader would take 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured
 from weighbridge.formats.dcp_metadata import NAME as METADATA
 from weighbridge.formats.dcp_metadata import SUFFIX
+from weighbridge.formats.detect import homes
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.quantities.checkpoints import FileStructure, WrongChecksum
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
@@ -68,11 +70,18 @@ def beside(view: CheckpointView) -> list[str]:
     own = {Path(name).name for name in view.files}
     index = next((name for name in own if name.endswith((INDEX, METADATA))), None)
     if index is None:
-        return sorted(name + INDEX for name in own if view.folder.is_visible(name + INDEX))
+        found = sorted(name + INDEX for name in own if view.folder.is_visible(name + INDEX))
+        return [name for name in found if not _names_alone(view, name, own)]
     suffixes = {Path(name).suffix for name in own} - {Path(index).suffix}
     others = (name for name in view.folder.names() if Path(name).suffix in suffixes and name not in own)
     # What a rank leaves that had nothing to save is empty.
     return sorted(name for name in others if not name.endswith(SUFFIX) or view.folder.size(name) != 0)
+
+
+def _names_alone(view: CheckpointView, index: str, own: set[str]) -> bool:
+    with contextlib.suppress(SubjectError):
+        return {*homes(view.folder.open(index)).values()} == own
+    return False
 
 
 def extent(views: Views, _options: Fields) -> int:
