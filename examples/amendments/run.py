@@ -76,13 +76,13 @@ def story() -> str:
     known = {"run": weighed("gpt-run", "run=run", "trained=model.safetensors")}
     amended("1-run", "The run trained as its log says", TRAINED, known, "run")
     to_gguf(Path("model.safetensors"), Path("model.gguf"))
-    known["gguf"] = weighed("gpt-import", "trained=model.safetensors", "released=model.gguf")
+    known["gguf"] = weighed("gpt-import", "trained=model.safetensors", "released@release=model.gguf")
     known["parity"] = weighed("gpt-parity", *PARITY)
     about: tuple[str, ...] = ("GATE-IMPORT-001",)
     known["second"] = amended("2-import", "The exporter is right", about, known, "gguf parity")
     typed("weighbridge", "status")
     mislabel(Path("model.safetensors"), Path("release.safetensors"))
-    known["f16"] = weighed("gpt-import", "trained=model.safetensors", "released=release.safetensors", ends=1)
+    known["f16"] = weighed("gpt-import", "trained=model.safetensors", "released@release=release.safetensors", ends=1)
     title, about = "The exporter copies bytes under another dtype", (*about, "GATE-IMPORT-002", "GATE-PARITY-001")
     amended("3-release", title, about, known, "f16 parity", "--refutes", known["second"])
     for words in (("amend", "check"), ("amend", "render"), ("ledger", "check"), ("status",)):
