@@ -12,6 +12,7 @@ from weighbridge.clauses.kind import Kind
 from weighbridge.core.plugins import Brought, Extended, OnDemand
 
 _MODULES = {
+    "beyond-chance": "beyond_chance",
     "byte-identity": "byte_identity",
     "checkpoint-integrity": "checkpoint_integrity",
     "command-succeeds": "command_succeeds",
@@ -21,6 +22,7 @@ _MODULES = {
     "device-refusal": "device_refusal",
     "dtype-preservation": "dtype_preservation",
     "ends-at-best": "ends_at_best",
+    "first-loss": "first_loss",
     "forward-parity": "forward_parity",
     "gradient-jump": "gradient_jump",
     "label-plausibility": "label_plausibility",
