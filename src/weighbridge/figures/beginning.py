@@ -1,5 +1,6 @@
 """Figures of how a run begins and gets on, beside what a model loses that knows nothing."""
 
+import math
 from typing import Any
 
 from weighbridge.core import Series
@@ -18,6 +19,5 @@ def left(series: Series, known: Series, limits: Any) -> FigureValue:
     """Return what is left of the loss at first, which counts for no more than its reference."""
     count = limits.samples_each
     before, after = (middle(sorted(part)) for part in (series.value[:count], series.value[-count:]))
-    return FigureValue(
-        after / min(before, known.value[0]), {"before": before, "after": after, "reference": known.value[0]}
-    )
+    low, more = min(before, known.value[0]), {"before": before, "after": after, "reference": known.value[0]}
+    return FigureValue(after / low if low > 0 else math.inf, more)
