@@ -28,7 +28,7 @@ SILENT: Mapping[str, int] = {
     "levels": 0,
     "progress": 0,
     "references": 0,
-    "trailing": 4,
+    "trailing": 3,
     "waiting": 0,
     "whole": 2,
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import itertools
 import operator
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +25,9 @@ def levels(series: Series, count: int) -> Iterator[tuple[int, float]]:
 def lost(series: Series, limits: Any) -> FigureValue:
     """Return which share of the first level a later one lies above the best before it, at most, and where."""
     found = list(levels(series, limits.median_of))
-    bests = itertools.accumulate(found, lambda best, one: min(best, one, key=operator.itemgetter(1)))
+    bests = list(found)
+    for at, one in enumerate(found[1:], start=1):
+        bests[at] = one if one[1] < bests[at - 1][1] else bests[at - 1]
     rises = [(one[1] - best[1], one, best) for one, best in zip(found, bests, strict=True)]
     rise, (step, level), (best_step, best) = max(rises, key=operator.itemgetter(0))
     more = {"step": step, "level": level, "best": best, "best_step": best_step, "first": found[0][1]}
