@@ -26,8 +26,10 @@ from weighbridge.gates import OWN
 SILENT: Mapping[str, int] = {
     "beginning": 0,
     "levels": 0,
+    "parting": 0,
     "progress": 0,
     "references": 0,
+    "schedule": 0,
     "trailing": 3,
     "waiting": 0,
     "whole": 2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,15 +24,20 @@ def noisy(values: Sequence[float], share: float = 0.02) -> list[float]:
     return [value * (1 + share * draw.uniform(-1, 1)) for value in values]
 
 
-def judged(name: str, values: Sequence[float], *, judged_as: str = "loss", **limits: Any) -> Verdict:
+def judged(
+    name: str, values: Sequence[float], *, judged_as: str = "loss", other: Sequence[float] = (), **limits: Any
+) -> Verdict:
     """Return the verdict of a rule over one column of a run whose vocabulary is 64."""
     rows = Rows("column", (column(judged_as),))
     facts = Rows("name", (Fact(name="vocab", value=64, basis=Basis.REPORTED, contradicted_by=()),))
+    series = {"samples": (judged_as, values), "other": ("loss", other)}
     evidence = {
-        "samples": Measurement(
-            quantity="step_series", value=Series(tuple(range(len(values))), tuple(values)), by="test", at=judged_as,
-            examined=1, total=1,
-        ),
+        need: Measurement(
+            quantity="step_series", value=Series(tuple(range(len(given))), tuple(given)), by="test", at=at, examined=1,
+            total=1,
+        )
+        for need, (at, given) in series.items()
+    } | {
         "columns": Measurement(quantity="step_columns", value=rows, by="test", examined=1, total=1),
         "facts": Measurement(quantity="facts", value=facts, by="test", examined=1, total=1),
     }  # fmt: skip
@@ -82,6 +88,41 @@ def test_losses_that_are_rounded_near_zero_do_not_spike() -> None:
     rounded = [4.0] * 100 + [0.0001 * (step % 13 == 0) for step in range(200)]
     assert judged("loss-spike", rounded).outcome is Outcome.PASS
     assert judged("loss-spike", [*rounded, 0.05]).code == "spikes"
+
+
+def schedule(name: str, steps: int = 100) -> Sequence[float]:
+    """Return the learning rates that torch gives for a schedule with ten steps of warm-up."""
+    if name == "cosine":
+        falls = [0.5 * (1 + math.cos(math.pi * (step - 10) / (steps - 10))) for step in range(10, steps)]
+    else:
+        falls = [(steps - step) / (steps - 10) if name == "linear" else 1.0 for step in range(10, steps)]
+    return [3e-4 * share for share in (*(step / 10 for step in range(10)), *falls)]
+
+
+@pytest.mark.parametrize("name", ["constant", "linear", "cosine"])
+def test_a_learning_rate_on_its_schedule_passes_and_on_another_fails(name: str) -> None:
+    for other in ("constant", "linear", "cosine"):
+        verdict = judged(
+            "declared-schedule", schedule(other), judged_as="lr", schedule=name, peak=3e-4, total_steps=100,
+            warmup_steps=10,
+        )  # fmt: skip
+        assert (verdict.outcome is Outcome.PASS) == (other == name)
+
+
+def test_an_evaluation_that_rises_is_found_only_while_the_loss_falls() -> None:
+    losses = [2.0 - 0.1 * step for step in range(12)]
+    rising = [1.5, 1.3, 1.2, 1.1, 1.2, 1.4, 1.6, 1.9, 2.2, 2.6, 3.0, 3.3]
+    assert judged("validation-parting", rising, judged_as="val_loss", other=losses).code == "parted"
+    assert judged("validation-parting", rising, judged_as="val_loss", other=rising).outcome is Outcome.PASS
+    slower = [2.0 - 0.05 * step for step in range(12)]
+    assert judged("validation-parting", slower, judged_as="val_loss", other=losses).outcome is Outcome.PASS
+
+
+def test_norms_that_are_nearly_all_clipped_are_found() -> None:
+    norms = noisy([1.5] * 80 + [0.8] * 40, 0.1)
+    clipped = [min(norm, 0.99999976) for norm in norms]
+    assert judged("clip-share", clipped, judged_as="grad_norm", clip=1.0).code == "clipped"
+    assert judged("clip-share", clipped[60:], judged_as="grad_norm", clip=1.0, min_samples=60).outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.figure is not None])
