@@ -38,7 +38,9 @@ def lost(series: Series, limits: Any) -> FigureValue:
 def growth(series: Series, limits: Any) -> FigureValue:
     """Return how many times a level is that of a window before it, or the first, whichever is greater, and where."""
     found = list(levels(series, limits.median_of))
-    pairs = zip(found[limits.window :], found, strict=False)
-    times = [(ratio(level, max(before, found[0][1])), step, level, before) for (step, level), (_, before) in pairs]
-    most, step, level, before = max(times, key=operator.itemgetter(0))
+    befores = (max(before, found[0][1]) for _, before in found)
+    pairs = zip(found[limits.window :], befores, strict=False)
+    most, step, level, before = max(
+        ((ratio(one, was), at, one, was) for (at, one), was in pairs), key=operator.itemgetter(0)
+    )
     return FigureValue(most, {"step": step, "level": level, "before": before, "window": limits.window})

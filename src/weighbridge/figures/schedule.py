@@ -5,7 +5,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from weighbridge.core import Series
+from weighbridge.core import Fields, Series
 from weighbridge.figures.figure import FigureValue, figure
 
 SINE = [(-1) ** term / math.factorial(2 * term + 1) for term in range(12)]  # exact to a double up to π/2
@@ -39,5 +39,5 @@ def off_schedule(series: Series, limits: Any) -> FigureValue:
     rows = ((step, value, declared(step, limits)) for step, value in zip(series.step, series.value, strict=True))
     found = ((abs(value - meant) / limits.peak, step, value, meant) for step, value, meant in rows)
     worst, step, value, meant = max(found, key=operator.itemgetter(0))
-    more = {"step": step, "value": value, "meant": meant, "schedule": str(limits.schedule)}
+    more: Fields = {"step": step, "value": value, "meant": meant, "schedule": str(limits.schedule)}
     return FigureValue(worst, more)
