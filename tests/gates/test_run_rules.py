@@ -79,6 +79,12 @@ def test_a_norm_that_grows_a_tenth_a_step_is_found_though_it_never_jumps() -> No
     assert judged("gradient-growth", norms, judged_as="grad_norm").code == "grew"
 
 
+@pytest.mark.parametrize("name", ["gradient-jump", "gradient-growth"])
+def test_a_norm_that_grows_a_third_a_step_is_found(name: str) -> None:
+    norms = noisy([0.5] * 60 + [0.5 * 1.3**step for step in range(40)], 0.1)
+    assert judged(name, norms, judged_as="grad_norm").outcome is Outcome.FAIL
+
+
 def test_a_norm_that_grows_while_a_model_begins_to_learn_is_no_offence() -> None:
     norms = noisy([0.5 + 2.5 * step / 120 for step in range(120)], 0.2)
     assert judged("gradient-growth", norms, judged_as="grad_norm").outcome is Outcome.PASS

@@ -27,7 +27,9 @@ class Options:
     total_steps: Annotated[int, Doc("step at which it has come down", ge=1, le=10**12)]
     warmup_steps: Annotated[int, Doc("steps of warm-up", ge=0, le=10**12)] = 0
     last: Annotated[float, Doc("learning rate that it comes down to", ge=0, le=1e6)] = 0.0
-    ahead: Annotated[int, Doc("steps that the schedule is ahead of the log", ge=-1, le=1)] = 0
+    ahead: Annotated[
+        int, Doc("steps that the schedule is ahead of the log; a skipped update sets it back", ge=-(10**6), le=10**6)
+    ] = 0
 
 
 KIND = Rule(
