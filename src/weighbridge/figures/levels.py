@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import operator
 from collections.abc import Iterator
 from typing import Any
@@ -24,23 +25,24 @@ def levels(series: Series, count: int) -> Iterator[tuple[int, float]]:
 @figure("largest of (level - best level before it) / |first level|; a level is the median of `median_of` samples")
 def lost(series: Series, limits: Any) -> FigureValue:
     """Return which share of the first level a later one lies above the best before it, at most, and where."""
-    found = list(levels(series, limits.median_of))
-    bests = list(found)
-    for at, one in enumerate(found[1:], start=1):
-        bests[at] = one if one[1] < bests[at - 1][1] else bests[at - 1]
-    rises = [(one[1] - best[1], one, best) for one, best in zip(found, bests, strict=True)]
-    rise, (step, level), (best_step, best) = max(rises, key=operator.itemgetter(0))
-    more = {"step": step, "level": level, "best": best, "best_step": best_step, "first": found[0][1]}
-    return FigureValue(ratio(rise, abs(found[0][1])) if rise else 0.0, more)
+    found = levels(series, limits.median_of)
+    start = best = best_then = highest = next(found)
+    for one in found:
+        best = one if one[1] < best[1] else best
+        if one[1] - best[1] > highest[1] - best_then[1]:
+            highest, best_then = one, best
+    rise = highest[1] - best_then[1]
+    more = {"step": highest[0], "level": highest[1], "best": best_then[1], "best_step": best_then[0], "first": start[1]}
+    return FigureValue(ratio(rise, abs(start[1])) if rise else 0.0, more)
 
 
 @figure("largest of level / the greater of the first level and the level `window` samples before it")
 def growth(series: Series, limits: Any) -> FigureValue:
     """Return how many times a level is that of a window before it, or the first, whichever is greater, and where."""
-    found = list(levels(series, limits.median_of))
-    befores = (max(before, found[0][1]) for _, before in found)
-    pairs = zip(found[limits.window :], befores, strict=False)
-    most, step, level, before = max(
-        ((ratio(one, was), at, one, was) for (at, one), was in pairs), key=operator.itemgetter(0)
-    )
-    return FigureValue(most, {"step": step, "level": level, "before": before, "window": limits.window})
+    found = levels(series, limits.median_of)
+    _, first = start = next(found)
+    before, later = itertools.tee(itertools.chain([start], found))
+    pairs = zip(itertools.islice(later, limits.window, None), before, strict=False)
+    times = ((ratio(one, max(was, first)), step, one, max(was, first)) for (step, one), (_, was) in pairs)
+    most, step, level, was = max(times, key=operator.itemgetter(0))
+    return FigureValue(most, {"step": step, "level": level, "before": was, "window": limits.window})
