@@ -139,8 +139,12 @@ def _kind(name: str) -> Iterator[str]:
 
 
 def _gate(kind: Kind[Any]) -> Iterator[str]:
+    """Yield a gate of a kind as YAML. A rule's limits are its defaults: those of its examples are for short ones."""
     given = gate_card(kind.name).given
+    usual = {item.key: item.default for item in fields(kind.limits) if kind.figure and not item.required}
     judged, wanted = ({key: one for key, one in given.items() if key == name} for name in ("with", "measure"))
+    if "with" in judged:
+        judged["with"] = {key: one if usual.get(key) is None else usual[key] for key, one in judged["with"].items()}  # type: ignore[attr-defined]
     docs, filled = {item.key: item.doc for item in fields(kind.limits)}, kind.filled(judged.get("with", {}))  # type: ignore[arg-type]
     named = {"id": f"GATE-{kind.name.upper()}", "title": gate_words(kind.name).asks, "kind": kind.name}
     where = {"where": {"tokens_per_step": 2048}} if is_timed(kind) else {}

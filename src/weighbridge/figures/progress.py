@@ -1,5 +1,7 @@
 """Figures of a run's way through its corpus."""
 
+from typing import Any
+
 from weighbridge.figures.figure import FigureValue, figure
 from weighbridge.quantities.runs import CorpusProgress
 
@@ -11,3 +13,11 @@ def epochs(progress: CorpusProgress, _limits: object) -> FigureValue:
     assert tokens
     assert corpus
     return FigureValue(tokens / corpus, {"tokens": tokens, "corpus_tokens": corpus})
+
+
+@figure("tokens consumed / parameters", unit="tokens", source="compute-optimal training: 20, Hoffmann et al. 2022")
+def tokens_per_parameter(progress: CorpusProgress, limits: Any) -> FigureValue:
+    """Return how many tokens were seen for each parameter."""
+    tokens = progress.tokens
+    assert tokens
+    return FigureValue(tokens / limits.parameters, {"tokens": tokens, "parameters": limits.parameters})

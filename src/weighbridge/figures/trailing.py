@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 
 from weighbridge.core import Series
 from weighbridge.figures.figure import FigureValue, figure, middle, ratio
 
 DEVIATION = 1.4826  # of a normal law: standard deviations in one median absolute deviation
+ROUNDED = 3  # units of the last printed decimal: what rises by no more may be rounding
 LISTED = 20  # spikes that are listed one by one
 
 
@@ -40,8 +42,15 @@ def usual(before: Sequence[float], limits: Any) -> float:
     return median + rise
 
 
+def beyond_rounding(value: float, before: Sequence[float]) -> bool:
+    """Return whether a sample lies farther above the median than the decimals explain that it and its window have."""
+    decimals = max(-int(Decimal(repr(one)).normalize().as_tuple().exponent) for one in (value, *before))
+    return Decimal(repr(value)) - Decimal(repr(middle(before))) > ROUNDED * Decimal(10) ** -decimals
+
+
 @figure(
-    "samples above median + max(k × 1.4826 × MAD, min_rise × |median|) of the window before them", unit="spikes",
+    "samples above median + max(k × 1.4826 × MAD, min_rise × |median|, 3 last decimals) of the window before them",
+    unit="spikes",
     source="median absolute deviation: Hampel 1974", samples=with_a_window,
 )  # fmt: skip
 def spikes(series: Series, limits: Any) -> FigureValue:
@@ -49,7 +58,9 @@ def spikes(series: Series, limits: Any) -> FigureValue:
     found = [
         (value - top, step, value, top)
         for step, value, before in trailing(series, limits)
-        if value > before[len(before) // 2 - 1] and value > (top := usual(before, limits))
+        if value > before[len(before) // 2 - 1]
+        and value > (top := usual(before, limits))
+        and beyond_rounding(value, before)
     ]
     _, at, worst, allowed = max(found, default=(None, None, None, None))
     listed = {"worst_step": at, "worst": worst, "allowed": allowed, "spikes": [one[1] for one in found[:LISTED]]}

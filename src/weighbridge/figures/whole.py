@@ -12,6 +12,8 @@ from typing import Any
 from weighbridge.core import Series
 from weighbridge.figures.figure import FigureValue, figure, middle, ratio
 
+DUST = 1e-5  # of a clip limit, by which a clipped norm falls short of it
+
 
 @figure("last sample - lowest sample")
 def rise(series: Series, _limits: Any) -> FigureValue:
@@ -35,6 +37,13 @@ def spread(series: Series, _limits: Any) -> FigureValue:
     mean = math.fsum(series.value) / len(series.value)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in series.value) / len(series.value))
     return FigureValue(ratio(deviation, abs(mean)), {"mean": mean})
+
+
+@figure("samples of `clip` and more / samples")
+def clipped(series: Series, limits: Any) -> FigureValue:
+    """Return the share of the norms that were clipped, but for the dust that clipping leaves."""
+    count = sum(value >= limits.clip * (1 - DUST) for value in series.value)
+    return FigureValue(count / len(series.value), {"clipped": count, "clip": limits.clip})
 
 
 STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {

@@ -12,16 +12,22 @@ from weighbridge.clauses.kind import Kind
 from weighbridge.core.plugins import Brought, Extended, OnDemand
 
 _MODULES = {
+    "beyond-chance": "beyond_chance",
     "byte-identity": "byte_identity",
     "checkpoint-integrity": "checkpoint_integrity",
+    "clip-share": "clip_share",
     "command-succeeds": "command_succeeds",
     "config-agreement": "config_agreement",
     "corpus-wrap-around": "corpus_wrap_around",
     "declared-epochs": "declared_epochs",
+    "declared-schedule": "declared_schedule",
     "device-refusal": "device_refusal",
+    "diverging": "diverging",
     "dtype-preservation": "dtype_preservation",
     "ends-at-best": "ends_at_best",
+    "first-loss": "first_loss",
     "forward-parity": "forward_parity",
+    "gradient-growth": "gradient_growth",
     "gradient-jump": "gradient_jump",
     "label-plausibility": "label_plausibility",
     "learning-progress": "learning_progress",
@@ -35,6 +41,8 @@ _MODULES = {
     "tensor-coverage": "tensor_coverage",
     "tensor-statistics": "tensor_statistics",
     "test-report": "test_report",
+    "token-budget": "token_budget",
+    "validation-parting": "validation_parting",
     "value-preservation": "value_preservation",
     "wall-time-budget": "wall_time_budget",
 }

@@ -1,7 +1,7 @@
 """loss-spike: does a logged column stay near what it was just before, step by step?
 
 A spike also lies above the median before it by a share of that: else a column that hardly moves would spike at every
-rounding. Only what rises is a spike.
+rounding. A rise of three units of the last decimal that is printed is rounding, too. Only what rises is a spike.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Options:
 
 
 KIND = Rule(
-    name="loss-spike", version=2, column="loss", figure=spikes, code="spikes", must=("at most",), bound=0, ge=0,
+    name="loss-spike", version=3, column="loss", figure=spikes, code="spikes", must=("at most",), bound=0, ge=0,
     le=10**9, doc="the number of spikes", options=Options, window=False,
     own_levers={"at the end": more_than("at_most_spikes"), "out of noise": out_of_noise("at_most_spikes")},
     reach=lambda limits: (limits.warmup_steps, limits.window + limits.min_samples),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, rows_of, series_of, with_rows, with_value
 from weighbridge.core import Doc, Outcome, Series
@@ -83,9 +83,43 @@ def _itself(evidence: Evidence, _limits: object, _places: object) -> Mutated | s
     return Mutated(with_value(evidence, BASELINE, series_of(evidence, SAMPLES))) if same else "there is no baseline"
 
 
-UNREFERENCED = (
-    Mutation("a reference of zero", "no-reference", _zeroed, Outcome.BLOCKED),
-    Mutation("a step that has no reference", "no-reference", _left_out, Outcome.BLOCKED),
-    Mutation("an unknown vocabulary", "no-reference", _unknown_vocabulary, Outcome.BLOCKED),
-    Mutation("the run as its own baseline", "same-run", _itself, Outcome.BLOCKED),
-)
+_ZEROED = Mutation("a reference of zero", "no-reference", _zeroed, Outcome.BLOCKED)
+_LEFT_OUT = Mutation("a step that has no reference", "no-reference", _left_out, Outcome.BLOCKED)
+_UNKNOWN = Mutation("an unknown vocabulary", "no-reference", _unknown_vocabulary, Outcome.BLOCKED)
+_ITSELF = Mutation("the run as its own baseline", "same-run", _itself, Outcome.BLOCKED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What a rule needs to compare its column, and how trials take that away; its options say `relative_to`."""
+
+    needs: Mapping[str, Need] = field(default_factory=dict)
+    mutations: tuple[Mutation[Any], ...] = ()
+    codes: tuple[str, ...] = ("no-reference",)
+    family: str
+
+
+ALONE = Comparison(codes=(), family="")
+AS_GIVEN = Comparison(
+    needs=REFERENCES, mutations=(_ZEROED, _LEFT_OUT, _UNKNOWN, _ITSELF), codes=("no-reference", "same-run"),
+    family="relative",
+)  # fmt: skip
+WITH_VOCABULARY = Comparison(needs={FACTS: Need("facts", of=("run",))}, mutations=(_UNKNOWN,), family="vocabulary")
+WITH_LOSS = Comparison(
+    needs={OTHER: Need("step_series", of=("run",), of_limits=lambda _limits: {"column": "loss"})},
+    mutations=(_ZEROED, _LEFT_OUT), family="beside-loss",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToVocabulary:
+    """A comparison with what a model loses that knows nothing."""
+
+    relative_to: ClassVar[str] = LN_VOCAB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToLoss:
+    """A comparison with the loss."""
+
+    relative_to: ClassVar[str] = f"{COLUMN}loss"

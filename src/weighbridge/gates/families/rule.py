@@ -22,7 +22,7 @@ from weighbridge.figures.figure import Figure
 from weighbridge.figures.whole import between
 from weighbridge.gates.families import run_columns
 from weighbridge.gates.families.levers import LEVERS, Lever, Moved, by_the_least
-from weighbridge.gates.families.relative import BASELINE, OTHER, REFERENCES, UNREFERENCED, reference
+from weighbridge.gates.families.relative import ALONE, BASELINE, OTHER, Comparison, reference
 from weighbridge.gates.families.run_columns import FINITE, GENUINE, RISING, SAMPLES, ColumnGuard
 
 Must: TypeAlias = Literal["at most", "below", "at least", "above"]
@@ -99,16 +99,17 @@ class Rule(BoundedFigure):
     """A rule over a column of a run; a `relative` one compares it with what its limit `relative_to` names.
 
     `guards` is what is asked of the column first: evaluations are not steps. With `window` the limit `steps` says which
-    steps are looked at. `place` returns where an offence is; `reach`, for trials on a part of a long column, its first
-    step and how many samples.
+    steps are looked at, by default those of `looked_at`. `place` returns where an offence is; `reach`, for trials on a
+    part of a long column, its first step and how many samples.
     """
 
     column: str
-    relative: bool = False
+    relative: Comparison = ALONE
     levers: tuple[str, ...] = ()
     own_levers: Mapping[str, Lever] = field(default_factory=dict)
     min_samples: int | None = 100  # None: a guard sees to it
     window: bool = True
+    looked_at: tuple[int, int] | None = None
     guards: tuple[ColumnGuard, ...] = (GENUINE, RISING, FINITE)
     reach: Callable[[Any], tuple[int, int]] = lambda limits: (0, limits.min_samples)
     place: Callable[[Evidence, Any], str] = lambda evidence, _limits: run_columns.place(evidence)
@@ -124,16 +125,16 @@ class Rule(BoundedFigure):
         if self.min_samples is not None:
             more.append(("min_samples", Annotated[int, least], self.min_samples))
         if self.window:
-            more.append(("steps", Annotated[tuple[int, int] | None, steps], None))
+            more.append(("steps", Annotated[tuple[int, int] | None, steps], self.looked_at))
         return run_columns.kind_of_column(
             self.name, version=self.version, column=self.column, means=self.means, guards=self.guards,
             clauses=self._clauses, check=self.check, cut=self._cut,
-            window=lambda limits, _: self._steps(limits), needs=REFERENCES if self.relative else {}, figure=self.figure,
-            mutations=UNREFERENCED if self.relative else (), families=("relative",) if self.relative else (),
+            window=lambda limits, _: self._steps(limits), needs=self.relative.needs, figure=self.figure,
+            mutations=self.relative.mutations, families=(self.relative.family,) if self.relative.family else (),
             limits=self.limits(*more, moves=lambda must: self.moves(must, moved, self._value, self.place)),
             codes={
                 self.code: Outcome.FAIL, "too-few-samples": Outcome.BLOCKED,
-                **dict.fromkeys(("no-reference", "same-run") if self.relative else (), Outcome.BLOCKED),
+                **dict.fromkeys(self.relative.codes, Outcome.BLOCKED),
             },
         )  # fmt: skip
 
@@ -203,7 +204,7 @@ class Rule(BoundedFigure):
             code="too-few-samples", place=run_columns.place, read=enough, must="at least", bound=limits.min_samples,
             outcome=Outcome.BLOCKED,
         )  # fmt: skip
-        return *(known if self.relative else ()), few, bounded
+        return *(one for one in known if one.code in self.relative.codes), few, bounded
 
 
 def _in_samples(lever: Lever, *, window: bool) -> Callable[[Any], Moved]:
