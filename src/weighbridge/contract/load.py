@@ -193,7 +193,7 @@ def _resolved(file: _File, overrides: Mapping[str, str]) -> LoadedContract:
         columns = {key: one if isinstance(one, str) else one.logged for key, one in body.columns.items()}
         units = {key: one.unit for key, one in body.columns.items() if not isinstance(one, str)}
         where = {"path": body.path, "for_each": body.for_each}
-        subjects[name] = SubjectDecl(kind=body.kind, **where, columns=columns, units=units)
+        subjects[name] = SubjectDecl(kind=body.kind, **where, columns=columns, units=units, lines=body.lines)
     head: dict[str, Any] = {name: getattr(document, name) for name in ("id", "version", "title", "owner")}
     head |= {"params": parameters.values, "overridden": tuple(sorted(overrides))}
     here = layered.found((), "", "").file

@@ -35,6 +35,7 @@ from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.runs import StepColumn
 from weighbridge.quantities.tensors import TensorBits, TensorMoments
+from weighbridge.run_logs.formats import recognition
 from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_moments, tensor_walk
 
 GATES = ("checkpoint-integrity", "label-plausibility")
@@ -114,11 +115,11 @@ def kind_of(target: str) -> SubjectKind:
     if path is None:
         return SubjectKind.CHECKPOINT
     if is_folder(path):
-        run = any(exists(path / name) for name in RUN_FILES)
+        run = any(exists(path / name) for name in RUN_FILES) or recognition.is_log(path)
         return SubjectKind.RUN if run else SubjectKind.CHECKPOINT
     if path.suffix in {".safetensors", ".gguf"} or path.name.endswith(INDEXES):
         return SubjectKind.CHECKPOINT
-    if not is_file(path):
+    if not is_file(path) or recognition.is_log(path):
         return SubjectKind.RUN
     with path.open("rb") as file:
         head = file.read(unread_formats.HEAD)

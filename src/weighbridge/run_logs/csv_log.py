@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.run_logs.json_log import bad_line, no_rows
-from weighbridge.run_logs.log_file import batches
+from weighbridge.run_logs.json_log import bad_line, decode, no_rows
+from weighbridge.run_logs.log_file import batches, suffix
 from weighbridge.run_logs.log_table import NUMBER, Log, TableBuilder, read_cell
 
 CHUNK = 8192
@@ -20,23 +20,36 @@ _UNIT = re.compile(r"\s*\[([^\]]*)\]\s*$")
 
 
 class _Lines:
-    """The lines of a file, one by one, that knows whether the last had its end."""
+    """The lines of a file, one by one, that knows whether the last had its end, and what a first `#{…}` tells."""
 
     def __init__(self, path: Path, digests: dict[str, str]) -> None:
         self.terminated = True
+        self.facts: Mapping[str, Any] = {}
         self._batches = batches(path, digests)
 
     def __iter__(self) -> Iterator[str]:
         for batch in self._batches:
             self.terminated = batch.terminated
             for at, line in enumerate(batch.lines, batch.first):
-                yield (line.removeprefix("\ufeff") if at == 1 else line) + "\n"
+                if at == 1 and line.startswith("#{"):  # what stable-baselines3 writes above the episodes
+                    self.facts = _facts(line)
+                    continue
+                yield line + "\n"
+
+
+def _facts(line: str) -> Mapping[str, Any]:
+    """Return the facts of a line of JSON behind a `#`; a line of anything else is a comment."""
+    try:
+        said = decode(line[1:].rstrip())
+    except ValueError:
+        return {}
+    return {f"log_{key}": item for key, item in said.items() if isinstance(item, (str, int, float))}
 
 
 def read_csv(path: Path, digests: dict[str, str]) -> Log:
     """Read a comma- or tab-separated log; refuse with `log-syntax` and the line, or `no-rows`."""
     lines = _Lines(path, digests)
-    reader = csv.reader(lines, delimiter="\t" if path.suffix == ".tsv" else ",", skipinitialspace=True, strict=True)
+    reader = csv.reader(lines, delimiter="\t" if suffix(path) == ".tsv" else ",", skipinitialspace=True, strict=True)
     rows = _rows(reader, path, lines)
     first = next(rows, None)
     if first is None:
@@ -56,7 +69,8 @@ def read_csv(path: Path, digests: dict[str, str]) -> Log:
     notes = ({} if headed else {"no_header": True}) | ({"torn_last_line": torn} if torn else {})
     notes = notes if lines.terminated else {**notes, "unterminated": True}
     found = zip(names, map(_UNIT.search, first[1] if headed else ()), strict=False)
-    return Log(table.rows, table.columns, notes=notes, units={name: unit[1].strip() for name, unit in found if unit})
+    units = {name: unit[1].strip() for name, unit in found if unit}
+    return Log(table.rows, table.columns, facts=lines.facts, notes=notes, units=units)
 
 
 def _rows(reader: Any, path: Path, lines: _Lines) -> Rows:
