@@ -28,5 +28,5 @@ COUNTED = ("steps", "last_step")  # a contract that says how far an unfinished l
 RECORDER_FAILED, ALL = "recorder_failed", "all"  # the columns that failures of the recorder make unreliable
 OF_COLUMNS = ("no_header",)  # what the reader noted, and which gates stand on it: of every column,
 OF_STEPS = ("steps_are_row_numbers",)  # of what stands at a step,
-OF_WHOLE = ("torn_last_line", "torn_last_event")  # and of the whole run
+OF_WHOLE = ("torn_last_line", "torn_last_event", "torn_last_record_at")  # and of the whole run
 ACCEPTED = (ENDED, *COUNTED, RECORDER_FAILED, *OF_COLUMNS, *OF_STEPS, *OF_WHOLE)

@@ -18,6 +18,9 @@ from weighbridge.run_logs.step_table import StepTable
 NUMBER: Final = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
 SIZES: Final = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}  # as nanotron rounds its numbers
 ANSI: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+NO_SHARE: Final = -100.0  # percent
+EVALUATED: Final = "val_loss"
+OF_EVALUATION: Final = (EVALUATED, "eval/train_loss")
 MAX_LINE: Final = 4000  # characters; no program prints a longer row
 
 
@@ -38,6 +41,7 @@ PIPED: Final = {
     "learning rate": "lr",
     "grad norm": "grad_norm",
     **dict.fromkeys(("elapsed time per iteration (ms)", "elapsed_time_per_iteration_ms"), "wall_ms"),
+    "time_per_iteration_ms": "wall_ms",
 }
 PROGRAMS: Final = (
     Program(
@@ -67,7 +71,7 @@ PROGRAMS: Final = (
     Program(
         "Megatron-LM and nanotron",
         re.compile(r"\biteration:? +(?P<step>\d+) */ *(?P<of>\d+) \|"),
-        re.compile(rf"(?P<name>[^|:]{{1,80}}): *(?P<value>{NUMBER})(?P<unit>[KMBGT])? *(?:\||$)"),
+        re.compile(rf"(?<=\|)(?P<name>[^|:]{{1,80}}): *(?P<value>{NUMBER})(?P<unit>[KMBGT])? *(?=\||$)"),
         PIPED,
     ),
 )
@@ -114,9 +118,14 @@ def _row(program: Program, facts: dict[str, Json], units: dict[str, str], line: 
             continue
         name = program.called.get(name.strip(), program.called.get(name, name.strip()))
         name = f"validation/{name}" if said.get("other") else name
-        cells[name] = _number(pair["value"], SIZES.get(unit, 1.0))
+        number = _number(pair["value"], SIZES.get(unit, 1.0))
+        if (name.startswith("mfu") and number == NO_SHARE) or (unit.strip() and number != number):
+            continue  # how a program says that it has not measured it yet
+        cells[name] = number
         if unit.strip() and unit not in SIZES:
             units.setdefault(name, unit.strip())
+    if EVALUATED in cells:  # the clock of an evaluation is not that of the step that has the same number
+        cells = {name if name in OF_EVALUATION else f"validation/{name}": cell for name, cell in cells.items()}
     if cells and said.get("of"):
         facts |= {"max_steps": int(said["of"]), "global_step": int(said["step"])}
     return (said["step"], cells) if cells else None

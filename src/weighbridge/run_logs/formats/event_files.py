@@ -52,9 +52,9 @@ def is_events(head: bytes) -> bool:
 def read_events(path: Path, digests: dict[str, str]) -> Log:
     """Read an event file, or all of a folder; refuse with `event-damaged` and the offset, or `no-rows`."""
     files = sorted(path.rglob(PATTERN)) if path.is_dir() else [path]
-    torn: dict[str, int] = {}
-    series = [_samples(file, _prefix(file, path), digests, torn) for file in files]
-    return joined(path, series, facts={}, notes={"torn_last_record_at": max(torn.values())} if torn else {})
+    notes: dict[str, int] = {}  # filled as the records are read
+    series = [_samples(file, _prefix(file, path), digests, notes) for file in files]
+    return joined(path, series, facts={}, notes=notes)
 
 
 def _prefix(file: Path, folder: Path) -> str:
@@ -63,8 +63,8 @@ def _prefix(file: Path, folder: Path) -> str:
     return "" if inside == "." else f"{inside}/"
 
 
-def _samples(file: Path, prefix: str, digests: dict[str, str], torn: dict[str, int]) -> Iterator[Sample]:
-    for at, data in records(file, prefix, digests, torn):
+def _samples(file: Path, prefix: str, digests: dict[str, str], notes: dict[str, int]) -> Iterator[Sample]:
+    for at, data in records(file, prefix, digests, notes):
         try:
             event = wire_fields.of(data)
             step, when = signed(event.get(2, 0)), float_of(part(event, 1) or bytes(8))
@@ -78,8 +78,8 @@ def _samples(file: Path, prefix: str, digests: dict[str, str], torn: dict[str, i
             raise _damaged(file, at, f"a record is no event: {problem}") from None
 
 
-def records(file: Path, prefix: str, digests: dict[str, str], torn: dict[str, int]) -> Iterator[tuple[int, bytes]]:
-    """Yield each record with where it begins; a torn one at the end is put into `torn`."""
+def records(file: Path, prefix: str, digests: dict[str, str], notes: dict[str, int]) -> Iterator[tuple[int, bytes]]:
+    """Yield each record with where it begins; a torn one at the end is put into `notes`."""
     found: dict[str, str] = {}
     rest, at = b"", 0
     for block in chain(raw_blocks(file, found), [b""]):
@@ -100,7 +100,7 @@ def records(file: Path, prefix: str, digests: dict[str, str], torn: dict[str, in
             taken = end + SUM
         rest, at = rest[taken:], at + taken
     if rest:
-        torn[file.name] = at
+        notes["torn_last_record_at"] = at
     digests[prefix + file.name] = found[file.name]
 
 

@@ -18,10 +18,11 @@ STOP = "run_stop"
 
 
 class Event(NamedTuple):
-    """What one line logs: numbers by name, and what its metadata count."""
+    """What one line logs: numbers by name, what its metadata count, and all their numbers."""
 
     numbers: Mapping[str, object]
     counts: Mapping[str, int]
+    beside: Mapping[str, object]
 
 
 def is_mllog(text: str) -> bool:
@@ -39,7 +40,7 @@ def read_mllog(path: Path, digests: dict[str, str]) -> Log:
     table = StepTable(path)
     for event in events:
         if axis in event.counts:
-            others = {name: count for name, count in event.counts.items() if name != axis and name not in event.numbers}
+            others = {name: count for name, count in event.beside.items() if name != axis and name not in event.numbers}
             table.add(event.counts[axis], event.numbers, others)
     elsewhere = sum(axis not in event.counts for event in events)
     counted = {**notes, **({"rows_not_by_that": elsewhere} if elsewhere else {})}
@@ -71,9 +72,10 @@ def _event(said: Mapping[str, Any], facts: dict[str, Any]) -> Iterator[Event]:
     if key == STOP:
         facts["status"] = str(metadata.get("status", ""))
     counts = {axis: metadata[axis] for axis in AXES if type(metadata.get(axis)) is int}
+    beside = {name: one for name, one in metadata.items() if type(one) in (int, float) and name != "lineno"}
     many = value if isinstance(value, dict) else {key: value}
     numbers = {name: one for name, one in many.items() if type(one) in (int, float)}
     if counts and numbers:
-        yield Event(numbers, counts)
+        yield Event(numbers, counts, beside)
     elif isinstance(value, (str, int, float)) and key not in facts:
         facts[key] = value

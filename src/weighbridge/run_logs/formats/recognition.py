@@ -136,15 +136,15 @@ def _text(path: Path, digests: dict[str, str]) -> Log:
     """Read MLPerf's lines, a console, or a table; refuse with `unknown-format` what has no row of any."""
     try:
         everything = chain.from_iterable(batch.lines for batch in batches(path, {}))
-        kind = next((found for line in everything if (found := _kind(line))), None)
-        if kind is not None:
-            return kind(path, digests)
-        log = read_csv(path, digests)
+        read = next((found for line in everything if (found := _kind(line))), None)
+        log = Log(0, {}) if read else read_csv(path, digests)
     except SubjectError as problem:
         if problem.code not in NOT_THIS:
             raise
         why = "its first line is no header" if problem.code == "column-name" else f"{problem.what} at {problem.where}"
         raise _unknown(path, why) from None
+    if read:
+        return read(path, digests)
     if not any(NUMBER in cells.state for cells in log.columns.values()):
         raise _unknown(path, "no column of it holds a number")
     if log.rows < 2 or any(SOURCE.search(name) for name in log.columns):
