@@ -119,7 +119,7 @@ def _row(program: Program, facts: dict[str, Json], units: dict[str, str], line: 
         name = program.called.get(name.strip(), program.called.get(name, name.strip()))
         name = f"validation/{name}" if said.get("other") else name
         number = _number(pair["value"], SIZES.get(unit, 1.0))
-        if (name.startswith("mfu") and number == NO_SHARE) or (unit.strip() and number != number):
+        if (name.startswith("mfu") and number == NO_SHARE) or (unit.strip() and pair["value"].endswith("nan")):
             continue  # how a program says that it has not measured it yet
         cells[name] = number
         if unit.strip() and unit not in SIZES:
