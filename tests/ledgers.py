@@ -18,7 +18,8 @@ from weighbridge.ledger.store import Ledger
 
 CONTRACT = drafts.contract(drafts.gate())
 DIGEST = digests(CONTRACT).whole
-PLACE = LedgerPlace(contract="checkpoint-import", gate="GATE-IMPORT-001", instance="default")
+FILES = "${RUN}/import.safetensors+${RUN}/source.safetensors"
+PLACE = LedgerPlace(contract="checkpoint-import", gate="GATE-IMPORT-001", instance=FILES)
 GOOD = drafts.pairs(drafts.pair("a"), drafts.pair("b"))
 BAD = drafts.pairs(drafts.pair("a"), drafts.pair("b", candidate_dtype="F16"))
 NOW = drafts.NOON + timedelta(days=1)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weighbridge.core import ExitCode, Finding, Outcome
 
@@ -59,7 +59,7 @@ class Verification:
 
 def compare(
     source: PathLike, candidate: PathLike, *, policy: str | None = None, mapping: PathLike | None = None,
-    headers: bool = False, may_differ: Sequence[str] = (),
+    headers: bool = False, may_differ: Sequence[str] = (), may_ignore: Sequence[str] = (),
 ) -> Comparison:  # fmt: skip
     """Compare a checkpoint with its source, as `weighbridge compare` does; it needs no contract and writes nothing."""
     from weighbridge.core import Json
@@ -70,7 +70,8 @@ def compare(
     if mapping is not None:
         look |= mapping_of(os.fspath(mapping), os.fspath(source), [os.fspath(candidate)])
     given = policy_of(policy) if policy is not None else None
-    (one,) = compare(os.fspath(source), [os.fspath(candidate)], policy=given, look=look, may_differ=tuple(may_differ))
+    meant: Any = {"look": look, "may_differ": tuple(may_differ), "may_ignore": tuple(may_ignore)}
+    (one,) = compare(os.fspath(source), [os.fspath(candidate)], policy=given, **meant)
     finding, configuration = one.evaluation.findings
     return Comparison(
         outcome=comparison.outcome(one.evaluation),

@@ -23,6 +23,7 @@ import pytest
 from safetensors.numpy import save, save_file
 from tests.cases import each
 from tests.cli.conftest import Cli, Ended
+from tests.cli.test_ledger import as_before
 from tests.disks import failing
 from tests.ledgers import git
 
@@ -140,6 +141,32 @@ def codes(ended: Ended) -> list[str]:
 # --- The way of one section -------------------------------------------------------------------------------------------
 
 
+def test_older_entries_of_default_are_discharged_and_checked_as_such(kept: Kept) -> None:
+    as_before(kept.folder)
+    ended = kept.land(kept.draft())
+    assert (ended.code, ended.lines[-1]) == (0, "discharged: mine/GATE-IMPORT-001[default]")
+    assert [kept.cli("amend", "check").code, kept.cli("ledger", "check").code] == [0, 0]
+    assert kept.cli("verify", "contracts/mine.yaml", *BOUND, "--record").code == 0  # of the files themselves
+    assert [kept.cli("amend", "check").code, kept.cli("ledger", "check").code] == [0, 0]
+
+
+def test_nothing_is_discharged_beside_a_fail_that_is_not_recorded_or_cannot_be_read(kept: Kept) -> None:
+    draft = kept.draft()
+    save_file({"w": np.arange(6, dtype=np.float16)}, "b.safetensors")
+    before = set(Path("evidence/bundles").iterdir())
+    assert kept.cli("verify", "contracts/mine.yaml", *BOUND, "--evidence", "evidence").code == 1
+    (failed,) = set(Path("evidence/bundles").iterdir()) - before
+    ended = kept.land(draft)
+    assert (ended.code, codes(ended)[-1:]) == (1, ["unrecorded-fail"]), ended.out
+    (failed / "verdicts.json").write_text("{}")
+    assert "verdicts.json has" in kept.land(draft).out
+    hidden = failed.rename(failed.with_name("old"))
+    ended = kept.land(draft)
+    assert (ended.code, codes(ended)[-1:]) == (1, ["not-a-bundle"]), ended.out
+    shutil.rmtree(hidden)
+    assert kept.land(draft).code == 0
+
+
 def test_a_section_is_drafted_landed_checked_and_rendered(kept: Kept) -> None:
     draft = kept.draft()
     ended = kept.land(draft)
@@ -147,7 +174,7 @@ def test_a_section_is_drafted_landed_checked_and_rendered(kept: Kept) -> None:
     assert ended.lines == [
         "landed: §1 Section a, version 0.1.0",
         str(section),
-        "discharged: mine/GATE-IMPORT-001[default]",
+        "discharged: mine/GATE-IMPORT-001[b.safetensors+a.safetensors]",
     ]
     assert not draft.exists()
     assert "DISCHARGED" in kept.cli("status").lines[0]
@@ -325,7 +352,7 @@ def test_two_clones_that_both_appended_and_landed_are_merged_by_git(
     git(kept.folder, "add", "-A")
     git(kept.folder, "commit", "-qm", "Record a FAIL, and land it")
     monkeypatch.chdir(other)
-    assert "discharged: mine/GATE-IMPORT-001[default]" in kept.land(kept.draft("kept")).lines
+    assert "discharged: mine/GATE-IMPORT-001[b.safetensors+a.safetensors]" in kept.land(kept.draft("kept")).lines
     git(other, "add", "-A")
     git(other, "commit", "-qm", "Discharge it")
     git(other, "fetch", "-q", "origin")
@@ -421,7 +448,7 @@ def test_a_claim_that_the_evidence_does_not_hold_is_named(kept: Kept, text: str,
         "ln(151936) = 11.93 nats, 17.21 bits [=log2 151936], and 1.5 + 2.5 is no sum of gates.",
         "Three × 2 + 1 = 7, and 0.5 + 1 = 1.5.\n\nIt came to PASS [ev:TIMED#/findings/0/outcome].",
         "```\nGATE-GPUTRAIN-004 is DISCHARGED\n```\n\nIt is 1 + 1 = 2.",
-        "<!-- weighbridge:quote -->\nGATE-GPUTRAIN-004 is DISCHARGED, they said.\n\nIt is 1 + 1 = 2.",
+        "<!-- weighbridge:quote -->\n> GATE-GPUTRAIN-004 is DISCHARGED, they said.\n\nIt is 1 + 1 = 2.",
     ],
 )
 def test_a_claim_that_holds_is_no_problem(kept: Kept, text: str) -> None:
@@ -582,7 +609,10 @@ def test_what_was_discharged_under_another_contract_is_live_again_and_needs_a_ne
     assert "moved: DISCHARGED -> live: GATE-IMPORT-001" in ended.lines
     (newer,) = {path.name[-12:] for path in Path("evidence/bundles").glob("*-mine-*") if '"same"' in
                 (path / "contract.json").read_text()}  # fmt: skip
-    assert kept.land(kept.draft("b", bundle=newer)).lines[-1] == "discharged: mine/GATE-IMPORT-001[default]"
+    assert (
+        kept.land(kept.draft("b", bundle=newer)).lines[-1]
+        == "discharged: mine/GATE-IMPORT-001[b.safetensors+a.safetensors]"
+    )
     assert kept.cli("status", "--contract", "mine").lines[0].endswith("DISCHARGED")
     assert (kept.cli("amend", "check").code, kept.cli("ledger", "check").code) == (0, 0)
 
@@ -594,7 +624,7 @@ def test_a_discharged_gate_of_a_greatest_age_is_renewed_and_still_rests_on_its_s
     kept.cli("verify", "contracts/mine.yaml", *bound, "--record")
     (bundle,) = {path.name[-12:] for path in Path("evidence/bundles").glob("*-mine-*")} - {kept.imported}
     landed = kept.land(kept.draft(bundle=bundle))
-    assert landed.lines[-1] == "discharged: mine/GATE-IMPORT-001[default]"
+    assert landed.lines[-1] == "discharged: mine/GATE-IMPORT-001[b.safetensors+a.safetensors]"
     kept.cli("verify", "contracts/mine.yaml", *bound, "--record")
     assert "DISCHARGED -> DISCHARGED  (renew)" in kept.cli("status", "why", "GATE-IMPORT-001").out
     assert (kept.cli("amend", "check").code, kept.cli("ledger", "check").code) == (0, 0)

@@ -42,6 +42,16 @@ def test_a_widening_is_not_the_same_dtype(cli: Cli) -> None:
     assert ended.code == 1
 
 
+@pytest.mark.parametrize("lost", ["bn1.bias", "bn1.weight"])
+def test_zeros_that_a_copy_of_one_format_leaves_out_are_missing(cli: Cli, tmp_path: Path, lost: str) -> None:
+    kept = {name: ("F32", (4,), bytes(16)) for name in ("a.bias", "bn1.bias", "bn1.weight")}
+    kept["w"] = ("F32", (4,), np.arange(4, dtype="<f4").tobytes())
+    source = safetensors(tmp_path / "source", kept)
+    copy = safetensors(tmp_path / "copy", {name: one for name, one in kept.items() if name != lost})
+    ended = cli("compare", source, copy)
+    assert (ended.code, ended.lines[-1]) == (1, "DIFFERENT: 1 of 4 tensors: 1 missing")
+
+
 def test_bf16_bytes_labelled_f16_are_refused_and_the_mechanism_is_named(cli: Cli) -> None:
     ended = cli("compare", SOURCE, specimen("relabelled.safetensors"))
     assert ended.code == 1
@@ -316,7 +326,8 @@ def test_files_that_contradict_each_other_are_noted_and_do_not_decide(cli: Cli, 
         index = {"metadata": {"total_size": total}, "weight_map": {"w": "model-00001-of-00001.safetensors"}}
         (workplace / name / "model.safetensors.index.json").write_text(json.dumps(index))
     (workplace / "b" / "spare.safetensors").write_bytes(data)
-    ended = cli("compare", "a", "b")
+    assert cli("compare", "a", "b").lines[-1] == "BLOCKED: not-read: 1 not read"
+    ended = cli("compare", "a", "b", "--may-ignore", "spare.*")
     assert ended.code == 0
     assert [line for line in ended.lines if line.startswith("  note: ")] == [
         "  note: import: b/model.safetensors.index.json says total_size 5, and its tensors have 4 bytes",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.cli.conftest import Cli, cli
-from tests.comparison.conversions import CONFIG, converted, decoder, directory, gguf_file
+from tests.comparison.conversions import CONFIG, VOCAB, WIDTH, converted, decoder, directory, gguf_file
 
 from weighbridge.core.data import data_path
 
@@ -152,3 +153,93 @@ def test_the_machine_s_form_has_both_findings(cli: Cli, model: tuple[Path, Path]
         "rope_base: 500000 (config.json rope_theta) became 10000 (nothing said; the default)"
     ]
     assert ended.code == 1
+
+
+def padded(arrays: dict[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
+    """Add rows to embedding and head, as `resize_token_embeddings` does: the mean of those that are there."""
+    return {
+        name: np.concatenate([one, np.repeat(one.mean(0, keepdims=True), rows, 0)])
+        if name.startswith(("model.embed_tokens", "lm_head"))
+        else one
+        for name, one in arrays.items()
+    }
+
+
+def test_a_padded_vocabulary_is_compared_in_the_rows_that_there_were(cli: Cli, workplace: Path) -> None:
+    config = {**CONFIG, "rope_theta": 10000}
+    source = directory(workplace / "hf", decoder(), config)
+    longer = padded(decoder(), 8)
+    said = directory(workplace / "said", longer, {**config, "vocab_size": VOCAB + 8})
+    file = gguf_file(workplace / "said.gguf", converted(longer, "llama"), "llama", vocab_size=VOCAB + 8)
+    for candidate in (said, file):
+        ended = cli("compare", source, candidate)
+        assert ended.code == 1
+        assert f"{VOCAB} of {VOCAB + 8} rows of a padded vocabulary" in ended.out
+        assert "21 of 21 tensors are what was meant" in ended.out
+        hint = next(line for line in ended.lines if "the vocabulary was padded" in line)
+        flags = hint.partition("accept it by ")[2].partition(",")[0].split()
+        assert flags == ["--may-differ", "vocab_size"]
+        assert cli("compare", source, candidate, *flags).code == 0
+
+
+def test_an_old_row_that_changed_differs_however_many_were_added(cli: Cli, workplace: Path) -> None:
+    longer = padded(decoder(), 8)
+    longer["lm_head.weight"][3, 5] += 1
+    source = directory(workplace / "hf", decoder(), CONFIG)
+    said = directory(workplace / "said", longer, {**CONFIG, "vocab_size": VOCAB + 8})
+    ended = cli("compare", source, said, "--may-differ", "vocab_size")
+    assert ended.code == 1
+    assert "lm_head.weight: F32 -> F32, but 1 of 2048 elements are not the source's" in ended.out
+
+
+@pytest.mark.parametrize("said", [VOCAB, 9 << 12])
+def test_a_large_vocabulary_is_compared_in_stretches(cli: Cli, workplace: Path, said: int) -> None:
+    old = {"lm_head.weight": np.random.default_rng(5).standard_normal((1 << 15, WIDTH)).astype(np.float32)}
+    new = {"lm_head.weight": np.concatenate([old["lm_head.weight"], old["lm_head.weight"][: 1 << 12]])}
+    source = directory(workplace / "hf", old, {**CONFIG, "vocab_size": 1 << 15})
+    ended = cli("compare", source, directory(workplace / "x", new, {**CONFIG, "vocab_size": said}))
+    assert ended.code == 1
+    assert ("32768 of 36864 rows" if said != VOCAB else "explained: padded-vocabulary") in ended.out
+
+
+def test_rows_that_no_configuration_speaks_of_are_named_and_not_accepted(cli: Cli, workplace: Path) -> None:
+    source = directory(workplace / "hf", decoder(), CONFIG)
+    ended = cli("compare", source, directory(workplace / "unsaid", padded(decoder(), 8), CONFIG))
+    assert ended.code == 1
+    assert ended.lines[-1] == "DIFFERENT: 2 of 21 tensors: 2 wrong shape (padded-vocabulary)"
+    changed = padded(decoder(), 8)
+    changed["lm_head.weight"][3, 5] += 1
+    ended = cli("compare", source, directory(workplace / "changed", changed, CONFIG))
+    assert "1 wrong shape (different content), 1 wrong shape (padded-vocabulary)" in ended.lines[-1]
+    directory(workplace / "unsaid", padded(decoder(), 8), {**CONFIG, "vocab_size": VOCAB + 8})  # as the words say
+    assert cli("compare", source, workplace / "unsaid", "--may-differ", "vocab_size").code == 0
+
+
+SAYS_NOTHING = {
+    "nothing": {},
+    "a class alone": {"model_type": "llama", "transformers_version": "5.0"},
+    "another key": {"a": 1},
+}
+
+
+@pytest.mark.parametrize("tokenizer", [False, True])
+@pytest.mark.parametrize("said", SAYS_NOTHING.values(), ids=SAYS_NOTHING)
+def test_a_config_that_states_no_size_is_another_than_one_that_does(
+    cli: Cli, model: tuple[Path, Path], said: dict[str, object], *, tokenizer: bool
+) -> None:
+    full, file = model
+    empty = directory(full.parent / "empty", decoder(), said)
+    rewritten(full, rope_theta=10000, transformers_version="4.57")
+    for folder in (full, empty) if tokenizer else ():
+        (folder / "tokenizer.json").write_text((CONFIGS / "llama" / "tokenizer.json").read_text())
+    for pair in ((full, empty), (empty, full)):
+        ended = cli("compare", *pair)
+        assert ended.code == 1
+        assert "block_count" in ended.lines[-1]
+    assert cli("compare", empty, file).code in (1, 4)
+
+
+def test_two_configs_that_say_nothing_are_not_compared(cli: Cli, workplace: Path) -> None:
+    folders = [directory(workplace / name, decoder(), {}) for name in ("a", "b")]
+    ended = cli("compare", *folders)
+    assert (ended.code, ended.lines[-1]) == (3, "BLOCKED: config-empty")

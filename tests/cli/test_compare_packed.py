@@ -60,6 +60,16 @@ UNREAD: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "NVFP4": ({"quant_method": "modelopt"}, "modelopt",
               {"p__weight": of(np.uint8, 32, 32), "p__weight_scale": of(F8, 32, 4),
                "p__weight_scale_2": of(np.float32), "p__input_scale": of(np.float32)}),
+    "NVFP4 of compressed-tensors": (
+        {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized", "config_groups": {
+            "a": {"weights": {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}}}},
+        "compressed-tensors (nvfp4-pack-quantized)",
+        {"p__weight_packed": of(np.uint8, 32, 32), "p__weight_scale": of(F8, 32, 4),
+         "p__weight_global_scale": of(np.float32, 1)}),
+    "GPTQ with keys of one module": (
+        {"quant_method": "gptq", "bits": 4, "group_size": 32, "dynamic": {"+:.*p": {"bits": 8}}},
+        "gptq (4 bits, groups of 32)",
+        {"p__qweight": of(np.int32, 8, 32), "p__qzeros": of(np.int32, 2, 4), "p__scales": of(np.float16, 2, 32)}),
     "a method that nobody here knows": ({"quant_method": "aqlm"}, "aqlm",
                                         {"p__codes": of(np.int8, 32, 8, 1), "p__codebooks": of(np.float16, 1, 256, 8)}),
 }  # fmt: skip
@@ -114,16 +124,14 @@ METHODS: dict[str, dict[str, Any]] = {
     "metal": {"weight": of(np.uint32, 32, 8), "scales": of(BF16, 32, 1), "qbiases": of(BF16, 32, 1)},
     "mxfp8": {"weight": of(F8, 32, 64), "weight_scale_inv": of(np.uint8, 32, 2)},
     "nvfp4": {"weight": of(np.uint8, 32, 32), "weight_scale": of(F8, 32, 4), "weight_scale_2": of(np.float32)},
-    "quanto": {"weight._data": of(np.int8, 32, 64), "weight._scale": of(BF16, 32, 1),
-               "input_scale": of(BF16), "output_scale": of(BF16)},
     "quark": {"weight": of(np.int32, 32, 8), "weight_scale": of(BF16, 32, 2), "weight_zero_point": of(np.int32, 2)},
     "sinq": {"W_q": of(np.uint8, 32, 32), "scale": of(BF16, 32), "scale2": of(BF16, 64)},
     "spqr": {"dense_weights": of(np.int64, 64), "row_offsets": of(np.int32, 33), "col_vals": of(np.int32, 1)},
-    "torchao": {"_weight_qdata": of(np.int8, 32, 64), "_weight_scale": of(BF16, 32)},
     "vptq": {"indices": of(np.int32, 1, 32, 8), "centroids.weight": of(np.float16, 1, 64)},
 }  # fmt: skip
 READ = {  # each by its folder below, or FBGEMM's, which has the names and dtypes of another
     "awq", "bitsandbytes_4bit", "bitsandbytes_8bit", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq", "mxfp4",
+    "quanto", "torchao",
 }  # fmt: skip
 
 
@@ -142,6 +150,41 @@ def test_a_method_of_transformers_without_a_rule_is_not_compared_and_never_other
     assert ended.lines[-1].startswith("BLOCKED: packed: 1 ")
 
 
+@pytest.mark.parametrize("method", ["aqlm", "eetq", "fouroversix", "higgs", "hqq", "sinq", "spqr", "vptq"])
+def test_names_tell_a_method_where_no_configuration_does(cli: Cli, tmp_path: Path, method: str) -> None:
+    tensors = {f"p.{name}": one for name, one in METHODS[method].items()}
+    ended = cli("compare", model(tmp_path / "source", p__weight=WEIGHT), model(tmp_path / "packed", **tensors))
+    assert ended.code == 3, ended.lines
+    assert ended.lines[1] == f"  p.weight: not compared: packed by {method}: no rule"
+    assert not [line for line in ended.lines if " is in the " in line]
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [("compressed-tensors-pack4", "compressed-tensors"), ("gptq-4", "gptq or awq"), ("mlx-q4", "mlx")],
+)
+def test_a_configuration_that_is_missing_is_told(cli: Cli, tmp_path: Path, name: str, method: str) -> None:
+    folder = kept(tmp_path / "packed", name, lambda _tensors, config: config.clear())
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("quantization", None)
+    (folder / "config.json").write_text(json.dumps(config))
+    told = f"not compared: packed by {method}, and no quantization_config says how: no rule"
+    for pair in ((unpacked(name), folder), (folder, unpacked(name))):
+        ended = cli("compare", *pair)
+        assert ended.code == 3
+        assert ended.lines[1].endswith(told)
+
+
+def test_scales_of_columns_or_zero_points_are_not_taken_for_scales_of_rows(cli: Cli, tmp_path: Path) -> None:
+    source = model(tmp_path / "source", p__weight=WEIGHT[:, :32].copy())
+    columns = {"p.weight._data": of(np.int8, 32, 32), "p.weight._scale": of(BF16, 1, 32)}
+    zeros = {"p._weight_qdata": of(np.int8, 32, 32), "p._weight_scale": of(np.float32, 32, 1)}
+    zeros["p._weight_zero_point"] = of(np.int8, 32, 1)
+    for at, (method, tensors) in enumerate({"quanto": columns, "torchao": zeros}.items()):
+        ended = cli("compare", source, model(tmp_path / str(at), {"quant_method": method}, **tensors))
+        assert ended.lines[1] == f"  p.weight: not compared: packed by {method}: no rule"
+
+
 def test_the_page_lists_every_method_of_transformers_with_its_answer() -> None:
     page = (Path(__file__).parents[2] / "spec" / "tensor-values.md").read_text()
     listed = dict(re.findall(r"^\| `([\w-]+)` \| (compared|not compared|no packing)\b", page, re.MULTILINE))
@@ -157,7 +200,8 @@ HERE = Path(__file__).parent / "packed_by_others"  # see its README.md
 NEAREST = {
     "bitsandbytes-int8", "bitsandbytes-nf4", "bitsandbytes-nf4-double", "compressed-tensors-fp8-channel",
     "compressed-tensors-fp8-tensor", "compressed-tensors-int8-channel", "compressed-tensors-pack4", "mlx-q4", "mlx-q8",
-    "transformers-fp8-blocks", "transformers-fp8-ue8m0",
+    "quanto-float8", "quanto-int8", "torchao-float8", "torchao-int8", "transformers-fp8-blocks",
+    "transformers-fp8-ue8m0",
 }  # fmt: skip
 CHOSEN = {"awq-gemm", "gptq-4", "gptq-4-desc-act", "gptq-8"}  # whose packer chose other codes than the nearest
 
@@ -190,7 +234,7 @@ def kept(folder: Path, name: str, damage: Callable[[dict[str, Any], dict[str, An
         load_file(HERE / name / "model.safetensors"),
         json.loads((HERE / name / "config.json").read_text()),
     )
-    damage(tensors, config["quantization_config"])
+    damage(tensors, config.setdefault("quantization_config", {}))
     safetensors(
         folder / "model.safetensors",
         {key: (NAMES[one.dtype], one.shape, one.tobytes()) for key, one in tensors.items()},
@@ -206,6 +250,7 @@ STORED = {  # what holds the codes, and what the scales
     "bitsandbytes-nf4": (".weight", ".weight.absmax"), "bitsandbytes-nf4-double": (".weight", ".weight.absmax"),
     "compressed-tensors-int8-channel": (".weight", ".weight_scale"),
     "compressed-tensors-pack4": (".weight_packed", ".weight_scale"),
+    "quanto-int8": (".weight._data", ".weight._scale"), "torchao-int8": ("._weight_qdata", "._weight_scale"),
 }  # fmt: skip
 
 

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from tests.cases import each
 from tests.cli.conftest import Cli
 from tests.formats.dcp_files import Chunk, Damage, Saved, write
 from tests.formats.files import safetensors
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from weighbridge.views.checkpoint import open_checkpoint
 
@@ -92,3 +95,50 @@ def test_a_hostile_one_is_unreadable_with_place_and_reason(cli: Cli, folder: Pat
         assert ended.code == 4
         assert "dcp-path" in ended.out + ended.err
         assert "Traceback" not in ended.out + ended.err
+
+
+WEIGHTS = {"w": torch.arange(6.0), "norm.weight": torch.ones(3)}
+RNG = torch.arange(9, dtype=torch.uint8)
+BESIDE: dict[str, dict[str, object]] = {
+    "step": {"model": WEIGHTS, "step": torch.tensor(7)},
+    "rng and more": {"model": WEIGHTS, "rng": RNG, "epoch": torch.tensor(1), "scaler": {"_scale": torch.tensor(2.0)}},
+    "below app": {"app": {"model": WEIGHTS, "step": torch.tensor(7), "optim": {"state": {"w": {"m": torch.ones(6)}}}}},
+}
+PART_OF_IT: dict[str, dict[str, object]] = {
+    "a buffer among the weights": {**WEIGHTS, "step": torch.tensor(7)},
+    "a buffer of the model": {"model": {**WEIGHTS, "step": torch.tensor(7)}},
+    "a name that no trainer has": {"model": WEIGHTS, "steepness": torch.tensor(7)},
+}
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("distributed", [False, True])
+@each("state, beside", [*((one, True) for one in BESIDE.values()), *((one, False) for one in PART_OF_IT.values())])
+def test_what_a_loop_counts_by_is_left_out_beside_a_model_and_never_within_it(
+    cli: Cli, tmp_path: Path, state: dict[str, object], *, beside: bool, distributed: bool
+) -> None:
+    plain, saved = tmp_path / "plain.pt", tmp_path / "saved"
+    torch.save(WEIGHTS, plain)
+    if distributed:
+        save(state, checkpoint_id=saved)
+    else:
+        torch.save(state, saved)
+    for pair in ((plain, saved), (saved, plain)):
+        ended = cli("compare", *pair)
+        assert ended.code == (0 if beside else 1)
+        assert any("left out: training state beside the model" in line for line in ended.lines) is beside
+
+
+@each("name, expected", [("rotary_emb.inv_freq", 0), ("rotary_emb.inv_freq_scale", 1), ("rotary.inv_freq", 1)])
+def test_a_table_that_every_model_computes_may_be_on_one_side(
+    cli: Cli, tmp_path: Path, name: str, expected: int
+) -> None:
+    kept = {"w": ("F32", (4,), VALUES.tobytes()[:16])}
+    plain = safetensors(tmp_path / "plain", kept)
+    more = safetensors(tmp_path / "more", kept | {f"model.layers.0.self_attn.{name}": ("F32", (2,), bytes(range(8)))})
+    for pair in ((plain, more), (more, plain)):
+        ended = cli("compare", *pair)
+        assert ended.code == expected
+        assert ("  1 left out: a table of rotary frequencies that the model computes" in ended.lines) is (not expected)
+    other = safetensors(tmp_path / "o", kept | {f"model.layers.0.self_attn.{name}": ("F32", (2,), bytes(8))})
+    assert cli("compare", more, other).code == 1

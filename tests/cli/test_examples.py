@@ -63,13 +63,14 @@ def judged(cli: Cli, run: Path, spread: Path) -> dict[str, tuple[str, str]]:
 
 FOUND = {
     **dict.fromkeys(("GATE-TRAIN-001", "GATE-TRAIN-008"), ("FAIL", "noise")),  # a random generator's utilisation
-    "GATE-TRAIN-007": ("PASS", "pass"),
-    **dict.fromkeys(("GATE-TRAIN-002", "GATE-TRAIN-006"), ("BLOCKED", "unbound")),  # no checkpoint is published
-    **dict.fromkeys(("GATE-TRAIN-003", "GATE-TRAIN-004"), ("BLOCKED", "absent")),  # no validation loss by epoch
-    "GATE-TRAIN-005": ("BLOCKED", "no-column"),
-    "GATE-TRAIN-009": ("BLOCKED", "where-unknown"),  # the regime is not logged
-    "GATE-TRAIN-010": ("BLOCKED", "epochs-unknown"),
-    **{f"GATE-GPUTRAIN-00{number}": ("BLOCKED", "unbound") for number in (1, 2, 5, 6)},  # nothing to run
+    "GATE-LOOP-FINITE": ("PASS", "pass"),
+    **dict.fromkeys(("GATE-LOOP-CHECKPOINT", "GATE-LOOP-REPLAY"), ("BLOCKED", "unbound")),  # no checkpoint is published
+    # No validation loss by epoch.
+    **{f"GATE-TRAIN-{of}": ("BLOCKED", "no-column") for of in ("003", "005-FIRST", "005-RATIO")},
+    "GATE-LOOP-REGIME": ("BLOCKED", "where-unknown"),  # the regime is not logged
+    "GATE-LOOP-CORPUS": ("BLOCKED", "epochs-unknown"),
+    **{f"GATE-GPUTRAIN-00{number}": ("BLOCKED", "unbound") for number in (1, 2, 6)},  # nothing to run
+    "GATE-LOOP-ON-CPU": ("BLOCKED", "unbound"),
     "GATE-GPUTRAIN-001-FALSIFIERS": ("BLOCKED", "unbound"),  # no report is published
     "GATE-GPUTRAIN-003": ("BLOCKED", "no-pid"),
     "GATE-GPUTRAIN-004": ("BLOCKED", "where-false"),  # 8192 tokens a step, not 2048
@@ -88,8 +89,33 @@ def test_the_published_gates_pass_on_a_log_that_holds_what_they_ask_for(cli: Cli
     """So that a FAIL or BLOCKED above is of the log and not of a contract that nothing can meet."""
     sound = report(workplace / "report.json", tokens=2048, invented=False)
     found = judged(cli, sound, layers(workplace / "layers.csv", last=0.4))
-    passed = ["GATE-GPUTRAIN-004", "GATE-LAYERS-001", "GATE-TRAIN-001", "GATE-TRAIN-007", "GATE-TRAIN-008"]
+    passed = ["GATE-GPUTRAIN-004", "GATE-LAYERS-001", "GATE-LOOP-FINITE", "GATE-TRAIN-001", "GATE-TRAIN-008"]
     assert sorted(gate for gate, (outcome, _) in found.items() if outcome == "PASS") == passed
+
+
+EPOCHS = ("GATE-TRAIN-003", "GATE-TRAIN-005-FIRST", "GATE-TRAIN-005-RATIO")
+
+
+@pytest.mark.parametrize(
+    ("losses", "outcomes"),
+    [
+        ([9.0, 5.1, 3.3, 2.5, 2.2], "PASS PASS PASS"),
+        ([10.4, 9.9, 9.8, 9.75, 9.7], "FAIL PASS PASS"),
+        ([9.0, 31.0, 9.5, 4.0, 2.1], "PASS PASS FAIL"),
+        ([21.7, 12.0, 7.0, 4.0, 2.0], "PASS FAIL PASS"),
+        ([9.0, 5.0, 2.0], "BLOCKED BLOCKED BLOCKED"),
+        ([9.0, 5.1, 3.3, 2.5, float("nan")], "FAIL FAIL FAIL"),
+    ],
+)
+def test_a_gate_with_a_published_id_holds_the_rule_of_that_id(
+    cli: Cli, workplace: Path, losses: list[float], outcomes: str
+) -> None:
+    rows = [{"epoch": epoch, "val_loss": loss} for epoch, loss in enumerate(losses)]
+    (workplace / "epochs.json").write_text(json.dumps({"status": "completed", "vocab": 50257, "epochs": rows}))
+    gates = [word for gate in EPOCHS for word in ("--gate", gate)]
+    bound = ("--subject", f"epochs={workplace / 'epochs.json'}")
+    (found,) = json.loads(cli("verify", PUBLISHED / "training-loop.yaml", *gates, *bound, "--json").out)
+    assert " ".join(one["outcome"] for one in found["findings"]) == outcomes
 
 
 # --- The amendments ---------------------------------------------------------------------------------------------------

@@ -176,3 +176,34 @@ def test_the_starter_contract_refuses_a_folder_of_two_revisions(cli: Cli, workpl
     ended = cli("verify", "builtin:checkpoint-health", "--subject", "checkpoint=x/model.safetensors.index.json")
     assert ended.code == 1
     assert "the index declares 56 bytes of tensors, its shards hold 44" in ended.out
+
+
+@pytest.mark.parametrize("words", [(), ("--json",), ("--all",), ("--values", 2, "*")])
+def test_no_name_of_a_tensor_commands_the_job_that_looks_at_it(
+    cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...]
+) -> None:
+    """GitHub takes `::` at the start of a line, and `##[` anywhere in one, for a command; Azure takes `##vso[`."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    names = ("::error::x", "  ::set-output name=x::y", "##[error]x", "w ##[error]x", "##vso[task.setvariable]x")
+    save_file({name: np.full(4, np.nan, np.float32) for name in names}, "a.safetensors")
+    ended = cli("inspect", "a.safetensors", *words)
+    assert ended.code == 0
+    printed = ended.out + ended.err
+    assert "##[" not in printed
+    assert "##vso[" not in printed
+    assert not [line for line in printed.splitlines() if line.lstrip().startswith("::")]
+    if words == ("--json",):
+        assert set(json.loads(ended.out)["table"]) == set(names)
+
+
+@pytest.mark.parametrize("names", [("rank-0", "rank-1"), ("a", "b")])
+def test_a_folder_of_runs_is_no_checkpoint_and_names_them(cli: Cli, workplace: Path, names: tuple[str, str]) -> None:
+    for name in names:
+        shutil.copytree(data_path("verifiers") / "specimens" / "runs" / "wrapped", workplace / "runs" / name)
+    found = "a run of 2 ranks" if names[0] == "rank-0" else "2 run directories"
+    ended = cli("inspect", "runs")
+    assert f"not-a-run {found}: {names[0]}, {names[1]}" in ended.err
+    assert f"at a time, such as runs/{names[0]}" in ended.err
+    assert cli("inspect", f"runs/{names[0]}").code == 0
+    ended = cli("compare", f"runs/{names[0]}", f"runs/{names[1]}")
+    assert "this is a run directory (checkpoint-none)" in ended.out + ended.err

@@ -18,6 +18,7 @@ from tests.ledgers import git
 from weighbridge.core.canonical import dumps, loads, sha256
 from weighbridge.core.data import data_path
 from weighbridge.evidence.statement import Tool
+from weighbridge.ledger.store import segment
 
 CONTRACT = """\
 weighbridge: contract/v0
@@ -42,6 +43,7 @@ gates:
     binds: [AC-1, AC-2]
     depends_on: [GATE-DTYPE]
 """
+FILES = segment("b.safetensors+a.safetensors")  # the instance of files without a name
 BOUND = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
 REASON = "the second machine measured it otherwise"
 Verify = Callable[..., Ended]
@@ -67,7 +69,7 @@ def write(workplace: Path, text: str) -> None:
 
 
 def entries(workplace: Path, gate: str = "GATE-DTYPE") -> list[Path]:
-    return sorted((workplace / "evidence" / "ledger" / "mine" / gate / "default").iterdir())
+    return sorted((workplace / "evidence" / "ledger" / "mine" / gate / FILES).iterdir())
 
 
 def typed(behind: Path, **change: Any) -> Path:
@@ -155,6 +157,37 @@ def test_an_empty_ledger_is_not_whole(cli: Cli, workplace: Path) -> None:
     (workplace / "evidence" / "ledger").mkdir(parents=True)
     ended = cli("ledger", "check")
     assert (ended.code, ended.lines[0].split()[0]) == (1, "empty-ledger")
+
+
+def test_an_entry_of_another_kind_version_or_contract_than_judged_does_not_follow(
+    cli: Cli, workplace: Path, verify: Verify
+) -> None:
+    verify()
+    first, second = entries(workplace)
+    body = loads(second.read_bytes())
+    for change in ({"kind_version": body["kind_version"] + 1}, {"contract_digest": "c" * 64}):
+        second.unlink(missing_ok=True)
+        forged = typed(first, **{**body, **change})
+        ended = cli("ledger", "check")
+        assert (ended.code, "was judged under another contract or kind version" in ended.out) == (1, True), ended.out
+        forged.unlink()
+
+
+def test_a_discharge_cites_the_pass_of_its_own_moment(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify()
+    (bundle,) = (workplace / "evidence" / "bundles").iterdir()
+    section = workplace / "spec" / "amendments" / "0001-x.md"
+    section.parent.mkdir(parents=True)
+    section.write_text(f"It passed [ev:{bundle.name[-12:]}].\n")
+    _, second = entries(workplace)
+    body = {key: one for key, one in loads(second.read_bytes()).items() if key != "parents"}
+    said = {"step": "discharge", "before": body["after"], "after": "DISCHARGED", "cause": sha256(section.read_bytes())}
+    other = "000Z" if "000Z" not in body["evidence_at"] else "001Z"
+    for at, code in ((body["evidence_at"], 0), (body["evidence_at"][:-4] + other, 1)):
+        forged = typed(second, **{**body, **said, "kind_version": 0, "evidence_at": at, "reason": "section 1"})
+        ended = cli("ledger", "check")
+        assert (ended.code, "the amendment cites no live PASS of" in ended.out) == (code, bool(code)), ended.out
+        forged.unlink()
 
 
 @pytest.mark.parametrize(
@@ -372,24 +405,219 @@ def test_the_story_of_a_gate_tells_each_entry_and_what_is_needed_next(
     assert cli("status", "why", "GATE-DTYPE").lines[-2] == "  now: live"
 
 
+SUCCESSORS = """\
+  - id: GATE-DTYPE-2
+    title: Every dtype is kept, as we say it now
+    kind: dtype-preservation
+    subjects: {source: source, candidate: import}
+    with: {policy: lossless}
+  - id: GATE-DTYPE-OF-ANOTHER
+    title: Every dtype of another file is kept
+    kind: dtype-preservation
+    subjects: {source: source, candidate: other}
+    with: {policy: lossless}
+"""
+
+
 @pytest.mark.slow
 def test_a_gate_is_retired_by_a_bundle_or_a_successor_and_by_nothing_else(
     cli: Cli, workplace: Path, verify: Verify
 ) -> None:
-    verify()
-    (bundle,) = (workplace / "evidence" / "bundles").iterdir()
+    write(workplace, CONTRACT.replace("gates:", "  other: {kind: checkpoint}\ngates:") + SUCCESSORS)
+    save_file({"w": np.arange(6, dtype=np.float32)}, workplace / "c.safetensors")
+    other = ("--subject", "other=c.safetensors")
+    verify(*other)
+    (passed,) = (workplace / "evidence" / "bundles").iterdir()
+    verify(*other, dtype=np.float16)
+    (failed,) = set((workplace / "evidence" / "bundles").iterdir()) - {passed}
     retire = ("ledger", "retire", "mine/GATE-DTYPE", "--reason", REASON, "--cause")
-    assert cli(*retire, "GATE-NOWHERE").err.startswith("no-cause")
+    refused = {
+        "GATE-NOWHERE": "'GATE-NOWHERE' is neither a bundle beside the ledger nor another gate in it, live, of this",
+        "GATE-DTYPE": "'GATE-DTYPE' is neither",
+        "GATE-BYTES": "'GATE-BYTES' is neither",  # it promises something else
+        "GATE-DTYPE-OF-ANOTHER": "'GATE-DTYPE-OF-ANOTHER' is neither",  # the same, of another file
+        "GATE-DTYPE-2": "'GATE-DTYPE-2' is neither",  # the same of the same file, and REGRESSED as well
+        passed.name[-12:]: f"bundle {passed.name[-12:]} came to PASS of it",
+    }
+    for cause, told in refused.items():
+        assert cli(*retire, cause).err.startswith(f"no-cause {told}"), cause
     assert cli("ledger", "retire", "mine", "--reason", REASON, "--cause", "x").code == 2
-    assert cli(*retire, "GATE-BYTES").code == 0
-    assert cli(*retire, "GATE-BYTES").code == 0
-    other = ("ledger", "retire", "mine/GATE-BYTES/default", "--reason", REASON, "--cause", bundle.name[-12:])
-    assert cli(*other).code == 0
+    verify(*other)
+    for gate, cause in (("GATE-DTYPE", "GATE-DTYPE-2"), ("GATE-BYTES", failed.name[-12:])):
+        again = ("ledger", "retire", f"mine/{gate}", "--reason", REASON, "--cause", cause)
+        assert [cli(*again).code, cli(*again).code] == [0, 0]
     assert cli("ledger", "check").code == 0
-    told = status(cli)
-    assert (told["tally"], told["discharged"]) == ({"RETIRED": 2}, {"gates": 0, "of": 0})
+    assert status(cli)["tally"] == {"ACTIVE_WITH_LIVE_EVIDENCE": 2, "RETIRED": 2}
     assert f"     reason: {REASON}" in "\n".join(cli("status", "why", "GATE-DTYPE").lines)
-    assert "not moved: retired: stays at RETIRED" in verify().out
+    assert "not moved: retired: stays at RETIRED" in verify(*other).out
+    verify(*other, dtype=np.float16)  # that the successor failed later takes nothing back
+    assert cli("ledger", "check").code == 0
+
+
+def test_a_fail_under_another_parameter_or_of_another_gate_is_no_counter_evidence(
+    cli: Cli, workplace: Path, verify: Verify
+) -> None:
+    params = "params:\n  p: {type: string, default: lossless}\nsubjects:"
+    write(workplace, CONTRACT.replace("subjects:", params, 1).replace("policy: lossless", 'policy: "${params.p}"'))
+    save_file({"w": np.arange(6, dtype=np.float16)}, workplace / "a.safetensors")  # it is widened exactly
+    verify()
+    assert verify("--param", "p=same").code == 1
+    (overridden,) = (
+        path.parent
+        for path in workplace.glob("evidence/bundles/*/statement.json")
+        if '"overridden":["p"]' in path.read_text()
+    )
+    argv = ("ledger", "retire", "mine/GATE-DTYPE", "--reason", REASON, "--cause", overridden.name[-12:])
+    assert "came to FAIL of it, under other parameters" in cli(*argv).err
+    verify("--gate", "GATE-BYTES")
+    newest = max((workplace / "evidence" / "bundles").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    assert f"bundle {newest.name[-12:]} did not judge it" in cli(*argv[:-1], newest.name[-12:]).err
+
+
+# --- Files that have no name are told apart ---------------------------------------------------------------------------
+
+
+def test_a_pass_of_another_file_heals_no_fail_and_a_mended_file_does(cli: Cli, workplace: Path, verify: Verify) -> None:
+    assert verify(dtype=np.float16).code == 1
+    save_file({"w": np.arange(6, dtype=np.float32)}, workplace / "c.safetensors")
+    other = ("verify", "--record", *BOUND[:3], "import=c.safetensors")
+    assert cli(*other).code == 0
+    gate = status(cli)["gates"][1]
+    assert (gate["gate"], gate["status"]) == ("GATE-DTYPE", "REGRESSED")
+    assert [(one["instance"], one["status"]) for one in gate["instances"]] == [
+        ("b.safetensors+a.safetensors", "REGRESSED"),
+        ("c.safetensors+a.safetensors", "ACTIVE_WITH_LIVE_EVIDENCE"),
+    ]
+    why = cli("status", "why", "GATE-DTYPE").out
+    for name in ("b", "c"):
+        digest = sha256((workplace / f"{name}.safetensors").read_bytes())
+        assert f"import={name}.safetensors: {name}.safetensors sha256 {digest}" in why
+    assert verify().code == 0  # the file that failed, mended
+    assert {one["status"] for one in status(cli)["gates"]} == {"ACTIVE_WITH_LIVE_EVIDENCE"}
+    assert cli("ledger", "check").code == 0
+
+
+def test_a_fact_of_files_without_a_name_makes_their_gate_stale(cli: Cli, workplace: Path, verify: Verify) -> None:
+    write(workplace, CONTRACT.replace("    binds: [AC-1]\n", "    stale_on: [tensors]\n    where: {tensors: 1}\n"))
+    verify()
+    assert status(cli)["gates"][1]["stale"] == []
+    for name in "ab":
+        arrays = {key: np.arange(6, dtype=np.float32) + at for at, key in enumerate("wv")}
+        save_file(arrays, workplace / f"{name}.safetensors")
+    assert cli("verify", "--record", *BOUND).code == 3  # it moves nothing
+    assert status(cli)["gates"][1]["stale"] == ["tensors changed: was 1, newer evidence has 2"]
+
+
+def test_the_two_sides_exchanged_heal_nothing(cli: Cli, workplace: Path, verify: Verify) -> None:
+    assert verify(dtype=np.float16).code == 1
+    exchanged = ("--subject", "source=b.safetensors", "--subject", "import=a.safetensors")
+    assert cli("verify", "--record", "--gate", "GATE-DTYPE", *exchanged).code == 0  # it is widened exactly
+    assert status(cli)["gates"][1]["status"] == "REGRESSED"
+
+
+def test_a_file_is_the_same_however_it_is_named_from_wherever_in_the_project(
+    cli: Cli, workplace: Path, verify: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(workplace, "init", "-q")
+    assert verify(dtype=np.float16).code == 1
+    (workplace / "deep").mkdir()
+    save_file({"w": np.arange(6, dtype=np.float32)}, workplace / "b.safetensors")
+    monkeypatch.chdir(workplace / "deep")
+    spelled = ("--subject", "source=.././a.safetensors", "--subject", f"import={workplace / 'b.safetensors'}")
+    assert cli("verify", "../contracts/mine.yaml", "--record", "--evidence", "../evidence", *spelled).code == 0
+    monkeypatch.chdir(workplace)
+    assert [len(one["instances"]) for one in status(cli)["gates"]] == [1, 1]
+    assert {one["status"] for one in status(cli)["gates"]} == {"ACTIVE_WITH_LIVE_EVIDENCE"}
+
+
+def test_a_file_outside_is_not_another_of_the_same_name(
+    cli: Cli, workplace: Path, verify: Verify, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    verify()
+    for dtype, code in ((np.float16, 1), (np.float32, 0)):
+        outside = tmp_path_factory.mktemp("outside") / "b.safetensors"
+        save_file({"w": np.arange(6).astype(dtype)}, outside)
+        assert cli("verify", "--record", *BOUND[:3], f"import={outside}").code == code
+    assert status(cli)["gates"][1]["status"] == "REGRESSED"
+
+
+def test_a_path_that_reads_like_the_name_of_an_instance_is_not_that_instance(
+    cli: Cli, workplace: Path, verify: Verify
+) -> None:
+    verify()
+    for name, dtype in (("falcon", np.float16), ("good.safetensors", np.float32)):
+        save_file({"w": np.arange(6).astype(dtype)}, workplace / name)
+    assert cli("verify", "--record", *BOUND[:3], "import=falcon").code == 1
+    assert cli("verify", "--record", *BOUND[:3], "import@falcon=good.safetensors").code == 0
+    instances = {one["instance"]: one["status"] for one in status(cli)["gates"][1]["instances"]}
+    assert instances["./falcon+a.safetensors"] == "REGRESSED"
+    assert instances["falcon"] == "ACTIVE_WITH_LIVE_EVIDENCE"
+
+
+def test_a_gate_that_was_declared_before_its_files_were_bound_stands_by_them(
+    cli: Cli, workplace: Path, verify: Verify
+) -> None:
+    assert cli("verify", "--record").code == 3
+    assert cli("verify", "--record", *BOUND[:2]).code == 3  # one of two
+    assert [one["status"] for one in status(cli)["gates"]] == ["DRAFT", "DRAFT"]
+    verify()
+    assert [len(one["instances"]) for one in status(cli)["gates"]] == [1, 1]
+    assert [one["status"] for one in status(cli)["gates"]] == ["ACTIVE_WITH_LIVE_EVIDENCE"] * 2
+    assert cli("ledger", "check").code == 0
+
+
+# --- Entries from before files were told apart ------------------------------------------------------------------------
+
+
+def as_before(workplace: Path) -> None:
+    """Write every entry anew as of the instance `default`, as it was recorded before files were told apart."""
+    for folder in [one for one in workplace.glob("evidence/ledger/mine/*/*") if one.name != "default"]:
+        renamed: dict[str, str] = {}
+        for path in sorted(folder.iterdir()):
+            body = loads(path.read_bytes())
+            body["place"]["instance"] = "default"
+            body["parents"] = [renamed[parent] for parent in body["parents"]]
+            data = dumps(body)
+            renamed[path.stem[7:]] = sha256(data)
+            (folder.parent / "default").mkdir(exist_ok=True)
+            (folder.parent / "default" / f"{path.stem[:7]}{sha256(data)}.json").write_bytes(data)
+        shutil.rmtree(folder)
+
+
+def test_older_entries_of_default_stay_whole_and_an_instance_of_their_own(
+    cli: Cli, workplace: Path, verify: Verify
+) -> None:
+    verify(dtype=np.float16)
+    verify()
+    as_before(workplace)
+    assert cli("ledger", "check").lines == ["whole: 6 entries of 2 gates and instances"]
+    assert {one["status"] for one in status(cli)["gates"]} == {"ACTIVE_WITH_LIVE_EVIDENCE"}
+    verify()
+    assert cli("ledger", "check").code == 0
+    assert [one["instance"] for one in status(cli)["gates"][0]["instances"]] == [
+        "b.safetensors+a.safetensors", "default",
+    ]  # fmt: skip
+    argv = ("ledger", "retire", "mine/GATE-DTYPE/default", "--reason", REASON, "--cause")
+    assert cli(*argv, "mine/GATE-DTYPE/b.safetensors+a.safetensors").code == 0
+    assert cli("ledger", "check").code == 0
+
+
+def test_an_older_fail_of_default_is_healed_by_no_other_file(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify(dtype=np.float16)
+    as_before(workplace)
+    folder = workplace / "evidence" / "ledger" / "mine" / "GATE-DTYPE" / "default"
+    save_file({"w": np.arange(6, dtype=np.float32)}, workplace / "c.safetensors")
+    assert cli("verify", "--record", *BOUND[:3], "import=c.safetensors").code == 0
+    (healed,) = (workplace / "evidence/ledger/mine/GATE-DTYPE" / segment("c.safetensors+a.safetensors")).glob(
+        "000002-*"
+    )
+    body = loads(healed.read_bytes())
+    said = {key: body[key] for key in ("cause", "contract_digest", "evidence_at", "kind_version", "recorded_at")}
+    active = {"before": "REGRESSED", "after": "ACTIVE_WITH_LIVE_EVIDENCE", "outcome": "PASS", "step": "move"}
+    typed(max(folder.iterdir()), **said, **active)
+    ended = cli("ledger", "check")
+    told = "passed on c.safetensors+a.safetensors, what failed was b.safetensors+a.safetensors"
+    assert (ended.code, told in ended.out) == (1, True), ended.out
 
 
 # --- What no entry names ----------------------------------------------------------------------------------------------
@@ -506,7 +734,7 @@ def test_a_deleted_newest_entry_is_seen_wherever_the_ledger_lies(
     monkeypatch.chdir(inside.parent)
     argv = ("ledger", "check", "--base", "main", "--ledger", f"{inside.name}/ledger")
     assert cli(*argv).code == 0
-    newest = max((inside / "ledger" / "mine" / "GATE-DTYPE" / "default").glob("*.json"))
+    newest = max((inside / "ledger" / "mine" / "GATE-DTYPE" / FILES).glob("*.json"))
     newest.unlink()
     ended = cli(*argv)
     assert ended.code == 1
@@ -531,6 +759,55 @@ def test_a_frozen_bundle_is_only_ever_added(cli: Cli, workplace: Path, verify: V
     assert ended.lines[0].startswith(f"{changed.relative_to(workplace)}: not-added was changed since main")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bundles", "frozen", "ledger", "."])
+def test_a_link_hides_no_deleted_evidence(cli: Cli, workplace: Path, verify: Verify, name: str) -> None:
+    verify()
+    verify(dtype=np.float16)
+    (workplace / "evidence" / "frozen").mkdir()
+    (workplace / "evidence" / "frozen" / "note").touch()
+    git(workplace, "init", "-q", "-b", "main")
+    git(workplace, "add", "-A")
+    git(workplace, "commit", "-q", "-m", "recorded")
+    assert cli("ledger", "check", "--base", "main").code == 0
+    moved, linked = workplace / "moved", workplace / "evidence" / name
+    shutil.move(linked, moved)
+    linked.symlink_to(moved)
+    git(workplace, "add", "-A")
+    git(workplace, "commit", "-q", "-m", "moved")
+    ended = cli("ledger", "check", "--base", "HEAD~1")
+    where = (Path("evidence") / name).as_posix()
+    told = f"{where}: linked is a link, and nothing behind it is compared with HEAD~1"
+    assert (ended.code, told in ended.lines, f"{where}/" in ended.out) == (1, True, True), ended.out
+
+
+def test_bundles_behind_a_link_are_no_evidence(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify()
+    inside = workplace / "evidence" / "bundles"
+    shutil.move(inside, workplace / "moved")
+    inside.symlink_to(workplace / "moved")
+    ended = cli("ledger", "check")
+    assert (ended.code, "bundles: linked is a link" in ended.out) == (1, True)
+    assert status(cli)["gates"][0]["stale"] == ["bundles/ cannot be read: is a link"]
+
+
+def test_git_of_another_repository_in_the_environment_is_not_asked(
+    cli: Cli, workplace: Path, verify: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verify()
+    git(workplace, "init", "-q", "-b", "main")
+    git(workplace, "add", "-A")
+    git(workplace, "commit", "-q", "-m", "recorded")
+    other = workplace.parent / f"{workplace.name}-other"
+    other.mkdir()
+    git(other, "init", "-q")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(other))
+    assert cli("ledger", "check", "--base", "main").code == 0
+    entries(workplace)[-1].unlink()
+    assert cli("ledger", "check", "--base", "main").code == 1
+
+
 def test_a_ledger_that_was_moved_to_lose_an_entry_is_seen(cli: Cli, workplace: Path, verify: Verify) -> None:
     verify()
     verify(dtype=np.float16)
@@ -539,7 +816,7 @@ def test_a_ledger_that_was_moved_to_lose_an_entry_is_seen(cli: Cli, workplace: P
     git(workplace, "commit", "-q", "-m", "recorded")
     (workplace / "elsewhere").mkdir()
     git(workplace, "mv", "evidence", "elsewhere/evidence")
-    max((workplace / "elsewhere/evidence/ledger/mine/GATE-DTYPE/default").iterdir()).unlink()
+    max((workplace / "elsewhere/evidence/ledger/mine/GATE-DTYPE" / FILES).iterdir()).unlink()
     ended = cli("ledger", "check", "--base", "main", "--ledger", "elsewhere/evidence/ledger")
     assert (ended.code, "not-added was deleted since main" in ended.out) == (1, True)
 

@@ -207,5 +207,25 @@ def test_what_a_message_says_would_pass_passes(cli: Cli, workplace: Path) -> Non
 
 def test_a_run_of_the_recorder_has_every_metric_that_the_starter_contracts_ask_for(cli: Cli) -> None:
     run = data_path("verifiers") / "specimens" / "runs" / "wrapped"
-    for contract, gate in (("gpu-training-backend", "GATE-GPUTRAIN-008"), ("training-run", "GATE-RUN-001")):
+    for contract, gate in (("gpu-training-backend", "GATE-GPU-METRICS"), ("training-run", "GATE-RUN-001")):
         assert cli("verify", f"builtin:{contract}", "--gate", gate, "--subject", f"run={run}").code == 0
+
+
+def test_a_refusal_that_left_a_checkpoint_fails_the_starter_contract(cli: Cli, workplace: Path) -> None:
+    left = "mkdir -p {at}; touch {at}/epoch-000.apr; "
+    for before, code in (("", 0), (left.format(at="ckpt"), 1), (left.format(at=f"'{workplace}/ckpt'"), 1)):
+        (workplace / "t.sh").write_text(f"{before}echo DEVICE_UNAVAILABLE; exit 3")
+        gate = ("builtin:gpu-training-backend", "--gate", "GATE-GPUTRAIN-002", "--subject", "refusal=sh t.sh")
+        ended = cli("verify", *gate)
+        assert (ended.code, "leftovers: " in ended.out) == (code, code == 1)
+
+
+def test_a_budget_in_milliseconds_is_no_bound_on_a_loss(cli: Cli, workplace: Path) -> None:
+    text = (data_path("contracts") / "training-run.yaml").read_text()
+    (workplace / "c.yaml").write_text(text.replace("column: wall_ms", "column: loss"))
+    run = data_path("verifiers") / "specimens" / "runs" / "wrapped"
+    ended = cli(
+        "verify", "c.yaml", "--gate", "GATE-RUN-004", "--subject", f"run={run}", "--param", "tokens_per_step=512"
+    )
+    assert "    loss is no column of milliseconds, and the budget is in ms" in ended.lines
+    assert "BLOCKED  GATE-RUN-004" in ended.out

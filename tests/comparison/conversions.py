@@ -111,15 +111,15 @@ def directory(folder: Path, arrays: Arrays, config: Mapping[str, Any] = CONFIG) 
     return folder
 
 
-def gguf_file(
+def gguf_file(  # noqa: PLR0917 (a file has as many)
     path: Path, arrays: Arrays, architecture: str, dtypes: Mapping[str, str] | None = None,
-    heads: tuple[int, int] = (HEADS, KV),
+    heads: tuple[int, int] = (HEADS, KV), vocab_size: int = VOCAB,
 ) -> Path:  # fmt: skip
     """Write a GGUF file; `dtypes` names the type of single tensors, `*` that of all matrices; `heads` are as stated."""
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(2)
     writer.add_embedding_length(WIDTH)
-    writer.add_vocab_size(VOCAB)
+    writer.add_vocab_size(vocab_size)
     writer.add_head_count(heads[0])
     writer.add_head_count_kv(heads[1])
     for name, values in arrays.items():

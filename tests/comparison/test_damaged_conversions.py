@@ -85,9 +85,10 @@ def test_the_undamaged_twin_is_what_was_meant(tmp_path: Path, damage: Damage) ->
 
 
 # Named of tensors without a mapping, and tested there: another quantiser's blocks, a bare relabelling, exchanged sides;
-# and of a merge with an adapter.
+# of a merge with an adapter, of packed weights, and of rows that were added.
 ELSEWHERE = {
     "requantised", "relabelled", "swapped", "adapter-not-merged", "adapter-merged-twice", "adapter-scaled",
+    "packing-keys", "padded-vocabulary",
 }  # fmt: skip
 
 

@@ -132,7 +132,7 @@ def test_a_contract_in_order_is_told_nothing(tmp_path: Path) -> None:
         ),
         (
             "    title: t\n    kind: byte-identity",
-            "    title: t\n    relax: it is slow\n    kind: byte-identity",
+            "    title: t\n    relax: it is slow on the fleet\n    kind: byte-identity",
             "c.yaml:19:5: warning: needless-relax G-2 is no looser than in what it extends\n  delete relax",
         ),
         ("  run: {kind: run}", "  Run: {kind: run}", "c.yaml:7:3: bad-form the name 'Run' is not a lower-case word"),

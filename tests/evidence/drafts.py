@@ -71,9 +71,9 @@ def gate(name: str = "GATE-IMPORT-001", kind: str = "dtype-preservation", **more
 
 
 def key(instance: str = "default") -> str:
-    """Return the key of what both kinds of the draft's gates measure."""
+    """Return the key of what both kinds of the draft's gates measure of tensors."""
     (found,) = {one.key for kind in ("dtype-preservation", "byte-identity")
-                for one in all_requests(gate(kind=kind), instance)}  # fmt: skip
+                for one in all_requests(gate(kind=kind), instance) if one.quantity == "tensor_values"}  # fmt: skip
     return found
 
 

@@ -39,6 +39,8 @@ PLANTED: dict[str, tuple[str, str]] = {
     "azure-sas": _of("https://x.blob.example/c?sv=1&si" + "g=", MIXED[:40]),
     "twilio": _of("S" + "K", HEX[:32]),
     "telegram": _of("123456789" + ":AA", MIXED[:33]),
+    "telegram-url": _of("https://api.telegram.org/bo" + "t123456789:", MIXED[:35]),
+    "google-key-id": _of('"private_key' + '_id": "', HEX[:40]),
     "mailchimp": _of(HEX[:31], "e-u" + "s12"),
     "digitalocean": _of("do" + "p_v1_", HEX[:64]),
     "databricks": _of("da" + "pi", HEX[:32]),
@@ -66,4 +68,23 @@ PATHS = {
     "fsx": "/fsx/team-blue/ckpt",
     "scratch": "/scratch2/anne/x",
     "home": "/home/anne/x",
+}
+# Who, which machine, and paths inside names: a pseudonym stands for each; a contract may say them all the same.
+PERSONAL = {
+    "mail": "anne.miller@research.example.org",
+    "private address": "192.168.17.4",
+    "own network": "10.20.30.40",
+    "public address": "203.0.113.7",
+    "address with a port": "8.8.4.4:29500",
+    "ip6": "fe80::1ff:fe23:4567:890a",
+    "whole ip6": "2001:0db8:85a3:0000:0000:8a2e:0370:7334",
+    "mac": "00:1a:2b:3c:4d:5e",
+    "dashed mac": "00-1A-2B-3C-4D-5E",
+    "gpu": "GPU-5f1e2d3c-aaaa-bbbb-cccc-1234567890ab",
+    "mig": "MIG-5f1e2d3c-aaaa-bbbb-cccc-1234567890ab",
+    "home of": "~anne/ckpt",
+    "user": "~anne",
+    "in-a-name": "encoder./home/anne/x",
+    "behind-a-name": "layers/home/anne/ckpt/w",
+    "dashed": "w-/mnt/anne/x",
 }

@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 from tests.cases import each
 from tests.cli.conftest import Cli, cli  # noqa: F401 -- a fixture
 from tests.evidence import drafts
-from tests.evidence.planted import PATHS, PLANTED
+from tests.evidence.planted import PATHS, PERSONAL, PLANTED
 
 from weighbridge.core.errors import BundleError
 from weighbridge.evidence.bundle import seal
@@ -28,13 +28,14 @@ def test_no_secret_of_any_kind_is_sealed_from_arguments_environment_logs_names_o
     workplace: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tensors = {f"layer {secret}": np.arange(4, dtype=np.float32) for secret, _ in EVERYWHERE.values()}
-    metadata = {f"note_{name}": secret for name, (secret, _) in EVERYWHERE.items()}
+    everywhere = {**EVERYWHERE, **{name: (text, text) for name, text in PERSONAL.items()}}
+    tensors = {f"layer {secret}": np.arange(4, dtype=np.float32) for secret, _ in everywhere.values()}
+    metadata = {f"note_{name}": secret for name, (secret, _) in everywhere.items()}
     save_file(tensors, workplace / "a.safetensors", metadata)
     save_file(dict(list(tensors.items())[::-1]), workplace / "b.safetensors", metadata | {"more": "1"})
-    (workplace / "train.log").write_text("\n".join(secret for secret, _ in EVERYWHERE.values()))
-    for name, (secret, _) in EVERYWHERE.items():
-        monkeypatch.setenv(f"PLANTED_{name.upper().replace('-', '_')}", secret)
+    (workplace / "train.log").write_text("\n".join(secret for secret, _ in everywhere.values()))
+    for name, (secret, _) in everywhere.items():
+        monkeypatch.setenv(f"PLANTED_{name.upper().replace('-', '_').replace(' ', '_')}", secret)
     named = {f"in-{name}": f"of {secret} end" for name, (secret, _) in PLANTED.items() if "/" not in secret}
     for file in named.values():
         (workplace / file).write_text("x")
@@ -45,7 +46,7 @@ def test_no_secret_of_any_kind_is_sealed_from_arguments_environment_logs_names_o
     assert ended.code == 0, ended.err
     (bundle,) = (workplace / ".weighbridge" / "bundles").iterdir()
     held = sealed_bytes(bundle)
-    assert [name for name, (_, core) in EVERYWHERE.items() if core.encode() in held] == []
+    assert [name for name, (_, core) in everywhere.items() if core.encode() in held] == []
     assert held.count(b"[withheld:") >= 2 * len(PLANTED)
 
 
@@ -68,3 +69,16 @@ def test_a_contract_whose_comment_holds_a_secret_is_refused_without_repeating_it
         seal(draft, tmp_path, drafts.REDACTOR)
     assert core not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@each("name", PERSONAL)
+@each("around", ["{}", "layer {}", "see {} there", '{{"argv":["{}"]}}', "LOG: {}\nnext", "host={}"])
+def test_who_and_which_machine_is_a_pseudonym_in_what_is_told_and_no_reason_to_refuse_a_contract(
+    name: str, around: str
+) -> None:
+    text = around.format(PERSONAL[name])
+    clean = drafts.REDACTOR.text(text)
+    assert PERSONAL[name].partition(":2950")[0] not in clean
+    assert "anne" not in clean
+    assert drafts.REDACTOR.text(clean) == clean
+    assert scan("contract.yaml", text.encode(), drafts.REDACTOR) is None

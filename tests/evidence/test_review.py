@@ -277,6 +277,18 @@ def test_a_verdict_written_by_hand_does_not_follow(tmp_path: Path) -> None:
     assert answers.rederivation.details[0].endswith("sealed PASS (dtype), judged again FAIL (dtype); outcome")
 
 
+def test_a_statement_that_hides_an_overridden_parameter_is_not_whole(tmp_path: Path) -> None:
+    given = drafts.contract(params={"budget": 5}, overridden=("budget",))
+    bundle = seal(drafts.draft(given=given), tmp_path, drafts.REDACTOR)
+    stated = loads((bundle.path / "statement.json").read_bytes())
+    stated["predicate"]["overridden"] = []
+    data = dumps(stated)
+    (bundle.path / "statement.json").write_bytes(data)
+    forged = bundle.path.rename(bundle.path.with_name(f"{bundle.path.name[:-12]}{sha256(data)[:12]}"))
+    answers = verify(forged, NOW)
+    assert "contract.json: has other parameters overridden than stated" in answers.integrity.details
+
+
 def test_loosened_limits_are_not_the_contract_stated(bundle: Bundle) -> None:
     def edit(files: dict[str, bytes]) -> None:
         body = loads(files["contract.json"])

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from weighbridge.core.errors import SubjectError  # noqa: E402
-from weighbridge.forward.local_pass import compare, end_to_end, local_errors  # noqa: E402
+from weighbridge.forward.local_pass import NOTHING, compare, end_to_end, local_errors  # noqa: E402
 from weighbridge.forward.relations import Neighbours  # noqa: E402
 from weighbridge.forward.stacks import Torch  # noqa: E402
 
@@ -66,6 +66,14 @@ def test_no_square_overflows_or_vanishes(scale: float) -> None:
     assert (found.all, found.token) == pytest.approx((0.01, 0.01))
 
 
+@pytest.mark.parametrize("scale", [1e-157, 1e-159, 1e-120, 1e120, 1e153])
+def test_squares_that_keep_only_some_of_their_digits_are_not_used(scale: float) -> None:
+    captured = MADE * scale
+    captured[1, 2, 3] *= 1.01
+    found = compare(MADE * scale, captured)
+    assert found.all == pytest.approx(float(0.01 * MADE[1, 2, 3] / MADE.norm()), rel=1e-9)
+
+
 def test_a_truth_of_zeros_has_no_relative_error_but_an_absolute_one() -> None:
     found = compare(MADE * 0, MADE)
     assert (found.all, found.token, found.channel, found.truth_norm) == (None, None, None, 0.0)
@@ -103,6 +111,20 @@ def test_an_error_counts_at_the_step_that_made_it_and_only_there(tmp_path: Path)
     whole = end_to_end(reference, TOKENS, {"a": trace})["a"]
     assert whole["one.out"] < 1e-6
     assert min(whole["two.out"], whole["three.out"]) > 0.1
+
+
+def test_a_capture_of_another_shape_is_no_capture_of_that_point(tmp_path: Path) -> None:
+    wider = Chain()
+    wider.two, wider.three = nn.Linear(8, 16), nn.Linear(16, 8)
+    reference, trace = (
+        Torch(module=Chain(), dtype="float32"),
+        Torch(module=wider, dtype="float32").capture(TOKENS, tmp_path / "a.trace"),
+    )
+    steps, _, _ = local_errors(reference, TOKENS, trace)
+    assert (steps["two.out"].distance, steps["two.out"].shape) == (NOTHING, (2, 3, 8))
+    assert steps["one.out"].distance.all is not None
+    whole = end_to_end(reference, TOKENS, {"a": trace})["a"]
+    assert ("two.out" in whole, "one.out" in whole) == (False, True)
 
 
 # --- Relations --------------------------------------------------------------------------------------------------------

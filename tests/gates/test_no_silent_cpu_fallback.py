@@ -70,7 +70,22 @@ def test_no_probe_at_all_blocks() -> None:
 
 
 def test_scalars_of_the_optimizer_and_bookkeeping_may_be_on_the_host() -> None:
-    assert judged({"optimizer_scalars": {"cpu": 10**6}, "bookkeeping": {"cpu": 10**6}}).outcome is Outcome.PASS
+    assert judged({"optimizer_scalars": {"cpu": 10**6}, "bookkeeping": {"cpu": 500}}).outcome is Outcome.PASS
+
+
+def test_a_million_ops_elsewhere_beside_a_few_on_the_device_are_no_work_there() -> None:
+    assert judged({"bookkeeping": {"cpu": 10**6}}).code == "few-ops"
+    one = {"ops": {"cuda:0": 1}}
+    assert judged({**one, "bookkeeping": {"cpu": 10**6}}).code == "few-ops"
+    assert judged({**one, "bookkeeping": {"cuda:0": 10**6}}).outcome is Outcome.PASS
+    assert judged({"ops": {"cuda:0": 1, "cpu": 1000}}, allowed_host_ops=1000).code == "few-ops"
+
+
+def test_an_optimizer_of_nothing_has_no_state_and_neither_has_plain_sgd() -> None:
+    empty: dict[str, object] = {"optimizer": {}, "optimizer_scalars": {}}
+    assert [judged({**empty, "updated": updated}).code for updated in (None, {}, {"cuda:0": 0}, {"cuda:0": 6600})] == [
+        *["no-probe"] * 3, "pass"
+    ]  # fmt: skip
 
 
 def test_a_run_on_the_cpu_is_confirmed_by_open_files_without_an_accelerator_only() -> None:

@@ -136,6 +136,31 @@ def test_a_waiver_is_good_until_the_end_of_its_last_day_in_utc(tmp_path: Path) -
     assert not read_waivers(tmp_path / "waivers.yaml", last + dt.timedelta(seconds=1)).good
 
 
+@pytest.mark.parametrize("command", ["verify", "lint", "status"])
+def test_years_of_waivers_cannot_be_written_at_once(cli: Cli, project: Path, command: str) -> None:
+    argv = arguments() if command == "verify" else (command,)
+    assert cli("verify", "--record").code == 3
+    write(project, waiver(begins=-10, ends=79), waiver(begins=80, ends=169))  # one renewal, already written
+    assert cli(*argv).code == 0
+    write(project, *(waiver(begins=start, ends=start + 89) for start in range(-10, 60 * 90 - 10, 90)))
+    ended = cli(*argv)
+    assert (ended.code, ended.err.count("waiver-ahead it begins on")) == (2, 58)
+    write(project, *(waiver(begins=start, ends=start + 9) for start in (-10, 0, 10, 20)))
+    ended = cli(*argv)
+    assert (ended.code, ended.err.count("waiver-ahead it begins on")) == (2, 1)
+    write(project, waiver(begins=0, ends=5), waiver(begins=91, ends=100))  # no renewal: nobody knows yet
+    assert "waivers.yaml:4:" in cli(*argv).err
+    write(project, waiver(begins=0, ends=5), waiver(begins=90, ends=100), waiver(begins=90, ends=100, covers="BLOCKED"))
+    assert cli(*argv).code == 0
+
+
+def test_looking_back_refuses_no_renewal_that_was_written_since(cli: Cli, project: Path) -> None:
+    assert cli("verify", "--record").code == 3
+    write(project, waiver(begins=-200, ends=-111), waiver(begins=-110, ends=-21), waiver(begins=-20, ends=60))
+    then = dt.datetime.now(dt.UTC) - dt.timedelta(days=190)
+    assert cli("status", "--as-of", f"{then:%Y-%m-%d}").code == 0
+
+
 # --- What is said -----------------------------------------------------------------------------------------------------
 
 

@@ -231,6 +231,30 @@ def test_joining_heads_keeps_the_age_of_the_evidence_and_the_last_fail() -> None
     assert (worse.status, worse.failed_at, worse.heads) == (REGRESSED, LATER, ("e",))
 
 
+def test_the_last_fail_of_either_head_counts() -> None:
+    first, last = NOON, LATER
+    forked = {
+        "a": entry(DRAFT),
+        "b": entry(REGRESSED, "a", outcome=Outcome.FAIL, at=utc(first), seq=2),
+        "c": entry(REGRESSED, "a", outcome=Outcome.FAIL, at=utc(last), seq=2),
+        "d": entry(ACTIVE, "c", outcome=Outcome.PASS, at=utc(last + timedelta(seconds=1)), seq=3),
+    }
+    standing = fold(forked)
+    assert (standing.status, standing.diverged, standing.failed_at) == (REGRESSED, True, last)
+    joined = entry(REGRESSED, "b", "d", step=LedgerStep.RECONCILE, seq=4, cause="b+d")
+    between = dataclasses.replace(PASSED, at=first + timedelta(minutes=30))
+    with pytest.raises(LedgerError, match="older-than-fail"):
+        advance(fold(forked | {"e": joined}), between, now=LATER, contract_digest=CONTRACT)
+
+
+@pytest.mark.parametrize(
+    "change", [{"dirty": True}, {"live": False}, {"overridden": ("b",)}, {"outcome": Outcome.FAIL}], ids=str
+)
+def test_evidence_is_sound_only_by_a_clean_tool_live_and_as_written(change: dict[str, Any]) -> None:
+    assert PASSED.sound
+    assert not dataclasses.replace(PASSED, **change).sound
+
+
 def test_two_heads_count_as_the_lower() -> None:
     forked = {"a": entry(DRAFT), "b": entry(REGRESSED, "a", seq=2), "c": entry(ACTIVE, "a", seq=2)}
     standing = fold(forked)

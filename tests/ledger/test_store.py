@@ -17,7 +17,7 @@ import pytest
 from tests.disks import failing
 from tests.evidence import drafts
 from tests.evidence.drafts import NOON
-from tests.ledgers import CONTRACT, NOW, PLACE, git, recorded, sealed
+from tests.ledgers import CONTRACT, FILES, NOW, PLACE, git, recorded, sealed
 
 from weighbridge.contract.resolved import digests
 from weighbridge.core.canonical import dumps, loads, sha256
@@ -27,7 +27,7 @@ from weighbridge.evidence.statement import utc
 from weighbridge.ledger.audit import check
 from weighbridge.ledger.fold import ACTIVE, DRAFT, REGRESSED, LedgerEntry, LedgerPlace, LedgerStep, fold
 from weighbridge.ledger.record import reconcile, record
-from weighbridge.ledger.store import Ledger, segment
+from weighbridge.ledger.store import Ledger, illegal, segment
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,7 +53,7 @@ def test_an_entry_is_named_by_its_number_and_digest(ledger: Ledger) -> None:
     for number, path in enumerate(files(ledger), start=1):
         shown = path.relative_to(ledger.root).as_posix()
         digest = sha256(path.read_bytes())
-        assert shown == f"checkpoint-import/GATE-IMPORT-001/default/{number:06d}-{digest}.json"
+        assert shown == f"checkpoint-import/GATE-IMPORT-001/{segment(FILES)}/{number:06d}-{digest}.json"
 
 
 @pytest.mark.slow
@@ -112,6 +112,18 @@ def rewritten(ledger: Ledger, at: int, **change: Any) -> None:
 def test_a_forged_newest_entry_is_refused_by_the_table(ledger: Ledger, change: dict[str, Any], code: str) -> None:
     rewritten(ledger, -1, **change)
     assert code in codes(ledger)
+
+
+def test_one_head_named_twice_reconciles_nothing(ledger: Ledger) -> None:
+    known = ledger.read(PLACE)
+    (head,) = fold(known).heads
+    entry = dataclasses.replace(
+        known[head], step=LedgerStep.RECONCILE, parents=(head, head), seq=known[head].seq + 1, before=known[head].after,
+        cause=f"{head[:12]}+{head[:12]}", outcome=None, evidence_at="", reason="both branches recorded a PASS",
+    )  # fmt: skip
+    refused = illegal(entry, known, fold(known))
+    assert refused is not None
+    assert (refused.code, refused.what) == ("parents", "is a reconcile with 2 parents")
 
 
 def test_a_stranger_in_the_folder_is_named_and_a_dead_writer_s_draft_is_not(ledger: Ledger) -> None:

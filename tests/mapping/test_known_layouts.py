@@ -158,5 +158,5 @@ def test_every_row_gives_rules_and_no_rule_is_given_twice() -> None:
     both_ends = [row for row in (*read["fused"], *read["encoders"]) if row["tensor"].endswith("{}")]
     rows = 5 * len(read["experts"]) + 2 * len(read["same"]) + 2 * len(read["rotated"])
     assert len(given) == rows + len(read["fused"]) + len(read["encoders"]) + len(both_ends) == len({*given})
-    assert read.keys() == {"experts", "same", "rotated", "fused", "encoders", "projectors"}
+    assert read.keys() == {"experts", "same", "rotated", "fused", "encoders", "projectors", "buffers"}
     assert len({*projectors()}) == len(read["projectors"]) == 11

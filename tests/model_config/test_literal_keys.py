@@ -49,7 +49,7 @@ def test_a_file_that_one_side_lacks_is_told_once() -> None:
     lacking = {f"{FILE}:a": 1}
     found = rows({**lacking, "tokenizer.json:x": 1, "tokenizer.json:y": 2}, lacking)
     assert found.keys() == {"tokenizer.json", f"{FILE}:a"}
-    assert found["tokenizer.json"].why == "the import has no tokenizer.json beside it"
+    assert found["tokenizer.json"].why == "the import has no tokenizer.json beside it, or an empty one"
 
 
 def test_a_colon_in_a_header_hides_no_key() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,6 +102,14 @@ def test_every_key_of_a_family_is_read_in_it(family: str, name: str, key: str) -
         ({"layers_block_type": ["mamba", "attention", "moe"]}, {"attention_layers": "010", "block_count": 3}),
         ({"model_type": "dbrx", "ffn_config": {"moe_top_k": 2}, "attn_config": {"kv_n_heads": 4, "rope_theta": 5e5}},
          {"architecture": "dbrx", "expert_used_count": 2, "head_count_kv": 4, "rope_base": 5e5}),
+        *(({"model_type": "nemotron_h", "intermediate_size": 96, "moe_intermediate_size": 32, key: kinds},
+           {"architecture": "nemotron_h", "feed_forward_length": width, "expert_feed_forward_length": 32, **layers})
+          for key, kinds, width, layers in (
+              ("layers_block_type", ["mamba", "mlp"], 96, {"block_count": 2, "attention_layers": "00"}),
+              ("layers_block_type", ["mamba", "moe"], 32, {"block_count": 2, "attention_layers": "00"}),
+              ("hybrid_override_pattern", "M-*-", 96, {}), ("hybrid_override_pattern", "ME*E", 32, {}),
+              ("hybrid_override_pattern", [[{}]], 96, {}), ("hybrid_override_pattern", 7, 96, {}),
+          )),
         ({"model_type": "mpt", "d_model": 64, "expansion_ratio": 3},
          {"architecture": "mpt", "embedding_length": 64, "feed_forward_length": 192}),
         ({"qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "head_dim": 8}, {"head_dim": 24, "rope_dimensions": 8}),
@@ -209,7 +218,11 @@ def test_a_token_is_numbered_by_the_tokenizer_before_the_configurations() -> Non
 def test_an_encoders_own_tokens_stand_for_the_first_and_the_last() -> None:
     known = {"[CLS]": 2, "[SEP]": 3}
     found = of_tokenizer({}, {}, {"cls_token": "[CLS]", "sep_token": "[SEP]"}, known)
-    assert {name: stated.value for name, stated in found.items()} == {"bos_token_id": 2, "eos_token_id": 3}
+    assert {name: stated.value for name, stated in found.items()} == {
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+        "sep_token_id": 3,
+    }
 
 
 def template(*pieces: str) -> dict[str, Any]:
@@ -266,6 +279,9 @@ def test_what_frames_a_text_is_read_from_the_post_processor(processor: Any, expe
         ("activation", model(), None),
         ("tied_embeddings", model(GGUF, "llama"), True),
         ("tied_embeddings", model(GGUF, "bert"), None),
+        ("tied_embeddings", replace(model(GGUF, "llama"), tensors={"lm_head.weight": (4,)}), None),
+        ("tied_embeddings", replace(model(GGUF, "llama"), tensors={"model.lm_head.weight": (4,)}), None),
+        ("tied_embeddings", replace(model(GGUF, "llama"), tensors={"output.weight": (4,)}), None),
         ("bos_token_id", model(GGUF, tokenizer="llama"), 1),
         ("bos_token_id", model(GGUF, tokenizer="gpt2"), None),
         ("add_bos_token", model(tokenizer="LlamaTokenizer"), True),

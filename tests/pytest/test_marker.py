@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cases import each
 from tests.cli.conftest import Cli, cli
 from tests.pytest.sessions import session
 
@@ -82,7 +83,9 @@ def test_tests_that_pass_discharge_their_gate_at_the_algorithm_level(
     assert (code, "PASS     GATE-ROPE  Rotating by zero changes nothing" in said) == (0, True), said
     assert "3 passed" in said
     (bundle,) = (project / "evidence" / "bundles").iterdir()
-    assert cli("evidence", "verify", bundle, "--require-pass").code == 0
+    assert cli("evidence", "verify", bundle).code == 0
+    whole = cli("evidence", "verify", bundle, "--require-pass")  # no test is of the other gate
+    assert (whole.code, "1 of 2 required gates counted; not: GATE-NORM: not judged" in whole.out) == (1, True)
     (subject,) = json.loads((bundle / "statement.json").read_bytes())["predicate"]["subjects"]
     assert (subject["name"], subject["origin"]) == ("rope", "fixture")
     assert cli("ledger", "record", bundle.name[-12:]).code == 0
@@ -97,6 +100,29 @@ def test_one_that_was_skipped_or_may_fail_blocks_it_and_the_session_fails(projec
     code, said = run(project, TESTS + third, "--gate-evidence", "out")
     assert (code, "BLOCKED  GATE-ROPE" in said, "no GPU" in said) == (1, True, True), said
     assert outcomes(project) == {"GATE-ROPE": "BLOCKED"}
+
+
+@each(
+    "empty",
+    [
+        "\n@pytest.mark.gate('GATE-NORM', contract='contracts/kernels.yaml')\nclass TestNorm:\n    pass\n",
+        "\n@pytest.mark.gate('GATE-NORM', contract='contracts/kernels.yaml')\nclass TestNorm:\n"
+        "    def __init__(self):\n        pass\n    def test_norm(self):\n        pass\n",
+        "\n@pytest.mark.gate('GATE-NORM', contract='contracts/kernels.yaml')\nclass TestNorm:\n"
+        "    class TestMore:\n        def norm(self):\n            pass\n",
+    ],
+)
+def test_a_marked_class_without_a_test_blocks_its_gate(project: Path, empty: str) -> None:
+    ignored = ("-W", "ignore::pytest.PytestCollectionWarning")
+    code, said = run(project, TESTS + empty, *ignored)
+    assert (code, "BLOCKED  GATE-NORM" in said, "PASS     GATE-ROPE" in said) == (1, True, True), said
+    code, said = run(project, "import pytest\n" + empty, *ignored)
+    assert (code != 0, "BLOCKED  GATE-NORM" in said) == (True, True), said
+
+
+def test_a_marked_module_without_a_test_blocks_its_gate(project: Path) -> None:
+    code, said = run(project, TESTS.partition("@rope")[0].replace("rope =", "pytestmark ="))
+    assert (code != 0, "BLOCKED  GATE-ROPE" in said) == (True, True), said
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from weighbridge.core.exit_code import ExitCode
 from weighbridge.evaluation.verification import VerifyRequest, code_of, verify
 from weighbridge.report import Level, Row
 from weighbridge.report.formats import FORMS, rendered
+from weighbridge.report.github import annotation
 from weighbridge.report.machine import report_schema
 from weighbridge.report.markdown import COMMENT, page
 from weighbridge.report.rows import Report, report_of
@@ -301,3 +302,16 @@ def test_where_no_gate_passed_no_report_is_green(report: Report) -> None:
     (run,) = json.loads(rendered("sarif", none))["runs"]
     assert run["invocations"][0]["exitCode"] == 5
     assert run["invocations"][0]["toolExecutionNotifications"][0]["level"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("file", "placed"),
+    [("contracts/c.yaml", True), ("..c.yaml", True), ("../c.yaml", False), ("../../x/c.yaml", False)],
+)
+def test_only_a_file_of_the_repository_is_annotated(file: str, *, placed: bool) -> None:
+    said = annotation(Level.ERROR, "FAIL G", "why", (file, 3, 5))
+    assert said == f"::error {f'file={file},line=3,col=5,' if placed else ''}title=FAIL G::why\n"
+
+
+def test_a_shipped_contract_is_no_file_of_the_repository() -> None:
+    assert annotation(Level.ERROR, "t", "why", ("builtin:training-run", 3, 5)) == "::error title=t::why\n"

@@ -71,4 +71,4 @@ def test_no_text_takes_long_to_hold(piece: str) -> None:
 
 def test_problems_stand_at_the_lines_of_their_sentences() -> None:
     text = "# Title\n\nTrue.\nln(2) = 1.0.\n\n```\nln(2) = 3.0\n```\n<!-- ln(2) = 4.0\n -->\n- ln(2) = 5.0\n"
-    assert [problem.line for problem in look(text, "x.md", KNOWN, first_line=10).problems] == [12, 20]
+    assert [problem.line for problem in look(text, "x.md", KNOWN, first_line=10).problems] == [13, 20]

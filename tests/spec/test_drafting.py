@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.evidence import drafts
-from tests.ledgers import sealed
+from tests.ledgers import FILES, sealed
 
 from weighbridge.core.errors import UsageError
 from weighbridge.core.model import Basis, Measurement, Origin, Rows
@@ -92,7 +92,7 @@ def test_a_fail_on_a_fixture_says_what_it_is_not(tmp_path: Path) -> None:
 def test_the_impact_table_names_every_gate(tmp_path: Path) -> None:
     bundle = sealed(tmp_path, given=drafts.contract())
     rows = [line for line in drafted(bundle).splitlines() if line.startswith("| GATE-")]
-    assert [row.split(" | ")[0] for row in rows] == ["| GATE-IMPORT-001[default]", "| GATE-IMPORT-002[default]"]
+    assert [row.split(" | ")[0] for row in rows] == [f"| GATE-IMPORT-001[{FILES}]", f"| GATE-IMPORT-002[{FILES}]"]
     assert rows[1].endswith("| pass | 2 of 2 | none | none |")
 
 

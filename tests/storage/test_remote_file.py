@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import each
 from tests.formats import files
 from tests.storage.web import Site, serving
 
@@ -370,6 +372,27 @@ def test_a_server_without_ranges_is_refused_and_never_read_whole(site: Site) -> 
         f"{site.url}/big.safetensors: remote-ranges the server gives no ranges of a file, only all of it\n"
         "  fetch the file first"
     )
+
+
+@each("endless", ["chunked", "until closed", "told", "gzip"])
+@each("ranges", [True, False])
+def test_of_an_answer_without_an_end_no_more_is_read_than_was_asked_for(endless: str, *, ranges: bool) -> None:
+    with serving() as site:
+        site.files["/m/big.safetensors"] = BIG
+        site.ranges, site.endless = ranges, endless
+        tracemalloc.start()
+        try:
+            said = refusal(f"{site.url}/big.safetensors")
+            taken, peak = site.sent, tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        packed, over = (
+            "remote-packed the answer is packed ('gzip')",
+            "remote-long the answer is longer than the 65536 bytes",
+        )
+        wanted = packed if endless == "gzip" else over if ranges else "remote-ranges the server"
+        assert wanted in said
+        assert max(taken, peak - 2 * len(BIG)) < 48 << 20, (taken, peak)
 
 
 def test_a_connection_that_breaks_once_is_tried_again(site: Site) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import re
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ class Site:
     password: str = ""
     withheld: int = 0  # bytes left out at the end of each range
     claims: int | None = None  # the size told to HEAD, whatever it is
+    endless: str = ""  # how much more than was asked for comes: `chunked`, `until closed`, `told` or `gzip`
+    sent: int = 0  # bytes of endless answers that somebody took
     before: Callable[[str, str], None] = lambda _method, _path: None
     url: str = ""
 
@@ -68,6 +71,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(206 if match else 200)
         if match:
             self.send_header("Content-Range", f"bytes {match[1]}-{int(match[1]) + len(body) - 1}/{len(data)}")
+        if site.endless and self.command == "GET":
+            self.go_on(site.endless)
+            return
         told = len(body) if self.command == "GET" or site.claims is None else site.claims
         self.send_header("Content-Length", str(told))
         if site.tags:
@@ -82,6 +88,24 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.connection.close()
             return
         self.wfile.write(body)
+
+    def go_on(self, how: str) -> None:
+        """Send until nobody takes it any more, or 1 GiB."""
+        block, most = bytes(1 << 20), 1 << 30
+        if how == "gzip":
+            self.send_header("Content-Encoding", "gzip")
+            packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+            block = b"".join((*(packer.compress(block) for _ in range(256)), packer.flush()))
+        told = {"told": most, "gzip": len(block)}.get(how)
+        length = (
+            ("Transfer-Encoding", "chunked") if how == "chunked" else ("Content-Length", str(told)) if told else None
+        )
+        self.send_header(*(length or ("Connection", "close")))
+        self.end_headers()
+        self.close_connection = True
+        while self.site.sent < (told or most):
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(block), block) if how == "chunked" else block)
+            self.site.sent += len(block)
 
 
 class _Server(http.server.ThreadingHTTPServer):

@@ -142,6 +142,7 @@ UNUSED = "this subject is measured another way"
 ABSENT = "a fact that is absent blocks every `where:`"
 SAME = "the first answers for all of them here"
 DIGITS = "both sides then have as many digits"
+FILES_BESIDE = "neither side has further files here; the tests of folders check it"
 NEITHER = "both sides have a tokenizer here; the tests check it"
 NARROWER = "without a rough run, limits are narrower"
 UNTOUCHED = "the canary does not touch it; the card's specimens and the tests check it"
@@ -230,6 +231,11 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_field: for value, read in side.also if value != side.value": BESIDE,
         "_following: for pair in side.also if pair[1] != read": BESIDE,
         "_list: for side in (candidate, source) if side.model.form == GGUF": SAME,
+        "_keys: for file in files if 'processor_config' in file": FILES_BESIDE,
+        "_keys: for name in side.beside or ()": FILES_BESIDE,
+        "_keys: for side, stated in zip((one, other), keys, strict=True):": FILES_BESIDE,
+        "measure: for name in side.keys": "both sides state sizes here; the tests of configurations check it",
+        "measure: for side in sides": "both sides state sizes here; the tests of configurations check it",
         "_row: for side in (one, other)": "what nobody states stays unstated here",
         "compare_pieces: for piece, stored in _written(candidate, file, kind)": UNUSED,
     },

@@ -266,3 +266,17 @@ def test_a_run_elsewhere_is_found_and_one_from_before_is_not(
     assert named.path.endswith("$RUNS/named/new")  # a sealed contract holds no path of somebody's machine
     with pytest.raises(SubjectError, match="NO_RUNS/a names a variable that is not set"):
         python("pass", run_roots=("$NO_RUNS/a",))
+
+
+def test_a_checkpoint_left_under_a_named_root_is_found_and_what_was_there_is_not(workplace: Path) -> None:
+    (workplace / "ckpt" / "old").mkdir(parents=True)
+    (workplace / "ckpt" / "old" / "epoch-000.apr").write_text("old")
+    at, roots = str(workplace / "ckpt"), ("ckpt", ".")
+    leaves = "import pathlib; at = pathlib.Path({at!r}); (at / 'empty').mkdir(); (at / 'epoch-001.apr').write_text('')"
+    assert python("pass", run_roots=roots).left == ()
+    assert [(item.path, item.what) for item in python(leaves.format(at=at), run_roots=roots).left] == [
+        ("ckpt/epoch-001.apr", "file"), ("ckpt/empty", "directory")
+    ]  # fmt: skip
+    again = f"open({at + '/old/epoch-000.apr'!r}, 'a').write('more')"
+    assert [item.path for item in python(again, run_roots=roots).left] == ["ckpt/old/epoch-000.apr"]
+    assert python(leaves.format(at=at).replace("empty", "new").replace("001", "002")).left == ()  # nobody named it

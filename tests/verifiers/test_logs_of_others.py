@@ -202,6 +202,27 @@ def test_a_contract_may_say_how_far_a_log_goes_or_how_a_run_is_meant_to_end(tmp_
     assert came_to(weighed(raised, tmp_path, where={"ended": "raised"}, **gate)) == (Outcome.PASS, "pass")
 
 
+def test_a_contract_may_ask_for_any_fact_that_a_run_states(tmp_path: Path) -> None:
+    run, gate = ended(tmp_path, by="", steps=60), {"with": {"required": ["loss"]}}
+    stated = {"device_name": "RTX 4090", "regime": "from_scratch", "lr_max": 3e-4, "bf16": True, "seen": 1}
+    more = {**stated, "hyper": {"warmup_steps": 1000, "lr_max": 3e-4}, "other": {"regime": "finetune"}}
+    (run / "run.json").write_text(json.dumps(json.loads((run / "run.json").read_text()) | {**more, "odd": [1]}))
+    asked: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"device_name": "RTX 4090", "lr_max": 3e-4, "bf16": True, "warmup_steps": 1000}, "pass"),
+        *(({"device_name": "H100"}, "where-false"), ({"lr_max": True}, "where-false"), ({"seen": True}, "where-false")),
+        *(({"regime": "from_scratch"}, "where-contradicted"), ({"odd": 1}, "where-unknown")),
+    )
+    found = [weighed(run, tmp_path, where=where, **gate) for where, _ in asked]
+    assert [came_to(one)[1] for one in found] == [code for _, code in asked]
+    fact: Any = found[0].facts["device_name"]
+    assert fact["basis"] == "reported"
+    assert "regime" not in found[0].facts  # nobody asked
+    (tmp_path / "report.json").write_text(json.dumps({"status": "completed", "regime": "finetune", "rows": [
+        {"step": step, "loss": 3 * 0.97**step} for step in range(60)
+    ]}))  # fmt: skip
+    assert came_to(weighed(tmp_path / "report.json", tmp_path, where={"regime": "finetune"}, **gate))[1] == "pass"
+
+
 def test_what_is_broken_is_broken_however_the_run_ended(tmp_path: Path) -> None:
     run = ended(tmp_path)
     lines = (run / "steps.jsonl").read_text().splitlines()
@@ -234,6 +255,29 @@ def test_a_process_that_told_no_end_is_looked_for_on_its_own_host(
 
 def test_fewer_steps_than_asked_for_are_an_early_end() -> None:
     assert run_end({"requested_steps": 100}, ({"event": "end", "steps": 60, "by": ""},), 60).ended == "early"
+
+
+@pytest.mark.parametrize(
+    ("facts", "by"),
+    [
+        ({"requested_steps": 50}, ""),
+        ({"requested_steps": 50}, "KeyError"),
+        ({"max_steps": 50, "global_step": 120}, None),
+        ({"max_steps": 50, "status": "completed"}, None),
+        ({"requested_steps": 50}, None),
+    ],
+)
+def test_more_steps_than_asked_for_contradict_every_end(facts: Any, by: str | None) -> None:
+    events: list[Fields] = [] if by is None else [{"event": "end", "steps": 120, "by": by}]
+    assert run_end(facts, events, 120, 119).contradicted_by == ("50 steps were asked for, 120 were taken",)
+
+
+def test_a_run_of_more_steps_than_were_asked_for_passes_no_gate_over_the_whole_of_it(tmp_path: Path) -> None:
+    run = ended(tmp_path)
+    (run / "run.json").write_text(json.dumps(json.loads((run / "run.json").read_text()) | {"requested_steps": 50}))
+    assert came_to(weighed(run, tmp_path, **{"with": METRICS})) == (Outcome.BLOCKED, "not-ended")
+    window = weighed(run, tmp_path, measure={"steps": [0, 49]}, **{"with": METRICS})
+    assert came_to(window) == (Outcome.PASS, "pass")
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,9 @@ from weighbridge.core.errors import SubjectError
 from weighbridge.core.model import Measurement, Rows, Unmeasured
 from weighbridge.evaluation.runner import lay_canary
 from weighbridge.evidence.codec import encode_measured
+from weighbridge.model_config.header_pairs import shortest
 from weighbridge.quantities.checkpoints import UNREAD, EntryDifference
-from weighbridge.verifiers.model_config import VERIFIER, shortest
+from weighbridge.verifiers.model_config import VERIFIER
 from weighbridge.verifiers.verifier import NoCanary
 from weighbridge.views.checkpoint import CONFIG, CheckpointView, open_checkpoint
 
@@ -47,6 +48,15 @@ PIECES = [f"piece-{at}" for at in range(300)]
 MERGES = [f"{one} {other}" for one, other in itertools.product("abcdefghijkl", repeat=2)]
 
 
+TENSORS = {
+    "minimax-m2": {
+        "blk.0.attn_norm.weight": (4,),
+        "blk.1.attn_norm.weight": (4,),
+        "blk.1.ffn_down_exps.weight": (2, 64, 48),
+    }
+}
+
+
 def folder(home: Path, config: Mapping[str, Any], **files: Any) -> CheckpointView:
     home.mkdir()
     safetensors(home / "model.safetensors", {"w": ("F32", (1,), bytes(4))})
@@ -61,7 +71,13 @@ def tokenizer(pieces: list[str] = PIECES, merges: list[str] = MERGES) -> dict[st
 
 
 def header(
-    path: Path, pieces: list[str] = PIECES, merges: list[str] = MERGES, *, architecture: str = "qwen2", **changed: Any
+    path: Path,
+    pieces: list[str] = PIECES,
+    merges: list[str] = MERGES,
+    *,
+    architecture: str = "qwen2",
+    kind: str = "gpt2",
+    **changed: Any,
 ) -> CheckpointView:
     writer = gguf.GGUFWriter(path, architecture)
     said: dict[str, Any] = {
@@ -78,10 +94,11 @@ def header(
     for name, value in said.items():
         if value is not None:
             getattr(writer, f"add_{name}")(value)
-    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_model(kind)
     writer.add_token_list(pieces)
     writer.add_token_merges(merges)
-    writer.add_tensor("output.weight", np.zeros(4, np.float32))
+    for name, shape in {"output.weight": (4,), **TENSORS.get(architecture, {})}.items():
+        writer.add_tensor(name, np.zeros(shape, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -126,7 +143,7 @@ def source(tmp_path: Path) -> CheckpointView:
         ({"rope_scaling_type": gguf.RopeScalingType.YARN}, "rope_scaling", ("none", "yarn")),
         ({"final_logit_softcapping": 30.0}, "final_logit_softcap", (0.0, 30.0)),
         ({"bos_token_id": 1}, "bos_token_id", (None, 1)),
-        ({"add_bos_token": True}, "add_bos_token", (None, True)),
+        ({"add_bos_token": True}, "add_bos_token", (False, True)),
         ({"chat_template": "x"}, "chat_template", None),
     ],
 )
@@ -157,6 +174,109 @@ def test_entries_are_compared_one_by_one_and_padding_is_no_entry(source: Checkpo
     assert longer.first_difference == EntryDifference(index=300, source="nothing", candidate="more")
 
 
+BYTE_PAIRS = {**tokenizer(), "model": {**tokenizer()["model"], "type": "BPE"}, "post_processor": None}
+
+
+@pytest.mark.parametrize("kind", ["rwkv", "none", "qpt2", "t5", "bert", "llama"])
+def test_another_kind_of_tokenizer_differs_whatever_it_is_called(tmp_path: Path, kind: str) -> None:
+    hf = folder(tmp_path / "hf", CONFIGURATION, tokenizer__json=BYTE_PAIRS)
+    right = rows(hf, header(tmp_path / "right.gguf"))["tokenizer_model"]
+    assert (right.source, right.candidate) == ("gpt2", "gpt2")
+    assert unlike(rows(hf, header(tmp_path / "x.gguf", kind=kind)))["tokenizer_model"] == ("gpt2", kind)
+
+
+@pytest.mark.parametrize(
+    ("config", "files", "kind"),
+    [
+        (
+            {"model_type": "gemma4_text"},
+            {"tokenizer__json": {"model": {"type": "BPE", "byte_fallback": True}}},
+            "gemma4",
+        ),
+        ({"model_type": "t5"}, {"tokenizer__json": {"model": {"type": "Unigram"}}}, "t5"),
+        ({}, {"vocab__json": {"a": 0}}, "gpt2"),
+    ],
+)
+def test_a_kind_of_tokenizer_follows_from_the_family_or_the_file_that_holds_it(
+    tmp_path: Path, config: dict[str, Any], files: dict[str, Any], kind: str
+) -> None:
+    for file in files.values():
+        file.get("model", {}).setdefault("vocab", {"a": 0})
+    hf = folder(tmp_path / "hf", {**CONFIGURATION, **config}, **files)
+    for said in (kind, "llama"):
+        found = rows(hf, header(tmp_path / f"{said}.gguf", ["a"], kind=said))["tokenizer_model"]
+        assert (found.source, found.candidate, found.why) == (kind, said, "")
+
+
+def test_a_tokenizer_model_that_is_no_sentencepiece_says_no_kind(tmp_path: Path) -> None:
+    hf = folder(tmp_path / "hf", CONFIGURATION)
+    (tmp_path / "hf" / "tokenizer.model").write_text("IQ== 0\nIg== 1\n")  # pieces in base 64, as tiktoken keeps them
+    found = rows(open_checkpoint(tmp_path / "hf"), header(tmp_path / "x.gguf"))["tokenizer_model"]
+    assert hf.format == "safetensors"
+    assert found.why == "the source does not state it, and its loader is not asked"
+
+
+@pytest.mark.parametrize("written", [2048, 4096])
+def test_a_value_that_is_written_for_every_model_is_held_against_that_value(tmp_path: Path, written: int) -> None:
+    silent = {key: value for key, value in CONFIGURATION.items() if key != "max_position_embeddings"}
+    hf = folder(tmp_path / "hf", {**silent, "model_type": "mamba"}, tokenizer__json=tokenizer())
+    right, wrong = (
+        rows(hf, header(tmp_path / f"{at}.gguf", architecture="mamba", context_length=at))["context_length"]
+        for at in (1 << 20, written)
+    )
+    assert "placeholder" in right.why
+    assert (wrong.why, wrong.source, wrong.candidate) == ("", 1 << 20, written)
+
+
+def test_separator_and_mask_are_compared_where_both_sides_name_them(tmp_path: Path) -> None:
+    added = [{"id": at, "content": piece, "special": True} for at, piece in enumerate(PIECES[:3])]
+    named = {"sep_token": "piece-1", "mask_token": "piece-2", "eos_token": "piece-1"}
+    files = {"tokenizer__json": {**BYTE_PAIRS, "added_tokens": added}, "tokenizer_config__json": named}
+    hf = folder(tmp_path / "hf", CONFIGURATION, **files)
+    said: dict[str, Any] = {
+        "sep_token_id": 1,
+        "mask_token_id": 2,
+        "eos_token_id": 1,
+        "token_types": [3] * 3 + [1] * 297,
+    }
+    assert unlike(rows(hf, header(tmp_path / "right.gguf", **said))) == {}
+    wrong = header(tmp_path / "wrong.gguf", **{**said, "sep_token_id": 3, "mask_token_id": 4})
+    assert unlike(rows(hf, wrong)) == {"sep_token_id": (1, 3), "mask_token_id": (2, 4)}
+    assert unlike(rows(hf, header(tmp_path / "silent.gguf", eos_token_id=1))) == {}
+
+
+def test_a_tokenizer_without_a_post_processor_adds_nothing(tmp_path: Path) -> None:
+    hf = folder(tmp_path / "hf", CONFIGURATION, tokenizer__json=BYTE_PAIRS)
+    for said, found in ((False, {}), (True, {"add_bos_token": (False, True)})):
+        file = header(tmp_path / f"{said}.gguf", add_bos_token=said)
+        assert unlike(rows(hf, file)) == found
+        assert "without a post_processor adds nothing" in rows(hf, file)["add_bos_token"].source_read
+    older = {"tokenizer_class": "LlamaTokenizer"}  # whose class puts one before a text
+    hf = folder(tmp_path / "older", CONFIGURATION, tokenizer__json=BYTE_PAIRS, tokenizer_config__json=older)
+    assert unlike(rows(hf, header(tmp_path / "older.gguf", add_bos_token=True))) == {}
+
+
+@pytest.mark.parametrize(
+    ("changed", "name", "values"),
+    [
+        ({}, None, None),
+        ({"expert_feed_forward_length": 49}, "expert_feed_forward_length", (48, 49)),
+        ({"leading_dense_block_count": 0}, "leading_dense_block_count", (1, 0)),
+        ({"interleave_moe_layer_step": 3}, "minimax-m2.interleave_moe_layer_step", (2, 3)),
+    ],
+)
+def test_what_a_source_does_not_say_is_held_against_the_tensors_and_other_keys(
+    tmp_path: Path, changed: dict[str, Any], name: str | None, values: Any
+) -> None:
+    config = {**CONFIGURATION, "moe_layer_interval": 2}
+    hf = folder(tmp_path / "hf", config, tokenizer__json=tokenizer())
+    said = {"expert_feed_forward_length": 48, "leading_dense_block_count": 1, "interleave_moe_layer_step": 2}
+    found = rows(hf, header(tmp_path / "x.gguf", architecture="minimax-m2", **{**said, **changed}))
+    assert unlike(found) == ({} if name is None else {name: values})
+    assert "config.json:moe_layer_interval" not in found
+    assert found["expert_feed_forward_length"].source_read == "the shape of blk.1.ffn_down_exps.weight"
+
+
 def test_both_directions_tell_the_same(source: CheckpointView, tmp_path: Path) -> None:
     file = header(tmp_path / "x.gguf", [PIECES[1], PIECES[0], *PIECES[2:]], rope_freq_base=5.0)
     there, back = rows(source, file), rows(file, source)
@@ -183,7 +303,7 @@ def test_a_folder_without_a_tokenizer_cannot_be_compared_in_what_one_says(tmp_pa
     why = "the source has no tokenizer beside it"
     assert {name for name, row in found.items() if row.why == why} == {
         *("add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", "token_types", "tokens", "merges"),
-        *(f"{token}_token_id" for token in ("bos", "eos", "pad", "unk")),
+        *(f"{token}_token_id" for token in ("bos", "eos", "pad", "unk", "sep", "mask")),
     }
     assert unlike(found) == {}
 
@@ -401,6 +521,17 @@ def test_the_canary_is_seen_in_sides_that_differ_already(
     assert isinstance(found, Measurement)
     aligned = lay_canary(VERIFIER, views, {}, found)
     assert (aligned.applied, aligned.seen) == (True, True)
+
+
+def test_the_canary_is_seen_where_the_last_field_is_one_that_a_converter_loses(tmp_path: Path) -> None:
+    hf = folder(tmp_path / "hf", {"model_type": "glm", "hidden_size": 64, "rms_norm_eps": 1e-7})
+    unsaid = ("block_count", "feed_forward_length", "head_count", "head_count_kv", "context_length", "rope_freq_base")
+    said: dict[str, Any] = {"layer_norm_rms_eps": 1e-5, **dict.fromkeys(unsaid)}
+    file = header(tmp_path / "x.gguf", architecture="chatglm", **said)
+    found = VERIFIER.measure((hf, file), {})
+    assert isinstance(found, Measurement)
+    aligned = lay_canary(VERIFIER, (hf, file), {}, found)
+    assert (aligned.applied, aligned.place, aligned.seen) == (True, "norm_epsilon", True)
 
 
 @pytest.mark.parametrize("known", [{"hidden_size": 64}, {"hidden_size": 64, "num_attention_heads": 4}])

@@ -96,6 +96,7 @@ def test_a_loss_stuck_at_one_value_of_many_digits_is_a_placeholder(tmp_path: Pat
         ("loss", lambda step: 3.25 if step else 5.5),
         ("loss", lambda step: 1.0 if step > 2 else 3.1 + step / 7),
         ("grad_norm", lambda step: (0.81, 1.37)[step * step % 5 % 2]),
+        ("grad_norm", lambda step: (1.0, 2.0)[step % 2]),
         ("grad_norm", lambda step: 0.5 if step == 7 else 0.0),
         ("lr", lambda step: 0.0),
         ("tokens", lambda step: 0),
@@ -106,6 +107,79 @@ def test_a_column_that_nothing_measured_fails(tmp_path: Path, column: str, value
     logged = [{**row, column: value(row["step"])} for row in rows()]
     found = codes(judged(tmp_path, "step-metrics", logged, REQUIRED))
     assert {code for place, code in found if place == column} & {"constant", "impossible", "placeholder"}
+
+
+DUST = 1e-6
+
+
+@pytest.mark.parametrize(
+    "stands_in",
+    [
+        lambda step, dust: 1.0 + dust if step >= 60 else None,
+        lambda step, dust: 1.0 + dust if step % 2 else None,
+        lambda step, dust: 2.5 + dust if step else None,
+        lambda step, dust: 2.5 + dust if step >= 9 else None,
+        lambda step, _: (1.0, 2.0)[step % 2] if step >= 60 else None,
+        lambda step, _: 1.0 if step % 3 == 0 else None,
+        lambda step, _: (0.81, 1.37, 1.1)[step % 3],
+    ],
+)
+def test_placeholders_with_dust_on_them_or_now_and_then_fail(tmp_path: Path, stands_in: Any) -> None:
+    chance, logged = random.Random(8), rows()
+    for row in logged:
+        value = stands_in(row["step"], chance.uniform(-DUST, DUST))
+        row["loss"] = row["loss"] if value is None else value
+    found = {code for place, code in codes(judged(tmp_path, "step-metrics", logged, REQUIRED)) if place == "loss"}
+    assert found & {"placeholder", "constant", "recurring"}
+
+
+@pytest.mark.parametrize("steps", [12, 20, 60])
+@pytest.mark.parametrize("first", [1, 2, 3, 5])
+def test_a_loss_that_is_constant_after_its_first_steps_fails(tmp_path: Path, steps: int, first: int) -> None:
+    logged = [{**row, "loss": 2.5 if row["step"] >= first else row["loss"]} for row in rows(steps)]
+    found = codes(judged(tmp_path, "corpus-wrap-around", logged, {}))
+    found |= codes(judged(tmp_path, "step-metrics", logged, {**REQUIRED, "allow_undecided": ["wall_ms", "grad_norm"]}))
+    assert found & {("loss", "constant-loss"), ("loss", "constant"), ("loss", "placeholder")}
+
+
+@pytest.mark.parametrize("seconds", [False, True])
+def test_times_with_the_dust_of_binary_arithmetic_are_healthy(tmp_path: Path, seconds: bool) -> None:
+    chance, clock, logged = random.Random(5), 1234.5, rows(400)
+    for row in logged:
+        hundredths = round(326 + chance.gauss(0, 1.5))
+        after = clock + hundredths / 1e5
+        row["wall_ms"] = (after - clock) * 1000 if seconds else hundredths * 0.01
+        clock = after
+    assert any(len(str(row["wall_ms"])) > 15 for row in logged)
+    assert judged(tmp_path, "step-metrics", logged, REQUIRED).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("digits", [2, 3, 4, 6])
+def test_a_clipped_norm_with_dust_and_losses_that_settle_are_healthy(tmp_path: Path, digits: int) -> None:
+    chance, logged = random.Random(digits), rows(400)
+    for row in logged:
+        norm = chance.lognormvariate(0.1, 0.5)
+        row["grad_norm"] = norm / (norm + 1e-6) if norm > 1 else norm  # as clip_grad_norm_ leaves it
+        row["loss"] = round(0.3 + 2 * 0.96 ** row["step"] * chance.lognormvariate(0, 0.1), digits)
+    assert judged(tmp_path, "step-metrics", logged, REQUIRED).outcome is Outcome.PASS
+
+
+def test_a_loss_that_converges_without_noise_is_no_placeholder(tmp_path: Path) -> None:
+    logged = [{**row, "loss": 0.25 + 3 * 0.9 ** row["step"]} for row in rows(200)]
+    assert judged(tmp_path, "step-metrics", logged, REQUIRED).outcome is Outcome.PASS
+
+
+def test_a_utilisation_from_a_normal_generator_is_noise(tmp_path: Path) -> None:
+    chance, load = random.Random(6), 60.0
+    logged = [{**row, "gpu_util_pct": 50 + chance.gauss(0, 3)} for row in rows()]
+    assert ("gpu_util_pct", "noise") in codes(judged(tmp_path, "step-metrics", logged, REQUIRED))
+    for row in logged:
+        load += chance.gauss(0, 1)
+        row["gpu_util_pct"] = load
+    assert judged(tmp_path, "step-metrics", logged, REQUIRED).outcome is Outcome.PASS
+    for row in logged:
+        row["gpu_util_pct"] = chance.choice((97, 98, 99))
+    assert judged(tmp_path, "step-metrics", logged, REQUIRED).outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize("steps", [50, 120])
@@ -163,6 +237,20 @@ def test_a_corpus_is_not_judged_over_what_is_not_there(
     for row in logged[where]:
         row[column] = value
     assert judged(tmp_path, "corpus-wrap-around", logged, {}).code == code
+
+
+def test_more_tokens_a_step_than_declared_are_not_taken_for_a_wrap_that_nobody_saw(tmp_path: Path) -> None:
+    logged = [{**row, "tokens": 264, "corpus_position": 256 * (row["step"] % 80 + 1)} for row in rows()]
+    data = {"seq_len": 64, "batch_size": 4, "corpus_tokens": 20480}
+    verdict = judged(tmp_path, "corpus-wrap-around", logged, {}, data=data, events=({"event": "wrap", "step": 80},))
+    assert codes(verdict) == {("tokens", "tokens-mismatch")}
+    short = judged(tmp_path, "corpus-wrap-around", logged, {"slack_steps": 1000}, data=data)
+    (long,) = [one for one in short.offences if one.code == "long-pass"]
+    assert (long.figures["per_step"], long.figures["tokens_per_step"]) == (264.0, 256)
+    unlogged = [{**row, "corpus_position": 264 * (row["step"] + 1)} for row in logged]
+    assert {code for _, code in codes(judged(tmp_path, "corpus-wrap-around", unlogged, {}, data=data))} == {
+        "tokens-mismatch", "long-pass"
+    }  # fmt: skip
 
 
 def test_what_the_recorder_says_was_lost_blocks(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import each
 
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import SubjectError
@@ -71,6 +72,50 @@ def test_a_suite_of_which_nothing_is_left_is_held_against_all_others() -> None:
         view = ReportView(f"<testsuites>{inside}</testsuites>{after}".encode(), "r")
         (row,) = rows_of(VERIFIER.measure((view,), {}), ReportedTest)
         assert row.contradicted_by == ("suite 'a' says that 5 tests ran, 0 in it did",)
+
+
+@each(
+    "test, result",
+    [
+        ("<testcase name='t'><FAILURE/></testcase>", Result.FAILED),
+        ("<testcase name='t'><n:failure xmlns:n='urn:x'/></testcase>", Result.FAILED),
+        ("<TestCase Name='t'><Error/></TestCase>", Result.ERROR),
+        ("<n:testcase xmlns:n='urn:x' name='t'><n:error/></n:testcase>", Result.ERROR),
+        ("<testcase name='t'><system-out><failure/></system-out></testcase>", Result.FAILED),
+        ("<testcase name='t'><system-out><a><b><error/></b></a></system-out></testcase>", Result.ERROR),
+        ("<testcase name='t'><properties><skipped/></properties></testcase>", Result.SKIPPED),
+        ("<testcase name='t'><RerunFailure/></testcase>", Result.FAILED),
+        ("<testcase name='t' Status='FAILED'/>", Result.FAILED),
+        ("<testcase name='t' result='Aborted'/>", Result.ERROR),
+        ("<testcase name='t' status='timeout'/>", Result.ERROR),
+        ("<testcase name='t' result='Skip'/>", Result.SKIPPED),
+        ("<testcase name='t'><system-out>a failure, as text: &lt;failure/&gt;</system-out></testcase>", Result.PASSED),
+        ("<testcase name='t' status='run' result='completed'/>", Result.PASSED),
+    ],
+)
+@each("around", ["<testsuite>{}</testsuite>", "<TESTSUITES><TestSuite>{}</TestSuite></TESTSUITES>"])
+def test_a_failure_is_one_in_any_letter_case_namespace_and_depth(test: str, result: Result, around: str) -> None:
+    view = ReportView(around.format(test).encode(), "r")
+    assert {name: came for name, (came, _) in results(view).items()} == {"t": result}
+    assert VERIFIER.extent((view,), {}) == 1
+
+
+@each(
+    "error", ["<error/>", "<failure message='no device'/>", "<ERROR/>", "<x:error xmlns:x='urn:x'/>", "<a><error/></a>"]
+)
+@each(
+    "place",
+    [
+        "<testsuite name='s'>{}<testcase name='t'/></testsuite>",
+        "<testsuite name='s'><testcase name='t'/>{}</testsuite>",
+    ],
+)
+def test_an_error_of_the_suite_is_held_against_its_tests(error: str, place: str) -> None:
+    for report in (place, f"<testsuites>{place}</testsuites>"):
+        (row,) = rows_of(VERIFIER.measure((ReportView(report.format(error).encode(), "r"),), {}), ReportedTest)
+        assert row.contradicted_by == (
+            f"suite 's' has <{'failure' if 'fail' in error else 'error'}> outside of its tests",
+        )
 
 
 DEEP = b"<testsuite>" * (MAX_DEPTH + 1)

@@ -172,6 +172,18 @@ def of_two_configurations(folder: Path) -> Case:
     )
 
 
+def of_two_folders(folder: Path) -> Case:
+    targets = {role: folder / role for role in ("source", "candidate")}
+    for target in targets.values():
+        for part, data in (("", bytes(8)), ("1_Dense", bytes(range(16))), ("2_Dense", bytes(range(24)))):
+            (target / part).mkdir(exist_ok=True)
+            safetensors(target / part / "model.safetensors", {"w": ("F32", [len(data) // 4], data)})
+    return Case(
+        gate={"kind": "byte-identity", "subjects": {role: role for role in targets}},
+        subjects={role: ("checkpoint", target) for role, target in targets.items()},
+    )
+
+
 def of_a_command(folder: Path) -> Case:
     assert folder.is_dir()
     command = shlex.join([sys.executable, "-I", "-S", "-c", REFUSING])
@@ -250,6 +262,7 @@ CASES: Mapping[str, Callable[[Path], Case]] = {
     "tensor_bits": of_one_checkpoint("label-plausibility"),
     "tensor_moments": of_one_checkpoint("tensor-statistics", **{"with": {"bounds": [ABSMAX]}}),
     "model_config": of_two_configurations,
+    "files_beside": of_two_folders,
     "host": where_the_host_is_what_it_is,
     "command_outcome": of_a_command,
     "command_runs": of_two_runs,

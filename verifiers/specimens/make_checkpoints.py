@@ -132,6 +132,18 @@ def converted() -> dict[str, bytes]:
     }
 
 
+def of_parts(folder: str, dense: Sequence[float], note: str) -> dict[str, bytes]:
+    """Make a folder of a model with a further module, the same model for another loader, and a page for people."""
+    modules = [{"path": "", "type": "Transformer"}, {"path": "2_Dense", "type": "Dense"}]
+    return {
+        f"{folder}/README.md": note.encode(),
+        f"{folder}/config.json": json.dumps({"num_hidden_layers": 1, "hidden_size": 2}).encode() + b"\n",
+        f"{folder}/model.safetensors": safetensors({"w": ("F32", (2,), f32((0.25, -0.5)))}),
+        f"{folder}/modules.json": json.dumps(modules, indent=len(note)).encode() + b"\n",
+        f"{folder}/2_Dense/model.safetensors": safetensors({"linear.weight": ("F32", (2,), f32(dense))}),
+    }
+
+
 def swapped(data: bytes, size: int) -> bytes:
     """Store words with their bytes in the other order."""
     return b"".join(data[at : at + size][::-1] for at in range(0, len(data), size))
@@ -218,6 +230,9 @@ def good() -> dict[str, bytes]:
         **heads(),
         **converted(),
         **long(),
+        **of_parts("parts", (1.0, 2.0), "a"),
+        **of_parts("parts-other", (-3.0, -6.0), "other"),
+        "parts-other/flax_model.msgpack": b"\x81\xa1w\xc0",
         "unhealthy.safetensors": unhealthy(),
         **sharded(safetensors({"embed": embed}), safetensors({"model.norm.weight": norm}), "sharded", 44),
         **sharded(safetensors({"embed": embed}), safetensors({"model.norm.weight": norm}), "left-over", 56),

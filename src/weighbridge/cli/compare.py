@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from weighbridge.quantities.tensors import MomentChanges
     from weighbridge.scheduling.engines import Engine
 
-OF_CHECKPOINTS = ("policy", "mapping", "adapter", "headers", "may_differ", "tensors", "address")
+OF_CHECKPOINTS = ("policy", "mapping", "adapter", "headers", "may_differ", "may_ignore", "tensors", "address")
 POLICY = """What the import should be: same, lossless, packed, rounded:F16, rounded:BF16, requant:TYPE, quantised:FTYPE,
 or a YAML file of limits.  [default: lossless; for a block-quantised import, quantised:TYPE; for packed weights,
 packed]"""
@@ -36,6 +36,7 @@ known layout, or of a GGUF file's architecture]"""
 ADAPTER = "A LoRA adapter as PEFT saves it. Each import is then SOURCE with the adapter merged into it."
 MAY_DIFFER = """A configuration field that may differ, such as context_length, or a key such as
 config.json:rope_parameters.factor."""
+MAY_IGNORE = "Files of a bound folder that may differ though nothing reads them, such as pytorch_model.bin."
 HEADERS = "Compare stored dtypes and shapes only. Values are then BLOCKED (exit 3)."
 ALL = "List every tensor, and mean, spread and extremes of those that differ."
 ENGINE = """Compare on the workers of dask://HOST:PORT or ray://HOST:PORT, which must see the same files under the same
@@ -58,6 +59,7 @@ class Field(click.Choice[str]):
 @click.option("--adapter", metavar="DIR", help=ADAPTER)
 @click.option("--headers", is_flag=True, help=HEADERS)
 @repeated("--may-differ", "may_differ", "FIELD", MAY_DIFFER, type=Field(FIELDS))
+@repeated("--may-ignore", "may_ignore", "GLOB", MAY_IGNORE)
 @click.option("--tensors", metavar="GLOB", default="*", help="Show only tensors whose name matches. All are compared.")
 @click.option("--all", "everything", is_flag=True, help=ALL)
 @click.option("--engine", "address", metavar="URL", help=ENGINE)
@@ -95,7 +97,7 @@ def command(
         look = {**look, **mapping_of(mapping, source, imports)}
     with _engine(address) as engine, progress() as show:
         execution = Execution(engine=engine, on_progress=_rate(show))
-        meant = {"look": look, "may_differ": given["may_differ"], "adapter": given["adapter"]}
+        meant = {"look": look, **{one: given[one] for one in ("may_differ", "may_ignore", "adapter")}}
         answers = compare(source, imports, policy=policy, **meant, execution=execution, progress=show, debug=debug)
     if as_json:
         ran = {} if engine is None else {"engine": {"address": address, **engine.ran.counts()}}

@@ -67,7 +67,12 @@ def _looked_at(report: CheckpointReport, *, everything: bool) -> Iterator[str]:
     if not report.tensors:
         yield click.style("  looks wrong        there is no tensor, so nothing was looked at", fg="red")
         return
-    yield fill("  stored dtypes      {vote}: {decided} of {tensors} tensors decided; undecided: {why}", report.labels)
+    for how, many in report.packed.items():
+        yield f"  packed weights     {many} by {printable(how)}"
+    if report.labels["decided"] or not report.packed:  # codes and scales are nothing that this could be told of
+        yield fill(
+            "  stored dtypes      {vote}: {decided} of {tensors} tensors decided; undecided: {why}", report.labels
+        )
     yield fill("  precision          {precision}", report.labels)
     says = [finding["says"] for finding in report.findings]
     yield click.style(f"  looks wrong        {len(says) or 'nothing'}", fg="red" if says else None)

@@ -18,9 +18,9 @@ from weighbridge.evidence.disk import digest_regular
 from weighbridge.evidence.manifest import CONTRACT_YAML
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.ledger.audit import OTHER_VERSION, check
-from weighbridge.ledger.causes import causes_of, recorded_contracts
+from weighbridge.ledger.causes import Causes
 from weighbridge.ledger.fold import LedgerPlace
-from weighbridge.ledger.record import reconcile, record, retire
+from weighbridge.ledger.record import reconcile, record, recorded_contracts, retire
 from weighbridge.ledger.store import Ledger
 
 PLACE = click.argument("place", metavar="CONTRACT/GATE[/INSTANCE]", shell_complete=recorded_gates)
@@ -68,7 +68,7 @@ def record_bundles(folder: Path, bundles: tuple[str, ...]) -> None:
     For bundles that came from elsewhere, or were sealed without --record; a FAIL counts as much as a PASS.
     """
     ledger, now = Ledger(folder), dt.datetime.now(dt.UTC)
-    causes = causes_of(ledger, ())
+    causes = Causes(ledger=ledger, chains={})
     for named in bundles:
         causes.shown(named)  # whole, and judged again
     here = {name: digests(one.contract).whole for name, one in contracts_here().items()}
@@ -89,7 +89,7 @@ def record_bundles(folder: Path, bundles: tuple[str, ...]) -> None:
 @click.option("--reason", required=True, help="Why the entries are joined.")
 def reconcile_heads(folder: Path, place: str, reason: str) -> None:
     """Join the newest entries of a gate into one, at the lower status."""
-    named = _place(place)
+    named = _place(Ledger(folder), place)
     digest = reconcile(Ledger(folder), named, reason=reason, now=dt.datetime.now(dt.UTC))
     tell([f"{named}: reconciled by {digest[:12]}"])
 
@@ -101,17 +101,22 @@ def reconcile_heads(folder: Path, place: str, reason: str) -> None:
 @click.option("--cause", required=True, metavar="BUNDLE|GATE", help=CAUSE)
 def retire_gate(folder: Path, place: str, reason: str, cause: str) -> None:
     """Retire a gate for ever: it was refuted by a bundle, or another gate replaces it."""
-    ledger, named = Ledger(folder), _place(place)
-    stated = causes_of(ledger, ()).stated if len(cause) >= ID_SHOWN else ()
+    ledger, named = Ledger(folder), _place(Ledger(folder), place)
+    stated = Causes(ledger=ledger, chains={}).stated if len(cause) >= ID_SHOWN else ()
     whole = next((one for one in stated if one.startswith(cause)), cause)
     digest = retire(ledger, named, reason=reason, cause=whole, now=dt.datetime.now(dt.UTC))
     tell([f"{named}: retired by {digest[:12]}"])
 
 
-def _place(text: str) -> LedgerPlace:
+def _place(ledger: Ledger, text: str) -> LedgerPlace:
+    """Return the place that is named; without an instance it is the only one that the ledger has, or `default`."""
     contract, _, rest = text.partition("/")
     gate, _, instance = rest.partition("/")
     if not contract or not gate:
         remedy = "write CONTRACT/GATE or CONTRACT/GATE/INSTANCE"
         raise UsageError("place-form", f"{text!r} names no gate", remedy=remedy)
-    return LedgerPlace(contract=contract, gate=gate, instance=instance or DEFAULT)
+    known = [one.instance for one in ledger.places() if (one.contract, one.gate) == (contract, gate)]
+    if not instance and DEFAULT not in known and len(known) > 1:
+        raise UsageError("place-form", f"{text} stands on {', '.join(known)}", remedy=f"write {text}/INSTANCE")
+    only = known[0] if len(known) == 1 else DEFAULT
+    return LedgerPlace(contract=contract, gate=gate, instance=instance or only)

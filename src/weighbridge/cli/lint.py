@@ -45,7 +45,7 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
     problems += [found.error for found in beside if not found.warning]
     known: Mapping[tuple[str, str], frozenset[str]] = {}
     if is_folder(folder):
-        from weighbridge.ledger.causes import recorded_contracts  # what reads bundles loads twice as long as linting
+        from weighbridge.ledger.record import recorded_contracts  # what reads bundles loads twice as long as linting
         from weighbridge.ledger.store import Ledger
 
         known = recorded_contracts(Ledger(folder))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
-from weighbridge.core import UsageError, bare, bare_json
+from weighbridge.core import UsageError, bare, bare_json, uncommanded
 
 if TYPE_CHECKING:
     from weighbridge.core import Json
@@ -27,8 +27,6 @@ Paths: TypeAlias = tuple[Path, ...]
 WIDEST = 100  # columns of running text, which `explain` breaks in a pipe, too
 HANGING = 4  # columns by which the rest of a broken line is indented further
 IN_ASCII = dict(zip("≤≥≠×−–…→·σ", ("<=", ">=", "!=", "x", "-", "-", "...", "->", "*", "sigma"), strict=True))
-
-COMMAND = re.compile(r"^(\s*)(::|##\[)")  # what begins a command of GitHub Actions
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 debug = click.option("--debug", is_flag=True, help="Show tracebacks of internal errors.")
@@ -98,7 +96,7 @@ def print_json(value: Json) -> None:
     """Print a value as canonical JSON; where it stands in a text alone, more of a URL is known than among others."""
     from weighbridge.core import dumps
 
-    tell([dumps(bare_json(value)).decode().rstrip("\n")], whole=True)
+    tell([dumps(bare_json(value)).decode().rstrip("\n").replace("##", "#\\u0023")], whole=True)
 
 
 def tell(lines: Iterable[str], *, err: bool = False, whole: bool = False) -> None:
@@ -110,8 +108,7 @@ def tell(lines: Iterable[str], *, err: bool = False, whole: bool = False) -> Non
     columns = columns_of(stream)
     try:
         for line in map(bare, lines):
-            if on_github() and not whole:
-                line = COMMAND.sub(r"\1\\\2", line)  # noqa: PLW2901 -- a name from outside commands nothing
+            line = line if whole else uncommanded(line)  # noqa: PLW2901 -- a name from outside commands nothing
             for part in [line] if whole or columns is None else broken(line, columns):
                 click.echo(part, file=stream)
     except BrokenPipeError:

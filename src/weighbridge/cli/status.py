@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from weighbridge.evidence.bundle import ID_SHOWN
 from weighbridge.evidence.statement import utc
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.lanes.waivers import Waivers, waivers_of
-from weighbridge.ledger.causes import causes_of
+from weighbridge.ledger.causes import Causes
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, LedgerEntry, LedgerStep
 from weighbridge.ledger.overview import Gate, Instance, blockers, criteria, discharged, overview, tally
 from weighbridge.ledger.store import DIGEST, Ledger
@@ -59,8 +60,9 @@ def command(
     With --require it is what the evidence of a lane says of each of its gates. Exit 0: every required gate passed or is
     waived; else as `verify`.
     """
-    now = (as_of or dt.datetime.now(dt.UTC)).replace(tzinfo=dt.UTC)
-    waivers = waivers_of(exempt, now)
+    clock = dt.datetime.now(dt.UTC)
+    now = as_of.replace(tzinfo=dt.UTC) if as_of else clock
+    waivers = waivers_of(exempt, now, clock=clock)
     if lane is not None:
         from weighbridge.lanes.lanes import refuse_contracts
 
@@ -91,11 +93,12 @@ def _table(gates: Sequence[Gate], waivers: Waivers) -> Iterator[str]:
         return
     wide = [max(len(printable(getattr(gate, name))) for gate in gates) for name in ("contract", "gate")]
     for gate in gates:
-        others = [one for one in gate.instances if one.place.instance != DEFAULT]
+        alone = len(gate.instances) == 1 and gate.instances[0].place.is_of_files
+        others = [one for one in gate.instances if one.place.instance != DEFAULT and not alone]
         remarks = (
             ", ".join(f"{one.place.instance}: {_word(one.status)}" for one in others),
             *sorted({f"({one.unverified})" for one in gate.instances if one.unverified}),
-            *(_unmeant(one) for one in gate.instances if one.unmeant),
+            *(_unmeant(one, alone=alone) for one in gate.instances if one.unmeant),
             "DIVERGED" if gate.diverged else "",
             f"STALE: {', '.join(gate.stale)}" if gate.stale else "",
             f"waits for {', '.join(gate.waits_for)}" if gate.waits_for else "",
@@ -115,8 +118,8 @@ def _table(gates: Sequence[Gate], waivers: Waivers) -> Iterator[str]:
     yield f"gates: {len(gates)}, of which {said}; {besides}discharged: {done} of {whole}"
 
 
-def _unmeant(one: Instance) -> str:
-    of = "" if one.place.instance == DEFAULT else f" {one.place.instance}"
+def _unmeant(one: Instance, *, alone: bool) -> str:
+    of = "" if alone or one.place.instance == DEFAULT else f" {one.place.instance}"
     return f"NOT_APPLICABLE{of}: {one.unmeant}"
 
 
@@ -170,7 +173,9 @@ def _known(contracts: Mapping[str, Contract], gates: Sequence[Gate]) -> dict[str
         name: dict.fromkeys(gate.id for gate in contract.gates) for name, contract in contracts.items()
     }
     for gate in gates:
-        found.setdefault(gate.contract, {})[gate.gate] = {one.place.instance for one in gate.instances} or None
+        found.setdefault(gate.contract, {})[gate.gate] = {
+            DEFAULT if one.place.is_of_files else one.place.instance for one in gate.instances
+        } or None
     return found
 
 
@@ -217,20 +222,20 @@ def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
     if not mine:
         what = f"no gate {gate!r} is in the ledger{nearest(gate, {one.gate for one in gates if one.instances})}"
         raise UsageError("unknown-gate", what, where=str(ledger.root))
-    causes = causes_of(ledger, [one.place for each in gates for one in each.instances])
+    causes = Causes(ledger=ledger, chains=ledger.chains())
     for each in mine:
         for one in each.instances:
             refuted = dict(causes.refuted(one.entries, sorted(one.entries), now))
             tell([click.style(str(one.place), bold=True)])
             for digest, entry in sorted(one.entries.items(), key=lambda item: item[1].seq):
-                tell(f"  {printable(line)}" for line in _entry(entry, str(refuted.get(digest, ""))))
-            said = [f"now: {_word(one.status)}", *([_unmeant(one)] if one.unmeant else [])]
+                tell(f"  {printable(line)}" for line in _entry(entry, str(refuted.get(digest, "")), causes))
+            said = [f"now: {_word(one.status)}", *([_unmeant(one, alone=one.place.is_of_files)] if one.unmeant else [])]
             said += (f"STALE: {reason}" for reason in one.stale)
             said += [f"waits for: {', '.join(each.waits_for)}"] if each.waits_for else []
-            tell(f"  {printable(line)}" for line in (*said, f"next: {_next(one)}"))
+            tell(f"  {printable(line)}" for line in (*said, f"next: {_next(one, alone=len(each.instances) == 1)}"))
 
 
-def _entry(entry: LedgerEntry, refuted: str) -> Iterator[str]:
+def _entry(entry: LedgerEntry, refuted: str, causes: Causes) -> Iterator[str]:
     of = f"  {entry.outcome} of {entry.evidence_at}" if entry.outcome else ""
     kinds = {LedgerStep.DECLARE: "contract ", LedgerStep.DISCHARGE: "amendment "}
     kinds |= dict.fromkeys((LedgerStep.MOVE, LedgerStep.RENEW), "bundle ")
@@ -238,16 +243,19 @@ def _entry(entry: LedgerEntry, refuted: str) -> Iterator[str]:
     again = "; judged again: the same" if entry.outcome and not refuted else ""
     yield f"{entry.seq:>3}  {_word(entry.before)} -> {_word(entry.after)}  ({entry.step}){of}"
     yield f"     by {kinds.get(entry.step, '')}{cause}, recorded {entry.recorded_at}{again}"
+    stated = causes.stated.get(entry.cause)  # the files that a verdict is of
+    for one in (one for one in (stated.subjects if stated else ()) if one.instance in (entry.place.instance, DEFAULT)):
+        yield from (f"     {one.name}={one.path}: {file} sha256 {digest}" for file, digest in one.digests.items())
     if entry.reason:
         yield f"     reason: {entry.reason}"
     if refuted:
         yield f"     UNVERIFIED: {refuted}"
 
 
-def _next(one: Instance) -> str:
+def _next(one: Instance, *, alone: bool) -> str:
     """Return what would move an instance on, the most pressing first."""
     place, at = one.place, one.standing
-    name = f"{place.contract}/{place.gate}" + (f"/{place.instance}" if place.instance != DEFAULT else "")
+    name = shlex.quote(place.names[1 if alone or place.instance == DEFAULT else 2])
     if one.unverified:
         return f"{one.unverified}; restore the evidence from the history of the repository, then `ledger check`"
     if at.diverged:

@@ -205,7 +205,8 @@ def _moved(moves: Sequence[Move]) -> Iterator[str]:
         if move.before == move.after:
             moved, change = "not moved", f"{move.code}: stays at {after}"
             why = f" ({move.says}{f'; {move.remedy}' if move.remedy else ''})"
-        instance = "" if move.place.instance == DEFAULT else f"[{move.place.instance}]"
+        unnamed = move.place.instance == DEFAULT or move.place.is_of_files
+        instance = "" if unnamed else f"[{move.place.instance}]"
         alike.setdefault(f"{moved}: {change}{why}", []).append(f"{move.place.gate}{instance}")
     for change, places in alike.items():
         yield printable(f"{change}: {', '.join(places)}")

@@ -91,6 +91,11 @@ def _explaining(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
     plain = pairing.plain and pairing.shape == new.shape
     if back is not None and aligned.dtype != new.dtype and plain and value_errors.explains_back(aligned, back):
         yield "swapped"
+    matrix = pairing.plain and len(new.shape) == 2 and pairing.shape[1:] == new.shape[1:]
+    if matrix and pairing.shape[:1] < new.shape[:1] and aligned.exact_cast is not None:
+        cut = dataclasses.replace(aligned, candidate=aligned.candidate.of_rows({new.name: pairing.shape[0]}))
+        if cut.new.shape == pairing.shape and value_errors.explains(cut, aligned.exact_cast):
+            yield "padded-vocabulary"
     for name, other in _made_otherwise(aligned, plan):
         exact_cast = other.exact_cast
         if exact_cast is not None and value_errors.explains(other, exact_cast):

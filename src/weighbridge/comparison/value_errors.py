@@ -298,15 +298,22 @@ def _mixed(words: Words) -> NDArray[Any]:
 
 def _difference(aligned: AlignedTensor, index: int, stored: bytes, was: bytes, found: bytes) -> FirstDifference:
     """Describe the first unit that is not as predicted; `stored` is empty where the source has no word for it alone."""
+    import numpy as np
+
     new, (per, size) = aligned.new, aligned.new.unit
     counted = per == 1 and aligned.dtype != new.dtype  # in whole words, because the source's have another size
     inside = 0 if counted else next(i for i in range(size) if was[i] != found[i])
     offset = index // per * size + inside
+    texts = {"source_value": shown(stored or was, aligned.dtype), "candidate_value": shown(found, new.dtype)}
     if per > 1:
+        old, there = (values(np.frombuffer(block, np.uint8), new.dtype) for block in (was, found))
+        if old is not None and there is not None:
+            at = int((old != there).argmax())
+            index, texts = index + at, {"source_value": str(old[at]), "candidate_value": str(there[at])}
+        else:
+            texts = dict.fromkeys(texts, "a byte")
         was, found = was[inside : inside + 1], found[inside : inside + 1]
-    alone = stored or was
-    texts = {"source_hex": _hex(alone), "candidate_hex": _hex(found), "expected_hex": _hex(was)}
-    texts |= {"source_value": shown(alone, aligned.dtype), "candidate_value": shown(found, new.dtype)}
+    texts |= {"source_hex": _hex(stored or was), "candidate_hex": _hex(found), "expected_hex": _hex(was)}
     ulps = abs(_place(was) - _place(found)) if _counted_in_ulps(new.dtype) else None
     return FirstDifference(offset=offset, file_offset=new.file_offset(offset), index=index, ulps=ulps, **texts)
 

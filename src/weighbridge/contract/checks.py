@@ -270,8 +270,10 @@ def looser(old: GateDecl, new: GateDecl) -> Iterator[tuple[tuple[str, ...], str]
     if (new.max_age_days or NO_AGE) > (old.max_age_days or NO_AGE):
         age = "unlimited" if new.max_age_days is None else f"{new.max_age_days:g} days"
         yield ("max_age",), f"was {old.max_age_days:g} days, is {age}"
-    if not {*old.stale_on} <= {*new.stale_on}:
-        yield ("stale_on",), f"stale_on was {_shown(old.stale_on)}, is {_shown(new.stale_on)}"
+    for key in ("stale_on", "binds", "depends_on"):
+        was, now = getattr(old, key), getattr(new, key)
+        if not {*was} <= {*now}:
+            yield (key,), f"{key} was {_shown(was)}, is {_shown(now)}"
 
 
 def loosened(old: Any, new: Any) -> tuple[str, ...]:

@@ -80,6 +80,11 @@ REQUIRES = Doc(
 )
 MAX_AGE = Doc("evidence older than this is stale", pattern=AGE, form='a number of days, such as "30d"')
 STALE_ON = Doc("facts of the subject, such as commit: once newer evidence has others, this is stale")
+RELAX = Doc(
+    "why this gate is looser than in the contract that it extends",
+    pattern=r"\s*\S[\s\S]{18,}\S\s*",
+    form="a reason of at least 20 letters",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +106,7 @@ class GateDocument:
     depends_on: Annotated[tuple[str, ...], Doc("gates that this one builds on")] = ()
     max_age: Annotated[str | None, MAX_AGE] = None
     stale_on: Annotated[tuple[str, ...], STALE_ON] = ()
-    relax: Annotated[str, Doc("why this gate is looser than in the contract that it extends")] = ""
+    relax: Annotated[str, RELAX] = ""
 
 
 PARAMS = Doc("named values, used as ${params.NAME}", keys=PARAMETER, form="a lower-case word")

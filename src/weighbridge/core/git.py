@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 from weighbridge.core.canonical import sha256
 
 SECONDS = 10.0
+ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR")  # they name a repository; asked is the one around the folder
 
 
 def ask(folder: Path, *arguments: str, seconds: float = SECONDS) -> str | None:
     """Return what git prints, or None where it refuses; an OSError or TimeoutExpired where it cannot run or is slow."""
     argv = ("git", "-C", str(folder), *arguments)
-    done = subprocess.run(argv, capture_output=True, check=False, timeout=seconds)
+    environ = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
+    done = subprocess.run(argv, capture_output=True, check=False, timeout=seconds, env=environ)
     return done.stdout.decode("utf-8", errors="surrogateescape") if done.returncode == 0 else None
 
 

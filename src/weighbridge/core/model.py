@@ -267,3 +267,8 @@ class Contract:
     gates: tuple[GateDecl, ...]
     params: Fields = field(default_factory=dict)
     overridden: tuple[str, ...] = ()
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """Return the parameters that were overridden, as `NAME=VALUE`."""
+        return tuple(f"{name}={self.params[name]}" if name in self.params else name for name in self.overridden)

@@ -18,6 +18,14 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+_COMMAND = re.compile(r"^(\s*)(?=::)|(?<=#)(?=#(?:vso)?\[)", re.MULTILINE)
+
+
+def uncommanded(text: str) -> str:
+    """Return a text in which no name from outside commands GitHub Actions or Azure: those look for `##[` anywhere."""
+    return _COMMAND.sub(r"\1\\", text)
+
+
 def quoted(name: str) -> str:
     """Return a name from outside as a message shows it: quoted, escaped, not longer than 60 characters."""
     return repr(name if len(name) <= SHOWN else name[: SHOWN - 1] + "…")

@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from weighbridge.core.local_files import exists
+from weighbridge.core.local_files import exists, local_path
 
 LOCAL = ".weighbridge"
 MARKS = ((".git",), ("weighbridge.toml", "pyproject.toml"))  # a linked worktree's `.git` is a file
@@ -17,6 +17,17 @@ def root(here: Path) -> Path:
     here = here.absolute()
     around = ((folder, marks) for marks in MARKS for folder in (here, *here.parents))
     return next((folder for folder, marks in around if any(exists(folder / mark) for mark in marks)), here)
+
+
+def in_project(target: str) -> str:
+    """Return a path, or `PATH:FUNCTION`, as it is from the project's root; one outside that is absolute, as it is."""
+    head, colon, name = target.rpartition(":") if not exists(Path(target)) else (target, "", "")
+    path = local_path(head)
+    if path is None or not exists(path):
+        return target
+    found = os.path.relpath(path.absolute(), root(Path()))
+    outside = path.is_absolute() and found.startswith("..")
+    return target if outside else f"{Path(found).as_posix()}{colon}{name}"
 
 
 def local() -> Path:

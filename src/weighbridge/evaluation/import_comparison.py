@@ -109,6 +109,7 @@ def compare(
     policy: Policy | None = None,
     look: Fields = EMPTY,
     may_differ: tuple[str, ...] = (),
+    may_ignore: tuple[str, ...] = (),
     adapter: str | None = None,
     execution: Execution = HERE,
     progress: Announce = lambda _text: None,
@@ -131,7 +132,7 @@ def compare(
     if not all(imports):
         raise UsageError("subject-form", "an import without a path")
     chosen = {name: policy or _declared(opened.get(name)) for name in paths}
-    gates = {name: _gates(name, chosen[name], look, may_differ) for name in paths}
+    gates = {name: _gates(name, chosen[name], look, may_differ, may_ignore) for name in paths}
     targets = {name: _found_anywhere(path, away=away) for name, path in ({"source": source} | paths).items()}
     contract, bound = _promise(targets, itertools.chain.from_iterable(gates.values()))
     session = EvaluationSession(
@@ -223,7 +224,7 @@ def _unfit(rules: Sequence[Any], source: Opened, imports: Sequence[Opened]) -> l
     """Return what is wrong with the rules of a mapping file, each tried on these checkpoints."""
     from weighbridge.mapping.chosen_mapping import models, numbers
     from weighbridge.mapping.tensor_rules import RuleError, made, rule_of
-    from weighbridge.verifiers.tensor_values import both_unpacked
+    from weighbridge.packing.unpacked_view import both_unpacked
 
     pairs = [both_unpacked((source, one)) for one in imports if source is not None and one is not None]
     problems = []
@@ -251,6 +252,7 @@ def _opened(path: str, *, away: bool) -> Opened:
 
 def contradictions(view: CheckpointView) -> Iterator[str]:
     """Yield where the files of a checkpoint contradict each other, so that another loader may take something else."""
+    from weighbridge.packing.packed_weights import marked
     from weighbridge.verifiers.file_structure import INDEX, beside, declared_bytes
     from weighbridge.views.checkpoint import CONFIG, config_beside
 
@@ -265,7 +267,8 @@ def contradictions(view: CheckpointView) -> Iterator[str]:
     config = config_beside(view) or {}
     key = "dtype" if config.get("dtype") is not None else "torch_dtype"
     sizes = Counter(dict.fromkeys(LOADED_AS.values(), 0))
-    for tensor in view.tensors.values():
+    packed = {one.name for weight in marked(view) for one in weight.members.values()}
+    for tensor in (one for name, one in view.tensors.items() if name not in packed):
         sizes[tensor.dtype] += tensor.nbytes * (tensor.dtype in sizes)
     named, ((most, nbytes), *_) = LOADED_AS.get(str(config.get(key))), sizes.most_common()
     if named and nbytes and named != most:
@@ -288,12 +291,16 @@ def _declared(view: Opened) -> Policy:
     return Policy(limits={"policy": named}, name=named, why=f" (the types that the file declares: {counted})")
 
 
-def _gates(name: str, policy: Policy, look: Fields, may_differ: tuple[str, ...]) -> tuple[GateDecl, GateDecl]:
+def _gates(
+    name: str, policy: Policy, look: Fields, may_differ: tuple[str, ...], may_ignore: tuple[str, ...]
+) -> tuple[GateDecl, GateDecl]:
     gate = partial(GateDecl, subjects={"source": "source", "candidate": name})
     title, same = "the import is what it was meant to be", "both say the same of their model"
     limits: Fields = {"required": [], "may_differ": [{"field": one, "why": "--may-differ"} for one in may_differ]}
+    ignored: Any = (*policy.limits.get("may_ignore", ()), *({"file": one, "why": "--may-ignore"} for one in may_ignore))  # type: ignore[misc]
+    meant = {**policy.limits, **({"may_ignore": ignored} if ignored else {})}
     return (
-        gate(id=f"{GATE}.{name}", kind=KIND.name, title=title, limits=policy.limits, measure=look),
+        gate(id=f"{GATE}.{name}", kind=KIND.name, title=title, limits=meant, measure=look),
         gate(id=f"{CONFIGURATION}.{name}", kind=config_agreement.KIND.name, title=same, limits=limits),
     )
 

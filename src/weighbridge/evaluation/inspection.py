@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,11 +32,13 @@ from weighbridge.gates import KINDS
 from weighbridge.gates.families.column_basis import basis_of
 from weighbridge.gates.label_plausibility import Limits, decide
 from weighbridge.judging.requests import DEFAULT
+from weighbridge.packing import packed_weights
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.runs import StepColumn
 from weighbridge.quantities.tensors import TensorBits, TensorMoments
 from weighbridge.run_logs.formats import recognition
+from weighbridge.run_logs.json_log import runs_inside
 from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_moments, tensor_walk
 
 GATES = ("checkpoint-integrity", "label-plausibility")
@@ -115,8 +118,9 @@ def kind_of(target: str) -> SubjectKind:
     if path is None:
         return SubjectKind.CHECKPOINT
     if is_folder(path):
-        run = any(exists(path / name) for name in RUN_FILES) or recognition.is_log(path)
-        return SubjectKind.RUN if run else SubjectKind.CHECKPOINT
+        run = any(exists(path / name) for name in RUN_FILES)
+        runs = runs_inside(path) and not any(map(is_file, path.iterdir()))
+        return SubjectKind.RUN if run or runs or recognition.is_log(path) else SubjectKind.CHECKPOINT
     if path.suffix in {".safetensors", ".gguf"} or path.name.endswith(INDEXES):
         return SubjectKind.CHECKPOINT
     if not is_file(path) or recognition.is_log(path):
@@ -144,6 +148,7 @@ class CheckpointReport:
     """What a checkpoint shows by itself: problems as a gate would report them, figures, and every tensor."""
 
     findings: tuple[Mapping[str, str], ...]
+    packed: Mapping[str, int]  # how many weights, by how they are packed
     labels: Fields
     health: Fields
     tensors: Mapping[str, Fields]
@@ -175,4 +180,6 @@ def look(
     worst_first = sorted(rows, key=lambda name: (name not in wrong, name))
     health, labels = (verdicts[gate].figures for gate in GATES)
     tensors = {name: rows[name] for name in worst_first}
-    return CheckpointReport(findings=tuple(findings), labels=labels, health=health, tensors=tensors)
+    settings = packed_weights.settings_of(view)
+    packed = Counter(weight.summary(settings) for weight in packed_weights.marked(view))
+    return CheckpointReport(findings=tuple(findings), packed=packed, labels=labels, health=health, tensors=tensors)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from weighbridge.core import EMPTY, Contract, Fields, LaneError, Outcome, SubjectError
-from weighbridge.evaluation.binding import Binding, find, instances
+from weighbridge.core import EMPTY, Contract, Fields, GateDecl, LaneError, SubjectError
+from weighbridge.evaluation.binding import Binding, found, instances
 from weighbridge.evaluation.runner import Evaluation
 from weighbridge.lanes import lane_evidence
-from weighbridge.lanes.lane_evidence import Decided, LaneEvidence, Unfit, Wanted, blocked_for
+from weighbridge.lanes.lane_evidence import Digests, LaneEvidence, Unfit, Wanted, blocked_for
 from weighbridge.lanes.lanes import Project
 from weighbridge.ledger.store import Ledger
 from weighbridge.quantities.base import record_of
@@ -27,6 +27,7 @@ class Turn:
     lane: str
     sealed: Fields
     others: LaneEvidence
+    digested: dict[Binding, Digests] = dataclasses.field(default_factory=dict)
 
     def of(self, contract: Contract, gates: frozenset[str]) -> frozenset[str]:
         """Return those of a contract's gates that the lane measures itself."""
@@ -45,10 +46,13 @@ class Turn:
             is_bound = any(item.subject in gate.subjects.values() for item in evaluation.bound)
             named = () if is_bound else self.others.instances(contract.id, gate.id)
             for instance in named or instances(gate, evaluation.bound):
-                asked = Wanted(contract, gate, instance, by)
-                decided = self.others.decide(asked)
-                if decided.finding.verdict.outcome is Outcome.NOT_APPLICABLE:
-                    decided = _of_this(asked, decided, evaluation.bound)
+                last = self.others.bound_last(contract, instance)
+                asked = Wanted(contract, gate, instance, by, last)
+                try:
+                    here = self._bound_here(gate, instance, evaluation)
+                    decided = self.others.decide(dataclasses.replace(asked, files={**last, **here}))
+                except SubjectError as unread:
+                    decided = blocked_for(asked, Unfit.SUBJECT, f"{unread.where} cannot be read here: {unread.what}")
                 findings.append(decided.finding)
                 measured |= decided.lacking
                 elsewhere[gate.id, instance] = "" if decided.lacking else decided.says
@@ -56,19 +60,14 @@ class Turn:
         findings.sort(key=lambda finding: order.index(finding.gate))
         return dataclasses.replace(evaluation, findings=tuple(findings), measured=measured), elsewhere
 
-
-def _of_this(asked: Wanted, decided: Decided, bound: Sequence[Binding]) -> Decided:
-    """Return what was decided, unless it was of another subject than is bound here: the gate may be meant for this."""
-    for name in asked.gate.subjects.values():
-        here = find(bound, name, asked.instance)
-        try:
-            digests = frozenset(here.open().digest().values()) if here else frozenset()
-        except SubjectError as unread:
-            return blocked_for(asked, Unfit.SUBJECT, f"{name} cannot be read here: {unread.what}")
-        if here and (not digests or digests != decided.judged.get(name)):
-            what = f"it found that {asked.gate.id} does not apply to another {name} than is bound here"
-            return blocked_for(asked, Unfit.SUBJECT, what)
-    return decided
+    def _bound_here(self, gate: GateDecl, instance: str, evaluation: Evaluation) -> dict[str, Digests]:
+        """Return the files of those subjects of a gate that are bound here, each digested once, or raise why not."""
+        here = found(gate.subjects.values(), evaluation.bound, instance)
+        for one in here:
+            if one not in self.digested:
+                digests = evaluation.digests.get(one.key) or one.open().digest()
+                self.digested[one] = tuple(sorted(digests.values()))
+        return {one.subject: self.digested[one] for one in here}
 
 
 def begin(project: Project, name: str, ledger: Path) -> Turn:
@@ -77,11 +76,11 @@ def begin(project: Project, name: str, ledger: Path) -> Turn:
     if lane.requires:
         from weighbridge.verifiers import host
 
-        found = record_of(host.measure((), EMPTY), Host)
-        assert found is not None
+        has = record_of(host.measure((), EMPTY), Host)
+        assert has is not None
         for fact, needed in lane.requires.items():
-            if getattr(found, fact) is not needed:
-                what = f"lane {name} requires {fact}: {str(needed).lower()}, and this host has not ({found.why})"
+            if getattr(has, fact) is not needed:
+                what = f"lane {name} requires {fact}: {str(needed).lower()}, and this host has not ({has.why})"
                 raise LaneError("lane-host", what, remedy="run it on a host that has it; nothing was measured")
     others = lane_evidence.lane_evidence(project, name, Ledger(ledger), dt.datetime.now(dt.UTC))
     return Turn(project=project, lane=name, sealed=lane_evidence.sealed(name, lane.trees()), others=others)

@@ -37,7 +37,7 @@ from weighbridge.core import (
     read_regular_file,
     sha256,
 )
-from weighbridge.core.project import LOCAL, make_local
+from weighbridge.core.project import LOCAL, in_project, make_local
 from weighbridge.evaluation.binding import ARGUMENT, Binding, all_instances, bind
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession
 from weighbridge.evidence.bundle import BUNDLES, Bundle, BundleDraft, seal
@@ -128,8 +128,14 @@ def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, 
             bundle = keep(
                 evaluation, one.source, redactor, request.evidence, command, logs=logs, companions=companions, lane=lane
             )
-            moves = _recorded(bundle, one, evaluation, request.ledger) if request.record else ()
-            result = dataclasses.replace(result, bundle=bundle, moves=moves)
+            result = dataclasses.replace(result, bundle=bundle)
+            if request.record:
+                from weighbridge.ledger.record import record  # what reads bundles again loads as long as the rest
+                from weighbridge.ledger.store import Ledger
+
+                digest = digests(one.contract).whole
+                moves = record(bundle, Ledger(request.ledger), now=evaluation.finished, contract_digest=digest)
+                result = dataclasses.replace(result, moves=moves)
         if turn:
             evaluation, elsewhere = turn.with_others(evaluation, wanted - mine)
             result = dataclasses.replace(result, evaluation=evaluation, elsewhere=elsewhere)
@@ -143,13 +149,6 @@ def code_of(results: Sequence[ContractResult], excuses: Excuses) -> ExitCode:
     code = exit_code(found, excuses)
     empty = any(not result.evaluation.contract.gates for result in results)
     return ExitCode.NOTHING_SHOWN if code is ExitCode.PASSED and empty else code
-
-
-def _recorded(bundle: Bundle, loaded: LoadedContract, evaluation: Evaluation, ledger: Path) -> tuple[Move, ...]:
-    from weighbridge.ledger.record import record  # what reads bundles again loads as long as the rest
-    from weighbridge.ledger.store import Ledger
-
-    return record(bundle, Ledger(ledger), now=evaluation.finished, contract_digest=digests(loaded.contract).whole)
 
 
 def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedContract, ...]:
@@ -168,7 +167,7 @@ def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedCon
 
 def _demand_own_version(loaded: Sequence[LoadedContract], ledger: Path) -> None:
     """Refuse to record under an id and version that the ledger knows with another content."""
-    from weighbridge.ledger.causes import recorded_contracts
+    from weighbridge.ledger.record import recorded_contracts
     from weighbridge.ledger.store import Ledger
 
     written = ((one, digests(one.contract).whole) for one in loaded if not one.contract.overridden)
@@ -275,7 +274,7 @@ def _subject(item: Binding, evaluation: Evaluation, redactor: Redactor) -> Bound
         name=item.subject,
         instance=item.instance,
         kind=item.kind,
-        path=redactor.text(item.target),
+        path=redactor.text(in_project(item.target)),
         origin=evaluation.origins.get(item.key, Origin.FIXTURE),
         digests={redactor.text(name): digest for name, digest in found.items()},
         started=evaluation.starts.get(item.key, ""),

@@ -33,7 +33,7 @@ from weighbridge.core import (
 from weighbridge.core.plugins import Plugin, here
 from weighbridge.evidence import codec, manifest, statement
 from weighbridge.evidence.archive import open_archive
-from weighbridge.evidence.disk import DiskFolder, disk_error, write_folder
+from weighbridge.evidence.disk import DiskFolder, disk_error, read_regular, write_folder
 from weighbridge.evidence.redact import Redactor, scan
 from weighbridge.evidence.statement import BoundSubject, Companion, Predicate, Tool, utc
 
@@ -187,16 +187,32 @@ def open_bundle(
     named = FOLDER.fullmatch(folder.name)
     try:
         anchor = _anchor(data, named, given, recorded)
-        stated = statement.from_bytes(data)
-        if named is not None and not named[0].startswith(f"{stated.finished[:10]}-{stated.contract.id}-"):
-            what = f"is of {stated.contract.id}, finished {stated.finished[:10]}: its folder's name says otherwise"
-            remedy = f"name the folder {folder_name(stated, sha256(data))}"
-            raise BundleError("folder-name", what, where=statement.FILE, remedy=remedy)
+        stated = _stated(data, named)
     except WeighbridgeError as refused:
         problem = BundleError(refused.code, refused.what, where=statement.FILE, remedy=refused.remedy)
         return read(problems=(problem,))
     files, problems = manifest.read_folder(folder, stated.manifest)
     return read(anchor=anchor, statement=stated, files=files, problems=problems)
+
+
+def _stated(data: bytes, named: re.Match[str] | None) -> Predicate:
+    stated = statement.from_bytes(data)
+    if named is not None and not named[0].startswith(f"{stated.finished[:10]}-{stated.contract.id}-"):
+        what = f"is of {stated.contract.id}, finished {stated.finished[:10]}: its folder's name says otherwise"
+        remedy = f"name the folder {folder_name(stated, sha256(data))}"
+        raise BundleError("folder-name", what, where=statement.FILE, remedy=remedy)
+    return stated
+
+
+def read_statement(path: Path) -> tuple[str, Predicate]:
+    """Return the id and the statement of the bundle in a folder of its own name, or raise why it has none."""
+    named = FOLDER.fullmatch(path.name)
+    if named is None or path.is_symlink():
+        remedy = "name it as it was sealed, DATE-CONTRACT-ID12, or take it out of the folder"
+        raise BundleError("not-a-bundle", "is a link" if named else "is no bundle's name", remedy=remedy)
+    data = read_regular(path / statement.FILE, statement.FILE, manifest.MAX_FILE)
+    _anchor(data, named, "", ())
+    return sha256(data), _stated(data, named)
 
 
 def folder_name(stated: Predicate, found: str) -> str:

@@ -103,15 +103,9 @@ class BundleFolder(Protocol):
 def read_folder(folder: BundleFolder, manifest_digest: str) -> tuple[dict[str, bytes], tuple[BundleError, ...]]:
     """Return what a bundle's folder holds by its manifest: the files that are whole, and every problem, worst first."""
     try:
-        data = folder.read(FILE, MAX_FILE)
-        problem = _mismatch(FILE, data, len(data), manifest_digest)
-        if problem is not None:
-            return {}, (problem,)
-        listed = {entry.path: entry for entry in from_bytes(data).files}
+        listed = _listed(folder, manifest_digest)
     except BundleError as problem:
         return {}, (problem,)
-    except WeighbridgeError as problem:
-        return {}, (BundleError(problem.code, problem.what, where=FILE),)
     files: dict[str, bytes] = {}
     problems: list[BundleError] = []
     for name, regular in folder.names():
@@ -131,6 +125,27 @@ def read_folder(folder: BundleFolder, manifest_digest: str) -> tuple[dict[str, b
         files |= {name: data} if other is None else {}
         problems += [other] if other is not None else []
     return files, tuple(problems)
+
+
+def read_file(folder: BundleFolder, manifest_digest: str, name: str) -> bytes:
+    """Return one file as the manifest lists it, or raise what was done to either."""
+    entry = _listed(folder, manifest_digest).get(name)
+    if entry is None:
+        raise BundleError("missing-file", "is not in this bundle", where=name)
+    data = folder.read(name, MAX_FILE)
+    if other := _mismatch(name, data, entry.size, entry.sha256):
+        raise other
+    return data
+
+
+def _listed(folder: BundleFolder, manifest_digest: str) -> dict[str, ManifestEntry]:
+    data = folder.read(FILE, MAX_FILE)
+    if problem := _mismatch(FILE, data, len(data), manifest_digest):
+        raise problem
+    try:
+        return {entry.path: entry for entry in from_bytes(data).files}
+    except WeighbridgeError as problem:
+        raise BundleError(problem.code, problem.what, where=FILE) from None
 
 
 def _mismatch(name: str, data: bytes, size: int, digest: str) -> BundleError | None:

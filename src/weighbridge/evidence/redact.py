@@ -18,13 +18,13 @@ from typing import Any
 from weighbridge.core import BundleError, CanaryResult, Measured, bare, exists, local_path
 from weighbridge.core.pseudonym import key_file, keyed, passing_key, read_key
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.evidence.secret_rules import RULES, SecretRule
+from weighbridge.evidence.secret_rules import SecretRule, personal, rules, shared_names
 
 
 def found(text: str) -> Iterator[SecretRule]:
     """Yield every rule that a text breaks, never the secret itself."""
     lowered = text.lower()
-    for rule in RULES:
+    for rule in rules():
         if any(hint in lowered for hint in rule.hints) and rule.pattern.search(text):
             yield rule
 
@@ -37,31 +37,31 @@ def withheld(text: str, key: bytes) -> str:
 
     text = bare(text, lambda user: named("url-credentials", user))
     lowered = text.lower()
-    for rule in RULES:
+    for rule in rules():
         if any(hint in lowered for hint in rule.hints):
             text = rule.pattern.sub(lambda found, rule=rule: named(rule.name, found[0]), text)  # type: ignore[misc]
     return text
 
 
-# Names that machines share or that contracts use as words: replacing them hides nobody and garbles text.
-_SHARED = (
-    "admin azureuser build candidate checkpoint cuda data default docker guest home host import jenkins linux local "
-    "localhost loss main mean median model node nobody python research root runner server source step steps test torch "
-    "train trainer training ubuntu user users vagrant work worker workstation"
-)
-SHARED_NAMES = frozenset(_SHARED.split())
 # The roots under which absolute paths are found by form; a name like `/model/layers.0/MatMul` is no path of these.
 _ROOTS = (
-    "home|homes|root|Users|users|mnt|tmp|var|opt|srv|usr|etc|media|private|scratch|gpfs|lustre|nfs|workspace|workspaces"
-    "|work|Volumes|data|datasets|disk|project|projects|fsx|efs|ceph|cephfs|beegfs|raid|ssd|nvme|storage|export|app"
-    "|kaggle|dbfs"
+    "home|homes|root|Users|users|mnt|tmp|var|opt|srv|usr|etc|media|private|scratch|gpfs|lustre|nfs|workspace"
+    "|workspaces|work|Volumes|data|datasets|disk|project|projects|fsx|efs|ceph|cephfs|beegfs|raid|ssd|nvme"
+    "|storage|export|app|kaggle|dbfs"
 )
 _PART = r"[^\s\"'`<>|:;,(){}\[\]\\/]"
 ABSOLUTE = re.compile(
     rf"(?:(?<=file://)|(?<![\w.$}}~/-]))/(?:{_ROOTS})\d{{0,3}}(?:/{_PART}{{1,255}}){{1,64}}/?"
     r"|(?<![\w$}])[A-Za-z]:\\{1,2}Users\\{1,2}[^\s\"'<>|]{1,255}"
 )
+# A path that begins inside a name, as `layers./home/ada/x`; in a URL, or of another root, it may be no file's.
+_INSIDE = re.compile(
+    rf"(?:(?<=\w[._-])/(?:{_ROOTS})|(?<=\w)/(?:home|Users)(?=/{_PART}{{1,255}}/))(?:/{_PART}{{1,255}}){{1,64}}/?"
+)
 ADDRESS = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
+# What stands before a version, or around an address: four small numbers alone are a version.
+_VERSION = re.compile(r"(?:\bv|version|cuda|cudnn|nccl|driver|release|toolkit|[=<>~]=)[\s:=\"'v-]{0,4}$", re.IGNORECASE)
+_ADDRESSED = re.compile(r"(?:@|//|addr\w{0,8}|host\w{0,8}|\bip\w{0,4}|\bfrom|\bto)[\s:=\"']{0,4}$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +80,24 @@ class Redactor:
                 text = _path_pattern(prefix).sub(lambda _, word=word: word, text)  # type: ignore[misc]
         if _may_hold_path(text):
             text = ABSOLUTE.sub(self._elsewhere, text)
+            text = text if "://" in text else _INSIDE.sub(self._elsewhere, text)
         for name, word in self.names:
             if name in text:
                 text = _name_pattern(name).sub(word, text)
-        return text
+        lowered = text.lower()
+        for rule in personal():
+            if any(hint in lowered for hint in rule.hints):
+                text = rule.pattern.sub(lambda found, rule=rule: keyed(rule.name, found[0], self.key), text)  # type: ignore[misc]
+        return ADDRESS.sub(self._address, text)
+
+    def _address(self, at: re.Match[str]) -> str:
+        """Return the pseudonym of a network address, and what looks like a version number as it is."""
+        parts = [int(part) for part in at[0].split(".")]
+        before, after = at.string[max(0, at.start() - 24) : at.start()], at.string[at.end() : at.end() + 2]
+        told = _ADDRESSED.search(before) or re.match(r"[:/]\d", after)
+        likely = parts[0] == 10 or max(parts) > 99
+        sure = parts[0] not in (0, 127) and max(parts) <= 255 and (told or (likely and not _VERSION.search(before)))
+        return keyed("ip", at[0], self.key) if sure else at[0]
 
     def _elsewhere(self, at: re.Match[str]) -> str:
         """Return a path as its last part and a pseudonym of its folder, so that two of them stay different."""
@@ -131,7 +145,7 @@ def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Ite
         user = getpass.getuser()
     names = {host: "host", host.partition(".")[0]: "host", user: "user"}
     telling = [word for word in names if len(word) >= 4 and not word.isdigit()]
-    kept = {word: names[word] for word in telling if word.lower() not in SHARED_NAMES}
+    kept = {word: names[word] for word in telling if word.lower() not in shared_names()}
     own = {form: word for path, word in ((home, "${HOME}"), (run, "${RUN}")) for form in _forms(path)}
     given = (local_path(word.rpartition("=")[2]) for word in named)
     folders_named = {path.parent for path in given if path is not None and path.is_absolute()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING
 from weighbridge.contract.resolved import check_limits, digests
 from weighbridge.core import (
     BundleError,
-    Finding,
     Outcome,
     Severity,
     UsageError,
@@ -119,7 +119,7 @@ def verify(path: Path, against: Against, folder: manifest.BundleFolder | None = 
         rederivation=rederivation(bundle),
         authenticity=_authenticity(opened, against.keys),
         freshness=freshness(bundle, against),
-        coverage=coverage(bundle.findings),
+        coverage=coverage(bundle),
     )
 
 
@@ -151,6 +151,10 @@ def _contradictions(bundle: Bundle) -> Iterator[BundleError]:
             yield BundleError("contract-digest", what, where=manifest.CONTRACT_JSON)
     if (stated.id, stated.version) != (found.id, found.version):
         yield BundleError("contract-digest", "has another id or version than stated", where=manifest.CONTRACT_JSON)
+    if bundle.statement.overridden != bundle.contract.overridden:
+        yield BundleError(
+            "contract-digest", "has other parameters overridden than stated", where=manifest.CONTRACT_JSON
+        )
     wanted = [(gate.id, name) for gate in bundle.contract.gates for name in bundle.statement.instances.get(gate.id, ())]
     if [(finding.gate, finding.instance) for finding in bundle.findings] != wanted:
         yield BundleError("findings", "do not stand for each gate on each instance, in order", where=manifest.VERDICTS)
@@ -242,18 +246,38 @@ def freshness(bundle: Bundle, against: Against) -> Answer:
     return Answer(HOLDS, f"{days:.1f} days old{unknown}")
 
 
-def coverage(findings: Collection[Finding]) -> Answer:
-    """Return how many of the required gates were counted, PASS or FAIL, which were not, and how many do not apply."""
-    required = [finding for finding in findings if finding.severity is Severity.REQUIRED]
+def coverage(bundle: Bundle) -> Answer:
+    """Return how many of the contract's required gates were counted, PASS or FAIL, and what was left out or changed."""
+    contract = bundle.contract
+    required = [finding for finding in bundle.findings if finding.severity is Severity.REQUIRED]
     outcomes = [finding.verdict.outcome for finding in required]
     apart, counted = outcomes.count(Outcome.NOT_APPLICABLE), outcomes.count(Outcome.PASS) + outcomes.count(Outcome.FAIL)
     missed = [one for one in required if one.verdict.outcome in (Outcome.BLOCKED, Outcome.ERROR)]
-    shown = tuple(f"{f.gate}[{f.instance}]: {f.verdict.outcome} ({f.verdict.code})" for f in missed)
-    says = f"{counted} of {len(required)} required gates counted" + (f", {apart} not applicable" if apart else "")
-    if not counted and not missed:
+    left = [gate for gate in contract.gates if not bundle.statement.instances.get(gate.id)]
+    demanded = [gate for gate in left if gate.severity is Severity.REQUIRED]
+    shown = [f"{f.gate}[{f.instance}]: {f.verdict.outcome} ({f.verdict.code})" for f in missed]
+    shown += [f"{gate.id}: not judged{'' if gate in demanded else ' (advisory)'}" for gate in left]
+    whole = len(required) + len(demanded)
+    says = f"{counted} of {whole} required gates counted" + (f", {apart} not applicable" if apart else "")
+    if not counted and not missed and not left:
         return Answer(BROKEN, f"{says if required else '0 of 0 required gates'}: nothing was shown")
-    state = BROKEN if missed else HOLDS
-    return Answer(state, f"{says}; not: {', '.join(shown)}" if missed else says, details=shown)
+    says += f"; not: {', '.join(shown)}" if shown else ""
+    changed = _changed(bundle)
+    says += f"; not the contract as written: {', '.join(changed)}" if changed else ""
+    return Answer(BROKEN if missed or demanded or changed else HOLDS, says, details=tuple(shown))
+
+
+def _changed(bundle: Bundle) -> tuple[str, ...]:
+    """Return the overrides, unless the contract says the same; one that extends another does not show what it says."""
+    from weighbridge.contract.load import read_contract
+
+    with contextlib.suppress(WeighbridgeError):  # what is no contract is told with the integrity
+        written = (
+            read_contract(bundle.contract_yaml, manifest.CONTRACT_YAML, {})[2] if bundle.contract.overridden else None
+        )
+        if written is not None and written.params == bundle.contract.params:
+            return ()
+    return bundle.contract.overrides
 
 
 def subject(stated: Predicate, name: str, path: Path) -> Answer:

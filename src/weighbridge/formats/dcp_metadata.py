@@ -118,8 +118,8 @@ class _Reader:
     def beside(self, keys: object) -> frozenset[str]:
         """Return the names that their keys, before they were joined, tell to be no weights."""
         pairs = keys.pairs if isinstance(keys, Made) and keys.callee == DICTIONARY else []
-        paths = ((name, [str(key) for key in path]) for name, path in pairs if isinstance(path, tuple))
-        return frozenset(name for name, path in paths if isinstance(name, str) and beside_the_model(path))
+        named = ((name, path) for name, path in pairs if isinstance(name, str) and isinstance(path, tuple))
+        return beside_the_model({name: [str(key) for key in path] for name, path in named})
 
     def state(self, value: object, callee: str) -> dict[str, object]:
         """Return the fields of an object of this class; many may share one dictionary of them, so it is short."""

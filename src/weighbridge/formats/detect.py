@@ -13,7 +13,7 @@ from weighbridge.core.plugins import Brought, OnDemand
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Reading, Tensor
-from weighbridge.storage.readable import INDEX, TORCH_NAMES, Folder, ReadableFile, is_plain
+from weighbridge.storage.readable import INDEX, INDEXES, TORCH_NAMES, Folder, ReadableFile, is_plain
 
 HEAD = 32  # bytes
 LEAST_MAGIC = 4
@@ -146,14 +146,15 @@ def _zipped(file: ReadableFile) -> Reading:
 
 def checkpoint_in(folder: Folder) -> str:
     """Return the name of the one checkpoint in a folder; refuse with `checkpoint-none` or `checkpoint-ambiguous`."""
-    for index in (INDEX, TORCH_NAMES[0]):
+    for index in (one for one in (*INDEXES, *TORCH_NAMES) if one.endswith(".json")):
         whole = index.removesuffix(".index.json")
         if folder.holds(index) and folder.holds(whole):
             what = f"{whole} beside {index}: transformers loads the first, other loaders the shards of the second"
             remedy = "bind the one that is meant by its name, or delete the one that was left over"
             raise SubjectError("checkpoint-ambiguous", what, where=folder.name, remedy=remedy)
-    if folder.holds(INDEX):
-        return INDEX
+    indexes = [index for index in INDEXES if folder.holds(index)]
+    if len(indexes) == 1:
+        return indexes[0]
     found = sorted(name for name in folder.names() if name.endswith(SAFETENSORS))
     if len(found) == 1:
         return found[0]
@@ -177,19 +178,26 @@ def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> Subject
     names, several = folder.names(), found or gguf
     parts = 0 if found else sum(name.endswith(dcp_metadata.SUFFIX) for name in names)
     unread = {} if several or parts else dict(unread_formats.in_folder(folder))
-    files = several or sorted(set(names) - unread.keys())
+    files = several or sorted(name for name in set(names) - unread.keys() if name.endswith(unread_formats.WEIGHTS))
+    within = [] if files or parts or unread else unread_formats.folders_with_weights(folder)
     listed = ", ".join(map(quoted, files[:NAMED])) + (", …" if len(files) > NAMED else "")
     remedy = f"bind one file of it ({listed})" if files else "bind the file that holds the weights"
     remedy += ", or the folder of one checkpoint, such as a trainer's checkpoint-N; shards need their index beside them"
+    if within:
+        listed = ", ".join(map(quoted, within[:NAMED])) + (", …" if len(within) > NAMED else "")
+        remedy = f"bind one of its folders that hold weights ({listed}), each against the same part of the other side"
     what = f"{len(found) or 'no'} .safetensors file{'s' if found else ''} and no {INDEX}"
     if gguf:
         what = f"{len(gguf)} .gguf checkpoints"
     elif parts:
         what = f"{parts} {dcp_metadata.SUFFIX} files and no {dcp_metadata.NAME}, which is written last"
         remedy = "bind a checkpoint whose save was finished, with one .metadata of all ranks"
+    elif "steps.jsonl" in names:
+        what, remedy = f"{what}; this is a run directory", "bind a checkpoint; `weighbridge inspect` shows a run"
     elif unread:
         name, first = next(iter(unread.items()))
         what = f"{what}; {quoted(name)} is {first.what}"
+        files = [] if name == unread_formats.SAVED_MODEL else files
         remedy = f"{first.remedy}; or {remedy}" if files else first.remedy
     code = "checkpoint-ambiguous" if several else "checkpoint-none"
     return SubjectError(code, what, where=folder.name, remedy=remedy)

@@ -55,11 +55,18 @@ TRAINING_STATE = {
     *("scaler", "scaler_state_dict", "scheduler", "scheduler_state_dict"),
 }
 OPTIMIZER = {"state", "param_groups"}  # the keys of torch.optim's own state, whatever it is saved under
+# What a loop counts and draws by, saved by itself beside a model that one of these keys holds.
+COUNTERS = {"epoch", "global_step", "iteration", "step", *TRAINING_STATE}
+HOLDERS = {"model", "model_state", "model_state_dict", "module", "net", "state_dict"}
+STATEFUL = "app"  # the key under which PyTorch's own examples of distributed checkpoints save all of it
 
 
-def beside_the_model(path: Sequence[str]) -> bool:
-    """Return whether what stands under these keys is the state of a trainer, and no weight of its model."""
-    return not TRAINING_STATE.isdisjoint(path[:-1][:2])
+def beside_the_model(paths: Mapping[str, Sequence[str]]) -> frozenset[str]:
+    """Return the names of what is, by the keys that it stands under, a trainer's state and no weight of its model."""
+    bare = {name: tuple(path[1:] if path[:1] == [STATEFUL] else path) for name, path in paths.items()}
+    held = any(len(path) > 1 and path[0] in HOLDERS for path in bare.values())
+    counted = {name for name, path in bare.items() if held and len(path) == 1 and path[0] in COUNTERS}
+    return frozenset(counted | {name for name, path in paths.items() if not TRAINING_STATE.isdisjoint(path[:-1][:2])})
 
 
 class Storage(NamedTuple):
@@ -103,7 +110,9 @@ def tensors_of(
     if shown > MAX_REPEATS * file.size:
         many = f"more than {MAX_REPEATS} times over"
         walk.refuse("expanded", f"{shown} bytes of tensors look into a file of {file.size}, {many}")
-    return walk.tensors, walk.metadata
+    beside = beside_the_model(walk.paths)
+    tensors = {name: replace(one, weight=one.weight and name not in beside) for name, one in walk.tensors.items()}
+    return tensors, walk.metadata
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,6 +121,7 @@ class _Walk:
     storages: Mapping[str, Storage]
     tensors: dict[str, Tensor] = field(default_factory=dict)
     metadata: dict[str, Scalar] = field(default_factory=dict)
+    paths: dict[str, Sequence[str]] = field(default_factory=dict)
     optimizers: set[tuple[str, ...]] = field(default_factory=set)
     visits: int = 0
     elements: int = 0
@@ -260,7 +270,8 @@ class _Walk:
             self.refuse("expanded", f"{what}: an expanded view, whose elements are not stored")
         name = self._named(path)
         offset = storage.start + (first * size if nbytes else 0)
-        weight = not beside_the_model(path) and not any(path[:many] in self.optimizers for many in range(3))
+        self.paths[name] = [*path]
+        weight = not any(path[:many] in self.optimizers for many in range(3))
         stored = Tensor(name=name, dtype=dtype, shape=shape, nbytes=nbytes, offset=offset, file=self.file.name)
         return replace(stored, strides=strides, weight=weight)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from weighbridge.storage.readable import Folder, ReadableFile
 HEAD = 512  # bytes: a block of a tar archive
 MAX_MEMBERS = 64  # of a tar archive, looked at for weights
 MAX_FILES = 32  # of a folder
+SAVED_MODEL = "saved_model.pb"  # of TensorFlow, whose other files are no checkpoints
 WEIGHTS = (".safetensors", ".gguf", ".ckpt", ".pt", ".pth", ".bin", ".onnx", ".npz", ".distcp")
 SAVE = "save the weights in one of these formats; safetensors is the safest"
 UNPACK = "unpack it, and bind the file in it that holds the weights"
@@ -86,6 +88,13 @@ def in_folder(folder: Folder) -> Iterator[tuple[str, Unread]]:
             continue
         if found:
             yield name, found
+
+
+def folders_with_weights(folder: Folder) -> list[str]:
+    """Return the folders below this one that hold weights, as a pipeline's parts and a trainer's checkpoints do."""
+    with contextlib.suppress(SubjectError):  # more than are looked at
+        return sorted({name.rpartition("/")[0] for name in folder.below() if "/" in name and name.endswith(WEIGHTS)})
+    return []
 
 
 def _members(file: ReadableFile) -> Iterator[str]:

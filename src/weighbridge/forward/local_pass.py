@@ -130,7 +130,7 @@ def end_to_end(reference: Torch, tokens: Tokens, traces: Mapping[str, Trace]) ->
                 values = captured(trace, point, made)
                 norm, error = (float(one.norm()) for one in (made, values.double().sub_(made)))
                 # In fewer passes where everything is finite.
-                plain = PLAIN[0] < norm**2 < PLAIN[1] and math.isfinite(error)
+                plain = PLAIN[0] < norm * norm < PLAIN[1] and math.isfinite(error)
                 apart = error / norm if plain else compare(made, values).all
                 if apart is not None:
                     found[name][point] = apart

@@ -11,7 +11,15 @@ from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, blocked, rows_of
 from weighbridge.clauses.mutations import Breaks, only_rows, without_all_of_a_glob
 from weighbridge.core import Doc, Outcome, Verdict
-from weighbridge.gates.families.tensor_pairs import UNREAD, columns_of, kind_of_pairs, verdict_of
+from weighbridge.gates.families.tensor_pairs import (
+    KEYS,
+    UNREAD,
+    MayIgnore,
+    columns_of,
+    kind_of_pairs,
+    verdict_of,
+    with_files,
+)
 from weighbridge.gates.trials.pair_trials import NO_DTYPE, deeper, longer
 from weighbridge.quantities.tensors import TensorPair
 
@@ -28,6 +36,7 @@ class Limits:
     tensors: Annotated[tuple[str, ...], Doc("globs of the tensors that must be the same", min_items=1, tight="up")] = (
         "*",
     )
+    may_ignore: MayIgnore = ()
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
@@ -41,7 +50,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     idle = [glob for glob in limits.tensors if not any(fnmatchcase(pair.name, glob) for pair in named)]
     if verdict.outcome is Outcome.PASS and idle:
         return blocked("names-nothing", {"globs": idle, "names": len(pairs)})
-    return verdict
+    return with_files(verdict, evidence, limits)
 
 
 def code_of(pair: TensorPair) -> str:
@@ -50,7 +59,7 @@ def code_of(pair: TensorPair) -> str:
         return "missing"
     if not pair.source_dtype:
         return "extra"
-    if pair.packed:
+    if pair.packed and KEYS not in pair.reproduced:
         return "packed"
     if pair.source_dtype != pair.candidate_dtype:
         return "dtype"
@@ -73,7 +82,7 @@ _breaks = Breaks(need="pairs", row=TensorPair, blocked=UNREAD, why="no such tens
 
 KIND = kind_of_pairs(
     "byte-identity",
-    version=5,
+    version=6,
     limits=Limits,
     judge=judge,
     fails=("bytes",),
@@ -88,7 +97,7 @@ KIND = kind_of_pairs(
         _breaks("dropped", "missing", candidate_dtype=""),
         _breaks("added", "extra", source_dtype=""),
         _breaks("not compared", "not-compared", compared=False),
-        _breaks("packed on one side", "packed", packed="an unknown method"),
+        _breaks("packed on one side", "packed", packed="an unknown method", reproduced={}),
         _breaks("dropped where no rule speaks", "no-rule", candidate_dtype="", no_rule="a family"),
         only_rows("every tensor empty", "nothing-compared", "pairs", TensorPair, _emptied, why="there is no tensor"),
         without_all_of_a_glob("names-nothing", "pairs", TensorPair, lambda limits: limits.tensors),

@@ -7,7 +7,7 @@ Two sides of one format are compared key by key, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeAlias
@@ -16,7 +16,7 @@ from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, blocked, codes, failed, passed, rows_of
 from weighbridge.clauses.mutations import Breaks, only_rows
 from weighbridge.core import Doc, Offence, SubjectKind, Verdict, nearest, plain
-from weighbridge.gates.families.harmless_keys import harmless
+from weighbridge.gates.families.harmless_keys import CODE, harmless, harmless_of_packing
 from weighbridge.quantities.checkpoints import (
     CONFIG_FIELDS,
     CONFIG_LISTS,
@@ -28,6 +28,7 @@ from weighbridge.quantities.checkpoints import (
 
 FIELDS = (*CONFIG_FIELDS, *CONFIG_LISTS)
 REQUIRED = ("block_count", "embedding_length")
+METHOD = "config.json:quantization_config.quant_method"
 SHOWN = 5  # keys of each file that are named
 
 
@@ -54,10 +55,11 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     rows = rows_of(evidence, "fields", ConfigField)
     meant = {one.field: one.why for one in limits.may_differ}
     stated = [row for row in rows if row.source_basis or row.candidate_basis]
-    open_ones = [row for row in stated if not row.why]
-    compared = [row for row in open_ones if row.source_basis and row.candidate_basis and not _free(row.name, meant)]
+    why = _why_harmless(rows)
+    judged = [row for row in stated if not (row.why or row.name in meant or why(row.name))]
+    compared = [row for row in judged if row.source_basis and row.candidate_basis]
     more: dict[str, Any] = {"unit": "fields", "figures": _figures(rows, stated, compared, limits)}
-    broken = [(row, code) for row in open_ones if not _free(row.name, meant) and (code := _code(row, limits))]
+    broken = [(row, code) for row in judged if (code := _code(row, limits))]
     if broken:
         offences = [Offence(place=row.name, code=code, figures=plain(row)) for row, code in broken]
         known = {row.name for row in (*compared, *(row for row, _ in broken))}
@@ -80,6 +82,7 @@ def _figures(
     unread = [row.name for row in stated if row.why == UNREAD]
     meant = {one.field: one.why for one in limits.may_differ}
     both = ((row, row.source_basis and row.candidate_basis) for row in stated if not row.why)
+    why = _why_harmless(rows)
     differing = [row.name for row in stated if not row.why and row.name not in meant and _code(row, limits)]
     return {
         "fields": len(rows),
@@ -88,7 +91,7 @@ def _figures(
         "not_compared": [f"{row.name} ({row.why})" for row in stated if row.why not in ("", UNREAD)] or None,
         "unread": _by_file([name for name in unread if not harmless(name)]) or None,
         "harmless_unread": sum(bool(harmless(name)) for name in unread),
-        "harmless": [f"{name} ({harmless(name)})" for name in differing if harmless(name)] or None,
+        "harmless": [f"{name} ({why(name)})" for name in differing if why(name)] or None,
         "also_said": [f"{row.name} also {said}" for row in stated for said in dict.fromkeys(row.also)] or None,
         "meant": [f"{name} ({why})" for name, why in meant.items()] or None,
         "one_sided": [row.name for row, known in both if not known and not harmless(row.name)] or None,
@@ -107,21 +110,21 @@ def _code(row: ConfigField, limits: Limits) -> str:
     return "differs" if row.first_difference is None else "entries"
 
 
-def _free(name: str, meant: Collection[str]) -> bool:
-    """Return whether a difference here decides nothing: it is meant, or known to be harmless."""
-    return name in meant or bool(harmless(name))
+def _why_harmless(rows: Sequence[ConfigField]) -> Callable[[str], str]:
+    """Return what says why a difference decides nothing; where one method packed both, tensors do not tell all keys."""
+    methods = (row for row in rows if row.name == METHOD and row.source_basis and row.candidate_basis)
+    why = harmless_of_packing if any(row.source == row.candidate for row in methods) else harmless
+    return lambda name: "" if why(name) == CODE else why(name)
 
 
 def _by_file(names: Sequence[str]) -> list[str]:
     """Count the keys of each file, and name the first of them."""
-    files = {file: [name for name in names if _file(name) == file] for file in dict.fromkeys(map(_file, names))}
-    return [_counted(file, [name.removeprefix(f"{file}:") for name in found]) for file, found in files.items()]
-
-
-def _counted(file: str, keys: Sequence[str]) -> str:
-    rest = keys[SHOWN:]
-    shown = ", ".join((*keys[:SHOWN], *([f"+{len(rest)} more"] if rest else [])))
-    return f"{len(keys)} key{'s' if len(keys) > 1 else ''} of {file}: {shown}"
+    counted = []
+    for file in dict.fromkeys(map(_file, names)):
+        keys = [name.removeprefix(f"{file}:") for name in names if _file(name) == file]
+        rest = [f"+{len(keys) - SHOWN} more"] if len(keys) > SHOWN else []
+        counted.append(f"{len(keys)} key{'s' if len(keys) > 1 else ''} of {file}: {', '.join(keys[:SHOWN] + rest)}")
+    return counted
 
 
 def _file(name: str) -> str:
@@ -148,7 +151,7 @@ _breaks = Breaks(need="fields", row=ConfigField, blocked=BLOCKED, why="every fie
 
 
 def _promised(row: ConfigField, limits: Limits) -> bool:
-    return not row.why and not _free(row.name, [one.field for one in limits.may_differ])
+    return not (row.why or harmless(row.name)) and row.name not in [one.field for one in limits.may_differ]
 
 
 def _named(row: ConfigField, globs: Sequence[str]) -> bool:
@@ -193,7 +196,7 @@ UNCOMPARED = {
 
 KIND = Kind(
     name="config-agreement",
-    version=4,
+    version=5,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
     needs={"fields": Need("model_config", of=("source", "candidate"))},
     limits=Limits,

@@ -42,7 +42,8 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     pairs = rows_of(evidence, "pairs", TensorPair)
     changes = collections.Counter(f"{pair.source_dtype} -> {pair.candidate_dtype}" for pair in filter(two_sided, pairs))
     summary: Fields = {"elements": sum(pair.elements for pair in pairs), "dtypes": dict(sorted(changes.items()))}
-    return tensor_pairs.verdict_of([(pair, code_of(pair, limits)) for pair in pairs], _figures, summary)
+    verdict = tensor_pairs.verdict_of([(pair, code_of(pair, limits)) for pair in pairs], _figures, summary)
+    return tensor_pairs.with_files(verdict, evidence, limits)
 
 
 def code_of(pair: TensorPair, limits: Limits) -> str:
@@ -53,7 +54,7 @@ def code_of(pair: TensorPair, limits: Limits) -> str:
         return "" if tensor_pairs.may_come(pair) or listed(pair.name, limits.allow_extra) else "extra"
     if pair.source_shape != pair.candidate_shape:
         return "shape"
-    if pair.packed:
+    if pair.packed and not (pair.compared and tensor_pairs.KEYS in pair.reproduced):
         return "packed"
     kept = pair.source_dtype == pair.candidate_dtype
     if not (kept or (limits.policy == "lossless" and is_exact(pair)) or limits.allows(pair)):
@@ -91,7 +92,7 @@ def _one_more(pair: TensorPair, _limits: Limits) -> dict[str, Any]:
 
 KIND = tensor_pairs.kind_of_pairs(
     "dtype-preservation",
-    version=6,
+    version=7,
     limits=Limits,
     judge=judge,
     fails=("content", "overflow"),

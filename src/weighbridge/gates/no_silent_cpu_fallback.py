@@ -22,6 +22,7 @@ CONTEXT = (re.compile(r"/dev/nvidia\d+"), re.compile(r"/dev/nvidia-uvm"))  # bot
 ROCM = (re.compile(r"/dev/kfd"), re.compile(r"/dev/dri/renderD\d+"))
 OUTSIDE = "kinds of witness outside the code that must confirm it"
 UNPROBED = "most steps between one probe and the next, and after the last"
+SHARE = "share of all ops of a probed step that give their result there, bookkeeping elsewhere counted"
 HOST_OPS = "floating-point ops of a probed step that may give their result on the host"
 
 
@@ -41,6 +42,7 @@ class Limits:
         int, Doc("different steps that must be probed", ge=1, le=1000, must="at least", moves=trials.PROBES)
     ] = 2
     max_unprobed_steps: Annotated[int, Doc(UNPROBED, ge=1, le=100000, must="at most", moves=trials.UNPROBED)] = 1000
+    min_device_share: Annotated[float, Doc(SHARE, gt=0, le=1, must="at least", moves=trials.SHARE)] = 0.1
     allowed_host_ops: Annotated[int, Doc(HOST_OPS, ge=0, le=1000, must="at most", moves=trials.HOST_OPS)] = 0
 
 
@@ -162,19 +164,23 @@ def _unseen(row: DeviceProbe, limits: Limits) -> Offence | None:
     def unseen(code: str, **figures: Json) -> Offence:
         return Offence(place=row.place, code=code, figures={**figures, "why": row.why or "no reason is recorded"})
 
-    if not _total(row.parameters):
-        return unseen("no-probe", absent="where the parameters are")
-    if row.buffers is None:
-        return unseen("no-probe", absent="where the buffers are")
-    if not _total(row.gradients):
-        return unseen("no-probe", absent="where the gradients are")
-    if row.optimizer is None:
-        return unseen("no-probe", absent="where the optimizer's state is")
-    if _needed_bytes(row, limits) and row.allocated_bytes is None:
-        return unseen("no-probe", absent="how much memory the device had")
+    stateless = not (_total(row.optimizer) or _total(row.optimizer_scalars))
+    lacking = {
+        "where the parameters are": not _total(row.parameters),
+        "where the buffers are": row.buffers is None,
+        "where the gradients are": not _total(row.gradients),
+        "where the optimizer's state is": row.optimizer is None,
+        "what the optimizer updates, which has no state": stateless and not _total(row.updated),
+        "how much memory the device had": _needed_bytes(row, limits) and row.allocated_bytes is None,
+    }
+    if absent := next((what for what, lacks in lacking.items() if lacks), ""):
+        return unseen("no-probe", absent=absent)
     done = sum(n for device, n in (row.ops or {}).items() if matches(device, _target(row)))
     if row.dispatch != "audited" or not done:
         return unseen("not-audited", ops=done, target=_target(row))
+    of = done + _total(_elsewhere(row.ops, _target(row))) + _total(_elsewhere(row.bookkeeping, _target(row)))
+    if done < limits.min_device_share * of:
+        return unseen("few-ops", ops=done, of=of, target=_target(row), needed=limits.min_device_share)
     heard = _heard(row, limits)
     if len(heard) < limits.external_witnesses:
         return unseen("no-witness", heard=heard, count=len(heard), needed=limits.external_witnesses, pid=row.pid)
@@ -201,7 +207,7 @@ def _confirms(witness: Witness, row: DeviceProbe, limits: Limits) -> bool:
 
 KIND = Kind(
     name="no-silent-cpu-fallback",
-    version=4,
+    version=5,
     roles={"run": SubjectKind.RUN},
     needs={"probes": Need("device_evidence", of=("run",), of_rows=False)},
     limits=Limits,

@@ -92,7 +92,8 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
         for row in required.values()
         if row and row.nan_filtered and not _named(row, limits.allow_filtered)
     ]
-    undecided = [row for row in required.values() if row and _is_undecided(row, limits)]
+    unclear = [row for row in required.values() if row and basis_of(row).basis is ColumnBasis.UNDECIDED]
+    undecided = [row for row in unclear if not _named(row, limits.allow_noise + limits.allow_undecided)]
     figures: Fields = {"steps": order.steps, "rows": steps.rows, "resumptions": order.resumptions}
     figures = {**figures, "bases": _bases(rows)}
     looked = list(dict.fromkeys([STEP, *(row.column if row else name for name, row in required.items()), *rows]))
@@ -156,10 +157,6 @@ def _named(row: StepColumn, globs: Sequence[str]) -> bool:
     return any(listed(name, globs) for name in (row.column, row.logged_as))
 
 
-def _is_undecided(row: StepColumn, limits: Limits) -> bool:
-    return basis_of(row).basis is ColumnBasis.UNDECIDED and not _named(row, limits.allow_noise + limits.allow_undecided)
-
-
 def _basis(row: StepColumn, limits: Limits, rows: Mapping[str, StepColumn]) -> Iterator[Offence]:
     """Yield that a column is a placeholder, in part or throughout, or invented, and that its rate is another."""
     basis, constant = basis_of(row).basis, _named(row, limits.allow_constant)
@@ -173,6 +170,8 @@ def _basis(row: StepColumn, limits: Limits, rows: Mapping[str, StepColumn]) -> I
     anew = column_basis.of_a_step(row.column) or not {row.column, row.logged_as}.isdisjoint(limits.required)
     if stretch is not None and anew and basis is not ColumnBasis.CONSTANT and not constant:
         yield Offence(place=row.column, code="placeholder", figures={**plain(stretch), "samples": row.finite})
+    if (often := column_basis.recurring(row)) is not None and basis is not ColumnBasis.CONSTANT and not constant:
+        yield Offence(place=row.column, code="recurring", figures={**plain(often), "samples": row.finite})
     quick = column_basis.too_quick(row)
     if quick is not None and column_basis.tells_speed(row.column, rows):
         yield Offence(place=row.column, code="impossible-speed", figures=plain(quick))
@@ -181,7 +180,8 @@ def _basis(row: StepColumn, limits: Limits, rows: Mapping[str, StepColumn]) -> I
         yield Offence(place=row.column, code="beyond-hardware", figures=speed)
     if wrong := column_basis.impossible(row):
         figures: Fields = {"negative": row.negative, "zeros": row.zeros, "samples": row.finite}
-        figures = {"wrong": wrong, **figures, "step": row.first_not_positive_step}
+        step: Fields = {} if row.first_not_positive_step is None else {"step": row.first_not_positive_step}
+        figures = {"wrong": wrong, **figures, "largest": row.max, **step}
         yield Offence(place=row.column, code="impossible", figures=figures)
     rate, tolerance = row.rate, limits.rate_tolerance
     if rate is not None and not 1 - tolerance <= rate.over_tokens <= 1 + tolerance:
@@ -213,7 +213,7 @@ def _bases(rows: Mapping[str, StepColumn]) -> Fields:
 
 KIND = Kind(
     name="step-metrics",
-    version=4,
+    version=5,
     roles={"run": SubjectKind.RUN},
     needs={NEED: Need("step_columns", of=("run",), options=("steps",))},
     limits=Limits,

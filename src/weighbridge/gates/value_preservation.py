@@ -98,7 +98,8 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
         "elements": sum(pair.elements for pair in pairs),
         "classes": [f"{classes[found]} {found}" for found in Class if classes[found]],
     }
-    return tensor_pairs.verdict_of([(pair, code_of(pair, limits)) for pair in pairs], _figures, summary)
+    verdict = tensor_pairs.verdict_of([(pair, code_of(pair, limits)) for pair in pairs], _figures, summary)
+    return tensor_pairs.with_files(verdict, evidence, limits)
 
 
 def code_of(pair: TensorPair, limits: Limits) -> str:
@@ -127,7 +128,7 @@ def _packed_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
     """Return what is wrong with a weight that is packed on some side, or nothing."""
     if not pair.compared:
         return "packed"
-    if limits.policy == "same":
+    if limits.policy == "same" and tensor_pairs.KEYS not in pair.reproduced:
         return "packing"
     if pair.candidate_dtype in BOUND:
         return _content_code(pair, limits, found)
@@ -280,7 +281,7 @@ def _figures(pair: TensorPair, code: str, together: str) -> Fields:
 
 KIND = tensor_pairs.kind_of_pairs(
     "value-preservation",
-    version=6,
+    version=7,
     limits=Limits,
     judge=judge,
     fails=("content", "bound", "overflow", "packing", "codes", "distance", "channels", "adapter"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from weighbridge.clauses.kind import Need
 from weighbridge.core import GateDecl, Json, SubjectKind, dumps, sha256
 from weighbridge.gates import KINDS
+from weighbridge.quantities.facts import OF_EVERY_RUN
 
 HOST = "host"
 DEFAULT = "default"
@@ -44,7 +45,9 @@ def facts_request(gate: GateDecl, instance: str) -> Request | None:
     role, kind = next(iter(KINDS[gate.kind].roles.items()))
     if not (gate.when or gate.where) and kind is not SubjectKind.RUN:
         return None
-    return Request(quantity="facts", subjects=(gate.subjects[role],), instance=instance, options="{}")
+    named = sorted({*gate.when, *gate.where} - OF_EVERY_RUN) if kind is SubjectKind.RUN else []
+    options = dumps({"named": named}).decode().strip() if named else "{}"
+    return Request(quantity="facts", subjects=(gate.subjects[role],), instance=instance, options=options)
 
 
 def host_request(gate: GateDecl) -> Request | None:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
 
 from weighbridge.clauses.kind import blocked
 from weighbridge.contract.resolved import digests
 from weighbridge.core import Contract, Fields, Finding, GateDecl, Outcome, Unmeasured, WeighbridgeError, loads
 from weighbridge.evidence import manifest
-from weighbridge.evidence.bundle import ID_SHOWN, Bundle
-from weighbridge.evidence.disk import read_regular
+from weighbridge.evidence.bundle import BUNDLES, ID_SHOWN, Bundle
 from weighbridge.evidence.review import other_versions
 from weighbridge.evidence.statement import CLOCK_SKEW_S, Predicate, moment
 from weighbridge.gates import KINDS
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.lanes.lanes import EVERYTHING, Project
-from weighbridge.ledger.causes import Causes, bundle_evidence, causes_of
-from weighbridge.ledger.fold import RETIRED, Chains, fold
+from weighbridge.ledger.causes import UNRECORDED, Causes, LeftOut, bundle_evidence, place_of
+from weighbridge.ledger.fold import REGRESSED, RETIRED, LedgerPlace, fold
 from weighbridge.ledger.store import Ledger
 
 LANE, LANE_PATHS = "lane", "lane_paths"  # what `verify --lane` seals into a bundle's environment
@@ -36,28 +36,32 @@ class Unfit(enum.StrEnum):
     TREE = "lane-other-tree"
     SUBJECT = "lane-other-subject"
     STALE = "lane-stale"
+    STANDING = "lane-standing"
     UNPROVEN = "lane-unproven"
     UNDECIDED = "lane-undecided"
 
 
+Digests: TypeAlias = tuple[str, ...]  # of a subject's files, sorted
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One gate of a contract on one instance, and the lane that is to have decided it."""
+    """One gate of a contract on one instance, the lane that is to have decided it, and the files it is to be of."""
 
     contract: Contract
     gate: GateDecl
     instance: str
     by: str
+    files: Mapping[str, Digests]  # by the names of those subjects of which they are known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """A finding by evidence of a lane, what it stands on or lacks, and the digests of each subject's files."""
+    """A finding by evidence of a lane, and what it stands on or lacks."""
 
     finding: Finding
     says: str
     lacking: Mapping[str, Unmeasured] = field(default_factory=dict)
-    judged: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -68,14 +72,15 @@ class LaneEvidence:
     lane: str
     now: dt.datetime
     causes: Causes
-    chains: Chains
     trees: dict[str, Mapping[str, str]] = field(default_factory=dict)
     opened: dict[str, Bundle] = field(default_factory=dict)
+    last: dict[tuple[str, str], dict[str, Digests]] = field(default_factory=dict)
 
     def instances(self, contract: str, gate: str) -> tuple[str, ...]:
         """Return the instances of a gate that the ledger knows, those that are RETIRED left out."""
-        mine = (item for item in self.chains.items() if (item[0].contract, item[0].gate) == (contract, gate))
-        return tuple(place.instance for place, entries in mine if fold(entries).status is not RETIRED)
+        mine = (item for item in self.causes.chains.items() if (item[0].contract, item[0].gate) == (contract, gate))
+        known = [place for place, entries in mine if fold(entries).status is not RETIRED]
+        return tuple(dict.fromkeys(DEFAULT if place.is_of_files else place.instance for place in known))
 
     def all(self) -> Iterator[tuple[Wanted, Decided]]:
         """Yield what every gate of the lane comes to, by its own evidence and that of the lanes which it accepts."""
@@ -84,14 +89,41 @@ class LaneEvidence:
             for gate in contract.gates:
                 by = self.project.decider(self.lane, contract.id, gate.id)
                 for instance in (self.instances(contract.id, gate.id) or (DEFAULT,)) if by else ():
-                    asked = Wanted(contract, gate, instance, by)
+                    asked = Wanted(contract, gate, instance, by, self.bound_last(contract, instance))
                     yield asked, self.decide(asked)
+
+    @cached_property
+    def left_out(self) -> Sequence[LeftOut]:
+        """Return what no entry of the ledger says."""
+        return tuple(self.causes.left_out(self.now))
+
+    def bound_last(self, contract: Contract, instance: str) -> Mapping[str, Digests]:
+        """Return the files of each subject as one of the lanes bound it last: gates of two files are not joined."""
+        if (contract.id, instance) not in self.last:
+            found = self.last[contract.id, instance] = {}
+            lanes = {self.lane, *self.project.lane(self.lane).accepts}
+            for bundle, one in reversed(self.causes.stated.items()):
+                if one.contract.id == contract.id and found.keys() != contract.subjects.keys():
+                    environment = self._environment(bundle)
+                    if isinstance(environment, WeighbridgeError) or environment.get(LANE) in lanes:
+                        mine = self._files(bundle, instance)
+                        found |= {name: files for name, files in mine.items() if files and name not in found}
+        return self.last[contract.id, instance]
+
+    def _files(self, bundle: str, instance: str) -> dict[str, Digests]:
+        """Return the files of each subject of a bundle on an instance, where it was bound there or everywhere."""
+        mine = [one for one in self.causes.stated[bundle].subjects if one.instance in (instance, DEFAULT)]
+        mine.sort(key=lambda one: one.instance != DEFAULT)
+        return {one.name: tuple(sorted(one.digests.values())) for one in mine}
 
     def decide(self, asked: Wanted) -> Decided:
         """Return what the newest evidence of the lane that counts says of a gate, or a BLOCKED that says why none does.
 
         What cannot be believed ends the search: an older PASS must not stand in for a FAIL that was damaged.
         """
+        for name, refused in self.causes.unread.items():
+            why = f"what {self.causes.ledger.root.parent}/{BUNDLES}/{name} found cannot be known: it {refused.what}"
+            return blocked_for(asked, Unfit.UNPROVEN, why, refused.remedy)
         gate, instance = asked.gate.id, asked.instance
         unfit: list[tuple[Unfit, str]] = []
         others: set[str] = set()
@@ -103,7 +135,7 @@ class LaneEvidence:
             if isinstance(answer, Decided):
                 return answer
             unfit.append((answer[0], f"its bundle {bundle[:ID_SHOWN]} {answer[1]}"))
-            if answer[0] is Unfit.UNPROVEN:
+            if answer[0] in (Unfit.UNPROVEN, Unfit.STANDING):
                 break
         if not unfit and others:
             unfit = [(Unfit.INSTANCE, f"it judged {gate} on {', '.join(sorted(others))}, not on {instance}")]
@@ -113,46 +145,65 @@ class LaneEvidence:
         (code, why), older = unfit[0], len(unfit) - 1
         return blocked_for(asked, code, f"{why}{f'; {older} older ones do not count either' if older else ''}")
 
-    def _sealed_by(self, asked: Wanted) -> Iterator[tuple[str, Predicate, Fields]]:
-        """Yield the bundles that the lane sealed of a gate, the newest first, with their environments."""
+    def _sealed_by(self, asked: Wanted) -> Iterator[tuple[str, Predicate, Fields | WeighbridgeError]]:
+        """Yield the bundles of a gate that the lane sealed, or may have sealed, the newest first."""
         for bundle, stated in reversed(self.causes.stated.items()):
             if stated.contract.id == asked.contract.id and stated.instances.get(asked.gate.id):
-                path = self.causes.folders[bundle[:ID_SHOWN]] / manifest.ENVIRONMENT
-                with contextlib.suppress(WeighbridgeError):  # what is damaged is reported by `evidence verify`
-                    environment = loads(read_regular(path, manifest.ENVIRONMENT, manifest.MAX_FILE))
-                    if isinstance(environment, Mapping) and environment.get(LANE) == asked.by:
-                        yield bundle, stated, environment
+                environment = self._environment(bundle)
+                if isinstance(environment, WeighbridgeError) or environment.get(LANE) == asked.by:
+                    yield bundle, stated, environment
 
-    def _finding(self, bundle: str, stated: Predicate, lane: Fields, asked: Wanted) -> Decided | tuple[Unfit, str]:
+    def _environment(self, bundle: str) -> Fields | WeighbridgeError:
+        try:
+            data = loads(self.causes.sealed(bundle, manifest.ENVIRONMENT), where=manifest.ENVIRONMENT)
+        except WeighbridgeError as refused:
+            return refused
+        return data if isinstance(data, Mapping) else {}
+
+    def _finding(
+        self, bundle: str, stated: Predicate, lane: Fields | WeighbridgeError, asked: Wanted
+    ) -> Decided | tuple[Unfit, str]:
         """Return what a bundle says of a gate, or why it does not count; it is opened last, for that takes longest."""
-        if stated.overridden:
-            return Unfit.CONTRACT, f"was judged with other parameters: {', '.join(stated.overridden)}"
-        if stated.contract.whole != digests(asked.contract).whole:
-            content = f"{stated.contract.id} ({stated.contract.version})"
-            return Unfit.CONTRACT, f"was judged under another content of {content}"
+        if isinstance(lane, WeighbridgeError):
+            return Unfit.UNPROVEN, f"cannot be believed: {lane.where} {lane.what}"
         accepts, days = self.project.lane(self.lane).accepts.get(asked.by), asked.gate.max_age_days
         limits = [accepts.age if accepts else None, dt.timedelta(days=days) if days is not None else None]
         limit = min((one for one in limits if one is not None), default=None)
-        unfit = self._other_tree(paths_read(lane), asked.by) or self._too_old(moment(stated.finished), limit)
-        if unfit is not None:
-            return unfit
+        other = _other_contract(stated, asked.contract) or _other_files(self._files(bundle, asked.instance), asked)
+        other = other or self._other_tree(paths_read(lane), asked.by) or self._too_old(moment(stated.finished), limit)
+        if other is not None:
+            return other
         try:
             opened = self.opened.get(bundle) or self.opened.setdefault(bundle, self.causes.open(bundle[:ID_SHOWN]))
         except WeighbridgeError as refused:
             return Unfit.UNPROVEN, f"cannot be believed: {refused.what}"
         if others := other_versions(opened):
             return Unfit.UNPROVEN, f"was judged by {', '.join(others)}, which this version does not have"
-        if opened.statement.tool.dirty:
+        if stated.tool.dirty:
             return Unfit.UNPROVEN, "was sealed by a build of weighbridge with changes that no commit has"
         found = next(one for one in opened.findings if (one.gate, one.instance) == (asked.gate.id, asked.instance))
-        if found.verdict.outcome not in (Outcome.PASS, Outcome.FAIL, Outcome.NOT_APPLICABLE):
-            return Unfit.UNDECIDED, f"came to {found.verdict.outcome} ({found.verdict.code}) there"
-        at, names = bundle_evidence(opened, found).at, (asked.instance, DEFAULT)
-        own_last = sorted(stated.subjects, key=lambda one: one.instance != DEFAULT)
-        judged = {one.name: frozenset(one.digests.values()) for one in own_last if one.instance in names}
+        came, at = found.verdict.outcome, bundle_evidence(opened, found).at
+        if came not in (Outcome.PASS, Outcome.FAIL, Outcome.NOT_APPLICABLE):
+            return Unfit.UNDECIDED, f"came to {came} ({found.verdict.code}) there"
+        if came is not Outcome.FAIL and (why := self._held_back(place_of(opened, found), stated)):
+            return Unfit.STANDING, f"came to {came}, but {why}"
         said = f"by lane {asked.by}: bundle {bundle[:ID_SHOWN]}, {_long(self.now - at)} old"
         said += "" if limit is None else f", at most {_long(limit)}"
-        return self._too_old(at, limit) or Decided(finding=found, says=said, judged=judged)
+        return self._too_old(at, limit) or Decided(finding=found, says=said)
+
+    def _held_back(self, place: LedgerPlace, stated: Predicate) -> str:
+        """Return why a verdict of a place other than FAIL does not count: its status, or what no entry says of it."""
+        entries = self.causes.chains.get(place, {})
+        standing = fold(entries)
+        if standing.diverged or standing.status is REGRESSED:
+            return f"the ledger has {place} as {'DIVERGED' if standing.diverged else REGRESSED}"
+        for _, refused in self.causes.refuted(entries, entries, self.now):
+            return f"{place} is UNVERIFIED in the ledger: {refused.code} {refused.what}"
+        for at, bundle, why in self.left_out:
+            later = why.code == UNRECORDED or self.causes.stated[bundle].finished > stated.finished
+            if at == place and later:
+                return f"{why.what}: {why.remedy}"
+        return ""
 
     def _other_tree(self, was: Mapping[str, str], by: str) -> tuple[Unfit, str] | None:
         if by not in self.trees:
@@ -178,11 +229,29 @@ class LaneEvidence:
         return None
 
 
+def _other_contract(stated: Predicate, contract: Contract) -> tuple[Unfit, str] | None:
+    if stated.overridden:
+        return Unfit.CONTRACT, f"was judged with other parameters: {', '.join(stated.overridden)}"
+    if stated.contract.whole != digests(contract).whole:
+        return Unfit.CONTRACT, f"was judged under another content of {stated.contract.id} ({stated.contract.version})"
+    return None
+
+
+def _other_files(there: Mapping[str, Digests], asked: Wanted) -> tuple[Unfit, str] | None:
+    for name in (one for one in asked.gate.subjects.values() if one in asked.files):
+        here, was = asked.files[name], there.get(name, ())
+        if not here or here != was:
+            shown = [", ".join(one[:12] for one in files if files is here or one not in here) for files in (was, here)]
+            what = f"is of another {name} than is looked at here"
+            return Unfit.SUBJECT, f"{what}: sha256 {shown[0] or 'not known'} there, {shown[1] or 'not known'} here"
+    return None
+
+
 def lane_evidence(project: Project, lane: str, ledger: Ledger, now: dt.datetime) -> LaneEvidence:
     """Return the evidence beside a whole ledger for a lane; raise `unknown-lane`."""
     project.lane(lane)
     chains = ledger.chains()
-    return LaneEvidence(project=project, lane=lane, now=now, causes=causes_of(ledger, chains), chains=chains)
+    return LaneEvidence(project=project, lane=lane, now=now, causes=Causes(ledger=ledger, chains=chains))
 
 
 def sealed(lane: str, trees: Mapping[str, str]) -> Fields:
@@ -196,7 +265,7 @@ def paths_read(environment: Fields) -> dict[str, str]:
     return dict(part.rpartition("=")[::2] for part in paths.split(", ") if paths)
 
 
-def blocked_for(asked: Wanted, code: Unfit, why: str) -> Decided:
+def blocked_for(asked: Wanted, code: Unfit, why: str, remedy: str = "") -> Decided:
     """Return that a gate is BLOCKED, for what is lacking."""
     key, kind = f"lane.{asked.gate.id}.{asked.instance}", KINDS[asked.gate.kind]
     finding = Finding(
@@ -208,7 +277,7 @@ def blocked_for(asked: Wanted, code: Unfit, why: str) -> Decided:
         verdict=blocked(code, {"measurement": key}),
     )
     why = f"needs lane {asked.by}: {why}"
-    remedy = f"run it there, and bring its evidence here: weighbridge verify --lane {asked.by} --record"
+    remedy = remedy or f"run it there, and bring its evidence here: weighbridge verify --lane {asked.by} --record"
     return Decided(finding=finding, says=why, lacking={key: Unmeasured(code=code, why=why, remedy=remedy)})
 
 

@@ -138,8 +138,11 @@ class Waivers:
         return self.layered.found(("waivers", index, key), code, what, remedy, warning=code != "waives-nothing")
 
 
-def read_waivers(path: Path, now: dt.datetime) -> Waivers:
-    """Read a file of waivers, or raise every problem of it, each at its `file:line:col`."""
+def read_waivers(path: Path, now: dt.datetime, clock: dt.datetime | None = None) -> Waivers:
+    """Read a file of waivers, or raise every problem of it, each at its `file:line:col`.
+
+    `clock` is what time it is where `now` is another moment, that is looked back at.
+    """
     document = strict_yaml.load(read_regular_file(path, strict_yaml.MAX_BYTES, ContractError), str(path))
     layered = Layered(document.data, {(): (document, ())})
     try:
@@ -147,18 +150,19 @@ def read_waivers(path: Path, now: dt.datetime) -> Waivers:
     except LimitsError as error:
         found = sorted(structural(layered, problem) for problem in error.problems)
         raise strict_yaml.collected(tuple(problem.error for problem in found)) from None
-    raise_errors(_dates(layered, given))
+    raise_errors(_dates(layered, given, (clock or now).astimezone(dt.UTC).date()))
     return Waivers(given=given, today=now.astimezone(dt.UTC).date(), layered=layered)
 
 
-def waivers_of(path: Path | None, now: dt.datetime, folder: Path = Path()) -> Waivers:
+def waivers_of(path: Path | None, now: dt.datetime, folder: Path = Path(), clock: dt.datetime | None = None) -> Waivers:
     """Read the file that was named, else `waivers.yaml` in a folder, where there is one; raises as `read_waivers`."""
     here = path or folder / WAIVERS
-    return read_waivers(here, now) if path or is_file(here) else Waivers()
+    return read_waivers(here, now, clock) if path or is_file(here) else Waivers()
 
 
-def _dates(layered: Layered, given: tuple[Waiver, ...]) -> Iterator[Found]:
-    """Yield what is wrong with the days of waivers: no dates, in no order, too far apart, or taken by another."""
+def _dates(layered: Layered, given: tuple[Waiver, ...], today: dt.date) -> Iterator[Found]:
+    """Yield what is wrong with the days of waivers: no dates, in no order, too far apart or ahead, taken by another."""
+    ahead: set[Key] = set()
     before: dict[Key, list[tuple[dt.date, dt.date]]] = {}
     for index, one in enumerate(given):
         try:
@@ -172,6 +176,11 @@ def _dates(layered: Layered, given: tuple[Waiver, ...]) -> Iterator[Found]:
             last = begins + LONGEST
             remedy = f"let it end between {begins} and {last}: at most {LONGEST.days} days after it was created"
             yield layered.found(("waivers", index, "expires"), "waiver-dates", what, remedy)
+        if begins > today and (one.key in ahead or begins > today + LONGEST):
+            what = f"it begins on {one.created}, and one renewal, of at most {LONGEST.days} days ahead, may be written"
+            remedy = "write it when the one before it ends, with what is known then"
+            yield layered.found(("waivers", index, "created"), "waiver-ahead", what, remedy)
+        ahead |= {one.key} if begins > today else set()
         if any(begins <= other_ends and other <= ends for other, other_ends in before.get(one.key, ())):
             what = f"another waiver covers the same {one.covers} of {one.place} on some of these days"
             yield layered.found(("waivers", index), "waiver-twice", what, "keep one of the two")
@@ -190,7 +199,7 @@ def demand_places(waivers: Waivers, judged: Mapping[str, Mapping[str, Sequence[s
     from weighbridge.ledger.store import Ledger
 
     places = {LedgerPlace(contract=one.contract, gate=one.gate, instance=one.instance) for one in waivers.given}
-    recorded = {place for place in places if is_folder(Ledger(folder).folder(place))}
+    recorded = {one for one in places if not one.is_of_files and is_folder(Ledger(folder).folder(one))}
     known: dict[str, dict[str, Collection[str] | None]] = {}
     for contract, gates in judged.items():
         mine = {place for place in recorded if place.contract == contract}

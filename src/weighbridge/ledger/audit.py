@@ -10,8 +10,8 @@ from pathlib import Path
 
 from weighbridge.core import BundleError, UsageError, WeighbridgeError, sha256
 from weighbridge.core.git import ask
-from weighbridge.evidence.bundle import BUNDLES, ID_SHOWN
-from weighbridge.ledger.causes import Shown, causes_of
+from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN
+from weighbridge.ledger.causes import UNRECORDED, Causes, Shown
 from weighbridge.ledger.store import NAME, Ledger, file_name
 
 OTHER_VERSION = "other-version"
@@ -33,24 +33,26 @@ def _against_causes(ledger: Ledger, now: datetime) -> Iterator[BundleError]:
     if not chains:
         remedy = "the first `weighbridge verify --record` makes an entry"
         yield BundleError("empty-ledger", "has no entry: nothing was recorded, or all of it is gone", remedy=remedy)
-    causes = causes_of(ledger, chains)
+    causes = Causes(ledger=ledger, chains=chains)
     for place, entries in chains.items():
         for digest, refused in causes.refuted(entries, sorted(entries), now):
             where = (ledger.folder(place) / file_name(entries[digest].seq, digest)).relative_to(ledger.root)
             yield BundleError(refused.code, refused.what, where=where.as_posix(), remedy=refused.remedy)
     ids = {known[:ID_SHOWN]: known for known in causes.stated}
     named = {entry.cause[:ID_SHOWN] for entries in chains.values() for entry in entries.values()}
+    for name, refused in causes.unread.items():
+        if not FOLDER.fullmatch(name):
+            yield BundleError(refused.code, refused.what, where=f"{BUNDLES}/{name}".rstrip("/"), remedy=refused.remedy)
     for short, folder in causes.folders.items():
         if short not in named:
             try:
                 causes.shown(ids.get(short, short))
             except WeighbridgeError as refused:
                 yield BundleError(refused.code, refused.what, where=f"{BUNDLES}/{folder.name}", remedy=refused.remedy)
-    for place, left in causes.left_out(chains, now).items():
+    left_out = {place: why for place, _, why in causes.left_out(now) if why.code == UNRECORDED}
+    for place, why in left_out.items():  # what cannot be read was listed above
         what = f"{place} failed on live subjects, and no entry says so"
-        remedy = f"weighbridge ledger record {left[:ID_SHOWN]}"
-        bundle = f"{BUNDLES}/{causes.folders[left[:ID_SHOWN]].name}"
-        yield BundleError("unrecorded-fail", what, where=bundle, remedy=remedy)
+        yield BundleError(why.code, what, where=why.where, remedy=why.remedy)
     for known, shown in causes.read.items():
         if isinstance(shown, Shown) and shown.versions:
             what = f"was judged by {', '.join(shown.versions)}, which this version does not have"
@@ -62,8 +64,16 @@ def changes(root: Path, base: str) -> Iterator[BundleError]:
     top = Path(_git(root, "rev-parse", "--show-toplevel").rstrip("\n"))
     since = _git(top, "merge-base", base, "HEAD").strip()
     words = _git(top, "diff", "--no-renames", "--name-status", "-z", since).split("\0")
-    beside = root.absolute().parent
-    ours = [folder.resolve().relative_to(top) for folder in (root, beside / BUNDLES, beside / "frozen")]
+    here = root.absolute()
+    above = next((folder for folder in here.parents if folder.resolve() == top), None)
+    if above is None:
+        what = f"{here} is behind a link: its files are in the repository {top}"
+        raise UsageError("base", what, remedy="name the ledger's folder there with --ledger")
+    folders = (here, here.parent / BUNDLES, here.parent / "frozen")
+    ours = [folder.relative_to(above) for folder in folders]  # as written, for behind a link git sees other names
+    around = {one for folder in ours for one in (folder, *folder.parents) if (above / one).is_symlink()}
+    for link in sorted(around):
+        yield BundleError("linked", f"is a link, and nothing behind it is compared with {base}", where=link.as_posix())
     for status, path in zip(words[::2], words[1::2], strict=False):
         inside = any(Path(path).is_relative_to(folder) for folder in ours)
         ours_by_name = NAME.fullmatch(Path(path).name) or (AMENDMENT.fullmatch(path) and not _renumbered(top / path))

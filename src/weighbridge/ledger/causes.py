@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
+from typing import TypeAlias
 
-from weighbridge.contract.resolved import digests
+from weighbridge.contract.resolved import contract_from_json, digests
 from weighbridge.core import (
+    BundleError,
     Contract,
     Fields,
     Finding,
@@ -19,26 +22,39 @@ from weighbridge.core import (
     LedgerError,
     Origin,
     Outcome,
+    SubjectKind,
     WeighbridgeError,
     dumps,
-    is_file,
+    is_folder,
+    loads,
     plain,
     sha256,
 )
-from weighbridge.evidence import manifest, statement
-from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle
-from weighbridge.evidence.disk import digest_regular, read_regular
-from weighbridge.evidence.manifest import MAX_FILE, VERDICTS
+from weighbridge.evidence import manifest
+from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle, read_statement
+from weighbridge.evidence.disk import STAGE, DiskFolder
+from weighbridge.evidence.manifest import VERDICTS
 from weighbridge.evidence.review import State, other_versions, rederivation
 from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
 from weighbridge.judging.conditions import facts_of
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.ledger import fold
-from weighbridge.ledger.fold import BundleEvidence, Chains, Entries, LedgerEntry, LedgerPlace, LedgerStep, Standing
+from weighbridge.ledger.fold import (
+    NAMED,
+    BundleEvidence,
+    Chains,
+    Entries,
+    LedgerEntry,
+    LedgerPlace,
+    LedgerStep,
+    Standing,
+)
 from weighbridge.ledger.store import DIGEST, Ledger
 
 LANDED = re.compile(r"\d{4}-[^/]+\.md")
 CITED = re.compile(r"\bev:([0-9a-f]{12,64})\b")
+FILES, UNRECORDED = (SubjectKind.CHECKPOINT, SubjectKind.MODEL, SubjectKind.TRACE), "unrecorded-fail"
+LeftOut: TypeAlias = tuple[LedgerPlace, str, BundleError]  # the place, and the bundle that says more than the ledger
 RESTORE = "restore it from the history of the repository"
 
 
@@ -53,17 +69,25 @@ class Shown:
     facts: Mapping[LedgerPlace, Mapping[str, object]]
     unmeant: Mapping[LedgerPlace, Fields]
 
+    def known_as(self, place: LedgerPlace) -> LedgerPlace:
+        """Return the place that it shows for one; `default` was, in older entries, whatever files were bound."""
+        of = (one for one in self.evidence if (one.contract, one.gate) == (place.contract, place.gate))
+        old = place.instance == DEFAULT and place not in self.evidence
+        return next((one for one in of if one.is_of_files), place) if old else place
+
 
 def shown_by(bundle: Bundle) -> Shown:
     """Return what a bundle shows of each place that it judged."""
-    evidence = {place_of(bundle, finding): bundle_evidence(bundle, finding) for finding in bundle.findings}
+    found = {place_of(bundle, finding): finding for finding in bundle.findings}
+    evidence = {place: bundle_evidence(bundle, finding) for place, finding in found.items()}
     gates = {gate.id: gate for gate in bundle.contract.gates if gate.stale_on}
     facts: dict[LedgerPlace, dict[str, object]] = {}
-    for place in (place for place in evidence if place.gate in gates):
-        known = facts_of(gates[place.gate], place.instance, bundle.measured)
-        facts[place] = {name: fact.value for name, fact in known.items()}
-    verdicts = {place_of(bundle, finding): finding.verdict for finding in bundle.findings}
-    unmeant = {place: one.figures for place, one in verdicts.items() if one.outcome is Outcome.NOT_APPLICABLE}
+    for place, finding in found.items():
+        if place.gate in gates:
+            known = facts_of(gates[place.gate], finding.instance, bundle.measured)
+            facts[place] = {name: fact.value for name, fact in known.items()}
+    verdicts = ((place, finding.verdict) for place, finding in found.items())
+    unmeant = {place: one.figures for place, one in verdicts if one.outcome is Outcome.NOT_APPLICABLE}
     contract, versions = bundle.contract, other_versions(bundle)
     return Shown(id=bundle.id, contract=contract, evidence=evidence, versions=versions, facts=facts, unmeant=unmeant)
 
@@ -78,13 +102,27 @@ def demand_rederivable(bundle: Bundle) -> None:
 
 def place_of(bundle: Bundle, finding: Finding) -> LedgerPlace:
     """Return the place that a finding is about."""
-    return LedgerPlace(contract=bundle.contract.id, gate=finding.gate, instance=finding.instance)
+    gate = next(gate for gate in bundle.contract.gates if gate.id == finding.gate)
+    return _place(bundle.contract, gate, finding.instance, bundle.statement.subjects)
+
+
+def _place(contract: Contract, gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> LedgerPlace:
+    """Return a gate's place on an instance: one without a name is the files that were bound, where all of them were."""
+    if instance == DEFAULT:
+        names = [
+            name for _, name in sorted(gate.subjects.items()) if name in contract.subjects
+        ]  # sides are not swapped
+        files = _subjects([name for name in names if contract.subjects[name].kind in FILES], instance, subjects)
+        paths = [posixpath.normpath(one.path) for one in files if one is not None]
+        named = (f"./{path}" if NAMED.fullmatch(path) else path for path in paths)
+        instance = ("+".join(named) or DEFAULT) if all(files) else DEFAULT
+    return LedgerPlace(contract=contract.id, gate=gate.id, instance=instance)
 
 
 def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
     """Return what a bundle shows that matters to one gate's status."""
     gate = next(gate for gate in bundle.contract.gates if gate.id == finding.gate)
-    mine = _subjects(gate, finding.instance, bundle.statement.subjects)
+    mine = _subjects(gate.subjects.values(), finding.instance, bundle.statement.subjects)
     began = [moment(one.started) for one in mine if one is not None and one.started]  # the oldest recorded run counts
     return BundleEvidence(
         bundle=bundle.id,
@@ -101,24 +139,25 @@ def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
     )
 
 
-def _subjects(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> list[BoundSubject | None]:
+def _subjects(names: Iterable[str], instance: str, subjects: Sequence[BoundSubject]) -> list[BoundSubject | None]:
     known = {(subject.name, subject.instance): subject for subject in subjects}
-    return [known.get((name, instance), known.get((name, DEFAULT))) for name in gate.subjects.values()]
+    return [known.get((name, instance), known.get((name, DEFAULT))) for name in names]
 
 
 def is_live(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> bool:
     """Return whether every subject of a gate on an instance is live; a gate without subjects never is."""
-    mine = _subjects(gate, instance, subjects)
+    mine = _subjects(gate.subjects.values(), instance, subjects)
     return bool(mine) and all(one is not None and one.origin is Origin.LIVE for one in mine)
 
 
 @dataclass(kw_only=True)
 class Causes:
-    """The bundles and amendments beside a ledger, each read once; `gates` are the names that a successor may have."""
+    """The bundles and amendments beside a ledger, each read once, and the entries that name them."""
 
     ledger: Ledger
-    gates: Collection[str]
+    chains: Chains
     read: dict[str, Shown | WeighbridgeError] = field(default_factory=dict)
+    contracts: dict[str, Contract | None] = field(default_factory=dict)
 
     @cached_property
     def folders(self) -> dict[str, Path]:
@@ -129,13 +168,33 @@ class Causes:
 
     @cached_property
     def stated(self) -> dict[str, Predicate]:
-        """Return what every bundle states, by its id, oldest first; one that cannot be read states nothing."""
-        found: dict[str, Predicate] = {}
-        for known, path in self.folders.items():
-            with contextlib.suppress(WeighbridgeError):  # reported to whoever names this bundle
-                data = read_regular(path / statement.FILE, statement.FILE, MAX_FILE)
-                found |= {sha256(data): statement.from_bytes(data)} if sha256(data).startswith(known) else {}
-        return dict(sorted(found.items(), key=lambda item: item[1].finished))
+        """Return what every bundle states, by its id, oldest first; what states nothing is in `unread`."""
+        return dict(sorted(self._beside[0].items(), key=lambda item: item[1].finished))
+
+    @property
+    def unread(self) -> Mapping[str, WeighbridgeError]:
+        """Return the folders and links that state nothing, by name: any of them may be a FAIL, of whatever gate."""
+        return self._beside[1]
+
+    @cached_property
+    def _beside(self) -> tuple[dict[str, Predicate], dict[str, WeighbridgeError]]:
+        bundles = self.ledger.root.absolute().parent / BUNDLES
+        stated: dict[str, Predicate] = {}
+        unread: dict[str, WeighbridgeError] = {}
+        if bundles.is_symlink():
+            unread[""] = BundleError("linked", "is a link", remedy="put the folder itself there")
+        for path in sorted(bundles.iterdir()) if is_folder(bundles) else ():
+            if path.name.startswith(STAGE) or not (path.is_dir() or path.is_symlink()):
+                continue  # what a writer has not finished yet, and files, which hold no bundle
+            try:
+                stated |= [read_statement(path)]
+            except WeighbridgeError as refused:
+                unread[path.name] = refused
+        return stated, unread
+
+    def sealed(self, bundle: str, name: str) -> bytes:
+        """Return one file of a bundle that states something, as it was sealed, or raise what was done to it."""
+        return manifest.read_file(DiskFolder(self.folders[bundle[:ID_SHOWN]]), self.stated[bundle].manifest, name)
 
     @cached_property
     def landed(self) -> dict[str, str]:
@@ -165,29 +224,48 @@ class Causes:
         if path is None:
             raise LedgerError("no-bundle", f"bundle {short} is not in {BUNDLES}/ beside the ledger", remedy=RESTORE)
         opened = open_bundle(path)
-        if opened.problems:
-            first = f"{opened.problems[0].where} {opened.problems[0].what}"
-            raise LedgerError("no-bundle", f"bundle {short} is not whole: {first}", remedy=RESTORE)
+        for problem in (*filter(None, [self.unread.get(path.name)]), *opened.problems):
+            what = f"bundle {short} is not whole: {problem.where} {problem.what}"
+            raise LedgerError("no-bundle", what, remedy=RESTORE)
         bundle = decode(opened)
-        if bundle.statement.contract != digests(bundle.contract):
+        stated = bundle.statement.contract, bundle.statement.overridden
+        if stated != (digests(bundle.contract), bundle.contract.overridden):
             raise LedgerError("no-bundle", f"bundle {short} states another contract than it holds", remedy=RESTORE)
         if not other_versions(bundle):
             demand_rederivable(bundle)
         return bundle
 
     def newest(self, place: LedgerPlace, now: datetime) -> Shown | None:
-        """Return what the newest whole bundle shows that judged a place by now, whatever it came to."""
-        for bundle in self._judged(place, now):
-            with contextlib.suppress(WeighbridgeError):
-                return self.shown(bundle)
-        return None
+        """Return what the newest bundle shows that judged a place by now, whatever it came to; raises as `shown`."""
+        newest = self._judged_last(place, now)
+        return None if newest is None else self.shown(newest)
 
-    def _judged(self, place: LedgerPlace, now: datetime) -> Iterator[str]:
-        """Yield the bundles that judged a place by now, the newest first."""
-        for bundle, one in reversed(self.stated.items()):
-            past, instances = moment(one.finished) <= now, one.instances.get(place.gate, ())
-            if past and one.contract.id == place.contract and place.instance in instances:
-                yield bundle
+    def _judged_last(self, place: LedgerPlace, now: datetime) -> str | None:
+        past = (bundle for bundle, one in reversed(self.stated.items()) if moment(one.finished) <= now)
+        return next((bundle for bundle in past if self._judged_in(bundle, place)), None)
+
+    def _judged_in(self, bundle: str, place: LedgerPlace) -> bool:
+        one = self.stated[bundle]
+        names = one.instances.get(place.gate, ()) if one.contract.id == place.contract else ()
+        if DEFAULT not in names or not (place.is_of_files or place.instance == DEFAULT):
+            return place.instance in names
+        if bundle in self.named.get(place, ()):
+            return True
+        if bundle not in self.contracts:
+            self.contracts[bundle] = None
+            with contextlib.suppress(WeighbridgeError):
+                data = self.sealed(bundle, manifest.CONTRACT_JSON)
+                self.contracts[bundle] = contract_from_json(loads(data, where=manifest.CONTRACT_JSON))
+        contract = self.contracts[bundle]
+        if contract is None:  # then it may have judged this place
+            return True
+        mine = (gate for gate in contract.gates if gate.id == place.gate)
+        return place in (_place(contract, gate, DEFAULT, one.subjects) for gate in mine)
+
+    @cached_property
+    def named(self) -> dict[LedgerPlace, frozenset[str]]:
+        """Return what the entries of each place name as their causes."""
+        return {place: fold.fold(entries).causes for place, entries in self.chains.items()}
 
     def unmeant(self, place: LedgerPlace, gate: GateDecl, now: datetime) -> Fields | None:
         """Return the false fact, where the newest bundle that judged a place by now found that its gate does not apply.
@@ -195,33 +273,40 @@ class Causes:
         It must have judged the gate as it stands now, and be no older than the gate allows. Only a bundle that says
         that something does not apply is judged again.
         """
-        newest = next(self._judged(place, now), None)
+        newest = self._judged_last(place, now)
         if newest is None:
             return None
         with contextlib.suppress(WeighbridgeError):  # one that is damaged is reported by `ledger check`
-            path = self.folders[newest[:ID_SHOWN]] / VERDICTS
-            shown = self.shown(newest) if b'"NOT_APPLICABLE"' in read_regular(path, VERDICTS, MAX_FILE) else None
+            shown = self.shown(newest) if b'"NOT_APPLICABLE"' in self.sealed(newest, VERDICTS) else None
             judged = next((one for one in shown.contract.gates if one.id == gate.id), None) if shown else None
-            if shown and judged and dumps(plain(judged)) == dumps(plain(gate)) and shown.evidence[place].fresh(now):
-                return shown.unmeant.get(place)
+            at = shown.known_as(place) if shown else place
+            if shown and judged and dumps(plain(judged)) == dumps(plain(gate)) and shown.evidence[at].fresh(now):
+                return shown.unmeant.get(at)
         return None
 
-    def left_out(self, chains: Chains, now: datetime) -> dict[LedgerPlace, str]:
-        """Return the places that a live FAIL would move which no entry as late names, and the bundle of each."""
-        named = {entry.cause for entries in chains.values() for entry in entries.values()}
-        found: dict[LedgerPlace, str] = {}
+    def left_out(self, now: datetime) -> Iterator[LeftOut]:
+        """Yield what no entry says of a place: a live FAIL that would move it, or that a bundle cannot be read."""
+        named = frozenset().union(*self.named.values())
         for bundle in (one for one in self.stated if one not in named):
-            verdicts = self.folders[bundle[:ID_SHOWN]] / VERDICTS  # what says of no failure is not judged again
-            with contextlib.suppress(WeighbridgeError):  # one that is damaged is reported by `ledger check`
-                failed = b'"FAIL"' in read_regular(verdicts, VERDICTS, MAX_FILE)
-                for place, seen in self.shown(bundle).evidence.items() if failed else ():
-                    standing = fold.fold(chains.get(place, {}))
-                    late = standing.failed_at is None or seen.at > standing.failed_at
-                    if late and seen.outcome is Outcome.FAIL:
-                        with contextlib.suppress(LedgerError):
-                            fold.advance(standing, seen, now=now, contract_digest=seen.contract_digest)
-                            found[place] = bundle
-        return found
+            where = f"{BUNDLES}/{self.folders[bundle[:ID_SHOWN]].name}"
+            try:  # what says of no failure is not judged again
+                failed = b'"FAIL"' in self.sealed(bundle, VERDICTS)
+                evidence = self.shown(bundle).evidence if failed else {}
+            except WeighbridgeError as refused:
+                what = f"{where} cannot be read: {refused.where} {refused.what}".replace(":  ", ": ")
+                damaged = BundleError(refused.code, what, remedy=RESTORE)
+                yield from ((place, bundle, damaged) for place in self.chains if self._judged_in(bundle, place))
+                continue
+            remedy = f"weighbridge ledger record {bundle[:ID_SHOWN]}"
+            unrecorded = BundleError(UNRECORDED, "a live FAIL is not recorded", where=where, remedy=remedy)
+            for place, seen in evidence.items():
+                standing = fold.fold(self.chains.get(place, {}))
+                old = fold.fold(self.chains.get(replace(place, instance=DEFAULT), {}))  # entries that named no files
+                late = all(one.failed_at is None or seen.at > one.failed_at for one in (standing, old))
+                if late and seen.outcome is Outcome.FAIL:
+                    with contextlib.suppress(LedgerError):
+                        fold.advance(standing, seen, now=now, contract_digest=seen.contract_digest)
+                        yield place, bundle, unrecorded
 
     def refuted(self, entries: Entries, asked: Iterable[str], now: datetime) -> Iterator[tuple[str, WeighbridgeError]]:
         """Yield every entry, of those asked for, that does not follow from its cause, by digest, and why."""
@@ -247,15 +332,17 @@ class Causes:
             if text is None:
                 what = f"no amendment in spec/amendments has the digest {entry.cause[:12]}"
                 raise LedgerError("no-amendment", what, remedy=RESTORE)
-            cited = (self.shown(found).evidence.get(entry.place) for found in dict.fromkeys(CITED.findall(text)))
+            shown = [self.shown(found) for found in dict.fromkeys(CITED.findall(text))]
+            cited = (one.evidence.get(one.known_as(entry.place)) for one in shown)
             if not any(one.sound and utc(one.at) == entry.evidence_at for one in cited if one):
                 raise LedgerError("unearned", f"the amendment cites no live PASS of {entry.evidence_at}")
         elif entry.step is LedgerStep.RETIRE:
-            self.demand_successor_or_bundle(entry.place, entry.cause)
+            self.demand_successor_or_bundle(entry.place, entry.cause, moment(entry.recorded_at))
 
     def _demand_move(self, entry: LedgerEntry, before: Standing) -> None:
-        seen = self.shown(entry.cause).evidence.get(entry.place)
-        name = f"bundle {entry.cause[:12]}"
+        shown = self.shown(entry.cause)
+        at, name = shown.known_as(entry.place), f"bundle {entry.cause[:12]}"
+        seen = shown.evidence.get(at)
         if seen is None:
             raise LedgerError("unearned", f"{name} did not judge it")
         if (entry.outcome, entry.evidence_at) != (seen.outcome, utc(seen.at)):
@@ -266,31 +353,36 @@ class Causes:
         step, after = fold.advance(before, seen, now=moment(entry.recorded_at), contract_digest=entry.contract_digest)
         if (step, after) != (entry.step, entry.after):
             raise LedgerError("unearned", f"{name} earns a {step} to {after}")
+        if before.status is fold.REGRESSED and after is fold.ACTIVE and at != entry.place:
+            failed = self.shown(before.bundle).known_as(entry.place)
+            if failed != at:
+                raise LedgerError("unearned", f"{name} passed on {at.instance}, what failed was {failed.instance}")
 
-    def demand_successor_or_bundle(self, place: LedgerPlace, cause: str) -> None:
-        """Demand what retires a gate: a whole bundle, or another gate of the ledger; else raise `no-cause`."""
+    def demand_successor_or_bundle(self, place: LedgerPlace, cause: str, at: datetime) -> None:
+        """Demand what retires a gate at a time: a FAIL of it, or a live gate of the same promise; else `no-cause`."""
         if DIGEST.fullmatch(cause):
-            self.shown(cause)
-        elif cause not in self.gates or cause in (place.gate, f"{place.contract}/{place.gate}"):
-            what = f"{cause!r} is neither a bundle beside the ledger nor another gate in it"
-            raise LedgerError("no-cause", what, remedy="name the counter-evidence by its id, or the successor")
+            shown = self.shown(cause)
+            seen = shown.evidence.get(shown.known_as(place))
+            if seen is None or seen.outcome is not Outcome.FAIL or seen.overridden:
+                came = "did not judge it" if seen is None else f"came to {seen.outcome} of it"
+                what = f"bundle {cause[:12]} {came}{', under other parameters' if seen and seen.overridden else ''}"
+                raise LedgerError("no-cause", what, remedy="counter-evidence is a FAIL of the contract as written")
+            return
+        for other in (one for one in self.chains if cause in one.names and one != place):
+            known = {key: one for key, one in self.chains[other].items() if moment(one.recorded_at) <= at}
+            standing = fold.fold(known)
+            live = standing.status in (fold.ACTIVE, fold.DISCHARGED) and not standing.diverged
+            if live and self._promise(other) == self._promise(place):
+                return
+        what = (
+            f"{cause!r} is neither a bundle beside the ledger nor another gate in it, live, of this kind and subjects"
+        )
+        raise LedgerError("no-cause", what, remedy="name a FAIL of it by its bundle's id, or the successor")
 
-
-def causes_of(ledger: Ledger, places: Collection[LedgerPlace]) -> Causes:
-    """Return the causes beside a ledger with these places."""
-    gates = {name for place in places for name in (place.gate, f"{place.contract}/{place.gate}")}
-    return Causes(ledger=ledger, gates=gates)
-
-
-def recorded_contracts(ledger: Ledger) -> dict[tuple[str, str], frozenset[str]]:
-    """Return the digests that the ledger has on record for each contract's id and version: of its content and file."""
-    chains = ledger.chains()
-    known = {entry.contract_digest for entries in chains.values() for entry in entries.values()}
-    causes = causes_of(ledger, chains)
-    found: dict[tuple[str, str], frozenset[str]] = {}
-    for bundle, one in causes.stated.items():
-        ref, file = one.contract, causes.folders[bundle[:ID_SHOWN]] / manifest.CONTRACT_YAML
-        if ref.whole in known and not one.overridden:
-            written = {digest_regular(file)} if is_file(file) else set[str]()
-            found[ref.id, ref.version] = frozenset({ref.whole, *written})
-    return found
+    def _promise(self, place: LedgerPlace) -> tuple[str, Mapping[str, str], str]:
+        """Return the kind of a place's gate, its subjects by role, and its files or instance, as judged last."""
+        standing = fold.fold(self.chains.get(place, {}))
+        of = (known for known, one in self.stated.items() if one.contract.whole == standing.contract_digest)
+        shown = self.shown(standing.bundle or next(of, ""))
+        gate = next(one for one in shown.contract.gates if one.id == place.gate)
+        return gate.kind, gate.subjects, shown.known_as(place).instance

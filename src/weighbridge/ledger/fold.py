@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -10,8 +11,10 @@ from typing import TypeAlias
 
 from weighbridge.core import STATUS_ORDER, LedgerError, Outcome, Status, Trial, TrialResult, printable
 from weighbridge.evidence.statement import CLOCK_SKEW_S, DAY_S, moment
+from weighbridge.judging.requests import DEFAULT
 
 SCHEMA = "weighbridge.ledger/v0"
+NAMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # an instance that has a name; any other is the files that were bound
 DRAFT, PARTIAL, ACTIVE = Status.DRAFT, Status.PARTIAL_ALGORITHM_LEVEL, Status.ACTIVE_WITH_LIVE_EVIDENCE
 DISCHARGED, REGRESSED, RETIRED = Status.DISCHARGED, Status.REGRESSED, Status.RETIRED
 
@@ -54,6 +57,17 @@ class LedgerPlace:
 
     def __str__(self) -> str:
         return printable(f"{self.contract}/{self.gate}[{self.instance}]")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return what a successor may be called by."""
+        gate = f"{self.contract}/{self.gate}"
+        return self.gate, gate, f"{gate}/{self.instance}"
+
+    @property
+    def is_of_files(self) -> bool:
+        """Return whether its instance has no name, but is the files that were bound."""
+        return NAMED.fullmatch(self.instance) is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +134,13 @@ class BundleEvidence:
     def fresh(self, now: datetime) -> bool:
         """Return whether it is no older than its gate allows."""
         return self.max_age_days is None or (now - self.at).total_seconds() <= self.max_age_days * DAY_S
+
+
+def declared_alone(place: LedgerPlace, chains: Chains) -> bool:
+    """Return whether a place is a gate as it was declared before its files were bound, which they have been since."""
+    others = (one for one in chains if (one.contract, one.gate) == (place.contract, place.gate))
+    alone = all(entry.step is LedgerStep.DECLARE for entry in chains[place].values())
+    return place.instance == DEFAULT and alone and any(one.is_of_files for one in others)
 
 
 def fold(entries: Entries) -> Standing:

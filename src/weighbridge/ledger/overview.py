@@ -16,7 +16,7 @@ from weighbridge.core import STATUS_ORDER, Contract, GateDecl, LimitsError, Weig
 from weighbridge.evidence.statement import DAY_S, moment
 from weighbridge.gates import KINDS
 from weighbridge.ledger import fold
-from weighbridge.ledger.causes import Causes, Shown, causes_of
+from weighbridge.ledger.causes import Causes, Shown
 from weighbridge.ledger.fold import Entries, LedgerPlace, LedgerStep, Standing
 from weighbridge.ledger.store import Ledger
 
@@ -85,16 +85,16 @@ def overview(ledger: Ledger, contracts: Contracts, now: datetime, *, as_of: bool
     `contracts` are those that stand now. A gate that a contract has and the ledger does not was never recorded.
     """
     chains = ledger.chains()
-    causes = causes_of(ledger, chains)
+    causes = Causes(ledger=ledger, chains=chains)
     found: dict[tuple[str, str], list[Instance]] = {}
-    left_out = causes.left_out(chains, now)
+    left_out = tuple(causes.left_out(now))
     for place, entries in chains.items():
         known = {key: one for key, one in entries.items() if not as_of or moment(one.recorded_at) <= now}
-        if known:
+        if known and not fold.declared_alone(place, chains):
             at = _stood(place, known, causes, contracts.get(place.contract), now)
-            if place in left_out:
-                why = f"a live FAIL is not recorded: weighbridge ledger record {left_out[place][:12]}"
-                at = replace(at, stale=(*at.stale, why))
+            doubts = [f"bundles/{name} cannot be read: {one.what}" for name, one in causes.unread.items()]
+            doubts += [f"{why.what}: {why.remedy}" for at_, _, why in left_out if at_ == place]
+            at = replace(at, stale=(*at.stale, *doubts))
             found.setdefault((place.contract, place.gate), []).append(at)
     known_here = {contract for contract, _ in found} & contracts.keys()
     declared = {(name, gate.id): gate for name in known_here for gate in contracts[name].gates}
@@ -120,9 +120,9 @@ def _stood(place: LedgerPlace, entries: Entries, causes: Causes, contract: Contr
         return at
     try:
         shown = causes.shown(at.standing.bundle)
+        newest = causes.newest(place, now) if shown.known_as(place) in shown.facts else None
     except WeighbridgeError as refused:
         return replace(at, unverified=f"{refused.code} {refused.what}")
-    newest = causes.newest(place, now) if place in shown.facts else None
     return replace(at, stale=tuple(stale(at, shown, newest or shown, contract, now)))
 
 
@@ -156,7 +156,7 @@ def stale(at: Instance, shown: Shown, newest: Shown, contract: Contract | None, 
     here = KINDS[old.kind].version if old.kind in KINDS else None
     if standing.kind_version != here:
         yield f"kind changed: judged by {old.kind}/{standing.kind_version}, here it is {here or 'not known'}"
-    was, latest = (one.facts.get(place, {}) for one in (shown, newest))
+    was, latest = (one.facts.get(one.known_as(place), {}) for one in (shown, newest))
     for name in old.stale_on:
         if was.get(name) != latest.get(name):
             yield f"{name} changed: was {was.get(name, 'not known')}, newer evidence has {latest.get(name, 'none')}"

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from weighbridge.core import Finding, LedgerError, Outcome, Status
-from weighbridge.evidence.bundle import Bundle
+from weighbridge.core import Finding, LedgerError, Outcome, Status, is_file
+from weighbridge.evidence import manifest
+from weighbridge.evidence.bundle import ID_SHOWN, Bundle
+from weighbridge.evidence.disk import digest_regular
 from weighbridge.evidence.statement import utc
 from weighbridge.ledger import fold
-from weighbridge.ledger.causes import bundle_evidence, causes_of, demand_rederivable, place_of
+from weighbridge.ledger.causes import Causes, bundle_evidence, demand_rederivable, place_of
 from weighbridge.ledger.fold import BundleEvidence, Entries, LedgerEntry, LedgerPlace, LedgerStep, Standing
 from weighbridge.ledger.store import SHORTEST_REASON, Ledger, digest_of, illegal
 
@@ -95,9 +97,9 @@ def reconcile(ledger: Ledger, place: LedgerPlace, *, reason: str, now: datetime)
 def retire(ledger: Ledger, place: LedgerPlace, *, reason: str, cause: str, now: datetime) -> str:
     """Retire a gate on an instance: refuted by a bundle, or superseded by another gate; `cause` names either."""
     _demand_reason(reason)
-    places = ledger.places()
-    if place in places:
-        causes_of(ledger, places).demand_successor_or_bundle(place, cause)
+    chains = ledger.chains()
+    if place in chains:
+        Causes(ledger=ledger, chains=chains).demand_successor_or_bundle(place, cause, now)
     return _append_one(ledger, place, LedgerStep.RETIRE, fold.RETIRED, now, reason=reason, cause=cause)
 
 
@@ -105,6 +107,9 @@ def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: st
     """Discharge an ACTIVE gate: a landed amendment cites a live PASS that has just been judged again identically."""
     demand_rederivable(bundle)
     place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
+    old = dataclasses.replace(place, instance=finding.instance)  # of entries from before files were told apart
+    if not ledger.read(place) and bundle.id in fold.fold(ledger.read(old)).causes:
+        place = old
     standing = fold.fold(ledger.read(place))
     if not amendment:
         raise LedgerError("no-amendment", "discharging needs a landed amendment that cites this bundle")
@@ -142,3 +147,17 @@ def _append_one(
 def _demand_reason(reason: str) -> None:
     if len(reason.strip()) < SHORTEST_REASON:
         raise LedgerError("no-reason", f"a reason of at least {SHORTEST_REASON} letters is needed")
+
+
+def recorded_contracts(ledger: Ledger) -> dict[tuple[str, str], frozenset[str]]:
+    """Return the digests that the ledger has on record for each contract's id and version: of its content and file."""
+    chains = ledger.chains()
+    known = {entry.contract_digest for entries in chains.values() for entry in entries.values()}
+    causes = Causes(ledger=ledger, chains=chains)
+    found: dict[tuple[str, str], frozenset[str]] = {}
+    for bundle, one in causes.stated.items():
+        ref, file = one.contract, causes.folders[bundle[:ID_SHOWN]] / manifest.CONTRACT_YAML
+        if ref.whole in known and not one.overridden:
+            written = {digest_regular(file)} if is_file(file) else set[str]()
+            found[ref.id, ref.version] = frozenset({ref.whole, *written})
+    return found

@@ -18,6 +18,7 @@ from weighbridge.mapping.mapping_plan import Pairing, Plan, Shapes, identity, wh
 from weighbridge.mapping.renaming import WRAPPED, renamings, unwrapped
 from weighbridge.mapping.tensor_rules import Numbers, made
 
+HALVES = "vision_config", "audio_config"  # what a configuration says of the encoder before the text model
 CLIP = "clip"  # the architecture of every mmproj file
 ENCODER = re.compile(
     r"(.*\.)?(vision_tower|vision_model|vision_encoder|visual|audio_tower|embed_vision|embed_audio|multi_modal_projector|"
@@ -50,7 +51,9 @@ def automatic(source: Shapes, candidate: Shapes, numbers: Numbers) -> Plan:
 def converted(sides: Sides) -> Plan:
     """Return the plan for a GGUF file by the names that pair most, without wrappers and keys that hold all weights."""
     # Of a model that sees or hears, such a file holds one half: the text model, or (`clip`) what goes before it.
-    every, encoder = sides.source, _encoder(sides)
+    every, encoder = sides.source, next((sides.config[key] for key in HALVES if sides.config.get(key)), None)
+    depth = encoder.get("num_hidden_layers") or encoder.get("depth") if isinstance(encoder, dict) else None
+    encoder = {**encoder, "num_hidden_layers": depth} if isinstance(encoder, dict) else {}
     spoken = {name: SPOKEN for name in every if SPEAKER.fullmatch(name)}
     sides = replace(sides, source={name: shape for name, shape in every.items() if name not in spoken})
     if encoder:
@@ -76,13 +79,6 @@ def converted(sides: Sides) -> Plan:
     left_out |= {name: HEAD for name in sides.source if sides.architecture == CLIP and SIGLIP_HEAD in name}
     assert best is not None  # a name without a wrapper is its own
     return replace(best, left_out=left_out)
-
-
-def _encoder(sides: Sides) -> Mapping[str, Any]:
-    """Return what a configuration says of the encoder that goes before the text model; nothing where there is none."""
-    found = next((sides.config[key] for key in ("vision_config", "audio_config") if sides.config.get(key)), None)
-    depth = found.get("num_hidden_layers") or found.get("depth") if isinstance(found, dict) else None
-    return {**found, "num_hidden_layers": depth} if isinstance(found, dict) else {}
 
 
 def with_made(plan: Plan, found: Mapping[str, Pairing]) -> Plan:

@@ -12,6 +12,7 @@ from weighbridge.core import Fields, SubjectError
 from weighbridge.mapping.automatic_mapping import automatic, converted, differ, numbers_of, with_made
 from weighbridge.mapping.gguf_mapping import Sides
 from weighbridge.mapping.inverse_plan import inverse
+from weighbridge.mapping.known_layouts import buffer
 from weighbridge.mapping.mapping_plan import Plan, Shapes, identity
 from weighbridge.mapping.mapping_plan import table as by_table
 from weighbridge.mapping.tensor_rules import RuleError, made, rule_of
@@ -27,7 +28,9 @@ def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) 
     shapes, there = models(source, candidate), models(candidate, source)
     plan = _planned(source, candidate, shapes, there, options)
     beside = sorted((source.tensors.keys() - shapes.keys()) | (candidate.tensors.keys() - there.keys()))
-    return replace(plan, left_out={**plan.left_out, **dict.fromkeys(beside, TRAINING_STATE)}) if beside else plan
+    alone = [*(shapes.keys() - plan.used() - plan.drop_rules.keys()), *(there.keys() - plan.pairings.keys())]
+    apart = dict.fromkeys(beside, TRAINING_STATE) | {name: why for name in alone if (why := buffer(name))}
+    return replace(plan, left_out={**apart, **plan.left_out}) if apart else plan
 
 
 def _planned(source: CheckpointView, candidate: CheckpointView, shapes: Shapes, there: Shapes, options: Fields) -> Plan:

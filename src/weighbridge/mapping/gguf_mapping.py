@@ -112,6 +112,7 @@ def plan(sides: Sides) -> Plan:
         pairings={target: _reshaped(found, sides.candidate[target]) for target, found in kept.items()},
         tied={**ties(sides.candidate), **ties(sides.source), **lost, **repeats},
         drop_rules=left_out(sides.source) | _further(sides),
+        zero_biases=rules().zero_biases,
         generated={name: values for name, values in generated(sides.config).items() if name in sides.candidate},
         in_header=_in_header(sides),
         heads=sides.heads,

@@ -62,6 +62,7 @@ class Rules:
     faults: tuple[Fault, ...]
     further: Mapping[str, str]
     left_out: Mapping[str, str]
+    zero_biases: str
     multiplied: Mapping[str, tuple[str, ...]]
     permuted: tuple[str, ...]
     of_sections: tuple[str, ...]

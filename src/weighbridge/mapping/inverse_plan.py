@@ -31,7 +31,8 @@ def inverse(plan: Plan, there: Shapes) -> Plan:
         first = 0
         for part in pairing.parts:
             uses.setdefault(part.source, []).append(_Use(pairing, part, first))
-            first += _rows(there[part.source]) if part.take is None else _taken(part.view, *part.take)
+            axis, start, stop = part.take or (0, 0, _rows(there[part.source]))
+            first += (stop - start) * (math.prod(part.view) // part.view[axis] if part.take and part.view else 1)
     return Plan(
         name=plan.name.replace("gguf:auto", "from gguf:auto"),
         pairings={name: _back(name, there[name], used) for name, used in uses.items()},
@@ -95,10 +96,6 @@ def _apart(used: Sequence[_Use]) -> Iterator[Part]:
             many = (stop - start) * view[2]
             first = use.first + group * many
             yield Part(source=use.pairing.candidate, view=(_rows(use.pairing.shape),), take=(0, first, first + many))
-
-
-def _taken(view: Shape, axis: int, start: int, stop: int) -> int:
-    return math.prod(view) // view[axis] * (stop - start) if view else stop - start
 
 
 def _rows(shape: Shape) -> int:

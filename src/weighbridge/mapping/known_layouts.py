@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -18,7 +19,13 @@ def built_in() -> tuple[Rule, ...]:
     read = table(TABLE)
     experts = (rule for row in read["experts"] for rule in _of_experts(**row))
     same = (Rule(tensor=pair[at], of=(pair[1 - at],)) for pair in read["same"] for at in (0, 1))
-    return (*experts, *same, *_rotated(read["rotated"]), *_given(read["fused"]))
+    turns = ("interleaved", "halves", (2, -1)), ("halves", "interleaved", (-1, 2))
+    rotated = (
+        Rule(tensor=row[new], of=(row[old],), view=(row["heads"], *view), permute=(0, 2, 1))
+        for row in read["rotated"]
+        for new, old, view in turns
+    )
+    return (*experts, *same, *rotated, *_given(read["fused"]))
 
 
 @functools.cache
@@ -33,6 +40,11 @@ def projectors() -> tuple[str, ...]:
     return found
 
 
+def buffer(name: str) -> str:
+    """Return why a side may lack this tensor, which every model computes for itself, or nothing for any other."""
+    return next((why for names, why in table(TABLE)["buffers"].items() if re.fullmatch(names, name)), "")
+
+
 def _of_experts(*, apart: str, stacked: str, matrices: tuple[str, str, str]) -> Iterator[Rule]:
     gate, up, down = matrices
     both, down_all = f"{stacked}.gate_up_proj", f"{stacked}.down_proj"
@@ -42,13 +54,6 @@ def _of_experts(*, apart: str, stacked: str, matrices: tuple[str, str, str]) -> 
     for half, matrix in enumerate((gate, up)):
         yield Rule(tensor=f"{one}.{matrix}.weight", of=(both,), view=("dim0", 2, -1), index=("<expert>", half))
     yield Rule(tensor=f"{one}.{down}.weight", of=(down_all,), view=("dim0", -1), index=("<expert>",))
-
-
-def _rotated(rows: Iterable[Mapping[str, str]]) -> Iterator[Rule]:
-    for row in rows:
-        pairs, halves, heads = row["interleaved"], row["halves"], row["heads"]
-        yield Rule(tensor=pairs, of=(halves,), view=(heads, 2, -1), permute=(0, 2, 1))
-        yield Rule(tensor=halves, of=(pairs,), view=(heads, -1, 2), permute=(0, 2, 1))
 
 
 def _given(rows: Iterable[Mapping[str, Any]]) -> Iterator[Rule]:

@@ -80,6 +80,7 @@ class Plan:
     tied: Mapping[str, str] = field(default_factory=dict)  # the tensor that another may repeat, on either side
     left_out: Mapping[str, str] = field(default_factory=dict)  # what it is of that the other side is not meant to hold
     drop_rules: Mapping[str, str] = field(default_factory=dict)  # why a source tensor may go
+    zero_biases: str = ""  # why a source's bias may go that holds only zeros
     generated: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # values of tensors without a source
     heads: tuple[int, ...] = ()  # the head counts that either side states
     # The key and the value that the candidate's header has in place of a source tensor.

@@ -118,7 +118,12 @@ def made(
         if parts and all(part in old for part in parts):
             try:
                 taken = [_part(rule, part, old[part], known, numbers) for part in parts]
-                found[name] = _in_its_shape(_together(rule, name, taken, groups), new[name])
+                one, there = _together(rule, name, taken, groups), new[name]
+                # In the candidate's own shape where that holds as many elements in rows of the same length.
+                whole, like = ([size for size in shape if size != 1] for shape in (one.shape, there))
+                rows_alike = len(there) < 2 or one.shape[-1:] == there[-1:] or whole == like
+                fits = math.prod(one.shape) == math.prod(there) and rows_alike
+                found[name] = replace(one, shape=there) if fits else one
             except RuleError as problem:
                 if strict or isinstance(problem, UnknownNumberError):
                     raise
@@ -214,11 +219,3 @@ def _range(word: str, size: int) -> tuple[int, int]:
     if not 0 <= start < stop <= size:
         raise RuleError(f"index {word} is beyond a dimension of {size}")
     return start, stop
-
-
-def _in_its_shape(one: Pairing, there: Shape) -> Pairing:
-    """Return a pairing in the candidate's own shape where that holds as many elements in rows of the same length."""
-    rows_alike = len(there) < 2 or one.shape[-1:] == there[-1:]
-    rows_alike |= [size for size in one.shape if size != 1] == [size for size in there if size != 1]
-    alike = math.prod(one.shape) == math.prod(there) and rows_alike
-    return replace(one, shape=there) if alike else one

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from weighbridge.core import Json
-from weighbridge.model_config.model_keys import TOKENIZER_KINDS, Fields, Stated, canonical, digits, field_keys
+from weighbridge.model_config.model_keys import Fields, Stated, canonical, digits, field_keys
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
 
 GATINGS = {1: "softmax", 2: "sigmoid", 3: "softmax_weight", 4: "sqrtsoftplus"}  # llama.cpp's numbers
-SLIDING, TOKENIZER_MODEL = "{arch}.attention.sliding_window_pattern", "tokenizer.ggml.model"
+TOKENIZER_MODEL = "tokenizer.ggml.model"
 
 
 def gguf_keys(architecture: str) -> dict[str, tuple[str, ...]]:
@@ -24,7 +24,7 @@ def gguf_keys(architecture: str) -> dict[str, tuple[str, ...]]:
     return {name: keys for name, keys in found.items() if keys}
 
 
-def of_gguf(metadata: Mapping[str, Json], tensors: frozenset[str]) -> dict[str, Stated]:
+def of_gguf(metadata: Mapping[str, Json], tensors: Collection[str]) -> dict[str, Stated]:
     """Read the fields that a GGUF file's metadata states, and what its tensors say of rope scaling."""
     found = {}
     for name, keys in gguf_keys(str(metadata.get("general.architecture"))).items():
@@ -34,10 +34,8 @@ def of_gguf(metadata: Mapping[str, Json], tensors: frozenset[str]) -> dict[str, 
     for tensor, kind in (("rope_factors_long.weight", "longrope"), ("rope_freqs.weight", "table")):
         if tensor in tensors:
             found["rope_scaling"] = Stated(value=kind, read=f"the tensor {tensor}", basis="derived")
-    if not isinstance(metadata.get(SLIDING.format(arch=metadata.get("general.architecture"))), list):
-        found.pop("sliding_layers", None)  # a period, whose phase is the loader's
-    if metadata.get(TOKENIZER_MODEL) not in TOKENIZER_KINDS.values():
-        found.pop("tokenizer_model", None)
+    if "sliding_layers" in found and not isinstance(metadata[found["sliding_layers"].read], list):
+        del found["sliding_layers"]  # a period, whose phase is the loader's
     return found | _of_arrays(metadata, found)
 
 
@@ -53,6 +51,9 @@ def _of_arrays(metadata: Mapping[str, Json], found: Fields) -> dict[str, Stated]
         number = metadata[gating.read]
         value = GATINGS.get(number, gating.value) if type(number) is int else number
         more["expert_gating"] = replace(gating, value=value)
+    recurrent = found.get("attention_layers")
+    if recurrent is not None and isinstance(flags := metadata[recurrent.read], list):
+        more["attention_layers"] = replace(recurrent, value=digits(not flag for flag in flags))
     for name in ("head_count_kv", "feed_forward_length"):  # of the layers that have any
         stated = found.get(name)
         if stated is not None and isinstance(each := metadata[stated.read], list) and 0 in each and any(each):
@@ -63,7 +64,7 @@ def _of_arrays(metadata: Mapping[str, Json], found: Fields) -> dict[str, Stated]
     if blocks and nextn and isinstance(blocks.value, int) and isinstance(nextn.value, int) and nextn.value:
         less = blocks.value - nextn.value
         more["block_count"] = replace(blocks, also=((less, f"{blocks.read} less {nextn.read}"),))
-        if pattern is not None and isinstance(layers := more["sliding_layers"].value, str):
-            fewer = ((layers[:less], f"{pattern.read}, less them"),)
-            more["sliding_layers"] = replace(pattern, value=layers, also=fewer)
+        for name in ("sliding_layers", "attention_layers"):
+            if (one := more.get(name)) and isinstance(one.value, str) and len(one.value) == blocks.value:
+                more[name] = replace(one, also=((one.value[:less], f"{one.read}, less them"),))
     return more

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from weighbridge.core import Json, table
 from weighbridge.model_config.model_keys import HUGGING_FACE, Fields, shortened
 from weighbridge.quantities.checkpoints import UNREAD, ConfigField
+from weighbridge.views.beside_files import STRUCTURE, role_of
 from weighbridge.views.checkpoint import OF_THE_WHOLE, TEXT_PARTS
 
 Keys: TypeAlias = Mapping[str, Json]  # of one side, by name
@@ -93,7 +94,8 @@ def _literal(form: str, keys: Sequence[Keys], rows: Sequence[ConfigField], unsta
     alone = files[0] ^ files[1]
     for file in sorted(alone):
         side, other = ("source", "import") if file in files[0] else ("candidate", "source")
-        yield _row(file, **{side: "stated"}, why=f"the {other} has no {file} beside it")
+        why = "" if role_of(file) == STRUCTURE else f"the {other} has no {file} beside it, or an empty one"
+        yield _row(file, **{side: "stated"}, why=why)
     named = [_by_newest_name(side) if form == HUGGING_FACE else dict(zip(side, side, strict=True)) for side in keys]
     for newest in dict.fromkeys((*named[0], *named[1])):
         names = tuple(side.get(newest, "") for side in named)

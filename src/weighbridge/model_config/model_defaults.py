@@ -40,13 +40,13 @@ def default(name: str, model: Model) -> Stated | None:
     """Return what a loader takes for a field that this side does not state, or None where that is not known."""
     if model.form == GGUF and name in GGUF_ONLY:
         return GGUF_ONLY[name](model)
-    if name in model.taken:
-        return _taken(model.taken[name], "the sentencepiece model's own")
     architectures = "of_architecture" if model.form == GGUF else "of_model_type"
     for by, key in ((architectures, model.architecture), ("of_tokenizer", model.tokenizer)):
         own = table(DEFAULTS)[by].get(key, {})
         if name in own:
             return _taken(own[name], f"the default of {key}")
+    if name in model.taken:
+        return _taken(*model.taken[name])
     if name in COMPUTED_FROM:
         return _taken(*COMPUTED_FROM[name](model))
     return _taken(field_keys()[name].default if name in field_keys() else None, "the default")
@@ -91,7 +91,8 @@ COMPUTED_FROM: Mapping[str, Callable[[Model], tuple[Json, str]]] = {
 
 
 def _tied(model: Model) -> Stated | None:
-    if "output.weight" in model.tensors or model.architecture in ENCODERS:
+    heads = "output.weight", *(name for name in model.tensors if name.endswith(("lm_head.weight", "embed_out.weight")))
+    if any(name in model.tensors for name in heads) or model.architecture in ENCODERS:
         return None
     return Stated(value=True, read="no tensor output.weight", basis="default")
 
@@ -119,9 +120,8 @@ def incomparable(name: str, source: Model, candidate: Model) -> str:
     file, other = (candidate, source) if candidate.form == GGUF else (source, candidate)
     if file.form != GGUF:
         return ""
-    fact = written(file.architecture, name)
-    if fact is not None and not (fact.unsaid and name in other.fields):
-        return fact.text
+    if own := written(name, file, other):
+        return own
     in_tensors = _value(file, "rope_scaling") in ("table", "longrope")
     if in_tensors and name in ("rope_scaling_factor", "rope_original_context"):
         return IN_TENSORS if name not in file.fields else ""

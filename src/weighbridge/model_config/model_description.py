@@ -8,20 +8,35 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from weighbridge.core import Json
+from weighbridge.core import Json, table
 from weighbridge.model_config import header_keys, literal_keys, model_keys
 from weighbridge.model_config import vocabulary as vocabularies
+from weighbridge.model_config.model_defaults import DEFAULTS
 from weighbridge.model_config.model_keys import APR, GGUF, HUGGING_FACE, Model, Stated, of_config
 from weighbridge.model_config.vocabulary import MAX_TOKENIZER, TOKENIZER, Vocabulary, content_of
-from weighbridge.quantities.checkpoints import FieldKind
-from weighbridge.views.checkpoint import CONFIG, MAX_CONFIG, CheckpointView, config_beside, json_beside, text_beside
+from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
+from weighbridge.storage.readable import sha256
+from weighbridge.views.beside_files import SETTINGS as SETTING
+from weighbridge.views.beside_files import STRUCTURE, beside, document_beside
+from weighbridge.views.checkpoint import (
+    CONFIG,
+    MAX_CONFIG,
+    CheckpointView,
+    config_beside,
+    json_beside,
+    open_sidecar,
+    text_beside,
+)
 
 DESCRIBED = "described"
 GENERATION, SETTINGS = "generation_config.json", "tokenizer_config.json"
 TEMPLATE, TYPES = "tokenizer.chat_template", "tokenizer.ggml.token_type"
+SPECIAL_TOKENS = "special_tokens_map.json"
+# Read as fields, or as a vocabulary where there is no tokenizer.json, which every loader takes first.
+READ = {CONFIG, GENERATION, SETTINGS, TOKENIZER, "vocab.json", "vocab.txt", "merges.txt"}
 BYTE_PAIRS = "gpt2"  # GGUF's name of the kind whose types follow from a directory
 TEMPLATE_FILE, MAX_TEMPLATE = "chat_template.jinja", 4 << 20
 
@@ -34,25 +49,27 @@ class ModelDescription:
     vocabulary: Vocabulary | None
     keys: Mapping[str, Json]  # by the names of `literal_keys`
     home: str = ""  # the folder that says it, where the checkpoint's own file does not
+    # Of a directory: whether its config.json states some size; None where it has none.
+    sized: bool | None = None
+    beside: Mapping[str, Json] | None = None  # the keys of its further files; None where no folder was bound
 
     @property
     def silent(self) -> bool:
         """Return whether this side says nothing at all."""
-        return not self.model.fields and self.vocabulary is None
+        return not self.model.fields and self.vocabulary is None and self.sized is None
 
 
 def describe_model(view: CheckpointView | ModelDescription) -> ModelDescription:
     """Read one side, once; refuse with `config`, `file-…` or `gguf-…`, when something is there and cannot be read."""
     if isinstance(view, ModelDescription):
         return view
-    known: ModelDescription = view.sidecars.read.get(DESCRIBED) or _read(view)
+    read = {"apr": _of_apr, "gguf": _of_gguf}.get(view.format, _of_directory)
+    known: ModelDescription = view.sidecars.read.get(DESCRIBED) or read(view)
     view.sidecars.read[DESCRIBED] = known
     return known
 
 
-def _read(view: CheckpointView) -> ModelDescription:
-    if view.format != "apr":
-        return _of_gguf(view) if view.format == "gguf" else _of_directory(view)
+def _of_apr(view: CheckpointView) -> ModelDescription:
     name, keys = str(view.metadata.get("architecture") or ""), literal_keys.of_document(view.metadata, "metadata")
     model = Model(form=APR, architecture=name, fields=of_config(view.metadata, "metadata"))
     return ModelDescription(model=model, vocabulary=None, keys=keys)
@@ -62,7 +79,10 @@ def _of_gguf(view: CheckpointView) -> ModelDescription:
     from weighbridge.formats.gguf_file import LongValues
 
     architecture = str(view.metadata.get("general.architecture") or "")
-    values, tensors = LongValues(next(iter(view.files.values()))), frozenset(view.tensors)
+    values, tensors = (
+        LongValues(next(iter(view.files.values()))),
+        {name: one.shape for name, one in view.tensors.items()},
+    )
     wanted = [key for keys in header_keys.gguf_keys(architecture).values() for key in keys]
     metadata: dict[str, Json] = {**view.metadata}
     metadata |= {key: values.numbers(key) for key in wanted if key in metadata and metadata[key] is None}
@@ -81,7 +101,7 @@ def _of_gguf(view: CheckpointView) -> ModelDescription:
     # Every key but the lists that are compared entry by entry; a long value by its digest.
     keys = {
         key: literal_keys.as_text(value) if value is not None else values.digest(key)
-        for key, value in metadata.items()
+        for key, value in ((key, values.numbers(key) if value is None else value) for key, value in metadata.items())
         if not literal_keys.is_list(key)
     }
     return ModelDescription(model=model, vocabulary=vocabulary, keys=keys)
@@ -94,6 +114,7 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
     tokenizer = json_beside(view, TOKENIZER, MAX_TOKENIZER)
     vocabulary = vocabularies.of_directory(view, tokenizer, settings)
     fields = of_config(config, CONFIG)
+    sized = any(CONFIG_FIELDS[name] is FieldKind.COUNT for name in fields)
     fields |= model_keys.of_tokenizer(config, generation, settings, _known(tokenizer, settings, vocabulary))
     if tokenizer is not None:
         fields |= model_keys.of_tokenizer_model(tokenizer.get("model"))
@@ -106,16 +127,44 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
             for token, stand_in in model_keys.STANDS_FOR.items()
         }
         fields |= model_keys.of_post_processor(tokenizer.get("post_processor"), framing)
+    family, named = str(config.get("model_type") or ""), str(settings.get("tokenizer_class") or "")
+    if "tokenizer_model" in fields and "tokenizer_model" in table(DEFAULTS)["of_model_type"].get(family, {}):
+        del fields["tokenizer_model"]  # whose tokenizer has a kind of its own
     if (template := _template(view, settings)) is not None:
         fields["chat_template"] = template
     own = json_beside(view, CONFIG, MAX_CONFIG)
     keys: dict[str, Json] = {}
     for place, one in ((CONFIG, own), (GENERATION, generation), (SETTINGS, settings), (TOKENIZER, tokenizer)):
         keys |= literal_keys.of_document(one, place)
-    taken = {} if vocabulary is None or vocabulary.unknown is None else {"unk_token_id": vocabulary.unknown}
-    family, kind = str(config.get("model_type") or ""), str(settings.get("tokenizer_class") or "")
-    model = Model(form=HUGGING_FACE, architecture=family, fields=fields, tokenizer=kind, taken=taken)
-    return ModelDescription(model=model, vocabulary=vocabulary, home=view.folder.home, keys=keys)
+    taken: dict[str, tuple[Json, str]] = {}
+    if vocabulary is not None:
+        taken["unk_token_id"] = vocabulary.unknown, "the sentencepiece model's own"
+        file = "" if vocabulary.why else vocabulary.read  # no sentencepiece model, whatever it is called
+        taken["tokenizer_model"] = table(DEFAULTS)["of_file"].get(file), f"the kind of {file}"
+    if tokenizer is not None and tokenizer.get("post_processor") is None:
+        without = False, "a tokenizer.json without a post_processor adds nothing"
+        taken |= {"add_bos_token": without, "add_eos_token": without}
+    model = Model(form=HUGGING_FACE, architecture=family, fields=fields, tokenizer=named, taken=taken)
+    further, home = (_further(view) if view.whole else None), view.folder.home
+    found = ModelDescription(model=model, vocabulary=vocabulary, keys=keys, home=home, beside=further)
+    return found if own is None else replace(found, sized=sized)
+
+
+def _further(view: CheckpointView) -> dict[str, Json]:
+    """Return what the other files of a bound folder say of the model: JSON by its keys, code and the rest by digest."""
+    found: dict[str, Json] = {}
+    for name, role in beside(view).items():
+        if role not in (SETTING, STRUCTURE) or name in READ or name.startswith("chat_template"):
+            continue
+        if name.endswith(".json"):
+            said = document_beside(view, name)
+            if name == SPECIAL_TOKENS:  # by their text: versions of transformers write flags that stand elsewhere, too
+                lists = {key: [content_of(each) for each in one] for key, one in said.items() if isinstance(one, list)}
+                said = {key: content_of(one) for key, one in said.items()} | lists
+            found |= literal_keys.of_document(said, name)
+        elif (file := open_sidecar(view, name, MAX_TOKENIZER)) is not None:
+            found[name] = f"sha256:{sha256(file)}"
+    return found
 
 
 def _runs(types: Iterable[Json]) -> Json:

@@ -31,14 +31,14 @@ Fields = Mapping[str, Stated]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """One side's configuration: the format, the architecture's name in it, its fields, and its tensors' names."""
+    """One side's configuration: the format, the architecture's name in it, its fields, and its tensors."""
 
     form: str
     architecture: str
     fields: Fields
-    tensors: frozenset[str] = frozenset()
+    tensors: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of a GGUF file, with their shapes
     tokenizer: str = ""  # GGUF's name of the tokenizer's kind, or the class in tokenizer_config.json
-    taken: Mapping[str, Json] = field(default_factory=dict)  # what its sentencepiece model takes where nothing is said
+    taken: Mapping[str, tuple[Json, str]] = field(default_factory=dict)  # what its files take where nothing is said
 
 
 def canonical(value: Json, kind: FieldKind) -> Json:
@@ -105,7 +105,7 @@ WINDOWED, WHOLE = ("sliding_attention", "chunked_attention"), ("full_attention",
 RECURRENT = ("mamba", "conv", "linear_attention", "recurrent")
 ELSE = ("moe", "mlp")  # a layer of its own
 BEYOND_PADDING = ("roberta", "xlm-roberta", "camembert")  # whose positions begin behind the padding's id
-TOKENS = ("bos", "eos", "pad", "unk")
+TOKENS = ("bos", "eos", "pad", "unk", "sep", "mask")
 
 
 def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
@@ -149,6 +149,10 @@ def _computed(config: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
         adjusted = _adjusted(*(config.get(one) for one in (key, "block_ffn_dim_multiplier", "block_multiple_of")))
         if adjusted is not None:
             yield "feed_forward_length", key, adjusted
+    kinds = config.get("layers_block_type") or config.get("hybrid_override_pattern")
+    experts = isinstance(kinds, (list, str)) and any(kind in ("moe", "E") for kind in kinds)
+    if family == "nemotron_h" and experts and isinstance(one := config.get("moe_intermediate_size"), int):
+        yield "feed_forward_length", "moe_intermediate_size", one
     times = config.get("expansion_ratio")
     if family == "mpt" and isinstance(times, int) and isinstance(width, int):
         yield "feed_forward_length", "expansion_ratio", times * width

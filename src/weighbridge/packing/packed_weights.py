@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.core import table
 from weighbridge.formats.tensor import Tensor, short
+from weighbridge.quantities.packing_keys import beside_codes
 from weighbridge.views.checkpoint import CheckpointView, config_beside
 
 BYTES = ("U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
 WORDS = ("I32", "U32", "I16", "U8", "I64")
+SETTINGS = "quantization_config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,7 @@ class Packing:
     dtypes: tuple[str, ...]  # of the codes
     needs: tuple[str, ...] = ()  # what else has to be there
     may: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()  # globs of keys
 
 
 @functools.cache
@@ -71,21 +75,35 @@ class PackedWeight:
         return f"{method} ({beside})" if beside else method
 
 
-def recognised(view: CheckpointView, other: CheckpointView) -> dict[str, PackedWeight]:
-    """Return a checkpoint's packed weights by name, without those whose codes another one has in dtype and shape."""
+def recognised(view: CheckpointView, other: CheckpointView, *, apart: bool) -> dict[str, PackedWeight]:
+    """Return a checkpoint's packed weights by name, without those whose codes another one has in dtype and shape.
+
+    Where the two are read `apart`, by keys of their own, those are with them, and so is all else that may be codes.
+    """
     known = {weight.name: weight for weight in marked(view)}
-    unknown = {weight.name: weight for weight in _left_over(view, other, known)}
-    forms = {name: (one.dtype, one.shape) for name, one in other.tensors.items()}
-    codes = ((weight, weight.codes) for weight in (known | unknown).values())
-    return {weight.name: weight for weight, one in codes if forms.get(one.name) != (one.dtype, one.shape)}
+    found = known | {weight.name: weight for weight in _left_over(view, other, known)}
+    if not apart:
+        return {name: weight for name, weight in found.items() if not alike(weight.codes, other)}
+    taken = {one.name for weight in found.values() for one in weight.members.values()}
+    rest = ((name, one) for name, one in view.tensors.items() if name not in taken and alike(one, other))
+    codes = {name: one for name, one in rest if one.dtype in (*BYTES, *WORDS)}
+    return found | {name: PackedWeight(name=name, packing=None, members={"": one}) for name, one in codes.items()}
+
+
+def alike(tensor: Tensor, other: CheckpointView) -> bool:
+    """Return whether another checkpoint has a tensor of the same name, dtype and shape."""
+    there = other.tensors.get(tensor.name)
+    return there is not None and (there.dtype, there.shape) == (tensor.dtype, tensor.shape)
 
 
 def marked(view: CheckpointView) -> Iterator[PackedWeight]:
     """Yield each weight whose tensors have the names and dtypes of a known packing."""
     taken: set[str] = set()
     codes = any(one.dtype in (*BYTES, *WORDS) for one in view.tensors.values())
-    for packing in packings() if codes else ():
-        for name in (name for name in view.tensors if name.endswith(packing.mark)):
+    marks = tuple(packing.mark for packing in packings()) if codes else ()
+    named = [name for name in view.tensors if name.endswith(marks)]
+    for packing in packings() if named else ():
+        for name in (name for name in named if name.endswith(packing.mark)):
             stem = name.removesuffix(packing.mark)
             endings = dict.fromkeys((packing.codes, packing.mark, *packing.needs, *packing.may))
             members = {end: view.tensors[stem + end] for end in endings if stem + end in view.tensors}
@@ -118,7 +136,31 @@ def _left_over(
 
 
 def settings_of(view: CheckpointView) -> Mapping[str, Any]:
-    """Return what the configuration says of quantisation; nothing where it says none."""
+    """Return what config.json says of quantisation, MLX's own key over transformers'; nothing where it is silent."""
     config = config_beside(view) or {}
-    found = config.get("quantization_config") or config.get("quantization")
-    return found if isinstance(found, dict) else {}
+    both = (config.get(SETTINGS), config.get("quantization"))
+    return {key: value for one in both if isinstance(one, dict) for key, value in one.items()}
+
+
+def unlike_keys(source: CheckpointView, candidate: CheckpointView) -> dict[str, str]:
+    """Return the keys of two quantised checkpoints that may read codes otherwise, each with both of its values.
+
+    There are none where a side has no config.json: codes are then compared as they are stored.
+    """
+    if config_beside(source) is None or config_beside(candidate) is None:
+        return {}
+    settings = settings_of(source), settings_of(candidate)
+    if not all(settings):
+        return {SETTINGS: f"{SETTINGS} on one side alone"} if any(settings) else {}
+    sides = [dict(_leaves(one)) for one in settings]
+    names = (name for name in dict.fromkeys((*sides[0], *sides[1])) if not beside_codes(name))
+    values = ((name, *(side.get(name, "unsaid") for side in sides)) for name in names)
+    return {name: f"{name} {old} -> {new}" for name, old, new in values if old != new}
+
+
+def _leaves(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in settings.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{before}{key}.")
+        elif value is not None:
+            yield f"{before}{key}", value if isinstance(value, str) else json.dumps(value)

@@ -30,6 +30,7 @@ BITS = (2, 4, 8)
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of the columns in a word, from its lowest bits on
 OTHER_SCALES = {".weight_zero_point", ".weight_scale_2"}  # that this rule does not know
 SEVERAL_A_BYTE = ("bitnet", "gemma")  # codes, under the names of those that take a byte each
+OF_BYTES = ("int-quantized", "float-quantized", "naive-quantized")  # compressed-tensors' formats
 MOST_STATE = 1 << 12  # bytes of JSON
 
 Read: TypeAlias = Callable[[Tensor], memoryview]  # a small tensor, whole
@@ -72,8 +73,10 @@ def _scaled(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> R
         return None
     rows, columns = math.prod(codes.shape[:-1]), codes.shape[-1]
     high, wide = (1 if scales.elements == rows else rows), columns
+    each = [one for one, many in (("tensor", 1), ("channel", rows)) if scales.elements == many]
+    scheme = _scheme_of(settings, codes.dtype, each)
     if scales.elements > 1 and scales.elements != rows:
-        block = settings.get("weight_block_size") or [128, 128]
+        block = settings.get("weight_block_size") or scheme.get("block_structure") or [128, 128]
         if not isinstance(block, list) or len(block) != 2 or not all(map(_is_size, block)):
             return None
         high, wide = block
@@ -86,6 +89,14 @@ def _scaled(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> R
     return Rule(shape=codes.shape, codes=stored, scales=scales, high=high, wide=wide, **values)
 
 
+def _by_row(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
+    """Quanto's and torchao's bytes, with a scale for the tensor or each row of a matrix, and no zero points."""
+    assert weight.packing is not None
+    scales, zeros = weight.members[weight.packing.mark], weight.members.get("._weight_zero_point")
+    plain = scales.elements == 1 or scales.shape == (*weight.codes.shape[:1], 1)
+    return _scaled(weight, settings, read) if plain and (zeros is None or not any(read(zeros))) else None
+
+
 @functools.cache
 def _f8() -> tuple[float, ...]:
     return tuple(decode(words(memoryview(bytes(range(256))), "F8_E4M3"), "F8_E4M3").tolist())
@@ -94,6 +105,10 @@ def _f8() -> tuple[float, ...]:
 def _affine(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> Rule | None:
     """MLX's affine quantisation: `code * scale + bias`, codes in words from the lowest bits on."""
     codes, scales, biases = weight.codes, weight.members[".scales"], weight.members.get(".biases")
+    own = settings.get(weight.name.removesuffix(".weight"))
+    settings = {**settings, **own} if isinstance(own, dict) else settings
+    if settings.get("mode", "affine") != "affine":
+        return None
     bits, group = settings.get("bits"), settings.get("group_size")
     if bits not in BITS or not _is_size(group) or biases is None or not _reads(scales) or len(codes.shape) < 2:
         return None
@@ -120,7 +135,10 @@ def _mx(weight: PackedWeight, _settings: Mapping[str, Any], _read: Read) -> Rule
 def _compressed(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
     """compressed-tensors' pack-quantized: whole numbers in words, with a scale for each row or group of columns."""
     codes, scales, shape = weight.codes, weight.members[".weight_scale"], weight.members.get(".weight_shape")
-    scheme = _only_scheme(settings.get("config_groups"))
+    found = _schemes(settings) or [{}]
+    scheme = found[0] if all(one == found[0] for one in found) else {}
+    if settings.get("format") in OF_BYTES:
+        raise ContradictionError(f"the format {settings['format']!r} has no weight_packed")
     if shape is None or (shape.dtype, shape.elements) != ("I64", 2) or not _reads(scales):
         return None
     bits, zeros = scheme.get("num_bits"), weight.members.get(".weight_zero_point")
@@ -146,11 +164,24 @@ def _compressed(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -
     return Rule(shape=(rows, columns), codes=stored, scales=scales, high=1, wide=group, chosen=True, **values)
 
 
-def _only_scheme(groups: Any) -> Mapping[str, Any]:
-    """Return the scheme of all groups of weights; nothing where they have several."""
+def _schemes(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return how compressed-tensors packs the weights of each group."""
+    groups = settings.get("config_groups")
     found = [one.get("weights") for one in groups.values() if isinstance(one, dict)] if isinstance(groups, dict) else []
-    first = found[0] if found and all(one == found[0] for one in found) else None
-    return first if isinstance(first, dict) else {}
+    return [one for one in found if isinstance(one, dict)]
+
+
+def _scheme_of(settings: Mapping[str, Any], dtype: str, each: list[str]) -> Mapping[str, Any]:
+    """Return the scheme of codes of a byte with a scale for each of these; nothing where none is said."""
+    if settings.get("format") == "pack-quantized":
+        raise ContradictionError("the format 'pack-quantized' stores weight_packed")
+    kind, found = "int" if dtype == "I8" else "float", _schemes(settings)
+    of_bytes = (one for one in found if (one.get("type", "int"), one.get("num_bits", 8)) == (kind, 8))
+    fits = (one for one in of_bytes if one.get("strategy") in each or one.get("strategy") not in ("tensor", "channel"))
+    if (fit := next(fits, None)) is None and found:
+        scales = (*each, "block")[0]
+        raise ContradictionError(f"config_groups has no {kind} of 8 bits with a scale for each {scales}")
+    return fit or {}
 
 
 def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
@@ -159,7 +190,8 @@ def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) 
 
     bits, group, method = (settings.get(key) for key in ("bits", "group_size", "quant_method"))
     codes, scales, zeros = weight.codes, weight.members[".scales"], weight.members.get(".qzeros")
-    numbered = weight.members.get(".g_idx")
+    numbered, dynamic = weight.members.get(".g_idx"), settings.get("dynamic")
+    overridden = dynamic if isinstance(dynamic, dict) else ()  # modules that have keys of their own, by GPTQModel
     if bits not in BITS or codes.dtype != "I32" or len(codes.shape) != 2 or zeros is None or zeros.dtype != "I32":
         return None
     awq = method == "awq" and bits == 4 and str(settings.get("version", "gemm")).lower() == "gemm"
@@ -169,7 +201,7 @@ def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) 
     outputs, per = scales.shape[1], WORD // bits
     inputs = codes.shape[0] if awq else codes.shape[0] * per
     group = inputs if group == -1 else group
-    if not _is_size(group) or outputs % per:
+    if not _is_size(group) or outputs % per or any(not key.startswith("-:") for key in overridden):
         return None
     _require(codes, (inputs, outputs // per) if awq else (inputs // per, outputs), f"{outputs} outputs")
     _require(scales, (-(-inputs // group), outputs), f"groups of {group}")
@@ -180,7 +212,13 @@ def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) 
     numbers = _numbers(numbered, inputs, scales.shape[0], read)
     if numbers is not None and (numbers == np.arange(inputs) // group).all():
         numbers = None
-    values = {"zeros": of_groups, "early": 0 if awq else early or 0, "columns_of": numbers, **_whole(bits, 0)}
+    elif numbers is not None and settings.get("desc_act") is False:
+        raise ContradictionError("desc_act false means groups in order, and those of g_idx are not")
+    early, middle, key = 0 if awq else early or 0, 1 << bits - 1, "zero_point" if awq else "sym"
+    stored = np.frombuffer(read(zeros), np.uint8)
+    if settings.get(key) is (not awq) and (stored != (middle - early) * (255 // ((1 << bits) - 1))).any():
+        raise ContradictionError(f"{key} {str(not awq).lower()} means zero points of {middle}, and qzeros has others")
+    values = {"zeros": of_groups, "early": early, "columns_of": numbers, **_whole(bits, 0)}
     return Rule(shape=(outputs, inputs), codes=in_words, scales=scales, high=1, wide=group, chosen=True, **values)
 
 
@@ -260,6 +298,8 @@ def _reads(scales: Tensor) -> bool:
 
 RULES: Mapping[str, Callable[[PackedWeight, Mapping[str, Any], Read], Rule | None]] = {
     **dict.fromkeys(("fp8", "scaled"), _scaled),
+    **dict.fromkeys(("quanto", "torchao"), _by_row),
+    **dict.fromkeys(("aqlm", "eetq", "fouroversix", "higgs", "hqq", "sinq", "spqr", "vptq"), lambda *_: None),
     "mlx": _affine,
     "mxfp4": _mx,
     "compressed-tensors": _compressed,

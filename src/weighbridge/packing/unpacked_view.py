@@ -11,10 +11,11 @@ from weighbridge.comparison.aligned_tensor import ELEMENTS, AlignedTensor
 from weighbridge.comparison.casts import BLOCKS, DECODED
 from weighbridge.formats.tensor import Tensor
 from weighbridge.mapping.mapping_plan import Pairing
-from weighbridge.packing.packed_weights import recognised, settings_of
+from weighbridge.packing.packed_weights import alike, recognised, settings_of, unlike_keys
 from weighbridge.packing.packing_rules import ContradictionError, rule_of
 from weighbridge.packing.stored_codes import CodeErrors
 from weighbridge.packing.unpacking import Blocks, Rule, decoded
+from weighbridge.quantities.packing_keys import is_named
 from weighbridge.views.checkpoint import CheckpointView
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class UnpackedWeight:
     rule: Rule | Blocks | None = None
     contradicts: bool = False  # codes and scales cannot belong together
     turned: bool = False  # shown with the last two dimensions exchanged, as a source's that is stored so
+    keys: str = ""  # with their values: those by which the other side's codes, stored alike, may be read otherwise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +88,12 @@ class UnpackedView(CheckpointView):
 
     def forget(self, name: str) -> None:
         """Release the memory that reading a tensor took."""
-        for stored in self.packed[name].stored if name in self.packed else (name,):
+        for stored in stored_as(self, name):
             self.stored.forget(stored)
 
     def require_unchanged(self, name: str) -> None:
         """Raise `subject-changed` where a file that holds some of a tensor is not what it was when it was opened."""
-        for stored in self.packed[name].stored if name in self.packed else (name,):
+        for stored in stored_as(self, name):
             self.stored.require_unchanged(stored)
 
     def _rule(self, name: str) -> Rule | Blocks | None:
@@ -99,18 +101,26 @@ class UnpackedView(CheckpointView):
 
 
 def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> CheckpointView:
-    """Return the view with the packed weights that the other side does not store alike in place of their tensors."""
-    found = {} if view.format == "gguf" else recognised(view, other)
-    packed = dict(_blocks(view, other)) if source and view.format == "gguf" else {}
+    """Return the view with packed weights in place of tensors that the other side does not store or read alike."""
+    gguf = view.format == "gguf"
+    apart = {} if gguf else unlike_keys(*((view, other) if source else (other, view)))
+    found = {} if gguf else recognised(view, other, apart=bool(apart))
+    packed = dict(_blocks(view, other)) if source and gguf else {}
     if not (found or packed):
         return view
     settings = settings_of(view) if found else {}
     for name, weight in found.items():
         stored = tuple(one.name for one in weight.members.values())
-        one = UnpackedWeight(packed=weight.summary(settings), codes=weight.codes, stored=stored)
+        keys = apart if alike(weight.codes, other) else {}
+        reads = weight.packing.reads if weight.packing else ()
+        words: dict[str, Any] = {"packed": weight.summary(settings), "keys": ", ".join(keys.values())}
+        one = UnpackedWeight(**words, codes=weight.codes, stored=stored)
         try:
-            rule = rule_of(weight, settings, lambda tensor: view.read(tensor.name, 0, tensor.nbytes))
-            packed[name] = replace(one, rule=rule, turned=source and rule is not None and rule.turned)
+            known = all(is_named(key, reads) for key in keys)
+            rule = rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes)) if known else None
+            why = ", and no quantization_config says how" if rule is None and reads and not settings else ""
+            turned = source and rule is not None and rule.turned
+            packed[name] = replace(one, packed=one.packed + why, rule=rule, turned=turned)
         except ContradictionError as problem:
             packed[name] = replace(one, packed=f"{one.packed}, but {problem}", contradicts=True)
     replaced = {stored for one in packed.values() for stored in one.stored}
@@ -118,6 +128,12 @@ def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> Ch
     tensors |= {name: _tensor(name, one) for name, one in packed.items()}
     as_it_is = {field.name: getattr(view, field.name) for field in fields(CheckpointView)} | {"tensors": tensors}
     return UnpackedView(**as_it_is, packed=packed, stored=view, rescaled=settings.get("quant_method") == "awq")
+
+
+def both_unpacked(views: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return both sides with their packed weights in place of what is stored of them."""
+    source, candidate = views
+    return unpacked(source, candidate, source=True), unpacked(candidate, source, source=False)
 
 
 def _blocks(view: CheckpointView, other: CheckpointView) -> Iterator[tuple[str, UnpackedWeight]]:
@@ -142,6 +158,12 @@ def widened(view: CheckpointView, name: str) -> CheckpointView:
 def packed_weight(view: CheckpointView, name: str) -> UnpackedWeight | None:
     """Return how a weight is packed, or None where it is not."""
     return view.packed.get(name) if isinstance(view, UnpackedView) else None
+
+
+def stored_as(view: CheckpointView, name: str) -> tuple[str, ...]:
+    """Return the names of what is stored of a tensor, the codes of a packed weight first."""
+    found = packed_weight(view, name)
+    return (name,) if found is None else tuple(dict.fromkeys((found.codes.name, *found.stored)))
 
 
 def packed_parts(source: CheckpointView, candidate: CheckpointView, pairing: Pairing) -> tuple[UnpackedWeight, ...]:

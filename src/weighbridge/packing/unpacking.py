@@ -81,6 +81,10 @@ class Codes:
             found = looked_up(data, self.bits, self.order, points or tuple(range(least, least + (1 << self.bits))))
         return found.reshape(stop - start, -1)[:, : self.columns]
 
+    def numbers(self, stored: CheckpointView, rows: int) -> list[memoryview]:
+        """Return all numbers of so many rows, as F32."""
+        return [self.values(self.read(stored, 0, rows), 0, rows, (), 0).data.cast("B")]
+
 
 def looked_up(data: Bytes, bits: int, order: tuple[int, ...], points: tuple[float, ...]) -> Floats:
     """Return the points of all codes of some bytes; a look-up gives those of a byte, or of two bytes."""

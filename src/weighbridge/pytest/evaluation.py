@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from weighbridge.core import uncommanded
 from weighbridge.evaluation.runner import EvaluationSession
 from weighbridge.evaluation.verification import keep
 from weighbridge.evidence.redact import own_key, redactor_here
@@ -51,4 +52,4 @@ def under_pytest(text: str, targets: Iterable[str] = ()) -> str:
     """Return a message with the options as they are called here, and without absolute paths: it goes into reports."""
     for target in filter(os.path.isabs, targets):
         text = text.replace(target, os.path.relpath(target))
-    return OPTION.sub(r"--gate-\1", text).replace(f"{Path.cwd()}{os.sep}", "")
+    return uncommanded(OPTION.sub(r"--gate-\1", text)).replace(f"{Path.cwd()}{os.sep}", "")

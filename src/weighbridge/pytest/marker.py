@@ -46,13 +46,13 @@ class MarkedTests:
         self.refused = ""
         self.lines: list[str] = []
 
-    def add(self, item: pytest.Item, mark: pytest.Mark) -> None:
-        """Add a collected test under the gate that its mark names; what cannot be is refused once all are collected."""
+    def add(self, item: pytest.Item | pytest.Collector, mark: pytest.Mark) -> None:
+        """Add a collected test, or an empty class, under the gate of its mark; what cannot be is refused later."""
         try:
             gate, contract = _named(mark)
             self._gate(contract, gate)
         except (WeighbridgeError, ValueError) as error:
-            file, line, _ = item.location
+            file, line, _ = getattr(item, "location", (item.nodeid.partition("::")[0], 0, ""))
             self.refused = self.refused or f"{file}:{(line or 0) + 1}: {error}"
         else:
             self.tests.setdefault(contract, {}).setdefault(gate, {})[item.nodeid] = NOT_RUN, ""

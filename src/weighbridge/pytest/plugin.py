@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Generator, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,6 +73,17 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Add a test that is marked with a gate to those that discharge it."""
     for mark in item.iter_markers("gate"):
         marked_tests(item.config).add(item, mark)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Add a marked class or module without a test: it has shown nothing."""
+    report = yield
+    for mark in collector.iter_markers("gate") if not report.result and report.passed else ():
+        marked_tests(collector.config).add(collector, mark)
+    return report
 
 
 @pytest.hookimpl(optionalhook=True)

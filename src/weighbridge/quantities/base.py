@@ -33,7 +33,8 @@ class Quantity:
 
     def typical(self) -> dict[str, Any]:
         """Return the fields of a typical row or record, by the key that they have in JSON."""
-        return {item.key: item.doc.typical if item.required else item.default for item in fields(self.row)}
+        kept = (item for item in fields(self.row) if not item.later)
+        return {item.key: item.doc.typical if item.required else item.default for item in kept}
 
 
 def rows(name: str, row: type[Any], key: str = "name") -> Quantity:

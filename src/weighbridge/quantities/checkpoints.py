@@ -38,6 +38,19 @@ class FileStructure:
     wrong_checksums: Annotated[tuple[WrongChecksum, ...], Doc("those that do not agree", typical=())]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileBeside:
+    """A file of a bound folder that a loader may read, beside the tensors and the configuration that are compared."""
+
+    name: Annotated[str, Doc("path in the folder", typical="2_Dense/model.safetensors")]
+    role: Annotated[str, Doc("weights, structure, other or unknown", typical="weights")]
+    source: Annotated[
+        str, Doc("digest of the source's content, its size where nothing is beside it; empty: none", typical="json:00")
+    ]
+    candidate: Annotated[str, Doc("the same of the import", typical="json:00")]
+    why: Annotated[str, Doc("why a difference changes none of the tensors' values", typical="")]
+
+
 class FieldKind(enum.Enum):
     """What a field of a configuration holds; a value of another kind is compared as the text of it."""
 
@@ -77,6 +90,7 @@ CONFIG_FIELDS: Mapping[str, FieldKind] = {
     "clamp_kqv": FieldKind.NUMBER,
     **dict.fromkeys(("parallel_residual", "causal"), FieldKind.SWITCH),
     **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"), FieldKind.COUNT),
+    **dict.fromkeys(("sep_token_id", "mask_token_id"), FieldKind.COUNT),
     **dict.fromkeys(("add_bos_token", "add_eos_token"), FieldKind.SWITCH),
     "chat_template": FieldKind.WORD,
     **dict.fromkeys(("tokenizer_model", "token_types"), FieldKind.WORD),
@@ -117,4 +131,8 @@ class ConfigField:
     first_difference: Annotated[EntryDifference | None, Doc("the first of them", typical=None)]
 
 
-QUANTITIES = (rows("file_structure", FileStructure), rows("model_config", ConfigField))
+QUANTITIES = (
+    rows("file_structure", FileStructure),
+    rows("model_config", ConfigField),
+    rows("files_beside", FileBeside),
+)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
 
 from weighbridge.core import Doc
+from weighbridge.core.model import LATER
 from weighbridge.quantities.base import Form, Quantity, record, rows
 
 Step: TypeAlias = int | float | None
 ByDevice: TypeAlias = Mapping[str, int] | None
+LATER_ON = {LATER: True}
+DUST = "distance of its least sample from its greatest, where they are one number but for that"
 BY = "what tells where epochs begin: corpus_position, tokens, or sampled where none do"
 
 
@@ -57,6 +60,7 @@ class RateAgreement:
 class Stretch:
     """A column that had one number over some samples in a row; distances are in units of its printed resolution there.
 
+    Numbers count as one that lie within 3 millionths of each other; the unit is then no less than that.
     With few printed digits numbers repeat by chance, and all the more where they move by few units.
     """
 
@@ -66,7 +70,19 @@ class Stretch:
     value: Annotated[float, Doc("the number")]
     jump: Annotated[float, Doc("distance from the sample before it, else to the one after it")]
     moves: Annotated[float, Doc("median distance between neighbours next to it, on its livelier side")]
-    changes: Annotated[float, Doc("the same over neighbours that differ, its own ends among them")]
+    changes: Annotated[
+        float, Doc("the same over neighbours that differ, its own ends among them; its jump where these are too few")
+    ]
+    dust: Annotated[float, Doc(DUST)] = field(default=0.0, metadata=LATER_ON)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrence:
+    """The number, not 0, that most samples of a column come near, in a row or not; near is as for a stretch."""
+
+    value: Annotated[float, Doc("the least of them")]
+    times: Annotated[int, Doc("samples that come near it", unit="rows")]
+    changes: Annotated[float, Doc("median distance of the other samples that come after it, as of a stretch")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +156,9 @@ class StepColumn:
     logged_twice: Annotated[int, Doc("steps with several numbers, resumptions apart", unit="steps", typical=0)]
     first_logged_twice: Annotated[Step, Doc("the least of them", unit="step", typical=None)]
     nan_filtered: Annotated[bool, Doc("the logger leaves out what is not finite", typical=False)]
+    recurrence: Annotated[Recurrence | None, Doc("the number that it comes back to most often", typical=None)] = field(
+        default=None, metadata=LATER_ON
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +174,7 @@ class EqualLosses:
     last_row: Annotated[bool, Doc("it lasts to the end of the log")]
     jump: Annotated[float, Doc("distance from the loss before it, in units of the printed resolution", typical=1000.0)]
     changes: Annotated[float, Doc("median distance of neighbours that differ there, in the same", typical=1000.0)]
+    dust: Annotated[float, Doc(DUST)] = field(default=0.0, metadata=LATER_ON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +267,9 @@ class DeviceProbe:
     gradients: Annotated[ByDevice, Doc("gradients by device", unit="bytes", typical={"cuda:0": 6600})]
     optimizer: Annotated[ByDevice, Doc("optimizer state by device", unit="bytes", typical={"cuda:0": 13200})]
     optimizer_scalars: Annotated[ByDevice, Doc("scalars of the optimizer state by device", typical={"cpu": 12})]
+    updated: Annotated[ByDevice, Doc("parameters that the optimizer updates, by device", unit="bytes")] = field(
+        default=None, metadata=LATER_ON
+    )
     ops: Annotated[ByDevice, Doc("ops by the device of their results", typical={"cuda:0": 56})]
     bookkeeping: Annotated[ByDevice, Doc("ops that give scalars or integers, by device", typical={"cpu": 16})]
     op_names: Annotated[Mapping[str, tuple[str, ...]], Doc("names of some ops by device", typical={})]

@@ -30,6 +30,7 @@ class TensorMoments:
     zero_share: Annotated[float | None, Doc("share of elements that are zero", typical=0.0)]
 
 
+PADDED = "of a padded vocabulary"  # how a mapping ends that leaves aside the rows that were added
 NAME = "the candidate's name, or the source's where the candidate has no such tensor"
 
 

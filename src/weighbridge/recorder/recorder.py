@@ -308,7 +308,8 @@ class Recorder:
         if self._optimizer is not None:
             found |= residency.optimizer_bytes(self._optimizer)
         allocated, no_memory = residency.allocated_bytes(residency.resolved_device(self._model))
-        unaudited = self._unaudited or self._audit.failure or ("" if self._audited else "no step was audited")
+        undrawn = "no batch of this step came from recorder.loader, so no op of it was counted"
+        unaudited = self._unaudited or self._audit.failure or ("" if self._audited else undrawn)
         no_optimizer = "" if self._optimizer is not None else "the recorder was given no optimizer"
         reasons = {"allocated": no_memory, "dispatch": unaudited, "optimizer": no_optimizer}
         why |= {name: reason for name, reason in reasons.items() if reason}

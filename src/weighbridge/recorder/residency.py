@@ -35,11 +35,12 @@ def model_bytes(model: torch.nn.Module) -> dict[str, dict[str, int]]:
 
 
 def optimizer_bytes(optimizer: torch.optim.Optimizer) -> dict[str, dict[str, int]]:
-    """Add up the bytes of optimizer state by device; scalars apart, for step counts live on the host by design."""
+    """Add up the bytes of what an optimizer updates, and of its state; scalars apart: step counts live on the host."""
     tensors = [value for state in optimizer.state.values() for value in _tensors(state)]
     return {
         "optimizer": bytes_by_device(tensor for tensor in tensors if tensor.dim()),
         "optimizer_scalars": bytes_by_device(tensor for tensor in tensors if not tensor.dim()),
+        "updated": bytes_by_device(tensor for group in optimizer.param_groups for tensor in group.get("params", ())),
     }
 
 

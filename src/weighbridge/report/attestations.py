@@ -77,9 +77,17 @@ def about(bundle: Bundle, names: Collection[str]) -> Export:
     return Export(bundle, subjects, tuple(one for one in results if not names or one.subjects & chosen))
 
 
+def _judged(bundle: Bundle) -> str:
+    """Return the contract that gates passed or failed under: with another parameter it is not the one of that name."""
+    return bundle.contract.id + (f"({', '.join(bundle.contract.overrides)})" if bundle.contract.overridden else "")
+
+
 def _contract(bundle: Bundle) -> dict[str, Json]:
     stated = bundle.statement.contract
-    named = {"id": stated.id, "version": stated.version}
+    named: dict[str, Json] = {"id": stated.id, "version": stated.version}
+    left = [gate.id for gate in bundle.contract.gates if not bundle.statement.instances.get(gate.id)]
+    named |= {"overridden": list(bundle.contract.overrides)} if bundle.contract.overridden else {}
+    named |= {"notJudged": list[Json](left)} if left else {}
     return {"name": manifest.CONTRACT_JSON, "digest": {"sha256": stated.whole}, "annotations": named}
 
 
@@ -94,7 +102,7 @@ def test_result(export: Export) -> dict[str, Json]:
     for one in (each for each in export.results if each.outcome != Outcome.NOT_APPLICABLE):
         required = one.gate.severity is Severity.REQUIRED or one.outcome == Outcome.ERROR
         names = passed if one.outcome == Outcome.PASS else failed if required else warned
-        names.append(f"{export.bundle.contract.id}/{one.name}")
+        names.append(f"{_judged(export.bundle)}/{one.name}")
     result = "FAILED" if failed or not passed else "WARNED" if warned else "PASSED"
     tests: dict[str, Json] = {"passedTests": passed, "warnedTests": warned, "failedTests": failed}
     about: dict[str, Json] = {"result": result, "configuration": [_contract(export.bundle)]}
@@ -106,7 +114,7 @@ def svr(export: Export) -> dict[str, Json]:
     """Return a Simple Verification Result: what passed on every subject of the statement, and nothing else."""
     bundle, stated = export.bundle, export.bundle.statement
     all_of_it = {(one.name, one.instance) for one in export.subjects if one.digests}
-    listed = [f"WEIGHBRIDGE_{bundle.contract.id}/{one.name}" for one in export.passed if all_of_it <= one.subjects]
+    listed = [f"WEIGHBRIDGE_{_judged(bundle)}/{one.name}" for one in export.passed if all_of_it <= one.subjects]
     evidence: Json = {"name": folder_name(stated, bundle.id), "digest": {"sha256": bundle.id}}
     verifier: dict[str, Json] = {"id": f"urn:weighbridge:verifier:{stated.tool.version}", "evidence": evidence}
     verifier["policy"] = _contract(bundle)

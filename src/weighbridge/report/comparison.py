@@ -16,7 +16,7 @@ from weighbridge.evaluation.runner import Evaluation
 from weighbridge.gates.families.block_types import TYPICAL_ERROR
 from weighbridge.gates.value_preservation import POLICIES, RANK, Class
 from weighbridge.model_config.conversion_facts import CONVERTER
-from weighbridge.quantities.tensors import MomentChanges, TensorPair
+from weighbridge.quantities.tensors import PADDED, MomentChanges, TensorPair
 from weighbridge.report import COLOURS, LISTED, capped, finding_text, trials_summary
 
 Moments: TypeAlias = Mapping[str, MomentChanges]
@@ -25,14 +25,18 @@ AUTOMATIC = ("renamed", "identity, ", "from gguf:auto")  # how a mapping is call
 WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
 AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({classes})"  # as the card says it, unread
 ONE_CONFIGURATION = "config-one-sided"
+EMPTY = "config-empty"  # there is a config.json, which is no reason not to compare
 SIDES = ("source", "candidate")
+CONTAINERS = ("I32", "U32", "I64", "I16", "U8")  # of several codes each
 EXCHANGE = "exchange the two? "
-KNOWN_LOSSES = "the converter is known to lose this; accept it by {}, or by `may_differ` in a contract, with reasons"
+LOST, GROWN = "the converter is known to lose this", "the vocabulary was padded, and every row that it had is compared"
+ACCEPTED = "{}; accept it by {}, or by `may_differ` in a contract, with reasons"
 MEANT = "meant? every value is exactly what that conversion gives: "
 UNSHOWN = "dropped by the converter's rule, not shown to be superfluous"
 RENAMED = "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
 VERBS = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
 IN_WORDS = {
+    "not-read": "not read",
     "dtype": "wrong dtype",
     "shape": "wrong shape",
     "content": "changed",
@@ -75,6 +79,9 @@ def comparison_lines(
     yield from (f"  {line}" for line in mapped(evaluation))
     aside = Counter(row.left_out for row in rows if row.left_out)
     yield from (printable(f"  {count} left out: {why}") for why, count in aside.items())
+    noted = finding.verdict.figures.get("beside") or ()
+    assert isinstance(noted, Sequence)
+    yield from (f"  not read: {printable(str(one))}" for one in (noted if everything else capped([*map(str, noted)])))
     if finding.verdict.outcome is not Outcome.PASS:
         yield from (click.style(f"  {line}", bold=True) for line in renamed(rows))
     if everything:
@@ -95,11 +102,18 @@ def comparison_lines(
 def losses(one: ImportComparison) -> str:
     """Return how many tensors are of a type that holds less than the source's, by their types; "" without any."""
     lossy, of = one.lossy, len(one.pairs)
-    kinds = Counter(f"{row.source_dtype} -> {row.candidate_dtype}" for row in lossy)
+    kinds = Counter(f"{row.source_dtype} -> {_type(row)}" for row in lossy)
     worst = max((row.relative_rmse for row in lossy if row.relative_rmse), default=None)
     error = f"; relative error up to {worst:.2g}" if worst else ""
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     return f"{len(lossy)} of {of} tensors are of a type that holds less: {counted}{error}" if lossy else ""
+
+
+def _type(row: TensorPair) -> str:
+    """Return in what a candidate's tensor is stored: of packed codes the method, not what contains them."""
+    packed = row.packed.rpartition(" and ")[2] if row.candidate_dtype in CONTAINERS else ""
+    bits = re.match(r"(\S+) \((\d+) bits", packed)
+    return printable(f"{bits[2]}-bit {bits[1].upper()}" if bits else packed or row.candidate_dtype or "nothing")
 
 
 def outcome(evaluation: Evaluation) -> Outcome:
@@ -161,7 +175,8 @@ def policy_meant(offences: Sequence[Offence]) -> str:
 def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
     """Return the findings that decide the answer; a configuration that could not be compared decides nothing."""
     finding, configuration = evaluation.findings
-    return (finding, configuration) if configuration.verdict.outcome in (Outcome.FAIL, Outcome.ERROR) else (finding,)
+    broken = configuration.verdict.outcome in (Outcome.FAIL, Outcome.ERROR)
+    return (finding, configuration) if broken or configuration.verdict.code == EMPTY else (finding,)
 
 
 BESIDES = {
@@ -192,8 +207,12 @@ def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[
         lines = said.lines if everything else capped(said.lines, SHOWN)
         read = {one.place: [one.figures.get(f"{side}_read") for side in SIDES] for one in finding.verdict.offences}
         lost = [place for place, how in read.items() if any(CONVERTER in str(one) for one in how)]
-        known = [KNOWN_LOSSES.format(" ".join(f"--may-differ {name}" for name in lost))] if lost else []
-        found = [*lines, *known, *uncompared]
+        padded = any(how.endswith(PADDED) for how in mapped(evaluation))
+        grown: list[str] = [name for name in ("vocab_size", "token_types", "tokens") if padded and name in read]
+        for why, names in ((LOST, lost), (GROWN, grown)):
+            flags = " ".join(f"--may-differ {name}" for name in names)
+            lines = (*lines, ACCEPTED.format(why, flags)) if names else lines
+        found = [*lines, *uncompared]
     yield from (f"  configuration: {line}" for line in found)
     for name, words in BESIDES.items():
         besides = figures.get(name) if name != "not_compared" or everything else ()
@@ -222,7 +241,7 @@ def mapped(evaluation: Evaluation) -> Iterator[str]:
     """Yield how names were mapped, where nobody asked for it and they are not as they were."""
     found = [item for item in evaluation.measured.values() if isinstance(item, Measurement)]
     for how in {item.at for item in found if item.quantity == TENSORS}:
-        if how.startswith(AUTOMATIC) or how.endswith("taken away"):  # or does more than the architecture's own
+        if how.startswith(AUTOMATIC) or how.endswith(("taken away", PADDED)):  # more than the architecture's own
             yield printable(f"names: {how}")
 
 
@@ -235,7 +254,7 @@ def _table(one: ImportComparison, tensors: str, moments: Moments) -> Iterable[st
             shape = row.candidate_shape or row.source_shape
             made = f", {row.transform}" if row.transform else ""
             words = "{found:13} {name}: {old} -> {new} [{shape}]{made}"
-            dtypes = {"old": row.source_dtype or "nothing", "new": row.candidate_dtype or "nothing"}
+            dtypes = {"old": row.source_dtype or "nothing", "new": _type(row)}
             yield fill(
                 words, {"found": one.classes[row.name], "name": row.name, **dtypes, "shape": shape, "made": made}
             )
@@ -274,6 +293,8 @@ def answer(one: ImportComparison, *, unasked: bool = False) -> str:
             return f"DIFFERENT: {tensors}" + (f"; {besides}" if besides else "")
         case Outcome.PASS if besides:
             return f"DIFFERENT: {verdict.of} of {verdict.of} tensors are what was meant, but {besides}"
+        case Outcome.PASS if len(counted(evaluation)) > 1:
+            return f"BLOCKED: {fields.code}"
         case Outcome.PASS:
             word = "SAME" if one.is_same else "LOSSY" if unasked else "AS MEANT"
             return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_summary(finding.trials)})"

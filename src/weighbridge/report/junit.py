@@ -23,12 +23,16 @@ def suites(report: Report) -> str:
     root = ET.Element("testsuites", name="weighbridge", time=f"{sum(one.seconds for one in report.suites):.3f}")
     for suite in report.suites:
         cases = [_case(suite, row) for row in suite.rows]
+        for gate in suite.left_out:
+            cases.append(ET.Element("testcase", classname=suite.file, name=gate, file=suite.file))
+            ET.SubElement(cases[-1], "skipped", type="not-judged", message="this gate of the contract was not judged")
         if report.nothing_shown:
             cases.append(ET.Element("testcase", classname=suite.file, name="nothing shown", file=suite.file))
             ET.SubElement(cases[-1], "error", type="nothing-shown", message=report.nothing_shown)
         of_tags = Counter(child.tag for case in cases for child in case)
         counts = {name: str(of_tags[tag]) for name, tag in COUNTED.items()}
-        about = {"name": f"{suite.contract} {suite.version}", "tests": str(len(cases)), **counts}
+        changed = "".join(f" {one}" for one in suite.overrides)
+        about = {"name": _xml(f"{suite.contract} {suite.version}{changed}"), "tests": str(len(cases)), **counts}
         about |= {"time": f"{suite.seconds:.3f}", "timestamp": suite.started.partition("+")[0]}
         element = ET.SubElement(root, "testsuite", about)
         sealed = {"contract digest": suite.digest, "bundle": suite.bundle, "bundle id": suite.bundle_id}

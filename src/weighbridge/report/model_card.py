@@ -67,7 +67,9 @@ def model_card(export: Export) -> str:
         finished=stated.finished,
         tool=escaped(f"{stated.tool.name} {stated.tool.version}") + (" (changed)" if stated.tool.dirty else ""),
         subjects="\n".join(files),
-        overridden=changed.format(escaped(", ".join(stated.overridden))) if stated.overridden else "",
+        overridden=changed.format(escaped(", ".join(bundle.contract.overrides or stated.overridden)))
+        if stated.overridden
+        else "",
         folder=escaped(folder_name(stated, bundle.id)),
         id=bundle.id,
         short=bundle.id[:ID_SHOWN],
@@ -78,7 +80,8 @@ def _metadata(export: Export) -> Json:
     """Return what the Hub reads: each gate as a metric, and the contract, by its digest, as what it was measured on."""
     contract = export.bundle.statement.contract
     metrics = [{"type": one.gate.kind, "value": one.outcome, "name": printable(one.name)} for one in export.results]
-    dataset: dict[str, Json] = {"name": printable(f"contract {contract.id} {contract.version}")}
+    changed = "".join(f", {one}" for one in export.bundle.contract.overrides)
+    dataset: dict[str, Json] = {"name": printable(f"contract {contract.id} {contract.version}{changed}")}
     dataset |= {"type": printable(contract.id), "revision": contract.whole}
     dataset["args"] = {"bundle": export.bundle.id, "finished": export.bundle.statement.finished}
     results: Json = {"task": {"type": "other", "name": "Verification"}, "dataset": dataset, "metrics": metrics}

@@ -34,6 +34,8 @@ class Suite:
     started: str
     seconds: float
     rows: tuple[Row, ...]
+    overrides: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # the gates of the contract that were not judged
 
     def fingerprint(self, row: Row) -> str:
         """Return what stays the same of a finding from run to run, as long as the gate comes to the same."""
@@ -97,6 +99,8 @@ def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuse
             started=evaluation.started.isoformat(timespec="seconds"),
             seconds=(evaluation.finished - evaluation.started).total_seconds(),
             rows=tuple(rows),
+            overrides=contract.overrides,
+            left_out=tuple(gate for gate in titles if gate not in {row.finding.gate for row in rows}),
         )
         suites.append(suite)
     return Report(suites=tuple(suites), code=code)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.quantities.runs import QuickSteps, StepOrder, Stretch
+from weighbridge.quantities.runs import QuickSteps, Recurrence, StepOrder, Stretch
 from weighbridge.run_logs.log_table import MISSING, NOT_OWED, NUMBER, STEP, UNREADABLE
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ LONGEST_STRETCHES = 64  # of these the least likely are listed
 NEAR = 8  # moves on either side of a stretch that are looked at, and as many that are no repetition
 ENOUGH_MOVES = 3
 PRINTED_ROWS = 256  # a printed resolution is looked for on so many samples
+NEARLY = 3e-6  # of a number: nearer ones are the same with dust on it; float32 keeps 25 times as much
+DUST = 1e-9  # of a number: what arithmetic in float64 leaves on a decimal
 DECIMALS, BITS = range(17), range(-20, 80)  # powers that a resolution is looked for among
 IN_A_ROW, SLOW_IN_A_ROW = 3, 16  # one short last batch is quick, a few first steps are slow: in a row is another thing
 GAPS = 8  # widest gaps between times that are looked at
@@ -182,13 +184,35 @@ def levels(column: Dense, steps: Dense) -> Mapping[str, Any]:
 
     values = column.values[column.known]
     return {
-        "resolution": _decimal(values[:: -(-len(values) // PRINTED_ROWS) or 1]),
+        "resolution": _decimal(_some(values)),
         "commonest": int(np.unique(values, return_counts=True)[1].max(initial=0)),
+        "recurrence": _recurrence(values),
         "negative": int((values < 0).sum()),
         "zeros": int((values == 0).sum()),
         "first_not_positive_step": _first(steps.values[column.known & (column.values <= 0) & steps.known]),
         "stretches": tuple(one for _, one in stretches_at(column, steps)),
     }
+
+
+def _some(values: Floats) -> Floats:
+    return values[:: -(-len(values) // PRINTED_ROWS) or 1]
+
+
+def _recurrence(values: Floats) -> Recurrence | None:
+    """Return the number that most samples come near, and how far the others that follow them lie from it."""
+    import numpy as np
+
+    ordered = np.sort(values[values != 0])
+    times = np.searchsorted(ordered, ordered + NEARLY * np.abs(ordered), side="right") - np.arange(len(ordered))
+    if not len(times) or times.max() < 2:
+        return None
+    value, band = float(ordered[times.argmax()]), NEARLY * abs(float(ordered[times.argmax()]))
+    there = (values >= value) & (values <= value + band)
+    after = values[1:][there[:-1] & ~there[1:]][:PRINTED_ROWS]
+    unit = resolution(np.append(after, values[there][:PRINTED_ROWS]))
+    unit = max(unit if unit < 1 else resolution(_some(values)), band)  # whole numbers among others were not printed so
+    changes = float(np.median(np.abs(after - value))) / unit if len(after) else 0.0
+    return Recurrence(value=value, times=int(times.max()), changes=changes)
 
 
 def resolution(values: Floats) -> float:
@@ -202,39 +226,46 @@ def resolution(values: Floats) -> float:
 
 
 def _decimal(values: Floats) -> float:
-    """Return the power of 10, at most 1, that all of some numbers are multiples of, 0 where there is none."""
+    """Return the power of 10, at most 1, that all of some numbers are multiples of but for dust, 0 where none is."""
     import numpy as np
 
+    dust = DUST * np.abs(values)
     with np.errstate(over="ignore", invalid="ignore"):
-        return next((10.0**-n for n in DECIMALS if (np.round(values, n) == values).all()), 0.0)
+        return next((10.0**-n for n in DECIMALS if (np.abs(np.round(values, n) - values) <= dust).all()), 0.0)
 
 
 def stretches_at(column: Dense, steps: Dense) -> list[tuple[int, Stretch]]:
-    """Return the runs of equal samples that rounding explains worst, at most 8, each with its place among samples."""
+    """Return the runs of samples of one number that rounding explains worst, at most 8, each with its first place."""
     import numpy as np
 
     rows = np.flatnonzero(column.known)
-    values = column.values[rows]
-    begins = np.flatnonzero(np.r_[True, values[1:] != values[:-1]]) if len(values) else rows
-    lengths = np.diff(np.r_[begins, len(values)])
-    found = []
-    for at in np.argsort(-lengths, kind="stable")[:LONGEST_STRETCHES]:
-        begin, end = int(begins[at]), int(begins[at] + lengths[at])
-        if end - begin > 1:
+    values, found = column.values[rows], dict[tuple[int, int], Stretch]()
+    for share in (0.0, NEARLY):
+        apart = np.abs(np.diff(values)) > share * np.abs(values[1:])
+        begins = np.flatnonzero(np.r_[True, apart]) if len(values) else rows
+        lengths = np.diff(np.r_[begins, len(values)])
+        for at in np.argsort(-lengths, kind="stable")[:LONGEST_STRETCHES]:
+            begin, end = int(begins[at]), int(begins[at] + lengths[at])
+            value, dust = float(values[begin]), float(np.ptp(values[begin:end]))
+            if end - begin < 2 or (begin, end) in found or dust > share * abs(value):  # what drifts comes far
+                continue
+            if share and len(set(np.sign(np.diff(values[begin:end]))) - {0}) < 2:  # what converges goes one way
+                continue
             first, last = (_step_at(steps, int(rows[place])) for place in (begin, end - 1))
-            jump, moves, changes = _distances(values, begin, end, begins)
-            near = {"jump": jump, "moves": moves, "changes": changes}
-            value, length = float(values[begin]), end - begin
-            found.append((begin, Stretch(first_step=first, last_step=last, length=length, value=value, **near)))
-    likely = {begin: (1 - one.length) * math.log1p(min(one.jump, one.changes)) for begin, one in found}
-    return sorted(found, key=lambda one: likely[one[0]])[:8]
+            near = dict(zip(("jump", "moves", "changes"), _distances(values, begin, end, begins, dust), strict=True))
+            one = Stretch(first_step=first, last_step=last, length=end - begin, value=value, dust=dust, **near)
+            found[begin, end] = one
+    likely = sorted(found.items(), key=lambda one: (1 - one[1].length) * math.log1p(min(one[1].jump, one[1].changes)))
+    return [(begin, one) for (begin, _), one in likely[:8]]
 
 
 def _step_at(steps: Dense, row: int) -> int | float | None:
     return _first(steps.values[row : row + 1][steps.known[row : row + 1]])
 
 
-def _distances(values: Floats, begin: int, end: int, begins: NDArray[np.int64]) -> tuple[float, float, float]:
+def _distances(
+    values: Floats, begin: int, end: int, begins: NDArray[np.int64], dust: float
+) -> tuple[float, float, float]:
     """Return jump, moves and changes of a run of equal numbers among its neighbours, in units of their resolution."""
     import numpy as np
 
@@ -246,8 +277,12 @@ def _distances(values: Floats, begin: int, end: int, begins: NDArray[np.int64]) 
     aside = begin - 1 if begin else end
     jump = abs(values[begin] - values[aside]) if aside < len(values) else 0.0
     unit = resolution(np.r_[sides[0], values[begin], sides[1], differing]) or 1.0
+    unit = max(unit, NEARLY * abs(float(values[begin]))) if dust else unit
     liveliest = max((float(np.median(side)) for side in enough), default=0.0)
-    changed = float(np.median(np.abs(np.diff(differing)))) if len(differing) > ENOUGH_MOVES else 0.0
+    # After its first few samples alone, only a number close to the last digit may have come there by rounding.
+    changed = min(float(jump), abs(float(values[begin])))
+    if len(differing) > ENOUGH_MOVES:
+        changed = float(np.median(np.abs(np.diff(differing))))
     return float(jump) / unit, liveliest / unit, changed / unit
 
 

@@ -90,10 +90,11 @@ def no_rows(path: Path) -> SubjectError:
 def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
     """Read a run directory (spec/run-directory.md), in which `run.json` and `events.jsonl` may be absent."""
     if not exists(path / STEPS):
-        ranks = sorted(entry.name for entry in path.glob("rank-*"))[:SHOWN]
-        if ranks:
-            what = f"a run of {len(ranks)} ranks: {', '.join(ranks)}"
-            raise SubjectError("not-a-run", what, where=str(path), remedy="bind one rank's directory at a time")
+        if runs := runs_inside(path):
+            ranks = all(name.startswith("rank-") for name in runs)
+            what = f"{f'a run of {len(runs)} ranks' if ranks else f'{len(runs)} run directories'}: {', '.join(runs)}"
+            remedy = f"bind {'one rank' if ranks else 'one run'} at a time, such as {path / runs[0]}"
+            raise SubjectError("not-a-run", what, where=str(path), remedy=remedy)
         remedy = "bind a run directory that a recorder wrote, or a log file"
         raise SubjectError("not-a-run", f"a directory without {STEPS}", where=str(path), remedy=remedy)
     head = _head(path / HEAD, digests) if exists(path / HEAD) else {}
@@ -107,6 +108,11 @@ def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
     complete = complete and head.get("dirty") is False and _is_moment(head.get("started"))
     traced = complete and head.get("schema") == SCHEMA
     return dataclasses.replace(log, facts=head, events=events, notes=notes, traced=traced)
+
+
+def runs_inside(path: Path) -> list[str]:
+    """List the folders in a folder that are run directories."""
+    return sorted({at.parent.name for name in (HEAD, STEPS) for at in path.glob(f"*/{name}")})[:SHOWN]
 
 
 def _is_moment(text: object) -> bool:

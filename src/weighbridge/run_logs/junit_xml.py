@@ -15,15 +15,15 @@ MAX_DEPTH: Final = 32
 MAX_TESTS: Final = 100_000
 MESSAGE: Final = 200
 ENDED: Final = {  # elements inside a test: a failure that a second try made good was one all the same
-    **dict.fromkeys(("failure", "rerunFailure", "flakyFailure"), Result.FAILED),
-    **dict.fromkeys(("error", "rerunError", "flakyError"), Result.ERROR),
+    **dict.fromkeys(("failure", "rerunfailure", "flakyfailure"), Result.FAILED),
+    **dict.fromkeys(("error", "rerunerror", "flakyerror"), Result.ERROR),
     "skipped": Result.SKIPPED,
 }
 COUNTED = ("failure", "error")
 STATUS: Final = {  # of the attributes `status` and `result`, where no element tells
-    **dict.fromkeys(("notrun", "skipped", "disabled", "ignored", "suppressed"), Result.SKIPPED),
+    **dict.fromkeys(("notrun", "skip", "skipped", "disabled", "ignored", "suppressed", "pending"), Result.SKIPPED),
     **dict.fromkeys(("fail", "failed", "failure"), Result.FAILED),
-    "error": Result.ERROR,
+    **dict.fromkeys(("error", "broken", "aborted", "crashed", "timeout", "timedout"), Result.ERROR),
 }
 WORST = tuple(Result)
 
@@ -67,6 +67,7 @@ class _Reader:
         self.where, self.place = where, place
         self.path: list[str] = []
         self.suites: list[tuple[Mapping[str, str], int]] = []  # what each open one declares, and its first test
+        self.outside: list[str] = []  # failures of suites, that no test has
         self.entries: list[Entry] = []
         self.doubts: list[str] = []
         self.parser = expat.ParserCreate()
@@ -90,6 +91,7 @@ class _Reader:
         self._refuse("report-doctype", what, "delete it: no test runner writes one")
 
     def _start(self, tag: str, said: dict[str, str]) -> None:
+        tag, said = plain(tag), {plain(key): value for key, value in said.items()}
         if not self.path and tag not in ("testsuites", "testsuite"):
             what = f"begins with <{tag[:40]}>, not with <testsuites> or <testsuite>"
             self._refuse("report-form", what, "let the test runner write JUnit XML")
@@ -105,7 +107,9 @@ class _Reader:
             results = (STATUS.get(said.get(key, "").lower(), Result.PASSED) for key in ("status", "result"))
             result = max(results, key=WORST.index)
             self.entries.append(Entry(full_name(said), result, failed=result in (Result.FAILED, Result.ERROR)))
-        elif within == "testcase" and tag in ENDED and self.entries:
+        elif tag in ENDED and "testcase" not in self.path:
+            self.outside.append(f"suite {self.suites[-1][0].get('name', '')[:60]!r} has <{tag}> outside of its tests")
+        elif tag in ENDED and self.entries:  # however deep in the test
             test = self.entries[-1]
             test.result = max(test.result, ENDED[tag], key=WORST.index)
             test.message = test.message or next(iter((said.get("message") or "").splitlines()), "")[:MESSAGE]
@@ -118,12 +122,11 @@ class _Reader:
             test = self.entries[-1]
             test.message = test.message or (text.strip()[:MESSAGE] if test.failed else "")
 
-    def _end(self, tag: str) -> None:
-        self.path.pop()
-        if tag in ("testsuites", "testsuite"):
+    def _end(self, _tag: str) -> None:
+        if self.path.pop() in ("testsuites", "testsuite"):
             said, first = self.suites.pop()
             mine, name = self.entries[first:], f"suite {said.get('name', '')[:60]!r}"
-            wrong = []
+            wrong, self.outside = self.outside, []
             # What ran is compared, as runners may omit the skipped.
             skipped = sum(test.result is Result.SKIPPED for test in mine)
             tests, not_run, ran = _sum(said, "tests"), _sum(said, "skipped", "disabled"), len(mine) - skipped
@@ -140,6 +143,11 @@ def _sum(said: Mapping[str, str], *keys: str) -> int | None:
     """Return the sum of the counts that a suite declares, None where it declares none of them."""
     counts = [int(said[key]) for key in keys if re.fullmatch("[0-9]{1,12}", said.get(key, ""))]
     return sum(counts) if counts else None
+
+
+def plain(name: str) -> str:
+    """Return the name of an element or attribute without its namespace, in lower case: some runners write others."""
+    return name.rpartition(":")[2].lower()
 
 
 def full_name(said: Mapping[str, str]) -> str:

@@ -37,19 +37,22 @@ def run_end(facts: Fields, events: Sequence[Fields], steps: int, last_step: floa
     asked = _count(facts.get("requested_steps", facts.get("max_steps")))
     reached = _count(facts.get("global_step"))  # a Trainer counts them, however rarely it logs
     end = next((event for event in reversed(events) if event.get("event") == "end"), None)
+    taken = steps if end is not None or reached is None else max(steps, reached)
+    over = (f"{asked} steps were asked for, {taken} were taken",) if asked is not None and taken > asked else ()
     if end is not None:
         by, counted = str(end.get("by") or ""), _count(end.get("steps"))
         other = () if counted in (None, steps) else (f"its end tells of {counted} steps, the log of {steps}",)
         ended = RAISED if by else ENDED if asked is None or steps >= asked else EARLY
         basis = Basis.REPORTED if by or asked is None else Basis.DERIVED
-        return RunEnd(ended=ended, basis=basis, by=by, requested_steps=asked, contradicted_by=other)
+        return RunEnd(ended=ended, basis=basis, by=by, requested_steps=asked, contradicted_by=other + over)
     if asked is not None and reached is not None:
         basis = Basis.DERIVED if reached >= asked and last_step == reached else Basis.REPORTED
-        return RunEnd(ended=ENDED if reached >= asked else UNKNOWN, basis=basis, requested_steps=asked)
+        ended = ENDED if reached >= asked else UNKNOWN
+        return RunEnd(ended=ended, basis=basis, requested_steps=asked, contradicted_by=over)
     status = str(facts.get("status", facts.get("state", "")))
     if status.lower() in STATUS:
-        return RunEnd(ended=STATUS[status.lower()], by=status, requested_steps=asked)
-    return RunEnd(ended=_process(facts.get("pid"), facts.get("host")), requested_steps=asked)
+        return RunEnd(ended=STATUS[status.lower()], by=status, requested_steps=asked, contradicted_by=over)
+    return RunEnd(ended=_process(facts.get("pid"), facts.get("host")), requested_steps=asked, contradicted_by=over)
 
 
 def _count(value: object) -> int | None:

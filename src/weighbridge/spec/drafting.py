@@ -25,7 +25,6 @@ from weighbridge.core import (
 )
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle
-from weighbridge.ledger.causes import place_of
 from weighbridge.ledger.fold import DISCHARGED, LedgerPlace
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
@@ -33,7 +32,7 @@ from weighbridge.spec.amendments import Amendment, Premise, slug, written
 from weighbridge.spec.citations import cite, printed
 from weighbridge.spec.hypotheses import HEADS
 from weighbridge.spec.premises import IDENTICALLY
-from weighbridge.spec.tally import Stood
+from weighbridge.spec.tally import Stood, place_in
 
 COUNTS = ("counted", "of")
 FIGURES = ("measured", "limit", "enough")
@@ -43,6 +42,8 @@ DECIDED = "OPEN, ELIMINATED, CONFIRMED or REFUTED, each with its evidence"
 UNDECIDED = "for each OPEN hypothesis the values that would decide it"
 Places: TypeAlias = Mapping[LedgerPlace, Stood]
 Earned: TypeAlias = frozenset[LedgerPlace]
+NOT = "What this section is not"
+WRITTEN = (*("Command", "Figures", "Device", "Impact, gate by gate", "Hypotheses", "Next experiment", "Evidence"), NOT)
 HYPOTHESES, EXPERIMENT = ((f"| {' | '.join(head)} |", "|---|---|---|---|") for head in HEADS)
 
 
@@ -123,7 +124,7 @@ def _body(title: str, bundles: Sequence[Bundle], mine: Sequence[Cited], stood: P
         ("### Hypotheses", (f"{AUTHOR} {DECIDED} -->", *HYPOTHESES)),
         ("### Next experiment", (f"{AUTHOR} {UNDECIDED} -->", *EXPERIMENT)),
         ("### Evidence", itertools.chain.from_iterable(map(_evidence, bundles))),
-        ("### What this section is not", dict.fromkeys(_is_not(bundles, mine))),
+        (f"### {NOT}", dict.fromkeys(_is_not(bundles, mine))),
     )
     return "\n".join("\n".join((head, "", *lines, "")) for head, lines in parts)
 
@@ -185,11 +186,11 @@ def _impact(bundles: Sequence[Bundle], stood: Places, earned: Earned) -> Iterato
     yield "|---|---|---|---|---|---|---|"
     for bundle in bundles:
         for index, finding in enumerate(bundle.findings):
-            verdict, place = finding.verdict, place_of(bundle, finding)
+            verdict, place = finding.verdict, place_in(bundle, finding, stood)
             prior = stood[place].standing.status if place in stood else None
             after = DISCHARGED if place in earned else prior
             outcome = cite(bundle, f"/findings/{index}/outcome", str(verdict.outcome))
-            named = f"{finding.gate}[{finding.instance}]"
+            named = f"{finding.gate}[{place.instance}]"
             cells = (named, finding.severity, outcome, verdict.code, f"{verdict.counted} of {verdict.of}")
             yield f"| {' | '.join(map(str, (*cells, prior or 'none', after or 'none')))} |"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from weighbridge.contract.layers import Found
 from weighbridge.core import WeighbridgeError
 from weighbridge.evidence.statement import moment
-from weighbridge.ledger.causes import bundle_evidence, place_of
+from weighbridge.ledger.causes import bundle_evidence
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, Chains, LedgerPlace, Standing
 from weighbridge.ledger.overview import stands_on
 from weighbridge.ledger.store import Ledger
@@ -26,7 +26,7 @@ from weighbridge.spec.drafting import Cited, cited
 from weighbridge.spec.hypotheses import contradicted
 from weighbridge.spec.reading import Known, Looked, found
 from weighbridge.spec.rendering import AMENDMENTS, SPEC, page, taken_back
-from weighbridge.spec.tally import Stood, discharged, history
+from weighbridge.spec.tally import Stood, discharged, history, place_in
 
 
 @dataclass(kw_only=True)
@@ -48,7 +48,7 @@ def earned(mine: Iterable[Cited], stood: Mapping[LedgerPlace, Stood], now: datet
     """Return the places that a section about these findings discharges: ACTIVE ones, by a fresh live PASS."""
     places = set()
     for one in mine:
-        seen, place = bundle_evidence(one.bundle, one.finding), place_of(one.bundle, one.finding)
+        seen, place = bundle_evidence(one.bundle, one.finding), place_in(one.bundle, one.finding, stood)
         standing = stood[place].standing if place in stood else Standing()
         later = standing.failed_at is None or seen.at > standing.failed_at
         current = seen.sound and later and seen.fresh(now) and seen.contract_digest == standing.contract_digest
@@ -148,7 +148,7 @@ def _passed(here: Here, one: Section) -> Iterator[LedgerPlace]:
         for each in cited((here.bundles.get(id_) for id_ in one.about.evidence), one.about.gates):
             seen = bundle_evidence(each.bundle, each.finding)
             if seen.sound:
-                yield place_of(each.bundle, each.finding)
+                yield place_in(each.bundle, each.finding, history(here.chains))
 
 
 def taken_before(sections: Sequence[Section], reader: Section | None) -> dict[str, str]:

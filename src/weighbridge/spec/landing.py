@@ -14,7 +14,8 @@ from weighbridge.core.project import LOCAL
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.disk import disk_error, link_new, make_folders, read_regular, sweep
 from weighbridge.evidence.statement import utc
-from weighbridge.ledger.causes import place_of
+from weighbridge.ledger.causes import Causes
+from weighbridge.ledger.fold import LedgerPlace
 from weighbridge.ledger.record import discharge
 from weighbridge.ledger.store import LOCK
 from weighbridge.spec.amendments import MAX_TEXT, SCHEMA, Landing, Section, landed, section_of, slug, written
@@ -26,7 +27,7 @@ from weighbridge.spec.landed_sections import Here, check_landed, earned, structu
 from weighbridge.spec.premises import stale
 from weighbridge.spec.reading import Known, Looked, found
 from weighbridge.spec.rendering import AMENDMENTS, render, taken_back
-from weighbridge.spec.tally import BEGIN, END, block, discharged, history
+from weighbridge.spec.tally import BEGIN, END, block, discharged, history, place_in
 
 
 def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section | None, tuple[Found, ...]]:
@@ -83,13 +84,20 @@ def _judged(
             what, remedy = "is in a folder that git ignores", f"move it into {KEPT}, or make it with verify --record"
             problems.append(found(where, "evidence-not-kept", f"bundle {bundle.id[:12]} {what}", remedy))
     places = tuple(sorted(map(str, earned(mine, before, here.now))))
+    causes = Causes(ledger=here.ledger, chains=here.chains)
+    beside = list(causes.unread.items()) if places else []
+    beside += [(str(place), why) for place, _, why in causes.left_out(here.now) if str(place) in places]
+    problems += [
+        found(where, one.code, f"may discharge nothing: {name}: {one.what}", one.remedy) for name, one in beside
+    ]
     after = discharged(before, places)
     body = re.sub(rf"\n*{re.escape(BEGIN)}.*?{re.escape(END)}\n*", "\n", draft.body, flags=re.DOTALL).rstrip()
     since, now = taken_before(sections, draft), utc(here.now)
     known = Known(bundles=here.bundles, stood=after, at=now, refuted=since, strict=True)
     problems += look(body, where, known, draft.first_line).problems
     problems += contradicted(replace(draft, body=body), sections, known)
-    problems += look("\n".join(f"- [ev:{id_}]" for id_ in draft.about.evidence), where, known).problems
+    line = 1 + draft.text[: draft.text.find("\nevidence:") + 1].count("\n")
+    problems += look(" ".join(f"[ev:{id_}]" for id_ in draft.about.evidence), where, known, line).problems
     for error in stale(draft.about.premises, here.bundles, where, run_commands=run_commands):
         problems.append(found(where, error.code, error.what, error.remedy))
     landing = Landing(
@@ -148,9 +156,9 @@ def _raises(here: Here, draft: Section, bundles: Sequence[Bundle], sections: Seq
 def _discharge(here: Here, section: Section) -> None:
     """Append what a landed section discharges; what is in the ledger already stays as it is."""
     mine = cited((here.bundles.get(id_) for id_ in section.about.evidence), section.about.gates)
-    done = set()
+    stood, done = history(here.chains), set[LedgerPlace]()
     for one in mine:
-        place = place_of(one.bundle, one.finding)
+        place = place_in(one.bundle, one.finding, stood)
         passed = one.finding.verdict.outcome is Outcome.PASS
         if str(place) in section.about.landing.discharges and passed and place not in done:
             done.add(place)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import html
 import re
+import unicodedata
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from weighbridge.contract.layers import Found
 from weighbridge.ledger.fold import LedgerPlace
-from weighbridge.spec.citations import Bundles
+from weighbridge.spec.citations import Bundles, citations
 from weighbridge.spec.tally import BEGIN, END, Stood
 
 QUOTE, FENCES = "<!-- weighbridge:quote -->", ("```", "~~~")
+LOOK_ALIKE = dict(
+    zip("АВЕЗІЈКМНОРЅТУХаеорсухіѕјСΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ABE3IJKMHOPSTYXaeopcyxisjCABEZHIKMNOPTYX", strict=True)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +36,11 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One sentence, list item or row of a table, with the line that it begins on."""
+    """One sentence, list item or row of a table, with the line that it begins on, and the heading above it."""
 
     line: int
     text: str
+    head: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +61,7 @@ class Text:
         spans = _between(text, BEGIN, END)
         self.blocks = tuple((first_line + text.count("\n", 0, start), text[start:stop]) for start, stop in spans)
         self.counted: Counter[str] = Counter()
+        self.cited = {one.id for unit in self.units for one in citations(unit.text)} - {""}
         self.planned: set[int] = set()  # lines of what is still to be measured
 
     def found(self, line: int, code: str, what: str, remedy: str = "", *, warning: bool = False) -> Found:
@@ -70,18 +79,50 @@ def units_of(text: str, line: int = 1) -> Iterator[Unit]:
     text = _without(_without(text, BEGIN, END), "<!--", "-->")
     fenced = quoted = False
     joined: list[str] = []
-    start = line
+    head, start = "", line
     for at, raw in enumerate([*text.split("\n"), ""], start=line):
         row = raw.strip()
         fence = row.startswith(FENCES)
-        fenced, quoted = fenced is not fence, row == QUOTE or (quoted and bool(row))
+        fenced, quoted = fenced is not fence, row == QUOTE or (quoted and row.startswith(">"))
         alone = row.startswith(("|", "#", "- ", "* ", "+ ", ">")) or re.match(r"\d+[.)] ", row)
         if joined and (not row or alone or fence or fenced or quoted):
-            yield from (Unit(start, one) for one in re.split(r"(?<=[.;!?])\s+(?!\[)", " ".join(joined)))
+            head = joined[0] if joined[0].startswith("#") else head
+            begins = list(accumulate(len(one) + 1 for one in joined))
+            for one in re.finditer(r"\S.*?(?:(?<=[.;!?])(?=\s+(?!\[))|$)", " ".join(joined)):
+                yield Unit(start + bisect(begins, one.start()), one[0], head)
             joined = []
         if row and not (fence or fenced or quoted):
             start = start if joined else at
             joined.append(row)
+
+
+class _Folds(dict[int, str]):
+    """What a character looks like: a plain letter, dash or space, or nothing."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        plain = (
+            char
+            if unicodedata.decomposition(char).startswith(("<super", "<frac"))
+            else unicodedata.normalize("NFKD", char)
+        )
+        kinds = {
+            "Mn": "",
+            "Cf": "",
+            "Zs": " ",
+            "Pd": " - " if char in "—―" else "-",
+            "Sm": "-" if char == "−" else char,
+        }
+        shown = "".join(kinds.get(unicodedata.category(one), LOOK_ALIKE.get(one, one)) for one in plain)
+        return self.setdefault(code, shown)
+
+
+_FOLDS = _Folds()
+
+
+def folded(text: str) -> str:
+    """Return a text in the letters that a reader sees: without tags, entities, hidden characters and look-alikes."""
+    return html.unescape(re.sub(r"</?[A-Za-z][^<>]{0,200}>", "", text)).translate(_FOLDS)
 
 
 def _between(text: str, begin: str, end: str) -> Iterator[tuple[int, int]]:

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from weighbridge.core import STATUS_ORDER, AmendmentError, Contract, Status, WeighbridgeError, dumps, sha256
-from weighbridge.evidence.bundle import FOLDER
+from weighbridge.core import STATUS_ORDER, AmendmentError, Contract, Finding, Status, WeighbridgeError, dumps, sha256
+from weighbridge.evidence.bundle import FOLDER, Bundle
 from weighbridge.ledger import fold
+from weighbridge.ledger.causes import place_of
 from weighbridge.ledger.fold import DISCHARGED, RETIRED, Chains, Entries, LedgerEntry, LedgerPlace, Standing
 from weighbridge.spec.citations import Bundles, stored
 
@@ -41,7 +42,8 @@ def history(chains: Chains, heads: Mapping[str, Iterable[str]] | None = None) ->
     """Fold every place of a ledger as it is, or as it was when these entries were the newest, by place."""
     found: dict[LedgerPlace, Stood] = {}
     for place, known in chains.items():
-        entries = known if heads is None else _until(place, known, heads.get(str(place), ()))
+        now = {} if heads is None and fold.declared_alone(place, chains) else known
+        entries = now if heads is None else _until(place, known, heads.get(str(place), ()))
         if entries:
             past = frozenset(entry.after for entry in entries.values())
             found[place] = Stood(standing=fold.fold(entries), past=past)
@@ -62,6 +64,13 @@ def _until(place: LedgerPlace, entries: Entries, heads: Iterable[str]) -> dict[s
             kept[digest] = entries[digest]
             waiting += entries[digest].parents
     return kept
+
+
+def place_in(bundle: Bundle, finding: Finding, found: Mapping[LedgerPlace, Stood]) -> LedgerPlace:
+    """Return the place of a finding, which older entries that name its bundle call `default`, whatever its files."""
+    place = place_of(bundle, finding)
+    old = replace(place, instance=finding.instance)
+    return old if place not in found and old in found and bundle.id in found[old].standing.causes else place
 
 
 def discharged(found: Mapping[LedgerPlace, Stood], places: Iterable[str]) -> dict[LedgerPlace, Stood]:

@@ -9,12 +9,14 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from weighbridge.core import SubjectError, is_file, is_folder, lexists, local_path
 from weighbridge.core.local_files import KINDS, READ
 from weighbridge.storage.readable import WINDOW, Place
 
 CAN_ADVISE = hasattr(mmap, "MADV_DONTNEED")  # Windows gives pages back when it wants to
+MAX_BELOW = 1 << 14  # files and folders
 FAULT_AROUND = 1 << 20  # the kernel maps up to this much around a touched page (large folios); give all of it back
 
 
@@ -128,6 +130,26 @@ class LocalFolder:
     def names(self) -> list[str]:
         """Return the names of its regular files."""
         return [path.name for path in self.path.glob("*") if is_file(path)]
+
+    def below(self) -> Iterator[str]:
+        """Yield the path of every file in it and below, behind links, too; refuse with `folder-…` what has no end."""
+        seen = 0
+
+        def refuse(problem: OSError) -> NoReturn:
+            what = f"{Path(problem.filename).name} in it cannot be listed"
+            raise SubjectError("folder-unreadable", what, where=self.name, remedy="check its permissions") from None
+
+        for folder, folders, names in os.walk(self.path, onerror=refuse, followlinks=True):
+            real = os.path.realpath(folder)
+            # A link to what it lies in would lead round for ever.
+            below = {one: Path(folder, one).resolve() for one in sorted(folders)}
+            folders[:] = [one for one, leads_to in below.items() if not f"{real}/".startswith(f"{leads_to}/")]
+            seen += len(names) + len(folders)
+            if seen > MAX_BELOW:
+                what = f"more than {MAX_BELOW} files lie in it and below, and not all of them are looked at"
+                raise SubjectError("folder-size", what, where=self.name, remedy="bind the file that is meant")
+            inside = Path(folder).relative_to(self.path)
+            yield from ((inside / name).as_posix() for name in sorted(names))
 
     def size(self, name: str) -> int:
         """Return how many bytes a file has."""

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 WINDOW = 8 << 20  # bytes that stay at hand behind the reader
 INDEX = "model.safetensors.index.json"
-TORCH_NAMES = "pytorch_model.bin.index.json", "pytorch_model.bin", "consolidated.00.pth"  # the last is Meta's
-USUAL = (INDEX, "model.safetensors", *TORCH_NAMES)  # what is asked for where nothing can be listed
+OF_DIFFUSERS = "diffusion_pytorch_model"
+INDEXES = INDEX, f"{OF_DIFFUSERS}.safetensors.index.json"
+TORCH_NAMES = (
+    *("pytorch_model.bin.index.json", "pytorch_model.bin", f"{OF_DIFFUSERS}.bin.index.json", f"{OF_DIFFUSERS}.bin"),
+    "consolidated.00.pth",  # Meta's
+)
+# What is asked for where nothing can be listed.
+USUAL = (*INDEXES, "model.safetensors", f"{OF_DIFFUSERS}.safetensors", *TORCH_NAMES)
+
+BESIDE = "modules.json", "adapter_config.json", "adapter_model.safetensors"  # also asked for, as parts of a model
 
 
 class ReadableFile(Protocol):
@@ -70,6 +78,9 @@ class Folder(Protocol):
 
     def names(self) -> list[str]:
         """Return the names of its files."""
+
+    def below(self) -> Iterable[str]:
+        """Return the path of every file in it and below, from it on, with slashes."""
 
     def size(self, name: str) -> int:
         """Return how many bytes a file has."""

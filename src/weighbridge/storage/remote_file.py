@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from weighbridge.core import SubjectError, bare
-from weighbridge.storage.readable import USUAL, Place
+from weighbridge.storage.readable import BESIDE, USUAL, Place
 from weighbridge.storage.remote_store import LARGE, SMALL, Store, open_store
 
 AHEAD = 2  # blocks sent for before they are asked for
@@ -149,6 +149,12 @@ class RemoteFolder:
         if self._listed is None:
             self._listed = self._store.names(self._path, self.name)
         return self._listed
+
+    def below(self) -> list[str]:
+        """Return the path of every file in it and below; over HTTP, which lists nothing, of the usual ones."""
+        if self._store.over_http:
+            return [*self.names(), *filter(self.is_visible, BESIDE)]
+        return self._store.below(self._path, self.name)
 
     def size(self, name: str) -> int:
         """Return how many bytes a file has."""

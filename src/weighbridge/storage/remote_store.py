@@ -81,6 +81,17 @@ class Store:
                 return []
         return [entry["name"].rstrip("/").rpartition("/")[2] for entry in found if entry.get("type") == "file"]
 
+    def below(self, path: str, name: str) -> list[str]:
+        """Return the paths of all files in a folder and below, from it on."""
+
+        def ask() -> list[str]:
+            with self._turn:
+                return list(self._fs.find(path))
+
+        with _as_subject_error(name):
+            found, root = _begin(ask).result(TIMEOUT_S), str(self._fs._strip_protocol(path)).rstrip("/")  # noqa: SLF001
+        return sorted(one.partition(f"{root}/")[2] for one in found)
+
     def begin(self, path: str, size: int, index: int, end: int) -> Future[bytes]:
         """Start fetching one block of a file of `end` bytes, unless it is at hand."""
         blocks, key = self._blocks[size], (path, index)
@@ -88,7 +99,7 @@ class Store:
             found = blocks.pop(key, None)
             if found is None:
                 start = index * size
-                found = _begin(lambda: self._fetch(path, start, min(start + size, end), end))
+                found = _begin(lambda: self._fetch(path, start, min(start + size, end)))
             blocks[key] = found
             if len(blocks) > KEPT[size]:
                 blocks.popitem(last=False)
@@ -99,10 +110,10 @@ class Store:
         with _as_subject_error(name):
             return block.result(TIMEOUT_S)
 
-    def _fetch(self, path: str, start: int, stop: int, end: int) -> bytes:
+    def _fetch(self, path: str, start: int, stop: int) -> bytes:
         for left in reversed(range(TRIES)):
             try:
-                data = self._range(path, start, stop, end)
+                data = self._range(path, start, stop)
                 break
             except Exception as problem:  # the connection broke, the answer was short, or the server is busy
                 if not left or _explained(problem)[0] not in ("remote-unreadable", "remote-short"):
@@ -111,22 +122,44 @@ class Store:
             self._fetched += 1  # before anybody may look at them, so that whoever asks for changes asks after this
         return data
 
-    def _range(self, path: str, start: int, stop: int, end: int) -> bytes:
-        if self.over_http:  # through an open file: cat_file would take all of it from a server that knows no ranges
-            headers = {**getattr(self._fs, "kwargs", {}).get("headers", {}), "Accept-Encoding": "identity"}
-            with self._fs.open(path, "rb", block_size=LARGE, cache_type="none", size=end, headers=headers) as file:
-                file.seek(start)
-                data = bytes(file.read(stop - start))
+    def _range(self, path: str, start: int, stop: int) -> bytes:
+        if self.over_http:  # fsspec would read an answer to its end, wherever that is
+            from fsspec.asyn import sync
+
+            data: bytes = sync(self._fs.loop, self._answer, path, start, stop)
         else:
             with self._turn:
                 data = bytes(self._fs.cat_file(path, start=start, end=stop))
         if len(data) != stop - start:
-            raise _ShortAnswerError(f"{len(data)} of {stop - start} bytes, from byte {start} on")
+            what = f"the answer is cut short: {len(data)} of {stop - start} bytes, from byte {start} on"
+            raise _AnswerError("remote-short", what)
         return data
 
+    async def _answer(self, path: str, start: int, stop: int) -> bytes:
+        """Read no more of an answer than was asked for: it may say no length, or a wrong one, and never end."""
+        session, options = await self._fs.set_session(), dict(getattr(self._fs, "kwargs", {}))
+        headers = {**options.pop("headers", {}), "Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        data = bytearray()
+        async with session.get(self._fs.encode_url(path), headers=headers, **options) as answer:
+            if answer.status == 416:  # beyond the end
+                return b""
+            answer.raise_for_status()
+            if (packed := answer.headers.get("Content-Encoding", "identity")) not in ("", "identity"):
+                raise _AnswerError("remote-packed", f"the answer is packed ({quoted(packed)}), which was not asked for")
+            if start and answer.status != 206:
+                raise _AnswerError("remote-ranges", "the server gives no ranges of a file, only all of it")
+            async for chunk in answer.content.iter_any():
+                data += chunk
+                if len(data) > stop - start:
+                    break
+            if len(data) > stop - start and answer.status == 206:
+                what = f"the answer is longer than the {stop - start} bytes that were asked for, from byte {start} on"
+                raise _AnswerError("remote-long", what)
+        return bytes(data[: stop - start])
 
-class _ShortAnswerError(Exception):
-    """Other than the bytes that were asked for came; the text says how many, and is ours."""
+
+class _AnswerError(Exception):
+    """Other than the bytes that were asked for came: a code, and a text of ours."""
 
 
 def open_store(url: str) -> tuple[Store, str]:
@@ -192,10 +225,9 @@ def _explained(problem: BaseException) -> tuple[str, str, str]:
         return "remote-access", f"access is refused{numbered}", f"{CREDENTIALS}; a signed link may be expired"
     if status in (404, 410) or (isinstance(problem, FileNotFoundError) and len(causes) == 1):
         return "file-missing", "there is no such file", "check the path of the subject"
-    if isinstance(problem, _ShortAnswerError):
-        return "remote-short", f"the answer is cut short: {problem}", "try again, or fetch the file first"
-    if any(isinstance(cause, ValueError) and "range requests" in str(cause) for cause in causes):
-        return "remote-ranges", "the server gives no ranges of a file, only all of it", "fetch the file first"
+    if isinstance(problem, _AnswerError):
+        code, what = problem.args
+        return code, what, "try again, or fetch the file first" if code == "remote-short" else "fetch the file first"
     if status is not None:
         return "remote-unreadable", f"the server answered{numbered}", "try again, or fetch the file first"
     why = type(causes[-1]).__name__

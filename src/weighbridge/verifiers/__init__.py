@@ -20,6 +20,7 @@ MODULES: Mapping[Key, str] = {
     ("facts", _CHECKPOINT): "checkpoint_facts",
     ("facts", _RUN): "run_facts",
     ("file_structure", _CHECKPOINT): "file_structure",
+    ("files_beside", (*_CHECKPOINT, *_CHECKPOINT)): "files_beside",
     ("forward_errors", (SubjectKind.MODEL, SubjectKind.MODEL)): "forward_errors",
     ("host", ()): "host",
     ("model_config", (*_CHECKPOINT, *_CHECKPOINT)): "model_config",

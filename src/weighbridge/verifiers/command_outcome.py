@@ -60,7 +60,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     view: CommandView = views[0]
     timeout_s = float(str(options.get("timeout_s", TIMEOUT_S)))
     given: Any = options.get("run_roots") or ()
-    roots = {str(root): MAX_DEPTH for root in given} | {".": SHALLOW, "~": SHALLOW}
+    roots = {str(root): MAX_DEPTH for root in given} | {root: SHALLOW for root in (".", "~") if root not in given}
     found, at = Record(run(view, timeout_s, roots)), "exit of the command"
     return Measurement(quantity="command_outcome", value=found, by="subprocess", at=at, examined=1, total=1)
 
@@ -86,13 +86,13 @@ def run(
 ) -> CommandOutcome:
     """Run a command once in a fresh folder, `hidden` being what hides accelerators; refuse what cannot be started."""
     with tempfile.TemporaryDirectory(prefix="weighbridge-", ignore_cleanup_errors=True) as sandbox:
-        argv, earlier = view.resolved(), runs_in(view.base, roots)
+        argv, earlier = view.resolved(), found_under(view.base, roots)
         work, scratch = (Path(sandbox) / name for name in ("work", "tmp"))
         work.mkdir()
         scratch.mkdir()
         ended = _ended(argv, work, environment({**os.environ, **hidden}, view, scratch), timeout_s)
-        now = runs_in(view.base, roots)
-        fresh = (Leftover(path=path, what=RUN) for path, mark in now.items() if earlier.get(path) != mark)
+        now = found_under(view.base, roots)
+        fresh = (item for item, mark in now.items() if earlier.get(item) != mark)
         # ".." and TMPDIR hold other files, too.
         beside = (item for item in left_behind(Path(sandbox), work) if item.what == RUN)
         found = dict.fromkeys((*left_behind(work, work), *beside, *fresh))
@@ -165,9 +165,12 @@ def environment(inherited: Mapping[str, str], view: CommandView, scratch: Path) 
     return env
 
 
-def runs_in(base: Path, roots: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Return the run directories under each root, so deep, each with what another run in its place would change."""
-    found: dict[str, tuple[int, ...]] = {}
+def found_under(base: Path, roots: Mapping[str, int]) -> dict[Leftover, tuple[int, ...]]:
+    """Return the run directories under each root, so deep, each with what another in its place would change.
+
+    Under a root that the contract names, other files and empty directories, too: these are the trainer's own.
+    """
+    found: dict[Leftover, tuple[int, ...]] = {}
     seen = set[str]()  # roots may lie in each other
     for root, deep in roots.items():
         top = base / Path(os.path.expandvars(root)).expanduser()
@@ -178,12 +181,28 @@ def runs_in(base: Path, roots: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
                 raise _unlisted(f"{root} holds more than {MAX_FOLDERS} folders, which are not all looked into")
             if len(Path(folder).relative_to(top).parts) >= deep:
                 folders.clear()
-            marks = [(Path(folder) / name).stat() for name in RUN_FILES if name in files]
-            if marks and os.path.realpath(folder) not in seen:
-                seen.add(os.path.realpath(folder))
-                place = Path(root) / Path(folder).relative_to(top)
-                found[str(place)] = tuple(n for mark in marks for n in (mark.st_ino, mark.st_size, mark.st_mtime_ns))
+            run = [name for name in RUN_FILES if name in files]
+            named = files if deep == MAX_DEPTH and not run else ()
+            if not (run or named or deep == MAX_DEPTH) or os.path.realpath(folder) in seen:
+                continue
+            seen.add(os.path.realpath(folder))
+            place = Path(root) / Path(folder).relative_to(top)
+            if run:
+                found[Leftover(path=str(place), what=RUN)] = _mark(folder, run)
+            elif not (folders or files):
+                found[Leftover(path=str(place), what="directory")] = ()
+            found |= {Leftover(path=str(place / name), what="file"): _mark(folder, [name]) for name in named}
     return found
+
+
+def _mark(folder: str, files: Sequence[str]) -> tuple[int, ...]:
+    """Return what another file in the place of one of these would change."""
+    marks: list[int] = []
+    for name in files:
+        with contextlib.suppress(FileNotFoundError):  # others may write there, too
+            one = (Path(folder) / name).lstat()
+            marks += (one.st_ino, one.st_size, one.st_mtime_ns)
+    return tuple(marks)
 
 
 def left_behind(folder: Path, origin: Path) -> Iterator[Leftover]:

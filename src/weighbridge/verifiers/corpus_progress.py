@@ -78,7 +78,7 @@ def equal_runs(columns: Mapping[str, statistics.Dense]) -> tuple[EqualLosses, ..
         equal = EqualLosses(
             first_step=begins, last_step=ends, length=one.length, loss=one.value, jump=one.jump, changes=one.changes,
             grad_norm=None if norms is None else float(norms[0]), last_row=last == len(loss.values) - 1,
-            grad_norm_equal=None if norms is None else bool((norms == norms[0]).all()),
+            grad_norm_equal=None if norms is None else bool((norms == norms[0]).all()), dust=one.dust,
         )  # fmt: skip
         found.append(equal)
     return tuple(found)

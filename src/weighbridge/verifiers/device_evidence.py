@@ -17,7 +17,7 @@ from weighbridge.views.run import STEP, RunView
 
 DEVICE = "device"
 FAILURE = "recorder-failure"
-COUNTS = ("parameters", "buffers", "gradients", "optimizer", "optimizer_scalars", "ops", "bookkeeping")
+COUNTS = ("parameters", "buffers", "gradients", "optimizer", "optimizer_scalars", "updated", "ops", "bookkeeping")
 SHOWN = 200
 
 

@@ -6,13 +6,13 @@ the other side's column is empty. `why` says what keeps a field from being compa
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from weighbridge.core import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
-from weighbridge.model_config.conversion_facts import lost
+from weighbridge.model_config.conversion_facts import lost, own_value
+from weighbridge.model_config.header_pairs import expected, paired, shortest
 from weighbridge.model_config.literal_keys import key_rows
 from weighbridge.model_config.model_defaults import default, family, incomparable, may_be_unstated
 from weighbridge.model_config.model_description import ModelDescription, describe_model
@@ -21,11 +21,12 @@ from weighbridge.model_config.vocabulary import Vocabulary, Walk, compare_merges
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, CONFIG_LISTS, ConfigField, FieldKind
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
+from weighbridge.views.checkpoint import CONFIG
 
 QUANTITY = "model_config"
 CLIP = "clip"  # the architecture of every mmproj file
 NOTHING = Stated(value=None, read="stated nowhere", basis="")
-TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
+TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "mask_token_id")
 OF_A_TOKENIZER = (
     *TOKEN_IDS,
     *("add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", "token_types", *CONFIG_LISTS),
@@ -36,11 +37,15 @@ OTHER_VERSION = "the {} does not state it, and another version of transformers w
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     """Read both sides, and describe every field; refuse with `config`, `file-…` or `gguf-…` what cannot be read."""
     source, candidate = describe_model(views[0]), describe_model(views[1])
-    code = why = ""
+    sides, code, why = (source, candidate), "", ""
+    empty = [side.sized is False and not any(name.startswith(f"{CONFIG}:") for name in side.keys) for side in sides]
     if source.silent and candidate.silent:
         code, why = "config-none", "neither side says anything of its model beside the tensors"
     elif source.silent or candidate.silent:
         code, why = "config-one-sided", f"no config.json beside the {'source' if source.silent else 'import'}"
+    elif not (source.sized or candidate.sized) and any(empty):
+        code = "config-empty"
+        why = f"config.json beside the {'source' if empty[0] else 'import'} says nothing of the model"
     elif (source.model.architecture == CLIP) is not (candidate.model.architecture == CLIP):
         code, why = "config-one-sided", "an mmproj file says nothing of the text model"
     elif source.home and source.home == candidate.home:
@@ -55,14 +60,22 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
 
 def _keys(one: ModelDescription, other: ModelDescription, rows: Sequence[ConfigField]) -> list[ConfigField]:
     forms, fields = (one.model.form, other.model.form), (one.model.fields, other.model.fields)
-    return key_rows(forms, (one.keys, other.keys), fields, rows, OTHER_VERSION if _resaved(one, other) else "")
+    keys: list[dict[str, Json]] = [{**side.keys} for side in (one, other)]
+    for side, stated in zip((one, other), keys, strict=True):
+        if forms[0] != forms[1]:  # how images and sounds are prepared is told by its file alone
+            files = (name.partition(":")[0] for name in side.beside or ())
+            stated.update({file: "stated" for file in files if "processor_config" in file})
+        elif one.beside is not None and other.beside is not None:
+            stated.update(side.beside or {})
+    return paired(key_rows(forms, keys, fields, rows, OTHER_VERSION if _resaved(one, other) else ""), one, other)
 
 
 def _resaved(one: ModelDescription, other: ModelDescription) -> bool:
     """Return whether two versions of transformers wrote the two sides, which leave out what they take anyway."""
     version = "config.json:transformers_version"
     both = one.model.form == other.model.form == HUGGING_FACE
-    return both and one.keys.get(version) != other.keys.get(version)
+    # No version leaves out every size.
+    return both and one.keys.get(version) != other.keys.get(version) and one.sized is other.sized
 
 
 def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> ConfigField:
@@ -72,8 +85,8 @@ def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> Co
     said = source.model.fields.get(name), candidate.model.fields.get(name)
     one, other = said
     if not why:
-        one = one or (default(name, source.model) if said[1] is not None else None)
-        other = other or (default(name, candidate.model) if said[0] is not None else None)
+        one = one or (said[1] and (default(name, source.model) or _of_a_file(name, candidate, source)))
+        other = other or (said[0] and (default(name, candidate.model) or _of_a_file(name, source, candidate)))
         if None in (one, other) and any(side and side.basis == "derived" for side in (one, other)):
             one = other = None  # nobody states it
     across = source.model.form != candidate.model.form
@@ -95,11 +108,20 @@ def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> Co
     return _field(name, here, there, why)
 
 
+def _of_a_file(name: str, file: ModelDescription, other: ModelDescription) -> Stated | None:
+    """Return what a field of a GGUF file should say that nobody else states."""
+    if file.model.form != GGUF or other.model.form == GGUF or name not in file.model.fields:
+        return None
+    return expected(file.model.fields[name].read, file, other) or own_value(name, file.model)
+
+
 def _unstated(name: str, what: str, silent: ModelDescription, other: ModelDescription) -> str:
     """Return why nothing is missing from a side that does not state a field, or nothing where it should."""
     if silent.model.form == other.model.form:
         return OTHER_VERSION.format(what) if _resaved(silent, other) else ""
-    if may_be_unstated(name) or (silent.model.form != GGUF and name not in OF_A_TOKENIZER):
+    if may_be_unstated(name) or (
+        silent.model.form != GGUF and name not in OF_A_TOKENIZER and silent.sized is not False
+    ):
         return f"the {what} does not state it, and its loader is not asked"
     return ""
 
@@ -129,27 +151,13 @@ def _following(side: Stated, value: Json) -> Stated:
     return Stated(value=value, read=read, basis=side.basis, also=others)
 
 
-def shortest(value: Any) -> Any:
-    """Round a float to 32 bits, and give the shortest decimal that names the result."""
-    bits = _bits(value) if isinstance(value, float) else None
-    if bits is None:
-        return value
-    (narrow,) = struct.unpack("<f", bits)
-    names = (float(f"{narrow:.{digits}g}") for digits in range(1, 10))  # nine digits name every number of 32 bits
-    return next((name for name in names if _bits(name) == bits), float(narrow))
-
-
-def _bits(value: float) -> bytes | None:
-    """Return the 32 bits nearest to a number, or None beyond the largest."""
-    try:
-        return struct.pack("<f", value)
-    except OverflowError:
-        return None
-
-
 def _list(name: str, source: ModelDescription, candidate: ModelDescription, why: str) -> ConfigField:
     one, other = source.vocabulary, candidate.vocabulary
-    why = why or _unread(name, source, candidate)
+    for side in (source, candidate):
+        kind = side.model.tokenizer if side.model.form == GGUF else ""
+        keeps_none = name == "merges" and kind not in ("", "gpt2")
+        why = why or (side.vocabulary.why if side.vocabulary is not None else "")
+        why = why or (f"a GGUF tokenizer of the kind {kind} keeps no merges" if keeps_none else "")
     if why or one is None or other is None or not (_count(name, one) and _count(name, other)):
         return _field(name, _stated(name, one), _stated(name, other), why)
     if name == "merges":
@@ -163,16 +171,6 @@ def _list(name: str, source: ModelDescription, candidate: ModelDescription, why:
     here, there = (Stated(value=digest, read=f"{entries} in {_place(name, side)}") for digest, entries, side in both)
     entries = max(found.entries)
     return _field(name, here, there, "", entries=entries, differing=found.differing, first_difference=found.first)
-
-
-def _unread(name: str, source: ModelDescription, candidate: ModelDescription) -> str:
-    """Return what keeps a list of one side from being compared with the other's."""
-    for side in (source, candidate):
-        if side.vocabulary is not None and side.vocabulary.why:
-            return side.vocabulary.why
-        if name == "merges" and side.model.form == GGUF and side.model.tokenizer not in ("", "gpt2"):
-            return f"a GGUF tokenizer of the kind {side.model.tokenizer} keeps no merges"
-    return ""
 
 
 def _count(name: str, vocabulary: Vocabulary) -> int:
@@ -216,7 +214,16 @@ def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | 
     name = next(iter((alone or names)[::-1]), None)
     lists = {row.name for row in rows if row.differing == 0 and row.entries}
     if name is None and not lists:
-        return NoCanary("nothing that is compared was read from the import")
+        keys = [row.name for row in rows if row.name in candidate.keys and row.source_basis and not row.why]
+        if not keys:
+            return NoCanary("nothing that is compared was read from the import")
+        damaged = replace(candidate, keys={**candidate.keys, keys[-1]: "damaged"})
+        return Canary(
+            name="the last key changed",
+            place=keys[-1],
+            views=(source, damaged),
+            seen=lambda found: rows_by_name(found)[keys[-1]].candidate == "damaged",
+        )
     one, other = source.vocabulary, candidate.vocabulary
     if one is not None and other is not None:  # cut to their last entries, so that the trial costs little
         first = max(min(one.count, other.count) - KEPT, 0)
@@ -240,6 +247,8 @@ def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | 
 
 def _shows(after: ConfigField, row: ConfigField, name: str | None, lists: set[str], broken: ModelDescription) -> bool:
     """Return whether a row says what was changed, and no more."""
+    # What a row says of a known loss follows from values of others, too.
+    after = replace(after, source_read=row.source_read, candidate_read=row.candidate_read)
     if row.name == name:
         return after == replace(row, candidate=broken.model.fields[name].value)
     if row.name not in lists or broken.vocabulary is None:

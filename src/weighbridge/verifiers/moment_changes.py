@@ -13,9 +13,10 @@ from weighbridge.comparison.casts import values
 from weighbridge.core import Fields, Measurement, Unmeasured
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Plan
-from weighbridge.packing.unpacked_view import packed_parts
+from weighbridge.packing.unpacked_view import both_unpacked, packed_parts
 from weighbridge.quantities.tensors import STATISTICS, MomentChanges
 from weighbridge.verifiers import tensor_values
+from weighbridge.verifiers.damaged_codes import canary_of_codes
 from weighbridge.verifiers.tensor_moments import Moments
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
 from weighbridge.views.checkpoint import CheckpointView
@@ -28,7 +29,7 @@ ENOUGH = 1 << 14  # elements of a tensor that a canary needs
 
 def measure(views: Views, options: Fields) -> Measurement:
     """Measure the tensors of both sides, each in its mapping; refuse with `mapping` names that nothing maps."""
-    source, candidate = tensor_values.both_unpacked(views)
+    source, candidate = both_unpacked(views)
     plan = planned(source, candidate, options)
     rows = [_row(source, candidate, plan, name) for name in candidate.names()]
     for name in sorted(set(source.names()) - plan.used()):
@@ -40,7 +41,7 @@ def measure(views: Views, options: Fields) -> Measurement:
 
 def of_tensors(views: Views, options: Fields, names: Collection[str]) -> dict[str, MomentChanges]:
     """Measure some of the candidate's tensors alone, by name."""
-    source, candidate = tensor_values.both_unpacked(views)
+    source, candidate = both_unpacked(views)
     plan = planned(source, candidate, options)
     return {name: _row(source, candidate, plan, name) for name in names if name in candidate.tensors}
 
@@ -75,7 +76,7 @@ def _changes(aligned: AlignedTensor) -> Mapping[str, Any]:
 
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
     """Cut a few tensors out of both sides and overlay the last one of the candidate with zeros."""
-    source, candidate = tensor_values.both_unpacked(views)
+    source, candidate = both_unpacked(views)
     plan = planned(source, candidate, options)
     # What is unpacked has no bytes of its own.
     stored = ((name, one) for name, one in plan.pairings.items() if not packed_parts(source, candidate, one))
@@ -86,7 +87,7 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     before = rows_by_name(measure(cut, options))
     last = next((name for name in reversed(names) if before[name].candidate.get("rms")), "")
     if not last:
-        return NoCanary("no tensor of both sides has statistics")
+        return canary_of_codes(views, options, measure)
     damaged = cut[1].overlaid(last, 0, bytes(cut[1].tensor(last).nbytes))
 
     def seen(found: Measurement | Unmeasured) -> bool:

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from weighbridge.core import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
@@ -36,8 +37,8 @@ class Claim:
     how: str
 
 
-def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
-    """Gather the facts of a run."""
+def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
+    """Gather the facts of a run, and those `named` that it states."""
     view: RunView = views[0]
     found = {name: reported(view, section, name) for name, section in REPORTED.items()}
     facts = [_fact(name, value, Basis.REPORTED) for name, value in found.items() if value is not None and value != ""]
@@ -57,12 +58,25 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     each = [event.get("costs") for event in view.events if event.get("event") == FAILURE]
     lost = {str(name) for costs in each for name in (costs if isinstance(costs, (list, tuple)) else [ALL])} - {"device"}
     unreliable = [_fact(RECORDER_FAILED, " ".join(sorted(lost)), Basis.REPORTED)] if lost else []
-    value = Rows("name", (*facts, *unreliable, *_tokens_per_step(view)))
+    named: Any = options.get("named", ())
+    stated = [fact for name in named if name not in view.notes for fact in _stated(view, name)]
+    value = Rows("name", (*facts, *unreliable, *_tokens_per_step(view), *stated))
     return Measurement(quantity=QUANTITY, value=value, by="run_facts/3", examined=view.rows, total=view.rows)
 
 
 def _fact(name: str, value: object, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Fact:
     return Fact(name=name, value=value, basis=basis, contradicted_by=contradicted_by)
+
+
+def _stated(view: RunView, name: str) -> Iterator[Fact]:
+    """Yield a fact as run.json or a report states it, at its top or in a section, contradicted by other sections."""
+    sections = [view.facts, *(part for part in view.facts.values() if isinstance(part, Mapping))]
+    values = [part[name] for part in sections if isinstance(part.get(name), (str, int, float))]
+    said = [value for value in values if not isinstance(value, float) or math.isfinite(value)]
+    others = [value for value in said[1:] if (type(value), value) != (type(said[0]), said[0])]
+    if said:
+        contradicted_by = tuple(f"it is {value} in another section" for value in others)
+        yield _fact(name, said[0], Basis.REPORTED, contradicted_by)
 
 
 def reported(view: RunView, section: str, key: str) -> str | int | float | None:

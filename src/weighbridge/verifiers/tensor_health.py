@@ -6,12 +6,14 @@ NaN, infinities, bytes all zero, words all one, zeros at the end, an earlier ten
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.comparison import bytewise
 from weighbridge.comparison.casts import DECODED, not_finite
 from weighbridge.formats.word_types import EXTENDED, FLOATS, INTEGERS, numpy_dtype
+from weighbridge.packing.packed_weights import marked
 from weighbridge.quantities.tensors import TensorHealth
 from weighbridge.verifiers.tensor_walk import Damage, instrument, is_alike
 from weighbridge.views.checkpoint import CheckpointView, Tensor
@@ -39,6 +41,7 @@ class Health:
     """What is known of a tensor so far; `last_set` is the offset of its last byte that is not zero."""
 
     alike: bytewise.LookAlikes
+    helpers: frozenset[str]  # what stands beside codes and scales, and says the same of every weight
     tensor: Tensor
     at: int = 0
     nan: int | None = None
@@ -74,12 +77,12 @@ class Health:
     def row(self) -> TensorHealth:
         """Describe the tensor; all tensors must be described in order."""
         tensor, (per, size) = self.tensor, self.tensor.unit
+        repeats = self.alike.before(tensor.name) if tensor.nbytes and tensor.name not in self.helpers else None
         return TensorHealth(
             name=tensor.name, dtype=tensor.dtype, shape=tensor.shape, elements=tensor.elements, bytes=tensor.nbytes,
             name_flaws=flaws(tensor.name), row_bytes=(tensor.shape[-1] if tensor.shape else 1) * size // per,
             all_zero=self.last_set < 0, constant=self.constant, nan=self.nan, infinite=self.infinite,
-            zero_tail_bytes=(tensor.nbytes - 1 - self.last_set) // size * size,
-            repeats=self.alike.before(tensor.name) if tensor.nbytes else None,
+            zero_tail_bytes=(tensor.nbytes - 1 - self.last_set) // size * size, repeats=repeats,
         )  # fmt: skip
 
 
@@ -143,4 +146,12 @@ DAMAGE = Damage(
     without="no tensor has room for the damage",
     lay=_damaged,
 )
-VERIFIER = instrument("tensor_health", lambda view: functools.partial(Health, bytewise.LookAlikes(view)), DAMAGE)
+
+
+def _begin(view: CheckpointView) -> Callable[[Tensor], Health]:
+    beside = ((weight.members, weight.packing.may) for weight in marked(view) if weight.packing)
+    helpers = frozenset(members[end].name for members, may in beside for end in may if end in members)
+    return functools.partial(Health, bytewise.LookAlikes(view), helpers)
+
+
+VERIFIER = instrument("tensor_health", _begin, DAMAGE)

@@ -5,19 +5,24 @@ Merged step by step, so that a mean of a billion elements keeps its digits; null
 
 from __future__ import annotations
 
+import functools
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weighbridge.comparison.casts import decode, words
 from weighbridge.formats.word_types import numpy_dtype
+from weighbridge.packing.unpacked_view import UnpackedView, unpacked
+from weighbridge.packing.unpacking import WORD, Rule
 from weighbridge.quantities.tensors import STATISTICS, TensorMoments
-from weighbridge.verifiers.tensor_walk import Damage, instrument
+from weighbridge.verifiers.tensor_walk import STEP, Damage, instrument
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 if TYPE_CHECKING:
     from weighbridge.comparison.casts import Values
 
+Unpacked: TypeAlias = tuple[tuple[int, ...], Callable[[], Iterable[memoryview]], str]  # shape, all values, their dtype
 DIGITS = 9  # that are kept; what lies behind depends on the order of summing
 
 
@@ -26,6 +31,7 @@ class Moments:
     """What is known of the finite values so far; steps are merged by the formula of Chan, Golub and LeVeque (1979)."""
 
     tensor: Tensor
+    codes: Mapping[str, Unpacked | None] = field(default_factory=dict)
     count: int = 0
     zeros: int = 0
     mean: float = 0.0
@@ -35,12 +41,13 @@ class Moments:
 
     @property
     def reads(self) -> bool:
-        """Return whether the dtype has single values."""
-        return numpy_dtype(self.tensor.dtype) is not None
+        """Return whether the dtype has single values; codes have those that they stand for."""
+        return numpy_dtype(self.tensor.dtype) is not None and self.tensor.name not in self.codes
 
-    def take(self, chunk: memoryview) -> None:
+    def take(self, chunk: memoryview, dtype: str = "") -> None:
         """Merge the next bytes."""
-        self.merge(decode(words(chunk, self.tensor.dtype), self.tensor.dtype))
+        dtype = dtype or self.tensor.dtype
+        self.merge(decode(words(chunk, dtype), dtype))
 
     def merge(self, found: Values) -> None:
         """Merge the next values."""
@@ -71,9 +78,26 @@ class Moments:
 
     def row(self) -> TensorMoments:
         """Describe the tensor."""
-        one, finite = self.tensor, self.count if self.reads else None
-        found: dict[str, Any] = {"name": one.name, "dtype": one.dtype, "shape": one.shape, "elements": one.elements}
-        return TensorMoments(finite=finite, **found | self.statistics())
+        one, unpacked = self.tensor, self.codes.get(self.tensor.name)
+        shape, chunks, dtype = unpacked or (one.shape, tuple, "")
+        for chunk in chunks():
+            self.take(chunk, dtype)
+        finite = self.count if self.reads or unpacked else None
+        row: dict[str, Any] = {"name": one.name, "dtype": one.dtype, "shape": shape, "elements": math.prod(shape)}
+        return TensorMoments(finite=finite, **row | self.statistics())
+
+
+def _begin(view: CheckpointView) -> Callable[[Tensor], Moments]:
+    """Read plain tensors as they are, and codes as what they stand for; those that no rule reads have no values."""
+    whole, codes = unpacked(view, view.cut(()), source=False), dict[str, Unpacked | None]()
+    for name, weight in whole.packed.items() if isinstance(whole, UnpackedView) else ():
+        one, rule = whole.tensor(name), weight.rule
+        chunks = functools.partial(whole.chunks, name, STEP * one.unit[1])
+        codes[weight.codes.name] = (one.shape, chunks, one.dtype) if rule else None
+        if isinstance(rule, Rule) and (zeros := rule.zeros) is not None:
+            shape = zeros.tensor.elements * WORD // zeros.bits // zeros.columns, zeros.columns
+            codes[zeros.tensor.name] = shape, functools.partial(zeros.numbers, view, shape[0]), "F32"
+    return functools.partial(Moments, codes=codes)
 
 
 def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
@@ -95,4 +119,4 @@ DAMAGE = Damage(
     without="no tensor has single values",
     lay=_damaged,
 )
-VERIFIER = instrument("tensor_moments", lambda _view: Moments, DAMAGE)
+VERIFIER = instrument("tensor_moments", _begin, DAMAGE)

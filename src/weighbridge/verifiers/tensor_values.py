@@ -7,6 +7,7 @@ errors and hypotheses. Knows no threshold and gives no class a name.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 from collections.abc import Sequence
@@ -19,17 +20,19 @@ from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.alternatives import head_counts
 from weighbridge.comparison.attribution import attributed, errors_otherwise
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, values, words
-from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured
+from weighbridge.core import Fields, Json, Measurement, SubjectError, SubjectKind, Unmeasured
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan
+from weighbridge.model_config.model_description import describe_model
 from weighbridge.packing import unpacked_view
 from weighbridge.packing.channel_factors import Channels
-from weighbridge.packing.unpacked_view import UnpackedView, UnpackedWeight, code_errors, packed_parts, packed_weight
+from weighbridge.packing.unpacked_view import UnpackedView, UnpackedWeight, both_unpacked, packed_parts, packed_weight
 from weighbridge.packing.unpacking import Blocks, Rule
-from weighbridge.quantities.tensors import TensorPair
+from weighbridge.quantities.tensors import PADDED, TensorPair
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution, JobSpec
+from weighbridge.verifiers.damaged_codes import NOTHING, canary_of_codes
 from weighbridge.verifiers.verifier import (
     Canary,
     MeasurementJob,
@@ -87,19 +90,32 @@ def batch(
 def pair(views: Views, options: Fields) -> _Pair:
     """Prepare the tasks, one a tensor."""
     source, candidate = both_unpacked(views)
-    plan = planned(source, candidate, options)
+    cut, plan = _of_old_rows(source, candidate, planned(source, candidate, options))
     plan = replace(plan, heads=tuple(dict.fromkeys((*plan.heads, *head_counts(source), *head_counts(candidate)))))
     rescaled = isinstance(candidate, UnpackedView) and candidate.rescaled
+    rescaled = rescaled and not all(one.keys for one in candidate.packed.values())
     channels = Channels(source, candidate, plan) if rescaled else None
     alike = bytewise.LookAlikes(source)
-    return _Pair(views, source, candidate, plan, alike, contents=not options.get("headers"), channels=channels)
+    return _Pair(views, source, cut, plan, alike, contents=not options.get("headers"), channels=channels)
 
 
-def both_unpacked(views: Views) -> Views:
-    """Return both sides with their packed weights in place of what is stored of them."""
-    source, candidate = views
-    read = unpacked_view.unpacked
-    return read(source, candidate, source=True), read(candidate, source, source=False)
+def _of_old_rows(source: CheckpointView, candidate: CheckpointView, plan: Plan) -> tuple[CheckpointView, Plan]:
+    """Cut a padded vocabulary to the rows that the source has, where both sides state as many as their tensors hold."""
+    pairs = [(one, candidate.tensor(one.candidate)) for one in plan.pairings.values() if one.plain and one.shape]
+    longer = [(one, new) for one, new in pairs if new.shape[1:] == one.shape[1:] and new.shape[:1] > one.shape[:1]]
+    sizes: list[Json] = []
+    with contextlib.suppress(SubjectError):  # told where configurations are compared
+        stated = [describe_model(view).model.fields for view in (source, candidate) if longer]
+        sizes += [fields["vocab_size"].value for fields in stated if "vocab_size" in fields]
+    longer = [(one, new) for one, new in longer if sizes == [one.shape[0], new.shape[0]]]
+    view = candidate.of_rows({new.name: one.shape[0] for one, new in longer if not packed_weight(candidate, new.name)})
+    cut = [new.name for _, new in longer if view.tensor(new.name) != new]
+    if not cut:
+        return candidate, plan
+    rows = f"{sizes[0]} of {sizes[1]} rows"
+    made = {name: replace(plan.pairings[name], transform=rows) for name in cut}
+    name = f"{plan.name}, {' and '.join(cut)}: {rows} {PADDED}"
+    return view, replace(plan, name=name, pairings={**plan.pairings, **made})
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +186,8 @@ class _Pair:
         if here and (key := self._moved(name)):
             found["identical_to"] = key
         found["nonzero"] = not self.contents or bytewise.any_nonzero(view, name)
+        if here and not found["nonzero"] and name.endswith("bias"):
+            found["drop_rule"] = found["drop_rule"] or plan.zero_biases
         view.forget(name)
         no_rule = plan.untried if name in plan.without_rule else ""
         return TensorPair(name=place, elements=tensor.elements, no_rule=no_rule, **found)
@@ -186,7 +204,9 @@ class _Pair:
     def _packed(self, pairing: Pairing, packed: Sequence[UnpackedWeight]) -> TensorPair:
         """Describe a weight that is packed on some side: codes against the source's values, or values unpacked."""
         new = packed_weight(self.candidate, pairing.candidate)
-        if new is not None and new.contradicts:
+        if new is not None and new.keys:
+            row = self._by_own_keys(unpacked_view.as_stored(pairing, new), packed)
+        elif new is not None and new.contradicts:
             row = self._by_name(pairing)
             row = replace(row, compared=self.contents, not_nearest=row.elements)
         elif any(weight.rule is None for weight in packed):
@@ -195,7 +215,21 @@ class _Pair:
             row = self._by_codes(unpacked_view.as_stored(pairing, new), new)
         else:
             row = self._unpacked(pairing)
-        return replace(row, packed=" and ".join(dict.fromkeys(weight.packed for weight in packed)))
+        keys = f", whose keys differ: {new.keys}" if new is not None and new.keys else ""
+        return replace(row, packed=" and ".join(dict.fromkeys(weight.packed for weight in packed)) + keys)
+
+    def _by_own_keys(self, pairing: Pairing, packed: Sequence[UnpackedWeight]) -> TensorPair:
+        """Describe codes that both sides store alike, each side's read by its own keys."""
+        contradicts = any(weight.contradicts for weight in packed)
+        if not self.contents or any(weight.rule is None and not weight.contradicts for weight in packed):
+            return self._by_name(pairing)
+        row = replace(self._by_name(pairing), reproduced={"identical": 0}) if contradicts else self._made(pairing)
+        row = replace(row, compared=True, first_difference=None, candidate_dtype=row.source_dtype)
+        old, new = self.stored
+        names = packed[0].stored if len({weight.stored for weight in packed}) == 1 else ()
+        if names and all(bytewise.same((old, one), (new, one)) for one in names):
+            row = replace(row, differing_bytes=0, reproduced={**row.reproduced, KEYS: row.elements})
+        return row
 
     def _unpacked(self, pairing: Pairing) -> TensorPair:
         """Describe what was made of packed weights, which one library computes in 16 bits and another in F32."""
@@ -218,7 +252,7 @@ class _Pair:
         assert isinstance(self.candidate, UnpackedView)
         fitted = None if self.channels is None else self.channels.fitted(row.name)
         factors = fitted and (fitted[0].values, fitted[1].values)
-        found = code_errors(aligned, rule, self.candidate.stored, factors)
+        found = unpacked_view.code_errors(aligned, rule, self.candidate.stored, factors)
         row = replace(row, relative_rmse=found.relative_rmse, error_in_steps=found.error_in_steps)
         return replace(row, compared=True, not_nearest=found.not_nearest)
 
@@ -288,7 +322,7 @@ def extent(views: Views, options: Fields) -> int:
 
 
 ENOUGH = 1 << 14  # elements; a tensor is never read in less than four steps, so that the damage lies beyond the first
-NOTHING = "no tensor of both sides has bytes or values that can be compared"
+KEYS = "packing-keys"  # what gives elements whose codes and scales are the source's, byte for byte
 NAN = b"\x00\x00\xc0\x7f"  # of F32, in which computed tables are stored
 
 
@@ -301,7 +335,7 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     comparable = sorted(name for name, one in plan.pairings.items() if _comparable(source, candidate, one))
     names = two_of(comparable, lambda name: min(candidate.tensor(name).elements, ENOUGH))
     if not names:
-        return NoCanary(NOTHING)
+        return canary_of_codes(views, options, measure)
     name = names[-1]
     parts = [plan.pairings[one].parts[0].source for one in names]
     source, candidate = views

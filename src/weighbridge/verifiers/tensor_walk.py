@@ -79,7 +79,8 @@ def instrument(quantity: str, begin: Begin, damage: Damage) -> Verifier:
         return found
 
     def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
-        cut = views[0].cut([name for name in views[0].weights() if damage.fits(views[0].tensor(name))], ENOUGH)
+        weights, reading = [views[0].tensor(name) for name in views[0].weights()], begin(views[0])
+        cut = views[0].cut([one.name for one in weights if damage.fits(one) and reading(one).reads], ENOUGH)
         names = cut.names()
         two = two_of(names, lambda name: cut.tensor(name).elements)
         if not two:

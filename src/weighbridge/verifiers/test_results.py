@@ -6,7 +6,7 @@ from xml.parsers import expat
 
 from weighbridge.core import Basis, Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.reports import ReportedTest, Result
-from weighbridge.run_logs.junit_xml import WORST, documents, entries, full_name
+from weighbridge.run_logs.junit_xml import WORST, documents, entries, full_name, plain
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.report import ReportView
 
@@ -48,7 +48,8 @@ def _places(view: ReportView) -> dict[str, tuple[int, int]]:
         parser = expat.ParserCreate()
 
         def start(tag: str, said: dict[str, str], at: int = at, parser: expat.XMLParserType = parser) -> None:
-            if tag == "testcase":
+            if plain(tag) == "testcase":
+                said = {plain(key): value for key, value in said.items()}
                 places[full_name(said)] = at, parser.CurrentByteIndex
 
         parser.StartElementHandler = start

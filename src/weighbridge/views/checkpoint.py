@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from weighbridge.storage.readable import Folder, ReadableFile, sha256
 ORIGIN_KEY = "weighbridge.origin"  # a specimen carries it, so that it never counts as live
 # Files beside a checkpoint say what it means. Each of a few fixed names is opened once, bounded, and kept with the
 # view, so that what was read is what is digested as evidence.
+OF_FOLDERS = "safetensors", "torch", "torch-legacy"  # the formats whose folder says more of a model
 CONFIG, MAX_CONFIG = "config.json", 4 << 20
 # Where the configuration of a larger model holds its text model's own, the first that is there; what it says itself.
 TEXT_PARTS, OF_THE_WHOLE = ("text_config", "llm_config", "lm_config", "language_config"), ("tie_word_embeddings",)
@@ -39,7 +41,8 @@ class CheckpointView:
     """A checkpoint as it lies on disk, or with damage overlaid.
 
     `metadata` is short values only; `files` lie in `folder`; `checksums` are those that the files carry of themselves;
-    `sidecars` were read to know what the tensors mean; `url` may hold credentials and is never shown.
+    `sidecars` were read to know what the tensors mean; `url` may hold credentials and is never shown. It is `whole`
+    where its folder was bound, and all that a loader reads there is meant.
     """
 
     format: str
@@ -52,6 +55,7 @@ class CheckpointView:
     patches: Mapping[str, tuple[tuple[int, bytes], ...]] = field(default_factory=dict)
     sidecars: SidecarFiles = field(default_factory=SidecarFiles)
     url: str = field(default="", repr=False)
+    whole: bool = False
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all tensors, sorted."""
@@ -127,6 +131,15 @@ class CheckpointView:
         patches = {name: tuple((at - moved[name], data) for at, data in parts) for name, parts in kept.items()}
         return replace(self, tensors=tails, patches=patches, origin=Origin.SYNTHETIC)
 
+    def of_rows(self, rows: Mapping[str, int]) -> CheckpointView:
+        """Keep the first rows of some tensors, which lie in one piece."""
+        cut = {
+            name: replace(old, shape=(many, *old.shape[1:]), nbytes=old.nbytes // old.shape[0] * many)
+            for name, many in rows.items()
+            if (old := self.tensors[name]).pieces is None and old.strides is None
+        }
+        return replace(self, tensors={**self.tensors, **cut})
+
     def overlaid(self, name: str, offset: int, replacement: bytes) -> CheckpointView:
         """Return the view with other bytes over a tensor, from byte `offset` of it on; they must lie inside it."""
         if not 0 <= offset <= offset + len(replacement) <= self.tensors[name].nbytes:
@@ -168,7 +181,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
     # A checkpoint is all that there is to know about it, once it is digested; only its maker can call it less.
     origin = Origin.FIXTURE if found.metadata.get(ORIGIN_KEY) == Origin.FIXTURE else Origin.LIVE
     kept: dict[str, Any] = {name: getattr(found, name) for name in ("format", "tensors", "metadata", "checksums")}
-    return CheckpointView(**kept, files=files, folder=place.folder, origin=origin, url=place.url)
+    whole = place.file is None and re.split("[+]|-sharded", found.format)[0] in OF_FOLDERS
+    return CheckpointView(**kept, files=files, folder=place.folder, origin=origin, url=place.url, whole=whole)
 
 
 def open_sidecar(view: CheckpointView, name: str, most: int) -> ReadableFile | None:

@@ -19,7 +19,7 @@ from weighbridge.gates.families.column_basis import (
     basis_of,
 )
 
-NOISE = as_noise(column("gpu_util_pct"))
+NOISE = as_noise(column("power_w"))
 DERIVED = as_derived(column("wall_ms"))
 
 
@@ -36,6 +36,17 @@ DERIVED = as_derived(column("wall_ms"))
 def test_noise_ends_where_any_one_statistic_leaves_its_limit(key: str, beyond: Any) -> None:
     assert basis_of(NOISE).basis is ColumnBasis.NOISE
     assert basis_of(replace(NOISE, **{key: beyond})).basis is ColumnBasis.MEASURED
+
+
+@pytest.mark.parametrize("resolution", [1e-6, 0.01, 1.0])
+def test_of_a_utilisation_finer_than_whole_percents_only_memory_or_a_relation_rules_noise_out(
+    resolution: float,
+) -> None:
+    normal = replace(as_noise(column("gpu_util_pct")), uniform_ks_root_n=2.5, range_over_std=5.0, resolution=resolution)
+    found = ColumnBasis.MEASURED if resolution == 1.0 else ColumnBasis.NOISE
+    assert basis_of(normal).basis is found
+    assert basis_of(replace(normal, lag1_root_n=3.4)).basis is ColumnBasis.MEASURED
+    assert basis_of(replace(normal, rank_correlation_root_n=4.1)).basis is ColumnBasis.MEASURED
 
 
 def test_noise_of_fewer_samples_than_it_was_simulated_for_is_undecided() -> None:

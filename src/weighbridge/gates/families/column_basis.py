@@ -1,7 +1,8 @@
 """How a logged column came about, named from its statistics: constant, derived, indistinguishable from noise, measured.
 
 Noise is what `base + uniform(-w, w)` writes: flat over its range, without memory, related to no other column. A column
-is measured only where one of four statistics rules that out. A stretch of equal numbers is a placeholder where rounding
+is measured only where one of four statistics rules that out; of a utilisation finer than whole percents, memory or a
+relation, for its shape shows nothing. A stretch of equal numbers is a placeholder where rounding
 does not explain it. `spec/run-directory.md` says how often either is named by mistake.
 """
 
@@ -9,12 +10,11 @@ from __future__ import annotations
 
 import enum
 import math
-import operator
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from weighbridge.quantities.runs import QuickSteps, Relation, StepColumn, Stretch
+from weighbridge.quantities.runs import QuickSteps, Recurrence, Relation, StepColumn, Stretch
 
 NOISE_SAMPLES = 100
 MAX_MEMORY = 3.3  # |lag-1 autocorrelation| × √n: 1 of 1,000 columns without memory lies beyond
@@ -26,13 +26,17 @@ LEAST_SAMPLES = 8  # below, nothing can be said
 
 MOST_ROUNDED = 3.0  # units of the printed resolution: what moves by fewer repeats by rounding
 BY_CHANCE = 1e-6  # how often rounding may be expected to give such a stretch in a whole column
+LEAST_RECURRING, RECURRING_SHARE = 5, 0.1  # of the samples: a resumed run repeats fewer
+CLIPPED = 1e-5  # of a clip limit: norms nearer to it were clipped
 CONSTANT_SHARE = 0.9  # of the samples of what a step gives, that hold one value
 QUICK_SHARE = 0.2  # of the least time of the other steps: quicker ones did no work
+# A sensor of utilisation gives whole percents, and a mean of several moves with the work: it has memory or a relation.
+SENSED = "util_pct"
 OF_A_STEP = ("loss", "grad_norm")  # what every step gives anew, besides its times and rates
 # A process drives one device, and the fastest of 2025 does 2e16 operations a second at 4 bits.
 MOST_FLOPS_PER_S = 1e17
 ABOVE_ZERO = ("wall_ms", "tokens", "tokens_per_sec")
-NOT_BELOW_ZERO = (*ABOVE_ZERO, "cpu_ms", "lr", "grad_norm")
+NOT_BELOW_ZERO = (*ABOVE_ZERO, "cpu_ms", "lr", "grad_norm", "gpu_util_pct")
 NOT_ALL_ZERO = ("lr", "tokens", "grad_norm", "cpu_ms")
 
 RELATED_SAMPLES = 8
@@ -80,8 +84,10 @@ def is_constant(row: StepColumn) -> bool:
     """Return whether a column holds one value; of what each step gives anew, all but few, or no more than two."""
     if row.min is None or row.max is None or row.min == row.max:
         return row.min is not None
-    apart = row.max - row.min > MOST_ROUNDED * row.resolution
-    few = row.commonest >= CONSTANT_SHARE * row.finite or row.distinct == 2
+    # A number so coarse that it has two values may be rounded, but nothing that is computed is a whole number.
+    apart = row.max - row.min > MOST_ROUNDED * row.resolution or (row.resolution >= 1 and row.zeros == 0)
+    near = row.recurrence.times if row.recurrence and not _is_clip(row, row.recurrence.value) else 0
+    few = max(row.commonest, near) >= CONSTANT_SHARE * row.finite or row.distinct == 2
     return of_a_step(row.column) and apart and few
 
 
@@ -91,9 +97,15 @@ def of_a_step(column: str) -> bool:
 
 
 def placeholders(row: StepColumn) -> list[Stretch]:
-    """Return the stretches of equal numbers that rounding does not explain."""
-    moves = operator.attrgetter("changes" if of_a_step(row.column) else "moves")
-    return [one for one in row.stretches if not is_rounding(one.length, min(one.jump, moves(one)), row.finite)]
+    """Return the stretches of equal numbers that neither rounding nor clipping explains."""
+    found = ((one, one.changes if of_a_step(row.column) else one.moves) for one in row.stretches)
+    rare = [one for one, moves in found if not is_rounding(one.length, min(one.jump, moves), row.finite)]
+    return [one for one in rare if not (one.dust and _is_clip(row, one.value))]
+
+
+def _is_clip(row: StepColumn, value: float) -> bool:
+    """Return whether a number is what gradients were clipped to, but for the dust that clipping leaves."""
+    return row.column == "grad_norm" and row.max is not None and value >= row.max * (1 - CLIPPED)
 
 
 def is_rounding(length: int, moves: float, samples: int, chance: float = BY_CHANCE) -> bool:
@@ -102,6 +114,19 @@ def is_rounding(length: int, moves: float, samples: int, chance: float = BY_CHAN
     `chance` is how often they may be expected to, at least, in all of the samples.
     """
     return moves <= MOST_ROUNDED or math.log(max(samples, 1)) - (length - 1) * math.log1p(moves) >= math.log(chance)
+
+
+def recurring(row: StepColumn) -> Recurrence | None:
+    """Return the number that a loss or a gradient norm comes back to, more often than those around it explain."""
+    one = row.recurrence
+    if one is None or _is_clip(row, one.value) or row.column not in OF_A_STEP or one.changes <= MOST_ROUNDED:
+        return None
+    if one.times < max(LEAST_RECURRING, RECURRING_SHARE * row.finite):
+        return None
+    more, expected = one.times - 1, row.finite / (1 + one.changes)
+    # Chernoff's bound on so many of a Poisson law.
+    chance = more - expected - more * math.log(more / expected) if more > expected else 0.0
+    return one if math.log(row.finite) + chance < math.log(BY_CHANCE) else None
 
 
 def too_quick(row: StepColumn, share: float = QUICK_SHARE) -> QuickSteps | None:
@@ -118,6 +143,8 @@ def impossible(row: StepColumn) -> str:
     """Return what a column holds that it cannot, in a word, or an empty text."""
     if row.column in NOT_BELOW_ZERO and row.negative:
         return "negative"
+    if row.column == "gpu_util_pct" and row.max is not None and row.max > 100:
+        return "above 100 %"
     if row.column in ABOVE_ZERO and row.zeros:
         return "zero"
     return "zero throughout" if row.column in NOT_ALL_ZERO and row.zeros and row.zeros == row.finite else ""
@@ -131,6 +158,8 @@ def _rules_out_noise(row: StepColumn) -> str:
         return "memory"
     if _fisher(row.rank_correlation_root_n, row.finite) > MAX_RELATION:
         return "relation"
+    if row.column.endswith(SENSED) and row.resolution < 1:
+        return ""
     if row.uniform_ks_root_n > MAX_UNEVENNESS:
         return "unevenness"
     few = max(NOISE_SAMPLES / row.finite, 1.0) - 1.0  # of few samples a range lies farther off by chance
@@ -166,7 +195,6 @@ def _rank(name: str) -> int:
 
 
 # --- What trials lay over a row: each statistic at its limit, each relation that does not count short by one clause ---
-# --- What trials lay over a row: each statistic at its limit, each relation that does not count short by one clause ---
 
 OTHER, OTHER_RATE = "other", "other_per_other"  # columns of the two last ranks
 PERFECT = Relation(kind="linear", partner="step", earlier=True, over=NOISE_SAMPLES, deviation=0.0, constant=1.0)
@@ -187,6 +215,13 @@ def as_noise(row: StepColumn) -> StepColumn:
     else:
         backwards = [same] if "_per_" in row.column else [same, replace(PERFECT, partner=OTHER_RATE)]
     return _noise(row, relative_spread=1.0, relations=(loose, short, *backwards))
+
+
+def as_shaped_noise(row: StepColumn) -> StepColumn | None:
+    """Return the row of a utilisation from a generator of another shape."""
+    uneven = math.nextafter(MAX_UNEVENNESS, math.inf)
+    shaped = replace(as_noise(row), uniform_ks_root_n=uneven, range_over_std=5.0, resolution=1e-6)
+    return shaped if row.column.endswith(SENSED) else None
 
 
 def as_undecided(row: StepColumn) -> StepColumn:
@@ -210,6 +245,14 @@ def as_stretch(row: StepColumn) -> StepColumn:
     long = Stretch(first_step=7, last_step=6 + length, length=length, value=1.0, jump=moves, moves=moves, changes=moves)
     rounded = replace(long, length=samples, jump=MOST_ROUNDED, moves=MOST_ROUNDED)
     return replace(row, finite=samples, stretches=(*row.stretches, rounded, long, replace(long, length=2)))
+
+
+def as_recurring(row: StepColumn) -> StepColumn | None:
+    """Return the row of a loss or a norm that comes back to its least number just too often for chance."""
+    if row.column not in OF_A_STEP:
+        return None
+    often = Recurrence(value=1.0, times=round(RECURRING_SHARE * NOISE_SAMPLES), changes=1e4)
+    return _noise(row, recurrence=often, relations=(), relative_spread=1.0)
 
 
 def as_quick(row: StepColumn) -> StepColumn | None:
@@ -256,12 +299,13 @@ def _noise(row: StepColumn, **more: Any) -> StepColumn:
     return replace(
         row, min=1.0, max=2.0, finite=NOISE_SAMPLES, distinct=NOISE_SAMPLES, commonest=1,
         lag1_root_n=MAX_MEMORY, uniform_ks_root_n=MAX_UNEVENNESS,
-        rank_correlation_root_n=MAX_RELATION, range_over_std=UNIFORM_RANGE + RANGE_MARGIN * (1 - 1e-12), **more,
+        rank_correlation_root_n=MAX_RELATION, range_over_std=UNIFORM_RANGE + RANGE_MARGIN * (1 - 1e-12),
+        **{"recurrence": None, **more},
     )  # fmt: skip
 
 
 def _derived(row: StepColumn, finite: int, over: int, *, partner: str, earlier: bool) -> StepColumn:
     close = replace(PERFECT, partner=partner, earlier=earlier, over=over, deviation=MAX_DEVIATION)
     loose, spread = replace(close, deviation=1.0), MAX_DEVIATION * MIN_CONTRAST
-    row = replace(row, min=1.0, max=2.0, finite=finite, distinct=finite, commonest=1)
+    row = replace(row, min=1.0, max=2.0, finite=finite, distinct=finite, commonest=1, recurrence=None)
     return replace(row, relative_spread=spread, relations=(loose, close, loose))

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
+
+from weighbridge.quantities.packing_keys import RUNS, beside_codes
 
 LABEL = "a label"
 TENSORS_TELL = "it follows from the tensors, which are compared"
 TRAINING = "used in training alone"
 CALL = "how a library calls the model, not what the model is"
+CODE = (
+    "it names code, which another format does not run"  # harmless where one side is of another format, and only there
+)
 SAMPLING = "how text is sampled, not what the model is"
 WRAPPER = "how a library wraps the tokenizer, whose rules and pieces are compared"
 # Of config.json, with or without the part of a text model, and of the metadata of an APR file.
 OF_MODEL: Mapping[str, str] = {
     **dict.fromkeys(("_name_or_path", "name_or_path", "transformers_version", "_commit_hash", "license"), LABEL),
-    **dict.fromkeys(("id2label.*", "label2id.*", "architectures", "auto_map.*"), "names of outputs and of code"),
+    **dict.fromkeys(("id2label.*", "label2id.*"), "names of outputs"),
+    **dict.fromkeys(("architectures", "auto_map.*"), CODE),
     **dict.fromkeys(("dtype", "torch_dtype", "quantization_config.*", "quantization.*"), TENSORS_TELL),
     **dict.fromkeys(("attention_dropout", "hidden_dropout", "embd_pdrop", "attn_pdrop", "resid_pdrop"), TRAINING),
     **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"), TRAINING),
@@ -75,6 +82,19 @@ def harmless(name: str) -> str:
     if name in HARMLESS:
         return HARMLESS[name]
     return next((why for glob, why in GLOBS.items() if fnmatchcase(name, glob)), "")
+
+
+PACKING = re.compile(r"config\.json:(?:\w+_config\.)?quantization(?:_config)?\.(.+)")
+
+
+@lru_cache(maxsize=4096)
+def harmless_of_packing(name: str) -> str:
+    """Return the same of two files that one method quantised, whose tensors do not tell what becomes of activations."""
+    found = PACKING.fullmatch(name)
+    if found is None:
+        return harmless(name)
+    why = beside_codes(found[1]) or "each side's codes are read by its own keys, and compared"
+    return "" if why == RUNS else why
 
 
 GLOBS = {glob: why for glob, why in HARMLESS.items() if "*" in glob}

@@ -62,8 +62,9 @@ def violations(*, at_the_end: bool) -> Lever:
 
     def move(_steps: array[int], values: array[float], amount: float, limits: Any) -> None:
         up = 1 if limits.at_most is not None or limits.below is not None else -1
+        from_the_end = at_the_end or len(values) < 2  # a window of one sample begins where it ends
         for turn in range(limits.violations + 1):
-            values[-1 - 2 * turn if at_the_end else 1 + 2 * turn] += up * amount
+            values[-1 - 2 * turn if from_the_end else 1 + 2 * turn] += up * amount
 
     return move
 

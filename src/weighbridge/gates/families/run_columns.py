@@ -264,15 +264,14 @@ def without_placeholders(steps: str) -> tuple[Mutation[Any], ...]:
     )
 
 
-def _as_fast(row: StepColumn, _limits: Any, value: float) -> StepColumn | None:
-    return None if row.flops_per_s is None else replace(row, flops_per_s=value)
-
-
 def speed_moves(outcome: Outcome) -> Moves:
     """Return how to move the work that a wall time implies."""
     blocked = ("beyond-hardware",) if outcome is Outcome.BLOCKED else ()
     breaks = Breaks(need=COLUMNS, row=StepColumn, blocked=blocked)
-    return breaks.beyond(("faster than any hardware", "beyond-hardware", _as_fast))
+    return breaks.beyond((
+        "faster than any hardware", "beyond-hardware",
+        lambda row, _, value: None if row.flops_per_s is None else replace(row, flops_per_s=value),
+    ))  # fmt: skip
 
 
 def sample_moves(

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeAlias
 
-from weighbridge.clauses.kind import Kind, Need, blocked, codes, failed, passed
-from weighbridge.core import Doc, Fields, Json, Offence, SubjectKind, Verdict, plain
+from weighbridge.clauses.kind import (
+    Evidence,
+    Kind,
+    Mutated,
+    Mutation,
+    Need,
+    blocked,
+    codes,
+    failed,
+    passed,
+    rows_of,
+    with_rows,
+)
+from weighbridge.core import Doc, Fields, Json, Offence, Outcome, SubjectKind, Verdict, plain
 from weighbridge.gates.families.block_types import BOUND
+from weighbridge.quantities.checkpoints import FileBeside
 from weighbridge.quantities.tensors import TensorPair
 
 Coded: TypeAlias = Sequence[tuple[TensorPair, str]]  # with what is wrong with it, "" where nothing is
@@ -71,17 +84,66 @@ FAILS = ("dtype", "shape", "missing", "extra")
 BLOCKED = ("not-compared", "packed", "no-rule", "nothing-compared")
 
 
-def kind_of_pairs(name: str, *, fails: Sequence[str], blocked: Sequence[str] = (), **more: Any) -> Kind[Any]:
+def kind_of_pairs(
+    name: str, *, fails: Sequence[str], mutations: Sequence[Mutation[Any]], blocked: Sequence[str] = (), **more: Any
+) -> Kind[Any]:
     """Return a kind that judges the pairs of two checkpoints; `fails` and `blocked` are the codes that are its own."""
     options = ("headers", "map", "names", "rename", "make")
     return Kind(
         name=name,
         roles=dict.fromkeys(SIDES, SubjectKind.CHECKPOINT),
-        needs={"pairs": Need("tensor_values", of=SIDES, options=options)},
+        needs={
+            "pairs": Need("tensor_values", of=SIDES, options=options),
+            "beside": Need("files_beside", of=SIDES, optional=True),
+        },
         measure=Look,
-        codes=codes(*fails, *FAILS, blocked=(*BLOCKED, *blocked)),
+        codes=codes(*fails, *FAILS, blocked=(*BLOCKED, *blocked, NOT_READ)),
+        mutations=(*mutations, Mutation("another file beside the import", NOT_READ, _laid, Outcome.BLOCKED)),
         **more,
     )
+
+
+NOT_READ = "not-read"
+LAID = FileBeside(name="~/model.safetensors", role="weights", source="", candidate="1 bytes", why="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ignored:
+    """Files beside the tensors that decide nothing."""
+
+    file: Annotated[str, Doc("glob over paths in the folder")]
+    why: Annotated[str, Doc("why they may be other than the source's, or on one side alone")]
+
+
+def with_files(verdict: Verdict, evidence: Evidence, limits: Any) -> Verdict:
+    """Return the verdict of the tensors, or that a file which a loader may read was not compared, and differs."""
+    if verdict.outcome is not Outcome.PASS or "beside" not in evidence:
+        return verdict
+    noted, offences = [], []
+    for row in rows_of(evidence, "beside", FileBeside):
+        why = row.why or next((one.why for one in limits.may_ignore if fnmatchcase(row.name, one.file)), "")
+        if row.source != row.candidate and why:
+            noted.append(f"{row.name} ({why})")
+        elif row.source != row.candidate:
+            alone = "source" if row.source else "import"
+            state = "differs from the source's" if row.source and row.candidate else f"is in the {alone} alone"
+            offences.append(Offence(place=row.name, code=NOT_READ, figures={"role": row.role, "state": state}))
+    if offences:
+        return blocked(NOT_READ, {"files": len(offences)}, offences=offences, of=verdict.of + len(offences))
+    return replace(verdict, figures={**verdict.figures, "beside": noted}) if noted else verdict
+
+
+def _laid(evidence: Evidence, limits: Any, _places: Sequence[str]) -> Mutated | str:
+    """Lay another file beside the import, and change those that both sides have."""
+    if "beside" not in evidence or any(fnmatchcase(LAID.name, one.file) for one in limits.may_ignore):
+        return "no file beside was looked for, or every one may be ignored"
+    rows = rows_of(evidence, "beside", FileBeside)
+    return Mutated(with_rows(evidence, "beside", (*(replace(row, candidate="~") for row in rows), LAID)))
+
+
+MayIgnore: TypeAlias = Annotated[
+    tuple[Ignored, ...], Doc("files of a bound folder that are not read and may differ, with the reason", tight="down")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +163,7 @@ class Meant:
     allow: Annotated[tuple[Allowed, ...], Doc("further changes of dtype that are meant", tight="down")] = ()
     allow_missing: Annotated[tuple[str, ...], Doc("globs of source tensors that may be absent", tight="down")] = ()
     allow_extra: Annotated[tuple[str, ...], Doc("globs of tensors that may be new", tight="down")] = ()
+    may_ignore: MayIgnore = ()
 
     def allows(self, pair: TensorPair) -> bool:
         """Return whether a line of `allow` means this change of dtype of this tensor."""
@@ -138,9 +201,8 @@ def is_exponential(pair: TensorPair) -> bool:
 
 
 def may_go(pair: TensorPair) -> bool:
-    """Return whether a tensor of the source alone is no loss: repeated, left out by rule, a zero bias."""
-    only_zeros = not pair.nonzero and pair.name.endswith("bias")
-    return pair.identical_to is not None or bool(pair.drop_rule or pair.left_out) or only_zeros
+    """Return whether a tensor of the source alone is no loss: repeated, or left out by rule."""
+    return pair.identical_to is not None or bool(pair.drop_rule or pair.left_out)
 
 
 def may_come(pair: TensorPair) -> bool:
@@ -150,13 +212,15 @@ def may_come(pair: TensorPair) -> bool:
 
 
 # Simplest first: the order in which a mechanism is offered as the explanation.
+KEYS = "packing-keys"  # of codes and scales that are the source's, byte for byte
 MECHANISMS: tuple[str, ...] = (
+    KEYS,
     *("value-cast", "requantised", "requantised-through-f16", "requantised-through-bf16", "bf16-bits-as-f16"),
     *("f16-bits-as-bf16", "relabelled", "truncated", "byte-swapped", "through-f16", "through-bf16"),
     *("truncated-through-bf16", "permutation-missing", "wrong-head-count", "permutation-twice", "permutation-inverse"),
     *("permuted-unasked", "plus-one-missing", "plus-one-twice", "plus-one-unasked", "minus-exp-missing", "transposed"),
     *("gate-and-up-swapped", "layer-before", "layer-after", "experts-swapped", "parts-swapped", "other-tensor"),
-    *("swapped", "scaled", "adapter-not-merged", "adapter-merged-twice", "adapter-scaled"),
+    *("padded-vocabulary", "swapped", "scaled", "adapter-not-merged", "adapter-merged-twice", "adapter-scaled"),
 )
 ADAPTED = "adapter-merged"  # what was meant of a weight that an adapter changes
 EXACT = ("identical", "value-cast", "requantised")
@@ -212,6 +276,7 @@ def explanation(pair: TensorPair, code: str, name: str, elements: int) -> Fields
     if code == "dtype":  # a mechanism keeps the source's bits only where it has that dtype itself
         rounded_first = name in MISREAD and not name.startswith(pair.source_dtype.lower())
         figures["held"] = "values" if rounded_first else KEPT.get(name, "tensor")
+    figures |= {"keys": pair.packed} if name == KEYS else {}
     return figures | ({"other": pair.other} if name == "other-tensor" else {})
 
 

@@ -7,11 +7,11 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, Requires
-from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, series_of
+from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, series_of, with_rows
 from weighbridge.core import Doc, Fields, Outcome
 from weighbridge.figures.whole import between, in_window
 from weighbridge.gates.families import run_columns
@@ -161,6 +161,23 @@ def _one(which: int, value: float) -> Change:
     return lambda _steps, times, at, _limits: times.__setitem__(at[which], value)
 
 
+def _not_in_ms(evidence: Evidence) -> Fields | None:
+    return None if run_columns.place(evidence).endswith("_ms") else {"column": run_columns.place(evidence)}
+
+
+def _of_another_unit(evidence: Evidence, _limits: Any, _places: tuple[str, ...]) -> Mutated:
+    judged, other = run_columns.place(evidence), "val_loss"
+    rows = [replace(row, column=other) for row in rows_of(evidence, COLUMNS, StepColumn) if row.column == judged]
+    return Mutated({**with_rows(evidence, COLUMNS, rows), SAMPLES: replace(evidence[SAMPLES], at=other)})
+
+
+# A standard name that ends in `_ms` promises milliseconds, and the reader converts to it.
+IN_MS = ColumnGuard(
+    clauses=lambda _limits: iter((Requires(code="not-in-ms", lacking=_not_in_ms),)),
+    codes={"not-in-ms": Outcome.BLOCKED},
+    mutations=(Mutation("a column of another quantity", "not-in-ms", _of_another_unit, Outcome.BLOCKED),),
+    family="timed-window",
+)
 _CODES = ("beyond-hardware", "placeholder-rows", "too-few-samples", "repeated-steps", "not-a-time", "constant-window")
 TIMES = ColumnGuard(
     clauses=_clauses,

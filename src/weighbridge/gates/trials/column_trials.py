@@ -20,7 +20,8 @@ STEP = "step"
 NEED = "columns"
 FAILS = (
     *("missing", "no-step", "unreadable", "non-finite", "repeated-steps", "backward-steps", "gap", "fractional-steps"),
-    *("constant", "noise", "placeholder", "impossible-speed", "beyond-hardware", "impossible", "inconsistent"),
+    *("constant", "noise", "placeholder", "recurring", "impossible-speed", "beyond-hardware", "impossible"),
+    *("inconsistent",),
 )
 BLOCKED = ("absent", "nan-filtered", "column-undecided", "too-few-steps")
 
@@ -123,15 +124,22 @@ def _only_in_part(row: StepColumn, limits: Limits) -> StepColumn | None:
     return column_basis.as_stretch(row) if anew and not still else None
 
 
+def _now_and_then(row: StepColumn, limits: Limits) -> StepColumn | None:
+    still = row.min == row.max or _is_named(row, limits.allow_constant)
+    return None if still else column_basis.as_recurring(row)
+
+
 INVENTED = (
     ("a placeholder throughout", "constant", column_basis.as_constant),
     ("one value on all but a few samples", "constant", column_basis.as_nearly_constant),
     ("uniform noise for telemetry", "noise", column_basis.as_noise),
     ("noise that hardly moves", "noise", column_basis.as_faint_noise),
+    ("noise of another shape for telemetry", "noise", column_basis.as_shaped_noise),
 )
 IMPOSSIBLE: tuple[tuple[str, Sequence[str], Callable[[StepColumn], Fields]], ...] = (
     ("a time below zero", column_basis.NOT_BELOW_ZERO, lambda _: {"negative": 1}),
     ("a step without tokens, or in no time", column_basis.ABOVE_ZERO, lambda _: {"zeros": 1}),
+    ("a utilisation above all of it", ("gpu_util_pct",), lambda _: {"max": math.nextafter(100.0, math.inf)}),
     ("a rate that was zero throughout", column_basis.NOT_ALL_ZERO, lambda row: {"zeros": row.finite}),
 )
 FILTERED, UNDECIDED = "not required, or allowed by the contract", "none must be measured"
@@ -161,6 +169,7 @@ MUTATIONS: tuple[Mutation[Any], ...] = (
     Mutation("a row lost", "gap", _row_lost),
     _breaks("half a step", "fractional-steps", lambda row, _: _reordered(row, fractional=1)),
     _breaks("a placeholder from one step to another", "placeholder", _only_in_part, PART),
+    _breaks("a placeholder now and then", "recurring", _now_and_then, PART),
     _breaks("steps too quick to have trained", "impossible-speed", _too_quick, "no column of times", at=telling_speed),
     _breaks("a metric of too few samples to tell", "column-undecided", _too_short, UNDECIDED, at=_required),
     *(_breaks(name, code, _invented(make, code), "allowed of every column") for name, code, make in INVENTED),

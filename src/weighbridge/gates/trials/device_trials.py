@@ -17,10 +17,12 @@ Counts: TypeAlias = Mapping[str, int] | None
 MIB = 1 << 20
 CPU, AUTO = "cpu", "auto"
 PARTS = ("parameters", "buffers", "gradients", "optimizer")  # bytes by device
+OPS = 1 << 60  # so many that every share is one of them
 OPEN_IN_CUDA = ("/dev/nvidia0", "/dev/nvidia-uvm")
 FAILS = ("requested", "resolved", *PARTS, "ops", "memory")
 BLOCKED = (
-    *("recorder-failure", "steps-not-recorded", "outside-run", "few-probes", "no-probe", "not-audited", "no-witness"),
+    *("recorder-failure", "steps-not-recorded", "outside-run", "few-probes", "no-probe", "not-audited", "few-ops"),
+    "no-witness",
 )
 _breaks = Breaks(need="probes", row=DeviceProbe, blocked=BLOCKED, why="no probe")
 
@@ -53,6 +55,11 @@ def _host_ops(row: DeviceProbe, _limits: Limits, ops: int) -> DeviceProbe | None
     return None if row.resolved == CPU else replace(row, ops={**(row.ops or {}), CPU: ops})
 
 
+def _few_ops(row: DeviceProbe, _limits: Limits, share: float) -> DeviceProbe:
+    there = max(int(share * OPS), 1)
+    return replace(row, ops={row.resolved: there}, bookkeeping={"xla": OPS - there})
+
+
 def _few_probes(rows: Sequence[DeviceProbe], count: int) -> list[DeviceProbe] | None:
     """Return probes of so many steps: the same ones again in place of the others."""
     steps = sorted({row.step for row in rows if row.step is not None})[:count]
@@ -74,6 +81,7 @@ MEMORY = _breaks.beyond(
 WITNESSES = _breaks.beyond(
     ("too few", "no-witness", lambda row, limits, kinds: replace(row, witnesses=_confirming(row, limits)[:kinds] * 2))
 )
+SHARE = _breaks.beyond(("one op too few on it", "few-ops", _few_ops))
 HOST_OPS = _breaks.beyond(("too many", "ops", _host_ops))
 PROBES = table_moves("too few", "few-probes", "probes", DeviceProbe, change=_few_probes, outcome=Outcome.BLOCKED)
 UNPROBED = table_moves("at the end", "few-probes", "probes", DeviceProbe, change=_long_after, outcome=Outcome.BLOCKED)
@@ -117,7 +125,7 @@ def _on_another_make(row: DeviceProbe, _limits: Limits) -> DeviceProbe | None:
     """Move the whole run to a device of which the driver of another make can say nothing."""
     if row.requested != AUTO:
         return None
-    parts: dict[str, Any] = {part: {"mps:0": 1} for part in (*PARTS, "ops")}
+    parts: dict[str, Any] = {part: {"mps:0": 1} for part in (*PARTS, "ops", "bookkeeping")}
     driver = Witness(by="nvml", pid=row.pid, used_mib=1e9, files=None)
     return replace(row, resolved="mps:0", allocated_bytes=1 << 50, witnesses=(driver,), **parts)
 
@@ -159,6 +167,7 @@ SET: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("no gradient found", "no-probe", {"gradients": {}}),
     ("buffers not looked at", "no-probe", {"buffers": None}),
     ("optimizer not looked at", "no-probe", {"optimizer": None}),
+    ("an optimizer of nothing", "no-probe", {"optimizer": {}, "optimizer_scalars": {}, "updated": {}}),
     ("the recorder failed once", "recorder-failure", {"failures": 1}),
     ("a probe of no step", "outside-run", {"step": None}),
     ("ops not audited", "not-audited", {"dispatch": "not-audited"}),

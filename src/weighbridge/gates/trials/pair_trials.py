@@ -126,7 +126,6 @@ def of_policy(rounds: Callable[[TensorPair, str, str], bool]) -> tuple[Mutation[
                 return other
         return None
 
-    zeros = _dropped(nonzero=False)
     return (
         breaks("another dtype", "dtype", lambda pair, _: follows(pair, candidate_dtype=NO_DTYPE)),
         *(narrowed(dtype) for dtype in ("F32", "BF16", "F16", "F8_E4M3", "I8")),
@@ -138,7 +137,7 @@ def of_policy(rounds: Callable[[TensorPair, str, str], bool]) -> tuple[Mutation[
         breaks("not comparable", "not-compared", compared=False, reproduced={}, same_values=None, **NO_FIGURES),
         breaks("packed by an unknown method", "packed", packed="an unknown method", compared=False, not_nearest=None),
         _drops("dropped", "missing", _dropped()),
-        _drops("dropped as zeros", "missing", lambda pair, _: None if pair.name.endswith("bias") else zeros(pair, _)),
+        _drops("dropped as zeros", "missing", _dropped(nonzero=False)),
         _drops("dropped where no rule speaks", "no-rule", _dropped(no_rule="an architecture")),
         _adds("added", "extra", _added()),
         _adds("computed otherwise", "extra", _added(math.nextafter(1e-6, 1))),

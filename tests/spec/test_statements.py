@@ -1,0 +1,152 @@
+"""Sentences of gates against a ledger: one table of lies and one of truths and plain English."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.cases import each
+from tests.ledgers import NOW, sealed
+from tests.spec.sentences import FALSE, TRUE
+
+from weighbridge.ledger.fold import (
+    ACTIVE,
+    DISCHARGED,
+    DRAFT,
+    PARTIAL,
+    REGRESSED,
+    RETIRED,
+    LedgerPlace,
+    Standing,
+)
+from weighbridge.spec.citations import Bundles
+from weighbridge.spec.claims import look
+from weighbridge.spec.drafting import WRITTEN, AuthorNotes, draft
+from weighbridge.spec.reading import Known, Looked
+from weighbridge.spec.tally import Stood
+
+STATUSES = {
+    "GATE-A": (DRAFT, PARTIAL),
+    "GATE-B": (DRAFT, ACTIVE),
+    "GATE-C": (DRAFT, ACTIVE, DISCHARGED, REGRESSED),
+    "GATE-D": (DRAFT, ACTIVE, DISCHARGED),
+    "GATE-E": (DRAFT, RETIRED),
+    "GATE-GPUTRAIN-001": (DRAFT,),
+    "GATE-GPUTRAIN-002": (DRAFT, ACTIVE, DISCHARGED),
+    "GATE-IMPORT-001": (DRAFT, ACTIVE),
+}
+STOOD = {
+    LedgerPlace(contract="c", gate=gate, instance="default"): Stood(
+        standing=Standing(status=past[-1]), past=frozenset(past)
+    )
+    for gate, past in STATUSES.items()
+}
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[Known, dict[str, str]]:
+    folder = tmp_path_factory.mktemp("bundles")
+    found = {"GOOD": sealed(folder), "BAD": sealed(folder, bad=True, hours=1)}
+    bundles = Bundles(found={bundle.id[:12]: bundle for bundle in found.values()})
+    return Known(bundles=bundles, stood=STOOD), {name: bundle.id[:12] for name, bundle in found.items()}
+
+
+def looked(text: str, known: tuple[Known, dict[str, str]]) -> Looked:
+    for name, id_ in known[1].items():
+        text = text.replace(f"[ev:{name}", f"[ev:{id_}")
+    return look(text, "x.md", known[0])
+
+
+@each("sentence", FALSE)
+def test_a_sentence_that_the_ledger_does_not_bear_out_is_a_problem(
+    workplace: Path, known: tuple[Known, dict[str, str]], sentence: str
+) -> None:
+    assert [one for one in looked(f"{sentence}\n", known).problems if not one.warning], sentence
+    beside = looked(f"So 1 + 1 = 2.\n\n{sentence}\n\nGATE-D is DISCHARGED.\n", known)
+    assert [one for one in beside.problems if not one.warning], sentence
+
+
+@each("sentence", TRUE)
+def test_a_true_sentence_and_plain_english_are_no_problem(
+    workplace: Path, known: tuple[Known, dict[str, str]], sentence: str
+) -> None:
+    assert [str(one) for one in looked(f"{sentence}\n", known).problems] == []
+
+
+def test_the_table_is_as_large_as_what_it_stands_for() -> None:
+    assert len(set(FALSE)) >= 110
+    assert len(set(TRUE)) >= 60
+
+
+# --- The author's own prose in a section ------------------------------------------------------------------------------
+
+FIGURES = "### Figures\n\n- counted: `2` [ev:GOOD#/findings/0/counted]\n- of: `2` [ev:GOOD#/findings/0/of]\n"
+
+
+def wrong_in_section(claim: str, known: tuple[Known, dict[str, str]], head: str = "### Claim") -> list[tuple[int, str]]:
+    text = f"## Title\n\n{head}\n\nFirst.\n{claim}\n\n{FIGURES}"
+    strict = replace(known[0], strict=True), known[1]
+    return [(one.line, one.code) for one in looked(text, strict).problems if not one.warning]
+
+
+@each(
+    "claim",
+    [
+        "23 of 22 tensors were kept.",
+        "It kept 23 tensors.",
+        "It kept 3 of 2 tensors.",
+        "It kept 2 of 3 tensors.",
+        "It kept 2 tensors in 7 files.",
+        "The error was 0.5 at most.",
+        "The median is 264.74 ms.",
+    ],
+)
+@each("head", ["### Claim", "### What we claim", "### Notes", "#### More"])
+def test_a_number_that_is_neither_cited_nor_a_figure_is_a_problem_at_its_own_line(
+    known: tuple[Known, dict[str, str]], claim: str, head: str
+) -> None:
+    assert wrong_in_section(claim, known, head) == [(6, "uncited")]
+
+
+def test_more_than_the_whole_is_a_problem_though_both_are_figures(known: tuple[Known, dict[str, str]]) -> None:
+    more = "It kept 7 [=log2 128] of 2.\nSo 7 of 2 tensors."
+    assert (7, "uncited") in wrong_in_section(more, known)
+
+
+@each(
+    "claim",
+    [
+        "All tensors were kept.",
+        "It kept 2 of 2 tensors, all 2 of them.",
+        "It kept 2 tensors [ev:GOOD#/findings/0/counted].",
+        "A fresh start is at 11.93 nats [=ln 151936], and 33 + 15 = 48.",
+        "2 of 8 gates are DISCHARGED, of steps 20..49 and GATE-A.",
+        "On 2026-11-23 version 1.2.3 wrote 16-bit floats, see §2 and `--steps 30`.",
+    ],
+)
+def test_a_claim_whose_numbers_are_figures_is_no_problem(known: tuple[Known, dict[str, str]], claim: str) -> None:
+    assert wrong_in_section(claim, known) == []
+
+
+def test_only_what_was_drafted_may_hold_numbers_without_a_citation(tmp_path: Path) -> None:
+    text = draft([sealed(tmp_path)], ["GATE-IMPORT-001"], AuthorNotes(at=NOW), {}, frozenset())
+    assert {head.removeprefix("### ") for head in re.findall("^### .*", text, re.MULTILINE)} == {"Claim", *WRITTEN}
+
+
+def test_seven_of_ninety_nine_gates_is_another_number_of_gates(known: tuple[Known, dict[str, str]]) -> None:
+    (problem,) = looked("2 of 99 gates are DISCHARGED.\n", known).problems
+    assert (problem.code, "has 2 of 8 DISCHARGED" in problem.what) == ("tally-mismatch", True)
+
+
+def test_a_sum_that_is_called_unchanged_has_the_terms_of_the_sum_before(known: tuple[Known, dict[str, str]]) -> None:
+    same, other = (f"So 33 + 15 = 48.\n\nNow {terms}, unchanged." for terms in ("33 + 15 = 48", "15 + 33 = 48"))
+    assert looked(same, known).problems == ()
+    (problem,) = looked(other, known).problems
+    assert "it was 33 + 15 = 48 and is 15 + 33 = 48" in problem.what
+
+
+def test_a_problem_stands_at_the_line_of_its_sentence(known: tuple[Known, dict[str, str]]) -> None:
+    text = "# Title\n\nOne.\nTwo holds, and\nso on.\nGATE-A is discharged.\n\n- three\n- GATE-B is\n  discharged\n"
+    assert [one.line for one in looked(text, known).problems] == [6, 9]
