@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from weighbridge.core import SubjectError
+from weighbridge.core import SubjectError, quoted
 
 MAX_PATTERN: Final = 500
 MAX_LINE: Final = 1000  # characters of a line that are looked at
@@ -49,7 +49,7 @@ def line_pattern(text: str) -> LinePattern:
     while at < len(text):
         token = _TOKEN.match(text, at)
         if token is None:
-            raise _refused(f"what stands at character {at + 1} is not read: {text[at : at + 12]!r}")
+            raise _refused(f"what stands at character {at + 1} is not read: {quoted(text[at : at + 12])}")
         kind, word, at = token.lastgroup or "", token[0], token.end()
         depth += (kind in ("name", "open")) - (kind == "close")
         if kind == "gap" and not depth:
@@ -83,4 +83,4 @@ def _named(parts: tuple[re.Pattern[str], ...]) -> LinePattern:
 
 
 def _refused(what: str) -> SubjectError:
-    return SubjectError("pattern", f"the pattern of lines cannot be used: {what}", where="lines:", remedy=REMEDY)
+    return SubjectError("pattern", f"the pattern of lines cannot be used: {what}", where="lines", remedy=REMEDY)
