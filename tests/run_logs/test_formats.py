@@ -38,7 +38,7 @@ def numbers(view: RunView, name: str) -> list[tuple[int, float]]:
 
 
 def facts(view: RunView) -> dict[str, Any]:
-    return {fact.name: fact.value for fact in rows_of(VERIFIER.measure((view,), {}), Fact)}  # type: ignore[arg-type]
+    return {fact.name: fact.value for fact in rows_of(VERIFIER.measure((view,), {}), Fact)}
 
 
 def refused(path: Path, **how: Any) -> SubjectError:

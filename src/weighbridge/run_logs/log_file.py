@@ -69,11 +69,11 @@ def read_whole(path: Path, digests: dict[str, str], limit: int = MAX_WHOLE) -> b
     return b"".join(found)
 
 
-def raw_blocks(path: Path, digests: dict[str, str]) -> Iterator[bytes]:
+def raw_blocks(path: Path, digests: dict[str, str], size: int = 0) -> Iterator[bytes]:
     """Yield the bytes of a file as they are."""
     digest = hashlib.sha256()
     with open_regular(path) as file:
-        while block := file.read(BLOCK):
+        while block := file.read(size or BLOCK):
             digest.update(block)
             yield block
     digests[path.name] = digest.hexdigest()

@@ -28,7 +28,15 @@ _MAX_STEP = 2.0**53
 # What is one number throughout by its nature: a fact of a run, and no column of it.
 CONSTANT = frozenset(
     {"max_steps", "total_steps", "num_train_epochs", "n_parameters", "num_parameters", "n_params", "num_examples"}
-    | {"train_samples", "preemption_count", "world_size", "seed", "epoch_num", "train/clip_range", "train/clip_fraction"}
+    | {
+        "train_samples",
+        "preemption_count",
+        "world_size",
+        "seed",
+        "epoch_num",
+        "train/clip_range",
+        "train/clip_fraction",
+    }
     | {"global batch size", "global_batch_size", "batch_size", "loss scale", "loss_scale"}
     | {"number of skipped iterations", "number of nan iterations"}
 )
@@ -138,10 +146,7 @@ class RunView:
 
 
 def open_run(target: str | Path, columns: Names | None = None, units: Names | None = None, lines: str = "") -> RunView:
-    """Open a run's directory or log; `columns` maps standard names to logged ones, `units` to the units logged.
-
-    `lines` is the pattern of the rows of a text.
-    """
+    """Open a run's directory or log; `columns` and `units` go by standard name, `lines` is a text's pattern."""
     path = local_path(str(target))
     if path is None:
         what, remedy = "runs are read on this machine only", "fetch it, bind its path"
@@ -188,10 +193,7 @@ def _constants(cells: dict[str, Cells], given: Names) -> Fields:
     asked, steps = facts.get("max_steps", facts.get("total_steps")), cells.get(STEP)
     known = list(compress(steps.values, steps.state.translate(IS_NUMBER))) if steps else []
     if type(asked) is int and known and known[-1].is_integer():
-        facts |= {
-            "max_steps": asked,
-            "global_step": int(known[-1]),
-        }  # a log that counts to what was asked tells its end
+        facts |= {"max_steps": asked, "global_step": int(known[-1])}  # it counts to what was asked
     return facts
 
 

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from weighbridge.core import Json
 from weighbridge.run_logs.formats.line_pattern import line_pattern
-from weighbridge.run_logs.log_file import Batch, batches
+from weighbridge.run_logs.log_file import batches
 from weighbridge.run_logs.log_table import STEP, Log
 from weighbridge.run_logs.step_table import StepTable
 
@@ -40,7 +40,8 @@ PIPED: Final = {
     "lm_loss": "loss",
     "learning rate": "lr",
     "grad norm": "grad_norm",
-    **dict.fromkeys(("elapsed time per iteration (ms)", "elapsed_time_per_iteration_ms"), "wall_ms"),
+    "elapsed time per iteration (ms)": "wall_ms",
+    "elapsed_time_per_iteration_ms": "wall_ms",
     "time_per_iteration_ms": "wall_ms",
 }
 PROGRAMS: Final = (
@@ -140,21 +141,14 @@ def _number(text: str, times: float = 1.0) -> object:
 
 
 def _read(path: Path, digests: dict[str, str], row_of: RowOf, facts: dict[str, Json], units: Mapping[str, str]) -> Log:
+    """Read rows; one without its end, which may be cut in a number, is left out and noted."""
     table = StepTable(path)
-    torn = 0
+    torn: dict[str, Json] = {}
     for batch in batches(path, digests):
-        torn = _add(table, batch, row_of)
-    return table.log(facts=facts, notes={"torn_last_line": torn} if torn else {}, units=units)
-
-
-def _add(table: StepTable, batch: Batch, row_of: RowOf) -> int:
-    """Add the rows of a batch, and return the number of a row without its end, which may be cut in a number."""
-    for number, line in enumerate(batch.lines, batch.first):
-        row = row_of(line)
-        if row is None:
-            continue
-        if not batch.terminated:
-            return number
-        step, cells = row
-        table.add(int(step) if step.isdecimal() else None, cells)
-    return 0
+        for number, line in enumerate(batch.lines, batch.first):
+            row = row_of(line)
+            if row is not None and batch.terminated:
+                table.add(int(row[0]) if row[0].isdecimal() else None, row[1])
+            elif row is not None:
+                torn["torn_last_line"] = number
+    return table.log(facts=facts, notes=torn, units=units)

@@ -25,11 +25,6 @@ class Event(NamedTuple):
     beside: Mapping[str, object]
 
 
-def is_mllog(text: str) -> bool:
-    """Return whether a line of it is one of MLPerf's."""
-    return MARK in text
-
-
 def read_mllog(path: Path, digests: dict[str, str]) -> Log:
     """Read all lines; refuse with `log-syntax` and the line. How the run ended is the status of its `run_stop`."""
     facts: dict[str, Any] = {}

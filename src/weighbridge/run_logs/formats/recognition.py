@@ -19,8 +19,8 @@ from weighbridge.run_logs.formats.epoch_folder import read_epochs
 from weighbridge.run_logs.formats.event_files import PATTERN as EVENTS
 from weighbridge.run_logs.formats.event_files import is_events, read_events
 from weighbridge.run_logs.formats.mlflow_run import read_mlflow, runs_in
-from weighbridge.run_logs.formats.mllog import is_mllog, read_mllog
-from weighbridge.run_logs.json_log import HEAD, STEPS, decode, read_jsonl, read_report, read_run_directory
+from weighbridge.run_logs.formats.mllog import MARK, read_mllog
+from weighbridge.run_logs.json_log import HEAD, STEPS, read_jsonl, read_report, read_run_directory
 from weighbridge.run_logs.log_file import GZIP, UTF_16, batches, open_regular, suffix
 from weighbridge.run_logs.log_table import NUMBER, Log, LogFormat
 
@@ -118,8 +118,8 @@ def _by_content(path: Path, digests: dict[str, str]) -> Log:
         first = next(iter(batches(path, {}))).lines
     except SubjectError as problem:
         raise (problem if problem.code not in NOT_THIS else _unknown(path, problem.what)) from None
-    text = [line for line in first if line.strip()]
-    if len(text) > 1 and text[1].startswith("{") and _is_object(text[0]):
+    text = [line.rstrip() for line in first if line.strip()]
+    if len(text) > 1 and text[1].startswith("{") and text[0].startswith("{") and text[0].endswith("}"):
         return read_jsonl(path, digests)
     if suffix(path) == ".json":
         return read_report(path, digests)
@@ -153,7 +153,7 @@ def _text(path: Path, digests: dict[str, str]) -> Log:
 
 
 def _kind(line: str) -> Read | None:
-    if is_mllog(line):
+    if MARK in line:
         return read_mllog
     program = console.program_of(line)
     return partial(console.read_program, program=program) if program else None
@@ -162,10 +162,3 @@ def _kind(line: str) -> Read | None:
 def _unknown(path: Path, why: str) -> SubjectError:
     what, remedy = f"this is no log of a format that is read ({why})", f"bind one of these: {FORMATS}"
     return SubjectError("unknown-format", what, where=str(path), remedy=remedy)
-
-
-def _is_object(line: str) -> bool:
-    try:
-        return isinstance(decode(line), dict)
-    except ValueError:
-        return False

@@ -41,11 +41,10 @@ def read_trackio(path: Path, digests: dict[str, str]) -> Log:
 
 def _run(path: Path, database: sqlite3.Connection) -> Log:
     columns = {row[1] for row in database.execute("PRAGMA table_info(metrics)")}
-    if not {"run_name", "step", "metrics"} <= columns:
+    form = database.execute("SELECT type FROM sqlite_master WHERE name = 'metrics'").fetchone()
+    if form != ("table",) or not {"run_name", "step", "metrics"} <= columns:
         what = "an SQLite database without the table `metrics` that trackio writes"
         raise SubjectError("unknown-format", what, where=str(path), remedy=EXPORT)
-    if database.execute("SELECT type FROM sqlite_master WHERE name = 'metrics'").fetchone() != ("table",):
-        raise SubjectError("unknown-format", "`metrics` is no table", where=str(path), remedy=EXPORT)
     one = "run_id" if "run_id" in columns else "run_name"
     names = [str(row[0]) for row in database.execute(f"SELECT MIN(run_name) FROM metrics GROUP BY {one} LIMIT {SHOWN}")]  # noqa: S608
     if len(names) > 1:
@@ -53,15 +52,12 @@ def _run(path: Path, database: sqlite3.Connection) -> Log:
         raise SubjectError("several-runs", what, where=str(path), remedy=EXPORT)
     table = StepTable(path)
     for number, (step, text) in enumerate(database.execute("SELECT step, metrics FROM metrics ORDER BY id"), 1):
+        row, why = None, "it is no object, {…}, at a whole step"
         try:
             row = decode(text.decode("utf-8") if isinstance(text, bytes) else str(text))
         except ValueError as problem:
-            raise _bad(path, number, f"not JSON: {problem}") from None
+            why = f"not JSON: {problem}"
         if not isinstance(row, Mapping) or type(step) is not int:
-            raise _bad(path, number, "an object, {…}, at a whole step is asked for")
+            raise SubjectError("log-syntax", why, where=f"{path}, row {number} of metrics", remedy=EXPORT)
         table.add(step, {name: cell for name, cell in row.items() if not isinstance(cell, (dict, list))})
     return table.log(facts={}, notes={}, units={})
-
-
-def _bad(path: Path, number: int, what: str) -> SubjectError:
-    return SubjectError("log-syntax", what, where=f"{path}, row {number} of metrics", remedy=EXPORT)

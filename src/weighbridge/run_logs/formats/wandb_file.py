@@ -50,12 +50,10 @@ def _add(table: StepTable, history: bytes) -> None:
         if number == 2:
             step = signed(wire_fields.of(value if isinstance(value, bytes) else b"").get(1, 0))
         elif number == 1 and isinstance(value, bytes):
-            names = [
-                one.decode("utf-8") for key, one in wire_fields.fields(value) if key in (1, 2) and type(one) is bytes
-            ]
+            names = [one for key, one in wire_fields.fields(value) if key in (1, 2) and isinstance(one, bytes)]
             cell = _cell(wire_fields.of(value))
             if isinstance(cell, (int, float, str)):
-                cells[".".join(names)] = cell
+                cells[b".".join(names).decode("utf-8")] = cell
     table.add(step, {name: cell for name, cell in cells.items() if name != "_step"})
 
 
@@ -88,7 +86,7 @@ def _records(path: Path, digests: dict[str, str], notes: dict[str, int]) -> Iter
 
 def _fragments(path: Path, digests: dict[str, str], notes: dict[str, int]) -> Iterator[tuple[int, int, bytes]]:
     at = 0
-    for block in _blocks(path, digests):
+    for block in raw_blocks(path, digests, BLOCK):
         inside = HEADER if at == 0 else 0
         if at == 0 and not block.startswith(SIGN + b"\xe1\xbe\x00"):
             raise _damaged(path, 0, "the file does not begin as version 0 of a W&B run does")
@@ -108,18 +106,6 @@ def _fragments(path: Path, digests: dict[str, str], notes: dict[str, int]) -> It
             if len(block) - inside > 0 and len(block) < BLOCK:
                 notes["torn_last_record_at"] = at + inside
         at += len(block)
-
-
-def _blocks(path: Path, digests: dict[str, str]) -> Iterator[bytes]:
-    """Yield blocks of 32 KiB; what is read at once is a multiple of that, but for the end."""
-    rest = b""
-    for data in raw_blocks(path, digests):
-        rest += data
-        whole = len(rest) // BLOCK * BLOCK
-        yield from (rest[start : start + BLOCK] for start in range(0, whole, BLOCK))
-        rest = rest[whole:]
-    if rest:
-        yield rest
 
 
 def _damaged(path: Path, at: int, what: str) -> SubjectError:
