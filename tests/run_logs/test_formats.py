@@ -111,18 +111,18 @@ def test_how_a_run_ended_is_known_by_its_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_torch_itself_and_a_folder_with_a_folder_for_each_curve(tmp_path: Path) -> None:
+def test_torch_itself(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from torch.utils.tensorboard import SummaryWriter
 
-    for place, steps in (("a", range(4)), ("b", range(2, 8))):
-        writer = SummaryWriter(str(tmp_path / place))
-        for step in steps:
-            writer.add_scalar("loss", 1.5 * step, step)
-        writer.close()
+    writer = SummaryWriter(str(tmp_path / "run"))
+    for step in range(4):
+        writer.add_scalar("loss", 1.5 * step, step)
+        writer.add_scalars("two", {"a": step, "b": -step}, step)
+    writer.close()
     view = open_run(tmp_path)
-    assert [step for step, _ in numbers(view, "a/loss")] == [0, 1, 2, 3]
-    assert [step for step, _ in numbers(view, "b/loss")] == [2, 3, 4, 5, 6, 7]
+    assert numbers(view, "loss") == [(0, 0.0), (1, 1.5), (2, 3.0), (3, 4.5)]
+    assert numbers(view, "two_b/two") == [(0, 0.0), (1, -1.0), (2, -2.0), (3, -3.0)]
 
 
 # --- Event files ------------------------------------------------------------------------------------------------------
@@ -143,6 +143,20 @@ def test_a_resumed_run_and_its_evaluations_are_joined_in_the_order_of_time(tmp_p
     assert [step for step, _ in numbers(view, "loss")] == [0, 1, 2, 3, 4, 3, 4, 5, 6, 7]
     assert [step for step, _ in numbers(view, "eval")] == [2, 4, 6]
     assert len(view.digest()) == 3
+
+
+def test_two_runs_in_two_folders_are_named_and_never_mixed(tmp_path: Path) -> None:
+    for place in ("a", "a/two_b", "b"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "events.out.tfevents.1").write_bytes(event(1.0, 0, "loss", 2.0))
+    problem = refused(tmp_path)
+    assert (problem.code, problem.what) == ("several-runs", "2 runs: a, b")
+    assert open_run(tmp_path / "a").column_names == ("step", "loss", "two_b/loss")
+    for place in ("run-1-x", "offline-run-2-y"):
+        (tmp_path / "w" / place).mkdir(parents=True)
+        shutil.copy(SAMPLES / "run-eight.wandb", tmp_path / "w" / place / f"{place}.wandb")
+    assert refused(tmp_path / "w").code == "several-runs"
+    assert open_run(tmp_path / "w" / "run-1-x").rows == 8
 
 
 def test_a_torn_tail_is_noted_at_every_length_and_costs_no_whole_record(tmp_path: Path) -> None:
@@ -352,7 +366,7 @@ def test_stable_baselines_progress_and_monitor_files() -> None:
     assert numbers(view, "rollout/ep_rew_mean")[0] == (64, 15.75)
     monitor = open_run(SAMPLES / "cartpole.monitor.csv")
     assert [value for _, value in numbers(monitor, "r")][:3] == [11.0, 9.0, 12.0]
-    assert monitor.facts["log_env_id"] == "CartPole-v1"
+    assert monitor.column_names == ("step", "r", "l", "t")
 
 
 def test_a_folder_of_metadata_is_a_row_an_epoch(tmp_path: Path) -> None:
@@ -421,6 +435,16 @@ def test_a_time_stays_no_rate(tmp_path: Path) -> None:
 def mllog(key: str, value: object, **metadata: object) -> str:
     said = {"namespace": "", "time_ms": 1, "event_type": "POINT_IN_TIME", "key": key, "value": value}
     return f"0: :::MLLOG {json.dumps({**said, 'metadata': {'file': 'a.py', 'lineno': 1, **metadata}})}\n"
+
+
+def test_a_share_of_an_epoch_is_no_step(tmp_path: Path) -> None:
+    text = "".join(mllog("eval_accuracy", 0.5 + at / 9, epoch_num=at / 4) for at in range(4))
+    (tmp_path / "a.log").write_text(
+        text + mllog("eval_start", 3, epoch_num=1.5).replace("POINT_IN_TIME", "INTERVAL_START")
+    )
+    view = open_run(tmp_path / "a.log")
+    assert view.column_names == ("step", "epoch_num", "eval_accuracy")
+    assert (view.rows, view.notes) == (4, {"steps_are_row_numbers": True})
 
 
 def test_mlperf_lines_are_rows_by_what_their_metadata_count(tmp_path: Path) -> None:

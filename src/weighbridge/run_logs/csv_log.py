@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.run_logs.json_log import bad_line, decode, no_rows
+from weighbridge.run_logs.json_log import bad_line, no_rows
 from weighbridge.run_logs.log_file import batches, suffix
 from weighbridge.run_logs.log_table import NUMBER, Log, TableBuilder, read_cell
 
@@ -20,30 +20,18 @@ _UNIT = re.compile(r"\s*\[([^\]]*)\]\s*$")
 
 
 class _Lines:
-    """The lines of a file, one by one, that knows whether the last had its end, and what a first `#{…}` tells."""
+    """The lines of a file, one by one, that knows whether the last had its end; a first line of JSON is a comment."""
 
     def __init__(self, path: Path, digests: dict[str, str]) -> None:
         self.terminated = True
-        self.facts: Mapping[str, Any] = {}
         self._batches = batches(path, digests)
 
     def __iter__(self) -> Iterator[str]:
         for batch in self._batches:
             self.terminated = batch.terminated
             for at, line in enumerate(batch.lines, batch.first):
-                if at == 1 and line.startswith("#{"):  # what stable-baselines3 writes above the episodes
-                    self.facts = _facts(line)
-                    continue
-                yield line + "\n"
-
-
-def _facts(line: str) -> Mapping[str, Any]:
-    """Return the facts of a line of JSON behind a `#`; a line of anything else is a comment."""
-    try:
-        said = decode(line[1:].rstrip())
-    except ValueError:
-        return {}
-    return {f"log_{key}": item for key, item in said.items() if isinstance(item, (str, int, float))}
+                if at > 1 or not line.startswith("#{"):  # which stable-baselines3 writes above the episodes
+                    yield line + "\n"
 
 
 def read_csv(path: Path, digests: dict[str, str]) -> Log:
@@ -69,8 +57,7 @@ def read_csv(path: Path, digests: dict[str, str]) -> Log:
     notes = ({} if headed else {"no_header": True}) | ({"torn_last_line": torn} if torn else {})
     notes = notes if lines.terminated else {**notes, "unterminated": True}
     found = zip(names, map(_UNIT.search, first[1] if headed else ()), strict=False)
-    units = {name: unit[1].strip() for name, unit in found if unit}
-    return Log(table.rows, table.columns, facts=lines.facts, notes=notes, units=units)
+    return Log(table.rows, table.columns, notes=notes, units={name: unit[1].strip() for name, unit in found if unit})
 
 
 def _rows(reader: Any, path: Path, lines: _Lines) -> Rows:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,7 @@ BLOCK = 1 << 20
 MAX_LINE = 1 << 20
 MAX_WHOLE = 64 << 20  # a JSON report is kept in memory; a longer log is JSONL
 MAX_UNPACKED = 8 << 30
+SHOWN = 12  # names in a message
 GZIP = b"\x1f\x8b\x08"
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -138,6 +139,12 @@ def _from_utf_16(blocks: Iterator[bytes], path: Path) -> Iterator[bytes]:
 def empty(path: Path) -> SubjectError:
     """Return the error for a file that holds nothing."""
     return SubjectError("empty-file", "the file is empty", where=str(path), remedy="bind a log with at least one row")
+
+
+def several_runs(path: Path, names: Sequence[str], remedy: str = "bind one of them") -> SubjectError:
+    """Return the error for a place that holds more than one run."""
+    what = f"{len(names)} runs: {', '.join(names[:SHOWN])}{', …' if len(names) > SHOWN else ''}"
+    return SubjectError("several-runs", what, where=str(path), remedy=remedy)
 
 
 def decoded(data: bytes, path: Path, first: int) -> str:

@@ -165,7 +165,7 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
         cells[GRAD_NORM] = cells[GRAD_NORM].owing_none(log.columns[SKIPPED])
     notes = dict(log.notes)
     facts = {**_constants(cells, columns or {}), **log.facts}
-    if STEP not in cells and _counts(cells.get(EPOCH)):
+    if STEP not in cells and EPOCH in cells and _counts(cells[EPOCH]):
         cells, notes["steps_are"] = {STEP: cells[EPOCH], **cells}, EPOCH
     if STEP not in cells:
         counted = Cells(log.rows)
@@ -197,12 +197,10 @@ def _constants(cells: dict[str, Cells], given: Names) -> Fields:
     return facts
 
 
-def _counts(cells: Cells | None) -> bool:
+def _counts(cells: Cells) -> bool:
     """Return whether a column numbers the rows: whole numbers that rise."""
-    if cells is None or set(cells.state) != {NUMBER}:
-        return False
-    rising = all(after > before for before, after in itertools.pairwise(cells.values))
-    return rising and all(map(float.is_integer, cells.values))
+    whole = set(cells.state) == {NUMBER} and all(map(float.is_integer, cells.values))
+    return whole and all(after > before for before, after in itertools.pairwise(cells.values))
 
 
 def _in_its_unit(

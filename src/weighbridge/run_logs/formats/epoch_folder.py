@@ -22,11 +22,12 @@ def read_epochs(path: Path, digests: dict[str, str]) -> Log:
         raise SubjectError("too-large", f"{len(files)} files", where=str(path), remedy=f"at most {MAX_FILES} are read")
     table = TableBuilder(str(path))
     for file in files:
+        row, why = None, "must be an object, {…}"
         try:
             row = decode(decoded(read_whole(file, digests, MAX_FILE), file, 1))
         except ValueError as problem:
-            raise SubjectError("log-syntax", f"not JSON: {problem}", where=str(file), remedy="write it again") from None
+            why = f"not JSON: {problem}"
         if not isinstance(row, Mapping):
-            raise SubjectError("log-syntax", "must be an object, {…}", where=str(file), remedy="write it again")
+            raise SubjectError("log-syntax", why, where=str(file), remedy="write it again")
         table.add_mappings([row])
     return Log(table.rows, table.columns)

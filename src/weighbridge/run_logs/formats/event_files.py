@@ -14,7 +14,7 @@ from pathlib import Path
 from weighbridge.core import SubjectError
 from weighbridge.run_logs.formats import wire_fields
 from weighbridge.run_logs.formats.wire_fields import float_of, part, signed
-from weighbridge.run_logs.log_file import raw_blocks
+from weighbridge.run_logs.log_file import raw_blocks, several_runs
 from weighbridge.run_logs.log_table import Log
 from weighbridge.run_logs.step_table import Sample, joined
 
@@ -49,18 +49,23 @@ def is_events(head: bytes) -> bool:
     return len(head) >= HEAD and masked(head[:8]) == int.from_bytes(head[8:HEAD], "little")
 
 
+def event_files(path: Path) -> list[Path]:
+    """List the event files in a folder, at most three folders deep."""
+    return sorted(chain.from_iterable(path.glob(f"{'*/' * depth}{PATTERN}") for depth in range(4)))
+
+
 def read_events(path: Path, digests: dict[str, str]) -> Log:
-    """Read an event file, or all of a folder; refuse with `event-damaged` and the offset, or `no-rows`."""
-    files = sorted(path.rglob(PATTERN)) if path.is_dir() else [path]
+    """Read an event file, or those of one run; refuse with `event-damaged` and the offset, `several-runs` or `no-rows`."""
+    files = event_files(path) if path.is_dir() else [path]
+    folders = sorted({file.parent for file in files}, key=lambda folder: (len(folder.parts), folder))
+    # `add_scalars` writes each curve into a folder below its run's, under the same tag.
+    if apart := [folder for folder in folders[1:] if folders[0] not in folder.parents]:
+        raise several_runs(path, [folder.relative_to(path).as_posix() for folder in (folders[0], *apart)])
+    below = [file.parent.relative_to(folders[0]).as_posix() for file in files]
+    within = ["" if folder == "." else f"{folder}/" for folder in below]
     notes: dict[str, int] = {}  # filled as the records are read
-    series = [_samples(file, _prefix(file, path), digests, notes) for file in files]
+    series = [_samples(file, prefix, digests, notes) for file, prefix in zip(files, within, strict=True)]
     return joined(path, series, facts={}, notes=notes)
-
-
-def _prefix(file: Path, folder: Path) -> str:
-    """Return the folders between: `add_scalars` writes each curve into one of its own under the same tag."""
-    inside = file.parent.relative_to(folder).as_posix() if file != folder else "."
-    return "" if inside == "." else f"{inside}/"
 
 
 def _samples(file: Path, prefix: str, digests: dict[str, str], notes: dict[str, int]) -> Iterator[Sample]:

@@ -62,9 +62,13 @@ def line_pattern(text: str) -> LinePattern:
             parts[-1] += word + ("(?>" if kind in ("name", "open") else ")" if kind == "close" else "")
         last = word if kind == "repeat" else kind
     try:
-        return _named(tuple(re.compile(part, re.ASCII) for part in parts if part))
+        compiled = tuple(re.compile(part, re.ASCII) for part in parts if part)
     except (re.error, OverflowError) as problem:
         raise _refused(str(problem)) from None
+    names = [name for part in compiled for name in part.groupindex]
+    if not names or len(set(names)) < len(names):
+        raise _refused("it names no group, or one twice")
+    return LinePattern(compiled)
 
 
 def _repeat(word: str, last: str, at: int) -> str:
@@ -73,13 +77,6 @@ def _repeat(word: str, last: str, at: int) -> str:
     if last not in ("set", "one", "close") or (last == "close" and word != "?") or most > MAX_REPEAT:
         raise _refused(f"the repeat that ends at character {at} could take long: {word}")
     return word + "+"
-
-
-def _named(parts: tuple[re.Pattern[str], ...]) -> LinePattern:
-    names = [name for part in parts for name in part.groupindex]
-    if not names or len(set(names)) < len(names):
-        raise _refused("it names no group, or one twice")
-    return LinePattern(parts)
 
 
 def _refused(what: str) -> SubjectError:

@@ -6,16 +6,15 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from weighbridge.core import SubjectError, is_file, is_folder
+from weighbridge.core import is_file, is_folder
 from weighbridge.run_logs.json_log import bad_line
-from weighbridge.run_logs.log_file import batches, read_whole
+from weighbridge.run_logs.log_file import batches, read_whole, several_runs
 from weighbridge.run_logs.log_table import Log
 from weighbridge.run_logs.step_table import Sample, joined
 
 META, METRICS = "meta.yaml", "metrics"
 STATUS = {"1": "running", "3": "finished", "4": "failed", "5": "killed"}
 MAX_META = 1 << 16
-SHOWN = 12
 
 
 def runs_in(path: Path) -> list[Path]:
@@ -28,9 +27,7 @@ def read_mlflow(path: Path, digests: dict[str, str]) -> Log:
     """Read the one run of a folder; refuse with `several-runs`, `log-syntax` and the line, or `no-rows`."""
     runs = runs_in(path)
     if len(runs) > 1:
-        names = ", ".join(str(run.relative_to(path)) for run in runs[:SHOWN])
-        what = f"{len(runs)} runs of MLflow: {names}{', …' if len(runs) > SHOWN else ''}"
-        raise SubjectError("several-runs", what, where=str(path), remedy="bind the folder of one of them")
+        raise several_runs(path, [run.relative_to(path).as_posix() for run in runs])
     run = runs[0]
     meta = read_whole(run / META, digests, MAX_META).decode("utf-8", "replace")
     status = re.search(r"^status: (\d)\s*$", meta, re.MULTILINE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from weighbridge.run_logs.json_log import bad_line, decode
 from weighbridge.run_logs.log_file import batches
@@ -17,12 +17,8 @@ AXES = ("step_num", "samples_count", "epoch_num")  # what metadata count by; the
 STOP = "run_stop"
 
 
-class Event(NamedTuple):
-    """What one line logs: numbers by name, what its metadata count, and all their numbers."""
-
-    numbers: Mapping[str, object]
-    counts: Mapping[str, int]
-    beside: Mapping[str, object]
+# What one line logs: numbers by name, what its metadata count, and all numbers of those.
+Event: TypeAlias = tuple[Mapping[str, object], Mapping[str, int], Mapping[str, object]]
 
 
 def read_mllog(path: Path, digests: dict[str, str]) -> Log:
@@ -30,16 +26,16 @@ def read_mllog(path: Path, digests: dict[str, str]) -> Log:
     facts: dict[str, Any] = {}
     notes: dict[str, int] = {}
     events = list(_events(path, digests, facts, notes))
-    logged = Counter(axis for event in events for axis in event.counts)
-    axis = max(AXES, key=lambda name: (logged[name], -AXES.index(name)))
+    logged = Counter(axis for _numbers, counts, _beside in events for axis in counts)
+    axis = max(AXES, key=lambda name: (logged[name], -AXES.index(name))) if logged else ""
     table = StepTable(path)
-    for event in events:
-        if axis in event.counts:
-            others = {name: count for name, count in event.beside.items() if name != axis and name not in event.numbers}
-            table.add(event.counts[axis], event.numbers, others)
-    elsewhere = sum(axis not in event.counts for event in events)
-    counted = {**notes, **({"rows_not_by_that": elsewhere} if elsewhere else {})}
-    return table.log(facts=facts, notes={"steps_are": axis, **counted}, units={})
+    for numbers, counts, beside in events:
+        if axis in counts or not axis:  # a share of an epoch is no step
+            others = {name: count for name, count in beside.items() if name != axis and name not in numbers}
+            table.add(counts.get(axis), numbers, others)
+    if elsewhere := sum(axis not in counts for _numbers, counts, _beside in events) if axis else 0:
+        notes["rows_not_by_that"] = elsewhere
+    return table.log(facts=facts, notes={**({"steps_are": axis} if axis else {}), **notes}, units={})
 
 
 def _events(path: Path, digests: dict[str, str], facts: dict[str, Any], notes: dict[str, int]) -> Iterator[Event]:
@@ -70,7 +66,8 @@ def _event(said: Mapping[str, Any], facts: dict[str, Any]) -> Iterator[Event]:
     beside = {name: one for name, one in metadata.items() if type(one) in (int, float) and name != "lineno"}
     many = value if isinstance(value, dict) else {key: value}
     numbers = {name: one for name, one in many.items() if type(one) in (int, float)}
-    if counts and numbers:
-        yield Event(numbers, counts, beside)
+    counted = any(axis in beside for axis in AXES)
+    if counted and numbers and not str(said.get("event_type")).startswith("INTERVAL"):  # whose value is its own number
+        yield numbers, counts, beside
     elif isinstance(value, (str, int, float)) and key not in facts:
         facts[key] = value

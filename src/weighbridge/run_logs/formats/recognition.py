@@ -16,12 +16,11 @@ from weighbridge.run_logs.csv_log import read_csv
 from weighbridge.run_logs.formats import console, trackio_database, wandb_file
 from weighbridge.run_logs.formats.epoch_folder import PATTERN as EPOCHS
 from weighbridge.run_logs.formats.epoch_folder import read_epochs
-from weighbridge.run_logs.formats.event_files import PATTERN as EVENTS
-from weighbridge.run_logs.formats.event_files import is_events, read_events
+from weighbridge.run_logs.formats.event_files import event_files, is_events, read_events
 from weighbridge.run_logs.formats.mlflow_run import read_mlflow, runs_in
 from weighbridge.run_logs.formats.mllog import MARK, read_mllog
 from weighbridge.run_logs.json_log import HEAD, STEPS, read_jsonl, read_report, read_run_directory
-from weighbridge.run_logs.log_file import GZIP, UTF_16, batches, open_regular, suffix
+from weighbridge.run_logs.log_file import GZIP, UTF_16, batches, open_regular, several_runs, suffix
 from weighbridge.run_logs.log_table import NUMBER, Log, LogFormat
 
 Read: TypeAlias = Callable[[Path, dict[str, str]], Log]
@@ -58,13 +57,15 @@ def folder_reader(path: Path) -> Read | None:
     """Return what reads a folder that is no recorder's: by what lies in it."""
     if exists(path / STEPS) or exists(path / HEAD):
         return None
-    files = [*path.glob("*.wandb"), *path.glob(HISTORY), *path.glob(f"files/{HISTORY}")]
-    if files:
-        read = read_jsonl if files[0].name == HISTORY else wandb_file.read_wandb
-        return lambda _folder, digests: read(files[0], digests)
+    wandb = [*path.glob("*.wandb"), *path.glob("*run-*-*/*.wandb")]
+    if len(wandb) > 1:
+        raise several_runs(path, [file.name for file in wandb])
+    if wandb or (wandb := [*path.glob(HISTORY), *path.glob(f"files/{HISTORY}")]):
+        read = read_jsonl if wandb[0].name == HISTORY else wandb_file.read_wandb
+        return lambda _folder, digests: read(wandb[0], digests)
     if runs_in(path):
         return read_mlflow
-    if next(path.rglob(EVENTS), None):
+    if event_files(path):
         return read_events
     return read_epochs if next(path.glob(EPOCHS), None) else None
 

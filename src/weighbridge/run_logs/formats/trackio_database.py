@@ -11,12 +11,11 @@ from urllib.parse import quote
 
 from weighbridge.core import SubjectError
 from weighbridge.run_logs.json_log import decode
-from weighbridge.run_logs.log_file import raw_blocks
+from weighbridge.run_logs.log_file import raw_blocks, several_runs
 from weighbridge.run_logs.log_table import Log
 from weighbridge.run_logs.step_table import StepTable
 
 SIGN: Final = b"SQLite format 3\0"
-SHOWN: Final = 12
 MAX_LENGTH: Final = 1 << 20  # bytes of one row
 EXPORT: Final = "export one run as JSONL, a row a line, and bind that"
 
@@ -46,10 +45,9 @@ def _run(path: Path, database: sqlite3.Connection) -> Log:
         what = "an SQLite database without the table `metrics` that trackio writes"
         raise SubjectError("unknown-format", what, where=str(path), remedy=EXPORT)
     one = "run_id" if "run_id" in columns else "run_name"
-    names = [str(row[0]) for row in database.execute(f"SELECT MIN(run_name) FROM metrics GROUP BY {one} LIMIT {SHOWN}")]  # noqa: S608
+    names = [str(row[0]) for row in database.execute(f"SELECT MIN(run_name) FROM metrics GROUP BY {one} LIMIT 1000")]  # noqa: S608
     if len(names) > 1:
-        what = f"several runs: {', '.join(names)}{', …' if len(names) == SHOWN else ''}"
-        raise SubjectError("several-runs", what, where=str(path), remedy=EXPORT)
+        raise several_runs(path, names, EXPORT)
     table = StepTable(path)
     for number, (step, text) in enumerate(database.execute("SELECT step, metrics FROM metrics ORDER BY id"), 1):
         row, why = None, "it is no object, {…}, at a whole step"

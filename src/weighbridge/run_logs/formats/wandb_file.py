@@ -94,17 +94,15 @@ def _fragments(path: Path, digests: dict[str, str], notes: dict[str, int]) -> It
             check, size, kind = struct.unpack_from("<IHB", block, inside)
             end = inside + HEAD + size
             if end > len(block):
-                if len(block) == BLOCK:
-                    raise _damaged(path, at + inside, "a record does not fit into its block")
-                notes["torn_last_record_at"] = at + inside
                 break
             if zlib.crc32(block[inside + 6 : end]) != check or not FULL <= kind <= LAST:
                 raise _damaged(path, at + inside, "the CRC32 of a record is wrong")
             yield at + inside, kind, block[inside + HEAD : end]
             inside = end
-        else:
-            if len(block) - inside > 0 and len(block) < BLOCK:
-                notes["torn_last_record_at"] = at + inside
+        if inside + HEAD <= len(block) == BLOCK:
+            raise _damaged(path, at + inside, "a record does not fit into its block")
+        if inside < len(block) < BLOCK:
+            notes["torn_last_record_at"] = at + inside
         at += len(block)
 
 
