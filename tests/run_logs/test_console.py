@@ -183,7 +183,8 @@ def test_a_pattern_reads_any_text(pattern: str, text: str, found: dict[str, list
     [
         r"(?P<a>(x+)+)y", r"(?P<a>(?:x|xx)+)y", r"(?P<a>x)(?=y)", r"(?P<a>x)\1", r"(?P<a>x)(?P=a)", r"(?P<a>x{9999})",
         "(?P<a>x", "(?P<a>x))", "", "x" * 501, "loss", r"(?P<a>x)(?P<a>y)", r"(?P<a>x**)", "(?P<a>x)+", r"(?P<a>x)(?i)",
-        r"(?P<a>[)", r"(?#x)(?P<a>x)", r"(?P<a>x)(?(1)y|z)", r"\p{L}(?P<a>x)", "(?P<a>x{1}{1})",
+        r"(?P<a>[)", r"(?#x)(?P<a>x)", r"(?P<a>x)(?(1)y|z)", r"\p{L}(?P<a>x)", "(?P<a>x{1}{1})", "(?P<a>[[]])",
+        "(?P<a>[a--b])", "(?P<a>[a||b])",
     ],
 )  # fmt: skip
 def test_a_pattern_that_could_take_long_or_names_nothing_is_refused(pattern: str) -> None:

@@ -161,11 +161,9 @@ def read_report(path: Path, digests: dict[str, str]) -> Log:
     text = decoded(read_whole(path, digests), path, 1)
     start, document = _document(text, path)
     at, rows = _longest(document)
-    filtered = frozenset[str]()
-    left_out = 0
-    if isinstance(document, dict) and document.keys() >= TRAINER_STATE:
-        filtered, training = TRAINER_FILTERED, [row for row in rows if STEP in row or "loss" in row]
-        rows, left_out = training, len(rows) - len(training)  # predictions are of no step
+    trainer = isinstance(document, dict) and document.keys() >= TRAINER_STATE
+    training = [row for row in rows if not trainer or STEP in row or "loss" in row]  # predictions are of no step
+    left_out, rows = len(rows) - len(training), training
     if not rows:
         at, rows = _curves(document)
     if not rows:
@@ -179,6 +177,7 @@ def read_report(path: Path, digests: dict[str, str]) -> Log:
     notes: Fields = {"rows_at": at, **{name: count for name, count in counted.items() if count}}
     top = document.items() if isinstance(document, dict) else ()
     facts = {key: item for key, item in top if isinstance(item, (str, int, float, bool))}
+    filtered = TRAINER_FILTERED if trainer else frozenset()
     return Log(table.rows, table.columns, facts=facts, notes=notes, nan_filtered=filtered)
 
 
@@ -187,9 +186,8 @@ def _curves(document: Any) -> tuple[str, list[dict[str, Any]]]:
     inside = document.get("history") if isinstance(document, dict) else None
     at, curves = ("history", inside) if isinstance(inside, dict) else ("", document)
     lists = [one for one in curves.values() if isinstance(one, list)] if isinstance(curves, dict) else []
-    if not lists or len(lists) < len(curves) or len(set(map(len, lists))) > 1:
-        return "", []
-    if not all(type(cell) in (int, float) for one in lists for cell in one):
+    even = lists and len(lists) == len(curves) and len(set(map(len, lists))) == 1
+    if not even or not all(type(cell) in (int, float) for one in lists for cell in one):
         return "", []
     epochs = enumerate(zip(*lists, strict=True))
     return at, [{EPOCH: epoch, **dict(zip(curves, cells, strict=True))} for epoch, cells in epochs]

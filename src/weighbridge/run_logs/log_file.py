@@ -98,7 +98,7 @@ def blocks(path: Path, digests: dict[str, str]) -> Iterator[bytes]:
 
 def _unpacked(packed: Iterator[bytes], path: Path) -> Iterator[bytes]:
     """Unpack gzip, at most a block at a time; refuse with `gzip` what is damaged, cut short or grows without end."""
-    stream, taken, given = zlib.decompressobj(31), 0, 0
+    stream, given = zlib.decompressobj(31), 0
     remedy = "fetch the file again, or unpack it and bind what is in it"
     for block in packed:
         rest, full = block, False
@@ -116,9 +116,8 @@ def _unpacked(packed: Iterator[bytes], path: Path) -> Iterator[bytes]:
             if out:
                 yield out
             rest, full = stream.unused_data if stream.eof else stream.unconsumed_tail, len(out) == BLOCK
-        taken += len(block)
     if not stream.eof:
-        what = f"the gzip stream breaks off at byte {taken}, behind {given} unpacked bytes"
+        what = f"the gzip stream breaks off behind {given} unpacked bytes"
         raise SubjectError("gzip", what, where=str(path), remedy=remedy)
 
 

@@ -7,10 +7,8 @@ import datetime as dt
 import itertools
 import re
 from array import array
-from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -156,9 +154,14 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
     names = standard_names(log.columns, columns or {})
     cells: dict[str, Cells] = {}
     for name, logged in names.items():
-        mapped = (columns or {}).get(name, name) != name
-        times = partial(factor, name, logged, (units or {}).get(name, ""), mapped=mapped, where=str(path))
-        one = _in_its_unit(name, log.columns[logged], {log.units.get(logged, "")}, times)
+        one, header = log.columns[logged], {log.units.get(logged, "")}
+        if name in PLAIN:
+            one = one.plain() if one.units else one
+        else:  # a header speaks for the cells that say no unit
+            said, mapped = one.units_said(), (columns or {}).get(name, name) != name
+            said = (said - {""}) | header if "" in said or header != {""} else said
+            by = factor(name, logged, (units or {}).get(name, ""), said, mapped=mapped, where=str(path))
+            one = one if by == 1.0 else one.times(by)
         if NUMBER in one.state or UNREADABLE not in one.state:  # else texts; one of numbers may lack some of them
             cells[name] = one
     if SKIPPED in log.columns and GRAD_NORM in cells:  # a step without an update has no norm of one
@@ -201,14 +204,3 @@ def _counts(cells: Cells) -> bool:
     """Return whether a column numbers the rows: whole numbers that rise."""
     whole = set(cells.state) == {NUMBER} and all(map(float.is_integer, cells.values))
     return whole and all(after > before for before, after in itertools.pairwise(cells.values))
-
-
-def _in_its_unit(
-    name: str, cells: Cells, header: AbstractSet[str], times: Callable[[AbstractSet[str]], float]
-) -> Cells:
-    """Return a column in the unit that its standard name promises; the header speaks for the cells that say none."""
-    if name in PLAIN:
-        return cells.plain() if cells.units else cells
-    said = cells.units_said()
-    by = times((said - {""}) | header if "" in said or header != {""} else said)
-    return cells if by == 1.0 else cells.times(by)

@@ -80,13 +80,13 @@ Row: TypeAlias = tuple[str, dict[str, object]]  # its step, if it tells one, and
 RowOf: TypeAlias = Callable[[str], Row | None]
 
 
-def program_of(line: str) -> Program | None:
-    """Return the program that prints such a row; None where it is no row of one that is known."""
-    return next((program for program in PROGRAMS if _row(program, {}, {}, line) is not None), None)
+def reader_of(line: str) -> Callable[[Path, dict[str, str]], Log] | None:
+    """Return what reads the rows that a known program prints; None where the line is no row of one."""
+    program = next((program for program in PROGRAMS if _row(program, {}, {}, line) is not None), None)
+    return partial(_read_program, program=program) if program else None
 
 
-def read_program(path: Path, digests: dict[str, str], program: Program) -> Log:
-    """Read the rows that a known program prints; all else is left out."""
+def _read_program(path: Path, digests: dict[str, str], program: Program) -> Log:
     facts: dict[str, Json] = {}
     units: dict[str, str] = {}
     return _read(path, digests, partial(_row, program, facts, units), facts, units)

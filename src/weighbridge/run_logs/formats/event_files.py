@@ -25,14 +25,9 @@ HEAD, SUM = 12, 4
 PACKED = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10), 19: ("<e", 13)}
 
 
-def _table() -> list[int]:
-    table = list(range(256))
-    for _bit in range(8):
-        table = [crc >> 1 ^ 0x82F63B78 if crc & 1 else crc >> 1 for crc in table]
-    return table
-
-
-TABLE = _table()
+TABLE = list(range(256))
+for _bit in range(8):
+    TABLE = [crc >> 1 ^ 0x82F63B78 if crc & 1 else crc >> 1 for crc in TABLE]
 
 
 def masked(data: bytes) -> int:
@@ -55,7 +50,7 @@ def event_files(path: Path) -> list[Path]:
 
 
 def read_events(path: Path, digests: dict[str, str]) -> Log:
-    """Read an event file, or those of one run; refuse with `event-damaged` and the offset, `several-runs` or `no-rows`."""
+    """Read an event file, or a run's; refuse with `event-damaged` and the offset, `several-runs` or `no-rows`."""
     files = event_files(path) if path.is_dir() else [path]
     folders = sorted({file.parent for file in files}, key=lambda folder: (len(folder.parts), folder))
     # `add_scalars` writes each curve into a folder below its run's, under the same tag.

@@ -17,7 +17,7 @@ MAX_LINE: Final = 1000  # characters of a line that are looked at
 MAX_REPEAT: Final = 1000
 REMEDY: Final = r"write it as 'step (?P<step>\d+).*loss (?P<loss>\S+)': named groups of characters, and .* between them"
 _TOKEN = re.compile(
-    r"(?P<gap>\.[*+]\??)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<name>\(\?P<[A-Za-z_]\w*>)|(?P<open>\(\?:|\((?!\?))"
+    r"(?P<gap>\.[*+]\??)|(?P<set>\[\^?\]?(?:\\.|(?!--|&&|\|\||~~)[^]\\[])*\])|(?P<name>\(\?P<[A-Za-z_]\w*>)|(?P<open>\(\?:|\((?!\?))"
     r"|(?P<close>\))|(?P<repeat>[*+?]|\{\d{1,4}(?:,\d{0,4})?\})|(?P<one>\\[dDwWsStbB]|\\[^A-Za-z0-9]|[^\\()*+?{\[])"
 )
 

@@ -54,20 +54,16 @@ def _events(path: Path, digests: dict[str, str], facts: dict[str, Any], notes: d
                 raise bad_line(path, number, f"not an MLLOG line: {problem}") from None
             if not isinstance(said, dict) or not isinstance(said.get("key"), str):
                 raise bad_line(path, number, "not an MLLOG line: it has no key")
-            yield from _event(said, facts)
-
-
-def _event(said: Mapping[str, Any], facts: dict[str, Any]) -> Iterator[Event]:
-    key, value, metadata = said["key"], said.get("value"), said.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    if key == STOP:
-        facts["status"] = str(metadata.get("status", ""))
-    counts = {axis: metadata[axis] for axis in AXES if type(metadata.get(axis)) is int}
-    beside = {name: one for name, one in metadata.items() if type(one) in (int, float) and name != "lineno"}
-    many = value if isinstance(value, dict) else {key: value}
-    numbers = {name: one for name, one in many.items() if type(one) in (int, float)}
-    counted = any(axis in beside for axis in AXES)
-    if counted and numbers and not str(said.get("event_type")).startswith("INTERVAL"):  # whose value is its own number
-        yield numbers, counts, beside
-    elif isinstance(value, (str, int, float)) and key not in facts:
-        facts[key] = value
+            key, value, metadata = said["key"], said.get("value"), said.get("metadata")
+            metadata = metadata if isinstance(metadata, dict) else {}
+            if key == STOP:
+                facts["status"] = str(metadata.get("status", ""))
+            counts = {axis: metadata[axis] for axis in AXES if type(metadata.get(axis)) is int}
+            beside = {name: one for name, one in metadata.items() if type(one) in (int, float) and name != "lineno"}
+            many = value if isinstance(value, dict) else {key: value}
+            numbers = {name: one for name, one in many.items() if type(one) in (int, float)}
+            interval = str(said.get("event_type")).startswith("INTERVAL")  # whose value is its own number
+            if numbers and not interval and any(axis in beside for axis in AXES):
+                yield numbers, counts, beside
+            elif isinstance(value, (str, int, float)) and key not in facts:
+                facts[key] = value

@@ -137,7 +137,9 @@ def _text(path: Path, digests: dict[str, str]) -> Log:
     """Read MLPerf's lines, a console, or a table; refuse with `unknown-format` what has no row of any."""
     try:
         everything = chain.from_iterable(batch.lines for batch in batches(path, {}))
-        read = next((found for line in everything if (found := _kind(line))), None)
+        read = next(
+            (found for line in everything if (found := read_mllog if MARK in line else console.reader_of(line))), None
+        )
         log = Log(0, {}) if read else read_csv(path, digests)
     except SubjectError as problem:
         if problem.code not in NOT_THIS:
@@ -151,13 +153,6 @@ def _text(path: Path, digests: dict[str, str]) -> Log:
     if log.rows < 2 or any(SOURCE.search(name) for name in log.columns):
         raise _unknown(path, "no row of training stands in it")
     return log
-
-
-def _kind(line: str) -> Read | None:
-    if MARK in line:
-        return read_mllog
-    program = console.program_of(line)
-    return partial(console.read_program, program=program) if program else None
 
 
 def _unknown(path: Path, why: str) -> SubjectError:
