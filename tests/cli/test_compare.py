@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -30,11 +31,37 @@ def specimen(name: str) -> Path:
 SOURCE = specimen("source.safetensors")
 
 
-@pytest.mark.parametrize("name", ["source.safetensors", "import.gguf", "sharded", "widened.safetensors"])
-def test_what_follows_from_the_source_is_the_same(cli: Cli, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("source.safetensors", "SAME"),
+        ("import.gguf", "SAME"),
+        ("sharded", "SAME"),
+        ("widened.safetensors", "SAME VALUES"),
+    ],
+)
+def test_what_follows_from_the_source_is_the_same_or_has_its_values(cli: Cli, name: str, word: str) -> None:
     ended = cli("compare", SOURCE, specimen(name))
     assert ended.code == 0
-    assert ended.lines[-1].startswith("SAME: ")
+    assert re.fullmatch(rf"{word}: 2 of 2 tensors \(([1-9]\d*) of \1 planted faults were caught\)", ended.lines[-1])
+
+
+def test_one_cause_is_one_line_and_all_lists_each_tensor(cli: Cli, tmp_path: Path) -> None:
+    values = np.linspace(-1, 1, 16, dtype=np.float32)
+    names = [
+        "lm_head.weight",
+        *(f"model.layers.{at}.{norm}.weight" for at in range(3) for norm in ("q_norm", "k_norm")),
+    ]
+    source = safetensors(tmp_path / "a", {name: ("F32", (4, 4), values.tobytes()) for name in names})
+    rounded = {name: ("F16", (4, 4), values.astype(np.float16).tobytes()) for name in names}
+    pair = source, safetensors(tmp_path / "b", rounded)
+    said = "wrong dtype (F32 values stored as F16); every element explained: value-cast"
+    named = "lm_head.weight, 3 model.layers.*.k_norm.weight, 3 model.layers.*.q_norm.weight"
+    assert cli("compare", *pair).lines[1] == f"  7 tensors ({named}): {said}"
+    each = [line for line in cli("compare", *pair, "--all").lines if "16 of 16 elements explained: value-cast" in line]
+    assert len(each) == len(names)
+    alone = cli("compare", *pair, "--tensors", "lm*").lines[1]
+    assert alone == f"  lm_head.weight: {said.replace('every element', '16 of 16 elements')}"
 
 
 def test_a_widening_is_not_the_same_dtype(cli: Cli) -> None:
@@ -196,13 +223,17 @@ def test_a_fifo_a_folder_and_nothing_end_in_4_without_hanging(cli: Cli, workplac
 def test_a_block_quantised_import_is_held_to_the_types_that_it_declares(cli: Cli) -> None:
     ended = cli("compare", specimen("blocks.safetensors"), specimen("blocks.gguf"))
     assert ended.code == 0
-    assert ended.lines[0].endswith("policy: quantised:IQ4_NL (the types that the file declares: 1 IQ4_NL, 1 Q8_0)")
+    assert ended.lines[0].endswith(
+        "policy: at-most:quantised:IQ4_NL (the types that the file declares: 1 IQ4_NL, 1 Q8_0)"
+    )
     assert ended.lines[1].endswith("(1 VALUE_EQUAL, 1 REQUANT_EXACT)")
     lost = "  lost: 1 of 2 tensors are of a type that holds less: 1 F32 -> Q8_0"
     assert ended.lines[2] == lost
-    assert ended.lines[3] == "  meant? --policy quantised:IQ4_NL"
+    assert ended.lines[-2] == "  meant? it passes with --policy at-most:quantised:IQ4_NL"
     assert ended.lines[-1].startswith("LOSSY: 2 of 2 tensors (")
-    asked = cli("compare", specimen("blocks.safetensors"), specimen("blocks.gguf"), "--policy", "quantised:IQ4_NL")
+    asked = cli(
+        "compare", specimen("blocks.safetensors"), specimen("blocks.gguf"), "--policy", "at-most:quantised:IQ4_NL"
+    )
     assert asked.code == 0
     assert asked.lines[-1].startswith("AS MEANT: 2 of 2 tensors (")
     assert cli("compare", specimen("blocks.safetensors"), specimen("blocks-lost.gguf")).code == 1
@@ -223,7 +254,7 @@ def test_a_rounding_passes_under_the_policy_that_means_it(cli: Cli) -> None:
 
 
 def test_what_would_pass_under_another_policy_is_asked_about(cli: Cli, workplace: Path) -> None:
-    told = "  meant? every value is exactly what that conversion gives: --policy rounded:BF16"
+    told = "  meant? it passes with `policy: rounded:BF16` in the file of --policy"
     pair = specimen("values.safetensors"), specimen("rounded.safetensors")
     assert told not in cli("compare", *pair).lines  # two tensors are missing, too
     limits = "policy: lossless\nallow_missing: [b, w]\n"

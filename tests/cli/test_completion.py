@@ -14,7 +14,8 @@ from tests.cli.conftest import Cli
 from weighbridge.contract.load import builtin_names
 from weighbridge.core.data import data_path
 from weighbridge.gates import KINDS
-from weighbridge.gates.families.block_types import MIXTURES, REQUANTISED
+from weighbridge.gates.families.block_types import REQUANTISED
+from weighbridge.gates.families.recipes import MIXTURES
 
 RUN = data_path("verifiers") / "specimens" / "runs" / "wrapped"
 BUILTIN = [f"builtin:{name}" for name in builtin_names()]
@@ -40,7 +41,11 @@ def test_contracts_policies_kinds_and_quantities_are_offered(workplace: Path) ->
     (workplace / "contracts" / "mine.yaml").touch()
     assert offered("weighbridge verify ") == ["contracts/mine.yaml", *BUILTIN]
     assert offered("weighbridge lint builtin:tr") == ["builtin:training-run"]
-    assert offered("weighbridge compare a b --policy rounded") == ["rounded:F16", "rounded:BF16"]
+    assert offered("weighbridge compare a b --policy rounded") == [
+        f"rounded:{name}" for name in ("F16", "BF16", "F8_E4M3", "F8_E5M2")
+    ]
+    assert offered("weighbridge compare a b --policy packed+rounded:F1") == ["packed+rounded:F16"]
+    assert offered("weighbridge compare a b --policy at-most:pa") == ["at-most:packed"]
     assert offered("weighbridge compare a b --policy requant:") == [f"requant:{name}" for name in REQUANTISED]
     assert len(offered("weighbridge compare a b --policy quantised:")) == len(MIXTURES)
     assert set(offered("weighbridge selftest ")) > {*KINDS, "step_columns"}

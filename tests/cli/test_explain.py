@@ -86,7 +86,7 @@ def policies() -> Iterator[str]:
     for kind in ("dtype-preservation", "value-preservation"):
         limits: type = KINDS[kind].limits
         doc = next(item.doc for item in fields(limits) if item.key == "policy")
-        yield from doc.choices or re.split(", | or ", doc.form)
+        yield from doc.choices or re.split(", | or ", doc.form.removesuffix(", joined by +"))
 
 
 MOVES_NOTHING = {"verdict-blocked", "verdict-error", "verdict-not-applicable"}  # made of the outcome

@@ -70,7 +70,7 @@ def test_a_conversion_that_was_not_meant_fails_with_the_line_that_would_mean_it(
     begun = cli("init", "--for", "import", "--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
     verify = (*next_command(begun.lines), "--gate", "GATE-MODEL-001")
     failed = cli(*verify)
-    told = "    meant? every value is exactly what that conversion gives: write `policy: rounded:F16` in {}:10"
+    told = "    meant? the tensors pass with `policy: rounded:F16` in {}:10"
     contract = workplace / "contracts" / "import.yaml"
     assert (failed.code, told.format("contracts/import.yaml") in failed.lines) == (1, True)
     lines = contract.read_text().splitlines()
@@ -84,7 +84,7 @@ def test_a_shipped_contract_that_fails_so_says_how_to_write_one(cli: Cli, workpl
     save_file({"a": values}, workplace / "a.safetensors")
     save_file({"a": values.astype(np.float16)}, workplace / "b.safetensors")
     pair = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
-    told = "`weighbridge init --for import --param policy=rounded:F16` writes a contract that says so"
+    told = "the tensors pass in the contract that `weighbridge init --for import --param policy=rounded:F16` writes"
     for name in ("model-import", "checkpoint-import"):
         assert told in cli("verify", f"builtin:{name}", *pair).out
 
@@ -135,7 +135,8 @@ def test_ci_is_that_of_the_repository(cli: Cli, workplace: Path) -> None:
         ("--for run --name Run", "name-form 'Run' cannot name a contract\n  leave --name out, or write lower-case "
          "words joined by hyphens\n"),
         ("--for import --param policy=bf16", "--param policy=bf16: unknown-choice 'bf16' is not same, lossless, "
-         "packed, rounded:F16, rounded:BF16, requant:TYPE or quantised:FTYPE; did you mean 'rounded:BF16'?\n"),
+         "packed, rounded:TYPE, requant:TYPE, quantised:FTYPE or at-most:POLICY, joined by +; did you mean "
+         "'rounded:BF16'?\n"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_begun_writes_nothing(cli: Cli, workplace: Path, asked: str, told: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from tests.cli.conftest import Cli
 from tests.cli.test_compare_packed import CHOSEN, HERE, NAMES, NEAREST, by_gptq, by_mlx, unpacked
 from tests.formats.files import Entry, safetensors
@@ -66,7 +66,7 @@ def test_two_files_of_packed_weights_alone_are_compared_by_their_own_keys(cli: C
     config = json.loads((other / "config.json").read_text())
     config["quantization_config"]["sym"] = False
     (other / "config.json").write_text(json.dumps(config))
-    assert cli("compare", packed, other).lines[-1].startswith("SAME: 1 of 1 tensors")
+    assert cli("compare", packed, other).lines[-1].startswith("SAME VALUES: 1 of 1 tensors")
 
 
 def canary_of(source: Path, packed: Path, quantity: str) -> Any:
@@ -122,3 +122,11 @@ def test_codes_that_stand_for_no_value_are_passed_over(tmp_path: Path) -> None:
     assert isinstance(canary, Canary)
     assert "p.weight_packed" not in canary.views[1].patches
     assert canary.seen(verifier.measure(canary.views, {}))
+
+
+def test_packed_weights_of_another_shape_differ_and_blind_no_instrument(cli: Cli, tmp_path: Path) -> None:
+    other = {"model.up_proj.weight": np.ones((8, 8), np.float32)}
+    save_file(other, tmp_path / "other.safetensors")
+    ended = cli("compare", tmp_path / "other.safetensors", alone(tmp_path / "packed", "mlx-q8"))
+    assert ended.code == 1
+    assert "wrong shape" in ended.lines[-1]

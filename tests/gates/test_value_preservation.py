@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.quantised_conversions import FTYPES
 from tests.gates.runs import table
 from tests.rows import typed
 
 from weighbridge.comparison import casts, nearest_codes
-from weighbridge.core.limits import LimitsError, read
+from weighbridge.core.limits import LimitsError, read, schema
 from weighbridge.core.model import Outcome, TrialResult, Verdict
 from weighbridge.gates.families.block_types import (
     BLOCK,
     BOUND,
     LOST_SHARE,
-    MIXTURES,
     NOT_NEAREST,
     REQUANTISED,
     SIGNED,
     TYPICAL_ERROR,
 )
+from weighbridge.gates.families.policies import POLICIES
+from weighbridge.gates.families.recipes import MIXTURES, RECIPES, recipe, types_of
 from weighbridge.gates.value_preservation import KIND, RANK, Class, class_of
 from weighbridge.judging.trials import falsify
 
@@ -161,8 +165,90 @@ def test_a_policy_is_read_in_any_letter_case_and_kept_in_one(written: str, polic
     ],
 )
 def test_a_policy_in_other_words_is_refused_with_the_one_that_it_means(written: str, policy: str) -> None:
-    with pytest.raises(LimitsError, match=f"quantised:FTYPE; did you mean '{policy}'"):
+    with pytest.raises(LimitsError, match=rf"{re.escape(repr(written))} is .*; did you mean '{re.escape(policy)}'"):
         read(KIND.limits, {"policy": written})
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        (
+            "packed+rounded:F61",
+            "'rounded:F61' (part 2 of 'packed+rounded:F61') is no rounded:TYPE; TYPE is one of BF16, F16, F8_E4M3 "
+            "F8_E5M2; did you mean 'packed+rounded:F16'?",
+        ),
+        ("at-most:quantised:Q4_M", "Q3_K Q3_K_L Q3_K_M Q3_K_S, Q4_0 Q4_1 Q4_K Q4_K_M Q4_K_S, Q5_0 "),
+        ("at-most:quantised:Q4_M", "did you mean 'at-most:quantised:Q4_K_M'?"),
+        ("rounded:F16+rounded:BF16", "rounded:F16 and rounded:BF16 both say the rounding; one part a class"),
+        ("requant:Q8_0+quantised:Q8_0", "both say the blocks; one part a class"),
+        ("packed+same", "'packed+same': same stands alone"),
+        ("at-most:lossless", "'at-most:lossless': lossless stands alone"),
+        ("packed+" * 9 + "packed", "10 parts; one part a class"),
+        ("packed+", "'' (part 2 of 'packed+') is not same, lossless, packed, "),
+        ("gptq", "did you mean 'packed'?"),
+    ],
+)
+def test_a_wrong_part_is_told_with_its_place_what_may_stand_there_and_what_is_near(written: str, told: str) -> None:
+    with pytest.raises(LimitsError) as raised:
+        read(KIND.limits, {"policy": written})
+    assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("rounded:f16+PACKED", "packed+rounded:F16"),
+        ("At-Most:Quantised:q4_k_m+rounded:f16", "at-most:rounded:F16+quantised:Q4_K_M"),
+        ("rounded:f8_e4m3", "rounded:F8_E4M3"),
+    ],
+)
+def test_parts_are_joined_in_one_order_and_the_schema_takes_what_is_kept(written: str, kept: str) -> None:
+    assert read(KIND.limits, {"policy": written}).policy == kept
+    assert re.fullmatch(schema(KIND.limits)["properties"]["policy"]["pattern"], kept)
+
+
+@pytest.mark.parametrize("policy", [one for one in POLICIES if ":" in one])
+def test_a_file_that_nobody_converted_is_no_result_of_any_conversion_and_below_every_ceiling(policy: str) -> None:
+    """The word of a policy stood for a ceiling, so that a BF16 file passed for a quantised one."""
+    kept = "F32" if policy == "rounded:BF16" else "BF16"
+    rows = [row("blk.0.attn_q.weight", kept, kept), row("blk.0.ffn_up_exps.weight", kept, kept, shape=(4, 2, 256))]
+    verdict = judged(rows, policy)
+    assert (verdict.outcome, {one.code for one in verdict.offences}) == (Outcome.FAIL, {"unmade"})
+    assert judged(rows, f"at-most:{policy}").outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("mixture", "name", "columns", "types"),
+    [
+        ("Q4_K_M", "blk.0.attn_q.weight", 256, "Q4_K"),
+        ("Q4_K_M", "blk.9.attn_v.weight", 256, "Q4_K Q5_K Q6_K Q8_0"),
+        ("Q4_K_M", "blk.9.ffn_down_exps.weight", 256, "Q4_K Q5_K Q6_K"),
+        ("Q4_K_M", "blk.9.ffn_down.weight", 96, "Q5_0 Q5_1 Q8_0"),
+        ("Q4_K_M", "blk.9.ffn_down.weight", 100, "F16"),
+        ("Q4_K_M", "output.weight", 256, "Q6_K Q8_0"),
+        ("Q4_K_M", "token_embd.weight", 256, "Q4_K Q6_K Q8_0"),
+        ("Q4_K", "blk.0.attn_v.weight", 256, "Q4_K Q5_K Q6_K Q8_0"),
+        ("Q8_0", "output.weight", 256, "Q8_0"),
+        ("Q4_0", "token_embd.weight", 256, "Q4_0 Q6_K Q8_0"),
+        ("Q2_K", "blk.0.attn_output.weight", 256, "Q2_K Q3_K Q5_K"),
+        ("Q2_K", "blk.0.attn_q.weight", 96, "Q4_0 IQ4_NL"),
+        ("IQ2_M", "token_embd.weight", 256, "IQ2_S IQ3_S Q5_K Q8_0"),
+        ("IQ3_XXS", "blk.0.attn_k.weight", 256, "IQ3_XXS IQ2_S Q8_0"),
+        ("IQ1_S", "blk.0.attn_v.weight", 256, "IQ1_S Q2_K Q4_K"),
+        ("TQ2_0", "output.weight", 256, "Q6_K Q8_0 F16"),
+        ("MXFP4_MOE", "output.weight", 256, "Q8_0"),
+    ],
+)
+def test_a_recipe_makes_the_types_that_the_quantiser_makes(mixture: str, name: str, columns: int, types: str) -> None:
+    assert " ".join(types_of(mixture, name, columns)) == types
+
+
+def test_every_mixture_has_a_recipe_whose_types_are_none_less_precise_than_it_may_be() -> None:
+    for mixture, least in MIXTURES.items():
+        made = [dtype for kind in ("attn_v", "attn_k", "attn_q", "attn_output", "ffn_up", "ffn_gate", "ffn_down", "x")
+                for dtype in types_of(mixture, f"blk.0.{kind}.weight", 256)]  # fmt: skip
+        assert all(TYPICAL_ERROR[dtype] <= TYPICAL_ERROR[least] for dtype in made), mixture
+    assert {recipe(name).number for name in FTYPES} == set(FTYPES.values())
 
 
 def test_a_contract_must_name_its_policy() -> None:
@@ -199,7 +285,7 @@ def test_a_rounding_that_is_allowed_by_name_stands_beside_a_mixture_too() -> Non
 @pytest.mark.parametrize(
     ("policy", "allow", "found"),
     [
-        ("requant:Q8_0", [], row("scalar", "F32", "F16", shape=())),
+        ("at-most:requant:Q8_0", [], row("scalar", "F32", "F16", shape=())),
         ("lossless", [{"from": "F32", "to": "Q8_0"}], row("a", "F32", "F32")),
     ],
 )
@@ -209,3 +295,17 @@ def test_no_trial_breaks_what_the_policy_means(policy: str, allow: list[Any], fo
     verdict = KIND.judge(evidence, limits)
     trials = list(falsify(KIND, evidence, limits, verdict))
     assert (verdict.outcome, [trial for trial in trials if trial.result is TrialResult.SURVIVED]) == (Outcome.PASS, [])
+
+
+def test_every_type_that_the_quantiser_made_of_a_family_is_of_the_mixture_s_recipe() -> None:
+    """The page lists the types of each mixture over the families that were quantised."""
+    page = (Path(__file__).parents[2] / "spec" / "conversions.md").read_text().partition("\n## Quantised\n")[2]
+    listed = dict(re.findall(r"^\| (\w+) (?:\| [^|]+ ){3}\| ([^|]+) \|$", page, re.MULTILINE))
+    assert {*RECIPES} - {"NVFP4"} <= {*listed}
+    kinds = [
+        f"blk.0.{kind}.weight" for kind in ("attn_v", "attn_k", "attn_q", "attn_output", "ffn_gate", "ffn_down", "x")
+    ]
+    for mixture in {*RECIPES} & {*listed}:
+        names = ("output.weight", "token_embd.weight", *kinds)
+        made = {dtype for name in names for row in (256, 96, 100) for dtype in types_of(mixture, name, row)}
+        assert set(listed[mixture].split(", ")) <= made | {"F32", "F16"}, mixture

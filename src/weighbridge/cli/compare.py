@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +15,7 @@ from click.core import ParameterSource
 
 from weighbridge.cli.completion import policies
 from weighbridge.cli.options import Texts, as_json, debug, print_json, progress, rate, repeated, tell, verb
-from weighbridge.core import ExitCode, Fields, Json, UsageError, exit_code, printable
+from weighbridge.core import ExitCode, Fields, Json, Outcome, UsageError, exit_code, printable
 from weighbridge.evaluation.import_comparison import ImportComparison, compare, mapping_of, policy_of
 from weighbridge.forward.trace_key import names_itself_trace
 from weighbridge.gates.config_agreement import FIELDS
@@ -97,19 +98,27 @@ def command(
         look = {**look, **mapping_of(mapping, source, imports)}
     with _engine(address) as engine, progress() as show:
         execution = Execution(engine=engine, on_progress=_rate(show))
-        meant = {"look": look, **{one: given[one] for one in ("may_differ", "may_ignore", "adapter")}}
-        answers = compare(source, imports, policy=policy, **meant, execution=execution, progress=show, debug=debug)
+        meant = {"look": look, "policy": policy, **{one: given[one] for one in ("may_differ", "may_ignore", "adapter")}}
+        answers = compare(source, imports, **meant, execution=execution, progress=show, debug=debug)
     if as_json:
         ran = {} if engine is None else {"engine": {"address": address, **engine.ran.counts()}}
         print_json([_json(source, answer) | ran for answer in answers])
     else:
         for one in answers:
             moments = _moments(source, one, look) if everything and not headers else {}
-            tell(_lines(source, one, tensors=given["tensors"], everything=everything, headers=headers, moments=moments))
+            passes = partial(_passes, partial(compare, source, [one.path], **meant), look)
+            shown = {"everything": everything, "headers": headers, "moments": moments, "passes": passes}
+            tell(_lines(source, one, tensors=given["tensors"], **shown))
         if engine is not None and engine.ran.tasks:
             tell([click.style(f"{address}: {engine.ran.summary()}", dim=True)])
     code = exit_code(("", finding) for one in answers for finding in comparison.counted(one.evaluation))
     sys.exit(ExitCode.BLOCKED if code is ExitCode.NOTHING_SHOWN else code)
+
+
+def _passes(again: Callable[..., tuple[ImportComparison, ...]], look: Fields, other: Fields) -> bool:
+    """Return whether an import passes when it is looked at in another way."""
+    (found,) = again(look={**look, **other})
+    return comparison.outcome(found.evaluation) is Outcome.PASS
 
 
 def _lines(source: str, one: ImportComparison, **shown: Any) -> Iterator[str]:
@@ -117,7 +126,7 @@ def _lines(source: str, one: ImportComparison, **shown: Any) -> Iterator[str]:
     yield click.style(f"{printable(source)} -> {printable(one.path)}", bold=True) + policy
     yield from ["  both paths are the same file, so nothing can differ"] if one.itself else ()
     yield from (f"  note: {printable(note)}" for note in one.notes)
-    yield from comparison.comparison_lines(one, unasked=one.policy.name if one.policy.why else "", **shown)
+    yield from comparison.comparison_lines(one, **shown)
 
 
 def _moments(source: str, one: ImportComparison, look: Fields) -> dict[str, MomentChanges]:

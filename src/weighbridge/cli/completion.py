@@ -49,9 +49,11 @@ def recorded_gates(context: click.Context, parameter: click.Parameter, start: st
 
 def policies(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
     """Offer what an import can be meant to be; else a file of limits."""
-    from weighbridge.gates.value_preservation import POLICIES
+    from weighbridge.gates.families.policies import CEILING, PARTS, POLICIES
 
-    return [CompletionItem(start, type="file"), *_starting(POLICIES, start)]
+    begun = start[: start.rfind("+") + 1] or (CEILING if start.startswith(CEILING) else "")
+    offered = (f"{begun}{part}" for part in PARTS) if begun else (*POLICIES, CEILING)
+    return [CompletionItem(start, type="file"), *_starting(offered, start)]
 
 
 def cards(_context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:

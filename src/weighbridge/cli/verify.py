@@ -17,13 +17,16 @@ from weighbridge.core import Finding, Outcome, UsageError, nearest, printable
 from weighbridge.core.project import LOCAL, local
 from weighbridge.evaluation.verification import ContractResult, VerifyRequest, code_of, verify
 from weighbridge.evidence.disk import disk_error, make_folders, replace_file
-from weighbridge.judging.requests import DEFAULT
+from weighbridge.judging.requests import DEFAULT, all_requests
 from weighbridge.lanes.waivers import waivers_of
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.tensors import TensorPair
 from weighbridge.report import INDENT, STATUS_WORDS, block, heading, run_told
 from weighbridge.report.formats import BROUGHT, FORMS, data_of, rendered
 from weighbridge.report.rows import Report, report_of
 
 if TYPE_CHECKING:
+    from weighbridge.evaluation.runner import Evaluation
     from weighbridge.ledger.record import Move
 
 RECORDED = "evidence"
@@ -178,7 +181,8 @@ def lines_of(results: Sequence[ContractResult], report: Report, asked: VerifyReq
             first, *rest = block(row)
             said = tuple(rest[:-1]) if row.outcome is Outcome.ERROR else ()
             yield from (first, f"{INDENT}as above") if said in refused else (first, *rest)
-            yield from (f"{INDENT}{click.style(doubt, bold=True)}" for doubt in _doubts(result.loaded, row.finding))
+            doubts = _doubts(result.loaded, row.finding, evaluation)
+            yield from (f"{INDENT}{click.style(doubt, bold=True)}" for doubt in doubts)
             refused |= {said} if said else set()
         yield ""
     yield report.tally
@@ -212,16 +216,20 @@ def _moved(moves: Sequence[Move]) -> Iterator[str]:
         yield printable(f"{change}: {', '.join(places)}")
 
 
-def _doubts(loaded: LoadedContract, finding: Finding) -> Iterator[str]:
+def _doubts(loaded: LoadedContract, finding: Finding, evaluation: Evaluation) -> Iterator[str]:
     """Yield what the person may have meant instead: the sides exchanged, or another policy, with the line to change."""
-    if not finding.verdict.offences:
+    if finding.kind not in ("value-preservation", "dtype-preservation") or not finding.verdict.offences:
         return
-    from weighbridge.report.comparison import EXCHANGE, MEANT, exchanged, policy_meant
+    from weighbridge.evaluation.policies_tried import policy_that_passes
+    from weighbridge.report.comparison import exchanged
 
-    yield from (f"{EXCHANGE}{why}" for why in exchanged(finding.verdict.offences))
-    policy = policy_meant(finding.verdict.offences)
+    gate = next(one for one in loaded.contract.gates if one.id == finding.gate)
+    key = all_requests(gate, finding.instance)[0].key
+    yield from exchanged(finding.verdict.offences, rows_of(evaluation.measured[key], TensorPair))
+    policy = policy_that_passes(evaluation, key, gate.limits, finding.verdict)
     at = loaded.limit_at(finding.gate, "policy") if policy else None
     if at is not None and finding.kind == "value-preservation" and not at.file.startswith(BUILTIN):
-        yield printable(f"{MEANT}write `policy: {policy}` in {at.file}:{at.line}")
+        yield printable(f"meant? the tensors pass with `policy: {policy}` in {at.file}:{at.line}")
     elif policy:
-        yield f"{MEANT}`weighbridge init --for import --param policy={policy}` writes a contract that says so"
+        command = f"weighbridge init --for import --param policy={policy}"
+        yield f"meant? the tensors pass in the contract that `{command}` writes"

@@ -45,7 +45,7 @@ class Doc:
     keys: str | None = None  # the pattern of a mapping's keys
     choices: tuple[str, ...] = ()
     any_case: bool = False  # choices are read in any letter case; what is kept is the choice as it stands here
-    meant: Callable[[str], str] | None = None  # which choice a text means that is none
+    spelled: Callable[[str], str] | None = None  # how a text is kept; a ValueError says what is wrong with one
     min_items: int = 0
     # Where it tightens, "up" or "down": of a number its size, of a list what it holds, of choices their order, of a
     # switch true over false; of what a figure `must` be, it follows.
@@ -268,6 +268,12 @@ def _read_scalar(kind: Any, doc: Doc, data: Any, path: Path, reading: _Reading) 
     if kind is not object and (not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool)):
         reading.note("wrong-type", f"{show(data)} is not {_NAMES[kind]}", path)
         return data
+    if doc.spelled:
+        try:
+            return doc.spelled(data)
+        except ValueError as refused:
+            reading.note("unknown-choice", str(refused), path)
+            return None
     if doc.choices:
         return _read_choice(doc, doc.choices, data, path, reading)
     if wrong := _out_of_bounds(doc, data):
@@ -290,7 +296,7 @@ def _read_choice(doc: Doc, choices: Sequence[str], data: object, path: Path, rea
     same = [one for one in choices if doc.any_case and one.casefold() == str(data).casefold()]
     if same:
         return same[0]
-    near = [meant] if doc.meant and (meant := doc.meant(str(data))) else closest(str(data), choices)
+    near = closest(str(data), choices)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     wanted = doc.form or f"one of {', '.join(choices)}"
     reading.note("unknown-choice", f"{show(data)} is not {wanted}{hint}", path)

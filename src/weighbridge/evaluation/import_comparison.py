@@ -286,7 +286,7 @@ def _declared(view: Opened) -> Policy:
         return Policy(limits={"policy": "packed"}, name="packed", why=" (the file holds codes and their scales)")
     if not blocks:
         return Policy(limits={"policy": "lossless"}, name="lossless")
-    named = f"quantised:{max(blocks, key=TYPICAL_ERROR.__getitem__)}"
+    named = f"at-most:quantised:{max(blocks, key=TYPICAL_ERROR.__getitem__)}"
     counted = ", ".join(f"{dtypes.count(dtype)} {dtype}" for dtype in dict.fromkeys(sorted(dtypes)))
     return Policy(limits={"policy": named}, name=named, why=f" (the types that the file declares: {counted})")
 

@@ -151,7 +151,13 @@ _breaks = Breaks(need="fields", row=ConfigField, blocked=BLOCKED, why="every fie
 
 
 def _promised(row: ConfigField, limits: Limits) -> bool:
-    return not (row.why or harmless(row.name)) and row.name not in [one.field for one in limits.may_differ]
+    meant = [one.field for one in limits.may_differ]
+    return not row.why and harmless(row.name) in ("", CODE) and row.name not in meant
+
+
+def _decides_nothing(row: ConfigField, limits: Limits) -> bool:
+    free = harmless_of_packing(row.name) not in ("", CODE)
+    return not row.why and (free or row.name in [one.field for one in limits.may_differ])
 
 
 def _named(row: ConfigField, globs: Sequence[str]) -> bool:
@@ -212,7 +218,7 @@ KIND = Kind(
         *(_breaks(name, "not-compared", change, NOT_REQUIRED) for name, change in UNCOMPARED.items()),
         _none_left("no field that can be compared", lambda row, _: replace(row, why="another form")),
         _none_left(
-            "only what is meant to differ", lambda row, limits: None if _promised(row, limits) or row.why else row
+            "only what is meant to differ", lambda row, limits: row if _decides_nothing(row, limits) else None
         ),
     ),
 )

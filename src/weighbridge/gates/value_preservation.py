@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import collections
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, rows_of
-from weighbridge.core import Doc, Fields, Verdict, closest
+from weighbridge.core import Doc, Fields, Verdict
 from weighbridge.gates.families import block_types, tensor_pairs
-from weighbridge.gates.families.block_types import BLOCK, BOUND, MIXTURES, NOT_NEAREST, REQUANTISED, TYPICAL_ERROR
-from weighbridge.gates.families.tensor_pairs import EXACT, Meant, is_exact
+from weighbridge.gates.families.block_types import BLOCK, BOUND, NOT_NEAREST, TYPICAL_ERROR
+from weighbridge.gates.families.policies import FORM, PATTERN, Policy, parse, spelled
+from weighbridge.gates.families.recipes import MIXTURES
+from weighbridge.gates.families.tensor_pairs import EXACT, Meant, is_exact, two_sided
 from weighbridge.gates.trials import pair_trials
-from weighbridge.quantities.tensors import TensorPair
+from weighbridge.quantities.tensors import OWN_KEYS, TensorPair
 
 
 class Class(enum.StrEnum):
@@ -43,27 +47,13 @@ class Class(enum.StrEnum):
 
 
 RANK: Mapping[Class, int] = {found: rank for rank, found in enumerate(Class)}
-POLICIES = (
-    *("same", "lossless", "packed", "rounded:F16", "rounded:BF16"),
-    *(f"requant:{dtype}" for dtype in REQUANTISED),
-    *(f"quantised:{mixture}" for mixture in MIXTURES),
-)
-FORM = "same, lossless, packed, rounded:F16, rounded:BF16, requant:TYPE or quantised:FTYPE"
-SYNONYMS = {
-    **dict.fromkeys(("f32", "fp32", "float32", "exact"), "lossless"),
-    **dict.fromkeys(("float16", "fp16", "half"), "f16"),
-    **dict.fromkeys(("quantized", "quant"), "quantised"),
-    **dict.fromkeys(("requantised", "requantized"), "requant"),
-    "bfloat16": "bf16",
-    "round": "rounded",
-    "identical": "same",
-}
 STEPS = 0.75  # root mean square distance of codes that GPTQ chose: 0.36 to 0.52; rounding to nearest makes 0.29
 NOT_NEAREST_RESCALED = 0.1  # of codes, under fitted factors of channels: 0.021 of AWQ's at most, 0.29 of damaged ones
 CHANNELS_OFF = 0.05  # of a factor, beyond five standard errors, which leave nothing in what AWQ makes
 MERGED_SHARE = 0.5  # of an update; what rounding moves is not along it, so that a share is far nearer to what it is
 COARSEST = 0.5  # relative RMSE: codes of two bits err by 0.35 of normally distributed values, and less where they fit
 COARSEST_CHOSEN = 0.85  # the same, of codes that GPTQ chose
+CODES = ("I8", "U8", "I32", "U32", "F8_E4M3", "F8_E5M2")  # in which packers store matrices
 ROUNDED_FIRST = {"requantised-through-f16", "requantised-through-bf16"}  # quantised from a file that was rounded before
 FIGURES = (
     *("transform", "source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements"),
@@ -72,22 +62,11 @@ FIGURES = (
 )
 
 
-def meant_policy(text: str) -> str:
-    """Return the policy that a text means in other words, as `bf16` or `rounded:float16` do; "" where none is near."""
-    words = [SYNONYMS.get(word, word) for word in text.casefold().replace("-", "_").split(":")[:2]]
-    folded = {policy.casefold(): policy for policy in POLICIES}
-    ends = {policy.partition(":")[2]: folded[policy] for policy in reversed(folded) if ":" in policy}
-    near = closest(":".join(words), [*folded])
-    return folded.get(":".join(words)) or ends.get(words[-1]) or (folded[near[0]] if near else "")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits(Meant):
     """What the candidate was meant to be."""
 
-    policy: Annotated[
-        str, Doc(f"what was meant: {FORM}", choices=POLICIES, any_case=True, meant=meant_policy, form=FORM)
-    ]
+    policy: Annotated[str, Doc(f"what was meant: {FORM}", pattern=PATTERN, spelled=spelled, form=FORM, tight="")]
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
@@ -98,12 +77,32 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
         "elements": sum(pair.elements for pair in pairs),
         "classes": [f"{classes[found]} {found}" for found in Class if classes[found]],
     }
-    verdict = tensor_pairs.verdict_of([(pair, code_of(pair, limits)) for pair in pairs], _figures, summary)
+    policy = parse(limits.policy)
+    unpacked = policy.packed and not policy.ceiling and not any(map(_is_packed, pairs))
+    coded = [(pair, code_of(pair, limits) or _unmade(pair, policy, limits, unpacked=unpacked)) for pair in pairs]
+    verdict = tensor_pairs.verdict_of(coded, partial(_figures, policy), summary)
     return tensor_pairs.with_files(verdict, evidence, limits)
 
 
+def _is_packed(pair: TensorPair) -> bool:
+    """Return whether the candidate holds codes: those of a weight, or as they are stored on both sides."""
+    codes = len(pair.candidate_shape) > 1 and (pair.candidate_dtype or pair.source_dtype) in CODES
+    return codes or OWN_KEYS in pair.packed or (pair.not_nearest is not None and pair.candidate_dtype not in BOUND)
+
+
+def _unmade(pair: TensorPair, policy: Policy, limits: Limits, *, unpacked: bool) -> str:
+    """Return how a tensor whose content is right is not what the policy makes, or nothing."""
+    if not two_sided(pair) or limits.allows(pair):
+        return ""
+    if policy.numbers and pair.file_type not in (None, *policy.numbers):
+        return "file-type"
+    if unpacked and len(pair.candidate_shape) > 1:
+        return "unmade"
+    return "unmade" if not _is_packed(pair) and policy.lacking(pair) else ""
+
+
 def code_of(pair: TensorPair, limits: Limits) -> str:
-    """Return what is wrong with a tensor, or nothing."""
+    """Return what is wrong with a tensor under the policy as a ceiling, or nothing."""
     found = class_of(pair)
     if found in (Class.DROPPED, Class.GENERATED, Class.LEFT_OUT):
         return ""
@@ -128,14 +127,15 @@ def _packed_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
     """Return what is wrong with a weight that is packed on some side, or nothing."""
     if not pair.compared:
         return "packed"
-    if limits.policy == "same" and tensor_pairs.KEYS not in pair.reproduced:
+    policy = parse(limits.policy)
+    if policy.same and tensor_pairs.KEYS not in pair.reproduced:
         return "packing"
     if pair.candidate_dtype in BOUND:
         return _content_code(pair, limits, found)
     if pair.not_nearest is None:  # the source is packed, so its values have no dtype that could be kept
         exact = _makings(pair) & {"identical", "value-cast"}
         return ("overflow" if pair.overflowed else "") if exact else "content"
-    if limits.policy != "packed":
+    if not policy.packed:
         return "packing"
     if found in (Class.NEAREST_CODES, Class.WITHIN_BOUND):
         return _channels_code(pair) if pair.rescaled else ""
@@ -229,17 +229,17 @@ def _makings(pair: TensorPair) -> set[str]:
 
 def needed(pair: TensorPair, limits: Limits) -> Class | None:
     """Return the class that a tensor of these dtypes must reach under the policy, or None where it accepts none."""
-    verb, _, target = limits.policy.partition(":")
-    dtype = pair.candidate_dtype
-    if pair.source_dtype == dtype or (verb != "same" and is_exact(pair)):
+    policy, dtype = parse(limits.policy), pair.candidate_dtype
+    if pair.source_dtype == dtype or (not policy.same and is_exact(pair)):
         return Class.VALUE_EQUAL
-    if limits.allows(pair) or (verb == "rounded" and dtype == target):
+    if limits.allows(pair) or dtype == policy.rounded:
         return Class.ROUNDED_EXACT
-    if verb in ("requant", "quantised") and dtype == "F16" and _stays_half(pair, target):
+    if policy.blocks and dtype == "F16" and _stays_half(pair, policy.blocks):
         return Class.ROUNDED_EXACT
-    if verb == "requant" and dtype == target:
+    if dtype == policy.requant:
         return Class.REQUANT_EXACT
-    if verb == "quantised" and _in_mixture(dtype, target):
+    least, error = MIXTURES.get(policy.quantised, dtype), TYPICAL_ERROR.get(dtype, math.inf)
+    if policy.quantised and (error <= TYPICAL_ERROR[least] or block_types.STANDS_IN.get(dtype) == least):
         exact = dtype in block_types.UNWEIGHTED and not _makings(pair) & ROUNDED_FIRST
         return Class.REQUANT_EXACT if exact else Class.WITHIN_BOUND
     return None
@@ -252,14 +252,12 @@ def _stays_half(pair: TensorPair, target: str) -> bool:
     return beside_ternary or row % BLOCK[MIXTURES[target]] != 0
 
 
-def _in_mixture(dtype: str, target: str) -> bool:
-    """Return whether a type is at least as precise as the least precise one of a mixture, or stands in for it."""
-    least, error = MIXTURES[target], TYPICAL_ERROR.get(dtype)
-    return error is not None and (error <= TYPICAL_ERROR[least] or block_types.STANDS_IN.get(dtype) == least)
-
-
-def _figures(pair: TensorPair, code: str, together: str) -> Fields:
+def _figures(policy: Policy, pair: TensorPair, code: str, together: str) -> Fields:
     found = class_of(pair)
+    if code in ("unmade", "file-type"):  # its content is right, so no mechanism speaks of it
+        made = policy.lacking(pair) or "codes and scales of some weight"
+        wanted = {"made": made} if code == "unmade" else {"file_type": pair.file_type, "made": policy.numbers[0]}
+        return {**tensor_pairs.columns_of(pair, FIGURES), **wanted, "class": str(found)}
     # What explains all offenders of one change of dtype says most; where nothing does, each has its own.
     name = tensor_pairs.mechanism([pair]) if together == tensor_pairs.UNEXPLAINED else together
     elements = tensor_pairs.explained(pair, name) or 0
@@ -284,7 +282,10 @@ KIND = tensor_pairs.kind_of_pairs(
     version=7,
     limits=Limits,
     judge=judge,
-    fails=("content", "bound", "overflow", "packing", "codes", "distance", "channels", "adapter"),
+    fails=(
+        *("content", "bound", "overflow", "packing", "codes", "distance", "channels", "adapter"),
+        *("unmade", "file-type"),
+    ),
     blocked=("rescaled",),
     mutations=pair_trials.OF_CONVERSIONS,
 )

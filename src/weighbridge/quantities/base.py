@@ -33,8 +33,8 @@ class Quantity:
 
     def typical(self) -> dict[str, Any]:
         """Return the fields of a typical row or record, by the key that they have in JSON."""
-        kept = (item for item in fields(self.row) if not item.later)
-        return {item.key: item.doc.typical if item.required else item.default for item in kept}
+        known = (item for item in fields(self.row) if not item.later)  # not sealed while it is its default
+        return {item.key: item.doc.typical if item.required else item.default for item in known}
 
 
 def rows(name: str, row: type[Any], key: str = "name") -> Quantity:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
-from weighbridge.core import Doc
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import LATER
 from weighbridge.quantities.base import rows
 
 STATISTICS = ("mean", "std", "min", "max", "absmax", "rms", "zero_share")  # of a tensor's finite elements
@@ -30,6 +31,7 @@ class TensorMoments:
     zero_share: Annotated[float | None, Doc("share of elements that are zero", typical=0.0)]
 
 
+OWN_KEYS = ", whose keys differ: "  # how codes of both sides are named that each reads by its own keys
 PADDED = "of a padded vocabulary"  # how a mapping ends that leaves aside the rows that were added
 NAME = "the candidate's name, or the source's where the candidate has no such tensor"
 
@@ -231,6 +233,9 @@ class TensorPair:
         ),
     ] = None
     no_rule: Annotated[str, Doc("what no rule speaks of, where none does; empty where one does", typical="")] = ""
+    file_type: Annotated[
+        int | None, Doc("number of the mixture that the candidate's header states; None where it states none")
+    ] = field(default=None, metadata={LATER: True})
 
 
 QUANTITIES = (

@@ -5,19 +5,20 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import click
 
-from weighbridge.core import Faulted, Finding, Measurement, Offence, Outcome, printable
+from weighbridge.core import Faulted, Fields, Finding, Measurement, Offence, Outcome, TrialResult, printable
 from weighbridge.evaluation.import_comparison import NOT_COMPARED, TENSORS, ImportComparison
+from weighbridge.evaluation.policies_tried import policy_that_passes
 from weighbridge.evaluation.runner import Evaluation
-from weighbridge.gates.families.block_types import TYPICAL_ERROR
-from weighbridge.gates.value_preservation import POLICIES, RANK, Class
+from weighbridge.gates.families.block_types import BOUND, TYPICAL_ERROR
+from weighbridge.gates.value_preservation import RANK, Class
 from weighbridge.model_config.conversion_facts import CONVERTER
 from weighbridge.quantities.tensors import PADDED, MomentChanges, TensorPair
-from weighbridge.report import COLOURS, LISTED, capped, finding_text, trials_summary
+from weighbridge.report import COLOURS, LISTED, capped, finding_text
 
 Moments: TypeAlias = Mapping[str, MomentChanges]
 SHOWN = 20
@@ -28,13 +29,14 @@ ONE_CONFIGURATION = "config-one-sided"
 EMPTY = "config-empty"  # there is a config.json, which is no reason not to compare
 SIDES = ("source", "candidate")
 CONTAINERS = ("I32", "U32", "I64", "I16", "U8")  # of several codes each
-EXCHANGE = "exchange the two? "
-LOST, GROWN = "the converter is known to lose this", "the vocabulary was padded, and every row that it had is compared"
-ACCEPTED = "{}; accept it by {}, or by `may_differ` in a contract, with reasons"
-MEANT = "meant? every value is exactly what that conversion gives: "
+LOST = "the converter is known to lose {}; `may_differ` in a contract accepts it, with reasons"
+GROWN = "the vocabulary was padded, and every row that it had is compared: {}"
+OF_VOCABULARY = ("vocab_size", "token_types", "tokens")
+EXCHANGE, MEANT = "exchange the two? ", "meant? it passes with "
+MANY, NAMED = 4, 3  # tensors of one cause, which a line then tells together, and names of these
+WHOLE = re.compile(r"\b([1-9]\d*) of \1 elements explained")
 UNSHOWN = "dropped by the converter's rule, not shown to be superfluous"
 RENAMED = "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
-VERBS = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
 IN_WORDS = {
     "not-read": "not read",
     "dtype": "wrong dtype",
@@ -45,20 +47,27 @@ IN_WORDS = {
     "codes": "not the nearest codes",
     "distance": "codes too far off",
     "adapter": "not as merged",
+    "unmade": "not made as meant",
 }
 
 
 def comparison_lines(
-    one: ImportComparison, *, tensors: str, everything: bool, headers: bool, moments: Moments, unasked: str
+    one: ImportComparison,
+    *,
+    tensors: str,
+    everything: bool,
+    headers: bool,
+    moments: Moments,
+    passes: Callable[[Fields], bool],
 ) -> Iterator[str]:
     """Yield the lines of one comparison: what broke, worst first, what remains by class, and the answer.
 
-    `tensors` is a glob of names, `moments` the statistics of those that were refused, and `unasked` the policy that
-    the import itself declares where nobody said that it is what was meant.
+    `tensors` is a glob of names, `moments` the statistics of those that were refused, and `passes` tries another way of
+    looking at the import.
     """
     evaluation, rows = one.evaluation, one.pairs
     finding, _ = evaluation.findings
-    last = click.style(answer(one, unasked=bool(unasked)), fg=COLOURS[outcome(evaluation)], bold=True)
+    last = click.style(answer(one), fg=COLOURS[outcome(evaluation)], bold=True)
     if headers and finding.verdict.code == "not-compared":
         yield "  stored dtypes and shapes are what was meant; content was not compared"
         yield from (*_configuration(one, everything=everything), last)
@@ -69,12 +78,11 @@ def comparison_lines(
         yield "  " + AS_MEANT.format(of=finding.verdict.of, elements=elements, classes=", ".join(map(str, found)))
     else:
         said = finding_text(finding, evaluation.measured)
-        lines = list(_worst_first(finding, tensors)) if finding.verdict.offences else list(said.lines)
+        alone = len(finding.verdict.offences) + 1 if everything else MANY
+        lines = list(_by_cause(finding, tensors, alone)) if finding.verdict.offences else list(said.lines)
         yield from (f"  {line}" for line in (lines if everything else capped(lines, SHOWN)))
         yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
-        yield from (click.style(f"  {EXCHANGE}{why}", bold=True) for why in exchanged(finding.verdict.offences))
-        if policy := policy_meant(finding.verdict.offences):
-            yield click.style(f"  {MEANT}--policy {policy}", bold=True)
+        yield from (click.style(f"  {why}", bold=True) for why in exchanged(finding.verdict.offences, rows))
         yield from (click.style(f"  known: {fault}", bold=True) for fault in known_faults(evaluation))
     yield from (f"  {line}" for line in mapped(evaluation))
     aside = Counter(row.left_out for row in rows if row.left_out)
@@ -83,7 +91,7 @@ def comparison_lines(
     assert isinstance(noted, Sequence)
     yield from (f"  not read: {printable(str(one))}" for one in (noted if everything else capped([*map(str, noted)])))
     if finding.verdict.outcome is not Outcome.PASS:
-        yield from (click.style(f"  {line}", bold=True) for line in renamed(rows))
+        yield from (click.style(f"  {line}", bold=True) for line in renamed(rows, passes))
     if everything:
         yield from (f"  {line}" for line in _table(one, tensors, moments))
     if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
@@ -93,10 +101,42 @@ def comparison_lines(
     lost = losses(one)
     if lost:
         yield f"  lost: {lost}"
-    if lost and unasked and finding.verdict.outcome is Outcome.PASS:
-        yield click.style(f"  meant? --policy {unasked}", bold=True)
     yield from _configuration(one, everything=everything)
+    if options := _meant(one):
+        yield click.style(f"  {MEANT}{options}", bold=True)
     yield last
+
+
+def _meant(one: ImportComparison) -> str:
+    """Return the options under which this import passes, each tried; "" where it passes as it is, or none is known."""
+    (finding, configuration), limits = one.evaluation.findings, one.policy.limits
+    options: list[str] = []
+    if finding.verdict.outcome is Outcome.FAIL or (
+        finding.verdict.outcome is Outcome.PASS and one.lossy and one.policy.why
+    ):
+        key = next(key for key, item in one.evaluation.measured.items() if key.startswith(f"{TENSORS}."))
+        policy = policy_that_passes(one.evaluation, key, limits, finding.verdict)
+        alone = f"--policy {policy}" if [*limits] == ["policy"] else f"`policy: {policy}` in the file of --policy"
+        options = [alone] if policy else []
+    if finding.verdict.outcome is not Outcome.PASS and not options:
+        return ""
+    if configuration.verdict.outcome is Outcome.FAIL:  # judged field by field, so it passes without those that differ
+        known = {*_lost(configuration), *_grown(one.evaluation, configuration)}
+        names = [f"--may-differ {name.place}" for name in configuration.verdict.offences if name.place in known]
+        options = [*options, *names] if len(known) == len(configuration.verdict.offences) else []
+    return " ".join(options)
+
+
+def _lost(configuration: Finding) -> list[str]:
+    """Return the fields that differ where the converter is known to lose them."""
+    read = {one.place: [one.figures.get(f"{side}_read") for side in SIDES] for one in configuration.verdict.offences}
+    return [place for place, how in read.items() if any(CONVERTER in str(one) for one in how)]
+
+
+def _grown(evaluation: Evaluation, configuration: Finding) -> list[str]:
+    """Return the fields that differ because rows were added to the vocabulary."""
+    padded = any(how.endswith(PADDED) for how in mapped(evaluation))
+    return [one.place for one in configuration.verdict.offences if padded and one.place in OF_VOCABULARY]
 
 
 def losses(one: ImportComparison) -> str:
@@ -135,21 +175,24 @@ def known_faults(evaluation: Evaluation) -> Iterator[str]:
             yield fault.why
 
 
-def exchanged(offences: Sequence[Offence]) -> Iterator[str]:
+def exchanged(offences: Sequence[Offence], rows: Sequence[TensorPair]) -> Iterator[str]:
     """Yield what makes it likely that source and import were named in the wrong order; a hint, never a verdict."""
     if any(offence.figures.get("mechanism") == "swapped" for offence in offences):
-        yield "rounding the import gives the source: the import is the wider one"
+        if not any(row.packed or (row.candidate_dtype in BOUND and row.source_dtype not in BOUND) for row in rows):
+            yield EXCHANGE + "rounding the import gives the source: the import is the wider one"
+        else:
+            yield "the import was made of a wider original, which rounds to this source: compare it with that one"
     lost = set()
     for offence in offences:  # plain numbers stand where blocks were, and are not those that the blocks decode to
         packed, dtype = offence.figures.get("packed"), offence.figures.get("source_dtype")
         was = dtype if offence.code == "dtype" else packed
         if was in TYPICAL_ERROR and offence.figures.get("candidate_dtype") not in TYPICAL_ERROR:
             lost.add(str(packed or dtype))
-    yield from (f"the source is quantised ({dtype}) and the import is not" for dtype in sorted(lost)[:1])
+    yield from (f"{EXCHANGE}the source is quantised ({dtype}) and the import is not" for dtype in sorted(lost)[:1])
 
 
-def renamed(rows: Sequence[TensorPair]) -> Iterator[str]:
-    """Yield after which rename the names would match, and how to ask for it; nothing where none is known."""
+def renamed(rows: Sequence[TensorPair], passes: Callable[[Fields], bool]) -> Iterator[str]:
+    """Yield after which rename the names would match, and how to ask for it where the import then passes."""
     from weighbridge.mapping.renaming import renamings
 
     rows = [row for row in rows if not row.left_out]
@@ -159,24 +202,20 @@ def renamed(rows: Sequence[TensorPair]) -> Iterator[str]:
         return
     found = renamings({name for row in rows for name in row.sources}, candidate, more_than=paired)
     if len(found) > 1:
-        yield "names match after either of these renames, so none is made"
+        named = "; ".join(sorted(one.summary for one in found))
+        yield f"names match after either of these renames, so none is made: {named}"
     elif found:
         yield RENAMED.format(matched=len(found[0].origin), of=len(candidate), now=paired)
-    yield from (f"echo '{one.yaml}' > map.yaml; then add --map map.yaml" for one in found)
-
-
-def policy_meant(offences: Sequence[Offence]) -> str:
-    """Return the one policy under which every tensor that was refused is exactly what was meant; "" without one."""
-    verbs = [VERBS.get((one.code, str(one.figures.get("mechanism"))), "") for one in offences]
-    policies = {f"{verb}:{one.figures.get('candidate_dtype')}" for verb, one in zip(verbs, offences, strict=True)}
-    return policy if len(policies) == 1 and (policy := policies.pop()) in POLICIES else ""
+    for one in found:
+        if passes({"map": "table", "rename": [{"from": pattern, "to": new} for pattern, new in one.patterns]}):
+            yield f"echo '{one.yaml}' > map.yaml; then add --map map.yaml"
 
 
 def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
     """Return the findings that decide the answer; a configuration that could not be compared decides nothing."""
     finding, configuration = evaluation.findings
     broken = configuration.verdict.outcome in (Outcome.FAIL, Outcome.ERROR)
-    return (finding, configuration) if broken or configuration.verdict.code == EMPTY else (finding,)
+    return (finding, configuration) if broken or configuration.verdict.code in (EMPTY, "vacuous") else (finding,)
 
 
 BESIDES = {
@@ -205,14 +244,8 @@ def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[
     else:
         said = finding_text(finding, evaluation.measured)
         lines = said.lines if everything else capped(said.lines, SHOWN)
-        read = {one.place: [one.figures.get(f"{side}_read") for side in SIDES] for one in finding.verdict.offences}
-        lost = [place for place, how in read.items() if any(CONVERTER in str(one) for one in how)]
-        padded = any(how.endswith(PADDED) for how in mapped(evaluation))
-        grown: list[str] = [name for name in ("vocab_size", "token_types", "tokens") if padded and name in read]
-        for why, names in ((LOST, lost), (GROWN, grown)):
-            flags = " ".join(f"--may-differ {name}" for name in names)
-            lines = (*lines, ACCEPTED.format(why, flags)) if names else lines
-        found = [*lines, *uncompared]
+        known = (LOST, _lost(finding)), (GROWN, _grown(evaluation, finding))
+        found = [*lines, *(words.format(", ".join(names)) for words, names in known if names), *uncompared]
     yield from (f"  configuration: {line}" for line in found)
     for name, words in BESIDES.items():
         besides = figures.get(name) if name != "not_compared" or everything else ()
@@ -221,12 +254,25 @@ def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[
         yield from (lines if everything else capped(lines, LISTED))
 
 
-def _worst_first(finding: Finding, tensors: str) -> Iterable[str]:
+def _by_cause(finding: Finding, tensors: str, alone: int) -> Iterator[str]:
+    """Yield a line a tensor, the worst first; where so many as are not left alone have one cause, a line for all."""
     from weighbridge.cards.words import gate_words, render
 
     lines = zip(finding.verdict.offences, render(gate_words(finding.kind), finding.verdict), strict=True)
     matching = [pair for pair in lines if fnmatch.fnmatchcase(pair[0].place, tensors)]
-    return (line for _, line in sorted(matching, key=lambda pair: _badness(pair[0])))
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for place, line in ((one.place, line) for one, line in sorted(matching, key=lambda pair: _badness(pair[0]))):
+        said = line.removeprefix(f"{printable(place)}: ")
+        groups.setdefault(WHOLE.sub("every element explained", said), []).append((place, line))
+    for said, alike in groups.items():
+        if len(alike) < alone:
+            yield from (line for _, line in alike)
+            continue
+        names: dict[str, list[str]] = {}
+        for place, _ in alike:
+            names.setdefault(re.sub(r"(?<=\.)\d+(?=\.)", "*", place), []).append(place)
+        named = (printable(one[0] if len(one) == 1 else f"{len(one)} {name}") for name, one in names.items())
+        yield f"{len(alike)} tensors ({', '.join(capped([*named], NAMED))}): {said}"
 
 
 def _badness(offence: Offence) -> tuple[int, float]:
@@ -268,8 +314,8 @@ def _figure(value: float | None) -> str:
     return "none" if value is None else f"{value:.6g}"
 
 
-def answer(one: ImportComparison, *, unasked: bool = False) -> str:
-    """Return the answer in one line: SAME, AS MEANT, LOSSY, DIFFERENT, BLOCKED or what broke.
+def answer(one: ImportComparison) -> str:
+    """Return the answer in one line: SAME, SAME VALUES, AS MEANT, LOSSY, DIFFERENT, BLOCKED or what broke.
 
     Where nobody asked for the policy, an import that is as it says itself is LOSSY, and not what was meant.
     """
@@ -296,7 +342,10 @@ def answer(one: ImportComparison, *, unasked: bool = False) -> str:
         case Outcome.PASS if len(counted(evaluation)) > 1:
             return f"BLOCKED: {fields.code}"
         case Outcome.PASS:
-            word = "SAME" if one.is_same else "LOSSY" if unasked else "AS MEANT"
-            return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_summary(finding.trials)})"
+            results = Counter(trial.result for trial in finding.trials)
+            caught, tried = results[TrialResult.CAUGHT], len(finding.trials) - results[TrialResult.UNTRIED]
+            values = "SAME" if {*one.classes.values()} == {Class.BYTES_EQUAL} else "SAME VALUES"
+            word = values if one.is_same else "LOSSY" if one.policy.why else "AS MEANT"
+            return f"{word}: {verdict.of} of {verdict.of} tensors ({caught} of {tried} planted faults were caught)"
     blocked = f"BLOCKED: {verdict.code}" + (f": {named}" if named else "")
     return f"DIFFERENT: {besides}; {blocked}" if besides else blocked

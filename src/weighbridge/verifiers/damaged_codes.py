@@ -20,7 +20,8 @@ def canary_of_codes(views: Views, options: Fields, measured: Callable[[Views, Fi
     source, candidate = both_unpacked(views)
     made = planned(source, candidate, options).pairings
     packed = {name: packed_parts(source, candidate, one) for name, one in made.items()}
-    fits = (name for name, parts in packed.items() if parts and all(one.rule for one in parts))
+    ruled = (name for name, parts in packed.items() if parts and all(one.rule for one in parts))
+    fits = (name for name in ruled if candidate.tensor(name).shape == made[name].shape)  # of others no value is read
     names = sorted(fits, key=lambda name: candidate.tensor(name).nbytes)[:2]
     if not names or not candidate.tensor(names[-1]).nbytes:
         return NoCanary(NOTHING)

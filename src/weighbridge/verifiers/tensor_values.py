@@ -29,7 +29,7 @@ from weighbridge.packing import unpacked_view
 from weighbridge.packing.channel_factors import Channels
 from weighbridge.packing.unpacked_view import UnpackedView, UnpackedWeight, both_unpacked, packed_parts, packed_weight
 from weighbridge.packing.unpacking import Blocks, Rule
-from weighbridge.quantities.tensors import PADDED, TensorPair
+from weighbridge.quantities.tensors import OWN_KEYS, PADDED, TensorPair
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution, JobSpec
 from weighbridge.verifiers.damaged_codes import NOTHING, canary_of_codes
@@ -215,7 +215,7 @@ class _Pair:
             row = self._by_codes(unpacked_view.as_stored(pairing, new), new)
         else:
             row = self._unpacked(pairing)
-        keys = f", whose keys differ: {new.keys}" if new is not None and new.keys else ""
+        keys = f"{OWN_KEYS}{new.keys}" if new is not None and new.keys else ""
         return replace(row, packed=" and ".join(dict.fromkeys(weight.packed for weight in packed)) + keys)
 
     def _by_own_keys(self, pairing: Pairing, packed: Sequence[UnpackedWeight]) -> TensorPair:
@@ -266,6 +266,8 @@ class _Pair:
         found |= {"source_dtype": old[0].dtype, "source_bytes": sum(tensor.nbytes for tensor in old)}
         found |= {"candidate_dtype": new.dtype, "candidate_bytes": new.nbytes}
         found["nonzero"] = not self.contents or bytewise.any_nonzero(self.candidate, name)
+        stated = self.candidate.metadata.get("general.file_type")
+        found["file_type"] = stated if isinstance(stated, int) else None
         sources = tuple(dict.fromkeys(tensor.name for tensor in old))
         return TensorPair(name=name, sources=sources, elements=math.prod(shape), **found)
 
@@ -274,7 +276,9 @@ class _Pair:
         if pairing.arithmetic == NO_RULE:
             return row
         aligned = AlignedTensor(self.source, self.candidate, pairing)
-        found: dict[str, Any] = {"source_dtype": aligned.dtype, "source_shape": pairing.shape}
+        # A product is rounded to a dtype anyway: one in the source's own keeps all that the source's dtype holds.
+        dtype = aligned.dtype if pairing.arithmetic else aligned.stored_dtype
+        found: dict[str, Any] = {"source_dtype": dtype, "source_shape": pairing.shape}
         found |= {"candidate_shape": aligned.new.shape, "elements": aligned.new.elements}
         try:
             return replace(row, **found, **(self._compared(aligned) if self.contents else {}))

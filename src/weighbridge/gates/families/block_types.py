@@ -38,20 +38,6 @@ NOT_NEAREST: Mapping[str, float] = {
 }  # fmt: skip
 SIGNED = ("IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS")
 
-# The least precise type that a mixture of types holds by the rules of llama.cpp's llama-quant.cpp (the default type of
-# each, and what tensors of one kind or layer get instead), and types that stand in for others.
-MIXTURES: Mapping[str, str] = {
-    **{dtype: dtype for dtype in TYPICAL_ERROR},
-    "Q2_K_S": "Q2_K",
-    **dict.fromkeys(("Q3_K_S", "Q3_K_M", "Q3_K_L"), "Q3_K"),
-    **dict.fromkeys(("Q4_K_S", "Q4_K_M"), "Q4_K"),
-    **dict.fromkeys(("Q5_K_S", "Q5_K_M"), "Q5_K"),
-    "IQ2_S": "IQ2_XS",
-    **dict.fromkeys(("IQ2_M", "IQ3_XXS"), "IQ2_S"),
-    "IQ3_XS": "IQ3_XXS",
-    **dict.fromkeys(("IQ3_S", "IQ3_M"), "IQ3_S"),
-    "MXFP4_MOE": "MXFP4",
-}
 STANDS_IN: Mapping[str, str] = {"Q5_1": "Q5_K"}  # where a row is not whole blocks of 256, and less precise than it
 TERNARY = ("TQ1_0", "TQ2_0")
 HALVED_WITH_TERNARY = ("token_embd.weight", "output.weight")  # stored as F16 beside ternary tensors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -226,6 +227,7 @@ ADAPTED = "adapter-merged"  # what was meant of a weight that an adapter changes
 EXACT = ("identical", "value-cast", "requantised")
 UNEXPLAINED = "different content"
 QUANTISED = "quantised"  # the content of blocks in a type that nobody meant, within that type's bound
+MULTIPLIED = re.compile(r"\bx [\d.]|\bmultiplied\b")  # of a transform, by numbers of the configuration
 MISREAD = ("bf16-bits-as-f16", "f16-bits-as-bf16")
 KEPT: Mapping[str, str] = {
     **dict.fromkeys((*MISREAD, "relabelled"), "bits"),
@@ -275,7 +277,8 @@ def explanation(pair: TensorPair, code: str, name: str, elements: int) -> Fields
         return figures | {"beyond": beyond, "adapter_share": pair.adapter_share}
     if code == "dtype":  # a mechanism keeps the source's bits only where it has that dtype itself
         rounded_first = name in MISREAD and not name.startswith(pair.source_dtype.lower())
-        figures["held"] = "values" if rounded_first else KEPT.get(name, "tensor")
+        multiplied = f", {pair.transform}," if MULTIPLIED.search(pair.transform) else ""
+        figures["held"] = ("values" if rounded_first else KEPT.get(name, "tensor")) + multiplied
     figures |= {"keys": pair.packed} if name == KEYS else {}
     return figures | ({"other": pair.other} if name == "other-tensor" else {})
 

@@ -8,10 +8,12 @@ from collections.abc import Callable, Container, Mapping
 from typing import Any, TypeAlias
 
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.kind import Mutation
+from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
 from weighbridge.clauses.mutations import Breaks, only_rows
-from weighbridge.gates.families import block_types
-from weighbridge.gates.families.block_types import BLOCK, BOUND, MIXTURES, NOT_NEAREST, REQUANTISED
+from weighbridge.gates.families import block_types, recipes
+from weighbridge.gates.families.block_types import BLOCK, BOUND, NOT_NEAREST, REQUANTISED
+from weighbridge.gates.families.policies import FLOATS, parse
+from weighbridge.gates.families.recipes import MIXTURES
 from weighbridge.gates.families.tensor_pairs import ADAPTED, EXACT, EXPONENTIAL, UNREAD, Meant, two_sided
 from weighbridge.quantities.tensors import TensorPair
 
@@ -149,13 +151,12 @@ def _in_blocks(dtype: str) -> Mutation[Any]:
     """Return the mutation that stores tensors in blocks of a type that nobody meant."""
 
     def change(pair: TensorPair, limits: Meant) -> TensorPair | None:
-        verb, _, target = limits.policy.partition(":")
-        meant = _rule_for(pair, dtype, limits) or (verb == "requant" and dtype == target)
-        if dtype == pair.source_dtype or meant:
+        policy = parse(limits.policy)
+        if dtype in (pair.source_dtype, policy.requant) or _rule_for(pair, dtype, limits):
             return None
-        least, error = MIXTURES.get(target, ""), block_types.TYPICAL_ERROR
+        least, error = MIXTURES.get(policy.quantised, ""), block_types.TYPICAL_ERROR
         worse = error[dtype] > error.get(least, 0.0) and block_types.STANDS_IN.get(dtype) != least
-        if verb == "quantised" and not worse:
+        if policy.quantised and not worse:
             return None
         return follows(pair, candidate_dtype=dtype, relative_rmse=0.0, lost_share=0.0)
 
@@ -164,12 +165,43 @@ def _in_blocks(dtype: str) -> Mutation[Any]:
 
 def _rounds(pair: TensorPair, dtype: str, policy: str) -> bool:
     """Return whether a policy of conversions means rounding a tensor to a dtype of itself."""
-    verb, _, target = policy.partition(":")
-    if verb in ("requant", "quantised") and dtype == "F16":
+    meant = parse(policy)
+    if meant.blocks and dtype == "F16":
         row = pair.candidate_shape[-1] if pair.candidate_shape else 1
-        halved = target in block_types.TERNARY and pair.name in block_types.HALVED_WITH_TERNARY
-        return row % BLOCK[MIXTURES[target]] > 0 or halved
-    return verb == "rounded" and dtype == target
+        halved = meant.blocks in block_types.TERNARY and pair.name in block_types.HALVED_WITH_TERNARY
+        return row % BLOCK[MIXTURES[meant.blocks]] > 0 or halved or meant.rounded == dtype
+    return dtype == meant.rounded
+
+
+def _as_it_was(pair: TensorPair, limits: Meant) -> TensorPair | None:
+    """Return a matrix in its source's dtype, where the policy makes another of it."""
+    policy, dtype = parse(limits.policy), pair.source_dtype
+    target = policy.blocks or policy.rounded
+    spared = (
+        policy.ceiling or _rule_for(pair, dtype, limits) or target in ("", dtype, *recipes.EXPERTS_ALONE, "MXFP4_MOE")
+    )
+    odd = policy.blocks and dtype == "F16" and pair.candidate_shape[-1:] != (256,)  # such rows may be halves
+    matrix = len(pair.candidate_shape) > 1 and min(pair.candidate_shape) > 1
+    if spared or odd or not matrix or pair.packed or dtype not in FLOATS or recipes.KEPT.fullmatch(pair.name):
+        return None
+    return follows(pair, candidate_dtype=dtype)
+
+
+def _otherwise_stated(pair: TensorPair, limits: Meant) -> TensorPair | None:
+    """Return a tensor of a file whose header states a type that no mixture has."""
+    allowed = limits.allows(pair) or not parse(limits.policy).numbers
+    return None if allowed or pair.packed else dataclasses.replace(pair, file_type=-1)
+
+
+def _nothing_packed(evidence: Evidence, limits: Any, _places: tuple[str, ...]) -> Mutated | str:
+    """Store every matrix of codes as its values, where some was meant to be packed."""
+    policy, rows = parse(limits.policy), rows_of(evidence, "pairs", TensorPair)
+    codes = [pair for pair in rows if pair.packed or pair.candidate_dtype not in (*FLOATS, *BOUND)]
+    plain = {one.name: follows(one, source_dtype="F32", candidate_dtype="F32") for one in codes if two_sided(one)}
+    matrices = frozenset(name for name, one in plain.items() if len(one.candidate_shape) > 1)
+    if policy.ceiling or not policy.packed or not matrices:
+        return NOT_PACKED
+    return Mutated(with_rows(evidence, "pairs", [plain.get(pair.name, pair) for pair in rows]), matrices)
 
 
 # --- Content: exact, within the bound of a block type, or codes of a packer -------------------------------------------
@@ -186,7 +218,7 @@ def _unlike(pair: TensorPair, count: int, known: Mapping[str, Any]) -> dict[str,
 def _is_bounded(pair: TensorPair, limits: Meant) -> bool:
     """Return whether errors of a block type are all that a policy asks for here."""
     blocks = pair.candidate_dtype in BOUND and pair.candidate_dtype not in block_types.UNWEIGHTED
-    return limits.policy.startswith("quantised:") and blocks and pair.source_dtype != pair.candidate_dtype
+    return bool(parse(limits.policy).quantised) and blocks and pair.source_dtype != pair.candidate_dtype
 
 
 def _exact_but(count: Callable[[int], int], **known: Any) -> Change:
@@ -219,7 +251,7 @@ def _in_codes(
 
     def change(pair: TensorPair, limits: Meant) -> dict[str, Any] | None:
         found = count(pair.elements)
-        if (limits.policy == "packed") is not meant or found is None:
+        if parse(limits.policy).packed is not meant or found is None:
             return None
         return {**packed, "not_nearest": found, "error_in_steps": steps}
 
@@ -232,18 +264,14 @@ NOT_BOUNDED, NOT_CODED = "no block is bounded", "no block's codes are compared"
 NOT_MERGED = "no adapter was meant to be merged"
 
 
-def _unmerged(pair: TensorPair, _limits: Meant) -> dict[str, Any] | None:
-    merged = pair.reproduced.get("adapter-merged")
-    return {"reproduced": {"adapter-merged": merged - 1}} if merged else None
+def _merged(elements: int, **changed: Any) -> Change:
+    """Return the change to a tensor that an adapter was merged into: so many elements fewer are as merged."""
 
+    def change(pair: TensorPair, _limits: Meant) -> dict[str, Any] | None:
+        merged = pair.reproduced.get("adapter-merged")
+        return {"reproduced": {**pair.reproduced, "adapter-merged": merged - elements}, **changed} if merged else None
 
-def _half_merged(pair: TensorPair, _limits: Meant) -> dict[str, Any] | None:
-    return {"adapter_share": 0.5} if "adapter-merged" in pair.reproduced else None
-
-
-def _ulps(pair: TensorPair) -> int:
-    """Return how many units of the last place are too many for an exponential, and one for anything else."""
-    return 1 + (pair.transform == EXPONENTIAL)
+    return change
 
 
 def _scaled(count: Callable[[int], int], off: float | None) -> Change:
@@ -269,19 +297,26 @@ OF_CONVERSIONS: tuple[Mutation[Any], ...] = (
             ("scaled codes that are not the nearest", "codes", _scaled(lambda every: math.floor(0.1 * every) + 1, 0.0)),
         )
     ),
+    breaks("left as it was", "unmade", _as_it_was, "no matrix is meant to become another dtype"),
+    Mutation("nothing packed", "unmade", _nothing_packed),
+    breaks("another file type", "file-type", _otherwise_stated, "no file type is meant"),
     breaks("packed unasked", "packing", _in_codes(lambda _: 0, 0.0, meant=False), "packed weights are meant"),
     *(_in_blocks(dtype) for dtype in (*REQUANTISED, "Q5_K", "Q3_K", "IQ1_S")),
     *(
         breaks(name, "content", _exact_but(count, **known), NOT_EXACT)
         for name, count, known in (
-            ("one element changed", lambda every: every - 1, {**NO_ERROR, "max_ulps": _ulps}),
+            (
+                "one element changed",
+                lambda every: every - 1,
+                {**NO_ERROR, "max_ulps": lambda pair: 1 + (pair.transform == EXPONENTIAL)},
+            ),
             ("more elements than there are", lambda every: every + 1, NO_ERROR),
             ("no distance known", lambda every: every - 1, NO_ERROR),
             ("in another order", lambda _: 0, {"same_values": True}),
         )
     ),
-    breaks("one element that no merge gives", "adapter", _unmerged, NOT_MERGED),
-    breaks("half of the adapter's update", "adapter", _half_merged, NOT_MERGED),
+    breaks("one element that no merge gives", "adapter", _merged(1), NOT_MERGED),
+    breaks("half of the adapter's update", "adapter", _merged(0, adapter_share=0.5), NOT_MERGED),
     *(
         breaks(name, "bound", _at_bounds_but(**known), NOT_BOUNDED)
         for name, known in (

@@ -1,0 +1,56 @@
+"""Which policy an import would pass under: each is tried on what was measured."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+from weighbridge.core import Fields, Measurement, Outcome, Verdict
+from weighbridge.core.limits import LimitsError, read
+from weighbridge.evaluation.runner import Evaluation
+from weighbridge.gates import value_preservation
+from weighbridge.gates.families.block_types import BOUND, TYPICAL_ERROR
+from weighbridge.gates.families.policies import CEILING, TARGETS
+from weighbridge.gates.families.recipes import RECIPES
+from weighbridge.gates.families.tensor_pairs import is_exact, two_sided
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.tensors import TensorPair
+
+OF_POLICY = {"dtype", "packing", "unmade", "file-type", "content", "packed"}  # what another policy may accept
+
+
+def policy_that_passes(evaluation: Evaluation, key: str, limits: Fields, verdict: Verdict) -> str:
+    """Return the plainest policy under which the pairs of this key pass, under the other limits; "" without one."""
+    pairs, canary = evaluation.measured[key], evaluation.canaries.get(key)
+    if {offence.code for offence in verdict.offences} - OF_POLICY or canary is None or not canary.seen:
+        return ""
+    assert isinstance(pairs, Measurement)
+    allowed = {name: limits[name] for name in ("allow", "allow_missing", "allow_extra", "may_ignore") if name in limits}
+    asked = str(limits.get("policy"))
+    beside = next((one for name, one in evaluation.measured.items() if name.startswith("files_beside.")), None)
+    evidence = {"pairs": pairs, **({"beside": beside} if isinstance(beside, Measurement) else {})}
+    for policy in _policies(rows_of(pairs, TensorPair), f"{CEILING}{asked.removeprefix(CEILING)}"):
+        try:
+            tried = read(value_preservation.Limits, {**allowed, "policy": policy})
+        except LimitsError:  # a ceiling over what has none
+            continue
+        if value_preservation.judge(evidence, tried).outcome is Outcome.PASS:
+            return policy
+    return ""
+
+
+def _policies(rows: Iterable[TensorPair], ceiling: str) -> Iterator[str]:
+    """Yield what could have made these dtypes: results before ceilings, the one that was asked for first of these."""
+    changed = [row for row in rows if two_sided(row) and (row.packed or not is_exact(row))]
+    found = {row.candidate_dtype for row in changed}
+    blocks = sorted(found & set(BOUND), key=TYPICAL_ERROR.__getitem__)
+    stated = {row.file_type for row in changed}
+    mixtures = [name for name, one in RECIPES.items() if one.number in stated]
+    exact = [f"requant:{dtype}" for dtype in blocks if dtype in TARGETS["requant"]]
+    of_blocks = [*exact, *(f"quantised:{name}" for name in (*mixtures, *blocks[-1:]))] if blocks else []
+    packed = ["packed"] if any(row.packed for row in changed) else []
+    rounded = [f"rounded:{dtype}" for dtype in TARGETS["rounded"] if dtype in found]
+    classes = ([*kind, ""] for kind in (packed, rounded, of_blocks))
+    joined = ["+".join(filter(None, parts)) for parts in itertools.product(*classes)]
+    ordered = sorted(filter(None, joined), key=lambda policy: policy.count("+"))
+    yield from (*ordered, ceiling, "lossless", *(f"{CEILING}{policy}" for policy in ordered))
