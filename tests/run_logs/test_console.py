@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+import random
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -12,8 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import each
 from tests.run_logs.test_formats import facts, numbers, refused
+from tests.verifiers.logs_of_others import weighed
 
-from weighbridge.core.errors import SubjectError
+from weighbridge.contract.load import load_contract
+from weighbridge.core.errors import ContractError, SubjectError
+from weighbridge.core.model import Outcome
 from weighbridge.run_logs.formats.line_pattern import MAX_LINE, line_pattern
 from weighbridge.views.run import open_run
 
@@ -232,3 +238,39 @@ def test_any_text_is_a_pattern_that_ends_or_one_clear_refusal(text: str, line: s
 def test_only_the_beginning_of_a_line_is_looked_at(tmp_path: Path) -> None:
     with pytest.raises(SubjectError, match="no-rows"):
         opened(" " * MAX_LINE + "loss=2\n", tmp_path, lines="loss=(?P<loss>[0-9]+)")
+
+
+# --- As a contract judges it ------------------------------------------------------------------------------------------
+
+
+def test_a_console_that_counts_to_its_end_passes_without_a_word_on_how_far_it_goes(tmp_path: Path) -> None:
+    chance = random.Random(3)
+    rows = [
+        f"step {step:4}/60 | loss {9 * 0.97**step + chance.random() / 9:.6f} (+nanz)| norm"
+        f" {2 * 0.98**step + chance.random() / 5:.4f} (+nanz)| lr {step * 1e-5:.2e} | {139 + chance.gauss(0, 3):.2f} ms"
+        f" | -100.0% bf16 MFU | {3e6 + chance.gauss(0, 3e4):.0f} tok/s\n"
+        for step in range(1, 61)
+    ]
+    required = {"with": {"required": ["loss", "grad_norm"]}}
+    (tmp_path / "log.txt").write_text("".join(rows))
+    assert weighed(tmp_path / "log.txt", tmp_path, **required).verdict.outcome is Outcome.PASS
+    for text, code in (("".join(rows[:50]), "not-ended"), ("".join(rows)[:-9], "not-ended")):
+        (tmp_path / "log.txt").write_text(text)
+        assert weighed(tmp_path / "log.txt", tmp_path, **required).verdict.code == code
+    broken = "".join(rows).replace(rows[30], re.sub(r"loss [\d.]+", "loss nan", rows[30]))
+    (tmp_path / "log.txt").write_text(broken)
+    assert weighed(tmp_path / "log.txt", tmp_path, **required).verdict.outcome is Outcome.FAIL
+
+
+def test_a_contract_gives_the_pattern_and_one_that_changes_it_says_why(tmp_path: Path) -> None:
+    subject = {"kind": "run", "lines": r"at (?P<step>\d+) loss (?P<loss>\S+)"}
+    gate = {"id": "G-1", "title": "t", "kind": "step-metrics", "subjects": {"run": "run"}}
+    gate |= {"with": {"required": ["loss"]}}
+    head = {"weighbridge": "contract/v0", "version": "1.0.0", "title": "t", "owner": "o"}
+    (tmp_path / "a.yaml").write_text(json.dumps({**head, "id": "a", "subjects": {"run": subject}, "gates": [gate]}))
+    loaded = load_contract(str(tmp_path / "a.yaml")).contract
+    assert loaded.subjects["run"].lines == subject["lines"]
+    other = {**head, "id": "b", "extends": "a.yaml", "subjects": {"run": {"kind": "run", "lines": "(?P<loss>x)"}}}
+    (tmp_path / "b.yaml").write_text(json.dumps(other))
+    with pytest.raises(ContractError, match="lines of run were"):
+        load_contract(str(tmp_path / "b.yaml"))

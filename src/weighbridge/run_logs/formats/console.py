@@ -151,4 +151,5 @@ def _read(path: Path, digests: dict[str, str], row_of: RowOf, facts: dict[str, J
                 table.add(int(row[0]) if row[0].isdecimal() else None, row[1])
             elif row is not None:
                 torn["torn_last_line"] = number
+                facts.pop("global_step", None)  # a step that is not whole was not reached
     return table.log(facts=facts, notes=torn, units=units)
