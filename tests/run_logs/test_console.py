@@ -254,9 +254,10 @@ def test_a_console_that_counts_to_its_end_passes_without_a_word_on_how_far_it_go
     required = {"with": {"required": ["loss", "grad_norm"]}}
     (tmp_path / "log.txt").write_text("".join(rows))
     assert weighed(tmp_path / "log.txt", tmp_path, **required).verdict.outcome is Outcome.PASS
-    for text, code in (("".join(rows[:50]), "not-ended"), ("".join(rows)[:-9], "not-ended")):
+    for text, code in (("".join(rows[:50]), "not-ended"), ("".join(rows)[:-9], "reader-noted")):
         (tmp_path / "log.txt").write_text(text)
         assert weighed(tmp_path / "log.txt", tmp_path, **required).verdict.code == code
+        assert facts(open_run(tmp_path / "log.txt"))["ended"] == "unknown"
     broken = "".join(rows).replace(rows[30], re.sub(r"loss [\d.]+", "loss nan", rows[30]))
     (tmp_path / "log.txt").write_text(broken)
     assert weighed(tmp_path / "log.txt", tmp_path, **required).verdict.outcome is Outcome.FAIL
