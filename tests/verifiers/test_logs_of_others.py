@@ -425,9 +425,9 @@ def test_a_share_a_date_and_a_truth_value_are_no_loss(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "step 0: train loss 4.2874, val loss 4.2823\niter 0: loss 4.2654, time 12745.20ms, mfu -100.00%\n",
-        "step:0/10 val_loss:10.8 train_time:0ms\nstep:1/10 val_loss:9.8 train_time:100ms\n",
-        ':::MLLOG {"namespace": "", "key": "a, b", "value": 1}\n:::MLLOG {"namespace": "", "key": "c", "value": 2}\n',
+        "round 0: train loss 4.2874, val loss 4.2823\nround 0: loss 4.2654, time 12745.20ms, mfu -100.00%\n",
+        "at:0/10 val_loss:10.8 train_time:0ms\nat:1/10 val_loss:9.8 train_time:100ms\n",
+        '::MLLOG {"namespace": "", "key": "a, b", "value": 1}\n::MLLOG {"namespace": "", "key": "c", "value": 2}\n',
     ],
 )
 def test_a_text_log_is_refused_with_the_formats_that_are_read(text: str, tmp_path: Path) -> None:

@@ -42,9 +42,10 @@ def raised_in(*modules: str) -> set[str]:
 
 
 def test_the_table_of_runs_is_what_their_readers_raise_and_what_their_page_lists() -> None:
-    raised = raised_in("units", "log_file", "json_log", "csv_log", "log_table", "run") - {
-        "reader-raised"
-    }  # a package's
+    readers = ("units", "log_file", "json_log", "csv_log", "log_table", "step_table", "run")
+    formats = [path.stem for path in (SOURCE / "run_logs" / "formats").glob("*.py") if path.name != "__init__.py"]
+    assert len(formats) > 8
+    raised = raised_in(*readers, *formats) - {"reader-raised"}  # a package's
     assert raised == set(CODES["code of a run"])
     page = (Path(__file__).resolve().parents[2] / "spec" / "run-directory.md").read_text(encoding="utf-8")
     refused = page.partition("Refused, each with a code")[2]

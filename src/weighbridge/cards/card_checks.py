@@ -23,9 +23,9 @@ from weighbridge.formats import detect
 from weighbridge.gates import KINDS
 from weighbridge.judging.trials import falsify
 from weighbridge.report import formats as reports
+from weighbridge.run_logs.formats import recognition
 from weighbridge.verifiers import MODULES, VERIFIERS
 from weighbridge.verifiers.verifier import Verifier
-from weighbridge.views import run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ def _brought(table: Brought[Any]) -> Iterator[Path]:
 
 def plugin_checks(*more: Brought[Any]) -> Iterator[Check]:
     """Yield for everything that other packages bring whether it can be used, under the package that it is from."""
-    rooms = (gates, quantities, verifiers, detect, run, reports)
+    rooms = (gates, quantities, verifiers, detect, recognition, reports)
     tables: dict[str, Brought[Any]] = {table.what: table for table in (*(room.BROUGHT for room in rooms), *more)}
     for (group, name), entries in entry_points().items():
         for entry in entries:

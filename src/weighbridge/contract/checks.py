@@ -224,6 +224,8 @@ def _elsewhere(name: str, old: model.SubjectDecl, new: model.SubjectDecl, folder
     """Yield what makes a gate look at other columns or files; a first path only spares the person a binding."""
     if old.columns != new.columns:
         yield ("subjects", name, "columns"), f"columns of {name} were {_shown(old.columns)}, are {_shown(new.columns)}"
+    if old.lines != new.lines:
+        yield ("subjects", name, "lines"), f"lines of {name} were {_shown(old.lines)}, are {_shown(new.lines)}"
     was, now = ({"path": one.path, "for_each": one.for_each} for one in (old, new))
     was = {key: posixpath.normpath(posixpath.join(folder, path)) for key, path in was.items() if path}
     now = {key: posixpath.normpath(path) for key, path in now.items() if path}

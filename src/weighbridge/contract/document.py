@@ -56,6 +56,9 @@ class ColumnDocument:
     unit: Annotated[str, Doc("its unit in the log", choices=UNITS)]
 
 
+LINES = Doc(
+    "pattern of the rows of a text log, with a named group for each column: step (?P<step>[0-9]+).*loss (?P<loss>[^ ]+)"
+)
 COLUMNS = Doc("standard column name to the name in the log, with its unit where that name does not end in it")
 
 
@@ -66,6 +69,7 @@ class SubjectDocument:
     kind: Annotated[SubjectKind, Doc("what it is")]
     path: Annotated[str, Doc("where it is, relative to this file, unless --subject binds it")] = ""
     columns: Annotated[Mapping[str, str | ColumnDocument], COLUMNS] = field(default_factory=dict)
+    lines: Annotated[str, LINES] = ""
     for_each: Annotated[str, Doc("glob, relative to this file: every file that it finds is an instance")] = ""
 
 

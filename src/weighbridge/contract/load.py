@@ -180,7 +180,7 @@ def _resolved(file: _File, overrides: Mapping[str, str]) -> LoadedContract:
     for name, body in document.subjects.items():
         columns = {key: one if isinstance(one, str) else one.logged for key, one in body.columns.items()}
         units = {key: one.unit for key, one in body.columns.items() if not isinstance(one, str)}
-        where = {"path": body.path, "for_each": body.for_each}
+        where = {"path": body.path, "for_each": body.for_each, "lines": body.lines}
         subjects[name] = model.SubjectDecl(kind=body.kind, **where, columns=columns, units=units)
     head: dict[str, Any] = {name: getattr(document, name) for name in ("id", "version", "title", "owner")}
     head |= {"params": parameters.values, "overridden": tuple(sorted(overrides))}

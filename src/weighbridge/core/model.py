@@ -231,6 +231,7 @@ class SubjectDecl:
     columns: Mapping[str, str] = field(default_factory=dict)  # standard name (`loss`, `wall_ms`) to that in the log
     for_each: str = ""  # a glob beside the contract instead of a path: each file that it finds is an instance
     units: Mapping[str, str] = field(default_factory=dict)  # standard name to the unit that it is logged in
+    lines: str = field(default="", metadata={LATER: True})  # the pattern of a text log's rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

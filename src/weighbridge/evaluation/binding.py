@@ -28,6 +28,7 @@ class Binding:
     by_hand: bool
     columns: Mapping[str, str] = field(default_factory=dict, hash=False)
     units: Mapping[str, str] = field(default_factory=dict, hash=False)
+    lines: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -49,7 +50,7 @@ class Binding:
             case SubjectKind.RUN:
                 from weighbridge.views.run import open_run
 
-                return open_run(self.target, self.columns, self.units)
+                return open_run(self.target, self.columns, self.units, self.lines)
             case SubjectKind.COMMAND:
                 from weighbridge.views.command import open_command
 
@@ -122,8 +123,12 @@ def _declared(name: str, declared: model.SubjectDecl, base: Path) -> Iterator[Bi
     for instance, path in files:
         if names.count(instance) > 1:
             raise UsageError("bound-twice", f"two files of {declared.for_each!r} give the instance {instance!r}")
-        said = {"subject": name, "instance": instance, "target": str(path)}
-        yield Binding(**said, kind=declared.kind, columns=declared.columns, units=declared.units, by_hand=False)
+        yield _bound(name, instance, str(path), declared, by_hand=False)
+
+
+def _bound(name: str, instance: str, target: str, declared: model.SubjectDecl, *, by_hand: bool) -> Binding:
+    here: dict[str, Any] = {"subject": name, "instance": instance, "target": target, "by_hand": by_hand}
+    return Binding(**here, kind=declared.kind, columns=declared.columns, units=declared.units, lines=declared.lines)
 
 
 def _by_hand(contract: model.Contract, argument: str) -> Binding:
@@ -135,8 +140,7 @@ def _by_hand(contract: model.Contract, argument: str) -> Binding:
     declared = contract.subjects.get(name)
     if declared is None:
         raise UsageError("unknown-subject", f"{contract.id} has no subject {name!r}{nearest(name, contract.subjects)}")
-    said = {"subject": name, "instance": instance, "target": match["target"]}
-    return Binding(**said, kind=declared.kind, columns=declared.columns, units=declared.units, by_hand=True)
+    return _bound(name, instance, match["target"], declared, by_hand=True)
 
 
 def instances(gate: GateDecl, bound: Sequence[Binding]) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.runs import StepColumn
 from weighbridge.quantities.tensors import TensorBits, TensorMoments
+from weighbridge.run_logs.formats import recognition
 from weighbridge.run_logs.json_log import runs_inside
 from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_moments, tensor_walk
 
@@ -104,10 +105,10 @@ def kind_of(target: str) -> SubjectKind:
     if is_folder(path):
         run = any(exists(path / name) for name in RUN_FILES)
         runs = runs_inside(path) and not any(map(is_file, path.iterdir()))
-        return SubjectKind.RUN if run or runs else SubjectKind.CHECKPOINT
+        return SubjectKind.RUN if run or runs or recognition.is_log(path) else SubjectKind.CHECKPOINT
     if path.suffix in {".safetensors", ".gguf"} or path.name.endswith(INDEXES):
         return SubjectKind.CHECKPOINT
-    if not is_file(path):
+    if not is_file(path) or recognition.is_log(path):
         return SubjectKind.RUN
     with path.open("rb") as file:
         head = file.read(unread_formats.HEAD)

@@ -28,11 +28,12 @@ COUNTED = ("steps", "last_step")  # a contract that says how far an unfinished l
 RECORDER_FAILED, ALL = "recorder_failed", "all"  # the columns that failures of the recorder make unreliable
 OF_COLUMNS = ("no_header",)  # what the reader noted, and which gates stand on it: of every column,
 OF_STEPS = ("steps_are_row_numbers",)  # of what stands at a step,
-OF_WHOLE = ("torn_last_line", "torn_last_event")  # and of the whole run
+OF_WHOLE = ("torn_last_line", "torn_last_event", "torn_last_record_at")  # and of the whole run
 # What a run is looked through for, whatever a gate asks; of all else that it states, what a gate names.
 OF_EVERY_RUN = frozenset((
     *("seq_len", "batch_size", "corpus_tokens", "vocab", "parameters", "requested_device", "resolved_device", "pid"),
     *("host", "commit", "rows", "requested_steps", ENDED, "ended_by", "tokens_per_step", *COUNTED, RECORDER_FAILED),
     *(*OF_COLUMNS, *OF_STEPS, *OF_WHOLE, "mapped_by_place", "unterminated", "banner_lines", "rows_at"),
+    *("steps_are", "predictions_left_out", "rows_not_by_that"),
 ))  # fmt: skip
 ACCEPTED = (ENDED, *COUNTED, RECORDER_FAILED, *OF_COLUMNS, *OF_STEPS, *OF_WHOLE)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from weighbridge.run_logs.json_log import bad_line, no_rows
-from weighbridge.run_logs.log_file import batches
+from weighbridge.run_logs.log_file import batches, suffix
 from weighbridge.run_logs.log_table import NUMBER, Log, TableBuilder, read_cell
 
 CHUNK = 8192
@@ -20,7 +20,7 @@ _UNIT = re.compile(r"\s*\[([^\]]*)\]\s*$")
 
 
 class _Lines:
-    """The lines of a file, one by one, that knows whether the last had its end."""
+    """The lines of a file, one by one, that knows whether the last had its end; a first line of JSON is a comment."""
 
     def __init__(self, path: Path, digests: dict[str, str]) -> None:
         self.terminated = True
@@ -30,13 +30,14 @@ class _Lines:
         for batch in self._batches:
             self.terminated = batch.terminated
             for at, line in enumerate(batch.lines, batch.first):
-                yield (line.removeprefix("\ufeff") if at == 1 else line) + "\n"
+                if at > 1 or not line.startswith("#{"):  # which stable-baselines3 writes above the episodes
+                    yield line + "\n"
 
 
 def read_csv(path: Path, digests: dict[str, str]) -> Log:
     """Read a comma- or tab-separated log; refuse with `log-syntax` and the line, or `no-rows`."""
     lines = _Lines(path, digests)
-    reader = csv.reader(lines, delimiter="\t" if path.suffix == ".tsv" else ",", skipinitialspace=True, strict=True)
+    reader = csv.reader(lines, delimiter="\t" if suffix(path) == ".tsv" else ",", skipinitialspace=True, strict=True)
     rows = _rows(reader, path, lines)
     first = next(rows, None)
     if first is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from weighbridge.core import Fields, SubjectError, WeighbridgeError, exists, loads, unique
 from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole
-from weighbridge.run_logs.log_table import Log, TableBuilder
+from weighbridge.run_logs.log_table import EPOCH, STEP, Log, TableBuilder
 
 SCHEMA = "weighbridge.run/v0"
 HEAD, STEPS, EVENTS = "run.json", "steps.jsonl", "events.jsonl"
@@ -161,6 +161,11 @@ def read_report(path: Path, digests: dict[str, str]) -> Log:
     text = decoded(read_whole(path, digests), path, 1)
     start, document = _document(text, path)
     at, rows = _longest(document)
+    trainer = isinstance(document, dict) and document.keys() >= TRAINER_STATE
+    training = [row for row in rows if not trainer or STEP in row or "loss" in row]  # predictions are of no step
+    left_out, rows = len(rows) - len(training), training
+    if not rows:
+        at, rows = _curves(document)
     if not rows:
         what = "nowhere in the JSON is there a list of rows with numbers"
         remedy = "bind a report with a list of one object a step, or a JSONL or CSV log"
@@ -168,11 +173,24 @@ def read_report(path: Path, digests: dict[str, str]) -> Log:
     table = TableBuilder(str(path))
     table.add_mappings(rows)
     banner = text.count("\n", 0, start)
-    notes: Fields = {"rows_at": at, **({"banner_lines": banner} if banner else {})}
+    counted = {"banner_lines": banner, "predictions_left_out": left_out}
+    notes: Fields = {"rows_at": at, **{name: count for name, count in counted.items() if count}}
     top = document.items() if isinstance(document, dict) else ()
     facts = {key: item for key, item in top if isinstance(item, (str, int, float, bool))}
-    filtered = TRAINER_FILTERED if set(dict(top)) >= TRAINER_STATE else frozenset()
+    filtered = TRAINER_FILTERED if trainer else frozenset()
     return Log(table.rows, table.columns, facts=facts, notes=notes, nan_filtered=filtered)
+
+
+def _curves(document: Any) -> tuple[str, list[dict[str, Any]]]:
+    """Return the epochs of what Keras keeps, a list of numbers for each metric, all of one length."""
+    inside = document.get("history") if isinstance(document, dict) else None
+    at, curves = ("history", inside) if isinstance(inside, dict) else ("", document)
+    lists = [one for one in curves.values() if isinstance(one, list)] if isinstance(curves, dict) else []
+    even = lists and len(lists) == len(curves) and len(set(map(len, lists))) == 1
+    if not even or not all(type(cell) in (int, float) for one in lists for cell in one):
+        return "", []
+    epochs = enumerate(zip(*lists, strict=True))
+    return at, [{EPOCH: epoch, **dict(zip(curves, cells, strict=True))} for epoch, cells in epochs]
 
 
 def _document(text: str, path: Path) -> tuple[int, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from weighbridge.core import Fields, SubjectError
 from weighbridge.run_logs.units import DATE
 
-STEP = "step"
+STEP, EPOCH = "step", "epoch"
 MISSING, NUMBER, UNREADABLE, NOT_OWED = 0, 1, 2, 3
 _QUANTITY = re.compile(
     r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%|[KMGTk]i?B|B|[mk]?W|C|[KMG]?Hz|[mun]?s|min|h|tok/s)?\s*",
@@ -27,18 +27,23 @@ UNITS = (
     *("mW", "kW", "W", "C", "KHz", "MHz", "GHz", "Hz", "ns", "us", "ms", "s", "min", "h", "tok/s"),
 )
 ALIASES: Mapping[str, tuple[str, ...]] = {
-    "step": ("global_step", "iteration", "iter", "trainer/global_step"),
-    "loss": ("train_loss", "training_loss", "train/loss", "loss/train"),
+    "step": (
+        *("global_step", "iteration", "iter", "trainer/global_step", "train/global_step", "_step", "current_steps"),
+        "time/total_timesteps",
+    ),
+    "loss": (
+        *("train_loss", "training_loss", "train/loss", "loss/train", "Loss/train", "train_loss_step", "total_loss"),
+        "loss_metrics/global_avg_loss",
+    ),
     "lr": ("learning_rate", "train/learning_rate", "lr-AdamW"),
-    "grad_norm": ("gradient_norm", "train/grad_norm"),
+    "grad_norm": ("gradient_norm", "train/grad_norm", "gnorm"),
     "tokens": ("step_tokens", "tokens_in_step"),
     "tokens_seen": ("num_input_tokens_seen", "total_tokens", "tokens_total"),
-    "tokens_per_sec": ("tokens_per_second", "tok_per_sec", "throughput_tokens_per_sec"),
+    "tokens_per_sec": ("tokens_per_second", "tok_per_sec", "throughput_tokens_per_sec", "tok_s", "throughput(tps)"),
     "wall_ms": ("step_ms", "step_time_ms", "wall_time_ms", "iteration_time_ms"),
     "gpu_util_pct": ("gpu_util", "gpu_utilization", "utilization.gpu"),
     "coverage": ("corpus_coverage", "coverage_pct"),
 }
-STANDARD: Mapping[str, str] = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
 MAX_ROWS, MAX_COLUMNS, MAX_CELLS = 20_000_000, 512, 160_000_000
 MAX_NAME = 200
 
@@ -177,14 +182,10 @@ def standard_names(logged: Iterable[str], given: Mapping[str, str]) -> dict[str,
     """Return logged names by standard name: as given, else own, else alias; one whose own is given away is left out."""
     remaining = [name for name in logged if name not in given.values()]
     names = {standard: name for standard, name in given.items() if name in set(logged)}
-    own = {name for name in remaining if name not in given}
-    for name in remaining:
-        standard = STANDARD.get(name, name)
-        if standard not in given and standard not in own and standard not in names:
-            names[standard] = name
-        elif name in own:
-            names[name] = name
-    return names
+    taken = set(given) | set(remaining)
+    aliases = {standard: next((one for one in known if one in remaining), "") for standard, known in ALIASES.items()}
+    alias_of = {name: standard for standard, name in aliases.items() if standard not in taken}
+    return names | {alias_of.get(name, name): name for name in remaining if name not in given}
 
 
 def read_cell(cell: object) -> tuple[int, float, str]:

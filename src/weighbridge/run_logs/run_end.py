@@ -37,7 +37,9 @@ def run_end(facts: Fields, events: Sequence[Fields], steps: int, last_step: floa
     asked = _count(facts.get("requested_steps", facts.get("max_steps")))
     reached = _count(facts.get("global_step"))  # a Trainer counts them, however rarely it logs
     end = next((event for event in reversed(events) if event.get("event") == "end"), None)
-    taken = steps if end is not None or reached is None else max(steps, reached)
+    taken = steps
+    if end is None and reached is not None:  # an evaluation may stand at step 0, before all steps
+        taken = reached if last_step == reached == steps - 1 else max(steps, reached)
     over = (f"{asked} steps were asked for, {taken} were taken",) if asked is not None and taken > asked else ()
     if end is not None:
         by, counted = str(end.get("by") or ""), _count(end.get("steps"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
@@ -21,13 +22,20 @@ SUFFIXES = (
     | {"_s": "s", "_sec": "s", "_secs": "s", "_seconds": "s", "_us": "us", "_ns": "ns", "_hours": "h", "_gib": "GiB"}
     | {"_gb": "GB", "_mb": "MB", "_bytes": "B", "_percent": "%"}
 )
+# So many a second, not seconds: `tok_s`, `tokens_per_s`, `it/s`.
+RATE = re.compile(
+    r"(.*[_/.])?(tok|toks|tokens?|samples?|it|its|iters?|steps?|imgs?|images?|examples?|seqs?|words?|frames?|t?flops?|per)"
+    r"[_/](s|sec)"
+)
 DATE = "date"
 # Standard columns that are plain numbers: 3 % of a loss, or a day, is none.
 PLAIN = frozenset({"step", "loss", "lr", "grad_norm", "tokens", "tokens_seen", "epoch", "wraps", "corpus_position"})
 
 
 def named_unit(name: str) -> str:
-    """Return the unit that a column's name ends in, or none."""
+    """Return the unit that a column's name ends in, or none; the endings of rates and of times look alike."""
+    if RATE.fullmatch(name.lower()):
+        return "1/s"
     return next((unit for ending, unit in SUFFIXES.items() if name.lower().endswith(ending) and name != ending), "")
 
 

@@ -4,35 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import itertools
 import re
 from array import array
-from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.core import Fields, Origin, SubjectError, WeighbridgeError, bare, is_folder, local_path
-from weighbridge.core.plugins import Brought
+from weighbridge.core import Fields, Origin, SubjectError, bare, local_path
 from weighbridge.run_logs import log_table
-from weighbridge.run_logs.csv_log import read_csv
-from weighbridge.run_logs.json_log import decode, read_jsonl, read_report, read_run_directory
-from weighbridge.run_logs.log_file import open_regular
-from weighbridge.run_logs.log_table import IS_NUMBER, MISSING, NUMBER, UNREADABLE, Cells, Log, LogFormat, standard_names
+from weighbridge.run_logs.formats.recognition import read_log
+from weighbridge.run_logs.log_table import EPOCH, IS_NUMBER, MISSING, NUMBER, UNREADABLE, Cells, standard_names
 from weighbridge.run_logs.units import PLAIN, factor
 
 STEP = log_table.STEP
 Names: TypeAlias = Mapping[str, str]
 SKIPPED, GRAD_NORM = "skipped", "grad_norm"
 _MAX_STEP = 2.0**53
-SUFFIXES = {".csv": read_csv, ".tsv": read_csv, ".jsonl": read_jsonl, ".ndjson": read_jsonl}
-BROUGHT: Brought[LogFormat] = Brought("reader of run logs", [*(suffix[1:] for suffix in SUFFIXES), "json"])
-TELL = "tell whoever wrote that reader"
-FORMATS = (
-    "a recorder's run directory, JSONL (.jsonl, .ndjson), CSV (.csv, .tsv; nvidia-smi's too), "
-    "and a JSON report (.json; trainer_state.json too)"
+# What is one number throughout by its nature: a fact of a run, and no column of it.
+CONSTANT = frozenset(
+    {"max_steps", "total_steps", "num_train_epochs", "n_parameters", "num_parameters", "n_params", "num_examples"}
+    | {
+        "train_samples",
+        "preemption_count",
+        "world_size",
+        "seed",
+        "epoch_num",
+        "train/clip_range",
+        "train/clip_fraction",
+    }
+    | {"global batch size", "global_batch_size", "batch_size", "loss scale", "loss_scale"}
+    | {"number of skipped iterations", "number of nan iterations"}
 )
 
 
@@ -139,29 +143,33 @@ class RunView:
         return self.digests
 
 
-def open_run(target: str | Path, columns: Names | None = None, units: Names | None = None) -> RunView:
-    """Open a run's directory or log; `columns` maps standard names to logged ones, `units` to the units logged."""
+def open_run(target: str | Path, columns: Names | None = None, units: Names | None = None, lines: str = "") -> RunView:
+    """Open a run's directory or log; `columns` and `units` go by standard name, `lines` is a text's pattern."""
     path = local_path(str(target))
     if path is None:
         what, remedy = "runs are read on this machine only", "fetch it, bind its path"
         raise SubjectError("run-elsewhere", what, where=bare(str(target)), remedy=remedy)
     digests: dict[str, str] = {}
-    read = read_run_directory if is_folder(path) else SUFFIXES.get(path.suffix)
-    if read is None:
-        brought = BROUGHT.get(path.suffix[1:]) if path.suffix not in ("", ".json") else None
-        read = partial(_read_brought, brought.read) if brought else _by_content
-    log = read(path, digests)
+    log = read_log(path, digests, lines)
     names = standard_names(log.columns, columns or {})
     cells: dict[str, Cells] = {}
     for name, logged in names.items():
-        mapped = (columns or {}).get(name, name) != name
-        times = partial(factor, name, logged, (units or {}).get(name, ""), mapped=mapped, where=str(path))
-        one = _in_its_unit(name, log.columns[logged], {log.units.get(logged, "")}, times)
+        one, header = log.columns[logged], {log.units.get(logged, "")}
+        if name in PLAIN:
+            one = one.plain() if one.units else one
+        else:  # a header speaks for the cells that say no unit
+            said, mapped = one.units_said(), (columns or {}).get(name, name) != name
+            said = (said - {""}) | header if "" in said or header != {""} else said
+            by = factor(name, logged, (units or {}).get(name, ""), said, mapped=mapped, where=str(path))
+            one = one if by == 1.0 else one.times(by)
         if NUMBER in one.state or UNREADABLE not in one.state:  # else texts; one of numbers may lack some of them
             cells[name] = one
     if SKIPPED in log.columns and GRAD_NORM in cells:  # a step without an update has no norm of one
         cells[GRAD_NORM] = cells[GRAD_NORM].owing_none(log.columns[SKIPPED])
     notes = dict(log.notes)
+    facts = {**_constants(cells, columns or {}), **log.facts}
+    if STEP not in cells and EPOCH in cells and _counts(cells[EPOCH]):
+        cells, notes["steps_are"] = {STEP: cells[EPOCH], **cells}, EPOCH
     if STEP not in cells:
         counted = Cells(log.rows)
         counted.values, counted.state = array("d", range(log.rows)), bytearray([NUMBER]) * log.rows
@@ -171,65 +179,28 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
         notes["mapped_by_place"] = notes.pop("no_header")
     logged_as = {name: names.get(name, "") for name in cells}
     filtered = frozenset(name for name in cells if names.get(name) in log.nan_filtered)
-    kept: dict[str, Any] = {"rows": log.rows, "facts": log.facts, "events": log.events, "notes": notes}
+    kept: dict[str, Any] = {"rows": log.rows, "facts": facts, "events": log.events, "notes": notes}
     origin = Origin.LIVE if log.traced else Origin.FIXTURE
     return RunView(cells=cells, logged_as=logged_as, nan_filtered=filtered, origin=origin, digests=digests, **kept)
 
 
-def _in_its_unit(
-    name: str, cells: Cells, header: AbstractSet[str], times: Callable[[AbstractSet[str]], float]
-) -> Cells:
-    """Return a column in the unit that its standard name promises; the header speaks for the cells that say none."""
-    if name in PLAIN:
-        return cells.plain() if cells.units else cells
-    said = cells.units_said()
-    by = times((said - {""}) | header if "" in said or header != {""} else said)
-    return cells if by == 1.0 else cells.times(by)
+def _constants(cells: dict[str, Cells], given: Names) -> Fields:
+    """Take out the columns that are constant by nature, and return what they say; a contract keeps one by its name."""
+    facts: dict[str, Any] = {}
+    for name in [name for name in cells if name in CONSTANT and name not in given]:
+        numbers = set(compress(cells[name].values, cells[name].state.translate(IS_NUMBER)))
+        if len(numbers) == 1 and UNREADABLE not in cells[name].state:
+            (number,) = numbers
+            facts[name] = int(number) if number.is_integer() else number
+            del cells[name]
+    asked, steps = facts.get("max_steps", facts.get("total_steps")), cells.get(STEP)
+    known = list(compress(steps.values, steps.state.translate(IS_NUMBER))) if steps else []
+    if type(asked) is int and known and known[-1].is_integer():
+        facts |= {"max_steps": asked, "global_step": int(known[-1])}  # it counts to what was asked
+    return facts
 
 
-def _read_brought(read: Callable[[Path, dict[str, str]], Log], path: Path, digests: dict[str, str]) -> Log:
-    """Read a log with the reader of another package."""
-    try:
-        log = read(path, digests)
-    except WeighbridgeError:
-        raise
-    except Exception as error:  # noqa: BLE001 -- somebody else's code may raise anything
-        what = f"the reader of {path.suffix} logs raised {type(error).__name__}: {error}"
-        raise SubjectError("reader-raised", what, where=str(path), remedy=TELL) from None
-    if type(log) is not Log or path.name not in digests:
-        what = f"the reader of {path.suffix} logs returned no Log, or did not digest what it read"
-        raise SubjectError("reader-raised", what, where=str(path), remedy=TELL)
-    return log
-
-
-def _by_content(path: Path, digests: dict[str, str]) -> Log:
-    """Read a log whose name does not say what it is; refuse with `unknown-format` where it is none that is read."""
-    with open_regular(path) as file:
-        head = file.read(1 << 16).decode("utf-8", "replace").lstrip("\ufeff")
-    lines, read = [line for line in head.split("\n") if line.strip()], read_csv
-    if len(lines) > 1 and lines[1].startswith("{") and _is_object(lines[0]):
-        read = read_jsonl  # which has an object in line one and begins one in line two
-    elif path.suffix == ".json" or any(line.lstrip().startswith(("{", "[")) for line in lines):
-        read = read_report
-    try:
-        log = read(path, digests)
-    except SubjectError as problem:
-        not_this = ("log-syntax", "column-name", "not-utf8", "no-rows", "line-too-long")
-        if path.suffix == ".json" or problem.code not in not_this:
-            raise
-        raise _unknown(path, f"{problem.what} at {problem.where}") from None
-    if not any(NUMBER in cells.state for cells in log.columns.values()):
-        raise _unknown(path, "no column of it holds a number")
-    return log
-
-
-def _unknown(path: Path, why: str) -> SubjectError:
-    what, remedy = f"this is no log of a format that is read ({why})", f"bind one of these: {FORMATS}"
-    return SubjectError("unknown-format", what, where=str(path), remedy=remedy)
-
-
-def _is_object(line: str) -> bool:
-    try:
-        return isinstance(decode(line), dict)
-    except ValueError:
-        return False
+def _counts(cells: Cells) -> bool:
+    """Return whether a column numbers the rows: whole numbers that rise."""
+    whole = set(cells.state) == {NUMBER} and all(map(float.is_integer, cells.values))
+    return whole and all(after > before for before, after in itertools.pairwise(cells.values))

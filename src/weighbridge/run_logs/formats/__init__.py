@@ -1,0 +1,1 @@
+"""Readers of what others log, one module a format."""
