@@ -15,6 +15,8 @@ from tests.cli.conftest import Cli
 from tests.comparison.conversions import converted, decoder, directory, gguf_file
 from tests.formats.files import safetensors
 
+pytestmark = pytest.mark.slow
+
 MODULES = [
     {"path": "", "type": "Transformer"},
     {"path": "1_Pooling", "type": "Pooling"},

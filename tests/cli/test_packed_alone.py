@@ -22,6 +22,8 @@ from weighbridge.verifiers import VERIFIERS, tensor_values
 from weighbridge.verifiers.verifier import Canary
 from weighbridge.views.checkpoint import open_checkpoint
 
+pytestmark = pytest.mark.slow
+
 
 def alone(folder: Path, name: str) -> Path:
     """Copy what a library packed without its norm."""

@@ -13,6 +13,8 @@ from safetensors.numpy import load_file
 from tests.cli.conftest import Cli
 from tests.cli.test_compare_packed import HERE, STEM, kept, model
 
+pytestmark = pytest.mark.slow
+
 
 def copy(tmp_path: Path, name: str, changed: dict[str, Any] | None) -> tuple[Path, Path]:
     """Copy what a library packed, and change keys of its configuration; None takes all of them away."""

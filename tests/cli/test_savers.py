@@ -11,6 +11,8 @@ import torch
 from tests.cli.conftest import Cli
 from tests.comparison.conversions import HEADS, KV, Arrays, decoder, directory, gguf_file
 
+pytestmark = pytest.mark.slow
+
 OWN = {
     "conv.weight": torch.arange(6.0).reshape(2, 3),
     "bn.bias": torch.ones(2),

@@ -23,6 +23,8 @@ from tests.formats.quantised import QUANTISED, VALUES
 
 from weighbridge.core.data import data_path
 
+pytestmark = pytest.mark.slow
+
 Asked: TypeAlias = tuple[Path, Path, Sequence[str]]  # source, import and options
 BF16, F8 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 UP, DOWN, NORM = "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.down_proj.weight", "model.norm.weight"

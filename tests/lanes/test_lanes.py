@@ -291,6 +291,7 @@ def test_the_age_is_that_of_the_run_and_not_of_its_evidence(cli: Cli, project: P
     assert (stale.code, "days old, at most 36 hours is accepted (lane-stale)" in stale.out) == (3, True), stale.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("of_gate", "of_lane"), [("1d", "90d"), ("90d", "24h"), ("90d", "1d")])
 def test_the_smaller_of_two_ages_counts(
     cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch, of_gate: str, of_lane: str

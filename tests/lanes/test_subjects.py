@@ -209,6 +209,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", sorted(DAMAGES))
 def test_a_fail_that_cannot_be_read_lets_no_older_pass_stand_in(cli: Cli, project: Path, damage: str) -> None:
     right, wrong = (project / f"{name}.safetensors" for name in ("good", "bad"))
@@ -227,6 +228,7 @@ def test_a_fail_that_cannot_be_read_lets_no_older_pass_stand_in(cli: Cli, projec
     assert cli("ledger", "check").code == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", sorted(set(DAMAGES) - {"folder deleted"}))
 def test_an_unrecorded_fail_that_cannot_be_read_leaves_no_gate_sound(cli: Cli, project: Path, damage: str) -> None:
     assert nightly(cli, "good") == 0

@@ -102,6 +102,7 @@ def test_one_that_was_skipped_or_may_fail_blocks_it_and_the_session_fails(projec
     assert outcomes(project) == {"GATE-ROPE": "BLOCKED"}
 
 
+@pytest.mark.slow
 @each(
     "empty",
     [

@@ -18,6 +18,6 @@ class Options:
 
 KIND = RecordRule(
     name="token-budget", quantity="corpus_progress", record=CorpusProgress, place="tokens", figure=tokens_per_parameter,
-    code="too-few", unknown="unknown-tokens", must=("at least",), bound=20.0, gt=0, ge=None, levers=("tokens down",),
+    code="too-few", unknown="unknown-tokens", must=("at least",), bound=20.0, ge=0.01, levers=("tokens down",),
     doc="the number of tokens for each parameter", options=Options,
 ).kind()  # fmt: skip
