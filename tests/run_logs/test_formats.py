@@ -110,21 +110,6 @@ def test_how_a_run_ended_is_known_by_its_format(tmp_path: Path) -> None:
     assert facts(open_run(log))["ended"] == "ended"
 
 
-@pytest.mark.slow
-def test_torch_itself(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    from torch.utils.tensorboard import SummaryWriter
-
-    writer = SummaryWriter(str(tmp_path / "run"))
-    for step in range(4):
-        writer.add_scalar("loss", 1.5 * step, step)
-        writer.add_scalars("two", {"a": step, "b": -step}, step)
-    writer.close()
-    view = open_run(tmp_path)
-    assert numbers(view, "loss") == [(0, 0.0), (1, 1.5), (2, 3.0), (3, 4.5)]
-    assert numbers(view, "two_b/two") == [(0, 0.0), (1, -1.0), (2, -2.0), (3, -3.0)]
-
-
 # --- Event files ------------------------------------------------------------------------------------------------------
 
 
@@ -308,17 +293,6 @@ def test_a_database_of_trackio_is_read_and_what_is_none_is_refused(tmp_path: Pat
     assert refused(tmp_path / "other.db").code == "unknown-format"
     (tmp_path / "cut.db").write_bytes(path.read_bytes()[:5000])
     assert refused(tmp_path / "cut.db").code == "log-syntax"
-
-
-@pytest.mark.slow
-def test_trackio_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
-    trackio_itself = pytest.importorskip("trackio")
-    trackio_itself.init(project="p", name="one", auto_log_gpu=False)
-    for step in range(5):
-        trackio_itself.log({"loss": 9.0 - step})
-    trackio_itself.finish()
-    assert numbers(open_run(tmp_path / "p.db"), "loss") == [(step, 9.0 - step) for step in range(5)]
 
 
 # --- JSON and CSV of others -------------------------------------------------------------------------------------------
