@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tests.cases import each
 from tests.cli.conftest import Cli
 from tests.formats.dcp_files import Chunk, Damage, Saved, write
 from tests.formats.files import safetensors
-from torch.distributed.checkpoint.state_dict_saver import save
 
 from weighbridge.views.checkpoint import open_checkpoint
+
+torch = pytest.importorskip("torch")
+save = pytest.importorskip("torch.distributed.checkpoint.state_dict_saver").save
 
 VALUES = (0.02 * np.random.default_rng(0).standard_normal((40, 50))).astype("<f4")
 NORM = np.arange(16256, 16306, dtype="<u2")  # BF16 from 1.0 on

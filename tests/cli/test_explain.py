@@ -101,7 +101,7 @@ def words() -> set[str]:
     return {*carded, *kinds, *listed, *named, *counted, *any_gate(), *codes(), *enumerated(), *policies()}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_word_that_is_printed_or_refused_with_is_explained(cli: Cli) -> None:
     found = words()
     assert len(found) > 500

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from tests.cases import each
 from tests.cli.conftest import Cli
 from tests.comparison.conversions import converted, decoder, directory, gguf_file
@@ -202,6 +201,7 @@ def diffusers_part(path: Path, how: str) -> Path:
             index = {"metadata": {"total_size": 12}, "weight_map": {one: shard for shard, one in shards.items()}}
             (path / f"{name}.safetensors.index.json").write_text(json.dumps(index))
         case "torch":
+            torch = pytest.importorskip("torch")
             arrays = {
                 one: torch.frombuffer(bytearray(data), dtype=torch.float32) for one, (_, _, data) in WEIGHTS.items()
             }

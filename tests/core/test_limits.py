@@ -221,7 +221,7 @@ def mappings(cls: type) -> st.SearchStrategy[dict[str, Any]]:
 CLASSES = [Sample, *(kind.limits for kind in KINDS.values()), *(kind.measure for kind in KINDS.values())]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @each("cls", CLASSES)
 def test_the_reader_accepts_exactly_what_the_schema_accepts(cls: type) -> None:
     described = schema(cls)

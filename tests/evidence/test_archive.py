@@ -256,7 +256,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @each("name", BOMBS)
 def test_an_archive_does_not_decide_how_much_memory_is_used(name: str, tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(BOMBS[name]())

@@ -66,7 +66,7 @@ WRONG: Mapping[str, Callable[[float], float]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_figure_that_is_off_is_noticed_by_every_rule_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
     silent = []
     for module, figures in rules().items():

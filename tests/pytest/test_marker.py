@@ -121,7 +121,7 @@ def test_a_marked_class_without_a_test_blocks_its_gate(project: Path, empty: str
     assert (code != 0, "BLOCKED  GATE-NORM" in said) == (True, True), said
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_marked_module_without_a_test_blocks_its_gate(project: Path) -> None:
     code, said = run(project, TESTS.partition("@rope")[0].replace("rope =", "pytestmark ="))
     assert (code != 0, "BLOCKED  GATE-ROPE" in said) == (True, True), said

@@ -62,7 +62,7 @@ def test_any_text_is_held_without_breaking(text: str) -> None:
     assert all(1 <= problem.line <= 1 + text.count("\n") for problem in looked.problems)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @each("piece", [*PIECES, "A-A", "G-1[", "1 s ", "1 + ", "9" * 50, "<!--", "ln 1 ", "1 s [=ln 2] "])
 def test_no_text_takes_long_to_hold(piece: str) -> None:
     """A reader whose time grows with the square of the text would take minutes over this one, not a second."""
