@@ -14,8 +14,7 @@ from tests.cli.conftest import Cli
 from weighbridge.contract.load import builtin_names
 from weighbridge.core.data import data_path
 from weighbridge.gates import KINDS
-from weighbridge.gates.families.block_types import REQUANTISED
-from weighbridge.gates.families.recipes import MIXTURES
+from weighbridge.gates.families.block_types import MIXTURES, REQUANTISED
 
 RUN = data_path("verifiers") / "specimens" / "runs" / "wrapped"
 BUILTIN = [f"builtin:{name}" for name in builtin_names()]

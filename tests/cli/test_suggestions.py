@@ -213,3 +213,37 @@ def test_a_file_of_a_wider_original_is_not_asked_to_change_places(cli: Cli, work
     assert "exchange the two?" not in ended.out
     told = "  the import was made of a wider original, which rounds to this source: compare it with that one"
     assert told in ended.lines
+
+
+TWO_IMPORTS = """weighbridge: contract/v0
+id: two
+version: 1.0.0
+title: Two imports of one model
+owner: me
+subjects:
+  source: {kind: checkpoint}
+  folder: {kind: checkpoint}
+  file: {kind: checkpoint}
+gates:
+  - {id: GATE-A, title: The folder, kind: value-preservation, subjects: {source: source, candidate: folder},
+     with: {policy: lossless}}
+  - {id: GATE-B, title: The file, kind: value-preservation, subjects: {source: source, candidate: file},
+     with: {policy: lossless}}
+"""
+
+
+def test_a_policy_is_tried_on_the_files_that_its_own_gate_judged(cli: Cli, workplace: Path) -> None:
+    """What lies beside one import, and is not read, says nothing of another one."""
+    stored(workplace / "source.safetensors", ARRAYS, all=BF16)
+    (workplace / "folder" / "2_Dense").mkdir(parents=True)
+    shutil.copy("source.safetensors", workplace / "folder" / "model.safetensors")
+    (workplace / "folder" / "2_Dense" / "model.safetensors").write_bytes(b"unread")
+    exact = {name: values.astype(BF16) for name, values in ARRAYS.items()}
+    stored(workplace / "file.safetensors", exact, all=np.float16)
+    (workplace / "two.yaml").write_text(TWO_IMPORTS)
+    bound = [f"--subject={name}={path}" for name, path in {
+        "source": "source.safetensors", "folder": "folder", "file": "file.safetensors",
+    }.items()]  # fmt: skip
+    ended = cli("verify", "two.yaml", *bound)
+    assert [line.split()[0] for line in ended.lines if "GATE-" in line][:2] == ["BLOCKED", "FAIL"]
+    assert [line for line in ended.lines if "meant?" in line and "rounded:F16" in line]

@@ -20,13 +20,16 @@ from weighbridge.gates.families.block_types import (
     BLOCK,
     BOUND,
     LOST_SHARE,
+    MIXTURES,
     NOT_NEAREST,
+    RECIPES,
     REQUANTISED,
     SIGNED,
     TYPICAL_ERROR,
+    recipe,
+    types_of,
 )
 from weighbridge.gates.families.policies import POLICIES
-from weighbridge.gates.families.recipes import MIXTURES, RECIPES, recipe, types_of
 from weighbridge.gates.value_preservation import KIND, RANK, Class, class_of
 from weighbridge.judging.trials import falsify
 

@@ -227,7 +227,7 @@ def _doubts(loaded: LoadedContract, finding: Finding, evaluation: Evaluation) ->
     if key not in evaluation.measured:
         return  # another lane measured it
     yield from exchanged(finding.verdict.offences, rows_of(evaluation.measured[key], TensorPair))
-    policy = policy_that_passes(evaluation, key, gate.limits, finding.verdict)
+    policy = policy_that_passes(evaluation, gate, finding.instance, finding.verdict)
     at = loaded.limit_at(finding.gate, "policy") if policy else None
     if at is not None and finding.kind == "value-preservation" and not at.file.startswith(BUILTIN):
         yield printable(f"meant? the tensors pass with `policy: {policy}` in {at.file}:{at.line}")

@@ -55,6 +55,7 @@ class ImportComparison:
 
     path: str
     policy: Policy
+    gate: GateDecl  # of the tensors
     evaluation: Evaluation
     itself: bool
     notes: tuple[str, ...]
@@ -127,8 +128,8 @@ def compare(
         tables = (one for one in alone.measured.values() if isinstance(one, Measurement) and one.quantity == TENSORS)
         pairs = next((rows_of(one, TensorPair) for one in tables), ())
         classes = {row.name: str(class_of(row) or NOT_COMPARED) for row in pairs}
-        of = partial(ImportComparison, path=path, policy=chosen[name], evaluation=alone, itself=itself, notes=notes)
-        found.append(of(pairs=pairs, classes=classes))
+        of = partial(ImportComparison, path=path, policy=chosen[name], gate=gates[name][0], evaluation=alone)
+        found.append(of(itself=itself, notes=notes, pairs=pairs, classes=classes))
     return tuple(found)
 
 

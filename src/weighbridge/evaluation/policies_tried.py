@@ -5,31 +5,31 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
-from weighbridge.core import Fields, Measurement, Outcome, Verdict
-from weighbridge.core.limits import LimitsError, read
+from weighbridge.core import GateDecl, LimitsError, Measurement, Outcome, Verdict
+from weighbridge.core.limits import read
 from weighbridge.evaluation.runner import Evaluation
 from weighbridge.gates import value_preservation
-from weighbridge.gates.families.block_types import BOUND, TYPICAL_ERROR
+from weighbridge.gates.families.block_types import BOUND, RECIPES, TYPICAL_ERROR
 from weighbridge.gates.families.policies import CEILING, TARGETS
-from weighbridge.gates.families.recipes import RECIPES
 from weighbridge.gates.families.tensor_pairs import is_exact, two_sided
+from weighbridge.judging.requests import request_for
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
 
 OF_POLICY = {"dtype", "packing", "unmade", "file-type", "content", "packed"}  # what another policy may accept
 
 
-def policy_that_passes(evaluation: Evaluation, key: str, limits: Fields, verdict: Verdict) -> str:
-    """Return the plainest policy under which the pairs of this key pass, under the other limits; "" without one."""
-    pairs, canary = evaluation.measured[key], evaluation.canaries.get(key)
+def policy_that_passes(evaluation: Evaluation, gate: GateDecl, instance: str, verdict: Verdict) -> str:
+    """Return the plainest policy under which what a gate judged passes, under its other limits; "" without one."""
+    keys = {name: request_for(gate, need, instance).key for name, need in value_preservation.KIND.needs.items()}
+    found = {name: evaluation.measured.get(key) for name, key in keys.items()}
+    evidence = {name: item for name, item in found.items() if isinstance(item, Measurement)}
+    canary = evaluation.canaries.get(keys["pairs"])
     if {offence.code for offence in verdict.offences} - OF_POLICY or canary is None or not canary.seen:
         return ""
-    assert isinstance(pairs, Measurement)
-    allowed = {name: limits[name] for name in ("allow", "allow_missing", "allow_extra", "may_ignore") if name in limits}
-    asked = str(limits.get("policy"))
-    beside = next((one for name, one in evaluation.measured.items() if name.startswith("files_beside.")), None)
-    evidence = {"pairs": pairs, **({"beside": beside} if isinstance(beside, Measurement) else {})}
-    for policy in _policies(rows_of(pairs, TensorPair), f"{CEILING}{asked.removeprefix(CEILING)}"):
+    others = ("allow", "allow_missing", "allow_extra", "may_ignore")
+    allowed, asked = {name: gate.limits[name] for name in others if name in gate.limits}, str(gate.limits.get("policy"))
+    for policy in _policies(rows_of(evidence["pairs"], TensorPair), f"{CEILING}{asked.removeprefix(CEILING)}"):
         try:
             tried = read(value_preservation.Limits, {**allowed, "policy": policy})
         except LimitsError:  # a ceiling over what has none

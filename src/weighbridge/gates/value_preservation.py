@@ -19,9 +19,8 @@ from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, rows_of
 from weighbridge.core import Doc, Fields, Verdict
 from weighbridge.gates.families import block_types, tensor_pairs
-from weighbridge.gates.families.block_types import BLOCK, BOUND, NOT_NEAREST, TYPICAL_ERROR
+from weighbridge.gates.families.block_types import BLOCK, BOUND, MIXTURES, NOT_NEAREST, TYPICAL_ERROR
 from weighbridge.gates.families.policies import FORM, PATTERN, Policy, parse, spelled
-from weighbridge.gates.families.recipes import MIXTURES
 from weighbridge.gates.families.tensor_pairs import EXACT, Meant, is_exact, two_sided
 from weighbridge.gates.trials import pair_trials
 from weighbridge.quantities.tensors import OWN_KEYS, TensorPair

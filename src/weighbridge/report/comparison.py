@@ -108,8 +108,7 @@ def _meant(one: ImportComparison) -> str:
     if finding.verdict.outcome is Outcome.FAIL or (
         finding.verdict.outcome is Outcome.PASS and one.lossy and one.policy.why
     ):
-        key = next(key for key, item in one.evaluation.measured.items() if key.startswith(f"{TENSORS}."))
-        policy = policy_that_passes(one.evaluation, key, limits, finding.verdict)
+        policy = policy_that_passes(one.evaluation, one.gate, finding.instance, finding.verdict)
         alone = f"--policy {policy}" if [*limits] == ["policy"] else f"`policy: {policy}` in the file of --policy"
         options = [alone] if policy else []
     if finding.verdict.outcome is not Outcome.PASS and not options:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weighbridge.core import closest, quoted
-from weighbridge.gates.families import recipes
+from weighbridge.gates.families import block_types
 from weighbridge.gates.families.block_types import BLOCK, HALVED_WITH_TERNARY, REQUANTISED, TERNARY
 from weighbridge.quantities.tensors import TensorPair
 
@@ -16,7 +16,7 @@ ALONE, CEILING = ("same", "lossless"), "at-most:"
 TARGETS: Mapping[str, tuple[str, ...]] = {
     "rounded": ("F16", "BF16", "F8_E4M3", "F8_E5M2"),
     "requant": REQUANTISED,
-    "quantised": tuple(recipes.MIXTURES),
+    "quantised": tuple(block_types.MIXTURES),
 }
 CLASSES = {"packed": "packing", "rounded": "rounding", "requant": "blocks", "quantised": "blocks"}
 PARTS = ("packed", *(f"{verb}:{target}" for verb, targets in TARGETS.items() for target in targets))
@@ -57,9 +57,9 @@ class Policy:
     @property
     def numbers(self) -> tuple[int, ...]:
         """Return the file types that the header of what this makes may state; none where any may stand there."""
-        if self.ceiling or not (self.blocks or self.rounded in recipes.ROUNDED_TYPES):
+        if self.ceiling or not (self.blocks or self.rounded in block_types.ROUNDED_TYPES):
             return ()
-        return (recipes.recipe(self.blocks).number if self.blocks else recipes.ROUNDED_TYPES[self.rounded],)
+        return (block_types.recipe(self.blocks).number if self.blocks else block_types.ROUNDED_TYPES[self.rounded],)
 
     def lacking(self, pair: TensorPair) -> str:
         """Return what this makes of a tensor where the candidate holds something else; a ceiling makes nothing."""
@@ -68,14 +68,14 @@ class Policy:
             return ""
         if len(shape) < 2:
             return "no blocks, for it is no matrix" if dtype in BLOCK else ""
-        kept = min(shape[-2:]) < 2 or recipes.KEPT.fullmatch(pair.name)
+        kept = min(shape[-2:]) < 2 or block_types.KEPT.fullmatch(pair.name)
         made = self._types(pair.name, shape)
         return "" if kept or not made or dtype in made else " or ".join(made)
 
     def _types(self, name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
         if self.quantised:
-            alone = recipes.recipe(self.quantised).default in recipes.EXPERTS_ALONE and len(shape) < 3
-            return () if alone else recipes.types_of(self.quantised, name, shape[-1])
+            alone = block_types.recipe(self.quantised).default in block_types.EXPERTS_ALONE and len(shape) < 3
+            return () if alone else block_types.types_of(self.quantised, name, shape[-1])
         if self.requant and self.requant in TERNARY and name in HALVED_WITH_TERNARY:
             return ("F16",)
         if self.requant:

@@ -10,10 +10,9 @@ from typing import Any, TypeAlias
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
 from weighbridge.clauses.mutations import Breaks
-from weighbridge.gates.families import block_types, recipes
-from weighbridge.gates.families.block_types import BLOCK, BOUND, NOT_NEAREST, REQUANTISED
+from weighbridge.gates.families import block_types
+from weighbridge.gates.families.block_types import BLOCK, BOUND, MIXTURES, NOT_NEAREST, REQUANTISED
 from weighbridge.gates.families.policies import FLOATS, parse
-from weighbridge.gates.families.recipes import MIXTURES
 from weighbridge.gates.families.tensor_pairs import ADAPTED, EXACT, EXPONENTIAL, UNREAD, Meant, two_sided
 from weighbridge.quantities.tensors import TensorPair
 
@@ -174,11 +173,13 @@ def _as_it_was(pair: TensorPair, limits: Meant) -> TensorPair | None:
     policy, dtype = parse(limits.policy), pair.source_dtype
     target = policy.blocks or policy.rounded
     spared = (
-        policy.ceiling or _rule_for(pair, dtype, limits) or target in ("", dtype, *recipes.EXPERTS_ALONE, "MXFP4_MOE")
+        policy.ceiling
+        or _rule_for(pair, dtype, limits)
+        or target in ("", dtype, *block_types.EXPERTS_ALONE, "MXFP4_MOE")
     )
     odd = policy.blocks and dtype == "F16" and pair.candidate_shape[-1:] != (256,)  # such rows may be halves
     matrix = len(pair.candidate_shape) > 1 and min(pair.candidate_shape) > 1
-    if spared or odd or not matrix or pair.packed or dtype not in FLOATS or recipes.KEPT.fullmatch(pair.name):
+    if spared or odd or not matrix or pair.packed or dtype not in FLOATS or block_types.KEPT.fullmatch(pair.name):
         return None
     return follows(pair, candidate_dtype=dtype)
 
