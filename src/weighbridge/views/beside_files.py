@@ -34,6 +34,13 @@ def beside(view: CheckpointView) -> Mapping[str, str]:
     """Return the role of each file that some loader may read, by its path; none where no folder was bound."""
     if not view.whole:
         return {}
+    known: Mapping[str, str] | None = view.sidecars.read.get(TABLE)
+    if known is None:
+        known = view.sidecars.read[TABLE] = _beside(view)
+    return known
+
+
+def _beside(view: CheckpointView) -> Mapping[str, str]:
     own = {Path(name).name for name in view.files}
     modules = document_beside(view, MODULES)
     paths = [str(one["path"]).casefold() for one in modules.values() if isinstance(one, dict) and one.get("path")]
