@@ -4,7 +4,8 @@ import math
 from typing import Any
 
 from weighbridge.core import Series
-from weighbridge.figures.figure import FigureValue, figure, middle
+from weighbridge.figures.figure import FigureValue, figure
+from weighbridge.figures.whole import ends
 
 
 @figure("|first sample / its reference - 1|", samples=lambda series, _limits: len(series.value[:1]))
@@ -17,7 +18,6 @@ def first_off(series: Series, known: Series, _limits: Any) -> FigureValue:
 @figure("median of the last samples / the lesser of their reference and the median of the first ones")
 def left(series: Series, known: Series, limits: Any) -> FigureValue:
     """Return what is left of the loss at first, which counts for no more than its reference."""
-    count = limits.samples_each
-    before, after = (middle(sorted(part)) for part in (series.value[:count], series.value[-count:]))
+    before, after = ends(series, limits)
     low, more = min(before, known.value[0]), {"before": before, "after": after, "reference": known.value[0]}
     return FigureValue(after / low if low > 0 else math.inf, more)

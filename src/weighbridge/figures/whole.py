@@ -22,11 +22,16 @@ def rise(series: Series, _limits: Any) -> FigureValue:
     return FigureValue(series.value[-1] - best, {"best": best, "at": series.step[series.value.index(best)]})
 
 
+def ends(series: Series, limits: Any) -> tuple[float, float]:
+    """Return the medians of the first and of the last `samples_each` samples."""
+    count = limits.samples_each
+    return middle(sorted(series.value[:count])), middle(sorted(series.value[-count:]))
+
+
 @figure("(median of the first ones - median of the last ones) / |median of the first ones|")
 def drop(series: Series, limits: Any) -> FigureValue:
     """Return by which share the median of the last samples lies below that of the first."""
-    count = limits.samples_each
-    before, after = (middle(sorted(part)) for part in (series.value[:count], series.value[-count:]))
+    before, after = ends(series, limits)
     share = (before - after) / abs(before) if before else -math.inf
     return FigureValue(share, {"before": before, "after": after})
 

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 
 from weighbridge.figures.beginning import left
 from weighbridge.gates.families.relative import WITH_VOCABULARY, ToVocabulary
-from weighbridge.gates.families.rule import Rule
-from weighbridge.gates.learning_progress import Options
+from weighbridge.gates.families.rule import OfEnds, Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ends(ToVocabulary, Options):
+class Ends(ToVocabulary, OfEnds):
     """Which samples are compared."""
 
 

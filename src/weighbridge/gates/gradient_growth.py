@@ -5,13 +5,12 @@ from typing import Annotated
 
 from weighbridge.core import Doc
 from weighbridge.figures.levels import growth
-from weighbridge.gates.diverging import Options
 from weighbridge.gates.families.levers import more_than
-from weighbridge.gates.families.rule import Rule
+from weighbridge.gates.families.rule import OfLevels, Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window(Options):
+class Window(OfLevels):
     """What a level is compared with."""
 
     window: Annotated[int, Doc("samples from the level that one is compared with", ge=1, le=10_000)] = 40

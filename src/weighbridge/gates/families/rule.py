@@ -29,6 +29,20 @@ Must: TypeAlias = Literal["at most", "below", "at least", "above"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfEnds:
+    """Which samples a figure of both ends of a series compares."""
+
+    samples_each: Annotated[int, Doc("samples at each end whose medians are compared", ge=1, le=10_000)] = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfLevels:
+    """What a level is."""
+
+    median_of: Annotated[int, Doc("samples in a row whose median is a level", ge=1, le=10_000)] = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BoundedFigure:
     """What every rule says: its figure, the bound on it, and how trials move it."""
 
