@@ -527,23 +527,25 @@ def test_what_was_unpacked_holds_the_values_of_its_packed_source(
         assert (ended.code, f"DIFFERENT: 1 of {len(stems) + 1} tensors" in ended.lines[-1]) == (1, True)
 
 
+def blocks_file(path: Path, data: Any, dtype: Any = None) -> Path:
+    """Write a GGUF file of one matrix, plain or in blocks, and one norm."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tensor("blk.0.ffn_up.weight", data, raw_dtype=dtype)
+    writer.add_tensor("blk.0.ffn_norm.weight", NORM)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 def test_blocks_are_the_source_of_what_was_decoded_from_them(cli: Cli, tmp_path: Path) -> None:
     blocks = gguf.quantize(WEIGHT, gguf.GGMLQuantizationType.Q8_0)
     values = gguf.dequantize(blocks, gguf.GGMLQuantizationType.Q8_0)
 
-    def written(name: str, data: Any, dtype: Any = None) -> Path:
-        writer = gguf.GGUFWriter(tmp_path / name, "llama")
-        writer.add_tensor("blk.0.ffn_up.weight", data, raw_dtype=dtype)
-        writer.add_tensor("blk.0.ffn_norm.weight", NORM)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        return tmp_path / name
-
-    source = written("q8.gguf", blocks, gguf.GGMLQuantizationType.Q8_0)
-    ended = cli("compare", source, written("f32.gguf", values))
+    source = blocks_file(tmp_path / "q8.gguf", blocks, gguf.GGMLQuantizationType.Q8_0)
+    ended = cli("compare", source, blocks_file(tmp_path / "f32.gguf", values))
     assert (ended.code, "1 VALUE_EQUAL" in ended.out) == (0, True)
     damaged = values.copy()
     damaged.view(np.uint32)[3, 5] ^= 1
-    assert cli("compare", source, written("f32.gguf", damaged)).code == 1
+    assert cli("compare", source, blocks_file(tmp_path / "f32.gguf", damaged)).code == 1

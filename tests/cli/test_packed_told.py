@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from tests.cli.conftest import Cli
-from tests.cli.test_compare_packed import HERE, NORM, STEM, WEIGHT, kept, model, unpacked
+from tests.cli.test_compare_packed import HERE, STEM, WEIGHT, blocks_file, kept, model, unpacked
 from tests.cli.test_packed_alone import alone
 
 LOST = {
@@ -110,20 +110,12 @@ def test_codes_that_no_rule_reads_have_no_statistics(cli: Cli) -> None:
 
 
 def test_the_first_value_of_a_block_that_differs_is_told(cli: Cli, tmp_path: Path) -> None:
-    def written(name: str, blocks: Any) -> Path:
-        writer = gguf.GGUFWriter(tmp_path / name, "llama")
-        writer.add_tensor("blk.0.ffn_up.weight", blocks, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
-        writer.add_tensor("blk.0.ffn_norm.weight", NORM)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        return tmp_path / name
-
     blocks = gguf.quantize(WEIGHT, gguf.GGMLQuantizationType.Q8_0)
     other = blocks.copy()
     other[1, 34 + 2 + 7] ^= 1
-    ended = cli("compare", written("one.gguf", blocks), written("other.gguf", other), "--policy", "same")
+    q8 = gguf.GGMLQuantizationType.Q8_0
+    pair = blocks_file(tmp_path / "one.gguf", blocks, q8), blocks_file(tmp_path / "other.gguf", other, q8)
+    ended = cli("compare", *pair, "--policy", "same")
     was, now = (gguf.dequantize(one, gguf.GGMLQuantizationType.Q8_0)[1, 39] for one in (blocks, other))
     told = f"element {64 + 39} at byte "
     assert told in ended.lines[1]

@@ -42,7 +42,6 @@ from weighbridge.core.model import (
     Series,
     Severity,
     Status,
-    SubjectDecl,
     SubjectKind,
     Trial,
     TrialResult,

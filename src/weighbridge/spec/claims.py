@@ -189,7 +189,7 @@ def _refuted(text: Text) -> Iterator[Found]:
 
 
 def _uncited(text: Text) -> Iterator[Found]:
-    """Name numbers that nothing holds: a warning beside a unit, a problem in the author's own prose."""
+    """Yield the numbers that nothing holds: a warning beside a unit, a problem in the author's own prose."""
     remedy = "cite where it was measured: [ev:ID12#/POINTER]"
     known = {one.text.replace(",", "") for unit in text.units for one in citations(unit.text)}
     for unit in text.units:

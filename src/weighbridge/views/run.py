@@ -185,7 +185,7 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
 
 
 def _constants(cells: dict[str, Cells], given: Names) -> Fields:
-    """Take out the columns that are constant by nature, and return what they say; a contract keeps one by its name."""
+    """Return what columns say that are constant by nature, and drop these; a contract keeps one by its name."""
     facts: dict[str, Any] = {}
     for name in [name for name in cells if name in CONSTANT and name not in given]:
         numbers = set(compress(cells[name].values, cells[name].state.translate(IS_NUMBER)))
