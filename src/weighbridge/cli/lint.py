@@ -16,8 +16,6 @@ from weighbridge.contract.layers import Found, from_errors
 from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
 from weighbridge.contract.resolved import digests
 from weighbridge.core import ContractError, ExitCode, is_file, is_folder
-from weighbridge.lanes.lanes import known_contracts, load_project
-from weighbridge.lanes.waivers import waivers_of
 
 
 @verb("lint", "Check contracts for mistakes.", "contracts/*.yaml")
@@ -73,11 +71,16 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
 def _beside(loaded: Sequence[LoadedContract]) -> Iterator[Found]:
     try:
         if is_file(load.PROJECT):
+            from weighbridge.lanes.lanes import load_project
+
             load_project()
     except ContractError as error:
         yield from from_errors(error.problems)
     try:
         if is_file(load.WAIVERS):
+            from weighbridge.lanes.lanes import known_contracts
+            from weighbridge.lanes.waivers import waivers_of
+
             waivers = waivers_of(None, dt.datetime.now(dt.UTC))
             known = known_contracts() | {one.contract.id: one.contract for one in loaded}
             waivers.demand_known({name: dict.fromkeys(gate.id for gate in one.gates) for name, one in known.items()})

@@ -17,8 +17,6 @@ from weighbridge.core import Excuses, ExitCode, Json, UsageError, exit_code, is_
 from weighbridge.evidence.bundle import ID_SHOWN
 from weighbridge.evidence.statement import utc
 from weighbridge.judging.requests import DEFAULT
-from weighbridge.lanes.lane_evidence import lane_evidence
-from weighbridge.lanes.lanes import known_contracts, load_project, refuse_contracts
 from weighbridge.lanes.waivers import Waivers, waivers_of
 from weighbridge.ledger.causes import Causes
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, LedgerEntry, LedgerStep
@@ -56,6 +54,8 @@ def command(
     now = as_of.replace(tzinfo=dt.UTC) if as_of else clock
     waivers = waivers_of(exempt, now, clock=clock)
     if lane is not None:
+        from weighbridge.lanes.lanes import refuse_contracts
+
         refuse_contracts(lane, named)
         sys.exit(_required(lane, folder, waivers, now, as_json=as_json))
     here = contracts_here() if is_folder(folder) else {}
@@ -68,6 +68,8 @@ def command(
         known = {gate.contract for gate in gates}
         raise UsageError("unknown-contract", f"no contract {named!r} is in the ledger{nearest(named, known)}")
     if waivers.given:
+        from weighbridge.lanes.lanes import known_contracts
+
         waivers.demand_known(_known(known_contracts() | contracts, gates))
     context, shown = click.get_current_context(), [gate for gate in gates if named in (None, gate.contract)]
     context.obj = Ledger(folder), now, shown
@@ -168,6 +170,9 @@ def _known(contracts: Contracts, gates: Sequence[Gate]) -> dict[str, dict[str, C
 
 
 def _required(lane: str, folder: Path, waivers: Waivers, now: dt.datetime, *, as_json: bool) -> ExitCode:
+    from weighbridge.lanes.lane_evidence import lane_evidence
+    from weighbridge.lanes.lanes import known_contracts, load_project
+
     evidence, excuses = lane_evidence(load_project(), lane, Ledger(folder), now), Excuses(waived=waivers.good)
     rows = [(asked, one, excuses.of(asked.contract.id, one.finding)) for asked, one in evidence.all()]
     if waivers.given:  # reading every contract again is for their sake alone

@@ -18,7 +18,6 @@ from weighbridge.core.project import LOCAL, local
 from weighbridge.evaluation.verification import ContractResult, VerifyRequest, code_of, verify
 from weighbridge.evidence.disk import disk_error, make_folders, replace_file
 from weighbridge.judging.requests import DEFAULT, all_requests
-from weighbridge.lanes.lanes import load_project, refuse_contracts
 from weighbridge.lanes.waivers import waivers_of
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
@@ -98,6 +97,8 @@ def _asked_for(context: click.Context) -> VerifyRequest:
     lane: str = given["lane"]
     project = None
     if lane:
+        from weighbridge.lanes.lanes import load_project, refuse_contracts
+
         refuse_contracts(lane, given["contracts"])
         project = load_project()
     contracts = given["contracts"] or (project.names(lane) if project else written_in())

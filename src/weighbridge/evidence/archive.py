@@ -8,7 +8,6 @@ import os
 import re
 import stat
 import struct
-import tempfile
 import weakref
 import zlib
 from bisect import bisect_left, bisect_right
@@ -88,6 +87,8 @@ class _Archive:
         self.limit = min(max(ALWAYS_INFLATED, MAX_RATIO * self.size), MAX_BYTES)
         self.zipped = self.read(0, 2) == b"\x1f\x8b"
         if self.zipped:
+            import tempfile  # costs more than the rest of this module, which all that reads bundles loads
+
             whole = tempfile.TemporaryFile()  # noqa: SIM115 -- closed with the archive
             weakref.finalize(self, whole.close)
             for piece in self._inflated(0, self.size, 31):
