@@ -122,6 +122,8 @@ def test_an_evaluation_that_rises_is_found_only_while_the_loss_falls() -> None:
     assert judged("validation-parting", rising, judged_as="val_loss", other=rising).outcome is Outcome.PASS
     slower = [2.0 - 0.05 * step for step in range(12)]
     assert judged("validation-parting", slower, judged_as="val_loss", other=losses).outcome is Outcome.PASS
+    steep = [4.0 * 0.7**step for step in range(12)]  # the last ones' median lies above the last, which is the best
+    assert judged("validation-parting", steep, judged_as="val_loss", other=steep).outcome is Outcome.PASS
 
 
 def test_norms_that_are_nearly_all_clipped_are_found() -> None:
