@@ -10,6 +10,7 @@ from tests.gates.runs import column
 from weighbridge.core.limits import read
 from weighbridge.core.model import Measurement, Outcome, Rows, Series, Verdict
 from weighbridge.gates import KINDS, MODULES
+from weighbridge.gates.families.column_basis import LOOKED_AT
 
 AT = (0, 1, 2, 3, 10, 100)
 HEALTHY: Mapping[str, tuple[str, Sequence[float]]] = {
@@ -86,6 +87,10 @@ def judged(name: str, values: Sequence[float], at: tuple[int, ...] = AT) -> Verd
 
 def test_every_channel_rule_is_tried_here() -> None:
     assert set(HEALTHY) == set(FAULTS) == {name for name, module in MODULES.items() if module == "channel_rules"}
+
+
+def test_what_has_a_rule_of_its_own_may_be_constant_in_a_log() -> None:
+    assert {judged_as for judged_as, _ in HEALTHY.values()} - LOOKED_AT == {"loss"}
 
 
 @pytest.mark.parametrize("name", HEALTHY)
