@@ -30,7 +30,9 @@ HEALTHY: Mapping[str, tuple[str, Sequence[float]]] = {
         [1.0, 0.004, 0.004, 0.004, 0.004, 0.004],
     ),  # loaded from bf16
     "initial-spread": ("init_std_max", [0.02, 0.02, 0.3, 0.3, 0.4, 0.5]),
-    "equal-rows": ("equal_rows", [4, 0, 0, 0, 0, 0]),  # projections that begin at zero
+    "equal-rows": ("equal_rows", [0] * 6),
+    "idle-updates": ("idle_update", [0] * 6),
+    "skipped-updates": ("skipped", [0] * 6),
     "equal-tensors": ("equal_tensors", [0] * 6),
     "labels-shifted": ("target_is_next_share", [1.0, 1.0, 0.998, 1.0, 1.0, 1.0]),
     "active-labels": ("labels_active_share", [0.9, 0.2, 0.25, 0.8, 0.9, 0.9]),
@@ -55,7 +57,9 @@ FAULTS: Mapping[str, tuple[str, Sequence[float], int]] = {  # code, samples, and
     "step-counters": ("behind", [0, 0, 0, 0, 8, 8], 5),
     "weight-precision": ("rounded", [1.0] * 6, 3),
     "initial-spread": ("too-wide", [1.0] * 6, 1),
-    "equal-rows": ("equal", [2] * 6, 3),
+    "equal-rows": ("equal", [2] * 6, 1),
+    "idle-updates": ("idle", [0, 0, 0, 0, 1, 0], 5),
+    "skipped-updates": ("skipping", [1] * 6, 3),
     "equal-tensors": ("alike", [1, 0, 0, 0, 0, 0], 1),
     "labels-shifted": ("not-next", [0.02] * 6, 1),
     "active-labels": ("ignored", [0.01] * 6, 3),
@@ -68,9 +72,10 @@ FAULTS: Mapping[str, tuple[str, Sequence[float], int]] = {  # code, samples, and
 }
 
 
-def judged(name: str, values: Sequence[float], at: tuple[int, ...] = AT) -> Verdict:
+def judged(name: str, values: Sequence[float]) -> Verdict:
     """Return the verdict of a rule with its defaults over the samples of its channel."""
     judged_as = HEALTHY[name][0]
+    at = tuple(step + 20 for step in AT) if name == "skipped-updates" else AT  # a scaler finds its scale before
     of_logits = HEALTHY["reported-loss"][1]
     series = {"samples": (judged_as, values), "other": ("own_loss", of_logits[: len(values)])}
     evidence = {

@@ -14,6 +14,8 @@ from weighbridge.gates.families.relative import WHERE_LOOKED, ToOwnLoss
 from weighbridge.gates.families.rule import Must, Rule
 from weighbridge.gates.families.run_columns import FINITE, RISING, genuine
 
+LAST = 10**12  # a step that no run comes to
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Once:
@@ -79,12 +81,15 @@ RULES = (
     channel("frozen-parameters", "frozen", 0, "not-as-declared", "the number of tensors off the declared one",
             figure=undeclared, options=Declared, levers=("the last up",)),
     worst("unmoved-parameters", "unmoved", 0, "unmoved", "the number of tensors that stay", options=Thrice),
+    worst("idle-updates", "idle_update", 0, "idle", "1 for a step that updated nothing, though it could"),
+    worst("skipped-updates", "skipped", 0, "skipping", "1 for a step that updated nothing",
+          options=Thrice, looked_at=(20, LAST)),
     worst("outside-writes", "outside_writes", 0, "written", "the number of tensors that were"),
     worst("step-counters", "step_counter_lag", 0, "behind", "the number of updates that lack"),
     worst("weight-precision", "bf16_share", 0.9, "rounded", "the share of bf16 numbers", options=Thrice, le=1),
     # A fresh start.
     worst("initial-spread", "init_std_max", 0.2, "too-wide", "the widest weight's deviation", looked_at=(0, 1)),
-    worst("equal-rows", "equal_rows", 0, "equal", "the number of weights of equal rows", options=Thrice),
+    worst("equal-rows", "equal_rows", 0, "equal", "the number of weights of equal rows", looked_at=(0, 1)),
     worst("equal-tensors", "equal_tensors", 0, "alike", "the number of equal pairs", looked_at=(0, 1)),
     # Batches and labels.
     worst("labels-shifted", "target_is_next_share", 0.99, "not-next",
