@@ -114,7 +114,8 @@ def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: boo
     complete = type(pid) is int and pid > 0 and all(isinstance(word, str) and word for word in words)
     complete = complete and head.get("dirty") is False and _is_moment(head.get("started"))
     traced = complete and head.get("schema") == SCHEMA
-    return dataclasses.replace(log, facts=head, events=events, notes=notes, traced=traced)
+    kept: dict[str, Any] = {"facts": head, "events": events, "notes": notes}
+    return dataclasses.replace(log, recorded=bool(head), traced=traced, **kept)
 
 
 def runs_inside(path: Path) -> list[str]:

@@ -16,7 +16,7 @@ from weighbridge.run_logs.log_table import NUMBER
 from weighbridge.run_logs.run_end import EARLY, run_end
 from weighbridge.verifiers.step_series import spread, stranger
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
-from weighbridge.views.run import STEP, RunView
+from weighbridge.views.run import IDLE, SKIPPED, STEP, RunView
 
 QUANTITY = "facts"
 FAILURE = "recorder-failure"
@@ -57,6 +57,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     facts += [_fact(name, value, Basis.MEASURED) for name, value in view.notes.items()]
     each = [event.get("costs") for event in view.events if event.get("event") == FAILURE]
     lost = {str(name) for costs in each for name in (costs if isinstance(costs, (list, tuple)) else [ALL])} - {"device"}
+    lost |= {IDLE} if SKIPPED in lost else set()
     unreliable = [_fact(RECORDER_FAILED, " ".join(sorted(lost)), Basis.REPORTED)] if lost else []
     named: Any = options.get("named", ())
     stated = [fact for name in named if name not in view.notes for fact in _stated(view, name)]

@@ -68,8 +68,8 @@ def _left_out(evidence: Evidence, limits: Any, _places: object) -> Mutated | str
 
 def _first(evidence: Evidence, need: str, limits: Any) -> int:
     first = (limits.steps or (-math.inf,))[0]
-    judged = next(step for step in series_of(evidence, SAMPLES).step if step >= first)
-    return list(series_of(evidence, need).step).index(judged)
+    steps = list(series_of(evidence, need).step)
+    return steps.index(next(step for step in series_of(evidence, SAMPLES).step if step >= first and step in steps))
 
 
 def _unknown_vocabulary(evidence: Evidence, _limits: object, _places: object) -> Mutated | str:
@@ -97,6 +97,7 @@ class Comparison:
     mutations: tuple[Mutation[Any], ...] = ()
     codes: tuple[str, ...] = ("no-reference",)
     family: str
+    sparse: bool = False  # what is judged is where there is a reference
 
 
 ALONE = Comparison(codes=(), family="")
@@ -108,6 +109,11 @@ WITH_VOCABULARY = Comparison(needs={FACTS: Need("facts", of=("run",))}, mutation
 WITH_LOSS = Comparison(
     needs={OTHER: Need("step_series", of=("run",), of_limits=lambda _limits: {"column": "loss"})},
     mutations=(_ZEROED, _LEFT_OUT), family="beside-loss",
+)  # fmt: skip
+
+WHERE_LOOKED = Comparison(
+    needs={OTHER: Need("step_series", of=("run",), of_limits=lambda _limits: {"column": "own_loss"})},
+    mutations=(_ZEROED,), family="beside-own-loss", sparse=True,
 )  # fmt: skip
 
 
@@ -123,3 +129,10 @@ class ToLoss:
     """A comparison with the loss."""
 
     relative_to: ClassVar[str] = f"{COLUMN}loss"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToOwnLoss:
+    """A comparison with the loss that the recorder took of the logits."""
+
+    relative_to: ClassVar[str] = f"{COLUMN}own_loss"
