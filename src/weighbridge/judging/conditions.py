@@ -14,7 +14,17 @@ from weighbridge.core.limits import read
 from weighbridge.gates import KINDS
 from weighbridge.judging.requests import facts_request, host_request
 from weighbridge.quantities.base import record_of, rows_of
-from weighbridge.quantities.facts import ALL, AS_LOGGED, COUNTED, ENDED, OF_COLUMNS, OF_STEPS, OF_WHOLE, RECORDER_FAILED, Fact
+from weighbridge.quantities.facts import (
+    ALL,
+    AS_LOGGED,
+    COUNTED,
+    ENDED,
+    OF_COLUMNS,
+    OF_STEPS,
+    OF_WHOLE,
+    RECORDER_FAILED,
+    Fact,
+)
 from weighbridge.quantities.hosts import Host
 
 

@@ -201,7 +201,9 @@ class Rule(BoundedFigure):
             if given == "value":
                 return None
             own = {"first": samples.value[:1], "previous": samples.value[:-1]}.get(given)
-            known = next(iter(self._beside(evidence, samples) if own is None else [own]), [math.nan] * len(samples.step))
+            known = next(
+                iter(self._beside(evidence, samples) if own is None else [own]), [math.nan] * len(samples.step)
+            )
             bad = [step for step, value in zip(samples.step, known, strict=False) if not 0 < value < math.inf]
             return {"relative_to": given, "bad": len(bad), "first_step": bad[0]} if bad else None
 
