@@ -38,6 +38,7 @@ _MODULES = {
     "steady-rate": "steady_rate",
     "step-metrics": "step_metrics",
     "stopped-beyond-noise": "stopped_beyond_noise",
+    "stops-in-time": "stops_in_time",
     "tensor-coverage": "tensor_coverage",
     "tensor-statistics": "tensor_statistics",
     "test-report": "test_report",
