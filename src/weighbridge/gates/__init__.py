@@ -58,6 +58,7 @@ MODULES = {
     "step-counters": "channel_rules",
     "step-metrics": "step_metrics",
     "stopped-beyond-noise": "stopped_beyond_noise",
+    "stops-in-time": "stops_in_time",
     "tensor-coverage": "tensor_coverage",
     "tensor-statistics": "tensor_statistics",
     "test-report": "test_report",

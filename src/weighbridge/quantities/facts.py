@@ -25,6 +25,8 @@ QUANTITIES = (rows("facts", Fact),)
 ENDED = "ended"
 ENDS = ("ended", "early", "raised", "killed", "going", "unknown")  # what that fact may be
 COUNTED = ("steps", "last_step")  # a contract that says how far an unfinished log reaches knows what it judges
+AS_LOGGED = "as_logged"  # a gate that names it promises something of the rows that there are, wherever the run ended
+HAS = "has:"  # before the name of a column or of what a run states: whether it has that
 RECORDER_FAILED, ALL = "recorder_failed", "all"  # the columns that failures of the recorder make unreliable
 OF_COLUMNS = ("no_header",)  # what the reader noted, and which gates stand on it: of every column,
 OF_STEPS = ("steps_are_row_numbers",)  # of what stands at a step,
@@ -37,4 +39,4 @@ OF_EVERY_RUN = frozenset((
     *("steps_are", "predictions_left_out", "rows_not_by_that", "attempts", "attempts_ended"),
     *("changed_between_attempts", "first_step"),
 ))  # fmt: skip
-ACCEPTED = (ENDED, *COUNTED, RECORDER_FAILED, *OF_COLUMNS, *OF_STEPS, *OF_WHOLE)
+ACCEPTED = (ENDED, *COUNTED, AS_LOGGED, RECORDER_FAILED, *OF_COLUMNS, *OF_STEPS, *OF_WHOLE)
