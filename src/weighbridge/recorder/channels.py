@@ -24,6 +24,7 @@ class Watched:
     optimizer: torch.optim.Optimizer | None
     vocab: int | None = None
     step: int = 0
+    passes: int = 0  # over the corpus, that were begun again
     early: bool = True  # all channels look in this step
     updated: bool = False
     compiled: bool = False  # an update ran compiled, and nobody could look
