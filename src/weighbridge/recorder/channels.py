@@ -29,6 +29,7 @@ class Watched:
     updated: bool = False
     compiled: bool = False  # an update ran compiled, and nobody could look
     scale: torch.Tensor | None = None
+    causal: bool | None = None  # no later token moved an earlier logit when a probe looked last
 
     def gradients(self) -> list[torch.Tensor]:
         """Return the gradients that there are, in the order of the parameters."""

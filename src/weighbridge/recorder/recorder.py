@@ -24,6 +24,7 @@ from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.hook_points import HookPoints
 from weighbridge.recorder.modes import Modes
 from weighbridge.recorder.phases import Phases
+from weighbridge.recorder.probes import Evaluations, Targets
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
 from weighbridge.recorder.run_directory import EVENTS, RUN, STEPS, RowLog, write_run
 from weighbridge.recorder.updates import LearningRate, Norms, unwrapped
@@ -37,7 +38,7 @@ PATH = re.compile(r"(['\"])[^'\"]*[/\\][^'\"]*\1|(?:[A-Za-z]:)?(?<![\w.])[~.]*[/
 POSITION = ("tokens", "corpus_position", "wraps")
 CHANNELS: tuple[type[Channel], ...] = (
     *(LearningRate, Norms, Phases),
-    *(Batches, Modes),
+    *(Batches, Modes, Evaluations, Targets),
 )
 SEEN = tuple(column for channel in CHANNELS for column in channel.columns)
 # The columns and events that a failure in a method makes unreliable; in one that is not listed, all of them.
