@@ -213,11 +213,13 @@ def test_buffers_attributes_random_numbers_and_weights_are_the_same_with_and_wit
         np.random.seed(0)
         model = TinyGPT(drop_always=drop_always)
         if recorded:
-            rows = train(tmp_path / "a", model, batches(6), channels="all")
-            assert None not in column(rows, "future_change")
+            rows = train(tmp_path / "a", model, batches(12), channels="all")
+            probed = [row["step"] for row in rows if "evaluation_change" in row and "future_change" in row]
+            assert probed == [0, 1, 2, 3, 10, 11]
+            assert None not in column(rows, "target_is_next_share")[4:] or drop_always
         else:
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-            for batch in batches(6):
+            for batch in batches(12):
                 optimizer.zero_grad()
                 language_loss(model, batch).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()

@@ -16,9 +16,10 @@ import numpy as np
 import torch
 
 from weighbridge.recorder import residency
-from weighbridge.recorder.channels import Cell, Channel, Watched
+from weighbridge.recorder.channels import Cell, Channel, Watched, is_early
 
 ROWS, POSITIONS = 2, 64
+EVERY = 10  # two steps of so many are evaluated where all channels look in all steps
 SAMPLED = 64  # active positions of a micro-batch
 CAUSAL = 1e-5
 Call: TypeAlias = dict[Any, Any]  # arguments by place or name
@@ -33,6 +34,8 @@ class Evaluations(Channel):
 
     def forward_ended(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> None:
         """Keep a few rows as the model got them."""
+        if not is_early(self.watched.step, EVERY):
+            return
         call: Call = {**dict(enumerate(args)), **kwargs}
         plain = all(value is None or isinstance(value, (torch.Tensor, int, float, str)) for value in call.values())
         self._call = _cut(call) if plain else None
@@ -132,7 +135,7 @@ def _copied(watched: Watched) -> torch.nn.Module | None:
         return None
     memo: dict[int, Any] = {id(one): one for one in (*parameters, watched.optimizer)}
     for module in model.modules():
-        memo |= {id(hooks): type(hooks)() for name, hooks in vars(module).items() if name.endswith("_hooks")}
+        memo |= {id(hooks): type(hooks)() for name, hooks in vars(module).items() if "_hooks" in name}
     copied = copy.deepcopy(model, memo).eval()
     own = all(getattr(vars(one).get("forward", one.forward), "__self__", None) is one for one in copied.modules())
     return copied if own else None
