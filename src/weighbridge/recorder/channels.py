@@ -27,10 +27,12 @@ class Watched:
     optimizer: torch.optim.Optimizer | None
     vocab: int | None = None
     step: int = 0
+    passes: int = 0  # over the corpus, that were begun again
     early: bool = True  # all channels look in this step
     updated: bool = False
     compiled: bool = False  # an update ran compiled, and nobody could look
     scale: torch.Tensor | None = None
+    causal: bool | None = None  # no later token moved an earlier logit when a probe looked last
 
     def gradients(self) -> list[torch.Tensor]:
         """Return the gradients that there are, in the order of the parameters."""

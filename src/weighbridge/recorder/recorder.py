@@ -19,9 +19,12 @@ from typing import Any, Concatenate, ParamSpec, Self
 import torch
 
 from weighbridge.recorder import residency
+from weighbridge.recorder.batches import Batches
 from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.hook_points import HookPoints
+from weighbridge.recorder.modes import Modes
 from weighbridge.recorder.phases import Phases
+from weighbridge.recorder.probes import Evaluations, Targets
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
 from weighbridge.recorder.run_directory import EVENTS, RowLog, claim, run_of, write_run
 from weighbridge.recorder.updates import LearningRate, Norms, unwrapped
@@ -33,7 +36,10 @@ EARLY_PROBES = (10, 100)  # so that a short run, too, is probed after its first 
 MAX_MESSAGE = 300
 PATH = re.compile(r"(['\"])[^'\"]*[/\\][^'\"]*\1|(?:[A-Za-z]:)?(?<![\w.])[~.]*[/\\][^\s'\":;,)]+")
 POSITION = ("tokens", "corpus_position", "wraps")
-CHANNELS: tuple[type[Channel], ...] = (LearningRate, Norms, Phases)
+CHANNELS: tuple[type[Channel], ...] = (
+    *(LearningRate, Norms, Phases),
+    *(Batches, Modes, Evaluations, Targets),
+)
 SEEN = tuple(column for channel in CHANNELS for column in channel.columns)
 # The columns and events that a failure in a method makes unreliable; in one that is not listed, all of them.
 COSTS = {
@@ -250,6 +256,7 @@ class Recorder:
     @_guarded
     def pass_began(self, *, dry: bool) -> None:
         """Log once that the corpus began again: a wrap after it ran dry, a restart after it was broken off."""
+        self._seen.passes += 1
         ended = self._position.begin_pass(dry=dry)
         if not self._sampled:
             self._event("wrap" if dry else "restart", wraps=self._position.wraps, corpus_position=ended)
