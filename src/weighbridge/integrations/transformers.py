@@ -1,0 +1,94 @@
+"""A callback for the Trainer of Transformers: `Trainer(..., callbacks=[Callback("runs/a")])`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from transformers import Trainer, TrainerCallback
+
+from weighbridge.integrations.micro_batches import Recording, quietly, while_open
+
+EVALUATED = "eval_"
+NO_FIGURE = ("runtime", "_per_second", "_time")
+
+
+class Callback(Recording, TrainerCallback):  # type: ignore[misc,unused-ignore]  # its library is not looked into
+    """Record a training under the Trainer, with the options of `weighbridge.recorder.Recorder`.
+
+    The loss is what its training steps went backward from, added up over the micro-batches of an update: the Trainer, or
+    the model, has divided each by the tokens of the update or the number of its micro-batches.
+    """
+
+    @quietly
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Open the run."""
+        trainer = _caller()
+        facts = {
+            "requested_device": "cpu" if args.use_cpu else "auto",
+            "requested_steps": state.max_steps - state.global_step,
+            "batch_size": args.train_batch_size,
+            "vocab": getattr(getattr(trainer.model, "config", None), "vocab_size", None),
+            "seeds": {"trainer": args.seed},
+        }
+        # The module that is called, not one inside it that may be compiled.
+        self.begin(trainer.model_wrapped, given["optimizer"], loader=given["train_dataloader"], **facts)
+        self.around(trainer, "training_step", self._training_step)
+        self.around(trainer.accelerator, "clip_grad_norm_", self._clip)
+
+    def _training_step(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._batch(args[1] if len(args) > 1 else kwargs.get("inputs"))
+        try:
+            loss = method(*args, **kwargs)
+        except BaseException as problem:  # the Trainer tells no callback of it
+            self.finish(type(problem))
+            raise
+        self._loss(loss)
+        return loss
+
+    @while_open
+    def _batch(self, inputs: Any) -> None:
+        self.recorder.training_batch(inputs)
+
+    @while_open
+    def _loss(self, loss: Any) -> None:
+        self.recorder.micro_loss(loss)
+        self.recorder.update.parts = 1
+
+    def _clip(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        norm = method(*args, **kwargs)
+        if self.recorder is not None:
+            self.recorder.update.norm = norm
+        return norm
+
+    @while_open
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Begin a pass over the corpus."""
+        self.recorder.next_pass(dry=not control.should_epoch_stop)
+
+    @while_open
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Write a row, or let it wait for its evaluation."""
+        self.recorder.updated(waits=args.eval_strategy != "no")
+
+    @while_open
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any], **_: Any) -> None:
+        """Put the figures of an evaluation into the row: `eval_loss` as `val_loss`."""
+        figures = [name for name in metrics if name.startswith(EVALUATED) and not name.endswith(NO_FIGURE)]
+        self.recorder.update.scalars |= {f"val_{name.removeprefix(EVALUATED)}": metrics[name] for name in figures}
+
+    @quietly
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Close the run."""
+        self.finish()
+
+
+def _caller() -> Any:
+    """Return the Trainer up the stack: it gives its callbacks everything but itself."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if isinstance(caller := frame.f_locals.get("self"), Trainer):
+            return caller
+        frame = frame.f_back
+    raise RuntimeError("no Trainer of Transformers calls this callback")
