@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 from typing import Any
 
@@ -28,9 +27,15 @@ class Callback(Recording, callbacks.Callback):  # type: ignore[misc,unused-ignor
     @quietly
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Open the run."""
-        self._updates = trainer.global_step
-        optimizer = trainer.optimizers[0] if len(trainer.optimizers) == 1 else None
-        self.begin(_called(pl_module), optimizer, loader=trainer.train_dataloader, requested_steps=_asked(trainer))
+        self._updates, asked = trainer.global_step, float("inf")
+        with contextlib.suppress(MisconfigurationException):  # accumulation changes from epoch to epoch
+            asked = trainer.estimated_stepping_batches
+        self.begin(
+            _called(pl_module),
+            trainer.optimizers[0] if len(trainer.optimizers) == 1 else None,
+            loader=trainer.train_dataloader,
+            requested_steps=int(asked) if asked < float("inf") else None,
+        )
 
     @while_open
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
@@ -77,13 +82,5 @@ class Callback(Recording, callbacks.Callback):  # type: ignore[misc,unused-ignor
 
 def _called(module: torch.nn.Module) -> torch.nn.Module:
     """Return the only part of a module with parameters: a training step calls that, and the module itself is not."""
-    held = [child for child in module.children() if [*child.parameters()]]
-    return held[0] if len(held) == 1 and not [*module.parameters(recurse=False)] else module
-
-
-def _asked(trainer: Any) -> int | None:
-    """Return how many updates are still to come, where that is known."""
-    steps = trainer.max_steps if trainer.max_steps > 0 else math.inf
-    with contextlib.suppress(MisconfigurationException):  # accumulation changes from epoch to epoch
-        steps = trainer.estimated_stepping_batches
-    return int(steps) - trainer.global_step if math.isfinite(steps) else None
+    parts = [child for child in module.children() if [*child.parameters()]]
+    return parts[0] if len(parts) == 1 and not [*module.parameters(recurse=False)] else module

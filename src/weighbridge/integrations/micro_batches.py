@@ -30,20 +30,15 @@ def quietly(method: Callable[..., None]) -> Callable[..., None]:
 
 def while_open(method: Callable[..., None]) -> Callable[..., None]:
     """Call a method of a callback quietly, and only while it records."""
-
-    @functools.wraps(method)
-    def call(self: Recording, /, *args: Any, **kwargs: Any) -> None:
-        if self.recorder is not None:
-            quietly(method)(self, *args, **kwargs)
-
-    return call
+    quiet = quietly(method)
+    return functools.wraps(method)(lambda self, *args, **named: self.recorder and quiet(self, *args, **named))
 
 
 @dataclass(slots=True)
 class Update:
     """What its row will say of the update under way; `parts` counts its losses, `norm` is of unclipped gradients."""
 
-    loss: torch.Tensor | float = 0.0
+    loss: torch.Tensor | float | None = 0.0  # none once one of them could not be read
     parts: int = 0
     tokens: int | None = None
     norm: torch.Tensor | float | None = None
@@ -53,10 +48,11 @@ class Update:
 class UpdateRecorder(Recorder):
     """A recorder that is told of micro-batches, and writes a row with the mean of their losses, if any is known."""
 
-    def __init__(self, *args: Any, on_fail: str = "warn", **options: Any) -> None:
-        super().__init__(*args, on_fail=on_fail, **options)
-        self.update, self._raises = Update(), on_fail == "raise"
-        self._drawn = self._again = self._dry = self._waits = False
+    _drawn = _again = _dry = _waits = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.update = Update()
 
     def __exit__(self, *about: Any) -> None:
         self._write_waiting()
@@ -64,7 +60,7 @@ class UpdateRecorder(Recorder):
 
     def failed(self, during: str, problem: Exception) -> None:
         """Log what went wrong, or raise it where the user asked for that."""
-        if self._raises:
+        if self._on_fail == "raise":
             raise problem
         self._failed(during, problem)
 
@@ -82,22 +78,23 @@ class UpdateRecorder(Recorder):
 
     def micro_loss(self, loss: torch.Tensor | float) -> None:
         """Add a loss, at once: what a captured graph returned is overwritten by its next run."""
+        so_far, self.update.loss, self.update.parts = self.update.loss, None, self.update.parts + 1
         if isinstance(loss, torch.Tensor):  # MPS has no float64
             loss = loss.detach().to(torch.float32 if loss.device.type == "mps" else torch.float64)
-        self.update.loss, self.update.parts = self.update.loss + loss, self.update.parts + 1
+        self.update.loss = None if so_far is None else so_far + loss
 
     def updated(self, *, waits: bool = False) -> None:
         """Write the row of an update; with `waits`, when the next batch is drawn, for an evaluation may come first."""
         self._waits = True
         if waits:
-            self.fetching()  # what an evaluation does is none of the step's ops
+            self._audit.pause()  # what an evaluation does is none of the step's ops
         else:
             self._write_waiting()
 
     def _write_waiting(self) -> None:
         if self._waits:
             done, self.update, self._waits = self.update, Update(), False
-            loss: Any = done.loss / done.parts if done.parts else None
+            loss: Any = done.loss / done.parts if done.parts and done.loss is not None else None
             super().step(loss, grad_norm=done.norm, tokens=done.tokens, **done.scalars)
 
 
@@ -126,7 +123,7 @@ class Recording:
         self.recorder = UpdateRecorder(self._directory, model, optimizer, **{**facts, **self._options}).__enter__()
 
     def finish(self, kind: type[BaseException] | None = None) -> None:
-        """Write what waits, close the run, and take back what was put around methods."""
+        """Close the run, and take back what was put around methods."""
         while self._undo:
             self._undo.pop()()
         recorder, self.recorder = self.recorder, None

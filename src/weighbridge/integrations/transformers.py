@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
 from weighbridge.integrations.micro_batches import Recording, quietly, while_open
-
-EVALUATED = "eval_"
-NO_FIGURE = ("runtime", "_per_second", "_time")
 
 
 class Callback(Recording, TrainerCallback):  # type: ignore[misc,unused-ignore]  # its library is not looked into
@@ -23,17 +20,18 @@ class Callback(Recording, TrainerCallback):  # type: ignore[misc,unused-ignore] 
 
     @quietly
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Open the run."""
-        trainer = _caller()
-        facts = {
-            "requested_device": "cpu" if args.use_cpu else "auto",
-            "requested_steps": state.max_steps - state.global_step,
-            "batch_size": args.train_batch_size,
-            "vocab": getattr(getattr(trainer.model, "config", None), "vocab_size", None),
-            "seeds": {"trainer": args.seed},
-        }
-        # The module that is called, not one inside it that may be compiled.
-        self.begin(trainer.model_wrapped, given["optimizer"], loader=given["train_dataloader"], **facts)
+        """Open the run; a Trainer gives its callbacks all but itself."""
+        callers = (frame.f_locals.get("self") for frame, _ in traceback.walk_stack(None))
+        if (trainer := next((one for one in callers if isinstance(one, Trainer)), None)) is None:
+            raise RuntimeError("no Trainer of Transformers calls this callback")
+        self.begin(
+            trainer.model_wrapped,  # the module that is called, not one inside it that may be compiled
+            given["optimizer"],
+            loader=given["train_dataloader"],
+            requested_device="cpu" if args.use_cpu else "auto",
+            requested_steps=state.max_steps,
+            vocab=getattr(getattr(trainer.model, "config", None), "vocab_size", None),
+        )
         self.around(trainer, "training_step", self._training_step)
         self.around(trainer.accelerator, "clip_grad_norm_", self._clip)
 
@@ -75,20 +73,11 @@ class Callback(Recording, TrainerCallback):  # type: ignore[misc,unused-ignore] 
     @while_open
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any], **_: Any) -> None:
         """Put the figures of an evaluation into the row: `eval_loss` as `val_loss`."""
-        figures = [name for name in metrics if name.startswith(EVALUATED) and not name.endswith(NO_FIGURE)]
-        self.recorder.update.scalars |= {f"val_{name.removeprefix(EVALUATED)}": metrics[name] for name in figures}
+        timed = ("runtime", "_per_second", "_time")
+        names = [name for name in metrics if name.startswith("eval_") and not name.endswith(timed)]
+        self.recorder.update.scalars |= {f"val_{name.removeprefix('eval_')}": metrics[name] for name in names}
 
     @quietly
     def on_train_end(self, *_: Any, **__: Any) -> None:
         """Close the run."""
         self.finish()
-
-
-def _caller() -> Any:
-    """Return the Trainer up the stack: it gives its callbacks everything but itself."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        if isinstance(caller := frame.f_locals.get("self"), Trainer):
-            return caller
-        frame = frame.f_back
-    raise RuntimeError("no Trainer of Transformers calls this callback")
