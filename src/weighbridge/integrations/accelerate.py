@@ -1,4 +1,4 @@
-"""A recorder for a loop of one's own under Accelerate: `with Recorder(accelerator, "runs/a", model, optimizer) as rec:`."""
+"""A recorder for a loop under Accelerate: `with Recorder(accelerator, "runs/a", model, optimizer) as rec:`."""
 
 from __future__ import annotations
 

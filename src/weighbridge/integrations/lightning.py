@@ -30,8 +30,10 @@ class Callback(Recording, callbacks.Callback):  # type: ignore[misc,unused-ignor
         self._updates, asked = trainer.global_step, float("inf")
         with contextlib.suppress(MisconfigurationException):  # accumulation changes from epoch to epoch
             asked = trainer.estimated_stepping_batches
+        parts = [child for child in pl_module.children() if [*child.parameters()]]
+        alone = len(parts) == 1 and not [*pl_module.parameters(recurse=False)]
         self.begin(
-            _called(pl_module),
+            parts[0] if alone else pl_module,  # the module itself is seldom called, its only part is
             trainer.optimizers[0] if len(trainer.optimizers) == 1 else None,
             loader=trainer.train_dataloader,
             requested_steps=int(asked) if asked < float("inf") else None,
@@ -65,7 +67,7 @@ class Callback(Recording, callbacks.Callback):  # type: ignore[misc,unused-ignor
 
     @while_open
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Put the figures of an evaluation into the row: that of `val_loss`, `valid/loss` or `eval_loss` as `val_loss`."""
+        """Put the figures of an evaluation into the row: `val_loss`, `valid/loss` and `eval_loss` as `val_loss`."""
         found = {EVALUATED.fullmatch(name): figure for name, figure in trainer.callback_metrics.items()}
         self.recorder.update.scalars |= {f"val_{name[1]}": figure for name, figure in found.items() if name}
 
@@ -78,9 +80,3 @@ class Callback(Recording, callbacks.Callback):  # type: ignore[misc,unused-ignor
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Close the run."""
         self.finish()
-
-
-def _called(module: torch.nn.Module) -> torch.nn.Module:
-    """Return the only part of a module with parameters: a training step calls that, and the module itself is not."""
-    parts = [child for child in module.children() if [*child.parameters()]]
-    return parts[0] if len(parts) == 1 and not [*module.parameters(recurse=False)] else module

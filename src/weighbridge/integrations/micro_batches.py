@@ -48,15 +48,16 @@ class Update:
 class UpdateRecorder(Recorder):
     """A recorder that is told of micro-batches, and writes a row with the mean of their losses, if any is known."""
 
-    _drawn = _again = _dry = _waits = False
+    _drawn = _waits = False
+    _began: bool | None = None  # a pass that has no batch yet: whether the one before ran dry
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.update = Update()
 
-    def __exit__(self, *about: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *about: object) -> None:
         self._write_waiting()
-        super().__exit__(*about)
+        super().__exit__(kind, *about)
 
     def failed(self, during: str, problem: Exception) -> None:
         """Log what went wrong, or raise it where the user asked for that."""
@@ -66,16 +67,18 @@ class UpdateRecorder(Recorder):
 
     def next_pass(self, *, dry: bool) -> None:
         """Begin a new pass over the corpus, if a batch was drawn in the one before; `dry` where that one ran out."""
-        self._again, self._drawn, self._dry = self._drawn, False, dry
+        self._began, self._drawn = dry if self._drawn else None, False
 
+    @quietly
     def training_batch(self, batch: object) -> None:
         """Write the row that waits, and count a batch that is about to be trained on."""
         self._write_waiting()
-        if self._again:
-            self.pass_began(dry=self._dry)
-        self._drawn, self._again = True, False
+        if self._began is not None:
+            self.pass_began(dry=self._began)
+        self._drawn, self._began = True, None
         self.batch_drawn(batch)
 
+    @quietly
     def micro_loss(self, loss: torch.Tensor | float) -> None:
         """Add a loss, at once: what a captured graph returned is overwritten by its next run."""
         so_far, self.update.loss, self.update.parts = self.update.loss, None, self.update.parts + 1
@@ -133,6 +136,10 @@ class Recording:
     def around(self, owner: Any, name: str, call: Callable[..., Any]) -> None:
         """Until the run ends, let `call`, which is given the method first, stand for a method of this one object."""
         method = getattr(owner, name)
-        ours = functools.wraps(method)(functools.partial(call, method))
+
+        @functools.wraps(method)
+        def ours(*args: Any, **kwargs: Any) -> Any:
+            return (method if self.recorder is None else functools.partial(call, method))(*args, **kwargs)
+
         setattr(owner, name, ours)
         self._undo.append(lambda: setattr(owner, name, method) if vars(owner).get(name) is ours else None)

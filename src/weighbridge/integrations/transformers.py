@@ -14,8 +14,8 @@ from weighbridge.integrations.micro_batches import Recording, quietly, while_ope
 class Callback(Recording, TrainerCallback):  # type: ignore[misc,unused-ignore]  # its library is not looked into
     """Record a training under the Trainer, with the options of `weighbridge.recorder.Recorder`.
 
-    The loss is what its training steps went backward from, added up over the micro-batches of an update: the Trainer, or
-    the model, has divided each by the tokens of the update or the number of its micro-batches.
+    The loss is what its training steps went backward from, added up over the micro-batches of an update: each is
+    divided already, by the targets of the update or the number of its micro-batches.
     """
 
     @quietly
@@ -36,28 +36,20 @@ class Callback(Recording, TrainerCallback):  # type: ignore[misc,unused-ignore] 
         self.around(trainer.accelerator, "clip_grad_norm_", self._clip)
 
     def _training_step(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self._batch(args[1] if len(args) > 1 else kwargs.get("inputs"))
+        recorder = self.recorder
+        recorder.training_batch(args[1] if len(args) > 1 else kwargs.get("inputs"))
         try:
             loss = method(*args, **kwargs)
         except BaseException as problem:  # the Trainer tells no callback of it
             self.finish(type(problem))
             raise
-        self._loss(loss)
+        recorder.micro_loss(loss)
+        recorder.update.parts = 1
         return loss
-
-    @while_open
-    def _batch(self, inputs: Any) -> None:
-        self.recorder.training_batch(inputs)
-
-    @while_open
-    def _loss(self, loss: Any) -> None:
-        self.recorder.micro_loss(loss)
-        self.recorder.update.parts = 1
 
     def _clip(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         norm = method(*args, **kwargs)
-        if self.recorder is not None:
-            self.recorder.update.norm = norm
+        self.recorder.update.norm = norm
         return norm
 
     @while_open
