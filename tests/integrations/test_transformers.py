@@ -18,6 +18,7 @@ from tests.recorder.scenarios import learnt  # noqa: E402
 from torch import nn  # noqa: E402
 
 from weighbridge.integrations.transformers import Callback  # noqa: E402
+from weighbridge.views.run import open_run  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # their warnings are theirs
 VOCAB, SEQ, BATCH, ROWS, STEPS = 50, 8, 4, 28, 10
@@ -200,8 +201,10 @@ def test_the_gates_of_a_training_run_pass_on_a_recorded_trainer(tmp_path: Path) 
 
 
 class Fails(Watching):
+    at = 3
+
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        if self.state.global_step == 3:
+        if self.state.global_step == self.at:
             raise KeyboardInterrupt
         return super().training_step(*args, **kwargs)
 
@@ -265,3 +268,35 @@ def test_a_run_that_cannot_be_opened_costs_the_record_and_no_training(tmp_path: 
 def test_an_option_that_the_recorder_does_not_know_is_refused_before_the_training(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="corpus_token"):
         Callback(tmp_path / "a", corpus_token=5)
+
+
+# --- Resumed ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("fails_at", "saved"), [(10, 9), (8, 7)], ids=["within-a-pass", "between-two"])
+def test_a_training_that_resumes_is_the_next_attempt_and_goes_on_with_its_steps(
+    fails_at: int, saved: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fails, "at", fails_at)
+    options = {"save_strategy": "steps", "save_steps": saved, "max_steps": 20, "max_grad_norm": 0.1}
+
+    def recording() -> Any:
+        return Callback(tmp_path / "a", corpus_tokens=ROWS * SEQ, on_fail="raise")
+
+    with pytest.raises(KeyboardInterrupt):
+        trainer(tmp_path, recording(), kind=Fails, **options).train()
+
+    def resume(*recording: Any) -> Any:
+        made = trainer(tmp_path, *recording, **options)
+        made.train(resume_from_checkpoint=str(tmp_path / "out" / f"checkpoint-{saved}"))
+        return made.model
+
+    alone = learnt(resume)
+    assert learnt(lambda: resume(recording())) == alone
+    assert [row["step"] for row in rows(tmp_path / "a")] == list(range(fails_at))
+    again = rows(tmp_path / "a" / "attempt-2")
+    assert [row["step"] for row in again] == list(range(saved, 20))
+    assert [row["wraps"] for row in again] == [step // PASS for step in range(saved, 20)]
+    run = open_run(tmp_path / "a")
+    assert list(run.dense("step").values) == list(range(20))
+    assert outcomes(tmp_path / "a") == PASSED

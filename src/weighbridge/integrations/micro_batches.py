@@ -65,6 +65,11 @@ class UpdateRecorder(Recorder):
             raise problem
         self._failed(during, problem)
 
+    def passed(self, passes: float) -> None:
+        """Go on after so many passes: of a broken one nobody here has counted the first tokens."""
+        self._drawn = passes > 0 and passes.is_integer()
+        self._position.passing, self._position.wraps = passes > 0, int(passes) - self._drawn
+
     def next_pass(self, *, dry: bool) -> None:
         """Begin a new pass over the corpus, if a batch was drawn in the one before; `dry` where that one ran out."""
         self._began, self._drawn = dry if self._drawn else None, False
@@ -120,10 +125,12 @@ class Recording:
             said = f"weighbridge callback: {during}: {problem}; training goes on, and this run is not recorded"
             warnings.warn(said, RuntimeWarning, stacklevel=3)
 
-    def begin(self, model: torch.nn.Module, optimizer: Any, **facts: Any) -> None:
-        """Open a run; one that an exception left open is closed."""
+    def begin(self, model: torch.nn.Module, optimizer: Any, passes: float, **facts: Any) -> None:
+        """Open a run, after so many passes over the corpus; one that an exception left open is closed."""
         self.finish()
-        self.recorder = UpdateRecorder(self._directory, model, optimizer, **{**facts, **self._options}).__enter__()
+        recorder = UpdateRecorder(self._directory, model, optimizer, **{**facts, **self._options})
+        recorder.passed(passes)
+        self.recorder = recorder.__enter__()
 
     def finish(self, kind: type[BaseException] | None = None) -> None:
         """Close the run, and take back what was put around methods."""

@@ -27,9 +27,11 @@ class Callback(Recording, TrainerCallback):  # type: ignore[misc,unused-ignore] 
         self.begin(
             trainer.model_wrapped,  # the module that is called, not one inside it that may be compiled
             given["optimizer"],
+            float(state.epoch or 0),
             loader=given["train_dataloader"],
             requested_device="cpu" if args.use_cpu else "auto",
             requested_steps=state.max_steps,
+            first_step=state.global_step,
             vocab=getattr(getattr(trainer.model, "config", None), "vocab_size", None),
         )
         self.around(trainer, "training_step", self._training_step)
