@@ -17,6 +17,7 @@ from tests.recorder.training import BATCH, PASS, ROWS, SEQ, training  # noqa: E4
 from torch import nn  # noqa: E402
 
 from weighbridge.integrations.lightning import Callback  # noqa: E402
+from weighbridge.views.run import open_run  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # their warnings are theirs
 EPOCHS = 4
@@ -59,19 +60,24 @@ class Module(lightning.LightningModule):  # type: ignore[misc,name-defined,unuse
         return self.work.optimizer
 
 
-def fitted(folder: Path, *recording: Any, evaluated: bool = False, scaled: bool = False, **options: Any) -> Any:
+def fitted(
+    folder: Path, *recording: Any, evaluated: bool = False, scaled: bool = False, resumed: Any = None, **options: Any
+) -> Any:
     of_module = {name: options.pop(name) for name in ("compiled", "fails_at") if name in options}
     module = Module(**of_module)
     plugins = []
     if scaled:
         scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
         plugins = [lightning.pytorch.plugins.MixedPrecision("16-mixed", "cpu", scaler)]
+    quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    given = {"devices": 1, "max_epochs": EPOCHS, "limit_val_batches": 2 if evaluated else 0}
+    kept = any(isinstance(one, lightning.pytorch.callbacks.ModelCheckpoint) for one in recording)
     trainer = lightning.Trainer(
-        accelerator="cpu", logger=False, callbacks=list(recording), plugins=plugins,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder,
-        **{"devices": 1, "max_epochs": EPOCHS, "limit_val_batches": 2 if evaluated else 0, **options},
+        accelerator="cpu", callbacks=list(recording), plugins=plugins, default_root_dir=folder,
+        **{"enable_checkpointing": kept, **quiet, **given, **options},
     )  # fmt: skip
-    trainer.fit(module, module.work.loader, module.work.loader if evaluated else None)
+    checkpoint = {"ckpt_path": resumed, "weights_only": False} if resumed else {}
+    trainer.fit(module, module.work.loader, module.work.loader if evaluated else None, **checkpoint)
     return module
 
 
@@ -151,6 +157,30 @@ def test_a_training_that_fails_leaves_its_rows_and_how_it_ended(tmp_path: Path) 
         fitted(tmp_path, recording(tmp_path / "a"), fails_at=7)
     assert len(rows(tmp_path / "a")) == 7
     assert [event["by"] for event in events(tmp_path / "a", "end")] == ["RuntimeError"]
+
+
+SAVED = {
+    "within-a-pass": {"every_n_train_steps": 7},
+    "at-the-last-batch": {"every_n_train_steps": PASS},
+    "between-two": {"every_n_epochs": 1},
+}
+
+
+@pytest.mark.parametrize("how", SAVED)
+def test_a_training_that_resumes_is_the_next_attempt_and_goes_on_with_its_steps(how: str, tmp_path: Path) -> None:
+    of_run: dict[str, Any] = {"requested_device": "cpu", "corpus_tokens": ROWS * SEQ}
+    kept = lightning.pytorch.callbacks.ModelCheckpoint(dirpath=tmp_path, save_top_k=-1, **SAVED[how])
+    with pytest.raises(RuntimeError, match="a cosmic ray"):
+        fitted(tmp_path, kept, recording(tmp_path / "a", **of_run), fails_at=9)
+    (saved,) = tmp_path.glob("*.ckpt")
+    alone = learnt(lambda: fitted(tmp_path, resumed=saved).work.model)
+    assert learnt(lambda: fitted(tmp_path, recording(tmp_path / "a", **of_run), resumed=saved).work.model) == alone
+    first = 7 if how == "within-a-pass" else PASS
+    again = rows(tmp_path / "a" / "attempt-2")
+    assert [row["step"] for row in again] == list(range(first, PASS * EPOCHS))
+    assert [row["wraps"] for row in again] == [step // PASS for step in range(first, PASS * EPOCHS)]
+    assert list(open_run(tmp_path / "a").dense("step").values) == list(range(PASS * EPOCHS))
+    assert outcomes(tmp_path / "a") == PASSED
 
 
 def test_the_gates_of_a_training_run_pass_on_a_recorded_lightning(tmp_path: Path) -> None:

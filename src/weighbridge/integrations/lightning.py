@@ -27,16 +27,20 @@ class Callback(Recording, callbacks.Callback):  # type: ignore[misc,unused-ignor
     @quietly
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Open the run."""
-        self._updates, asked = trainer.global_step, float("inf")
+        self._updates, asked, loop = trainer.global_step, float("inf"), trainer.fit_loop.epoch_loop
         with contextlib.suppress(MisconfigurationException):  # accumulation changes from epoch to epoch
             asked = trainer.estimated_stepping_batches
         parts = [child for child in pl_module.children() if [*child.parameters()]]
         alone = len(parts) == 1 and not [*pl_module.parameters(recurse=False)]
+        broken = loop.batch_progress.current.ready % trainer.num_training_batches > 0
+        single = len(trainer.optimizers) == 1
         self.begin(
             parts[0] if alone else pl_module,  # the module itself is seldom called, its only part is
-            trainer.optimizers[0] if len(trainer.optimizers) == 1 else None,
+            trainer.optimizers[0] if single else None,
+            trainer.current_epoch + broken / 2,
             loader=trainer.train_dataloader,
             requested_steps=int(asked) if asked < float("inf") else None,
+            first_step=trainer.global_step if single else loop._batches_that_stepped,  # noqa: SLF001
         )
 
     @while_open

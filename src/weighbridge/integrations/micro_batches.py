@@ -67,12 +67,14 @@ class UpdateRecorder(Recorder):
 
     def passed(self, passes: float) -> None:
         """Go on after so many passes: of a broken one nobody here has counted the first tokens."""
-        self._drawn = passes > 0 and passes.is_integer()
-        self._position.passing, self._position.wraps = passes > 0, int(passes) - self._drawn
+        whole = passes > 0 and passes.is_integer()
+        self._began = True if whole else None
+        self._position.passing, self._position.wraps = passes > 0, int(passes) - whole
 
     def next_pass(self, *, dry: bool) -> None:
         """Begin a new pass over the corpus, if a batch was drawn in the one before; `dry` where that one ran out."""
-        self._began, self._drawn = dry if self._drawn else None, False
+        if self._drawn:
+            self._began, self._drawn = dry, False
 
     @quietly
     def training_batch(self, batch: object) -> None:
