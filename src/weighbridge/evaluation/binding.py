@@ -1,4 +1,7 @@
-"""Bind subjects: what stands for which on which instance; commands and factories run only where a person bound them."""
+"""Bind subjects: what stands for which on which instance; commands and factories run only where a person bound them.
+
+A run that is a folder of ranks stands for each rank, an instance by its name, and as a whole, the instance `ranks`.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from weighbridge.core import EXECUTED, GateDecl, Origin, SubjectKind, UsageError, exists, local_path, model, nearest
+from weighbridge.core import (
+    EXECUTED,
+    GateDecl,
+    Origin,
+    SubjectKind,
+    UsageError,
+    exists,
+    is_folder,
+    local_path,
+    model,
+    nearest,
+)
+from weighbridge.gates import KINDS
 from weighbridge.judging.requests import DEFAULT
+
+RANKS = "ranks"  # the instance of a folder of ranks as a whole
 
 ARGUMENT = re.compile(
     r"(?P<name>[a-z][a-z0-9_-]*)(?:@(?P<instance>[A-Za-z0-9][A-Za-z0-9_-]*))?=(?P<target>.+)", re.DOTALL
@@ -29,6 +46,8 @@ class Binding:
     columns: Mapping[str, str] = field(default_factory=dict, hash=False)
     units: Mapping[str, str] = field(default_factory=dict, hash=False)
     lines: str = ""
+    ranks: tuple[Path, ...] = ()  # of a folder of ranks
+    rank: str = ""  # of one that was bound by its folder
 
     @property
     def key(self) -> tuple[str, str]:
@@ -48,8 +67,10 @@ class Binding:
 
                 return open_checkpoint(self.target)
             case SubjectKind.RUN:
-                from weighbridge.views.run import open_run
+                from weighbridge.views.run import open_ranks, open_run
 
+                if self.ranks:
+                    return open_ranks(self.ranks, self.columns, self.units)
                 return open_run(self.target, self.columns, self.units, self.lines)
             case SubjectKind.COMMAND:
                 from weighbridge.views.command import open_command
@@ -74,8 +95,7 @@ def origin(bound: Binding, view: Any) -> Origin:
 def bind(contract: model.Contract, base: Path, arguments: Iterable[str]) -> tuple[Binding, ...]:
     """Bind a contract's subjects from `NAME[@INSTANCE]=TARGET` words and by `path:`; refuse what nothing looks at."""
     bound: dict[tuple[str, str], Binding] = {}
-    for argument in arguments:
-        item = _by_hand(contract, argument)
+    for item in (item for argument in arguments for item in _by_hand(contract, argument)):
         if item.key in bound:
             remedy = f"name instances: {item.subject}@NAME=…"
             raise UsageError("bound-twice", f"{item.subject!r} is bound twice", remedy=remedy)
@@ -85,10 +105,14 @@ def bind(contract: model.Contract, base: Path, arguments: Iterable[str]) -> tupl
         if name not in by_hand and declared.kind not in EXECUTED:
             bound |= {item.key: item for item in _declared(name, declared, base)}
     items = tuple(bound.values())
+    of_ranks = {item for item in items if item.ranks or item.rank}
     on = [(gate, instance) for gate in contract.gates for instance in instances(gate, items)]
     judged = [(gate, found(gate.subjects.values(), items, instance)) for gate, instance in on]
     looked = {item for _, mine in judged for item in mine}
     wanted = {name for gate in contract.gates for name in gate.subjects.values()}
+    items = tuple(item for item in items if item in looked or item not in of_ranks)  # of a folder, what is looked at
+    seen = {item.subject for item in items if item in looked}
+    items += tuple(item for item in of_ranks if item.ranks and item.subject not in seen)
     for idle in (item for item in items if item.subject in wanted and item not in looked):
         others = f"other bindings stand for {idle.subject!r} everywhere"
         what = f"no gate would look at {idle.subject}={idle.target}: {others}"
@@ -123,15 +147,24 @@ def _declared(name: str, declared: model.SubjectDecl, base: Path) -> Iterator[Bi
     for instance, path in files:
         if names.count(instance) > 1:
             raise UsageError("bound-twice", f"two files of {declared.for_each!r} give the instance {instance!r}")
-        yield _bound(name, instance, str(path), declared, by_hand=False)
+        yield from _bound(name, instance, str(path), declared, by_hand=False)
 
 
-def _bound(name: str, instance: str, target: str, declared: model.SubjectDecl, *, by_hand: bool) -> Binding:
-    here: dict[str, Any] = {"subject": name, "instance": instance, "target": target, "by_hand": by_hand}
-    return Binding(**here, kind=declared.kind, columns=declared.columns, units=declared.units, lines=declared.lines)
+def _bound(name: str, instance: str, target: str, declared: model.SubjectDecl, *, by_hand: bool) -> Iterator[Binding]:
+    here: dict[str, Any] = {"subject": name, "by_hand": by_hand, "kind": declared.kind}
+    here |= {"columns": declared.columns, "units": declared.units, "lines": declared.lines}
+    ranks, path = list[Path](), local_path(target)
+    if declared.kind is SubjectKind.RUN and path is not None and is_folder(path):
+        from weighbridge.run_logs.json_log import ranks_inside
+
+        ranks = ranks_inside(path)
+    within = "" if instance == DEFAULT else f"{instance}-"
+    for one in ranks:
+        yield Binding(**here, instance=f"{within}{one.name}", target=str(one), rank=one.name)
+    yield Binding(**here, instance=f"{within}{RANKS}" if ranks else instance, target=target, ranks=tuple(ranks))
 
 
-def _by_hand(contract: model.Contract, argument: str) -> Binding:
+def _by_hand(contract: model.Contract, argument: str) -> Iterator[Binding]:
     match = ARGUMENT.fullmatch(argument)
     if match is None:
         remedy = "write --subject NAME=PATH or NAME@INSTANCE=PATH"
@@ -145,7 +178,8 @@ def _by_hand(contract: model.Contract, argument: str) -> Binding:
 
 def instances(gate: GateDecl, bound: Sequence[Binding]) -> tuple[str, ...]:
     """List the instances of a gate: those that its subjects are bound under, or the default one."""
-    mine = {item.instance for item in bound if item.subject in gate.subjects.values()}
+    spared = "rank" if KINDS[gate.kind].of_ranks else "ranks"
+    mine = {item.instance for item in bound if item.subject in gate.subjects.values() and not getattr(item, spared)}
     return tuple(sorted(mine - {DEFAULT})) or (DEFAULT,)
 
 
