@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -46,8 +46,7 @@ class Binding:
     columns: Mapping[str, str] = field(default_factory=dict, hash=False)
     units: Mapping[str, str] = field(default_factory=dict, hash=False)
     lines: str = ""
-    ranks: tuple[Path, ...] = ()  # of a folder of ranks
-    rank: str = ""  # of one that was bound by its folder
+    is_rank: bool = False  # one of those in the folder that was bound
 
     @property
     def key(self) -> tuple[str, str]:
@@ -59,6 +58,16 @@ class Binding:
         """Return the kind whose verifiers look at it: a trace stands for the model that it was captured of."""
         return SubjectKind.MODEL if self.kind is SubjectKind.TRACE else self.kind
 
+    @property
+    def ranks(self) -> list[Path]:
+        """Return the folders of the ranks that it stands for, none where it is no folder of ranks."""
+        path = local_path(self.target) if self.kind is SubjectKind.RUN else None
+        if path is None or not is_folder(path):
+            return []
+        from weighbridge.run_logs.json_log import ranks_inside
+
+        return ranks_inside(path)
+
     def open(self) -> Any:
         """Open the view of this subject, or raise the SubjectError that says why it cannot be read."""
         match self.kind:
@@ -67,11 +76,12 @@ class Binding:
 
                 return open_checkpoint(self.target)
             case SubjectKind.RUN:
-                from weighbridge.views.run import open_ranks, open_run
+                from weighbridge.views.run import all_ranks_here, open_ranks, open_run
 
-                if self.ranks:
-                    return open_ranks(self.ranks, self.columns, self.units)
-                return open_run(self.target, self.columns, self.units, self.lines)
+                if ranks := self.ranks:
+                    return open_ranks(ranks, self.columns, self.units)
+                view = open_run(self.target, self.columns, self.units, self.lines)
+                return all_ranks_here(view, Path(self.target).parent) if self.is_rank else view
             case SubjectKind.COMMAND:
                 from weighbridge.views.command import open_command
 
@@ -105,14 +115,13 @@ def bind(contract: model.Contract, base: Path, arguments: Iterable[str]) -> tupl
         if name not in by_hand and declared.kind not in EXECUTED:
             bound |= {item.key: item for item in _declared(name, declared, base)}
     items = tuple(bound.values())
-    of_ranks = {item for item in items if item.ranks or item.rank}
     on = [(gate, instance) for gate in contract.gates for instance in instances(gate, items)]
     judged = [(gate, found(gate.subjects.values(), items, instance)) for gate, instance in on]
     looked = {item for _, mine in judged for item in mine}
     wanted = {name for gate in contract.gates for name in gate.subjects.values()}
-    items = tuple(item for item in items if item in looked or item not in of_ranks)  # of a folder, what is looked at
-    seen = {item.subject for item in items if item in looked}
-    items += tuple(item for item in of_ranks if item.ranks and item.subject not in seen)
+    of_ranks = {item for item in items if item.is_rank or item.ranks}  # of a folder of ranks, all or each will do
+    seen = {item.subject for item in of_ranks & looked}
+    items = tuple(item for item in items if item in looked or item not in of_ranks or item.subject not in seen)
     for idle in (item for item in items if item.subject in wanted and item not in looked):
         others = f"other bindings stand for {idle.subject!r} everywhere"
         what = f"no gate would look at {idle.subject}={idle.target}: {others}"
@@ -151,17 +160,13 @@ def _declared(name: str, declared: model.SubjectDecl, base: Path) -> Iterator[Bi
 
 
 def _bound(name: str, instance: str, target: str, declared: model.SubjectDecl, *, by_hand: bool) -> Iterator[Binding]:
-    here: dict[str, Any] = {"subject": name, "by_hand": by_hand, "kind": declared.kind}
+    here: dict[str, Any] = {"subject": name, "instance": instance, "target": target, "by_hand": by_hand}
     here |= {"columns": declared.columns, "units": declared.units, "lines": declared.lines}
-    ranks, path = list[Path](), local_path(target)
-    if declared.kind is SubjectKind.RUN and path is not None and is_folder(path):
-        from weighbridge.run_logs.json_log import ranks_inside
-
-        ranks = ranks_inside(path)
-    within = "" if instance == DEFAULT else f"{instance}-"
+    whole = Binding(**here, kind=declared.kind)
+    ranks, within = whole.ranks, "" if instance == DEFAULT else f"{instance}-"
     for one in ranks:
-        yield Binding(**here, instance=f"{within}{one.name}", target=str(one), rank=one.name)
-    yield Binding(**here, instance=f"{within}{RANKS}" if ranks else instance, target=target, ranks=tuple(ranks))
+        yield replace(whole, instance=f"{within}{one.name}", target=str(one), is_rank=True)
+    yield replace(whole, instance=f"{within}{RANKS}") if ranks else whole
 
 
 def _by_hand(contract: model.Contract, argument: str) -> Iterator[Binding]:
@@ -178,7 +183,7 @@ def _by_hand(contract: model.Contract, argument: str) -> Iterator[Binding]:
 
 def instances(gate: GateDecl, bound: Sequence[Binding]) -> tuple[str, ...]:
     """List the instances of a gate: those that its subjects are bound under, or the default one."""
-    spared = "rank" if KINDS[gate.kind].of_ranks else "ranks"
+    spared = "is_rank" if KINDS[gate.kind].of_ranks else "ranks"
     mine = {item.instance for item in bound if item.subject in gate.subjects.values() and not getattr(item, spared)}
     return tuple(sorted(mine - {DEFAULT})) or (DEFAULT,)
 

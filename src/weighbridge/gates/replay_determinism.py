@@ -112,7 +112,12 @@ def _figures(evidence: Evidence, limits: Limits) -> Fields:
     alone = [row.column for row in rows_of(evidence, COLUMNS, ColumnAgreement) if mine(row.column) and row.runs == 1]
     farthest = max((row.parted[-1].difference for row in rows if row.parted), default=0.0)
     shown: Fields = {"columns": [row.column for row in rows], "steps": max((row.steps for row in rows), default=0)}
-    return {**shown, "of": len(rows), "measured": farthest, **{name: said for name, said in (("other", other), ("alone", alone)) if said}}
+    return {
+        **shown,
+        "of": len(rows),
+        "measured": farthest,
+        **{name: said for name, said in (("other", other), ("alone", alone)) if said},
+    }
 
 
 _BY_CLAUSES = ClauseJudge(_clauses, figures=_figures)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.core import Fields, SubjectError, WeighbridgeError, exists, loads, unique
-from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole
+from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole, several_runs
 from weighbridge.run_logs.log_table import EPOCH, STEP, Log, TableBuilder
 
 SCHEMA = "weighbridge.run/v0"
@@ -98,6 +98,8 @@ def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
             raise SubjectError("not-a-run", what, where=str(path), remedy=remedy)
         remedy = "bind a run directory that a recorder wrote, or a log file"
         raise SubjectError("not-a-run", f"a directory without {STEPS}", where=str(path), remedy=remedy)
+    if ranks := [name for name in runs_inside(path) if RANK.fullmatch(name)]:
+        raise several_runs(path, [STEPS, *ranks], "bind one of them, or move the ranks into a folder of their own")
     head = _head(path / HEAD, digests) if exists(path / HEAD) else {}
     log = read_jsonl(path / STEPS, digests)
     events, torn = _events(path / EVENTS, digests) if exists(path / EVENTS) else ((), 0)

@@ -158,7 +158,8 @@ def _of_layers(runs: Sequence[RunView], options: Fields) -> Iterator[ColumnAgree
 
     window: Any = options.get("steps") or (-math.inf, math.inf)
     logs = [read_layers(run.layers, cast(dict[str, str], run.digests)) for run in runs if run.layers]
-    steps, tensors, fields = array("d"), list[str](), dict[str, array[float]]()
+    steps, tensors = array("d"), list[str]()
+    fields: dict[str, array[float]] = {}
     for rows in zip_longest(*logs, fillvalue={}):
         step, tensor = next((row.get(STEP), row.get(NAME)) for row in rows if row)
         if type(step) is not int or not window[0] <= step <= window[1]:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from weighbridge.core import Fields, Origin, SubjectError, bare, exists, local_path
 from weighbridge.run_logs import log_table
 from weighbridge.run_logs.formats.recognition import read_log
-from weighbridge.run_logs.json_log import LAYERS
+from weighbridge.run_logs.json_log import LAYERS, ranks_inside
 from weighbridge.run_logs.log_table import EPOCH, IS_NUMBER, MISSING, NUMBER, UNREADABLE, Cells, standard_names
 from weighbridge.run_logs.units import PLAIN, factor
 
@@ -197,6 +197,18 @@ def open_ranks(folders: Sequence[Path], columns: Names | None = None, units: Nam
     digests = {f"{rank}/{name}": digest for rank, files in named for name, digest in files.items()}
     rows, facts = sum(one.rows for one in ranks), ranks[0].facts
     return RunView(rows=rows, cells={}, logged_as={}, facts=facts, origin=origin, digests=digests, ranks=ranks)
+
+
+def all_ranks_here(view: RunView, folder: Path) -> RunView:
+    """Return the view of one rank; refuse with `ranks-missing` where its folder holds not all ranks of its run."""
+    size, here = view.facts.get("world_size"), len(ranks_inside(folder))
+    if type(size) is int and size != here:
+        what, remedy = (
+            f"{here} ranks are here, of a run of {size}",
+            "bring the folders together, or bind each rank by itself",
+        )
+        raise SubjectError("ranks-missing", what, where=str(folder), remedy=remedy)
+    return view
 
 
 def _constants(cells: dict[str, Cells], given: Names) -> Fields:
