@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def train(rank: int, folder: str, fault: str, seed: int) -> None:
     inner = nn.Sequential(nn.Embedding(VOCAB, 16), nn.Linear(16, VOCAB))
     optimizer = torch.optim.AdamW(inner.parameters(), lr=1e-2)
     model = nn.parallel.DistributedDataParallel(inner)
-    beside: list[dict[str, int]] = []
+    beside: list[dict[str, float]] = []
     with Recorder(f"{folder}/run", inner, optimizer, requested_steps=STEPS, on_fail="raise", **SHAPE) as recorder:
         for step in range(STEPS):
             rows = batch(seed, step, 0 if fault == "same-shard" else rank)
@@ -59,12 +60,13 @@ def train(rank: int, folder: str, fault: str, seed: int) -> None:
             if fault == "shared-loss":
                 torch.distributed.all_reduce(loss.detach())
             recorder.step(loss)
-            beside.append({"parameters_sum": held, "batch_crc": zlib.crc32(rows.numpy().tobytes())})
+            crc = zlib.crc32(rows.numpy().tobytes())
+            beside.append({"time": time.time(), "parameters_sum": held, "batch_crc": crc})
     torch.distributed.destroy_process_group()
     add(Path(folder) / "run" / f"rank-{rank}" / "steps.jsonl", beside)
 
 
-def add(log: Path, columns: list[dict[str, int]]) -> None:
+def add(log: Path, columns: list[dict[str, float]]) -> None:
     """Log what was measured beside the recorder."""
     rows: list[dict[str, Any]] = [json.loads(line) for line in log.read_text().splitlines()]
     joined = ({**row, **more} for row, more in zip(rows, columns, strict=True))

@@ -10,8 +10,8 @@ from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, Whol
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, codes
 from weighbridge.clauses.mutations import Limit
 from weighbridge.core import Doc, Fields, Json, SubjectKind
-from weighbridge.gates.families import agreement
-from weighbridge.gates.families.agreement import FACTS, OWN, fact, in_facts, same
+from weighbridge.gates.families import several_runs
+from weighbridge.gates.families.several_runs import FACTS, OWN, fact, in_facts, same
 from weighbridge.quantities.agreement import FactAgreement
 
 PLACE, DIRTY, COMMIT = "run.json", "dirty", "commit"
@@ -62,7 +62,7 @@ def _clauses(limits: Limits) -> Sequence[Clause]:
     spared = (*OWN, DIRTY, *limits.declared, *limits.ignored)
     undeclared = Each(code="undeclared", need=FACTS, row=FactAgreement, exempt=spared, broken=differs)
     return (
-        Requires(code="same-run", lacking=agreement.several),
+        Requires(code="same-run", lacking=several_runs.several),
         *((undeclared,) if limits.declared else ()),
         Whole(code="unchanged", place=lambda _: PLACE, read=unchanged, must="at most", bound=0),
         Whole(code="several-changes", place=lambda _: PLACE, read=count, must="at most", bound=limits.at_most),
@@ -71,7 +71,7 @@ def _clauses(limits: Limits) -> Sequence[Clause]:
 
 
 def _differing(evidence: Evidence, limits: Limits) -> dict[str, str]:
-    found = agreement.differing(evidence)
+    found = several_runs.differing(evidence)
     spared = (DIRTY, *limits.ignored)
     return {name: f"{said[0]} -> {said[1]}" for name, said in found.items() if not listed(name, spared)}
 
@@ -99,7 +99,7 @@ KIND = Kind(
     judge=ClauseJudge(_clauses),
     window=lambda *_: (0, 0),  # what is judged was written before the first step, however the run ended
     mutations=(
-        *agreement.SAME_RUN,
+        *several_runs.SAME_RUN,
         in_facts(
             "a change that nobody declared",
             "undeclared",

@@ -11,8 +11,8 @@ from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, list
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, codes, rows_of
 from weighbridge.clauses.mutations import Limit
 from weighbridge.core import Doc, Fields, SubjectKind, Verdict
-from weighbridge.gates.families import agreement
-from weighbridge.gates.families.agreement import COLUMNS, STEP, in_columns
+from weighbridge.gates.families import several_runs
+from weighbridge.gates.families.several_runs import COLUMNS, STEP, in_columns
 from weighbridge.quantities.agreement import ColumnAgreement, Parting
 
 # Times, and what follows from them, are of the host and never of the program.
@@ -40,7 +40,7 @@ def _required(limits: Any) -> Any:
     return lambda column: listed(column, limits.required) and _judged(limits)(column)
 
 
-FEWER = agreement.steps_moves(_required)
+FEWER = several_runs.steps_moves(_required)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,19 +96,19 @@ def _clauses(limits: Limits) -> Sequence[Clause]:
         return {**found, "farthest": row.parted[-1].difference, **({"tensor": first.tensor} if first.tensor else {})}
 
     return (
-        Requires(code="same-run", lacking=agreement.several),
+        Requires(code="same-run", lacking=several_runs.several),
         Each(
             code="parts", need=COLUMNS, row=ColumnAgreement, names=limits.columns, exempt=(*TIMES, *limits.ignored),
             broken=parts,
         ),
-        *agreement.whole(required, required, limits.min_steps),
+        *several_runs.whole(required, required, limits.min_steps),
     )  # fmt: skip
 
 
 def _figures(evidence: Evidence, limits: Limits) -> Fields:
     mine = _judged(limits)
-    rows = [row for row in agreement.compared(evidence, limits.columns) if mine(row.column)]
-    other = [f"{name}: {values[0]}, {values[1]}" for name, values in agreement.differing(evidence).items()]
+    rows = [row for row in several_runs.compared(evidence, limits.columns) if mine(row.column)]
+    other = [f"{name}: {values[0]}, {values[1]}" for name, values in several_runs.differing(evidence).items()]
     alone = [row.column for row in rows_of(evidence, COLUMNS, ColumnAgreement) if mine(row.column) and row.runs == 1]
     farthest = max((row.parted[-1].difference for row in rows if row.parted), default=0.0)
     shown: Fields = {"columns": [row.column for row in rows], "steps": max((row.steps for row in rows), default=0)}
@@ -140,19 +140,19 @@ KIND = Kind(
     name="replay-determinism",
     version=1,
     roles={"run": SubjectKind.RUN, "replay": SubjectKind.RUN},
-    needs=agreement.needs("run", "replay"),
+    needs=several_runs.needs("run", "replay"),
     limits=Limits,
     measure=Measure,
-    codes=codes("parts", blocked=("same-run", *agreement.INCOMPLETE)),
+    codes=codes("parts", blocked=("same-run", *several_runs.INCOMPLETE)),
     judge=judge,
     check=check,
     mutations=(
-        *agreement.SAME_RUN,
+        *several_runs.SAME_RUN,
         in_columns(
             "one whole number off by one", "parts", _judged, whole=True, unequal=1, parted=lambda _: _parted(1.0)
         ),
         in_columns("NaN on one side", "parts", _judged, whole=False, unequal=1, parted=lambda _: _parted(float("inf"))),
-        *agreement.incomplete(_required, _required),
+        *several_runs.incomplete(_required, _required),
     ),
     window=lambda _limits, measure: measure.steps,
     columns=lambda limits, _: limits.required,

@@ -6,7 +6,6 @@ allowed; a loss that is equal on all at every step is one that was not computed 
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,8 +15,8 @@ from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, Whol
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, codes
 from weighbridge.clauses.mutations import Limit
 from weighbridge.core import Doc, Fields, Outcome, SubjectKind
-from weighbridge.gates.families import agreement
-from weighbridge.gates.families.agreement import COLUMNS, LOG, fact, in_columns, in_facts
+from weighbridge.gates.families import several_runs
+from weighbridge.gates.families.several_runs import BEGAN, COLUMNS, ENDED, LOG, fact, in_columns, in_facts
 from weighbridge.quantities.agreement import ColumnAgreement, Parting
 
 OF_ONE_RUN = ("world_size", "commit", "model.parameters", "requested_steps", "versions.torch")
@@ -26,9 +25,7 @@ PARTED = (Parting(step=0, difference=1e-7, least=1.0, greatest=1.0000001, least_
 
 def _later(limit: Limit) -> Iterator[Mutation[Any]]:
     def late(facts: Any, _limits: Any) -> Any:
-        first = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-        last = (first + dt.timedelta(seconds=limit.value)).isoformat()
-        return {"started": (*(first.isoformat() for _ in facts[LOG][1:]), last)}
+        return {BEGAN: (*(0.0 for _ in facts[LOG][1:]), limit.value)}
 
     yield in_facts("a rank that began later", "not-one-run", late)
 
@@ -41,7 +38,7 @@ def _named(limits: Any) -> Any:
     return lambda column: listed(column, _globs(limits))
 
 
-FEWER = agreement.steps_moves(_named)
+FEWER = several_runs.steps_moves(_named)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +79,7 @@ def _of(name: str) -> Any:
 def _clauses(limits: Limits) -> Sequence[Clause]:
     columns: Any = {"need": COLUMNS, "row": ColumnAgreement}
     return (
-        Requires(code="same-run", lacking=agreement.several),
+        Requires(code="same-run", lacking=several_runs.several),
         Requires(code="ranks-missing", lacking=_missing),
         Requires(code="not-one-run", lacking=_strangers),
         Whole(
@@ -92,7 +89,7 @@ def _clauses(limits: Limits) -> Sequence[Clause]:
         Each(code="ranks-differ", names=limits.equal, broken=_differs, **columns),
         Each(code="all-equal", names=limits.differ, broken=_all_equal, **columns),
         Each(code="same-batch", names=limits.disjoint, broken=_shared, **columns),
-        *agreement.whole(_globs(limits), limits.equal, limits.min_steps),
+        *several_runs.whole(_globs(limits), limits.equal, limits.min_steps),
     )  # fmt: skip
 
 
@@ -104,17 +101,16 @@ def _missing(evidence: Evidence) -> Fields | None:
 def _strangers(evidence: Evidence) -> Fields | None:
     ranks = len(fact(evidence, LOG))
     wrong = {"rank": fact(evidence, "rank")} if fact(evidence, "rank") != tuple(range(ranks)) else {}
-    wrong |= {name: values for name, values in agreement.differing(evidence).items() if name in OF_ONE_RUN}
+    wrong |= {name: values for name, values in several_runs.differing(evidence).items() if name in OF_ONE_RUN}
     return next(({"fact": name, "values": list(values) or None} for name, values in wrong.items()), None)
 
 
 def _apart(evidence: Evidence) -> tuple[float, Fields]:
-    try:
-        starts = [dt.datetime.fromisoformat(str(one)).timestamp() for one in fact(evidence, "started")]
-    except ValueError:
-        starts = []
-    apart = max(starts) - min(starts) if starts else math.nan
-    return apart, {"fact": "started", "values": list(fact(evidence, "started")) or None}
+    """Return how long after the first rank the last one began; infinite where another had ended by then."""
+    began, ended = fact(evidence, BEGAN), [at for at in fact(evidence, ENDED) if at is not None]
+    last = math.nan if None in began else max(began, default=math.nan)
+    late = last > min(ended, default=math.inf)
+    return math.inf if late else last, {"fact": "when they began", "values": list(fact(evidence, "started"))}
 
 
 def _differs(row: ColumnAgreement) -> Fields | None:
@@ -136,7 +132,7 @@ def _shared(row: ColumnAgreement) -> Fields | None:
 
 
 def _figures(evidence: Evidence, limits: Limits) -> Fields:
-    rows = {row.column: row.steps for row in agreement.compared(evidence, _globs(limits))}
+    rows = {row.column: row.steps for row in several_runs.compared(evidence, _globs(limits))}
     return {"ranks": len(fact(evidence, LOG)), "steps": [f"{name} {steps}" for name, steps in rows.items()]}
 
 
@@ -149,22 +145,23 @@ KIND = Kind(
     version=1,
     roles={"run": SubjectKind.RUN},
     of_ranks=True,
-    needs=agreement.needs("run"),
+    needs=several_runs.needs("run"),
     limits=Limits,
     codes=codes(
         "ranks-differ", "all-equal", "same-batch",
-        blocked=("same-run", "ranks-missing", "not-one-run", *agreement.INCOMPLETE),
+        blocked=("same-run", "ranks-missing", "not-one-run", *several_runs.INCOMPLETE),
     ),
     judge=ClauseJudge(_clauses, figures=_figures),
     mutations=(
-        *agreement.SAME_RUN,
+        *several_runs.SAME_RUN,
         in_facts("a rank that is not there", "ranks-missing", _world(lambda logs: len(logs) + 1)),
         in_facts("ranks that say no number", "not-one-run", lambda facts, _: {"rank": (0,) * len(facts[LOG])}),
         in_facts("ranks of two commits", "not-one-run", lambda facts, _: {"commit": map(str, range(len(facts[LOG])))}),
+        in_facts("a rank that had ended before", "not-one-run", lambda facts, _: {ENDED: (-1.0,) * len(facts[LOG])}),
         in_columns("a step that differs in its last bits", "ranks-differ", _of("equal"), unequal=1, parted=PARTED),
         in_columns("equal at every step", "all-equal", _of("differ"), unequal=0, parted=()),
         in_columns("one batch on two ranks", "same-batch", _of("disjoint"), shared=1, first_shared=0, shared_by=(0, 1)),
-        *agreement.incomplete(_named, _of("equal")),
+        *several_runs.incomplete(_named, _of("equal")),
     ),
     columns=lambda limits, _: _globs(limits),
 )  # fmt: skip

@@ -28,14 +28,16 @@ OF_TENSORS, NAME = "layers:", "name"
 MAX_CELLS = 20_000_000
 ABSENT = -1.7e308  # no norm is
 NO_RANKS = Unmeasured(
-    code="no-ranks", why="this is the run of one process", remedy="bind the folder in which rank-0, rank-1, … lie"
+    code="no-ranks",
+    why="this is the run of one process, or one rank alone",
+    remedy="bind the folder in which rank-0, rank-1, … lie",
 )
 
 
 def runs_of(views: Views) -> tuple[RunView, ...]:
-    """Return the runs that are held against each other: the views, or the ranks of the one."""
-    ranks: tuple[RunView, ...] = views[0].ranks
-    return views if len(views) > 1 else ranks
+    """Return the runs that are held against each other: the views, or the ranks of the one; none where that is one."""
+    ranks: tuple[RunView, ...] = views[0].ranks if len(views) == 1 else views
+    return ranks if len(ranks) > 1 else ()
 
 
 def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
@@ -189,23 +191,26 @@ def extent(views: Views, _options: Fields) -> int:
     return sum(run.rows for run in runs) * len({name for run in runs for name in run.column_names})
 
 
-def canary(views: Views, _options: Fields, measured: Measurement) -> Canary | NoCanary:
+def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | NoCanary:
     """Overlay the last row of the last run, of a few rows, in the last column that all log."""
+    import numpy as np
+
     runs = runs_of(views)
-    shared = [name for name, row in rows_by_name(measured).items() if row.runs == len(runs) and name != STEP]
-    last = runs[-1]
-    steps = {last.dense(STEP).values[row] for row in spread(last.rows)}
-    if not shared or not any(name in last.cells for name in shared):
+    placed = [_placed(run, options) for run in runs]
+    found = placed[-1][0]
+    shared = [name for name in runs[-1].cells if name != STEP and all(name in run.cells for run in runs)]
+    if not shared or not len(found):
         return NoCanary("the runs have no column in common")
-    name = [name for name in shared if name in last.cells][-1]
-    few = [run.cut([row for row, step in enumerate(run.dense(STEP).values) if step in steps]) for run in runs]
+    name, few_steps = shared[-1], found[spread(len(found))]
+    few = [run.cut(rows[np.isin(steps, few_steps)].tolist()) for run, (steps, rows) in zip(runs, placed, strict=True)]
     strange = max(stranger(run, name) for run in few)
-    at = few[-1].dense(STEP).values[few[-1].rows - 1]
     damaged = (*few[:-1], few[-1].overlaid(few[-1].rows - 1, name, strange))
 
     def seen(again: Measurement | Unmeasured) -> bool:
         row: ColumnAgreement = rows_by_name(again)[name]
-        return any((one.step, one.greatest, one.greatest_in) == (at, strange, len(runs) - 1) for one in row.parted)
+        return any(
+            (one.step, one.greatest, one.greatest_in) == (found[-1], strange, len(runs) - 1) for one in row.parted
+        )
 
     given = damaged if len(views) > 1 else (dataclasses.replace(views[0], ranks=damaged),)
     return Canary(

@@ -77,7 +77,7 @@ def directory(name: str, *, corpus: int, events: list[int], dry: int | None = No
 
 
 def ranks(name: str, *, flipped: int | None = None, tensors: bool = False) -> None:
-    """Write two ranks of six steps, whose parameters differ by one bit from step `flipped` on, and each tensor's norms."""
+    """Write two ranks of six steps, whose parameters differ by a bit from step `flipped` on, and tensors' norms."""
     chance = random.Random(13)
     norms = [round(chance.gauss(2, 0.2), 6) for _ in range(6)]
     for rank in range(2):

@@ -14,9 +14,9 @@ from weighbridge.core import Fields, Outcome
 from weighbridge.quantities.agreement import ColumnAgreement, FactAgreement
 
 COLUMNS, FACTS = "columns", "facts"
-LOG, STEP = "log_sha256", "step"
+LOG, BEGAN, ENDED, STEP = "log_sha256", "began_s", "last_row_s", "step"
 OF_A_PROCESS = ("host", "pid", "started")  # one run is told from another by these
-OWN = (*OF_A_PROCESS, "rank", LOG)  # what two runs of one program state otherwise
+OWN = (*OF_A_PROCESS, "rank", LOG, BEGAN, ENDED)  # what two runs of one program state otherwise
 
 
 def needs(*roles: str) -> dict[str, Need]:
