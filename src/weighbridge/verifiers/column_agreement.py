@@ -48,7 +48,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     placed = [_placed(run, options) for run in runs]
     names = dict.fromkeys(name for run in runs for name in run.column_names)
     rows = [_row(name, sum(name in run.cells for run in runs), _aligned(name, runs, placed)) for name in names]
-    if len(views) > 1 and all(run.layers for run in runs):
+    if len(views) > 1 and any(run.layers for run in runs):
         rows += _of_layers(runs, options)
     basis = Basis.MEASURED if all(run.origin is Origin.LIVE for run in runs) else Basis.REPORTED
     value, cells = Rows("column", tuple(rows)), sum(run.rows for run in runs) * len(names)
@@ -197,10 +197,10 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
 
     runs = runs_of(views)
     placed = [_placed(run, options) for run in runs]
-    found = placed[-1][0]
+    found = functools.reduce(np.intersect1d, (steps for steps, _ in placed))
     shared = [name for name in runs[-1].cells if name != STEP and all(name in run.cells for run in runs)]
     if not shared or not len(found):
-        return NoCanary("the runs have no column in common")
+        return NoCanary("the runs have no column, or no step, in common")
     name, few_steps = shared[-1], found[spread(len(found))]
     few = [run.cut(rows[np.isin(steps, few_steps)].tolist()) for run, (steps, rows) in zip(runs, placed, strict=True)]
     strange = max(stranger(run, name) for run in few)
