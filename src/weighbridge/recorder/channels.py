@@ -18,7 +18,10 @@ Cell: TypeAlias = torch.Tensor | float | None
 
 @dataclass(slots=True, eq=False)
 class Watched:
-    """What channels look at, and how far the step under way is; `scale` is what a gradient scaler multiplied by."""
+    """What channels look at, and how far the step under way is, counted from 0 since the recorder was opened.
+
+    `scale` is what a gradient scaler multiplied by.
+    """
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer | None

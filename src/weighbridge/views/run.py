@@ -16,12 +16,22 @@ from typing import Any, TypeAlias
 from weighbridge.core import Fields, Origin, SubjectError, bare, local_path
 from weighbridge.run_logs import log_table
 from weighbridge.run_logs.formats.recognition import read_log
-from weighbridge.run_logs.log_table import EPOCH, IS_NUMBER, MISSING, NUMBER, UNREADABLE, Cells, standard_names
+from weighbridge.run_logs.log_table import (
+    EPOCH,
+    IS_NUMBER,
+    MISSING,
+    NOT_OWED,
+    NUMBER,
+    UNREADABLE,
+    Cells,
+    standard_names,
+)
 from weighbridge.run_logs.units import PLAIN, factor
 
 STEP = log_table.STEP
 Names: TypeAlias = Mapping[str, str]
-SKIPPED, GRAD_NORM = "skipped", "grad_norm"
+SKIPPED, IDLE, FINITE, GRAD_NORM = "skipped", "idle_update", "gradients_finite", "grad_norm"
+IS_OUT, IS_KNOWN = (bytes(state in states for state in range(256)) for states in ((NOT_OWED,), (NOT_OWED, NUMBER)))
 _MAX_STEP = 2.0**53
 # What is one number throughout by its nature: a fact of a run, and no column of it.
 CONSTANT = frozenset(
@@ -166,6 +176,8 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
             cells[name] = one
     if SKIPPED in log.columns and GRAD_NORM in cells:  # a step without an update has no norm of one
         cells[GRAD_NORM] = cells[GRAD_NORM].owing_none(log.columns[SKIPPED])
+    if log.recorded:
+        cells |= _updates(cells, log.rows)
     notes = dict(log.notes)
     facts = {**_constants(cells, columns or {}), **log.facts}
     if STEP not in cells and EPOCH in cells and _counts(cells[EPOCH]):
@@ -182,6 +194,23 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
     kept: dict[str, Any] = {"rows": log.rows, "facts": facts, "events": log.events, "notes": notes}
     origin = Origin.LIVE if log.traced else Origin.FIXTURE
     return RunView(cells=cells, logged_as=logged_as, nan_filtered=filtered, origin=origin, digests=digests, **kept)
+
+
+def _updates(cells: Mapping[str, Cells], rows: int) -> dict[str, Cells]:
+    """Return which steps of a recorder made no update, and which of these although no gradient forbade one.
+
+    A step without a gradient norm that is not said to have made none is unknown, but in a run that has no norm at all.
+    """
+    known = cells[GRAD_NORM].state if GRAD_NORM in cells else bytes(rows)
+    if NUMBER not in known:
+        known = bytes([NOT_OWED]) * rows
+    out, finite, found = known.translate(IS_OUT), cells.get(FINITE, Cells(rows)), (Cells(), Cells())
+    for one in found:
+        one.values, one.state = array("d", iter(out)), bytearray(known.translate(IS_KNOWN))
+    for row in compress(range(rows), out):
+        if finite.state[row] == NUMBER and finite.values[row] == 0:
+            found[1].values[row] = 0.0
+    return dict(zip((SKIPPED, IDLE), found, strict=True))
 
 
 def _constants(cells: dict[str, Cells], given: Names) -> Fields:
