@@ -47,6 +47,7 @@ MODULES = {
     "loss-spike": "loss_spike",
     "no-silent-cpu-fallback": "no_silent_cpu_fallback",
     "optimizer-coverage": "channel_rules",
+    "optimizer-digest": "optimizer_digest",
     "outside-writes": "channel_rules",
     "repeated-batches": "channel_rules",
     "repeated-rows": "channel_rules",

@@ -17,6 +17,7 @@ MODULES: Mapping[Key, str] = {
     ("corpus_epochs", _RUN): "corpus_epochs",
     ("corpus_progress", _RUN): "corpus_progress",
     ("device_evidence", _RUN): "device_evidence",
+    ("digest_formulas", _RUN): "digest_formulas",
     ("facts", _CHECKPOINT): "checkpoint_facts",
     ("facts", _RUN): "run_facts",
     ("file_structure", _CHECKPOINT): "file_structure",
