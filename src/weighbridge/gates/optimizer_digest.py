@@ -6,10 +6,10 @@ from typing import Annotated, Any
 from weighbridge.clauses.clause import ClauseJudge, Each, Requires
 from weighbridge.clauses.kind import Kind, Need, NoOptions, rows_of
 from weighbridge.clauses.mutations import in_rows
-from weighbridge.core import Doc, Fields, Outcome, SubjectKind, plain
+from weighbridge.core import Doc, Outcome, SubjectKind, plain
 from weighbridge.quantities.runs import StatedDigest
 
-NEED = "digests"
+NEED, FORMULA = "digests", "formula"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,32 +19,16 @@ class Measure:
     column: Annotated[str, Doc("the column of digests")] = "optimizer_state_sha"
 
 
-def _broken(row: StatedDigest) -> Fields | None:
-    return plain(row) if row.formula else None
-
-
 KIND: Kind[Any] = Kind(
-    name="optimizer-digest",
-    version=1,
-    roles={"run": SubjectKind.RUN},
+    name="optimizer-digest", version=1, roles={"run": SubjectKind.RUN}, limits=NoOptions, measure=Measure,
     needs={NEED: Need("digest_formulas", of=("run",), options=("column",))},
-    limits=NoOptions,
-    measure=Measure,
-    codes={"no-digest": Outcome.BLOCKED, "formula": Outcome.FAIL},
-    judge=ClauseJudge(
-        lambda _limits: (
-            Requires(code="no-digest", lacking=lambda of: None if rows_of(of, NEED, StatedDigest) else {}),
-            Each(code="formula", need=NEED, row=StatedDigest, broken=_broken),
-        )
-    ),
+    codes={"no-digest": Outcome.BLOCKED, FORMULA: Outcome.FAIL},
+    judge=ClauseJudge(lambda _limits: (
+        Requires(code="no-digest", lacking=lambda of: None if rows_of(of, NEED, StatedDigest) else {}),
+        Each(code=FORMULA, need=NEED, row=StatedDigest, broken=lambda row: plain(row) if row.formula else None),
+    )),
     mutations=(
-        in_rows(
-            "a digest of a formula",
-            "formula",
-            NEED,
-            StatedDigest,
-            lambda row, _: replace(row, formula="epoch 2"),
-            why="there is no digest",
-        ),
+        in_rows("a digest of a formula", FORMULA, NEED, StatedDigest, lambda row, _: replace(row, formula="of epoch 2"),
+                why="there is no digest"),
     ),
-)
+)  # fmt: skip

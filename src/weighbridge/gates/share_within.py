@@ -1,7 +1,7 @@
 """share-within: does a share of the samples of a column lie between two numbers?"""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from weighbridge.core import Doc
 from weighbridge.figures.whole import within
@@ -17,12 +17,9 @@ class Options:
     most: Annotated[float | None, Doc("the most that a sample may be", ge=-1e308, le=1e308)] = None
 
 
-def _out(*moved: Any) -> None:
-    lift(None, None, -1 if moved[-1].most is None else 1)(*moved)
-
-
 KIND = Rule(
     name="share-within", column="gpu_util_pct", figure=within, code="too-few-within", must=("at least",), gt=0, ge=None,
-    le=1, doc="the share of the samples between both", options=Options, own_levers={"all out": _out}, min_samples=20,
+    le=1, doc="the share of the samples between both", options=Options, min_samples=20,
+    own_levers={"all out": lambda *moved: lift(None, None, -1 if moved[-1].most is None else 1)(*moved)},
     checks=lambda limits: [] if (limits.least, limits.most) != (None, None) else ["give least or most"],
 ).kind()  # fmt: skip

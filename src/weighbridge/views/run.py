@@ -196,7 +196,7 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
     logged_as = {name: names.get(name, "") for name in cells}
     filtered = frozenset(name for name in cells if names.get(name) in log.nan_filtered)
     kept: dict[str, Any] = {"rows": log.rows, "facts": facts, "events": log.events, "notes": notes}
-    kept["stated"] = {name: one for name, logged in names.items() if (one := log.columns[logged].digests)}
+    kept["stated"] = {name: found for name, logged in names.items() if (found := log.columns[logged].digests)}
     origin = Origin.LIVE if log.traced else Origin.FIXTURE
     return RunView(cells=cells, logged_as=logged_as, nan_filtered=filtered, origin=origin, digests=digests, **kept)
 
