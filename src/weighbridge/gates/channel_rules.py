@@ -5,7 +5,7 @@ asks for several in a row is for what healthy runs do once, as an adapter whose 
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, TypeAlias
 
 from weighbridge.core import Doc
 from weighbridge.figures.worst import off, reached, sunk, undeclared
@@ -14,6 +14,7 @@ from weighbridge.gates.families.relative import WHERE_LOOKED, ToOwnLoss
 from weighbridge.gates.families.rule import Must, Rule
 from weighbridge.gates.families.run_columns import FINITE, RISING, genuine
 
+IN_A_ROW: TypeAlias = Annotated[int, Doc("samples in a row that lie beyond the bound", ge=1, le=10_000, tight="down")]
 LAST = 10**12  # a step that no run comes to
 
 
@@ -21,21 +22,14 @@ LAST = 10**12  # a step that no run comes to
 class Once:
     """How often in a row a sample must lie beyond the bound."""
 
-    in_a_row: Annotated[int, Doc("samples in a row that lie beyond the bound", ge=1, le=10_000, tight="down")] = 1
+    in_a_row: IN_A_ROW = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thrice(Once):
     """The same, for what a healthy run may do once or twice."""
 
-    in_a_row: Annotated[int, Doc("samples in a row that lie beyond the bound", ge=1, le=10_000, tight="down")] = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToOne:
-    """A comparison with one."""
-
-    relative_to: ClassVar[str] = "value"
+    in_a_row: IN_A_ROW = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +62,7 @@ def worst(
 RULES = (
     # The loss and its gradient.
     channel("loss-scale", "loss_gradient_scale", 0.01, "off-scale", "the share by which a sample is off 1",
-            figure=off, options=ToOne, levers=("the last up", "the last down")),
+            figure=off, levers=("the last up", "the last down")),
     channel("reported-loss", "loss", 0.001, "misreported", "the share by which a sample is off what the logits give",
             figure=off, options=ToOwnLoss, relative=WHERE_LOOKED, levers=("all up", "all down")),
     worst("edited-gradients", "gradient_edit_ratio", 1.01, "edited", "the largest over the least change of a norm"),

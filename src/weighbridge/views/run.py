@@ -75,6 +75,7 @@ class RunView:
     nan_filtered: frozenset[str] = frozenset()
     origin: Origin = Origin.FIXTURE
     digests: Mapping[str, str] = field(default_factory=dict)
+    stated: Mapping[str, Mapping[int, str]] = field(default_factory=dict)  # digests in the log, by column and row
     overlay: Mapping[tuple[int, str], float | None] = field(default_factory=dict)
     ranks: tuple[RunView, ...] = ()  # of a folder of ranks: each of them, and no cells of its own
     layers: Path | None = None  # what is logged of tensors, read by those alone who need it
@@ -141,7 +142,10 @@ class RunView:
             column = self.dense(name)
             picked.values.extend(column.values[row] for row in rows)
             picked.state.extend(column.state[row] for row in rows)
-        return dataclasses.replace(self, rows=len(rows), cells=cells, overlay={})
+        stated = {
+            name: {at: texts[row] for at, row in enumerate(rows) if row in texts} for name, texts in self.stated.items()
+        }
+        return dataclasses.replace(self, rows=len(rows), cells=cells, overlay={}, stated=stated)
 
     def overlaid(self, row: int, column: str, value: float | None) -> RunView:
         """Return the view with another number, or a missing cell (None), over one cell."""
@@ -195,6 +199,7 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
     logged_as = {name: names.get(name, "") for name in cells}
     filtered = frozenset(name for name in cells if names.get(name) in log.nan_filtered)
     kept: dict[str, Any] = {"rows": log.rows, "facts": facts, "events": log.events, "notes": notes}
+    kept["stated"] = {name: found for name, logged in names.items() if (found := log.columns[logged].digests)}
     origin = Origin.LIVE if log.traced else Origin.FIXTURE
     if exists(path / LAYERS):
         kept["layers"] = path / LAYERS

@@ -62,6 +62,12 @@ def out_of_noise(name: str) -> Lever:
     return move
 
 
+def beyond_the_bound(steps: array[int], values: array[float], amount: float, limits: Any) -> None:
+    """Move all samples that are no reference beyond the bound that a contract gives."""
+    sign = 1 if limits.at_most is not None or limits.below is not None else -1
+    lift({"first": 1, "previous": -1}.get(limits.relative_to), None, sign)(steps, values, amount, limits)
+
+
 def violations(*, at_the_end: bool) -> Lever:
     """Return the lever that moves one sample more than may lie beyond the bound, each with one beside it that stays."""
 
