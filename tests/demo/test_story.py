@@ -12,6 +12,8 @@ pytestmark = pytest.mark.exhaustive
 
 torch = pytest.importorskip("torch")
 
+from weighbridge.contract.load import load_contract  # noqa: E402
+
 CUDA = torch.cuda.is_available()
 
 
