@@ -68,8 +68,8 @@ def explode(made: Rows) -> None:
 
 def overfit(made: Rows) -> None:
     """Let the evaluations rise while the loss falls."""
-    for row in made:
-        row |= {"val_loss": row["val_loss"] + row["step"] / 100} if "val_loss" in row else {}
+    for row in made[49::50]:
+        row["val_loss"] += row["step"] / 100
 
 
 def test_a_log_that_says_neither_its_end_nor_more_than_a_loss_passes_and_the_rest_is_not_applicable(
