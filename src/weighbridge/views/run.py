@@ -47,7 +47,7 @@ CONSTANT = frozenset(
         "train/clip_fraction",
     }
     | {"global batch size", "global_batch_size", "batch_size", "loss scale", "loss_scale"}
-    | {"number of skipped iterations", "number of nan iterations"}
+    | {"number of skipped iterations", "number of nan iterations", "vocab", "vocab_size"}
 )
 
 
