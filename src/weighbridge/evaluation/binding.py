@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from weighbridge.core import EXECUTED, GateDecl, Origin, SubjectKind, UsageError, exists, local_path, model, nearest
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.judging.requests import DEFAULT
 
 ARGUMENT = re.compile(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import fnmatch
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.core import Fields, SubjectError, SubjectKind, UsageError, Verdict, model, nearest, plain, quoted
+from weighbridge.core.frozen import dataclass
 from weighbridge.core.limits import read
 from weighbridge.core.local_files import exists, is_file, is_folder, local_path
 from weighbridge.evaluation.binding import Binding

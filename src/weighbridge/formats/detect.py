@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import NoReturn
 
 from weighbridge.core import PluginError, SubjectError, WeighbridgeError, quoted
+from weighbridge.core.frozen import dataclass, replace
 from weighbridge.core.plugins import Brought, OnDemand
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.core import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.core.frozen import dataclass
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import ALL, RECORDER_FAILED, Fact
 from weighbridge.run_logs.column_statistics import LARGEST_STEP, dense, distinct
