@@ -1,4 +1,4 @@
-"""Frozen dataclasses whose methods are written as they are first called: writing all at once was half of start-up."""
+"""Dataclasses whose methods are written as they are first called: writing all at once was half of start-up."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(**asked: bool) -> Callable[[type], type]:
-        """Make a dataclass as the standard library does; a frozen one with slots gets its methods later."""
+        """Make a dataclass as the standard library does, with its methods later."""
+        frozen, slots = asked.get("frozen", False), asked.get("slots", False)
+        shared = {**_SHOWN, **(_FROZEN if frozen else _CHANGING), **(_SENT if frozen and slots else {})}
 
         def make(cls: type) -> type:
-            if asked.keys() - {"kw_only"} != {"frozen", "slots"}:
-                return dataclasses.dataclass(**asked)(cls)
-            cls.__doc__ = cls.__doc__ or cls.__name__
             own = {name for name, value in cls.__dict__.items() if value is not None}
-            frozen = any(map(dataclasses.is_dataclass, cls.__bases__))  # as what it inherits from
-            bare = {"frozen": frozen, "init": False, "repr": False, "eq": False}
+            cls.__doc__ = cls.__doc__ or cls.__name__  # else one is made of the signature
+            inherits = frozen and any(map(dataclasses.is_dataclass, cls.__bases__))  # as what it inherits from
+            bare = {"frozen": inherits, "init": False, "repr": False, "eq": False}
             made = dataclasses.dataclass(**{**asked, **bare})(cls)
-            made.__dataclass_params__.frozen = True  # for those that inherit from it
-            for name in (_WRITTEN.keys() | _SHARED.keys()) - own:
-                setattr(made, name, _SHARED.get(name) or _when_called(made, name))
+            made.__dataclass_params__.frozen = frozen  # for those that inherit from it
+            for name in (_WRITTEN.keys() | shared.keys()) - own:
+                setattr(made, name, shared[name] if name in shared else _when_called(made, name))
             return made
 
-        return make
+        return make if asked.keys() <= {"frozen", "slots", "kw_only"} else dataclasses.dataclass(**asked)
 
 
 __all__ = ["dataclass", "field", "fields", "replace"]
@@ -98,10 +98,7 @@ def _set_state(self: Any, state: list[Any]) -> None:
 
 
 _WRITTEN: dict[str, Callable[[type], Any]] = {"__init__": _init, "__eq__": _eq, "__hash__": _hash}
-_SHARED: dict[str, Callable[..., Any]] = {
-    "__repr__": _repr,
-    "__setattr__": _refuse,
-    "__delattr__": _refuse,
-    "__getstate__": _state,
-    "__setstate__": _set_state,
-}
+_SHOWN = {"__repr__": _repr}
+_CHANGING = {"__hash__": None}
+_FROZEN = {"__setattr__": _refuse, "__delattr__": _refuse}
+_SENT = {"__getstate__": _state, "__setstate__": _set_state}
