@@ -66,6 +66,12 @@ def shapes(dataclass: Any) -> dict[str, Any]:
     @dataclass(kw_only=True)
     class Open(Changing):
         third: int = 3
+        late: int = field(init=False)
+        given: int = field(init=False, default=7)
+        fresh: list[int] = field(init=False, default_factory=list)
+
+        def __post_init__(self) -> None:
+            self.late = self.third + self.given
 
     return {one.__name__: one for one in (Plain, Named, Further, Checked, Empty, Loose, Changing, Open)}
 

@@ -49,14 +49,16 @@ def _init(cls: Any) -> Any:
     known: dict[str, Any] = {"_set": object.__setattr__, "_none": MISSING}
     placed, named, body = ["self"], ["*"], []
     for item in fields(cls):
-        parameter = value = item.name
-        if item.default_factory is not MISSING:
-            known[f"_of_{value}"], parameter = item.default_factory, f"{value}=_none"
-            value = f"_of_{value}() if {value} is _none else {value}"
-        elif item.default is not MISSING:
-            known[f"_of_{value}"], parameter = item.default, f"{value}=_of_{value}"
-        (named if item.kw_only else placed).append(parameter)
-        body.append(f"_set(self, {item.name!r}, {value})")
+        name, of, made = item.name, f"_of_{item.name}", item.default_factory is not MISSING
+        known[of] = item.default_factory if made else item.default
+        parameter = f"{name}=_none" if made else name if item.default is MISSING else f"{name}={of}"
+        value = f"{of}() if {name} is _none else {name}" if made else name
+        if item.init:
+            (named if item.kw_only else placed).append(parameter)
+        else:
+            value = f"{of}()" if made else of
+        if item.init or known[of] is not MISSING:
+            body.append(f"_set(self, {name!r}, {value})")
     body += ["self.__post_init__()"] * hasattr(cls, "__post_init__")
     parameters = ", ".join(placed + named * (len(named) > 1))
     exec(f"def __init__({parameters}): {'; '.join(body) or 'pass'}", known)  # noqa: S102 -- as the standard library does
