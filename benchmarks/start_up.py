@@ -19,7 +19,7 @@ from weighbridge.core.data import data_path
 ROUNDS = 15
 ROOT = Path(__file__).resolve().parents[1]
 PASS, NUMPY = "pass", "import numpy"
-MAIN = "import sys; sys.argv[0] = 'weighbridge'; from weighbridge.cli import main; main()"  # as the installed script
+MAIN = "import sys; sys.argv[0] = 'weighbridge'; from weighbridge.__main__ import main; main()"  # as installed
 SUBJECT = data_path("verifiers") / "specimens" / "checkpoints" / "source.safetensors"
 # What is held to how many times its peer.
 BUDGET = {
