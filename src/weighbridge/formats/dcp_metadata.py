@@ -13,7 +13,6 @@ from weighbridge.formats.tensor import span
 from weighbridge.formats.torch_pickle import DTYPES, MAX_RANK, beside_the_model, in_values, whole
 from weighbridge.storage.readable import ReadableFile, is_plain
 
-NAME, SUFFIX = ".metadata", ".distcp"
 MODULE = "torch.distributed.checkpoint.metadata"
 MAGIC = MODULE.encode()[:19]  # what of it lies among the first bytes, behind protocol and frame
 OLDER = "torch.distributed._shard.sharded_tensor.metadata"  # of PyTorch before 2.4

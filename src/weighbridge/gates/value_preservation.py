@@ -179,13 +179,14 @@ def class_of(pair: TensorPair) -> Class | None:
     made, dtype = _makings(pair), pair.candidate_dtype
     if pair.not_nearest is not None and dtype not in BOUND:
         return _packed_class(pair)
+    if "identical" in made and not pair.packed:
+        return Class.BYTES_EQUAL
     cast = "value-cast" in made or tensor_pairs.is_exponential(pair)
     nearly_nearest = pair.not_nearest is not None and pair.not_nearest <= _may_differ(pair)
     within = _errs_within(pair) and (dtype not in NOT_NEAREST or nearly_nearest)
     share = pair.adapter_share
     undone = pair.rescaled and pair.compared and not _channels_code(pair)
     holds = {
-        Class.BYTES_EQUAL: "identical" in made and not pair.packed,
         Class.VALUE_EQUAL: (cast and is_exact(pair)) or (dtype in BOUND and pair.max_error == 0),
         Class.ROUNDED_EXACT: cast,
         Class.REQUANT_EXACT: "requantised" in made,

@@ -16,6 +16,7 @@ TORCH_NAMES = (
     *("pytorch_model.bin.index.json", "pytorch_model.bin", f"{OF_DIFFUSERS}.bin.index.json", f"{OF_DIFFUSERS}.bin"),
     "consolidated.00.pth",  # Meta's
 )
+METADATA, DISTCP = ".metadata", ".distcp"  # of PyTorch's distributed checkpoints
 # What is asked for where nothing can be listed.
 USUAL = (*INDEXES, "model.safetensors", f"{OF_DIFFUSERS}.safetensors", *TORCH_NAMES)
 
