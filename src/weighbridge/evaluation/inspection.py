@@ -5,14 +5,14 @@ from __future__ import annotations
 import fnmatch
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.core import Fields, SubjectError, SubjectKind, UsageError, Verdict, model, nearest, plain, quoted
+from weighbridge.core.frozen import dataclass
 from weighbridge.core.limits import read
 from weighbridge.core.local_files import exists, is_file, is_folder, local_path
 from weighbridge.evaluation.binding import Binding
-from weighbridge.formats import dcp_metadata, detect, unread_formats
+from weighbridge.formats import detect, unread_formats
 from weighbridge.gates import KINDS
 from weighbridge.gates.families.column_basis import basis_of
 from weighbridge.gates.label_plausibility import Limits, decide
@@ -24,10 +24,11 @@ from weighbridge.quantities.runs import StepColumn
 from weighbridge.quantities.tensors import TensorBits, TensorMoments
 from weighbridge.run_logs.formats import recognition
 from weighbridge.run_logs.json_log import runs_inside
+from weighbridge.storage.readable import METADATA
 from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_moments, tensor_walk
 
 GATES = ("checkpoint-integrity", "label-plausibility")
-INDEXES = ".safetensors.index.json", ".bin.index.json", dcp_metadata.NAME
+INDEXES = ".safetensors.index.json", ".bin.index.json", METADATA
 MOMENTS = "mean", "std", "min", "max"
 RUN_FILES = ("run.json", "steps.jsonl")
 

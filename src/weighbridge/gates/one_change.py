@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, Whole, listed
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, codes
 from weighbridge.clauses.mutations import Limit
 from weighbridge.core import Doc, Fields, Json, SubjectKind
+from weighbridge.core.frozen import dataclass
 from weighbridge.gates.families import several_runs
 from weighbridge.gates.families.several_runs import FACTS, OWN, fact, in_facts, same
 from weighbridge.quantities.agreement import FactAgreement

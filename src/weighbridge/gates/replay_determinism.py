@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, codes, rows_of
 from weighbridge.clauses.mutations import Limit
 from weighbridge.core import Doc, Fields, SubjectKind, Verdict
+from weighbridge.core.frozen import dataclass
 from weighbridge.gates.families import several_runs
 from weighbridge.gates.families.several_runs import COLUMNS, STEP, in_columns
 from weighbridge.quantities.agreement import ColumnAgreement, Parting

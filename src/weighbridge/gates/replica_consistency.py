@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, Whole, listed
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, codes
 from weighbridge.clauses.mutations import Limit
 from weighbridge.core import Doc, Fields, Outcome, SubjectKind
+from weighbridge.core.frozen import dataclass
 from weighbridge.gates.families import several_runs
 from weighbridge.gates.families.several_runs import BEGAN, COLUMNS, ENDED, LOG, fact, in_columns, in_facts
 from weighbridge.quantities.agreement import ColumnAgreement, Parting

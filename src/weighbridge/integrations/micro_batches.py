@@ -6,12 +6,12 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.recorder import Recorder
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain, compress
 from pathlib import Path
 
 from weighbridge.core import Fields, SubjectError
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.run_logs.units import DATE
 
 STEP, EPOCH = "step", "epoch"
