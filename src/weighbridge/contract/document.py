@@ -199,6 +199,8 @@ def _referable(body: dict[str, Any]) -> dict[str, Any]:
     for key in ("items", "additionalProperties"):
         if isinstance(body.get(key), Mapping):
             inside[key] = _or_reference(dict(body[key]))
+    if "anyOf" in body:
+        inside["anyOf"] = [_referable(one) for one in body["anyOf"]]
     return inside
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import os
 import re
 import sys
@@ -18,12 +19,19 @@ from typing import Any, Concatenate, ParamSpec, Self
 
 import torch
 
-from weighbridge.recorder import residency
+from weighbridge.recorder import digests, residency
+from weighbridge.recorder.batches import Batches
 from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.hook_points import HookPoints
+from weighbridge.recorder.learning.gradients import EditedGradients, Ownership, StaleGradients
+from weighbridge.recorder.learning.loss_scale import LossScale
+from weighbridge.recorder.learning.step_counters import StepCounters
+from weighbridge.recorder.learning.weight_writes import WeightWrites
+from weighbridge.recorder.modes import Modes
 from weighbridge.recorder.phases import Phases
+from weighbridge.recorder.probes import Evaluations, Targets
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
-from weighbridge.recorder.run_directory import EVENTS, RUN, STEPS, RowLog, write_run
+from weighbridge.recorder.run_directory import EVENTS, RowLog, claim, run_of, write_run
 from weighbridge.recorder.updates import LearningRate, Norms, unwrapped
 from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, token_counter
 from weighbridge.recorder.witnesses import testimony
@@ -33,8 +41,13 @@ EARLY_PROBES = (10, 100)  # so that a short run, too, is probed after its first 
 MAX_MESSAGE = 300
 PATH = re.compile(r"(['\"])[^'\"]*[/\\][^'\"]*\1|(?:[A-Za-z]:)?(?<![\w.])[~.]*[/\\][^\s'\":;,)]+")
 POSITION = ("tokens", "corpus_position", "wraps")
-CHANNELS: tuple[type[Channel], ...] = (LearningRate, Norms, Phases)
+CHANNELS: tuple[type[Channel], ...] = (
+    *(LearningRate, Norms, Phases, StepCounters),
+    *(LossScale, EditedGradients, StaleGradients, Ownership, WeightWrites),
+    *(Batches, Modes, Evaluations, Targets),
+)
 SEEN = tuple(column for channel in CHANNELS for column in channel.columns)
+AT_CADENCE = {column for channel in CHANNELS if not channel.every_step for column in channel.columns}
 # The columns and events that a failure in a method makes unreliable; in one that is not listed, all of them.
 COSTS = {
     "step": ("loss", "wall_ms", "cpu_ms", "tokens_per_sec", *POSITION, *SEEN, "skipped"),
@@ -44,6 +57,8 @@ COSTS = {
     "batch_drawn": (*POSITION, "device"),
     "pass_began": POSITION,
     "gave_nothing": POSITION,
+    "checkpoint": ("checkpoint",),
+    "_digest": ("digests",),
 }
 ALL = (*COSTS["step"], "device")
 OWN = frozenset({"step", *COSTS["step"]})
@@ -63,7 +78,7 @@ def _guarded(method: Callable[Concatenate[Recorder, P], None]) -> Callable[Conca
         except Exception as problem:
             fits = not isinstance(problem, TypeError) or _fits(method, self, *args, **kwargs)
             misused = not fits or isinstance(problem, MisuseError)
-            if self._on_fail == "raise" or (misused and self._step == 0):
+            if self._on_fail == "raise" or (misused and self._step == self._first_step):
                 raise
             self._failed(method.__name__, problem)
             if misused:
@@ -89,7 +104,9 @@ class Recorder:
 
     With `requested_steps` (a trainer's `max_steps`), a loop that was left before is known to have ended early. With
     `sampled`, batches are drawn with replacement, and there are no passes over the corpus, only tokens; a loader whose
-    sampler draws so says it by itself. Raises FileExistsError where the directory has a run already.
+    sampler draws so says it by itself. Of `files` (corpus, tokenizer, …) `run.json` keeps digests. Where the directory
+    has a run already, this one is its next attempt, in `attempt-2` and on; one that resumes says by `first_step` with
+    which step it goes on.
     """
 
     _steps: RowLog | None = None
@@ -97,7 +114,7 @@ class Recorder:
     _audited = False
     _unaudited = ""
     _frames = 0
-    _step = 0
+    _attempt = 1
     _mark: tuple[float, float] | None = None
 
     def __init__(
@@ -113,11 +130,13 @@ class Recorder:
         batch_size: int | None = None,
         vocab: int | None = None,
         requested_steps: int | None = None,
+        first_step: int = 0,
         seeds: Mapping[str, int] | None = None,
         tokens_of: Callable[[Any], int | None] | None = None,
         sampled: bool = False,
         probe_every: int = 1000,
         channels: str = "default",
+        files: Mapping[str, str | Path] | None = None,
         on_fail: str = "warn",
     ) -> None:
         if not re.fullmatch(r"cpu|cuda(:\d+)?|mps|auto", requested_device):
@@ -127,9 +146,8 @@ class Recorder:
         if channels not in ("default", "all"):
             raise ValueError(f"channels is {channels!r}; it is default, or all to look at everything in every step")
         self._root, self._vocab = Path(directory), vocab
+        self._step = self._first_step = first_step
         self.directory = of_rank(self._root, os.environ)
-        if any((self.directory / name).exists() for name in (RUN, STEPS)):
-            raise _taken(self.directory)
         self._model, self._optimizer = model, unwrapped(optimizer)
         self._audit = residency.DispatchAudit()
         self._seen = Watched(model, self._optimizer, vocab)
@@ -142,6 +160,7 @@ class Recorder:
         self._sizes = {"seq_len": seq_len, "batch_size": batch_size, "corpus_tokens": corpus_tokens}
         self._declared_tokens = seq_len * batch_size if seq_len and batch_size else None
         self._seeds = dict(seeds or {})
+        self._files, self._digests = dict(files or {}), dict[str, str]()
         self._tokens_of = tokens_of or token_counter(seq_len)
         self._probe_every, self._on_fail = max(probe_every, 1), on_fail
         self._position = CorpusPosition()
@@ -160,8 +179,9 @@ class Recorder:
         return self.loader.cycle()
 
     def __enter__(self) -> Self:
-        self.directory = of_rank(self._root, os.environ)  # torch.distributed may have begun since
-        self._claim()
+        self._claim()  # not before: torch.distributed may have begun since
+        for name in self._files:
+            self._digest(name)
         self._open()
         self._watch()
         self._begin_step()
@@ -195,6 +215,23 @@ class Recorder:
         finally:  # a step that could not be recorded leaves a gap, not a shift
             self._next_step()
 
+    @_guarded
+    def checkpoint(self, /, path: str | Path | None = None, **files: str | Path) -> None:
+        """Log SHA-256 digests of the model's, the optimizer's and the random numbers' states, and of files by name.
+
+        Args:
+            path: the checkpoint that was written, a file or a folder.
+            files: others that the run rests on, such as `tokenizer` or `corpus`.
+        """
+        with self._points.alone():
+            states = digests.states(self._seen)
+        given = files if path is None else {"checkpoint": path, **files}
+        self._event("checkpoint", **states, files={name: digests.file_sha(file) for name, file in given.items()})
+
+    @_guarded
+    def _digest(self, name: str) -> None:
+        self._digests[name] = digests.file_sha(self._files[name])
+
     def _record(
         self,
         loss: torch.Tensor | float,
@@ -207,10 +244,8 @@ class Recorder:
         cells = {"loss": loss, **self._points.row(), **scalars}
         if grad_norm is not None and not skipped:
             cells["grad_norm"] = grad_norm
-        row: dict[str, Any] = {
-            "step": self._step,
-            **dict(zip(cells, residency.on_host(list(cells.values())), strict=True)),
-        }
+        found = dict(zip(cells, residency.on_host(list(cells.values())), strict=True))
+        row: dict[str, Any] = {"step": self._step, **{name: _of_cell(name, value) for name, value in found.items()}}
         drawn = self._declared_tokens if self._watched is None else self._position.take_step()
         row["tokens"] = drawn if tokens is None else tokens
         if self._mark is not None:
@@ -221,12 +256,12 @@ class Recorder:
         if self._watched is not None and not self._sampled:
             row |= {"corpus_position": self._position.position, "wraps": self._position.wraps}
         self._append(self._steps, _known({**row, "skipped": skipped or None}))
-        if self._probes(self._step):
+        if self._probes():
             self._probe()
 
     def _next_step(self) -> None:
         self._step += 1
-        self._points.next_step(self._step)
+        self._points.next_step(self._step - self._first_step)
         self._begin_step()
 
     def _begin_step(self) -> None:
@@ -250,6 +285,7 @@ class Recorder:
     @_guarded
     def pass_began(self, *, dry: bool) -> None:
         """Log once that the corpus began again: a wrap after it ran dry, a restart after it was broken off."""
+        self._seen.passes += 1
         ended = self._position.begin_pass(dry=dry)
         if not self._sampled:
             self._event("wrap" if dry else "restart", wraps=self._position.wraps, corpus_position=ended)
@@ -261,11 +297,8 @@ class Recorder:
 
     def _claim(self) -> None:
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            self._steps = RowLog(self.directory / STEPS)
+            self.directory, self._attempt, self._steps = claim(of_rank(self._root, os.environ))
             self._events = RowLog(self.directory / EVENTS)
-        except FileExistsError:
-            raise _taken(self.directory) from None
         except OSError as problem:
             if self._on_fail == "raise":
                 raise
@@ -276,10 +309,13 @@ class Recorder:
         rank, world = rank_and_world(os.environ)
         parameters = sum(p.numel() for p in self._model.parameters())
         facts = {
-            **_known(self._requested),
+            "run": run_of(of_rank(self._root, os.environ)),
+            "attempt": self._attempt,
+            **_known({**self._requested, "first_step": self._step or None}),
             "resolved_device": residency.resolved_device(self._model),
             "model": _known({"parameters": parameters, "vocab": self._vocab}),
             "data": _known({**self._sizes, "sampled": self._sampled or None}),
+            **({"digests": self._digests} if self._digests else {}),
             "seeds": {"torch": torch.initial_seed(), **self._seeds},
             **({"rank": rank, "world_size": world} if world > 1 else {}),
             **provenance(),
@@ -308,11 +344,12 @@ class Recorder:
                     self._warn(f"{log.lost} rows could not be written")
         self._steps = self._events = None
 
-    def _probes(self, step: int) -> bool:
-        return step % self._probe_every == 0 or step in EARLY_PROBES
+    def _probes(self) -> bool:
+        taken = self._step - self._first_step
+        return taken % self._probe_every == 0 or taken in EARLY_PROBES
 
     def _resume(self) -> None:
-        if not self._probes(self._step) or self._unaudited:
+        if not self._probes() or self._unaudited:
             return
         if not self._audited:
             self._unaudited = residency.not_auditable(self._model)
@@ -372,8 +409,8 @@ class Recorder:
             sys.stderr.write(f"{message}\n")
 
 
-def _taken(directory: Path) -> FileExistsError:
-    return FileExistsError(f"{directory} holds a run already; record into a new directory")
+def _of_cell(name: str, value: float | None) -> float | None:
+    return None if name in AT_CADENCE and value is not None and math.isnan(value) else value
 
 
 def _known(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from itertools import compress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.core import Fields, Origin, SubjectError, bare, local_path
+from weighbridge.core import Fields, Origin, SubjectError, bare, exists, local_path
 from weighbridge.run_logs import log_table
 from weighbridge.run_logs.formats.recognition import read_log
+from weighbridge.run_logs.json_log import LAYERS, ranks_inside
 from weighbridge.run_logs.log_table import (
     EPOCH,
     IS_NUMBER,
@@ -38,7 +39,7 @@ CONSTANT = frozenset({
     "max_steps", "total_steps", "num_train_epochs", "n_parameters", "num_parameters", "n_params", "num_examples",
     "train_samples", "preemption_count", "world_size", "seed", "epoch_num", "train/clip_range", "train/clip_fraction",
     "global batch size", "global_batch_size", "batch_size", "loss scale", "loss_scale", "number of skipped iterations",
-    "number of nan iterations",
+    "number of nan iterations", "vocab", "vocab_size",
 })  # fmt: skip
 
 
@@ -68,6 +69,8 @@ class RunView:
     digests: Mapping[str, str] = field(default_factory=dict)
     stated: Mapping[str, Mapping[int, str]] = field(default_factory=dict)  # digests in the log, by column and row
     overlay: Mapping[tuple[int, str], float | None] = field(default_factory=dict)
+    ranks: tuple[RunView, ...] = ()  # of a folder of ranks: each of them, and no cells of its own
+    layers: Path | None = None  # what is logged of tensors, read by those alone who need it
 
     @property
     def started(self) -> str:
@@ -190,6 +193,8 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
     kept: dict[str, Any] = {"rows": log.rows, "facts": facts, "events": log.events, "notes": notes}
     kept["stated"] = {name: found for name, logged in names.items() if (found := log.columns[logged].digests)}
     origin = Origin.LIVE if log.traced else Origin.FIXTURE
+    if exists(path / LAYERS):
+        kept["layers"] = path / LAYERS
     return RunView(cells=cells, logged_as=logged_as, nan_filtered=filtered, origin=origin, digests=digests, **kept)
 
 
@@ -208,6 +213,28 @@ def _updates(cells: Mapping[str, Cells], rows: int) -> dict[str, Cells]:
         if finite.state[row] == NUMBER and finite.values[row] == 0:
             found[1].values[row] = 0.0
     return dict(zip((SKIPPED, IDLE), found, strict=True))
+
+
+def open_ranks(folders: Sequence[Path], columns: Names | None = None, units: Names | None = None) -> RunView:
+    """Open the ranks of one run at once; what is told of the run as a whole, the first of them tells."""
+    ranks = tuple(open_run(folder, columns, units) for folder in folders)
+    origin = Origin.LIVE if all(one.origin is Origin.LIVE for one in ranks) else Origin.FIXTURE
+    named = ((folder.name, one.digests) for folder, one in zip(folders, ranks, strict=True))
+    digests = {f"{rank}/{name}": digest for rank, files in named for name, digest in files.items()}
+    rows, facts = sum(one.rows for one in ranks), ranks[0].facts
+    return RunView(rows=rows, cells={}, logged_as={}, facts=facts, origin=origin, digests=digests, ranks=ranks)
+
+
+def all_ranks_here(view: RunView, folder: Path) -> RunView:
+    """Return the view of one rank; refuse with `ranks-missing` where its folder holds not all ranks of its run."""
+    size, here = view.facts.get("world_size"), len(ranks_inside(folder))
+    if type(size) is int and size != here:
+        what, remedy = (
+            f"{here} ranks are here, of a run of {size}",
+            "bring the folders together, or bind each rank by itself",
+        )
+        raise SubjectError("ranks-missing", what, where=str(folder), remedy=remedy)
+    return view
 
 
 def _constants(cells: dict[str, Cells], given: Names) -> Fields:

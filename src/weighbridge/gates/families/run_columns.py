@@ -23,7 +23,7 @@ SAMPLES, COLUMNS = "samples", "columns"
 INVENTED = (ColumnBasis.CONSTANT, ColumnBasis.NOISE, ColumnBasis.DERIVED, ColumnBasis.UNDECIDED)
 EMPTY_NEEDS: Mapping[str, Need] = {}
 SPEED = "most work that the median wall time may imply, 6 × parameters × tokens of a process"
-CUT = 4096  # samples that trials need of a long column
+CUT = 1024  # samples that trials need of a long column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
