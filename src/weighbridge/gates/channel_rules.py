@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 from weighbridge.core import Doc
 from weighbridge.core.frozen import dataclass
 from weighbridge.figures.worst import off, reached, sunk, undeclared
-from weighbridge.gates.families.levers import last_of
+from weighbridge.gates.families.levers import more_than
 from weighbridge.gates.families.relative import WHERE_LOOKED, ToOwnLoss
 from weighbridge.gates.families.rule import Must, Rule
 from weighbridge.gates.families.run_columns import FINITE, RISING, genuine
@@ -53,7 +53,7 @@ def worst(
     way, sign, figure = ("up", 1, reached) if must == "at most" else ("down", -1, sunk)
     return channel(
         name, column, bound, code, doc, must=must, figure=figure, options=options, min_samples=options().in_a_row,
-        own_levers={f"the last ones {way}": last_of("in_a_row", sign)},
+        own_levers={f"the last ones {way}": more_than("in_a_row", 0, sign)},
         checks=lambda limits: [] if limits.min_samples >= limits.in_a_row else ["min_samples must be in_a_row or more"],
         **more,
     )  # fmt: skip

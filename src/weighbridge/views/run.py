@@ -35,20 +35,12 @@ SKIPPED, IDLE, FINITE, GRAD_NORM = "skipped", "idle_update", "gradients_finite",
 IS_OUT, IS_KNOWN = (bytes(state in states for state in range(256)) for states in ((NOT_OWED,), (NOT_OWED, NUMBER)))
 _MAX_STEP = 2.0**53
 # What is one number throughout by its nature: a fact of a run, and no column of it.
-CONSTANT = frozenset(
-    {"max_steps", "total_steps", "num_train_epochs", "n_parameters", "num_parameters", "n_params", "num_examples"}
-    | {
-        "train_samples",
-        "preemption_count",
-        "world_size",
-        "seed",
-        "epoch_num",
-        "train/clip_range",
-        "train/clip_fraction",
-    }
-    | {"global batch size", "global_batch_size", "batch_size", "loss scale", "loss_scale"}
-    | {"number of skipped iterations", "number of nan iterations", "vocab", "vocab_size"}
-)
+CONSTANT = frozenset({
+    "max_steps", "total_steps", "num_train_epochs", "n_parameters", "num_parameters", "n_params", "num_examples",
+    "train_samples", "preemption_count", "world_size", "seed", "epoch_num", "train/clip_range", "train/clip_fraction",
+    "global batch size", "global_batch_size", "batch_size", "loss scale", "loss_scale", "number of skipped iterations",
+    "number of nan iterations", "vocab", "vocab_size",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
