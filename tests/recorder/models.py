@@ -33,7 +33,7 @@ class TinyGPT(nn.Module):
         self.calls += 1
         self.seen.append(len(ids))
         self.counted += 1
-        hidden = self.embedding(ids) + self.positions.weight[: ids.shape[1]]
+        hidden = self.kept = self.embedding(ids) + self.positions.weight[: ids.shape[1]]
         if self.drop_always:
             hidden = nn.functional.dropout(hidden, 0.1, training=True)
         mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1]) if self.causal else None

@@ -263,7 +263,8 @@ def test_buffers_attributes_random_numbers_and_weights_are_the_same_with_and_wit
                 optimizer.zero_grad()
                 language_loss(model, batch).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
-        return state(model), (model.calls, model.seen), random.random(), float(np.random.rand())
+        assert model.kept.requires_grad
+        return [*state(model), model.kept], (model.calls, model.seen), random.random(), float(np.random.rand())
 
     alone, watched = run(recorded=False), run(recorded=True)
     assert all(torch.equal(one, other) for one, other in zip(alone[0], watched[0], strict=True))

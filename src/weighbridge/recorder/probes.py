@@ -22,6 +22,7 @@ ROWS, POSITIONS = 2, 64
 EVERY = 10  # two steps of so many are evaluated where all channels look in all steps
 SAMPLED = 64  # active positions of a micro-batch
 CAUSAL = 1e-5
+DEVICES = ("cpu", "cuda")  # whose random numbers can be given back
 Call: TypeAlias = dict[Any, Any]  # arguments by place or name
 
 
@@ -121,15 +122,17 @@ def _copied(watched: Watched) -> torch.nn.Module | None:
     # None where a rank cannot call the model alone, calling it would write to it, or it would be compiled anew.
     model = watched.bare()
     modules, parameters = list(model.modules()), list(model.parameters())
-    spread = any("Parallel" in type(module).__name__ for module in modules)
-    writes = any(getattr(module, "max_norm", None) is not None for module in modules)
-    plain = all(type(one) is torch.nn.Parameter and one.numel() for one in parameters)
-    near = all(one.device.type in ("cpu", "cuda") for one in parameters)
-    if spread or writes or not plain or not near or residency.compiled(watched.model):
+    spread = any("Parallel" in type(one).__name__ for one in modules)
+    writes = any(getattr(one, "max_norm", None) is not None for one in modules)
+    plain = all(type(one) is torch.nn.Parameter and one.numel() and one.device.type in DEVICES for one in parameters)
+    if spread or writes or not plain or residency.compiled(watched.model):
         return None
     memo: dict[int, Any] = {id(one): one for one in (*parameters, watched.optimizer)}
-    for module in modules:
-        memo |= {id(one): type(one)() for name, one in vars(module).items() if "_hooks" in name}
+    for name, one in (item for module in modules for item in vars(module).items()):
+        if "_hooks" in name:
+            memo[id(one)] = type(one)()
+        elif isinstance(one, torch.Tensor):  # one with a graph behind it cannot be copied as it is
+            memo.setdefault(id(one), one.detach().clone())
     copied = copy.deepcopy(model, memo).eval()
     own = all(getattr(vars(one).get("forward", one.forward), "__self__", None) is one for one in copied.modules())
     return copied if own else None
