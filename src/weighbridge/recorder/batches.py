@@ -70,11 +70,10 @@ class Batches(Channel):
         if self._pass != self.watched.passes:
             self._pass, self._whole = self.watched.passes, True
             self._seen.clear()
-        if (parts := parts_of(batch)) is None:
-            self._whole = False
-        elif parts.inputs.device.type == "cpu":
+        parts = parts_of(batch)
+        if parts is not None and all(part is None or part.device.type == "cpu" for part in parts):
             self._look(parts)
-        elif self.watched.early:
+        elif parts is not None and self.watched.early:
             self._waiting.append(parts)
         else:
             self._whole = False
@@ -89,7 +88,7 @@ class Batches(Channel):
         if rows.ndim > 1 and rows[0].size >= ROW:
             different = len({read[at : at + width] for at in range(0, len(read), width)})
             found["rows_repeated"] = found.get("rows_repeated", 0) + len(rows) - different
-        if rows.dtype.kind in "iu" and rows.ndim > 1:
+        if parts.inputs.dim() == 2 and rows.dtype.kind in "iu" and rows.itemsize > 1:  # bytes are pixels
             counted = rows if parts.mask is None else rows[_on_host(parts.mask) != 0]
             if counted.size:
                 share = float(np.unique(counted, return_counts=True)[1].max()) / counted.size
