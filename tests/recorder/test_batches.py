@@ -108,6 +108,11 @@ def test_constant_tokens_are_all_of_a_batch_and_padding_is_none_of_it(tmp_path: 
     assert "top_token_share" not in looked({"input_ids": ids, "attention_mask": mask * 0})
 
 
+def test_pixels_are_no_tokens() -> None:
+    assert "top_token_share" not in looked(torch.zeros(4, 3, 8, 8, dtype=torch.uint8))
+    assert "top_token_share" not in looked(torch.zeros(4, 64, dtype=torch.uint8))
+
+
 @pytest.mark.parametrize("ignored", [-100, -1])
 def test_labels_that_are_all_ignored_are_named(ignored: int) -> None:
     ids = tokens(4)
