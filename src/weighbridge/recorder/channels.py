@@ -27,10 +27,12 @@ class Watched:
     optimizer: torch.optim.Optimizer | None
     vocab: int | None = None
     step: int = 0
+    passes: int = 0  # over the corpus, that were begun again
     early: bool = True  # all channels look in this step
     updated: bool = False
     compiled: bool = False  # an update ran compiled, and nobody could look
     scale: torch.Tensor | None = None
+    causal: bool | None = None  # no later token moved an earlier logit when a probe looked last
 
     def gradients(self) -> list[torch.Tensor]:
         """Return the gradients that there are, in the order of the parameters."""
@@ -41,7 +43,8 @@ class Channel:
     """One thing to look at; a moment that it does not name costs nothing.
 
     Under accumulation all but the update come several times a step. `row` gives the step's figures, on whatever device,
-    and forgets them; what could not be seen is left out. Nothing here draws a random number or changes a tensor.
+    and forgets them; what could not be seen is left out, or is NaN where only the device knows that and not every step
+    is looked at. Nothing here draws a random number or changes a tensor.
     """
 
     columns: ClassVar[tuple[str, ...]]
