@@ -76,7 +76,7 @@ class HookPoints:
 
     def next_step(self, step: int) -> None:
         """Begin a step."""
-        self._watched.step, self._watched.updated, self._watched.compiled = step, False, False
+        self._watched.begin(step)
         self._due = self._now()
 
     def _now(self) -> dict[str, list[Channel]]:

@@ -23,7 +23,7 @@ from weighbridge.recorder import residency
 from weighbridge.recorder.batches import Batches
 from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.hook_points import HookPoints
-from weighbridge.recorder.learning.gradients import EditedGradients, GradientCoverage, Ownership
+from weighbridge.recorder.learning.gradients import EditedGradients, Ownership, StaleGradients
 from weighbridge.recorder.learning.loss_scale import LossScale
 from weighbridge.recorder.learning.step_counters import StepCounters
 from weighbridge.recorder.learning.weight_writes import WeightWrites
@@ -43,7 +43,7 @@ PATH = re.compile(r"(['\"])[^'\"]*[/\\][^'\"]*\1|(?:[A-Za-z]:)?(?<![\w.])[~.]*[/
 POSITION = ("tokens", "corpus_position", "wraps")
 CHANNELS: tuple[type[Channel], ...] = (
     *(LearningRate, Norms, Phases, StepCounters),
-    *(LossScale, EditedGradients, GradientCoverage, Ownership, WeightWrites),
+    *(LossScale, EditedGradients, StaleGradients, Ownership, WeightWrites),
     *(Batches, Modes, Evaluations, Targets),
 )
 SEEN = tuple(column for channel in CHANNELS for column in channel.columns)
