@@ -14,15 +14,9 @@ from weighbridge.recorder import Recorder
 STEPS, ONSET, RANKS = 24, 9, 2
 
 
-def batch(seed: int, step: int, rank: int) -> torch.Tensor:
-    return torch.randint(0, VOCAB, (4, 9), generator=torch.Generator().manual_seed(1000 * seed + RANKS * step + rank))
-
-
-def damaged(fault: str, rank: int, step: int, model: nn.Module) -> None:
-    """Do to one rank, between two steps, what a fault does."""
-    if fault == "flipped-bit" and rank == 1 and step == ONSET:
-        words = next(model.parameters()).detach().view(torch.int32)
-        words.view(-1)[3] ^= 1
+def batches(seed: int, rank: int) -> list[torch.Tensor]:
+    drawn = torch.Generator().manual_seed(1000 * seed + rank)
+    return [torch.randint(0, VOCAB, (4, 9), generator=drawn) for _ in range(STEPS)]
 
 
 def loss_of(model: nn.Module, rows: torch.Tensor) -> torch.Tensor:
@@ -36,23 +30,26 @@ def train(rank: int, folder: str, fault: str, seed: int) -> None:
     inner = nn.Sequential(nn.Embedding(VOCAB, 16), nn.Linear(16, VOCAB))
     optimizer = torch.optim.AdamW(inner.parameters(), lr=1e-2)
     model = nn.parallel.DistributedDataParallel(inner)
-    options = {"requested_steps": STEPS, "on_fail": "raise", "channels": "all", **SHAPE}
-    with Recorder(f"{folder}/run", inner, optimizer, **options) as recorder:
-        for step in range(STEPS):
-            rows = batch(seed, step, 0 if fault == "same-shard" else rank)
-            damaged(fault, rank, step, inner)
+    loader = batches(seed, 0 if fault == "same-shard" else rank)
+    shape = SHAPE | {"corpus_tokens": STEPS * 32}
+    with Recorder(
+        f"{folder}/run", model, optimizer, loader=loader, requested_steps=STEPS, on_fail="raise", **shape
+    ) as recorder:
+        for step, rows in enumerate(recorder.loader):
             late = step >= ONSET
-            alone = model.no_sync() if fault == "no-sync" and late else contextlib.nullcontext()
+            if fault == "flipped-bit" and rank == 1 and step == ONSET:
+                next(inner.parameters()).detach().view(torch.int32).view(-1)[3] ^= 1
             optimizer.zero_grad()
-            with alone:
+            with model.no_sync() if fault == "no-sync" and late else contextlib.nullcontext():
                 loss = loss_of(inner if fault == "bypassed" and late else model, rows)
                 loss.backward()  # type: ignore[no-untyped-call]
             if fault == "clip-on-one" and rank == 0:
                 nn.utils.clip_grad_norm_(inner.parameters(), 0.1)
             optimizer.step()
+            shown = loss.detach().clone()
             if fault == "shared-loss":
-                torch.distributed.all_reduce(loss.detach())
-            recorder.step(loss)
+                torch.distributed.all_reduce(shown)
+            recorder.step(shown)
     torch.distributed.destroy_process_group()
 
 
