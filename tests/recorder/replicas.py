@@ -1,4 +1,4 @@
-"""Two ranks on the CPU, clean or with one fault; run as `-m tests.recorder.replicas FOLDER FAULT [SEED]`."""
+"""Two ranks on the CPU: clean, again, another seed, one fault each; run as `-m tests.recorder.replicas FOLDER`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from torch import nn
 
 from weighbridge.recorder import Recorder
 
-STEPS, ONSET, RANKS = 24, 9, 2
+STEPS, ONSET, RANKS = 16, 9, 2
+CASES = (
+    *("clean", "again", "other-seed", "bypassed", "no-sync", "clip-on-one", "same-shard", "flipped-bit", "shared-loss"),
+)
 
 
 def batches(seed: int, rank: int) -> list[torch.Tensor]:
@@ -23,9 +26,15 @@ def loss_of(model: nn.Module, rows: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
 
 
-def train(rank: int, folder: str, fault: str, seed: int) -> None:
+def train_all(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS)
+    for case in CASES:
+        train(rank, folder, case, int(case == "other-seed"))
+    torch.distributed.destroy_process_group()
+
+
+def train(rank: int, folder: str, fault: str, seed: int) -> None:
     torch.manual_seed(seed)
     inner = nn.Sequential(nn.Embedding(VOCAB, 16), nn.Linear(16, VOCAB))
     optimizer = torch.optim.AdamW(inner.parameters(), lr=1e-2)
@@ -33,7 +42,7 @@ def train(rank: int, folder: str, fault: str, seed: int) -> None:
     loader = batches(seed, 0 if fault == "same-shard" else rank)
     shape = SHAPE | {"corpus_tokens": STEPS * 32}
     with Recorder(
-        f"{folder}/run", model, optimizer, loader=loader, requested_steps=STEPS, on_fail="raise", **shape
+        f"{folder}/{fault}", model, optimizer, loader=loader, requested_steps=STEPS, on_fail="raise", **shape
     ) as recorder:
         for step, rows in enumerate(recorder.loader):
             late = step >= ONSET
@@ -50,9 +59,7 @@ def train(rank: int, folder: str, fault: str, seed: int) -> None:
             if fault == "shared-loss":
                 torch.distributed.all_reduce(shown)
             recorder.step(shown)
-    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    given = (sys.argv[1], sys.argv[2], int((*sys.argv[3:], "0")[0]))
-    torch.multiprocessing.spawn(train, given, nprocs=RANKS)  # type: ignore[attr-defined,no-untyped-call]
+    torch.multiprocessing.spawn(train_all, (sys.argv[1],), nprocs=RANKS)  # type: ignore[attr-defined,no-untyped-call]
