@@ -92,20 +92,24 @@ WAYS: dict[str, dict[str, Any]] = {
     "accumulation": {"accumulate_grad_batches": 2, "gradient_clip_val": 0.1},
     "bfloat16": {"precision": "bf16-mixed"},
     "evaluation": {"evaluated": True, "accumulate_grad_batches": 2},
+    "every-channel": {"accumulate_grad_batches": 2, "gradient_clip_val": 0.1},
     "compiled": {"compiled": True, "gradient_clip_val": 0.1},
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=[pytest.mark.exhaustive] if way == "bfloat16" else []) for way in WAYS]
+)
 def test_lightning_learns_the_same_and_each_row_is_what_a_hand_computes_of_its_update(way: str, tmp_path: Path) -> None:
     made: list[Any] = []
+    looking = "all" if way == "every-channel" else "default"
 
     def train(*recording: Any) -> Any:
         made.append(fitted(tmp_path, *recording, **WAYS[way]))
         return made[-1].work.model
 
     alone = learnt(train)
-    assert learnt(lambda: train(recording(tmp_path / "a"))) == alone
+    assert learnt(lambda: train(recording(tmp_path / "a", channels=looking))) == alone
     assert bool(alone.graphs) == (way == "compiled")
     found, by_hand = rows(tmp_path / "a"), updates(made[-1].losses, WAYS[way].get("accumulate_grad_batches", 1))
     assert [row["loss"] for row in found] == pytest.approx([sum(one) / len(one) for one in by_hand], rel=1e-6)
@@ -150,6 +154,12 @@ def test_an_update_that_a_gradient_scaler_skipped_is_a_row_with_its_loss_and_no_
     assert all("grad_norm" not in row and row["gradients_finite"] == 0 for row in skipped)
     unscaled = [norm for row, norm in zip(found, made[0].norms, strict=True) if row not in skipped]
     assert [row["grad_norm"] for row in found if row not in skipped] == pytest.approx(unscaled, rel=1e-6)
+
+
+def test_an_epoch_of_a_few_batches_is_no_pass_over_the_corpus(tmp_path: Path) -> None:
+    fitted(tmp_path, recording(tmp_path / "a"), limit_train_batches=1)
+    assert [event["step"] for event in events(tmp_path / "a", "restart")] == [1, 2, 3]
+    assert not events(tmp_path / "a", "wrap")
 
 
 def test_a_training_that_fails_leaves_its_rows_and_how_it_ended(tmp_path: Path) -> None:
