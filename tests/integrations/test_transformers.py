@@ -306,7 +306,12 @@ def test_a_training_that_resumes_is_the_next_attempt_and_goes_on_with_its_steps(
     fails_at: int, saved: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Fails, "at", fails_at)
-    options: dict[str, Any] = {"save_strategy": "steps", "save_steps": saved, "max_steps": 20, "max_grad_norm": 0.1}
+    options: dict[str, Any] = {
+        "save_strategy": "steps",
+        "save_steps": saved,
+        "max_steps": 4 * PASS,
+        "max_grad_norm": 0.1,
+    }
 
     def recording() -> Any:
         return Callback(tmp_path / "a", corpus_tokens=ROWS * SEQ, on_fail="raise")
@@ -323,8 +328,8 @@ def test_a_training_that_resumes_is_the_next_attempt_and_goes_on_with_its_steps(
     assert learnt(lambda: resume(recording())) == alone
     assert [row["step"] for row in rows(tmp_path / "a")] == list(range(fails_at))
     again = rows(tmp_path / "a" / "attempt-2")
-    assert [row["step"] for row in again] == list(range(saved, 20))
-    assert [row["wraps"] for row in again] == [step // PASS for step in range(saved, 20)]
+    assert [row["step"] for row in again] == list(range(saved, 4 * PASS))
+    assert [row["wraps"] for row in again] == [step // PASS for step in range(saved, 4 * PASS)]
     run = open_run(tmp_path / "a")
-    assert list(run.dense("step").values) == list(range(20))
+    assert list(run.dense("step").values) == list(range(4 * PASS))
     assert passed_the_gates(tmp_path / "a")
