@@ -64,6 +64,4 @@ def ratio(value: float, reference: float) -> float:
 def middle(ordered: Sequence[float]) -> float:
     """Return the median of values in order of size: the mean of the two middle ones."""
     half = len(ordered) // 2
-    return (
-        ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-    )
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
