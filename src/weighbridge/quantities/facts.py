@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.core import Basis, Doc
+from weighbridge.core.frozen import dataclass
 from weighbridge.quantities.base import rows
 
 
@@ -36,6 +36,7 @@ OF_EVERY_RUN = frozenset((
     *("seq_len", "batch_size", "corpus_tokens", "vocab", "parameters", "requested_device", "resolved_device", "pid"),
     *("host", "commit", "rows", "requested_steps", ENDED, "ended_by", "tokens_per_step", *COUNTED, RECORDER_FAILED),
     *(*OF_COLUMNS, *OF_STEPS, *OF_WHOLE, "mapped_by_place", "unterminated", "banner_lines", "rows_at"),
-    *("steps_are", "predictions_left_out", "rows_not_by_that"),
+    *("steps_are", "predictions_left_out", "rows_not_by_that", "attempts", "attempts_ended"),
+    *("changed_between_attempts", "first_step"),
 ))  # fmt: skip
 ACCEPTED = (ENDED, *COUNTED, AS_LOGGED, RECORDER_FAILED, *OF_COLUMNS, *OF_STEPS, *OF_WHOLE)

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
+from weighbridge.recorder.channels import Channel, Watched
+
 NAMED = 8  # op names kept per device
 
 
@@ -32,6 +34,20 @@ def model_bytes(model: torch.nn.Module) -> dict[str, dict[str, int]]:
         "buffers": bytes_by_device(model.buffers()),
         "gradients": bytes_by_device(p.grad for p in parameters if p.grad is not None),
     }
+
+
+class GradientBytes(Channel):
+    """Bytes of gradients by device at the last update that was looked at: a loop may drop them before its step ends."""
+
+    columns = ("device",)
+
+    def __init__(self, watched: Watched) -> None:
+        super().__init__(watched)
+        self.bytes: dict[str, int] = {}
+
+    def update_ended(self) -> None:
+        """Add them up."""
+        self.bytes = bytes_by_device(self.watched.gradients())
 
 
 def optimizer_bytes(optimizer: torch.optim.Optimizer) -> dict[str, dict[str, int]]:
@@ -86,12 +102,17 @@ def not_auditable(model: torch.nn.Module) -> str:
     """Return why a step cannot be audited, or ""; compiled code shows few ops, and some modes stop dynamo for good."""
     if not hasattr(TorchDispatchMode, "ignore_compile_internals"):
         return f"torch {torch.__version__} would compile nothing more after an audit"
-    if (compiled := sys.modules.get("torch._dynamo")) is None:
+    found = compiled(model)
+    return found and f"{found}, and an audit does not see into compiled code"
+
+
+def compiled(model: torch.nn.Module) -> str:
+    """Return what is compiled, or ""."""
+    if (dynamo := sys.modules.get("torch._dynamo")) is None:
         return ""
-    if any(isinstance(module, compiled.OptimizedModule) or module._compiled_call_impl for module in model.modules()):  # noqa: SLF001
-        return "the model is compiled, and an audit does not see into compiled code"
-    in_process = "something was compiled in this process, and an audit does not see into compiled code"
-    return in_process if compiled_frames() else ""
+    if any(isinstance(module, dynamo.OptimizedModule) or module._compiled_call_impl for module in model.modules()):  # noqa: SLF001
+        return "the model is compiled"
+    return "something was compiled in this process" if compiled_frames() else ""
 
 
 def compiled_frames() -> int:

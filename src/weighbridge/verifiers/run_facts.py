@@ -6,11 +6,11 @@ import dataclasses
 import itertools
 import math
 from array import array
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from weighbridge.core import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.core.frozen import dataclass
 from weighbridge.formats.arrays import Doubles, np
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import ALL, AS_LOGGED, HAS, RECORDER_FAILED, Fact
@@ -18,8 +18,8 @@ from weighbridge.run_logs.column_statistics import LARGEST_STEP, dense, distinct
 from weighbridge.run_logs.log_table import IS_NUMBER
 from weighbridge.run_logs.run_end import EARLY, run_end
 from weighbridge.verifiers.step_series import spread, stranger
-from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
-from weighbridge.views.run import STEP, RunView
+from weighbridge.verifiers.verifier import Canary, Verifier, Views
+from weighbridge.views.run import IDLE, SKIPPED, STEP, RunView
 
 QUANTITY = "facts"
 FAILURE = "recorder-failure"
@@ -40,9 +40,11 @@ class Claim:
     how: str
 
 
-def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
-    """Gather the facts of a run, and those `named` that it states."""
+def measure(views: Views, options: Fields) -> Measurement:
+    """Gather the facts of a run, and those `named` that it states; of ranks those that they agree on."""
     view: RunView = views[0]
+    if view.ranks:
+        return _of_ranks([measure((rank,), options) for rank in view.ranks])
     found = {name: reported(view, section, name) for name, section in REPORTED.items()}
     facts = [_fact(name, value, Basis.REPORTED) for name, value in found.items() if value is not None and value != ""]
     steps = dense(view, STEP)
@@ -60,6 +62,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     facts += [_fact(name, value, Basis.MEASURED) for name, value in view.notes.items()]
     each = [event.get("costs") for event in view.events if event.get("event") == FAILURE]
     lost = {str(name) for costs in each for name in (costs if isinstance(costs, (list, tuple)) else [ALL])} - {"device"}
+    lost |= {IDLE} if SKIPPED in lost else set()
     unreliable = [_fact(RECORDER_FAILED, " ".join(sorted(lost)), Basis.REPORTED)] if lost else []
     named: Any = options.get("named", ())
     stated = [fact for name in named if name not in view.notes for fact in _stated(view, name)]
@@ -68,6 +71,19 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     there = [fact for name in named for fact in _there(view, name, known)]
     value = Rows("name", (*facts, *there))
     return Measurement(quantity=QUANTITY, value=value, by="run_facts/3", examined=view.rows, total=view.rows)
+
+
+def _of_ranks(each: Sequence[Measurement]) -> Measurement:
+    """Return the facts of the last rank that states each, contradicted by the others that state it otherwise."""
+    facts: dict[str, Fact] = {}
+    for rank, one in enumerate(each):
+        for fact in rows_of(one, Fact):
+            old = facts.get(fact.name, fact)
+            other = () if old.value == fact.value else (f"rank {rank - 1} has {old.value}",)
+            by = dict.fromkeys((*fact.contradicted_by, *old.contradicted_by, *other))
+            facts[fact.name] = dataclasses.replace(fact, contradicted_by=tuple(by))
+    examined = sum(one.examined for one in each)
+    return dataclasses.replace(each[-1], value=Rows("name", (*facts.values(),)), examined=examined, total=examined)
 
 
 def _fact(name: str, value: object, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Fact:
@@ -172,9 +188,13 @@ def extent(views: Views, _options: Fields) -> int:
     return view.rows
 
 
-def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
+def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
     """Overlay the last of a few rows with another step, and another number where tokens come from; add notes."""
     view: RunView = views[0]
+    if view.ranks:  # the last of them is damaged
+        found = canary(view.ranks[-1:], _options, _measured)
+        others = (one.cut(spread(one.rows)) for one in view.ranks[:-1])
+        return dataclasses.replace(found, views=(dataclasses.replace(view, ranks=(*others, *found.views)),))
     few = view.cut([*spread(view.rows), view.rows - 1])  # the last row twice: one step fewer than rows
     last = few.rows - 1
     source = "tokens" if "tokens" in few.cells else ""  # the column that alone changes the tokens of a step
@@ -200,7 +220,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
         otherwise = tokens != before and varying in str(tokens)
         if any(name not in facts or facts[name].value != value for name, value in beside.items()):
             return False
-        if facts["ended"] != _fact("ended", EARLY, Basis.DERIVED):
+        if (facts["ended"].value, facts["ended"].basis) != (EARLY, Basis.DERIVED):
             return False
         return values == [few.rows, steps + 1] and (not source or otherwise)
 

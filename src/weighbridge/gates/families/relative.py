@@ -5,12 +5,12 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar
 
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, rows_of, series_of, with_rows, with_value
 from weighbridge.core import Doc, Outcome, Series
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.gates.families.run_columns import SAMPLES
 from weighbridge.quantities.facts import Fact
 
@@ -81,8 +81,9 @@ def _left_out(evidence: Evidence, limits: Any, _places: object) -> Mutated | str
 
 def _first(evidence: Evidence, need: str, limits: Any) -> int:
     first = (limits.steps or (-math.inf,))[0]
-    judged = next(step for step in series_of(evidence, SAMPLES).step if step >= first)
-    return max(bisect.bisect_right(series_of(evidence, need).step, judged) - 1, 0)
+    steps, judged = series_of(evidence, need).step, [s for s in series_of(evidence, SAMPLES).step if s >= first]
+    both = next((step for step in judged if step in set(steps)), judged[0])
+    return max(bisect.bisect_right(steps, both) - 1, 0)
 
 
 def _no_loss(evidence: Evidence, _limits: object, _places: object) -> Mutated:
@@ -115,6 +116,7 @@ class Comparison:
     mutations: tuple[Mutation[Any], ...] = ()
     codes: tuple[str, ...] = ("no-reference",)
     family: str
+    sparse: bool = False  # what is judged is where there is a reference
     latest: bool = False  # whether a sample of the reference stands for the steps after it
 
 
@@ -127,6 +129,11 @@ WITH_VOCABULARY = Comparison(needs={FACTS: Need("facts", of=("run",))}, mutation
 WITH_LOSS = Comparison(
     needs={OTHER: Need("step_series", of=("run",), of_limits=lambda _limits: {"column": "loss"})},
     mutations=(_ZEROED, _NO_LOSS), family="beside-loss", latest=True,
+)  # fmt: skip
+
+WHERE_LOOKED = Comparison(
+    needs={OTHER: Need("step_series", of=("run",), of_limits=lambda _limits: {"column": "own_loss"})},
+    mutations=(_ZEROED,), family="beside-own-loss", sparse=True,
 )  # fmt: skip
 
 
@@ -142,3 +149,10 @@ class ToLoss:
     """A comparison with the loss."""
 
     relative_to: ClassVar[str] = f"{COLUMN}loss"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToOwnLoss:
+    """A comparison with the loss that the recorder took of the logits."""
+
+    relative_to: ClassVar[str] = f"{COLUMN}own_loss"

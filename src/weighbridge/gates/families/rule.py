@@ -170,14 +170,18 @@ class Rule(BoundedFigure):
         return part, dataclasses.replace(limits, steps=(begin, last)) if narrower else limits
 
     def _inputs(self, evidence: Evidence, limits: Any) -> list[Series]:
-        samples = self._looked_at(series_of(evidence, SAMPLES), limits)
+        samples = self._looked_at(evidence, limits)
         return [samples, *(Series(samples.step, one) for one in self._beside(evidence, samples))]
 
     def _beside(self, evidence: Evidence, samples: Series) -> list[Sequence[float]]:
         return [beside(one, samples.step, latest=self.relative.latest) for one in reference(evidence)]
 
-    def _looked_at(self, series: Series, limits: Any) -> Series:
-        steps = self._steps(limits) if self.window else None
+    def _looked_at(self, evidence: Evidence, limits: Any) -> Series:
+        series, steps = series_of(evidence, SAMPLES), self._steps(limits) if self.window else None
+        if self.relative.sparse:
+            there = {step for one in reference(evidence) for step in one.step}
+            pairs = [pair for pair in zip(series.step, series.value, strict=True) if pair[0] in there]
+            series = Series([step for step, _ in pairs], [value for _, value in pairs])
         return series if steps is None else between(series, steps)
 
     def _value(self, evidence: Evidence, limits: Any) -> float:
@@ -197,7 +201,7 @@ class Rule(BoundedFigure):
             return found.value, {"of": of, "enough": found.value, "unit": self.figure.unit, "bound": must, **found.more}
 
         def lacking(evidence: Evidence) -> Fields | None:
-            given, samples = limits.relative_to, self._looked_at(series_of(evidence, SAMPLES), limits)
+            given, samples = limits.relative_to, self._looked_at(evidence, limits)
             if given == "value":
                 return None
             own = {"first": samples.value[:1], "previous": samples.value[:-1]}.get(given)

@@ -122,7 +122,8 @@ def _invented(evidence: Evidence, basis: ColumnBasis) -> Fields | None:
 def placeholder_rows(evidence: Evidence, window: tuple[int, int]) -> Fields | None:
     """Return the first rows of a window that no step gave, by the judged column or by any that each step gives anew."""
     everything, judged = rows_of(evidence, COLUMNS, StepColumn), place(evidence)
-    rows = [row for row in everything if row.column == judged or column_basis.of_a_step(row.column)]
+    own = {row.column for row in everything if column_basis.of_a_step(row.column)} - column_basis.LOOKED_AT
+    rows = [row for row in everything if row.column == judged or row.column in own]
     timed = {row.column for row in rows}
     for row in rows:
         found: Fields | None = next((plain(one) for one in column_basis.placeholders(row) if _meets(one, window)), None)
@@ -236,7 +237,8 @@ FINITE = ColumnGuard(
 def telling_speed(evidence: Evidence, _limits: object, places: Sequence[str]) -> Sequence[str]:
     """Return which columns of times tell how quick a step was: the CPU time, where it is logged."""
     logged = {row.column for row in rows_of(evidence, COLUMNS, StepColumn)}
-    return [name for name in places if name != "wall_ms" or "cpu_ms" not in logged]
+    others = column_basis.LOOKED_AT | ({"wall_ms"} if "cpu_ms" in logged else set())
+    return [name for name in places if name not in others]
 
 
 def without_placeholders(steps: str) -> tuple[Mutation[Any], ...]:

@@ -1,0 +1,200 @@
+"""The moments of a training step, seen by hooks that torch offers: no code of the user's is replaced or rewritten."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from weighbridge.recorder.channels import MOMENTS, Cell, Channel, Watched, is_early
+from weighbridge.recorder.residency import DispatchAudit
+
+FRAMES = 12  # from an optimizer's hook up to the gradient scaler that called it
+
+
+class HookPoints:
+    """Call the channels that are due at each moment; one that fails is called no more, and `failed` is called with it.
+
+    With `every` 0 all are due in all steps.
+    """
+
+    def __init__(
+        self,
+        watched: Watched,
+        channels: Sequence[Channel],
+        every: int,
+        audit: DispatchAudit,
+        failed: Callable[[Channel, str, Exception], None],
+    ) -> None:
+        self._watched, self._channels, self._every, self._failed = watched, list(channels), every, failed
+        self._audit = audit
+        self._handles: list[Any] = []
+        self._scaler: torch.amp.GradScaler | None = None
+        self._busy = self.sees_updates = False
+        self._lists: dict[bool, dict[str, list[Channel]]] = {}  # by whether all are due
+        self._due = self._now()
+
+    def open(self) -> None:
+        """Look from here on."""
+        model, optimizer = self._watched.model, self._watched.optimizer
+        self._handles += [
+            model.register_forward_pre_hook(self._forward_begins, with_kwargs=True),
+            model.register_forward_hook(self._forward_ended, with_kwargs=True),
+        ]
+        if optimizer is not None:
+            # What looks at an update runs as it is, even inside a function that somebody compiles.
+            before, after = map(torch.compiler.disable, (self._update_begins, self._update_ended))
+            self._handles += [
+                optimizer.register_step_pre_hook(lambda *_: self._or_compiled(before)),
+                optimizer.register_step_post_hook(lambda *_: self._or_compiled(after)),
+            ]
+            self.sees_updates = True
+
+    def close(self) -> None:
+        """Look no more."""
+        while self._handles:
+            self._handles.pop().remove()
+
+    def fetch_begins(self) -> None:
+        """Say that the loader is asked for a batch."""
+        self._tell("fetch_begins")
+
+    def batch(self, batch: object) -> None:
+        """Say that the loader hands out a batch."""
+        self._tell("batch", batch)
+
+    def row(self) -> dict[str, Cell]:
+        """Return the figures of the step by column."""
+        return {name: value for answer in self._ask(self._of_step(), "row") for name, value in answer.items()}
+
+    def next_step(self, step: int) -> None:
+        """Begin a step."""
+        self._watched.begin(step)
+        self._due = self._now()
+
+    def _now(self) -> dict[str, list[Channel]]:
+        early = self._watched.early = not self._every or is_early(self._watched.step, self._every)
+        if early not in self._lists:
+            due = self._of_step()
+            looks = {at: [one for one in due if getattr(type(one), at) is not getattr(Channel, at)] for at in MOMENTS}
+            self._lists[early] = looks
+        return self._lists[early]
+
+    def _of_step(self) -> list[Channel]:
+        return [channel for channel in self._channels if self._watched.early or channel.every_step]
+
+    def _tell(self, moment: str, *about: Any) -> None:
+        if not self._busy and (due := self._due[moment]):
+            self._ask(due, moment, *about)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Do what is none of the training: no gradients, no channels, no audit."""
+        live, self._busy, self._audit.live = self._audit.live, True, False
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self._busy, self._audit.live = False, live
+
+    def _ask(self, channels: list[Channel], moment: str, *about: Any) -> list[Any]:
+        self._busy = True  # as alone, but at every moment of every step, where a generator is dear
+        live, self._audit.live = self._audit.live, False
+        answers = []
+        try:
+            with torch.no_grad():
+                for channel in channels:
+                    try:
+                        answers.append(getattr(channel, moment)(*about))
+                    except Exception as problem:  # noqa: BLE001 -- looking must never end a training step
+                        self._drop(channel, moment, problem)
+        finally:
+            self._busy, self._audit.live = False, live
+        return answers
+
+    def _drop(self, channel: Channel, moment: str, problem: Exception) -> None:
+        self._channels.remove(channel)
+        self._lists.clear()
+        self._due = self._now()
+        self._failed(channel, moment, problem)
+
+    def _forward_begins(self, _: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if not torch.compiler.is_compiling() and torch.is_grad_enabled():
+            self._tell("forward_begins", args, kwargs)
+
+    def _forward_ended(self, _: object, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
+        if torch.compiler.is_compiling() or self._busy or not torch.is_grad_enabled():
+            return
+        if (watched := differentiable(output)) is not None:
+            self._await_gradient(watched)
+            self._tell("forward_ended", args, kwargs, watched)
+
+    def _await_gradient(self, output: torch.Tensor) -> None:
+        # Accelerate hands out a wider copy of the logits, and the loss may have been made of what was copied.
+        node, number = output.grad_fn, output.output_nr
+        while node is not None and node.name().startswith("ToCopyBackward"):
+            node, number = node.next_functions[0]
+        seen = False
+
+        def arrived(gradient: torch.Tensor) -> None:
+            nonlocal seen
+            seen = True
+            self._backward_begins(gradient)
+
+        def copied(gradients: Sequence[torch.Tensor | None]) -> None:
+            nonlocal seen
+            if not seen and (gradient := gradients[number]) is not None:
+                self._backward_begins(gradient)
+            seen = False
+
+        output.register_hook(arrived)  # type: ignore[no-untyped-call]
+        if node is not None and node is not output.grad_fn:
+            node.register_prehook(copied)
+
+    def _backward_begins(self, gradient: torch.Tensor) -> None:
+        if self._busy:
+            return
+        self._tell("backward_begins", gradient)
+        queue = torch.autograd.Variable._execution_engine.queue_callback  # noqa: SLF001
+        # Of several ranks the reducer queues its own end while the pass goes on: ours then has to come behind it.
+        queue(lambda: queue(lambda: self._tell("backward_ended")))
+
+    def _or_compiled(self, looked: Callable[[], None]) -> None:
+        if torch.compiler.is_compiling():
+            self._watched.compiled = True
+        else:
+            looked()
+
+    def _update_begins(self) -> None:
+        self._scaler = self._scaler or _scaler_above()
+        self._watched.scale = self._scaler._scale if self._scaler is not None else None  # noqa: SLF001
+        self._tell("update_begins")
+
+    def _update_ended(self) -> None:
+        self._watched.updated = True
+        self._tell("update_ended")
+
+
+def differentiable(output: Any) -> torch.Tensor | None:
+    """Return the logits of what a model returned, else the first of its tensors that has a gradient."""
+    if isinstance(output, torch.Tensor):
+        return output if output.requires_grad else None
+    if isinstance(output, Mapping):
+        output = (output.get("logits"), *output.values())
+    elif not isinstance(output, (tuple, list)):
+        output = (getattr(output, "logits", None),)
+    return next((found for one in output if one is not None and (found := differentiable(one)) is not None), None)
+
+
+def _scaler_above() -> torch.amp.GradScaler | None:
+    frame: Any = sys._getframe(1)  # noqa: SLF001 -- a scaler offers no hook, and multiplies all that arrives
+    for _ in range(FRAMES):
+        if frame is None:
+            return None
+        if isinstance(found := frame.f_locals.get("self"), torch.amp.GradScaler):
+            return found if found.is_enabled() else None
+        frame = frame.f_back
+    return None
