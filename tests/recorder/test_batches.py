@@ -25,9 +25,9 @@ from tests.recorder.models import (  # noqa: E402
 )
 from tests.recorder.models import batches as make  # noqa: E402
 
-from weighbridge.recorder import batches  # noqa: E402
-from weighbridge.recorder.batches import Batches, parts_of  # noqa: E402
 from weighbridge.recorder.channels import Watched  # noqa: E402
+from weighbridge.recorder.passes import batches  # noqa: E402
+from weighbridge.recorder.passes.batches import Batches, parts_of  # noqa: E402
 
 
 def looked(*found: Any, **fields: Any) -> dict[str, Any]:

@@ -20,16 +20,16 @@ from typing import Any, Concatenate, ParamSpec, Self
 import torch
 
 from weighbridge.recorder import digests, residency
-from weighbridge.recorder.batches import Batches
 from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.hook_points import HookPoints
 from weighbridge.recorder.learning.gradients import EditedGradients, Ownership, StaleGradients
 from weighbridge.recorder.learning.loss_scale import LossScale
 from weighbridge.recorder.learning.step_counters import StepCounters
 from weighbridge.recorder.learning.weight_writes import WeightWrites
-from weighbridge.recorder.modes import Modes
+from weighbridge.recorder.passes.batches import Batches
+from weighbridge.recorder.passes.modes import Modes
+from weighbridge.recorder.passes.probes import Evaluations, Targets
 from weighbridge.recorder.phases import Phases
-from weighbridge.recorder.probes import Evaluations, Targets
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
 from weighbridge.recorder.run_directory import EVENTS, RowLog, claim, run_of, write_run
 from weighbridge.recorder.updates import LearningRate, Norms, unwrapped
