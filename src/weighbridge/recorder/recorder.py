@@ -22,13 +22,11 @@ import torch
 from weighbridge.recorder import residency
 from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.hook_points import HookPoints
-from weighbridge.recorder.learning.gradients import EditedGradients, Ownership, StaleGradients
-from weighbridge.recorder.learning.loss_scale import LossScale
-from weighbridge.recorder.learning.step_counters import StepCounters
-from weighbridge.recorder.learning.weight_writes import WeightWrites
+from weighbridge.recorder.learning import LEARNING
+from weighbridge.recorder.learning.layer_rows import Layers
 from weighbridge.recorder.phases import Phases
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
-from weighbridge.recorder.run_directory import EVENTS, RowLog, claim, run_of, write_run
+from weighbridge.recorder.run_directory import EVENTS, LAYERS, RowLog, claim, run_of, write_run
 from weighbridge.recorder.updates import LearningRate, Norms, unwrapped
 from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, token_counter
 from weighbridge.recorder.witnesses import testimony
@@ -38,10 +36,7 @@ EARLY_PROBES = (10, 100)  # so that a short run, too, is probed after its first 
 MAX_MESSAGE = 300
 PATH = re.compile(r"(['\"])[^'\"]*[/\\][^'\"]*\1|(?:[A-Za-z]:)?(?<![\w.])[~.]*[/\\][^\s'\":;,)]+")
 POSITION = ("tokens", "corpus_position", "wraps")
-CHANNELS: tuple[type[Channel], ...] = (
-    *(LearningRate, Norms, Phases, StepCounters),
-    *(LossScale, EditedGradients, StaleGradients, Ownership, WeightWrites),
-)
+CHANNELS: tuple[type[Channel], ...] = (LearningRate, Norms, Phases, *LEARNING)
 SEEN = tuple(column for channel in CHANNELS for column in channel.columns)
 AT_CADENCE = {column for channel in CHANNELS if not channel.every_step for column in channel.columns}
 # The columns and events that a failure in a method makes unreliable; in one that is not listed, all of them.
@@ -104,6 +99,7 @@ class Recorder:
 
     _steps: RowLog | None = None
     _events: RowLog | None = None
+    _layer_log: RowLog | None = None
     _audited = False
     _unaudited = ""
     _frames = 0
@@ -144,7 +140,8 @@ class Recorder:
         self._audit = residency.DispatchAudit()
         self._seen = Watched(model, self._optimizer, vocab)
         self._gradients = residency.GradientBytes(self._seen)
-        looking = [*(channel(self._seen) for channel in CHANNELS), self._gradients]
+        self._layers = Layers(self._seen, max(probe_every, 1))
+        looking = [*(channel(self._seen) for channel in CHANNELS), self._gradients, self._layers]
         every = 0 if channels == "all" else max(probe_every, 1)
         self._points = HookPoints(self._seen, looking, every, self._audit, self._channel_failed)
         self._requested = {"requested_device": requested_device, "requested_steps": requested_steps}
@@ -228,6 +225,8 @@ class Recorder:
         if self._watched is not None and not self._sampled:
             row |= {"corpus_position": self._position.position, "wraps": self._position.wraps}
         self._append(self._steps, _known({**row, "skipped": skipped or None}))
+        while self._layers.rows:
+            self._append(self._layer_log, self._layers.rows.pop(0))
         if self._probes():
             self._probe()
 
@@ -270,6 +269,7 @@ class Recorder:
         try:
             self.directory, self._attempt, self._steps = claim(of_rank(self._root, os.environ))
             self._events = RowLog(self.directory / EVENTS)
+            self._layer_log = RowLog(self.directory / LAYERS)
         except OSError as problem:
             if self._on_fail == "raise":
                 raise
@@ -307,12 +307,12 @@ class Recorder:
         self._audit.pause()
         self._points.close()
         self._event("end", steps=self._step, by=kind.__name__ if kind else "")
-        for log in (self._steps, self._events):
+        for log in (self._steps, self._events, self._layer_log):
             if log is not None:
                 log.close()
                 if log.lost:
                     self._warn(f"{log.lost} rows could not be written")
-        self._steps = self._events = None
+        self._steps = self._events = self._layer_log = None
 
     def _probes(self) -> bool:
         taken = self._step - self._first_step
