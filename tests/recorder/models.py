@@ -1,106 +1,117 @@
-"""Small models of three kinds, and a loop that trains them recorded, with a fault where one is wanted."""
+"""Small models of each kind that people train, and one step of training for all of them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from weighbridge.recorder import Recorder
 
-VOCAB, SEQ, BATCH, WIDTH = 40, 12, 4, 16
+VOCAB, SEQ, BATCH = 50, 12, 4
 
 
-class Language(nn.Module):
-    """A causal language model with attention; a position is ignored where `ignored` says so."""
+class TinyGPT(nn.Module):
+    """A causal model; with `causal` off, one that looks ahead; with `drop_always`, one whose dropout never rests."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, causal: bool = True, drop_always: bool = False) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(VOCAB, WIDTH)
-        self.norm = nn.LayerNorm(WIDTH)
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        self.head = nn.Linear(WIDTH, VOCAB, bias=False)
+        self.embedding = nn.Embedding(VOCAB, 16)
+        self.positions = nn.Embedding(SEQ, 16)
+        self.block = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True, norm_first=True)
+        self.head = nn.Linear(16, VOCAB)
+        self.causal, self.drop_always, self.calls = causal, drop_always, 0
+        self.seen: list[int] = []
+        self.counted: torch.Tensor
+        self.register_buffer("counted", torch.zeros(()))
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        x = self.embedding(ids)
-        query, key, value = self.qkv(self.norm(x)).chunk(3, -1)
-        mixed = x + nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        logits: torch.Tensor = self.head(mixed)
+        self.calls += 1
+        self.seen.append(len(ids))
+        self.counted += 1
+        hidden = self.kept = self.embedding(ids) + self.positions.weight[: ids.shape[1]]
+        if self.drop_always:
+            hidden = nn.functional.dropout(hidden, 0.1, training=True)
+        mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1]) if self.causal else None
+        logits: torch.Tensor = self.head(self.block(hidden, src_mask=mask))
         return logits
 
 
-def images() -> nn.Module:
+class Placed(nn.Module):
+    """A model that is given a number for each place besides its tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Embedding(VOCAB, 8), nn.Linear(8, VOCAB))
+
+    def forward(self, ids: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.inner(ids) + places.reshape(-1)[0]
+        return logits
+
+
+def conv_net() -> nn.Sequential:
     return nn.Sequential(
-        *(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 10))
+        *(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2)),
+        *(nn.Flatten(), nn.Linear(8 * 8 * 8, 10)),
     )
 
 
-def plain(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return cross_entropy(logits.flatten(0, -2).float(), labels.flatten())
+def tokens(count: int, seed: int = 0, length: int = SEQ + 1) -> torch.Tensor:
+    """Make rows of tokens, `[count, length]`, no two alike."""
+    return torch.randint(0, VOCAB, (count, length), generator=torch.Generator().manual_seed(seed))
 
 
-Loss = Callable[[Any, torch.Tensor], torch.Tensor]
-Touch = Callable[[Any, torch.optim.Optimizer], object]
+def batches(count: int, seed: int = 0) -> list[torch.Tensor]:
+    """Make batches of rows of tokens, no two alike."""
+    return list(torch.split(tokens(count * BATCH, seed), BATCH))
 
 
-def nothing(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    pass
+def language_loss(model: nn.Module, batch: torch.Tensor, shift: int = 1) -> torch.Tensor:
+    inputs = batch[:, :-1]
+    targets = batch[:, 1:] if shift == 1 else torch.roll(inputs, -shift, 1)
+    return nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
 
 
-def adamw(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=1e-2)
+def image_loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
 
 
-def batch_of(model: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
-    if isinstance(model, Language):
-        ids = torch.randint(0, VOCAB, (BATCH, SEQ + 1))
-        return ids[:, :-1], ids[:, 1:]
-    return torch.randn(BATCH, 1, 8, 8), torch.randint(0, 10, (BATCH,))
+def hugging_loss(model: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    loss: torch.Tensor = model(**batch).loss
+    return loss
 
 
-def recorded(
+def train(
     path: Path,
+    model: nn.Module,
+    loader: Iterable[Any],
+    loss_of: Callable[[Any, Any], torch.Tensor] = language_loss,
     *,
-    steps: int = 3,
-    make: Callable[[], nn.Module] = Language,
-    loss_of: Loss = plain,
-    optimizer_of: Callable[[Any], torch.optim.Optimizer] = adamw,
     passes: int = 1,
-    autocast: torch.dtype | None = None,
-    scaler: bool = False,
-    before_update: Touch = nothing,
-    after_step: Touch = nothing,
-    clear: bool = True,
+    watch: bool = True,
+    before: Callable[[int], object] = lambda step: None,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """Train some steps, and return the rows of the log."""
-    torch.manual_seed(0)
-    model = make()
-    optimizer = optimizer_of(model)
-    scale = torch.amp.GradScaler("cpu", enabled=scaler, init_scale=1024.0, growth_interval=2)
-    with Recorder(path / "run", model, optimizer, on_fail="raise", **options) as rec:
-        for _ in range(steps):
-            losses = []
-            for _ in range(passes):
-                inputs, labels = batch_of(model)
-                with torch.autocast("cpu", dtype=autocast, enabled=autocast is not None):
-                    losses.append(loss_of(model(inputs), labels))
-                scale.scale(losses[-1] / passes).backward()  # type: ignore[no-untyped-call]
-            scale.unscale_(optimizer)
-            before_update(model, optimizer)
-            scale.step(optimizer)
-            scale.update()
-            rec.step(torch.stack(losses).mean())
-            if clear:
+    """Train, and return the rows that were recorded."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    step = 0
+    with Recorder(path, model, optimizer, loader=loader if watch else None, on_fail="raise", **options) as rec:
+        for _ in range(passes):
+            for batch in rec.loader if watch else loader:
+                before(step)
                 optimizer.zero_grad()
-            after_step(model, optimizer)
-    return [json.loads(line) for line in (path / "run" / "steps.jsonl").read_text().splitlines()]
+                loss = loss_of(model, batch)
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                rec.step(loss)
+                step += 1
+    return [json.loads(line) for line in (path / "steps.jsonl").read_text().splitlines()]
 
 
-def column(rows: list[dict[str, Any]], name: str) -> list[Any]:
+def column(rows: Iterable[Mapping[str, Any]], name: str) -> list[Any]:
+    """Return a column, None where a cell is missing."""
     return [row.get(name) for row in rows]

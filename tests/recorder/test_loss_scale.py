@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.recorder.models import VOCAB, Language, column, images, plain, recorded  # noqa: E402
+from tests.recorder.recorded import VOCAB, Language, column, images, plain, recorded  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 IGNORED = -100

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.recorder.models import Language, column, images, recorded  # noqa: E402
+from tests.recorder.recorded import Language, column, images, recorded  # noqa: E402
 
 from weighbridge.recorder.bit_sums import bit_sums, parameters_sum  # noqa: E402
 

@@ -27,10 +27,12 @@ class Watched:
     optimizer: torch.optim.Optimizer | None
     vocab: int | None = None
     step: int = 0
+    passes: int = 0  # over the corpus, that were begun again
     early: bool = True  # all channels look in this step
     updated: bool = False
     compiled: bool = False  # an update ran compiled, and nobody could look
     scale: torch.Tensor | None = None
+    causal: bool | None = None  # no later token moved an earlier logit when a probe looked last
     _parameters: list[torch.nn.Parameter] | None = None
 
     def begin(self, step: int) -> None:
@@ -57,6 +59,13 @@ class Watched:
     def gradients(self) -> list[torch.Tensor]:
         """Return the gradients that there are, in the order of the parameters."""
         return [one.grad for one in self.parameters() if one.grad is not None]
+
+    def bare(self) -> torch.nn.Module:
+        """Return the model inside what compiles it, or gives each rank its copy."""
+        model = self.model
+        while isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+            model = model.module
+        return getattr(model, "_orig_mod", model)
 
 
 class Channel:

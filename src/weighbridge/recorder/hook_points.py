@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -89,8 +90,18 @@ class HookPoints:
         if not self._busy and (due := self._due[moment]):
             self._ask(due, moment, *about)
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Do what is none of the training: no gradients, no channels, no audit."""
+        live, self._busy, self._audit.live = self._audit.live, True, False
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self._busy, self._audit.live = False, live
+
     def _ask(self, channels: list[Channel], moment: str, *about: Any) -> list[Any]:
-        self._busy = True  # a forward pass of a channel's own is none of the training
+        self._busy = True  # as alone, but at every moment of every step, where a generator is dear
         live, self._audit.live = self._audit.live, False
         answers = []
         try:
@@ -118,8 +129,30 @@ class HookPoints:
         if torch.compiler.is_compiling() or self._busy or not torch.is_grad_enabled():
             return
         if (watched := differentiable(output)) is not None:
-            watched.register_hook(self._backward_begins)  # type: ignore[no-untyped-call]
+            self._await_gradient(watched)
             self._tell("forward_ended", args, kwargs, watched)
+
+    def _await_gradient(self, output: torch.Tensor) -> None:
+        # Accelerate hands out a wider copy of the logits, and the loss may have been made of what was copied.
+        node, number = output.grad_fn, output.output_nr
+        while node is not None and node.name().startswith("ToCopyBackward"):
+            node, number = node.next_functions[0]
+        seen = False
+
+        def arrived(gradient: torch.Tensor) -> None:
+            nonlocal seen
+            seen = True
+            self._backward_begins(gradient)
+
+        def copied(gradients: Sequence[torch.Tensor | None]) -> None:
+            nonlocal seen
+            if not seen and (gradient := gradients[number]) is not None:
+                self._backward_begins(gradient)
+            seen = False
+
+        output.register_hook(arrived)  # type: ignore[no-untyped-call]
+        if node is not None and node is not output.grad_fn:
+            node.register_prehook(copied)
 
     def _backward_begins(self, gradient: torch.Tensor) -> None:
         if self._busy:

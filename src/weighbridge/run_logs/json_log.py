@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.core import Fields, SubjectError, WeighbridgeError, exists, loads, unique
-from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole
+from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole, several_runs
 from weighbridge.run_logs.log_table import EPOCH, STEP, Log, TableBuilder
 
 SCHEMA = "weighbridge.run/v0"
-HEAD, STEPS, EVENTS = "run.json", "steps.jsonl", "events.jsonl"
+HEAD, STEPS, EVENTS, LAYERS = "run.json", "steps.jsonl", "events.jsonl", "layers.jsonl"
+RANK = re.compile(r"rank-(0|[1-9][0-9]{0,6})")
 SHOWN = 64  # rank directories that a message lists
 MAX_EVENTS = 1_000_000
 MAX_BANNER_LINE = 4096
@@ -98,6 +99,8 @@ def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: boo
             raise SubjectError("not-a-run", what, where=str(path), remedy=remedy)
         remedy = "bind a run directory that a recorder wrote, or a log file"
         raise SubjectError("not-a-run", f"a directory without {STEPS}", where=str(path), remedy=remedy)
+    if beside := [name for name in runs_inside(path) if RANK.fullmatch(name)]:
+        raise several_runs(path, [STEPS, *beside], "bind one of them, or move the ranks into a folder of their own")
     head = _head(path / HEAD, digests) if exists(path / HEAD) else {}
     try:
         log = read_jsonl(path / STEPS, digests)
@@ -121,6 +124,18 @@ def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: boo
 def runs_inside(path: Path) -> list[str]:
     """List the folders in a folder that are run directories."""
     return sorted({at.parent.name for name in (HEAD, STEPS) for at in path.glob(f"*/{name}")})[:SHOWN]
+
+
+def ranks_inside(path: Path) -> list[Path]:
+    """List the folders of ranks in a folder, in their order; none in one that is a run itself."""
+    folders = [] if exists(path / STEPS) else [one for one in path.glob("rank-*") if RANK.fullmatch(one.name)]
+    return sorted(folders, key=lambda one: int(one.name[5:]))
+
+
+def read_layers(path: Path, digests: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """Yield what is logged of tensors, one row a tensor and step; only a last line may be torn."""
+    for batch in batches(path, digests):
+        yield from mappings(batch, path)
 
 
 def _is_moment(text: object) -> bool:

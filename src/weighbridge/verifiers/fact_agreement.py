@@ -1,0 +1,80 @@
+"""Which facts several runs state alike in run.json: two runs, or the ranks of one. No judgement."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from weighbridge.core import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured, dumps
+from weighbridge.quantities.agreement import FactAgreement
+from weighbridge.run_logs.json_log import STEPS
+from weighbridge.verifiers.column_agreement import NO_RANKS, runs_of, with_last
+from weighbridge.verifiers.run_facts import numbers
+from weighbridge.verifiers.verifier import Canary, Verifier, Views, rows_by_name, table
+from weighbridge.views.run import RunView
+
+QUANTITY = "fact_agreement"
+
+
+def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
+    """List every fact that one of the runs states, with what each states."""
+    runs = runs_of(views)
+    if not runs:
+        return NO_RANKS
+    stated = [{**dict(_stated(run.facts)), **_of_log(run)} for run in runs]
+    names = sorted({name for one in stated for name in one})
+    rows = [FactAgreement(fact=name, values=tuple(one.get(name) for one in stated)) for name in names]
+    found, seen = table(QUANTITY, rows, basis=Basis.REPORTED), sum(map(len, stated))
+    return replace(found, examined=seen, total=seen)
+
+
+def _stated(facts: Fields, within: str = "") -> Iterator[tuple[str, Json]]:
+    for name, value in facts.items():
+        if isinstance(value, Mapping) and value:
+            yield from _stated(value, f"{within}{name}.")
+        else:
+            plain = value is None or isinstance(value, (str, int, float))
+            yield f"{within}{name}", value if plain else dumps(value).decode().strip()
+
+
+def _of_log(run: RunView) -> dict[str, Json]:
+    """Return the digest of the rows, when the run began, and the last time in a row: seconds since 1970."""
+    digests, began = run.digest(), None
+    with suppress(ValueError):
+        moment = dt.datetime.fromisoformat(str(run.facts.get("started")))
+        began = None if moment.utcoffset() is None else moment.timestamp()
+    last = max((time for time in numbers(run, "time") if math.isfinite(time)), default=None)
+    rows = digests.get(STEPS) or next(iter(digests.values()), "")
+    return {"log_sha256": rows, "began_s": began, "last_row_s": last}
+
+
+def extent(views: Views, _options: Fields) -> int:
+    """Count what the runs state, and three facts of each log."""
+
+    def count(facts: object) -> int:
+        return sum(map(count, facts.values())) if isinstance(facts, Mapping) and facts else 1
+
+    return sum((count(run.facts) if run.facts else 0) + 3 for run in runs_of(views))
+
+
+def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
+    """Lay facts that no run has before and behind those of the last run."""
+    *others, last = runs_of(views)
+    strange: dict[str, Json] = {"!": {"canary": len(others)}, "~": True}
+
+    def seen(again: Measurement | Unmeasured) -> bool:
+        found: Mapping[str, FactAgreement] = rows_by_name(again)
+        lacking = (None,) * len(others)
+        return found["!.canary"].values == (*lacking, len(others)) and found["~"].values == (*lacking, True)
+
+    damaged = with_last(views, [*others, replace(last, facts={**last.facts, **strange})])
+    return Canary(name="facts of the last run alone", place="run.json", views=damaged, seen=seen)
+
+
+VERIFIER = Verifier(
+    quantity=QUANTITY, kinds=(SubjectKind.RUN, SubjectKind.RUN), measure=measure, extent=extent, canary=canary
+)
+OF_RANKS = replace(VERIFIER, kinds=(SubjectKind.RUN,))
