@@ -42,10 +42,11 @@ class Watched:
     def parameters(self) -> list[torch.nn.Parameter]:
         """Return what `model.parameters()` gives; once a step, for that takes as long as their norms."""
         if self._parameters is None:
-            found: dict[int, torch.nn.Parameter] = {}
+            found, seen = dict[int, torch.nn.Parameter](), set[int]()
             waiting: list[torch.nn.Module | None] = [self.model]
             while waiting:
-                if (module := waiting.pop()) is not None:
+                if (module := waiting.pop()) is not None and id(module) not in seen:
+                    seen.add(id(module))
                     found.update((id(one), one) for one in module._parameters.values() if one is not None)  # noqa: SLF001
                     waiting.extend(reversed(module._modules.values()))  # noqa: SLF001
             self._parameters = list(found.values())

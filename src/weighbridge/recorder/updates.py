@@ -90,7 +90,8 @@ def _norm(gradients: list[torch.Tensor]) -> torch.Tensor | None:
         return None
     dense = [one.coalesce().values() if one.is_sparse else one for one in gradients]
     norms = torch._foreach_norm(dense)  # noqa: SLF001 -- what clip_grad_norm_ adds up, bit for bit
-    return torch.linalg.vector_norm(torch.stack([one.to(norms[0].device) for one in norms]))
+    found: torch.Tensor = torch.linalg.vector_norm(torch.stack([one.to(norms[0].device) for one in norms]))
+    return found
 
 
 def _stamp(gradients: list[torch.Tensor]) -> list[tuple[int, int]]:
