@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 lightning = pytest.importorskip("lightning", reason="Lightning is not installed: pip install lightning")
 
-from tests.integrations.recorded import PASSED, events, outcomes, rows  # noqa: E402
+from tests.integrations.recorded import events, passed_the_gates, rows  # noqa: E402
 from tests.recorder.scenarios import learnt  # noqa: E402
 from tests.recorder.training import BATCH, PASS, ROWS, SEQ, training  # noqa: E402
 from torch import nn  # noqa: E402
@@ -180,12 +180,12 @@ def test_a_training_that_resumes_is_the_next_attempt_and_goes_on_with_its_steps(
     assert [row["step"] for row in again] == list(range(first, PASS * EPOCHS))
     assert [row["wraps"] for row in again] == [step // PASS for step in range(first, PASS * EPOCHS)]
     assert list(open_run(tmp_path / "a").dense("step").values) == list(range(PASS * EPOCHS))
-    assert outcomes(tmp_path / "a") == PASSED
+    assert passed_the_gates(tmp_path / "a")
 
 
 def test_the_gates_of_a_training_run_pass_on_a_recorded_lightning(tmp_path: Path) -> None:
     fitted(tmp_path, recording(tmp_path / "a", requested_device="cpu", corpus_tokens=ROWS * SEQ), max_epochs=12)
-    assert outcomes(tmp_path / "a") == PASSED
+    assert passed_the_gates(tmp_path / "a")
 
 
 class Adversaries(Module):

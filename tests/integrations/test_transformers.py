@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", reason="Transformers is not installed: pip install transformers")
 pytest.importorskip("accelerate", reason="Accelerate is not installed: pip install accelerate")
 
-from tests.integrations.recorded import PASSED, events, outcomes, rows  # noqa: E402
+from tests.integrations.recorded import events, passed_the_gates, rows  # noqa: E402
 from tests.recorder.scenarios import learnt  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -192,9 +192,20 @@ def test_a_pass_over_the_corpus_wraps_once_and_the_run_ended(tmp_path: Path) -> 
     assert (run["requested_device"], run["requested_steps"], run["model"]["vocab"]) == ("cpu", len(found), VOCAB)
 
 
+class BreaksOff(transformers.TrainerCallback):  # type: ignore[misc,name-defined,unused-ignore]
+    def on_step_end(self, _: Any, state: Any, control: Any, **__: Any) -> None:
+        control.should_epoch_stop = state.global_step == 3
+
+
+def test_a_pass_that_was_broken_off_is_no_wrap(tmp_path: Path) -> None:
+    trainer(tmp_path, BreaksOff(), Callback(tmp_path / "a", on_fail="raise"), max_steps=3 * PASS).train()
+    assert [event["step"] for event in events(tmp_path / "a", "restart")] == [3]
+    assert [event["step"] for event in events(tmp_path / "a", "wrap")] == [3 + PASS]
+
+
 def test_the_gates_of_a_training_run_pass_on_a_recorded_trainer(tmp_path: Path) -> None:
     trainer(tmp_path, Callback(tmp_path / "a", corpus_tokens=ROWS * SEQ), max_steps=60, max_grad_norm=0.1).train()
-    assert outcomes(tmp_path / "a") == PASSED
+    assert passed_the_gates(tmp_path / "a")
 
 
 # --- What goes wrong --------------------------------------------------------------------------------------------------
@@ -299,4 +310,4 @@ def test_a_training_that_resumes_is_the_next_attempt_and_goes_on_with_its_steps(
     assert [row["wraps"] for row in again] == [step // PASS for step in range(saved, 20)]
     run = open_run(tmp_path / "a")
     assert list(run.dense("step").values) == list(range(20))
-    assert outcomes(tmp_path / "a") == PASSED
+    assert passed_the_gates(tmp_path / "a")

@@ -14,6 +14,7 @@ import numpy as np
 from tests.formats.files import safetensors
 
 from weighbridge.contract.load import load_contract
+from weighbridge.core.canonical import sha256
 from weighbridge.core.data import data_path
 from weighbridge.core.model import Measurement, Outcome, Record
 from weighbridge.evaluation.binding import all_instances, bind
@@ -253,6 +254,15 @@ def of_a_report(folder: Path) -> Case:
     return Case(gate=gate, subjects={"report": ("report", report)})
 
 
+def of_epochs(folder: Path) -> Case:
+    for epoch in range(6):
+        digest = sha256(f"the state after epoch {epoch}".encode())
+        row = {"epoch": epoch, "optimizer_state_sha": digest, "tokens_seen": 4096 * (epoch + 1)}
+        (folder / f"epoch-{epoch}.metadata.json").write_text(json.dumps(row))
+    gate = {"kind": "optimizer-digest", "subjects": {"run": "epochs"}, "where": {"steps": 6}}
+    return Case(gate=gate, subjects={"epochs": ("run", folder)})
+
+
 def where_the_host_is_what_it_is(folder: Path) -> Case:
     found = host.measure((), {})
     assert isinstance(found, Measurement)
@@ -291,6 +301,7 @@ CASES: Mapping[str, Callable[[Path], Case]] = {
     "fact_agreement-run": of_ranks,
     "corpus_progress": of_a_run("corpus-wrap-around"),
     "corpus_epochs": of_a_run("corpus-wrap-around"),
+    "digest_formulas": of_epochs,
     "device_evidence": of_a_run("no-silent-cpu-fallback", **{"with": {"requested": "cuda", "external_witnesses": 2}}),
     "facts-run": of_a_run("wall-time-budget", where={"tokens_per_step": 32, "steps": 120}, **{"with": BUDGET}),
     "file_structure": of_one_checkpoint("checkpoint-integrity"),

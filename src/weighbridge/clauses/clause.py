@@ -11,12 +11,12 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from weighbridge.clauses.kind import Evidence, blocked, failed, passed, table_of
 from weighbridge.core import EMPTY, Fields, Offence, Outcome, Verdict
+from weighbridge.core.frozen import dataclass, field
 
 L = TypeVar("L")
 R = TypeVar("R")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,6 +23,7 @@ from weighbridge.core import (
     model,
     nearest,
 )
+from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.gates import KINDS
 from weighbridge.judging.requests import DEFAULT
 

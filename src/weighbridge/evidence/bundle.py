@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from weighbridge.core import (
     plain,
     sha256,
 )
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.plugins import Plugin, here
 from weighbridge.evidence import codec, manifest, statement
 from weighbridge.evidence.archive import open_archive

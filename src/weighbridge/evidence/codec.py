@@ -5,11 +5,11 @@ from __future__ import annotations
 import array
 import dataclasses
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from weighbridge.core import Measured, build, closed, dumps, json_value, model, plain, sha256, wrong
 from weighbridge.core.canonical import npy, read_npy
+from weighbridge.core.frozen import dataclass
 from weighbridge.core.limits import Omitted
 from weighbridge.core.limits import Path as Pointer
 from weighbridge.quantities import QUANTITIES

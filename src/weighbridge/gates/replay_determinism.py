@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, listed
 from weighbridge.clauses.kind import Evidence, Kind, codes, rows_of
 from weighbridge.core import Doc, Fields, SubjectKind, Verdict, plain
+from weighbridge.core.frozen import dataclass
 from weighbridge.gates.families import several_runs
 from weighbridge.gates.families.several_runs import BREAKS, COLUMNS, FACTS, OWN, STEP, differs
 from weighbridge.quantities.agreement import ColumnAgreement, FactAgreement, Parting

@@ -7,12 +7,12 @@ allowed; a loss that is equal on all at every step is one that was not computed 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
 from weighbridge.clauses.kind import Evidence, Kind, codes, rows_of
 from weighbridge.core import Doc, Fields, SubjectKind, plain
+from weighbridge.core.frozen import dataclass
 from weighbridge.gates.families import several_runs
 from weighbridge.gates.families.several_runs import (
     BEGAN,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from weighbridge.core.frozen import dataclass
 from weighbridge.recorder.channels import Cell, Channel, Watched
 
 REMEMBERED = 1 << 18  # batches of a pass

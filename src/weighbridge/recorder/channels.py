@@ -52,6 +52,13 @@ class Watched:
         """Return the gradients that there are, in the order of the parameters."""
         return [one.grad for one in self.named().values() if one.grad is not None]
 
+    def bare(self) -> torch.nn.Module:
+        """Return the model inside what compiles it, or gives each rank its copy."""
+        model = self.model
+        while isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+            model = model.module
+        return getattr(model, "_orig_mod", model)
+
 
 class Channel:
     """One thing to look at; a moment that it does not name costs nothing.

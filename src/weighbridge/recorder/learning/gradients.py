@@ -13,7 +13,7 @@ FAINT = 1e-9  # of the largest norm: what is below is noise of rounding
 
 
 class EditedGradients(Channel):
-    """How unevenly norms were scaled (clipping is even), the least cosine of samples, and how many tensors have none."""
+    """How unevenly norms were scaled (clipping is even), the least cosine of samples, and tensors without any."""
 
     columns = ("gradient_edit_ratio", "gradient_cosine", "zero_gradients")
 
