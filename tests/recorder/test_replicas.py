@@ -53,7 +53,7 @@ def edited(path: Path, **changed: Any) -> None:
 def test_two_ranks_of_one_model_agree_and_every_fault_of_one_is_found(trained: Path, tmp_path: Path) -> None:
     found = {case.name: judged(tmp_path, RANKS, case)[0] for case in sorted(trained.iterdir()) if case.is_dir()}
     differ = ["grad_norm: ranks-differ", "parameters_sum: ranks-differ"]
-    passed = (Outcome.PASS, "pass", [])
+    passed: tuple[Outcome, str, list[str]] = (Outcome.PASS, "pass", [])
     assert found == {
         "clean": passed,
         "again": passed,
@@ -170,7 +170,9 @@ def test_a_tolerance_is_for_what_is_not_whole(trained: Path, tmp_path: Path) -> 
 def test_the_tensor_that_parts_first_is_named(trained: Path, tmp_path: Path) -> None:
     folders = [shutil.copytree(trained / case / "rank-0", tmp_path / case) for case in ("clean", "again")]
     for at, folder in enumerate(folders):
-        rows = [{"step": step, "name": name, "grad": 1.0 + step} for step in (0, 1, 2) for name in ("a", "b")]
+        rows: list[dict[str, Any]] = [
+            {"step": step, "name": name, "grad": 1.0 + step} for step in (0, 1, 2) for name in ("a", "b")
+        ]
         rows[3]["grad"] += at / 8
         (folder / "layers.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     case = Case(gate=REPLAY, subjects=dict(zip(("run", "replay"), (("run", one) for one in folders), strict=True)))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, listed
 from weighbridge.clauses.kind import Evidence, Kind, codes, rows_of
-from weighbridge.core import Doc, Fields, SubjectKind, Verdict, plain
+from weighbridge.core import Doc, Fields, SubjectKind, plain
 from weighbridge.core.frozen import dataclass
 from weighbridge.gates.families import several_runs
 from weighbridge.gates.families.several_runs import BREAKS, COLUMNS, FACTS, OWN, STEP, differs
@@ -88,11 +87,8 @@ def _figures(evidence: Evidence, limits: Limits) -> Fields:
     return {**shown, **named, "of": len(both), "measured": farthest, "limit": limits.within}
 
 
-def judge(evidence: Evidence, limits: Limits) -> Verdict:
-    """Return what clauses find, where the runs part first before all else."""
-    verdict = ClauseJudge(_clauses, figures=_figures)(evidence, limits)
-    order = sorted(verdict.offences, key=lambda one: (one.figures["first"]["step"], bool(one.figures.get("tensor"))))  # type: ignore[index,call-overload]
-    return dataclasses.replace(verdict, offences=tuple(order))
+def _step(offence: Any) -> tuple[int, bool]:
+    return offence.figures["first"]["step"], "tensor" in offence.figures
 
 
 KIND = Kind(
@@ -103,7 +99,7 @@ KIND = Kind(
     limits=Limits,
     measure=Measure,
     codes=codes("parts", blocked=("same-run", *several_runs.INCOMPLETE)),
-    judge=judge,
+    judge=ClauseJudge(_clauses, figures=_figures, first=_step),
     mutations=(
         *several_runs.MUTATIONS,
         BREAKS("one whole number off by one", "parts", whole=True, **_apart(1.0)),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, cast
 
 from weighbridge.clauses.clause import Requires, listed
 from weighbridge.clauses.kind import Evidence, Mutation, Need, rows_of
 from weighbridge.clauses.mutations import Breaks
 from weighbridge.core import Doc, Fields, plain
+from weighbridge.core.frozen import dataclass
 from weighbridge.quantities.agreement import ColumnAgreement, FactAgreement
 
 COLUMNS, FACTS = "columns", "facts"
