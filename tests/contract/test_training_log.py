@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
 import weighbridge
-from weighbridge.core.model import Finding
 
 Rows: TypeAlias = list[dict[str, Any]]
 ROWS = 400
@@ -32,10 +31,10 @@ def log(path: Path, *columns: str, rows: int = ROWS, change: Callable[[Rows], ob
     return path
 
 
-def judged(contract: str, run: Path, **params: str) -> Mapping[str, Finding]:
+def judged(contract: str, run: Path, **params: str) -> dict[str, Any]:
     """Return what each gate comes to, by the end of its id."""
     found = weighbridge.verify(f"builtin:{contract}", subjects={"run": run}, params=params, evidence=run.parent / "e")
-    return {one.gate.split("-", 2)[2]: one for one in found.findings} | {"": found}  # type: ignore[dict-item]
+    return {one.gate.split("-", 2)[2]: one for one in found.findings} | {"": found}
 
 
 def outcomes(contract: str, run: Path) -> dict[str, str]:

@@ -50,7 +50,8 @@ def usual(value: float, before: Sequence[float], first: float, limits: Any) -> f
     if value <= least:
         return least
     spread = middle(sorted(abs(value - median) for value in before))
-    return max(median + limits.k * DEVIATION * spread, least)
+    spiked: float = median + limits.k * DEVIATION * spread
+    return max(spiked, least)
 
 
 def beyond_rounding(value: float, before: Sequence[float]) -> bool:
