@@ -91,6 +91,7 @@ LOOKS: dict[str, dict[str, Blinding]] = {
     "facts-checkpoint": of_places(tensors, "tensor"),
     "step_columns": of_places(rows, "row") | of_places(columns, "column"),
     "step_series": of_places(rows, "row"),
+    "column_agreement-run-run": of_places(rows, "row") | of_places(columns, "column"),
     "corpus_progress": of_places(rows, "row"),
     "corpus_epochs": of_places(rows, "row") | of_places(events, "event"),
     "device_evidence": of_places(events, "event"),

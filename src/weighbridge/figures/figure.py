@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from weighbridge.core import EMPTY, Fields, Series
+from weighbridge.core.frozen import dataclass
 
 
 class FigureValue(NamedTuple):

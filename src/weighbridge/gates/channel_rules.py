@@ -4,10 +4,10 @@ A channel that could not look leaves its cell out, so one sample is enough to ju
 asks for several in a row is for what healthy runs do once, as an adapter whose first gradients are all zero.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
 from weighbridge.core import Doc
+from weighbridge.core.frozen import dataclass
 from weighbridge.figures.worst import off, reached, sunk, undeclared
 from weighbridge.gates.families.levers import more_than
 from weighbridge.gates.families.relative import WHERE_LOOKED, ToOwnLoss

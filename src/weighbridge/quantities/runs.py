@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
 
 from weighbridge.core import Doc
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.model import LATER
 from weighbridge.quantities.base import Form, Quantity, record, rows
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain, compress
 from pathlib import Path
 
 from weighbridge.core import Fields, SubjectError
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.run_logs.units import DATE
 
 STEP, EPOCH = "step", "epoch"
@@ -34,6 +34,10 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "loss": (
         *("train_loss", "training_loss", "train/loss", "loss/train", "Loss/train", "train_loss_step", "total_loss"),
         "loss_metrics/global_avg_loss",
+    ),
+    "val_loss": (
+        *("eval_loss", "valid_loss", "validation_loss", "val/loss", "eval/loss", "valid/loss", "validation/loss"),
+        *("loss/val", "Loss/val", "validation_metrics/loss", "val_loss_epoch"),
     ),
     "lr": ("learning_rate", "train/learning_rate", "lr-AdamW"),
     "grad_norm": ("gradient_norm", "train/grad_norm", "gnorm"),

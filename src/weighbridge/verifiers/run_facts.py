@@ -7,10 +7,10 @@ import itertools
 import math
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.core import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.core.frozen import dataclass
 from weighbridge.formats.arrays import Doubles, np
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import ALL, AS_LOGGED, HAS, RECORDER_FAILED, Fact
@@ -75,17 +75,15 @@ def measure(views: Views, options: Fields) -> Measurement:
 
 def _of_ranks(each: Sequence[Measurement]) -> Measurement:
     """Return the facts of the last rank that states each, contradicted by the others that state it otherwise."""
-    stated: dict[str, list[tuple[int, Fact]]] = {}
+    facts: dict[str, Fact] = {}
     for rank, one in enumerate(each):
         for fact in rows_of(one, Fact):
-            stated.setdefault(fact.name, []).append((rank, fact))
-    facts = []
-    for *others, (_, last) in stated.values():
-        said = tuple(f"rank {rank} has {one.value}" for rank, one in others if one.value != last.value)
-        by = (*last.contradicted_by, *(why for _, one in others for why in one.contradicted_by), *said)
-        facts.append(dataclasses.replace(last, contradicted_by=tuple(dict.fromkeys(by))))
+            old = facts.get(fact.name, fact)
+            other = () if old.value == fact.value else (f"rank {rank - 1} has {old.value}",)
+            by = dict.fromkeys((*fact.contradicted_by, *old.contradicted_by, *other))
+            facts[fact.name] = dataclasses.replace(fact, contradicted_by=tuple(by))
     examined = sum(one.examined for one in each)
-    return dataclasses.replace(each[-1], value=Rows("name", tuple(facts)), examined=examined, total=examined)
+    return dataclasses.replace(each[-1], value=Rows("name", (*facts.values(),)), examined=examined, total=examined)
 
 
 def _fact(name: str, value: object, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Fact:
@@ -195,9 +193,8 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
     view: RunView = views[0]
     if view.ranks:  # the last of them is damaged
         found = canary(view.ranks[-1:], _options, _measured)
-        others = tuple(one.cut(spread(one.rows)) for one in view.ranks[:-1])
-        damaged_ranks = (*others, *found.views)
-        return dataclasses.replace(found, views=(dataclasses.replace(view, ranks=damaged_ranks),))
+        others = (one.cut(spread(one.rows)) for one in view.ranks[:-1])
+        return dataclasses.replace(found, views=(dataclasses.replace(view, ranks=(*others, *found.views)),))
     few = view.cut([*spread(view.rows), view.rows - 1])  # the last row twice: one step fewer than rows
     last = few.rows - 1
     source = "tokens" if "tokens" in few.cells else ""  # the column that alone changes the tokens of a step

@@ -8,12 +8,12 @@ import itertools
 import re
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from weighbridge.core import Fields, Origin, SubjectError, bare, exists, local_path
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.run_logs import log_table
 from weighbridge.run_logs.formats.recognition import read_log
 from weighbridge.run_logs.json_log import LAYERS, ranks_inside
@@ -193,7 +193,7 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
     kept: dict[str, Any] = {"rows": log.rows, "facts": facts, "events": log.events, "notes": notes}
     kept["stated"] = {name: found for name, logged in names.items() if (found := log.columns[logged].digests)}
     origin = Origin.LIVE if log.traced else Origin.FIXTURE
-    if exists(path / LAYERS):
+    if exists(path / LAYERS) and "attempts" not in notes:
         kept["layers"] = path / LAYERS
     return RunView(cells=cells, logged_as=logged_as, nan_filtered=filtered, origin=origin, digests=digests, **kept)
 
@@ -219,21 +219,18 @@ def open_ranks(folders: Sequence[Path], columns: Names | None = None, units: Nam
     """Open the ranks of one run at once; what is told of the run as a whole, the first of them tells."""
     ranks = tuple(open_run(folder, columns, units) for folder in folders)
     origin = Origin.LIVE if all(one.origin is Origin.LIVE for one in ranks) else Origin.FIXTURE
-    named = ((folder.name, one.digests) for folder, one in zip(folders, ranks, strict=True))
-    digests = {f"{rank}/{name}": digest for rank, files in named for name, digest in files.items()}
-    rows, facts = sum(one.rows for one in ranks), ranks[0].facts
-    return RunView(rows=rows, cells={}, logged_as={}, facts=facts, origin=origin, digests=digests, ranks=ranks)
+    named = zip(folders, ranks, strict=True)
+    digests = {f"{folder.name}/{name}": digest for folder, one in named for name, digest in one.digests.items()}
+    more: dict[str, Any] = {"facts": ranks[0].facts, "origin": origin, "digests": digests, "ranks": ranks}
+    return RunView(rows=sum(one.rows for one in ranks), cells={}, logged_as={}, **more)
 
 
-def all_ranks_here(view: RunView, folder: Path) -> RunView:
-    """Return the view of one rank; refuse with `ranks-missing` where its folder holds not all ranks of its run."""
-    size, here = view.facts.get("world_size"), len(ranks_inside(folder))
-    if type(size) is int and size != here:
-        what, remedy = (
-            f"{here} ranks are here, of a run of {size}",
-            "bring the folders together, or bind each rank by itself",
-        )
-        raise SubjectError("ranks-missing", what, where=str(folder), remedy=remedy)
+def open_rank(folder: Path, columns: Names | None = None, units: Names | None = None) -> RunView:
+    """Open one rank of a folder that holds all; refuse with `ranks-missing` where it does not."""
+    view, here = open_run(folder, columns, units), len(ranks_inside(folder.parent))
+    if (size := view.facts.get("world_size", here)) != here:
+        what, remedy = f"{here} of {size} ranks are here", "bring them together, or bind each rank by itself"
+        raise SubjectError("ranks-missing", what, where=str(folder.parent), remedy=remedy)
     return view
 
 

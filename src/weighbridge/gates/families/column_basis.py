@@ -11,9 +11,9 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, replace
 from typing import Any
 
+from weighbridge.core.frozen import dataclass, replace
 from weighbridge.quantities.runs import QuickSteps, Recurrence, Relation, StepColumn, Stretch
 
 NOISE_SAMPLES = 100
