@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.contract.pretraining_runs import PARAMS, SHOWN, bind
 
@@ -23,7 +24,7 @@ def cell(found: Finding) -> str:
     return " ".join((verdict.outcome, *(code for code in reasons if code != "pass")))
 
 
-def judged(subjects: Mapping[str, str], folder: Path, **more: tuple[str, ...]) -> tuple[Finding, ...]:
+def judged(subjects: Mapping[str, str], folder: Path, **more: Any) -> tuple[Finding, ...]:
     """Return the findings over these subjects."""
     params = PARAMS if "gates" in more else {"last_epoch": "4"}
     return weighbridge.verify("builtin:pretraining", subjects=subjects, params=params, evidence=folder, **more).findings

@@ -62,8 +62,9 @@ def test_a_loop_learns_the_same_and_each_update_is_a_row_with_the_mean_of_its_lo
     losses: list[float] = []
     norms: list[float] = []
     of: dict[str, Any] = {"accumulated": accumulated, "clip": 0.1}
+    looking: dict[str, Any] = {"watched": watched, "seq_len": SEQ, "channels": "all" if watched else "default"}
     alone = learnt(lambda: trained(None, [], [], **of))
-    recorded = learnt(lambda: trained(tmp_path / "a", losses, norms, **of, watched=watched, seq_len=SEQ))
+    recorded = learnt(lambda: trained(tmp_path / "a", losses, norms, **of, **looking))
     assert recorded == alone
     passes = [losses[at : at + PASS] for at in range(0, len(losses), PASS)]
     by_hand = [one[at : at + accumulated] for one in passes for at in range(0, PASS, accumulated)]
