@@ -227,6 +227,7 @@ def test_what_a_recorder_writes_is_what_the_page_lists(tmp_path: Path) -> None:
     import json
 
     from weighbridge.recorder import Recorder
+    from weighbridge.recorder.recorder import SEEN
 
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.Adam(model.parameters())
@@ -239,7 +240,12 @@ def test_what_a_recorder_writes_is_what_the_page_lists(tmp_path: Path) -> None:
     run = json.loads((tmp_path / "a" / "run.json").read_text())
     assert set(run) <= set(first_column(section("run-directory", "## `run.json`")))
     (row,) = [json.loads(line) for line in (tmp_path / "a" / "steps.jsonl").read_text().splitlines()]
-    assert [*row, "skipped"] == first_column(section("run-directory", "## `steps.jsonl`"))
+    of_every_step, seen_now_and_then = (
+        set(first_column(section("run-directory", name))) for name in ("## `steps.jsonl`", "## Channels")
+    )
+    assert of_every_step - set(row) == {"skipped", "gradients_finite"}
+    assert set(row) | set(SEEN) <= of_every_step | seen_now_and_then
+    assert seen_now_and_then <= set(SEEN)
     probe, end = [json.loads(line) for line in (tmp_path / "a" / "events.jsonl").read_text().splitlines()]
     listed = first_column(section("run-directory", "### A probe"))
     assert set(probe) - {"event", "step"} <= set(listed)

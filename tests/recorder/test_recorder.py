@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+nn = torch.nn
 
 from tests.recorder.scenarios import loop  # noqa: E402
 from tests.recorder.training import BATCH, PASS, ROWS, SEQ, SHAPE, training  # noqa: E402
 
 from weighbridge.core.errors import SubjectError  # noqa: E402
 from weighbridge.recorder import Recorder  # noqa: E402
+from weighbridge.recorder.phases import Phases  # noqa: E402
+from weighbridge.recorder.recorder import SEEN  # noqa: E402
 from weighbridge.run_logs.run_end import run_end  # noqa: E402
 from weighbridge.views.run import open_run  # noqa: E402
 
@@ -422,17 +426,27 @@ def test_a_call_that_could_never_have_worked_is_raised_in_the_first_step(tmp_pat
     work = training()
     with (
         Recorder(tmp_path / "a", work.model, work.optimizer) as rec,
-        pytest.raises(TypeError, match="unexpected keyword argument 'val_loss'"),
+        pytest.raises(TypeError, match="too many positional arguments|takes 2 positional"),
     ):
-        rec.step(1.0, val_loss=2.0)  # type: ignore[call-arg]
+        rec.step(1.0, 2.0)  # type: ignore[call-arg]
+
+
+def test_a_scalar_is_a_column_and_one_that_the_recorder_writes_itself_is_refused(tmp_path: Path) -> None:
+    work = training()
+    with Recorder(tmp_path / "a", work.model, work.optimizer) as rec:
+        with pytest.raises(TypeError, match="the recorder writes wall_ms itself; give yours another name"):
+            rec.step(1.0, wall_ms=2.0)
+        rec.step(1.0, val_loss=torch.tensor(2.5), accuracy=None, **{"eval/bleu": 7})
+    row = rows(tmp_path / "a" / "steps.jsonl")[-1]
+    assert (row["val_loss"], row["eval/bleu"], row.get("accuracy", "none")) == (2.5, 7.0, "none")
 
 
 def test_a_wrong_call_later_on_is_a_failure_on_record_and_shifts_no_step(tmp_path: Path) -> None:
     work = training()
     with Recorder(tmp_path / "a", work.model, work.optimizer) as rec:
         rec.step(1.0)
-        with pytest.warns(RuntimeWarning, match="unexpected keyword argument 'val_loss'"):
-            rec.step(1.0, val_loss=2.0)  # type: ignore[call-arg]
+        with pytest.warns(RuntimeWarning, match="TypeError"):
+            rec.step(1.0, 2.0)  # type: ignore[call-arg]
         rec.step(3.0)
     (failure,) = events(tmp_path / "a", "recorder-failure")
     assert (failure["step"], failure["what"][:16]) == (1, "step: TypeError:")
@@ -440,6 +454,102 @@ def test_a_wrong_call_later_on_is_a_failure_on_record_and_shifts_no_step(tmp_pat
 
 
 # --- Updates ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_norm_is_told_as_it_arrived_and_as_the_clipped_update_used_it(tmp_path: Path) -> None:
+    work = training()
+    arrived: list[float] = []
+    with Recorder(tmp_path / "a", work.model, work.optimizer, on_fail="raise") as rec:
+        for batch in work.loader:
+            for part in batch.chunk(2):  # accumulated over two backward passes
+                logits = work.model(part[:, :-1])
+                (nn.functional.cross_entropy(logits.flatten(0, 1), part[:, 1:].flatten()) / 2).backward()
+            arrived.append(nn.utils.clip_grad_norm_(work.model.parameters(), 0.1).item())
+            work.optimizer.step()
+            work.optimizer.zero_grad()
+            rec.step(1.0)
+    found = rows(tmp_path / "a" / "steps.jsonl")
+    assert [row["grad_norm"] for row in found] == arrived
+    assert [row["grad_norm_used"] for row in found] == pytest.approx([0.1] * len(found), rel=1e-4)
+
+
+def test_a_norm_is_told_in_the_units_of_the_loss_whatever_a_scaler_multiplied_by(tmp_path: Path) -> None:
+    norms: list[list[float]] = []
+    for scaler in (torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2), None):
+        work = training()
+        directory = tmp_path / str(scaler is None)
+        with Recorder(directory, work.model, work.optimizer, on_fail="raise") as rec:
+            for batch in work.loader:
+                logits = work.model(batch[:, :-1])
+                loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+                (scaler.scale(loss) if scaler else loss).backward()
+                if scaler:
+                    scaler.step(work.optimizer)
+                    scaler.update()
+                else:
+                    work.optimizer.step()
+                work.optimizer.zero_grad()
+                rec.step(loss)
+        found = rows(directory / "steps.jsonl")
+        norms += [[row[name] for row in found] for name in ("grad_norm", "grad_norm_used")]
+    assert norms[0] == pytest.approx(norms[2], rel=1e-5)
+    assert norms[1] == pytest.approx(norms[2], rel=1e-5)
+
+
+def test_a_step_that_a_scaler_skipped_says_that_its_gradients_were_not_finite(tmp_path: Path) -> None:
+    work = training()
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**126)
+    with Recorder(tmp_path / "a", work.model, work.optimizer, on_fail="raise") as rec:
+        for batch in work.loader:
+            logits = work.model(batch[:, :-1])
+            loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+            work.optimizer.zero_grad()
+            scaler.scale(loss * 100).backward()
+            scaler.step(work.optimizer)
+            scaler.update()
+            rec.step(loss)
+    with Recorder(tmp_path / "b", work.model, work.optimizer, on_fail="raise") as rec:
+        work.step(batch)
+        rec.step(1.0)
+        work.model(batch[:, :-1]).sum().backward()
+        rec.step(1.0)
+    first = rows(tmp_path / "a" / "steps.jsonl")[0]
+    assert (first["skipped"], first["gradients_finite"], "grad_norm" in first) == (True, 0.0, False)
+    last = rows(tmp_path / "b" / "steps.jsonl")[1]
+    assert (last["skipped"], last["gradients_finite"]) == (True, 1.0)
+
+
+def test_every_row_has_the_time_of_day_a_clock_that_is_never_set_and_the_phases_of_its_step(tmp_path: Path) -> None:
+    work = training()
+    with Recorder(tmp_path / "a", work.model, work.optimizer, loader=work.loader, on_fail="raise", **SHAPE) as rec:
+        work.run(rec.loader, rec.step)
+    found = rows(tmp_path / "a" / "steps.jsonl")
+    for row in found:
+        phases = [row[name] for name in ("fetch_ms", "forward_ms", "backward_ms", "update_ms")]
+        assert min(phases) > 0
+        assert sum(phases) < row["wall_ms"] + phases[0]
+        assert row["tokens_per_sec"] == pytest.approx(row["tokens"] / row["wall_ms"] * 1e3)
+    assert [row["monotonic_s"] for row in found] == sorted(row["monotonic_s"] for row in found)
+    assert abs(found[0]["time"] - time.time()) < 3600
+
+
+def test_a_channel_that_fails_costs_its_columns_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> None:
+        raise ArithmeticError("no such moment")
+
+    monkeypatch.setattr(Phases, "backward_ended", broken)
+    work = training()
+    with Recorder(tmp_path / "a", work.model, work.optimizer) as rec, pytest.warns(RuntimeWarning, match="Phases"):
+        work.run(work.loader, rec.step)
+    plain = training()
+    plain.run(plain.loader, lambda _: None)
+    assert all(map(torch.equal, work.weights(), plain.weights()))
+    (failure,) = events(tmp_path / "a", "recorder-failure")
+    assert failure["what"] == "Phases.backward_ended: ArithmeticError: no such moment"
+    assert failure["costs"] == list(Phases.columns)
+    assert all("grad_norm" in row and "time" not in row for row in rows(tmp_path / "a" / "steps.jsonl"))
 
 
 def test_a_norm_is_taken_after_the_closure_of_its_own_step(tmp_path: Path) -> None:
@@ -466,13 +576,13 @@ def test_an_optimizer_that_cannot_be_watched_costs_its_columns_and_no_clock(tmp_
         param_groups = ({"lr": 0.5},)
         state: types.MappingProxyType[str, Any] = types.MappingProxyType({})
 
-    with pytest.warns(RuntimeWarning, match="AttributeError: 'Odd' object has no attribute 'register_step_post_hook'"):  # noqa: SIM117
+    with pytest.warns(RuntimeWarning, match="AttributeError: 'Odd' object has no attribute 'register_step_pre_hook'"):  # noqa: SIM117
         with Recorder(tmp_path / "a", training().model, Odd()) as rec:  # type: ignore[arg-type]
             rec.step(1.0)
     (row,) = rows(tmp_path / "a" / "steps.jsonl")
     assert 0 < row["wall_ms"] < 60_000
     assert "skipped" not in row
-    assert events(tmp_path / "a", "recorder-failure")[0]["costs"] == ["lr", "grad_norm", "skipped"]
+    assert events(tmp_path / "a", "recorder-failure")[0]["costs"] == [*SEEN, "skipped"]
 
 
 def test_a_step_without_a_start_has_no_duration(tmp_path: Path) -> None:

@@ -19,9 +19,12 @@ from typing import Any, Concatenate, ParamSpec, Self
 import torch
 
 from weighbridge.recorder import residency
-from weighbridge.recorder.optimizer import Updates, unwrapped
+from weighbridge.recorder.channels import Channel, Watched
+from weighbridge.recorder.hook_points import HookPoints
+from weighbridge.recorder.phases import Phases
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
 from weighbridge.recorder.run_directory import EVENTS, RUN, STEPS, RowLog, write_run
+from weighbridge.recorder.updates import LearningRate, Norms, unwrapped
 from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, token_counter
 from weighbridge.recorder.witnesses import testimony
 
@@ -30,12 +33,12 @@ EARLY_PROBES = (10, 100)  # so that a short run, too, is probed after its first 
 MAX_MESSAGE = 300
 PATH = re.compile(r"(['\"])[^'\"]*[/\\][^'\"]*\1|(?:[A-Za-z]:)?(?<![\w.])[~.]*[/\\][^\s'\":;,)]+")
 POSITION = ("tokens", "corpus_position", "wraps")
-UPDATE = ("lr", "grad_norm", "skipped")
+CHANNELS: tuple[type[Channel], ...] = (LearningRate, Norms, Phases)
+SEEN = tuple(column for channel in CHANNELS for column in channel.columns)
 # The columns and events that a failure in a method makes unreliable; in one that is not listed, all of them.
 COSTS = {
-    "step": ("loss", "wall_ms", "cpu_ms", *POSITION, *UPDATE),
-    "_watch_updates": UPDATE,
-    "_updated": UPDATE,
+    "step": ("loss", "wall_ms", "cpu_ms", "tokens_per_sec", *POSITION, *SEEN, "skipped"),
+    "_watch": (*SEEN, "skipped"),
     "_probe": ("device",),
     "fetching": ("device",),
     "batch_drawn": (*POSITION, "device"),
@@ -43,6 +46,11 @@ COSTS = {
     "gave_nothing": POSITION,
 }
 ALL = (*COSTS["step"], "device")
+OWN = frozenset({"step", *COSTS["step"]})
+
+
+class MisuseError(TypeError):
+    """A call that cannot be recorded as it is."""
 
 
 def _guarded(method: Callable[Concatenate[Recorder, P], None]) -> Callable[Concatenate[Recorder, P], None]:
@@ -53,7 +61,8 @@ def _guarded(method: Callable[Concatenate[Recorder, P], None]) -> Callable[Conca
         try:
             method(self, *args, **kwargs)
         except Exception as problem:
-            misused = isinstance(problem, TypeError) and not _fits(method, self, *args, **kwargs)
+            fits = not isinstance(problem, TypeError) or _fits(method, self, *args, **kwargs)
+            misused = not fits or isinstance(problem, MisuseError)
             if self._on_fail == "raise" or (misused and self._step == 0):
                 raise
             self._failed(method.__name__, problem)
@@ -85,13 +94,9 @@ class Recorder:
 
     _steps: RowLog | None = None
     _events: RowLog | None = None
-    _updates: Updates | None = None
     _audited = False
     _unaudited = ""
     _frames = 0
-    _norm: torch.Tensor | None = None
-    _lr: float | None = None
-    _updated_once = False
     _step = 0
     _mark: tuple[float, float] | None = None
 
@@ -112,17 +117,26 @@ class Recorder:
         tokens_of: Callable[[Any], int | None] | None = None,
         sampled: bool = False,
         probe_every: int = 1000,
+        channels: str = "default",
         on_fail: str = "warn",
     ) -> None:
         if not re.fullmatch(r"cpu|cuda(:\d+)?|mps|auto", requested_device):
             raise ValueError(f"requested_device is {requested_device!r}; a run asks for cpu, cuda, cuda:N, mps or auto")
         if on_fail not in ("warn", "raise"):
             raise ValueError(f"on_fail is {on_fail!r}; it is warn or raise")
+        if channels not in ("default", "all"):
+            raise ValueError(f"channels is {channels!r}; it is default, or all to look at everything in every step")
         self._root, self._vocab = Path(directory), vocab
         self.directory = of_rank(self._root, os.environ)
         if any((self.directory / name).exists() for name in (RUN, STEPS)):
             raise _taken(self.directory)
         self._model, self._optimizer = model, unwrapped(optimizer)
+        self._audit = residency.DispatchAudit()
+        self._seen = Watched(model, self._optimizer, vocab)
+        self._gradients = residency.GradientBytes(self._seen)
+        looking = [*(channel(self._seen) for channel in CHANNELS), self._gradients]
+        every = 0 if channels == "all" else max(probe_every, 1)
+        self._points = HookPoints(self._seen, looking, every, self._audit, self._channel_failed)
         self._requested = {"requested_device": requested_device, "requested_steps": requested_steps}
         self._sampled = sampled or bool(getattr(getattr(loader, "sampler", None), "replacement", False))
         self._sizes = {"seq_len": seq_len, "batch_size": batch_size, "corpus_tokens": corpus_tokens}
@@ -132,8 +146,6 @@ class Recorder:
         self._probe_every, self._on_fail = max(probe_every, 1), on_fail
         self._position = CorpusPosition()
         self._watched = None if loader is None else WatchedLoader(loader, self)
-        self._audit = residency.DispatchAudit()
-        self._gradients: dict[str, int] = {}
         self._warned: set[str] = set()
 
     @property
@@ -151,8 +163,7 @@ class Recorder:
         self.directory = of_rank(self._root, os.environ)  # torch.distributed may have begun since
         self._claim()
         self._open()
-        if self._optimizer is not None:
-            self._watch_updates(self._optimizer)
+        self._watch()
         self._begin_step()
         return self
 
@@ -161,35 +172,52 @@ class Recorder:
 
     @_guarded
     def step(
-        self, loss: torch.Tensor | float, *, grad_norm: torch.Tensor | float | None = None, tokens: int | None = None
+        self,
+        /,
+        loss: torch.Tensor | float,
+        *,
+        grad_norm: torch.Tensor | float | None = None,
+        tokens: int | None = None,
+        **scalars: torch.Tensor | float | None,
     ) -> None:
         """Record one finished optimizer step.
 
         Args:
             loss: the step's loss, in nats for a language model; a tensor costs the step's only device transfer.
-            grad_norm: the norm before clipping, where the loop has it; else the norm that the optimizer was given.
+            grad_norm: the norm before clipping, where no backward pass of the model can be seen.
             tokens: the tokens consumed, where no loader is watched.
+            scalars: what else is to be logged, such as `val_loss`, by its name; None is a missing cell.
         """
+        if taken := OWN.intersection(scalars):
+            raise MisuseError(f"the recorder writes {', '.join(sorted(taken))} itself; give yours another name")
         try:
-            self._record(loss, grad_norm, tokens)
+            self._record(loss, grad_norm, tokens, scalars)
         finally:  # a step that could not be recorded leaves a gap, not a shift
             self._next_step()
 
-    def _record(self, loss: torch.Tensor | float, grad_norm: torch.Tensor | float | None, tokens: int | None) -> None:
+    def _record(
+        self,
+        loss: torch.Tensor | float,
+        grad_norm: torch.Tensor | float | None,
+        tokens: int | None,
+        scalars: Mapping[str, torch.Tensor | float | None],
+    ) -> None:
         self._audit.pause()
-        compiled = self._updates is not None and self._updates.compiled
-        if compiled and self._norm is None:
-            self._norm = self._gradient_norm()
-        skipped = self._updates is not None and not (self._updated_once or compiled)
-        norm = None if skipped else self._norm if grad_norm is None else grad_norm
-        row: dict[str, Any] = {"step": self._step}
-        row["loss"], norm_value = residency.on_host((loss, norm))
-        row |= {"lr": self._lr if self._lr is not None else self._learning_rate(), "grad_norm": norm_value}
+        skipped = self._points.sees_updates and not (self._seen.updated or self._seen.compiled)
+        cells = {"loss": loss, **self._points.row(), **scalars}
+        if grad_norm is not None and not skipped:
+            cells["grad_norm"] = grad_norm
+        row: dict[str, Any] = {
+            "step": self._step,
+            **dict(zip(cells, residency.on_host(list(cells.values())), strict=True)),
+        }
         drawn = self._declared_tokens if self._watched is None else self._position.take_step()
         row["tokens"] = drawn if tokens is None else tokens
         if self._mark is not None:
             now = time.perf_counter(), time.process_time()
             row |= {"wall_ms": (now[0] - self._mark[0]) * 1e3, "cpu_ms": (now[1] - self._mark[1]) * 1e3}
+            if row["tokens"] is not None:
+                row["tokens_per_sec"] = row["tokens"] / max(row["wall_ms"] / 1e3, 1e-9)
         if self._watched is not None and not self._sampled:
             row |= {"corpus_position": self._position.position, "wraps": self._position.wraps}
         self._append(self._steps, _known({**row, "skipped": skipped or None}))
@@ -197,9 +225,8 @@ class Recorder:
             self._probe()
 
     def _next_step(self) -> None:
-        self._norm, self._lr, self._updated_once, self._step = None, None, False, self._step + 1
-        if self._updates is not None:
-            self._updates.compiled = False
+        self._step += 1
+        self._points.next_step(self._step)
         self._begin_step()
 
     def _begin_step(self) -> None:
@@ -211,10 +238,12 @@ class Recorder:
     def fetching(self) -> None:
         """Keep the making of a batch, which happens on the host, out of the audited step."""
         self._audit.pause()
+        self._points.fetch_begins()
 
     @_guarded
     def batch_drawn(self, batch: object) -> None:
         """Count a batch's tokens, and audit the step that it is for where that step is probed."""
+        self._points.batch(batch)
         self._position.add(self._tokens_of(batch))
         self._resume()
 
@@ -259,14 +288,18 @@ class Recorder:
             write_run(self.directory, facts)
 
     @_guarded
-    def _watch_updates(self, optimizer: torch.optim.Optimizer) -> None:
-        self._updates = Updates(optimizer, self._updated)
+    def _watch(self) -> None:
+        self._points.open()
+
+    def _channel_failed(self, channel: Channel, moment: str, problem: Exception) -> None:
+        if self._on_fail == "raise":
+            raise problem
+        self._failed(f"{type(channel).__name__}.{moment}", problem, costs=channel.columns)
 
     @_guarded
     def _close(self, kind: type[BaseException] | None) -> None:
         self._audit.pause()
-        if self._updates is not None:
-            self._updates.close()
+        self._points.close()
         self._event("end", steps=self._step, by=kind.__name__ if kind else "")
         for log in (self._steps, self._events):
             if log is not None:
@@ -274,23 +307,6 @@ class Recorder:
                 if log.lost:
                     self._warn(f"{log.lost} rows could not be written")
         self._steps = self._events = None
-
-    @_guarded
-    def _updated(self) -> None:
-        auditing = self._audit.live
-        self._audit.pause()
-        self._updated_once = True
-        self._norm = self._gradient_norm()
-        self._lr = self._learning_rate()
-        if self._probes(self._step):
-            self._gradients = residency.model_bytes(self._model)["gradients"]
-        if auditing:
-            self._audit.resume()
-
-    def _gradient_norm(self) -> torch.Tensor | None:
-        gradients = [p.grad for p in self._model.parameters() if p.grad is not None]
-        with torch.no_grad():
-            return torch.nn.utils.get_total_norm(gradients) if gradients else None
 
     def _probes(self, step: int) -> bool:
         return step % self._probe_every == 0 or step in EARLY_PROBES
@@ -312,7 +328,7 @@ class Recorder:
             self._audit.restart()
         witnesses, why = testimony()
         found: dict[str, Any] = residency.model_bytes(self._model)
-        found["gradients"] = found["gradients"] or self._gradients
+        found["gradients"] = found["gradients"] or self._gradients.bytes
         if self._optimizer is not None:
             found |= residency.optimizer_bytes(self._optimizer)
         allocated, no_memory = residency.allocated_bytes(residency.resolved_device(self._model))
@@ -324,11 +340,7 @@ class Recorder:
         found |= {**self._audit.found(), "dispatch": "not-audited" if unaudited else "audited"}
         self._event("device", **found, allocated_bytes=allocated, witnesses=witnesses, why=why)
         self._audit.restart()
-        self._audited, self._unaudited, self._gradients = False, "", {}
-
-    def _learning_rate(self) -> float | None:
-        groups = getattr(self._optimizer, "param_groups", None)
-        return float(groups[0]["lr"]) if groups else None
+        self._audited, self._unaudited, self._gradients.bytes = False, "", {}
 
     def _event(self, event: str, **fields: Any) -> None:
         self._append(self._events, {"event": event, "step": self._step, **fields})
@@ -343,9 +355,9 @@ class Recorder:
             lost, log.lost = log.lost, 0
             self._event("recorder-failure", what=f"{lost} rows could not be written", costs=ALL)
 
-    def _failed(self, during: str, problem: Exception) -> None:
+    def _failed(self, during: str, problem: Exception, costs: tuple[str, ...] | None = None) -> None:
         what = f"{during}: {_described(problem)}"
-        self._event("recorder-failure", what=what, costs=COSTS.get(during, ALL))
+        self._event("recorder-failure", what=what, costs=COSTS.get(during, ALL) if costs is None else costs)
         self._warn(f"failed in {what}")
 
     def _warn(self, what: str) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
+from weighbridge.recorder.channels import Channel, Watched
+
 NAMED = 8  # op names kept per device
 
 
@@ -32,6 +34,20 @@ def model_bytes(model: torch.nn.Module) -> dict[str, dict[str, int]]:
         "buffers": bytes_by_device(model.buffers()),
         "gradients": bytes_by_device(p.grad for p in parameters if p.grad is not None),
     }
+
+
+class GradientBytes(Channel):
+    """Bytes of gradients by device at the last update that was looked at: a loop may drop them before its step ends."""
+
+    columns = ("device",)
+
+    def __init__(self, watched: Watched) -> None:
+        super().__init__(watched)
+        self.bytes: dict[str, int] = {}
+
+    def update_ended(self) -> None:
+        """Add them up."""
+        self.bytes = bytes_by_device(self.watched.gradients())
 
 
 def optimizer_bytes(optimizer: torch.optim.Optimizer) -> dict[str, dict[str, int]]:

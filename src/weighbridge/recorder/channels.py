@@ -1,0 +1,81 @@
+"""What a channel of the recorder is: at which moments of a step it looks, in which steps, and what it then knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import torch
+
+EARLY = frozenset({0, 1, 2, 3, 10, 11, 100, 101})
+MOMENTS = (
+    *("fetch_begins", "batch", "forward_begins", "forward_ended", "backward_begins", "backward_ended"),
+    *("update_begins", "update_ended"),
+)
+Cell: TypeAlias = torch.Tensor | float | None
+
+
+@dataclass(slots=True, eq=False)
+class Watched:
+    """What channels look at, and how far the step under way is; `scale` is what a gradient scaler multiplied by."""
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer | None
+    vocab: int | None = None
+    step: int = 0
+    early: bool = True  # all channels look in this step
+    updated: bool = False
+    compiled: bool = False  # an update ran compiled, and nobody could look
+    scale: torch.Tensor | None = None
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Return the gradients that there are, in the order of the parameters."""
+        return [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+
+
+class Channel:
+    """One thing to look at; a moment that it does not name costs nothing.
+
+    Under accumulation all but the update come several times a step. `row` gives the step's figures, on whatever device,
+    and forgets them; what could not be seen is left out. Nothing here draws a random number or changes a tensor.
+    """
+
+    columns: ClassVar[tuple[str, ...]]
+    every_step: ClassVar[bool] = False
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+
+    def fetch_begins(self) -> None:
+        """Look before the loader is asked for a batch."""
+
+    def batch(self, batch: object) -> None:
+        """Look at a batch that the loader hands out."""
+
+    def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Look before a forward pass with gradients."""
+
+    def forward_ended(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> None:
+        """Look after it; `output` is the logits, else the first tensor that has a gradient."""
+
+    def backward_begins(self, gradient: torch.Tensor) -> None:
+        """Look as a backward pass reaches that output; no parameter of the model has got a gradient of it yet."""
+
+    def backward_ended(self) -> None:
+        """Look after it, where gradients of other ranks are in."""
+
+    def update_begins(self) -> None:
+        """Look before an update."""
+
+    def update_ended(self) -> None:
+        """Look after it; the gradients are still there."""
+
+    def row(self) -> Mapping[str, Cell]:
+        """Return the figures of the step by column."""
+        return {}
+
+
+def is_early(step: int, every: int) -> bool:
+    """Return whether a step is one of those in which all channels look: the first ones, and two in `every`."""
+    return step in EARLY or step % every < 2

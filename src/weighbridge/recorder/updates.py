@@ -1,0 +1,93 @@
+"""What went into an update: the learning rate, and the norm of the gradients as they arrived and as they were used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from weighbridge.recorder.channels import Cell, Channel, Watched
+
+
+def unwrapped(optimizer: Any) -> Any:
+    """Return the optimizer inside what Accelerate, Lightning and the like have put around it."""
+    wrappers: list[Any] = []
+    while hasattr(inner := getattr(optimizer, "optimizer", None), "param_groups"):
+        if any(inner is wrapper for wrapper in wrappers):
+            break
+        wrappers.append(optimizer)
+        optimizer = inner
+    return optimizer
+
+
+class LearningRate(Channel):
+    """The learning rate of the first parameter group as the optimizer used it."""
+
+    columns = ("lr",)
+    every_step = True
+
+    def __init__(self, watched: Watched) -> None:
+        super().__init__(watched)
+        self._used: float | None = None
+
+    def update_ended(self) -> None:
+        """Take it before a schedule moves it."""
+        self._used = self._now()
+
+    def row(self) -> Mapping[str, Cell]:
+        """Return it; of a step without an update, what it is."""
+        used, self._used = self._used, None
+        return {"lr": self._now() if used is None else used}
+
+    def _now(self) -> float | None:
+        groups = getattr(self.watched.optimizer, "param_groups", None)
+        return float(groups[0]["lr"]) if groups else None
+
+
+class Norms(Channel):
+    """The 2-norm of all gradients after the last backward pass of a step, and as the update left them."""
+
+    columns = ("grad_norm", "grad_norm_used", "gradients_finite")
+    every_step = True
+
+    def __init__(self, watched: Watched) -> None:
+        super().__init__(watched)
+        self._arrived: torch.Tensor | None = None
+        self._used: torch.Tensor | None = None
+        self._stamp: list[tuple[int, int]] = []
+
+    def backward_ended(self) -> None:
+        """Take the norm as it arrived."""
+        gradients = self.watched.gradients()
+        self._arrived, self._stamp = _norm(gradients), _stamp(gradients)
+
+    def update_ended(self) -> None:
+        """Take the norm that was used, after an update's closure; where no gradient was written to, it is the same.
+
+        Torch counts what is written to a tensor, but not all of it (`.data`, under an audit): now and then it is taken.
+        """
+        gradients, scale = self.watched.gradients(), self.watched.scale
+        counted = self._arrived is not None and scale is None and not self.watched.early
+        same = counted and _stamp(gradients) == self._stamp
+        self._used = self._arrived if same else _norm(gradients)
+        if scale is not None and self._arrived is not None:
+            self._arrived = self._arrived / scale.to(self._arrived.device)
+
+    def row(self) -> Mapping[str, Cell]:
+        """Return both; of a step without an update, whether the gradients were finite."""
+        arrived, used = self._arrived, self._used
+        self._arrived = self._used = None
+        if used is None and self.watched.compiled:
+            used = _norm(self.watched.gradients())
+        if used is None:
+            return {"gradients_finite": None if arrived is None else torch.isfinite(arrived)}
+        return {"grad_norm": used if arrived is None else arrived, "grad_norm_used": used}
+
+
+def _norm(gradients: list[torch.Tensor]) -> torch.Tensor | None:
+    return torch.nn.utils.get_total_norm(gradients) if gradients else None
+
+
+def _stamp(gradients: list[torch.Tensor]) -> list[tuple[int, int]]:
+    return [(id(gradient), gradient._version) for gradient in gradients]  # noqa: SLF001
