@@ -62,7 +62,7 @@ def updates_skipped(p: Any) -> None:
 
 @fault("optimizer", "gpt conv fine-tune", LATE)
 def state_reset(p: Any) -> None:
-    p.between.append(p.at_step(LATE - 1, p.optimizer.state.clear))
+    p.between.append(p.at_step(LATE - 1, lambda: p.optimizer.state.clear()))  # a library may lay it anew before
 
 
 @fault("optimizer", "gpt conv fine-tune")
@@ -74,13 +74,19 @@ def weight_decay_wrong(p: Any) -> None:
 @fault("optimizer", "gpt conv fine-tune")
 def schedule_not_stepped(p: Any) -> None:
     p.scheduled(lambda step: 1 - step / p.steps)
+    declare_fall(p)
     p.schedule.step = lambda *_: None
 
 
 @fault("optimizer", "gpt conv fine-tune")
 def schedule_stepped_twice(p: Any) -> None:
     p.scheduled(lambda step: max(0.0, 1 - step / p.steps))
+    declare_fall(p)
     p.between.append(p.schedule.step)
+
+
+def declare_fall(p: Any) -> None:
+    p.declare_rate(float(p.params["peak"]), "linear")
 
 
 @fault("optimizer", "gpt conv fine-tune", LATE)
@@ -117,11 +123,15 @@ def dropout_in_evaluation(p: Any) -> None:
 @fault("model", "gpt conv", 20)
 def evaluation_not_restored(p: Any) -> None:
     p.evaluate_every = 20
+    for module in p.model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.1
 
-    def evaluate() -> None:
+    def evaluate() -> torch.Tensor:
         p.model.eval()
         with torch.no_grad():
-            p.evaluation_loss()
+            loss: torch.Tensor = p.evaluation_loss()
+        return loss
 
     p.evaluate = evaluate
 

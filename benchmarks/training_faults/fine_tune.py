@@ -69,6 +69,8 @@ class FineTune(Program):
         self.model.load_state_dict(weights)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-3, weight_decay=0.01)
         self.scheduled(lambda step: 1 - step / (2 * self.steps))
+        self.declare_rate(3e-3, "linear", 2 * self.steps)
+        self.params["first"] = "0.9"  # of ln V: what was learnt before is worth more than nothing
         self.data, self.held_out = examples(EXAMPLES, seed), examples(32, seed + 10_000)
         self.settings: dict[str, Any] = {"per_device_train_batch_size": BATCH, "logging_strategy": "no"}
         self.declared |= {"seq_len": LENGTH, "batch_size": BATCH, "vocab": VOCAB}
@@ -153,11 +155,11 @@ class Watch(transformers.TrainerCallback):  # type: ignore[misc,unused-ignore]
         run(self.program.after_update)
 
     def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
-        self.rec.step(torch.stack(self.losses).sum(), tokens=self.tokens)
+        due = self.program.evaluate_every and state.global_step % self.program.evaluate_every == 0
+        evaluated = self.program.evaluate() if due else None
+        self.rec.step(torch.stack(self.losses).sum(), tokens=self.tokens, val_loss=evaluated)
         self.losses, self.tokens = [], 0
         run(self.program.between)
-        if self.program.evaluate_every and state.global_step % self.program.evaluate_every == 0:
-            self.program.evaluate()
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         self.rec.__exit__(None, None, None)

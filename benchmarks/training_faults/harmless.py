@@ -23,17 +23,24 @@ def unclipped(p: Any) -> None:
 
 def with_sgd(p: Any) -> None:
     p.optimizer = torch.optim.SGD(p.model.parameters(), lr=0.3 if p.name == "gpt" else 0.1, momentum=0.9)
+    p.params["peak"] = str(p.optimizer.defaults["lr"])
     if p.schedule is not None:
         p.scheduled(p.schedule.lr_lambdas[0])
 
 
 def with_adamw(p: Any) -> None:
     p.optimizer = torch.optim.AdamW(p.model.parameters(), lr=3e-3)
+    p.params["peak"] = "3e-3"
 
 
 def with_schedule(p: Any) -> None:
     """Ten steps of warm-up, and half a cosine."""
-    p.scheduled(lambda step: min((step + 1) / 10, 0.5 + 0.5 * math.cos(math.pi * step / p.steps)))
+
+    def factor(step: int) -> float:
+        return step / 10 if step < 10 else 0.5 + 0.5 * math.cos(math.pi * (step - 10) / (p.steps - 10))
+
+    p.scheduled(factor)
+    p.declare_rate(float(p.params["peak"]), "cosine", warmup=10)
 
 
 def with_evaluation(p: Any) -> None:

@@ -54,10 +54,11 @@ class Loop(Program):
             for step in range(self.steps):
                 self.step = step
                 run(self.before_forward)
-                rec.step(self.reported(self.one_step()))
+                evaluated = (
+                    self.evaluate() if step and self.evaluate_every and step % self.evaluate_every == 0 else None
+                )
+                rec.step(self.reported(self.one_step()), val_loss=evaluated)
                 run(self.between)
-                if self.evaluate_every and (step + 1) % self.evaluate_every == 0:
-                    self.evaluate()
 
     def reported(self, loss: torch.Tensor) -> torch.Tensor:
         return loss

@@ -50,12 +50,13 @@ class Program(ABC):
     def evaluation_loss(self) -> torch.Tensor:
         """Return the loss of the held-out rows."""
 
-    def evaluate(self) -> None:
+    def evaluate(self) -> torch.Tensor | None:
         """Evaluate as one does, and go on training."""
         self.model.eval()
         with torch.no_grad():
-            self.evaluation_loss()
+            loss = self.evaluation_loss()
         self.model.train()
+        return loss
 
     def batch(self, found: Any) -> Any:
         """Hand a collated batch through what changes it."""
@@ -90,6 +91,10 @@ class Program(ABC):
         """Give the optimizer a schedule."""
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, factor)
 
+    def declare_rate(self, peak: float, schedule: str = "constant", total: int = STEPS, warmup: int = 0) -> None:
+        """Declare the learning rate, for contracts that ask for it."""
+        self.params |= {"schedule": schedule, "peak": str(peak), "total": str(total), "warmup": str(warmup)}
+
 
 def run(acts: list[Done]) -> None:
     """Do what is to be done at one point."""
@@ -98,7 +103,5 @@ def run(acts: list[Done]) -> None:
 
 
 def recorder(directory: Path, program: Program, channels: str, **options: Any) -> Recorder:
-    """Open a recorder as the program's author would; channels are chosen where there is a choice."""
-    if "channels" in inspect.signature(Recorder.__init__).parameters:
-        options["channels"] = channels
-    return Recorder(directory, program.model, program.optimizer, **program.declared, **options)
+    """Open a recorder as the program's author would."""
+    return Recorder(directory, program.model, program.optimizer, channels=channels, **program.declared, **options)
