@@ -62,7 +62,10 @@ def updates_skipped(p: Any) -> None:
 
 @fault("optimizer", "gpt conv fine-tune", LATE)
 def state_reset(p: Any) -> None:
-    p.between.append(p.at_step(LATE - 1, lambda: p.optimizer.state.clear()))  # a library may lay it anew before
+    def forget() -> None:
+        p.optimizer.state.clear()  # looked up late: Accelerate lays it anew
+
+    p.between.append(p.at_step(LATE - 1, forget))
 
 
 @fault("optimizer", "gpt conv fine-tune")
