@@ -47,6 +47,7 @@ MEASURING: Mapping[str, set[str]] = {
         *("forward", "views"),
     },
     "recorder": set(),
+    "integrations": {"recorder"},
     "demo": {"forward", "recorder"},
 }
 
@@ -231,7 +232,7 @@ def test_imports_go_downwards() -> None:
 
 
 def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
-    light = (*(set(MEASURING) - {"recorder", "demo"}), *set().union(*FLOORS), "cli", "report")
+    light = (*(set(MEASURING) - {"recorder", "integrations", "demo"}), *set().union(*FLOORS), "cli", "report")
     assert [one.name for one in of(*light) if {name.split(".")[0] for name in one.at_once} & HEAVY] == []
 
 

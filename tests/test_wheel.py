@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from weighbridge import __version__
+from weighbridge import __version__, gates
 from weighbridge.gates import KINDS
 from weighbridge.verifiers import MODULES
 
@@ -123,7 +123,7 @@ def test_the_wheel_holds_one_card_and_one_module_for_every_gate_kind_and_quantit
                 and n.endswith(suffix)}  # fmt: skip
 
     assert stems("weighbridge/data/gates/", ".yaml") == set(KINDS)
-    assert {kind.replace("-", "_") for kind in KINDS} <= stems("weighbridge/gates/", ".py")
+    assert set(gates.MODULES.values()) <= stems("weighbridge/gates/", ".py")
     modules = set(MODULES.values())
     assert stems("weighbridge/data/verifiers/", ".yaml") == modules
     assert modules <= stems("weighbridge/verifiers/", ".py")

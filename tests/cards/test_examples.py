@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import statistics
 from typing import Any
@@ -14,7 +15,7 @@ from weighbridge.cards.words import gate_card, gate_path
 from weighbridge.clauses.clause import ClauseJudge
 from weighbridge.contract import strict_yaml
 from weighbridge.core import data_path
-from weighbridge.gates import KINDS, OWN
+from weighbridge.gates import KINDS, MODULES, OWN
 
 RULES = [name for name in OWN if OWN[name].figure is not None]
 FAMILIES = {
@@ -44,10 +45,18 @@ def test_a_rule_that_forgot_what_its_family_asks_is_noticed(code: str, monkeypat
     assert wrong & {f"{kind.name}: {name}" for name in shown}
 
 
+def row_of(name: str, table: str) -> str:
+    """Return the source of a rule that is a row of a table."""
+    calls = (node for node in ast.walk(ast.parse(table)) if isinstance(node, ast.Call))
+    (row,) = (node for node in calls if any(ast.unparse(argument) == repr(name) for argument in node.args))
+    return ast.get_source_segment(table, row) or ""
+
+
 def test_no_rule_is_longer_than_seventy_lines_with_its_card() -> None:
     def lines(name: str) -> int:
-        module = data_path("gates").parent / "src" / "weighbridge" / "gates" / f"{name.replace('-', '_')}.py"
-        return sum(len(path.read_text("utf-8").splitlines()) for path in (module, gate_path(name)))
+        code = (data_path("gates").parent / "src" / "weighbridge" / "gates" / f"{MODULES[name]}.py").read_text("utf-8")
+        own = code if MODULES[name] != "channel_rules" else row_of(name, code)
+        return sum(len(text.splitlines()) for text in (own, gate_path(name).read_text("utf-8")))
 
     found = {name: lines(name) for name in RULES}
     assert {name: many for name, many in found.items() if many > 70} == {}

@@ -364,12 +364,6 @@ def test_a_device_that_no_run_can_ask_for_is_refused_before_training(tmp_path: P
         Recorder(tmp_path / "a", training().model, requested_device=device)
 
 
-def test_a_run_is_never_recorded_over_another(tmp_path: Path) -> None:
-    recorded(tmp_path / "a")
-    with pytest.raises(FileExistsError, match="holds a run already; record into a new directory"):
-        Recorder(tmp_path / "a", training().model)
-
-
 def test_each_rank_writes_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
@@ -686,11 +680,13 @@ def test_where_warnings_are_errors_the_recorder_says_it_on_standard_error(
     assert "failed in step: RuntimeError" in capsys.readouterr().err
 
 
-def test_the_second_of_two_recorders_on_one_directory_is_refused(tmp_path: Path) -> None:
-    one, other = (Recorder(tmp_path / "a", training().model) for _ in range(2))
-    with one, pytest.raises(FileExistsError, match="holds a run already"):
-        other.__enter__()
-    assert not [event for event in events(tmp_path / "a", "end") if event["steps"]]
+def test_two_recorders_at_once_on_one_directory_never_share_a_file(tmp_path: Path) -> None:
+    one, other = (Recorder(tmp_path / "a", training().model, on_fail="raise") for _ in range(2))
+    with one, other:
+        one.step(1.0)
+        other.step(2.0)
+    assert (one.directory, other.directory) == (tmp_path / "a", tmp_path / "a" / "attempt-2")
+    assert [rows(at.directory / "steps.jsonl")[0]["loss"] for at in (one, other)] == [1.0, 2.0]
 
 
 # --- Ranks ------------------------------------------------------------------------------------------------------------

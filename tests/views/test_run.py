@@ -220,3 +220,23 @@ def test_doubled_columns_of_csv_are_named(tmp_path: Path) -> None:
     with pytest.raises(SubjectError) as refused:
         open_run(path)
     assert refused.value.what == "two columns are called 'loss'"
+
+
+def test_a_recorder_s_step_without_an_update_is_idle_unless_a_gradient_was_not_finite(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{"step": step, "loss": 1.0, "grad_norm": 0.5} for step in range(5)]
+    rows[1] = {"step": 1, "loss": 1.0, "skipped": True, "gradients_finite": 0}
+    rows[2] = {"step": 2, "loss": 1.0, "skipped": True, "gradients_finite": 1}
+    rows[3] = {"step": 3, "loss": 1.0}  # the recorder failed: unknown
+    rows[4] = {"step": 4, "loss": 1.0, "skipped": True}
+    (tmp_path / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert not {"skipped", "idle_update"} & set(open_run(tmp_path).column_names)  # anybody's log
+    (tmp_path / "run.json").write_text('{"schema": "weighbridge.run/v0"}')
+    view = open_run(tmp_path)
+    assert samples(view, "skipped") == [(0, 0.0), (1, 1.0), (2, 1.0), (4, 1.0)]
+    assert samples(view, "idle_update") == [(0, 0.0), (1, 0.0), (2, 1.0), (4, 1.0)]
+
+
+def test_a_recorder_s_run_without_any_gradient_norm_is_idle_throughout(tmp_path: Path) -> None:
+    (tmp_path / "steps.jsonl").write_text('{"step": 0, "loss": 1.0}\n{"step": 1, "loss": 1.0}\n')
+    (tmp_path / "run.json").write_text('{"schema": "weighbridge.run/v0"}')
+    assert samples(open_run(tmp_path), "idle_update") == [(0, 1.0), (1, 1.0)]

@@ -83,7 +83,8 @@ class Kind(Generic[L]):
     `check` returns what is wrong with limits that are each in order alone. `cut` returns a smaller part of a long
     measurement, for trials, with limits that look no farther. Of a kind that judges a run, `window` returns the steps
     that limits and measure name, and `columns` the columns. `figure` is what a rule bounds. `recordable` are the roles
-    of a model that a trace may fill. `families` have examples for their codes, in `gates/families/`.
+    of a model that a trace may fill. `families` have examples for their codes, in `gates/families/`. With `of_ranks` it
+    judges a folder of ranks as a whole, where others judge each rank.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Kind(Generic[L]):
     columns: Callable[[L, Any], Collection[str]] = field(default=lambda _limits, _measure: ())
     figure: Figure | None = None
     families: tuple[str, ...] = ()
+    of_ranks: bool = False
 
     def needed(self, limits: Fields) -> Mapping[str, Need]:
         """Return what a gate with these limits needs, by name."""

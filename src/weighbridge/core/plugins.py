@@ -218,15 +218,16 @@ def package(entry: EntryPoint) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OnDemand(Mapping[K, V]):
-    """Values that modules of a package hold under one name; `modules` is typed out by hand."""
+    """Values that modules of a package hold under one name, or in a table of that name; `modules` is typed by hand."""
 
     package: str
     name: str
     modules: Mapping[K, str]
 
     def __getitem__(self, key: K) -> V:
-        found: V = getattr(importlib.import_module(f"{self.package}.{self.modules[key]}"), self.name)
-        return found
+        found = getattr(importlib.import_module(f"{self.package}.{self.modules[key]}"), self.name)
+        value: V = found[key] if isinstance(found, dict) else found
+        return value
 
     def __contains__(self, key: object) -> bool:
         return key in self.modules

@@ -1,16 +1,33 @@
-"""Bind subjects: what stands for which on which instance; commands and factories run only where a person bound them."""
+"""Bind subjects: what stands for which on which instance; commands and factories run only where a person bound them.
+
+A run that is a folder of ranks stands for each rank, an instance by its name, and as a whole, the instance `ranks`.
+"""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from weighbridge.core import EXECUTED, GateDecl, Origin, SubjectKind, UsageError, exists, local_path, model, nearest
+from weighbridge.core import (
+    EXECUTED,
+    GateDecl,
+    Origin,
+    SubjectKind,
+    UsageError,
+    exists,
+    is_folder,
+    local_path,
+    model,
+    nearest,
+)
+from weighbridge.gates import KINDS
 from weighbridge.judging.requests import DEFAULT
+
+RANKS = "ranks"  # the instance of a folder of ranks as a whole
 
 ARGUMENT = re.compile(
     r"(?P<name>[a-z][a-z0-9_-]*)(?:@(?P<instance>[A-Za-z0-9][A-Za-z0-9_-]*))?=(?P<target>.+)", re.DOTALL
@@ -29,6 +46,7 @@ class Binding:
     columns: Mapping[str, str] = field(default_factory=dict, hash=False)
     units: Mapping[str, str] = field(default_factory=dict, hash=False)
     lines: str = ""
+    is_rank: bool = False  # one of those in the folder that was bound
 
     @property
     def key(self) -> tuple[str, str]:
@@ -40,6 +58,16 @@ class Binding:
         """Return the kind whose verifiers look at it: a trace stands for the model that it was captured of."""
         return SubjectKind.MODEL if self.kind is SubjectKind.TRACE else self.kind
 
+    @property
+    def ranks(self) -> list[Path]:
+        """Return the folders of the ranks that it stands for, none where it is no folder of ranks."""
+        path = local_path(self.target) if self.kind is SubjectKind.RUN else None
+        if path is None or not is_folder(path):
+            return []
+        from weighbridge.run_logs.json_log import ranks_inside
+
+        return ranks_inside(path)
+
     def open(self) -> Any:
         """Open the view of this subject, or raise the SubjectError that says why it cannot be read."""
         match self.kind:
@@ -48,9 +76,12 @@ class Binding:
 
                 return open_checkpoint(self.target)
             case SubjectKind.RUN:
-                from weighbridge.views.run import open_run
+                from weighbridge.views.run import all_ranks_here, open_ranks, open_run
 
-                return open_run(self.target, self.columns, self.units, self.lines)
+                if ranks := self.ranks:
+                    return open_ranks(ranks, self.columns, self.units)
+                view = open_run(self.target, self.columns, self.units, self.lines)
+                return all_ranks_here(view, Path(self.target).parent) if self.is_rank else view
             case SubjectKind.COMMAND:
                 from weighbridge.views.command import open_command
 
@@ -74,8 +105,7 @@ def origin(bound: Binding, view: Any) -> Origin:
 def bind(contract: model.Contract, base: Path, arguments: Iterable[str]) -> tuple[Binding, ...]:
     """Bind a contract's subjects from `NAME[@INSTANCE]=TARGET` words and by `path:`; refuse what nothing looks at."""
     bound: dict[tuple[str, str], Binding] = {}
-    for argument in arguments:
-        item = _by_hand(contract, argument)
+    for item in (item for argument in arguments for item in _by_hand(contract, argument)):
         if item.key in bound:
             remedy = f"name instances: {item.subject}@NAME=…"
             raise UsageError("bound-twice", f"{item.subject!r} is bound twice", remedy=remedy)
@@ -89,6 +119,9 @@ def bind(contract: model.Contract, base: Path, arguments: Iterable[str]) -> tupl
     judged = [(gate, found(gate.subjects.values(), items, instance)) for gate, instance in on]
     looked = {item for _, mine in judged for item in mine}
     wanted = {name for gate in contract.gates for name in gate.subjects.values()}
+    of_ranks = {item for item in items if item.is_rank or item.ranks}  # of a folder of ranks, all or each will do
+    seen = {item.subject for item in of_ranks & looked}
+    items = tuple(item for item in items if item in looked or item not in of_ranks or item.subject not in seen)
     for idle in (item for item in items if item.subject in wanted and item not in looked):
         others = f"other bindings stand for {idle.subject!r} everywhere"
         what = f"no gate would look at {idle.subject}={idle.target}: {others}"
@@ -123,15 +156,20 @@ def _declared(name: str, declared: model.SubjectDecl, base: Path) -> Iterator[Bi
     for instance, path in files:
         if names.count(instance) > 1:
             raise UsageError("bound-twice", f"two files of {declared.for_each!r} give the instance {instance!r}")
-        yield _bound(name, instance, str(path), declared, by_hand=False)
+        yield from _bound(name, instance, str(path), declared, by_hand=False)
 
 
-def _bound(name: str, instance: str, target: str, declared: model.SubjectDecl, *, by_hand: bool) -> Binding:
+def _bound(name: str, instance: str, target: str, declared: model.SubjectDecl, *, by_hand: bool) -> Iterator[Binding]:
     here: dict[str, Any] = {"subject": name, "instance": instance, "target": target, "by_hand": by_hand}
-    return Binding(**here, kind=declared.kind, columns=declared.columns, units=declared.units, lines=declared.lines)
+    here |= {"columns": declared.columns, "units": declared.units, "lines": declared.lines}
+    whole = Binding(**here, kind=declared.kind)
+    ranks, within = whole.ranks, "" if instance == DEFAULT else f"{instance}-"
+    for one in ranks:
+        yield replace(whole, instance=f"{within}{one.name}", target=str(one), is_rank=True)
+    yield replace(whole, instance=f"{within}{RANKS}") if ranks else whole
 
 
-def _by_hand(contract: model.Contract, argument: str) -> Binding:
+def _by_hand(contract: model.Contract, argument: str) -> Iterator[Binding]:
     match = ARGUMENT.fullmatch(argument)
     if match is None:
         remedy = "write --subject NAME=PATH or NAME@INSTANCE=PATH"
@@ -145,7 +183,8 @@ def _by_hand(contract: model.Contract, argument: str) -> Binding:
 
 def instances(gate: GateDecl, bound: Sequence[Binding]) -> tuple[str, ...]:
     """List the instances of a gate: those that its subjects are bound under, or the default one."""
-    mine = {item.instance for item in bound if item.subject in gate.subjects.values()}
+    spared = "is_rank" if KINDS[gate.kind].of_ranks else "ranks"
+    mine = {item.instance for item in bound if item.subject in gate.subjects.values() and not getattr(item, spared)}
     return tuple(sorted(mine - {DEFAULT})) or (DEFAULT,)
 
 

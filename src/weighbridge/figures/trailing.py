@@ -34,11 +34,17 @@ def with_a_window(series: Series, limits: Any) -> int:
     return max(len(series.step) - start, 0)
 
 
-def usual(before: Sequence[float], limits: Any) -> float:
+def at_first(series: Series, limits: Any) -> float:
+    """Return the median of the first window, where no sample is compared with less; else nothing."""
+    _, _, before = next(trailing(series, limits), (0, 0.0, [0.0]))
+    return abs(middle(before)) if limits.or_first else 0.0
+
+
+def usual(before: Sequence[float], first: float, limits: Any) -> float:
     """Return how high a sample may lie after these samples, which stand in order of size."""
     median = middle(before)
     spread = middle(sorted(abs(value - median) for value in before))
-    rise: float = max(limits.k * DEVIATION * spread, limits.min_rise * abs(median))
+    rise: float = max(limits.k * DEVIATION * spread, limits.min_rise * max(abs(median), first))
     return median + rise
 
 
@@ -55,11 +61,12 @@ def beyond_rounding(value: float, before: Sequence[float]) -> bool:
 )  # fmt: skip
 def spikes(series: Series, limits: Any) -> FigureValue:
     """Return how many samples lie far above the samples before them, where the worst is, and what it might be."""
+    first = at_first(series, limits)
     found = [
         (value - top, step, value, top)
         for step, value, before in trailing(series, limits)
         if value > before[len(before) // 2 - 1]
-        and value > (top := usual(before, limits))
+        and value > (top := usual(before, first, limits))
         and beyond_rounding(value, before)
     ]
     _, at, worst, allowed = max(found, default=(None, None, None, None))
@@ -71,7 +78,10 @@ def spikes(series: Series, limits: Any) -> FigureValue:
 @figure("largest of value / median of the window before it", source="gradient spikes: 10 × the median of 30",
         samples=with_a_window)  # fmt: skip
 def jump(series: Series, limits: Any) -> FigureValue:
-    """Return how many times a sample is the median of those before it, at most."""
-    found = ((ratio(value, middle(before)), value, step) for step, value, before in trailing(series, limits))
+    """Return how many times a sample is the median of those before it, or of the first ones, at most."""
+    first = at_first(series, limits)
+    found = (
+        (ratio(value, max(middle(before), first)), value, step) for step, value, before in trailing(series, limits)
+    )
     worst, value, step = max(found)
     return FigureValue(worst, {"step": step, "value": value, "window": limits.window})

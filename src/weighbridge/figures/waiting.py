@@ -18,3 +18,10 @@ def worse(series: Series, limits: Any) -> FigureValue:
     noise = DEVIATION * middle(sorted(abs(move - usual) for move in moves))
     found = min(wait) - min(before)
     return FigureValue(ratio(found, noise), {"best": min(before), "worse": found, "noise": noise})
+
+
+@figure("samples after the lowest", unit="evaluations")
+def waited(series: Series, _limits: Any) -> FigureValue:
+    """Return how many samples came after the lowest."""
+    best = list(series.value).index(min(series.value))
+    return FigureValue(len(series.value) - 1 - best, {"best": series.value[best], "at": series.step[best]})

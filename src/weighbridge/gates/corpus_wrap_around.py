@@ -22,6 +22,7 @@ from weighbridge.quantities.runs import CorpusEpoch, CorpusProgress, Coverage, E
 SAMPLED = "sampled"  # batches drawn at random: tokens are counted, and nothing is passed over in order
 FINGERPRINTS = (1.0, math.e, 0.0)  # what stands in for a loss, its exponential, and nothing at all
 FINGERPRINT_SHARE = 1e-6  # float32 keeps so much of e
+MOVED = "batches differ in tokens, and corpus_position went on by"
 EQUAL = "so many equal losses in a row that are 1, e or 0, or with equal gradient norms"
 SHARE = "three steps in a row must not all take less than this share of all others"
 FAILS = (
@@ -183,6 +184,8 @@ def _tokens(progress: CorpusProgress, limits: Limits, epochs: int) -> Iterator[O
     if not expected - slack <= or_nan(progress.tokens) <= expected + slack:
         kept = ("tokens", "tokens_expected", "tokens_per_step", "steps", "tokens_from")
         figures = {key: getattr(progress, key) for key in kept}
+        steps = progress.steps * (progress.tokens_per_step or 0) == expected
+        figures["by"] = f"{progress.steps} steps of {progress.tokens_per_step} tokens are" if steps else MOVED
         yield Offence(place="tokens", code="tokens-mismatch", figures={**figures, "slack": slack})
 
 
@@ -281,7 +284,7 @@ STEPS_OFF: tuple[tuple[str, Callable[[CorpusProgress, Limits], Fields]], ...] = 
 
 KIND = kind.Kind(
     name="corpus-wrap-around",
-    version=5,
+    version=6,
     roles={"run": SubjectKind.RUN},
     needs={"progress": Need("corpus_progress", of=("run",)), "epochs": Need("corpus_epochs", of=("run",))},
     limits=Limits,

@@ -14,6 +14,7 @@ class Options:
 
     window: Annotated[int, Doc("samples before a sample that it is compared with", ge=5, le=10_000)] = 30
     warmup_steps: Annotated[int, Doc("first steps that are not looked at", ge=0, le=10**9, tight="down")] = 0
+    or_first: Annotated[bool, Doc("compare with the median of the first window, where that is greater")] = False
 
 
 KIND = Rule(

@@ -21,10 +21,11 @@ class Options:
     min_rise: Annotated[float, Doc("share of that median that it must rise by, too", ge=0, le=10, tight="down")] = 0.05
     window: Annotated[int, Doc("samples before a sample that it is compared with", ge=5, le=10_000)] = 50
     warmup_steps: Annotated[int, Doc("first steps that are not looked at", ge=0, le=10**9, tight="down")] = 100
+    or_first: Annotated[bool, Doc("the share is of the first window's median, where that is greater")] = False
 
 
 KIND = Rule(
-    name="loss-spike", version=3, column="loss", figure=spikes, code="spikes", must=("at most",), bound=0, ge=0,
+    name="loss-spike", version=4, column="loss", figure=spikes, code="spikes", must=("at most",), bound=0, ge=0,
     le=10**9, doc="the number of spikes", options=Options, window=False,
     own_levers={"at the end": more_than("at_most_spikes"), "out of noise": out_of_noise("at_most_spikes")},
     reach=lambda limits: (limits.warmup_steps, limits.window + limits.min_samples),

@@ -2,6 +2,7 @@
 
 A metric owes its own cadence, which may be slower than the step's. One that its logger keeps free of NaN was not seen.
 A constant column is a placeholder and one like noise is invented, required or not, unless the contract allows it.
+What the recorder saw as it looked is judged here only where it is required: it has rules of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, failed, passed, rows_of
 from weighbridge.core import Doc, Fields, Json, Offence, Outcome, SubjectKind, Verdict, plain
 from weighbridge.gates.families import column_basis
-from weighbridge.gates.families.column_basis import ColumnBasis, basis_of
+from weighbridge.gates.families.column_basis import LOOKED_AT, ColumnBasis, basis_of
 from weighbridge.gates.families.run_columns import SPEED, speed_moves
 from weighbridge.gates.trials import column_trials as trials
 from weighbridge.gates.trials.column_trials import NEED, STEP
@@ -74,7 +75,8 @@ def check(limits: Limits, measure: Measure) -> list[str]:
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Compare every required metric, the order of the steps and every column's basis with the contract."""
-    rows = {row.column: row for row in rows_of(evidence, NEED, StepColumn)}
+    every, named = rows_of(evidence, NEED, StepColumn), {*limits.required}
+    rows = {row.column: row for row in every if row.column not in LOOKED_AT or named & {row.column, row.logged_as}}
     order = rows[STEP].order if STEP in rows else None
     if order is None or order.steps < limits.min_steps:
         return blocked("too-few-steps", {"steps": order.steps if order else 0, "needed": limits.min_steps})
@@ -207,7 +209,7 @@ def _bases(rows: Mapping[str, StepColumn]) -> Fields:
 
 KIND = Kind(
     name="step-metrics",
-    version=5,
+    version=6,
     roles={"run": SubjectKind.RUN},
     needs={NEED: Need("step_columns", of=("run",), options=("steps",))},
     limits=Limits,

@@ -20,7 +20,7 @@ class Options(Window):
 
 
 KIND = Rule(
-    name="wall-time-budget", version=5, column="wall_ms", means="the column of step wall times in milliseconds",
+    name="wall-time-budget", version=6, column="wall_ms", means="the column of step wall times in milliseconds",
     figure=statistic, code="over-budget", must=("below", "at most"), gt=0, ge=None, le=1e7,
     doc="the statistic of the window", options=Options, window=False, min_samples=None, guards=(IN_MS, GENUINE, TIMES),
     own_levers={"at the end": middle_up(at_the_end=True), "at the beginning": middle_up(at_the_end=False)},

@@ -14,7 +14,17 @@ from weighbridge.core.limits import read
 from weighbridge.gates import KINDS
 from weighbridge.judging.requests import facts_request, host_request
 from weighbridge.quantities.base import record_of, rows_of
-from weighbridge.quantities.facts import ALL, COUNTED, ENDED, OF_COLUMNS, OF_STEPS, OF_WHOLE, RECORDER_FAILED, Fact
+from weighbridge.quantities.facts import (
+    ALL,
+    AS_LOGGED,
+    COUNTED,
+    ENDED,
+    OF_COLUMNS,
+    OF_STEPS,
+    OF_WHOLE,
+    RECORDER_FAILED,
+    Fact,
+)
 from weighbridge.quantities.hosts import Host
 
 
@@ -116,8 +126,9 @@ def unfit_run(gate: GateDecl, facts: Mapping[str, Fact]) -> Verdict | None:
     limits, measure = read(kind.limits, gate.limits), read(typing.cast(type[Any], kind.measure), gate.measure)
     whole = kind.window(limits, measure) is None
     rows = any(need.of_rows for need in kind.needed(gate.limits).values())
-    noted = (*(OF_COLUMNS + OF_STEPS if rows else ()), *(OF_WHOLE if whole else ()))
     accepted = gate.when.keys() | gate.where.keys()
+    whole, placed = (whole, OF_STEPS) if AS_LOGGED not in accepted else (False, ())
+    noted = (*(OF_COLUMNS + placed if rows else ()), *(OF_WHOLE if whole else ()))
     lost = str(_value(facts.get(RECORDER_FAILED)) or "").split()
     named = kind.columns(limits, measure)  # a gate that names none says itself what it cannot do without
     noted += (RECORDER_FAILED,) if not set(named).isdisjoint(lost) or (ALL in lost and named) else ()

@@ -9,7 +9,7 @@ from weighbridge.core.plugins import Brought, Extended
 from weighbridge.quantities.base import Quantity
 
 # Imported until a name is found.
-FILES = ("facts", "hosts", "tensors", "checkpoints", "runs", "forward", "commands", "reports")
+FILES = ("facts", "hosts", "tensors", "checkpoints", "runs", "forward", "commands", "reports", "agreement")
 
 
 class _Quantities(Mapping[str, Quantity]):

@@ -25,6 +25,8 @@ QUANTITIES = (rows("facts", Fact),)
 ENDED = "ended"
 ENDS = ("ended", "early", "raised", "killed", "going", "unknown")  # what that fact may be
 COUNTED = ("steps", "last_step")  # a contract that says how far an unfinished log reaches knows what it judges
+AS_LOGGED = "as_logged"  # a gate that names it promises something of the rows that there are, wherever the run ended
+HAS = "has:"  # before the name of a column or of what a run states: whether it has that
 RECORDER_FAILED, ALL = "recorder_failed", "all"  # the columns that failures of the recorder make unreliable
 OF_COLUMNS = ("no_header",)  # what the reader noted, and which gates stand on it: of every column,
 OF_STEPS = ("steps_are_row_numbers",)  # of what stands at a step,
@@ -34,6 +36,7 @@ OF_EVERY_RUN = frozenset((
     *("seq_len", "batch_size", "corpus_tokens", "vocab", "parameters", "requested_device", "resolved_device", "pid"),
     *("host", "commit", "rows", "requested_steps", ENDED, "ended_by", "tokens_per_step", *COUNTED, RECORDER_FAILED),
     *(*OF_COLUMNS, *OF_STEPS, *OF_WHOLE, "mapped_by_place", "unterminated", "banner_lines", "rows_at"),
-    *("steps_are", "predictions_left_out", "rows_not_by_that"),
+    *("steps_are", "predictions_left_out", "rows_not_by_that", "attempts", "attempts_ended"),
+    *("changed_between_attempts", "first_step"),
 ))  # fmt: skip
-ACCEPTED = (ENDED, *COUNTED, RECORDER_FAILED, *OF_COLUMNS, *OF_STEPS, *OF_WHOLE)
+ACCEPTED = (ENDED, *COUNTED, AS_LOGGED, RECORDER_FAILED, *OF_COLUMNS, *OF_STEPS, *OF_WHOLE)

@@ -18,16 +18,21 @@ Cell: TypeAlias = torch.Tensor | float | None
 
 @dataclass(slots=True, eq=False)
 class Watched:
-    """What channels look at, and how far the step under way is; `scale` is what a gradient scaler multiplied by."""
+    """What channels look at, and how far the step under way is, counted from 0 since the recorder was opened.
+
+    `scale` is what a gradient scaler multiplied by.
+    """
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer | None
     vocab: int | None = None
     step: int = 0
+    passes: int = 0  # over the corpus, that were begun again
     early: bool = True  # all channels look in this step
     updated: bool = False
     compiled: bool = False  # an update ran compiled, and nobody could look
     scale: torch.Tensor | None = None
+    causal: bool | None = None  # no later token moved an earlier logit when a probe looked last
 
     def gradients(self) -> list[torch.Tensor]:
         """Return the gradients that there are, in the order of the parameters."""

@@ -19,11 +19,14 @@ from typing import Any, Concatenate, ParamSpec, Self
 import torch
 
 from weighbridge.recorder import residency
+from weighbridge.recorder.batches import Batches
 from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.hook_points import HookPoints
+from weighbridge.recorder.modes import Modes
 from weighbridge.recorder.phases import Phases
+from weighbridge.recorder.probes import Evaluations, Targets
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
-from weighbridge.recorder.run_directory import EVENTS, RUN, STEPS, RowLog, write_run
+from weighbridge.recorder.run_directory import EVENTS, RowLog, claim, run_of, write_run
 from weighbridge.recorder.updates import LearningRate, Norms, unwrapped
 from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, token_counter
 from weighbridge.recorder.witnesses import testimony
@@ -33,7 +36,10 @@ EARLY_PROBES = (10, 100)  # so that a short run, too, is probed after its first 
 MAX_MESSAGE = 300
 PATH = re.compile(r"(['\"])[^'\"]*[/\\][^'\"]*\1|(?:[A-Za-z]:)?(?<![\w.])[~.]*[/\\][^\s'\":;,)]+")
 POSITION = ("tokens", "corpus_position", "wraps")
-CHANNELS: tuple[type[Channel], ...] = (LearningRate, Norms, Phases)
+CHANNELS: tuple[type[Channel], ...] = (
+    *(LearningRate, Norms, Phases),
+    *(Batches, Modes, Evaluations, Targets),
+)
 SEEN = tuple(column for channel in CHANNELS for column in channel.columns)
 # The columns and events that a failure in a method makes unreliable; in one that is not listed, all of them.
 COSTS = {
@@ -63,7 +69,7 @@ def _guarded(method: Callable[Concatenate[Recorder, P], None]) -> Callable[Conca
         except Exception as problem:
             fits = not isinstance(problem, TypeError) or _fits(method, self, *args, **kwargs)
             misused = not fits or isinstance(problem, MisuseError)
-            if self._on_fail == "raise" or (misused and self._step == 0):
+            if self._on_fail == "raise" or (misused and self._step == self._first_step):
                 raise
             self._failed(method.__name__, problem)
             if misused:
@@ -89,7 +95,8 @@ class Recorder:
 
     With `requested_steps` (a trainer's `max_steps`), a loop that was left before is known to have ended early. With
     `sampled`, batches are drawn with replacement, and there are no passes over the corpus, only tokens; a loader whose
-    sampler draws so says it by itself. Raises FileExistsError where the directory has a run already.
+    sampler draws so says it by itself. Where the directory has a run already, this one is its next attempt, in
+    `attempt-2` and on; one that resumes says by `first_step` with which step it goes on.
     """
 
     _steps: RowLog | None = None
@@ -97,7 +104,7 @@ class Recorder:
     _audited = False
     _unaudited = ""
     _frames = 0
-    _step = 0
+    _attempt = 1
     _mark: tuple[float, float] | None = None
 
     def __init__(
@@ -113,6 +120,7 @@ class Recorder:
         batch_size: int | None = None,
         vocab: int | None = None,
         requested_steps: int | None = None,
+        first_step: int = 0,
         seeds: Mapping[str, int] | None = None,
         tokens_of: Callable[[Any], int | None] | None = None,
         sampled: bool = False,
@@ -127,9 +135,8 @@ class Recorder:
         if channels not in ("default", "all"):
             raise ValueError(f"channels is {channels!r}; it is default, or all to look at everything in every step")
         self._root, self._vocab = Path(directory), vocab
+        self._step = self._first_step = first_step
         self.directory = of_rank(self._root, os.environ)
-        if any((self.directory / name).exists() for name in (RUN, STEPS)):
-            raise _taken(self.directory)
         self._model, self._optimizer = model, unwrapped(optimizer)
         self._audit = residency.DispatchAudit()
         self._seen = Watched(model, self._optimizer, vocab)
@@ -160,8 +167,7 @@ class Recorder:
         return self.loader.cycle()
 
     def __enter__(self) -> Self:
-        self.directory = of_rank(self._root, os.environ)  # torch.distributed may have begun since
-        self._claim()
+        self._claim()  # not before: torch.distributed may have begun since
         self._open()
         self._watch()
         self._begin_step()
@@ -221,12 +227,12 @@ class Recorder:
         if self._watched is not None and not self._sampled:
             row |= {"corpus_position": self._position.position, "wraps": self._position.wraps}
         self._append(self._steps, _known({**row, "skipped": skipped or None}))
-        if self._probes(self._step):
+        if self._probes():
             self._probe()
 
     def _next_step(self) -> None:
         self._step += 1
-        self._points.next_step(self._step)
+        self._points.next_step(self._step - self._first_step)
         self._begin_step()
 
     def _begin_step(self) -> None:
@@ -250,6 +256,7 @@ class Recorder:
     @_guarded
     def pass_began(self, *, dry: bool) -> None:
         """Log once that the corpus began again: a wrap after it ran dry, a restart after it was broken off."""
+        self._seen.passes += 1
         ended = self._position.begin_pass(dry=dry)
         if not self._sampled:
             self._event("wrap" if dry else "restart", wraps=self._position.wraps, corpus_position=ended)
@@ -261,11 +268,8 @@ class Recorder:
 
     def _claim(self) -> None:
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            self._steps = RowLog(self.directory / STEPS)
+            self.directory, self._attempt, self._steps = claim(of_rank(self._root, os.environ))
             self._events = RowLog(self.directory / EVENTS)
-        except FileExistsError:
-            raise _taken(self.directory) from None
         except OSError as problem:
             if self._on_fail == "raise":
                 raise
@@ -276,7 +280,9 @@ class Recorder:
         rank, world = rank_and_world(os.environ)
         parameters = sum(p.numel() for p in self._model.parameters())
         facts = {
-            **_known(self._requested),
+            "run": run_of(of_rank(self._root, os.environ)),
+            "attempt": self._attempt,
+            **_known({**self._requested, "first_step": self._step or None}),
             "resolved_device": residency.resolved_device(self._model),
             "model": _known({"parameters": parameters, "vocab": self._vocab}),
             "data": _known({**self._sizes, "sampled": self._sampled or None}),
@@ -308,11 +314,12 @@ class Recorder:
                     self._warn(f"{log.lost} rows could not be written")
         self._steps = self._events = None
 
-    def _probes(self, step: int) -> bool:
-        return step % self._probe_every == 0 or step in EARLY_PROBES
+    def _probes(self) -> bool:
+        taken = self._step - self._first_step
+        return taken % self._probe_every == 0 or taken in EARLY_PROBES
 
     def _resume(self) -> None:
-        if not self._probes(self._step) or self._unaudited:
+        if not self._probes() or self._unaudited:
             return
         if not self._audited:
             self._unaudited = residency.not_auditable(self._model)
@@ -370,10 +377,6 @@ class Recorder:
             warnings.warn(message, RuntimeWarning, stacklevel=4)
         except RuntimeWarning:  # where warnings are errors
             sys.stderr.write(f"{message}\n")
-
-
-def _taken(directory: Path) -> FileExistsError:
-    return FileExistsError(f"{directory} holds a run already; record into a new directory")
 
 
 def _known(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -102,12 +102,17 @@ def not_auditable(model: torch.nn.Module) -> str:
     """Return why a step cannot be audited, or ""; compiled code shows few ops, and some modes stop dynamo for good."""
     if not hasattr(TorchDispatchMode, "ignore_compile_internals"):
         return f"torch {torch.__version__} would compile nothing more after an audit"
-    if (compiled := sys.modules.get("torch._dynamo")) is None:
+    found = compiled(model)
+    return found and f"{found}, and an audit does not see into compiled code"
+
+
+def compiled(model: torch.nn.Module) -> str:
+    """Return what is compiled, or ""."""
+    if (dynamo := sys.modules.get("torch._dynamo")) is None:
         return ""
-    if any(isinstance(module, compiled.OptimizedModule) or module._compiled_call_impl for module in model.modules()):  # noqa: SLF001
-        return "the model is compiled, and an audit does not see into compiled code"
-    in_process = "something was compiled in this process, and an audit does not see into compiled code"
-    return in_process if compiled_frames() else ""
+    if any(isinstance(module, dynamo.OptimizedModule) or module._compiled_call_impl for module in model.modules()):  # noqa: SLF001
+        return "the model is compiled"
+    return "something was compiled in this process" if compiled_frames() else ""
 
 
 def compiled_frames() -> int:

@@ -5,8 +5,11 @@ Where the disk is full, half a line is taken back and rows wait. Nothing here ma
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -68,6 +71,24 @@ class RowLog:
             self._flush()
             self.lost += len(self._waiting)
         os.close(self._descriptor)
+
+
+def claim(directory: Path) -> tuple[Path, int, RowLog]:
+    """Take a directory for a run, or where it holds one already `attempt-2`, `attempt-3`, … in it; raise OSError."""
+    for attempt in itertools.count(1):
+        own = directory if attempt == 1 else directory / f"attempt-{attempt}"
+        own.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            if not (own / RUN).exists():
+                return own, attempt, RowLog(own / STEPS)
+    raise AssertionError
+
+
+def run_of(directory: Path) -> str:
+    """Return the name that all attempts of a run share: of the first one's `run.json`, else a new one."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return str(json.loads((directory / RUN).read_text("utf-8"))["run"])
+    return secrets.token_hex(8)
 
 
 def write_run(directory: Path, facts: Mapping[str, Any]) -> None:

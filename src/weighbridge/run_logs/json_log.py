@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -11,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.core import Fields, SubjectError, WeighbridgeError, exists, loads, unique
-from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole
+from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole, several_runs
 from weighbridge.run_logs.log_table import EPOCH, STEP, Log, TableBuilder
 
 SCHEMA = "weighbridge.run/v0"
-HEAD, STEPS, EVENTS = "run.json", "steps.jsonl", "events.jsonl"
+HEAD, STEPS, EVENTS, LAYERS = "run.json", "steps.jsonl", "events.jsonl", "layers.jsonl"
+RANK = re.compile(r"rank-(0|[1-9][0-9]{0,6})")
 SHOWN = 64  # rank directories that a message lists
 MAX_EVENTS = 1_000_000
 MAX_BANNER_LINE = 4096
@@ -87,7 +89,7 @@ def no_rows(path: Path) -> SubjectError:
     return SubjectError("no-rows", "the log has no row", where=str(path), remedy="bind a log with at least one step")
 
 
-def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
+def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: bool = False) -> Log:
     """Read a run directory (spec/run-directory.md), in which `run.json` and `events.jsonl` may be absent."""
     if not exists(path / STEPS):
         if runs := runs_inside(path):
@@ -97,8 +99,16 @@ def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
             raise SubjectError("not-a-run", what, where=str(path), remedy=remedy)
         remedy = "bind a run directory that a recorder wrote, or a log file"
         raise SubjectError("not-a-run", f"a directory without {STEPS}", where=str(path), remedy=remedy)
+    if ranks := [name for name in runs_inside(path) if RANK.fullmatch(name)]:
+        raise several_runs(path, [STEPS, *ranks], "bind one of them, or move the ranks into a folder of their own")
     head = _head(path / HEAD, digests) if exists(path / HEAD) else {}
-    log = read_jsonl(path / STEPS, digests)
+    try:
+        log = read_jsonl(path / STEPS, digests)
+    except SubjectError as problem:
+        if not may_be_empty or problem.code not in ("empty-file", "no-rows"):
+            raise
+        digests[STEPS] = hashlib.sha256((path / STEPS).read_bytes()).hexdigest()
+        log = Log(0, {})
     events, torn = _events(path / EVENTS, digests) if exists(path / EVENTS) else ((), 0)
     notes = {**log.notes, "torn_last_event": torn} if torn else log.notes
     # Provenance is complete where schema, process, host, device, commit and start are all there, and the commit is all
@@ -107,12 +117,25 @@ def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
     complete = type(pid) is int and pid > 0 and all(isinstance(word, str) and word for word in words)
     complete = complete and head.get("dirty") is False and _is_moment(head.get("started"))
     traced = complete and head.get("schema") == SCHEMA
-    return dataclasses.replace(log, facts=head, events=events, notes=notes, traced=traced)
+    kept: dict[str, Any] = {"facts": head, "events": events, "notes": notes}
+    return dataclasses.replace(log, recorded=bool(head), traced=traced, **kept)
 
 
 def runs_inside(path: Path) -> list[str]:
     """List the folders in a folder that are run directories."""
     return sorted({at.parent.name for name in (HEAD, STEPS) for at in path.glob(f"*/{name}")})[:SHOWN]
+
+
+def ranks_inside(path: Path) -> list[Path]:
+    """List the folders of ranks in a folder, in their order; none in one that is a run itself."""
+    folders = [] if exists(path / STEPS) else [one for one in path.glob("rank-*") if RANK.fullmatch(one.name)]
+    return sorted(folders, key=lambda one: int(one.name[5:]))
+
+
+def read_layers(path: Path, digests: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """Yield what is logged of tensors, one row a tensor and step; only a last line may be torn."""
+    for batch in batches(path, digests):
+        yield from mappings(batch, path)
 
 
 def _is_moment(text: object) -> bool:

@@ -126,6 +126,7 @@ class Log:
     notes: Fields = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)  # by column, as its header has it
     nan_filtered: frozenset[str] = frozenset()  # columns that the logger keeps free of NaN, whatever happened
+    recorded: bool = False  # whether a recorder wrote it
     traced: bool = False  # whether the reader found a recorder's run.json with complete provenance
 
 

@@ -35,6 +35,7 @@ class RunEnd:
 def run_end(facts: Fields, events: Sequence[Fields], steps: int, last_step: float | None = None) -> RunEnd:
     """Return how a run of so many recorded steps ended, of which the last has this number."""
     asked = _count(facts.get("requested_steps", facts.get("max_steps")))
+    steps += _count(facts.get("first_step")) or 0  # a segment that resumed goes on with the steps of another
     reached = _count(facts.get("global_step"))  # a Trainer counts them, however rarely it logs
     end = next((event for event in reversed(events) if event.get("event") == "end"), None)
     taken = steps

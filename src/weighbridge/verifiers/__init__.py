@@ -12,11 +12,15 @@ Key = tuple[str, tuple[SubjectKind, ...]]
 
 _CHECKPOINT, _RUN = (SubjectKind.CHECKPOINT,), (SubjectKind.RUN,)
 MODULES: Mapping[Key, str] = {
+    ("column_agreement", (*_RUN, *_RUN)): "column_agreement",
+    ("column_agreement", _RUN): "rank_columns",
     ("command_outcome", (SubjectKind.COMMAND,)): "command_outcome",
     ("command_runs", (SubjectKind.COMMAND,)): "command_runs",
     ("corpus_epochs", _RUN): "corpus_epochs",
     ("corpus_progress", _RUN): "corpus_progress",
     ("device_evidence", _RUN): "device_evidence",
+    ("fact_agreement", (*_RUN, *_RUN)): "fact_agreement",
+    ("fact_agreement", _RUN): "rank_facts",
     ("facts", _CHECKPOINT): "checkpoint_facts",
     ("facts", _RUN): "run_facts",
     ("file_structure", _CHECKPOINT): "file_structure",

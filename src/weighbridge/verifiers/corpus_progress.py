@@ -26,7 +26,10 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     order = statistics.order(columns[STEP])
     per_step = declared_tokens(view) or next((claim.value for claim in token_claims(view)), None)
     found: dict[str, Any] = {"rows": view.rows, "steps": order.steps, "largest_gap": order.largest_gap}
-    found |= {"tokens_per_step": per_step, "tokens_expected": per_step * order.steps if per_step else None}
+    expected = per_step * order.steps if per_step else None
+    if per_step is None and (moved := _passed_over(view)) is not None:  # batches that differ in tokens
+        per_step, expected = math.ceil(max(numbers(view, "tokens"))), moved
+    found |= {"tokens_per_step": per_step, "tokens_expected": expected}
     found |= {"losses": int(columns["loss"].known.sum()) if "loss" in columns else 0}
     consumed, source, rows = _consumed(view)
     found |= {"tokens": _finite(consumed), "tokens_from": source, "tokens_rows": rows}
@@ -34,7 +37,17 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     found |= {"corpus_tokens": corpus_tokens(view), "announced_steps": announced_steps(view)}
     found["failures"] = sum(event.get("event") == "recorder-failure" for event in view.events)
     value = Record(CorpusProgress(equal_losses=equal_runs(columns), coverage=_coverage(view, columns), **found))
-    return Measurement(quantity=QUANTITY, value=value, by="corpus_progress/2", examined=view.rows, total=view.rows)
+    return Measurement(quantity=QUANTITY, value=value, by="corpus_progress/3", examined=view.rows, total=view.rows)
+
+
+def _passed_over(view: RunView) -> int | None:
+    """Return how many tokens the position went on by, pass by pass, where every row has it beside the step's tokens."""
+    tokens, positions = numbers(view, "tokens"), numbers(view, "corpus_position")
+    if not view.rows == len(tokens) == len(positions) or not all(map(float.is_integer, (*tokens, *positions))):
+        return None
+    before = [positions[0] - tokens[0], *positions[:-1]]  # a log may begin within a pass
+    rows = zip(before, positions, tokens, strict=True)
+    return int(math.fsum(now if now < was or now == taken else now - was for was, now, taken in rows)) or None
 
 
 def corpus_tokens(view: RunView) -> int | None:

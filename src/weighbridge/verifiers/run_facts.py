@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.core import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.facts import ALL, RECORDER_FAILED, Fact
+from weighbridge.quantities.facts import ALL, AS_LOGGED, HAS, RECORDER_FAILED, Fact
 from weighbridge.run_logs.column_statistics import LARGEST_STEP, dense, distinct
 from weighbridge.run_logs.log_table import NUMBER
 from weighbridge.run_logs.run_end import EARLY, run_end
 from weighbridge.verifiers.step_series import spread, stranger
-from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
-from weighbridge.views.run import STEP, RunView
+from weighbridge.verifiers.verifier import Canary, Verifier, Views
+from weighbridge.views.run import IDLE, SKIPPED, STEP, RunView
 
 QUANTITY = "facts"
 FAILURE = "recorder-failure"
@@ -37,9 +37,11 @@ class Claim:
     how: str
 
 
-def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
-    """Gather the facts of a run, and those `named` that it states."""
+def measure(views: Views, options: Fields) -> Measurement:
+    """Gather the facts of a run, and those `named` that it states; of ranks those that they agree on."""
     view: RunView = views[0]
+    if view.ranks:
+        return _of_ranks([measure((rank,), options) for rank in view.ranks])
     found = {name: reported(view, section, name) for name, section in REPORTED.items()}
     facts = [_fact(name, value, Basis.REPORTED) for name, value in found.items() if value is not None and value != ""]
     steps = dense(view, STEP)
@@ -57,11 +59,30 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     facts += [_fact(name, value, Basis.MEASURED) for name, value in view.notes.items()]
     each = [event.get("costs") for event in view.events if event.get("event") == FAILURE]
     lost = {str(name) for costs in each for name in (costs if isinstance(costs, (list, tuple)) else [ALL])} - {"device"}
+    lost |= {IDLE} if SKIPPED in lost else set()
     unreliable = [_fact(RECORDER_FAILED, " ".join(sorted(lost)), Basis.REPORTED)] if lost else []
     named: Any = options.get("named", ())
     stated = [fact for name in named if name not in view.notes for fact in _stated(view, name)]
-    value = Rows("name", (*facts, *unreliable, *_tokens_per_step(view), *stated))
+    facts += [*unreliable, *_tokens_per_step(view), *stated]
+    known = {fact.name for fact in facts}
+    there = [fact for name in named for fact in _there(view, name, known)]
+    value = Rows("name", (*facts, *there))
     return Measurement(quantity=QUANTITY, value=value, by="run_facts/3", examined=view.rows, total=view.rows)
+
+
+def _of_ranks(each: Sequence[Measurement]) -> Measurement:
+    """Return the facts of the last rank that states each, contradicted by the others that state it otherwise."""
+    stated: dict[str, list[tuple[int, Fact]]] = {}
+    for rank, one in enumerate(each):
+        for fact in rows_of(one, Fact):
+            stated.setdefault(fact.name, []).append((rank, fact))
+    facts = []
+    for *others, (_, last) in stated.values():
+        said = tuple(f"rank {rank} has {one.value}" for rank, one in others if one.value != last.value)
+        by = (*last.contradicted_by, *(why for _, one in others for why in one.contradicted_by), *said)
+        facts.append(dataclasses.replace(last, contradicted_by=tuple(dict.fromkeys(by))))
+    examined = sum(one.examined for one in each)
+    return dataclasses.replace(each[-1], value=Rows("name", tuple(facts)), examined=examined, total=examined)
 
 
 def _fact(name: str, value: object, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Fact:
@@ -77,6 +98,18 @@ def _stated(view: RunView, name: str) -> Iterator[Fact]:
     if said:
         contradicted_by = tuple(f"it is {value} in another section" for value in others)
         yield _fact(name, said[0], Basis.REPORTED, contradicted_by)
+
+
+def _there(view: RunView, name: str, known: Collection[str]) -> Iterator[Fact]:
+    """Yield whether the run has the column or fact of `has:NAME`, or so many numbers in it as `has:NAME:COUNT` says."""
+    what = name.removeprefix(HAS)
+    column, _, count = what.rpartition(":")
+    if name == AS_LOGGED:
+        yield _fact(name, True, Basis.MEASURED)
+    elif what != name and count.isdecimal() and column:
+        yield _fact(name, len(numbers(view, view.named(column) or column)) >= int(count), Basis.MEASURED)
+    elif what != name:
+        yield _fact(name, what in known or bool(view.named(what) or [*_stated(view, what)]), Basis.MEASURED)
 
 
 def reported(view: RunView, section: str, key: str) -> str | int | float | None:
@@ -153,9 +186,14 @@ def extent(views: Views, _options: Fields) -> int:
     return view.rows
 
 
-def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
+def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
     """Overlay the last of a few rows with another step, and another number where tokens come from; add notes."""
     view: RunView = views[0]
+    if view.ranks:  # the last of them is damaged
+        found = canary(view.ranks[-1:], _options, _measured)
+        others = tuple(one.cut(spread(one.rows)) for one in view.ranks[:-1])
+        damaged_ranks = (*others, *found.views)
+        return dataclasses.replace(found, views=(dataclasses.replace(view, ranks=damaged_ranks),))
     few = view.cut([*spread(view.rows), view.rows - 1])  # the last row twice: one step fewer than rows
     last = few.rows - 1
     source = "tokens" if "tokens" in few.cells else ""  # the column that alone changes the tokens of a step
@@ -181,7 +219,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
         otherwise = tokens != before and varying in str(tokens)
         if any(name not in facts or facts[name].value != value for name, value in beside.items()):
             return False
-        if facts["ended"] != _fact("ended", EARLY, Basis.DERIVED):
+        if (facts["ended"].value, facts["ended"].basis) != (EARLY, Basis.DERIVED):
             return False
         return values == [few.rows, steps + 1] and (not source or otherwise)
 

@@ -13,15 +13,26 @@ from itertools import compress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.core import Fields, Origin, SubjectError, bare, local_path
+from weighbridge.core import Fields, Origin, SubjectError, bare, exists, local_path
 from weighbridge.run_logs import log_table
 from weighbridge.run_logs.formats.recognition import read_log
-from weighbridge.run_logs.log_table import EPOCH, IS_NUMBER, MISSING, NUMBER, UNREADABLE, Cells, standard_names
+from weighbridge.run_logs.json_log import LAYERS, ranks_inside
+from weighbridge.run_logs.log_table import (
+    EPOCH,
+    IS_NUMBER,
+    MISSING,
+    NOT_OWED,
+    NUMBER,
+    UNREADABLE,
+    Cells,
+    standard_names,
+)
 from weighbridge.run_logs.units import PLAIN, factor
 
 STEP = log_table.STEP
 Names: TypeAlias = Mapping[str, str]
-SKIPPED, GRAD_NORM = "skipped", "grad_norm"
+SKIPPED, IDLE, FINITE, GRAD_NORM = "skipped", "idle_update", "gradients_finite", "grad_norm"
+IS_OUT, IS_KNOWN = (bytes(state in states for state in range(256)) for states in ((NOT_OWED,), (NOT_OWED, NUMBER)))
 _MAX_STEP = 2.0**53
 # What is one number throughout by its nature: a fact of a run, and no column of it.
 CONSTANT = frozenset(
@@ -65,6 +76,8 @@ class RunView:
     origin: Origin = Origin.FIXTURE
     digests: Mapping[str, str] = field(default_factory=dict)
     overlay: Mapping[tuple[int, str], float | None] = field(default_factory=dict)
+    ranks: tuple[RunView, ...] = ()  # of a folder of ranks: each of them, and no cells of its own
+    layers: Path | None = None  # what is logged of tensors, read by those alone who need it
 
     @property
     def started(self) -> str:
@@ -166,6 +179,8 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
             cells[name] = one
     if SKIPPED in log.columns and GRAD_NORM in cells:  # a step without an update has no norm of one
         cells[GRAD_NORM] = cells[GRAD_NORM].owing_none(log.columns[SKIPPED])
+    if log.recorded:
+        cells |= _updates(cells, log.rows)
     notes = dict(log.notes)
     facts = {**_constants(cells, columns or {}), **log.facts}
     if STEP not in cells and EPOCH in cells and _counts(cells[EPOCH]):
@@ -181,7 +196,48 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
     filtered = frozenset(name for name in cells if names.get(name) in log.nan_filtered)
     kept: dict[str, Any] = {"rows": log.rows, "facts": facts, "events": log.events, "notes": notes}
     origin = Origin.LIVE if log.traced else Origin.FIXTURE
+    if exists(path / LAYERS):
+        kept["layers"] = path / LAYERS
     return RunView(cells=cells, logged_as=logged_as, nan_filtered=filtered, origin=origin, digests=digests, **kept)
+
+
+def _updates(cells: Mapping[str, Cells], rows: int) -> dict[str, Cells]:
+    """Return which steps of a recorder made no update, and which of these although no gradient forbade one.
+
+    A step without a gradient norm that is not said to have made none is unknown, but in a run that has no norm at all.
+    """
+    known = cells[GRAD_NORM].state if GRAD_NORM in cells else bytes(rows)
+    if NUMBER not in known:
+        known = bytes([NOT_OWED]) * rows
+    out, finite, found = known.translate(IS_OUT), cells.get(FINITE, Cells(rows)), (Cells(), Cells())
+    for one in found:
+        one.values, one.state = array("d", iter(out)), bytearray(known.translate(IS_KNOWN))
+    for row in compress(range(rows), out):
+        if finite.state[row] == NUMBER and finite.values[row] == 0:
+            found[1].values[row] = 0.0
+    return dict(zip((SKIPPED, IDLE), found, strict=True))
+
+
+def open_ranks(folders: Sequence[Path], columns: Names | None = None, units: Names | None = None) -> RunView:
+    """Open the ranks of one run at once; what is told of the run as a whole, the first of them tells."""
+    ranks = tuple(open_run(folder, columns, units) for folder in folders)
+    origin = Origin.LIVE if all(one.origin is Origin.LIVE for one in ranks) else Origin.FIXTURE
+    named = ((folder.name, one.digests) for folder, one in zip(folders, ranks, strict=True))
+    digests = {f"{rank}/{name}": digest for rank, files in named for name, digest in files.items()}
+    rows, facts = sum(one.rows for one in ranks), ranks[0].facts
+    return RunView(rows=rows, cells={}, logged_as={}, facts=facts, origin=origin, digests=digests, ranks=ranks)
+
+
+def all_ranks_here(view: RunView, folder: Path) -> RunView:
+    """Return the view of one rank; refuse with `ranks-missing` where its folder holds not all ranks of its run."""
+    size, here = view.facts.get("world_size"), len(ranks_inside(folder))
+    if type(size) is int and size != here:
+        what, remedy = (
+            f"{here} ranks are here, of a run of {size}",
+            "bring the folders together, or bind each rank by itself",
+        )
+        raise SubjectError("ranks-missing", what, where=str(folder), remedy=remedy)
+    return view
 
 
 def _constants(cells: dict[str, Cells], given: Names) -> Fields:

@@ -76,6 +76,37 @@ def directory(name: str, *, corpus: int, events: list[int], dry: int | None = No
     (folder / "events.jsonl").write_text(lines(told))
 
 
+def ranks(name: str, *, flipped: int | None = None, tensors: bool = False) -> None:
+    """Write two ranks of six steps, whose parameters differ by a bit from step `flipped` on, and tensors' norms."""
+    chance = random.Random(13)
+    norms = [round(chance.gauss(2, 0.2), 6) for _ in range(6)]
+    for rank in range(2):
+        folder = HERE / name / f"rank-{rank}"
+        folder.mkdir(exist_ok=True, parents=True)
+        head = {
+            "schema": "weighbridge.run/v0", "pid": 4711 + rank, "host": "host-0123456789ab", "commit": "",
+            "started": f"2026-01-02T03:04:0{rank}Z", "rank": rank, "world_size": 2, "seeds": {"torch": 1},
+        }  # fmt: skip
+        bits = [1000 * step + (rank if flipped is not None and step >= flipped else 0) for step in range(6)]
+        rows: list[dict[str, object]] = [
+            {
+                "step": step, "loss": round(chance.gauss(3, 0.2), 6), "grad_norm": norms[step],
+                **({"parameters_sum": bits[step]} if step < 4 else {}), "batch_crc": 100 * step + rank,
+            }
+            for step in range(6)
+        ]  # fmt: skip
+        (folder / "run.json").write_text(json.dumps(head, indent=1) + "\n")
+        (folder / "steps.jsonl").write_text(lines(rows))
+        if tensors:
+            norm = 0.5 + (0.25 if rank else 0)
+            each: list[dict[str, object]] = [
+                {"step": step, "name": tensor, "grad": norm if (step, tensor) == (1, "b") else 0.5, "weight": 1.0}
+                for step in range(2)
+                for tensor in ("a", "b")
+            ]
+            (folder / "layers.jsonl").write_text(lines(each))
+
+
 def lines(rows: list[dict[str, object]]) -> str:
     """Write one JSON object a line."""
     return "".join(json.dumps(row) + "\n" for row in rows)
@@ -88,6 +119,8 @@ def main() -> None:
     directory("wrapped", corpus=TOKENS * 40, events=[40])
     directory("silent-wrap", corpus=TOKENS * 16, events=[16, 32])
     directory("dry", corpus=TOKENS * 40, events=[], dry=40)
+    ranks("ranks", tensors=True)
+    ranks("ranks-parted", flipped=2)
     few: list[dict[str, object]] = [{"step": step, "loss": 3.0 - step / 4, "wall_ms": 10.0 + step} for step in range(4)]
     (HERE / "torn.jsonl").write_text(lines(few) + '{"step": 4, "lo')
     (HERE / "torn-middle.jsonl").write_text(lines(few[:2]) + '{"step": 2, "lo\n' + lines(few[3:]))

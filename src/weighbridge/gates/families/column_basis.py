@@ -33,6 +33,16 @@ QUICK_SHARE = 0.2  # of the least time of the other steps: quicker ones did no w
 # A sensor of utilisation gives whole percents, and a mean of several moves with the work: it has memory or a relation.
 SENSED = "util_pct"
 OF_A_STEP = ("loss", "grad_norm")  # what every step gives anew, besides its times and rates
+# What the recorder saw as it looked: mostly the same number, by rights, or what a batch happens to hold, or a part of a
+# step that may take no time. Rules of their own judge it.
+LOOKED_AT = frozenset({
+    "skipped", "idle_update", "gradients_finite", "grad_norm_used", "parameters_sum", "fetch_ms", "forward_ms",
+    "backward_ms", "update_ms", "batch_crc", "batch_repeats", "rows_repeated", "top_token_share", "labels_active_share",
+    "target_is_next_share", "loss_gradient_scale", "own_loss", "gradient_edit_ratio", "gradient_cosine",
+    "stale_gradients", "zero_gradients", "unowned", "frozen", "unmoved", "outside_writes", "step_counter_lag",
+    "evaluating_modules", "bf16_share", "weight_norm", "equal_rows", "equal_tensors", "init_std_max", "future_change",
+    "evaluation_change",
+})  # fmt: skip
 # A process drives one device, and the fastest of 2025 does 2e16 operations a second at 4 bits.
 MOST_FLOPS_PER_S = 1e17
 ABOVE_ZERO = ("wall_ms", "tokens", "tokens_per_sec")

@@ -46,6 +46,11 @@ def more_than(name: str) -> Lever:
     return lambda *moved: lift(-getattr(moved[-1], name) - 1, None, 1)(*moved)
 
 
+def last_of(name: str, sign: int) -> Lever:
+    """Return the lever that moves as many of the last samples as the limit of this name says up, or down."""
+    return lambda *moved: lift(-getattr(moved[-1], name), None, sign)(*moved)
+
+
 def out_of_noise(name: str) -> Lever:
     """Return the lever that makes the samples before these last ones noisy, and moves those up."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar
@@ -47,6 +48,18 @@ def reference(evidence: Evidence) -> list[Series]:
     return [Series(steps, [float(Decimal(vocab).ln())] * len(steps))]
 
 
+def beside(one: Series, steps: Sequence[int], *, latest: bool) -> Sequence[float]:
+    """Return a series at these steps, NaN where it has none; the `latest` sample stands for the steps after it.
+
+    What comes before the first one is compared with that: some evaluate before they train.
+    """
+    known = dict(zip(one.step, one.value, strict=True))
+    if latest and known:
+        there = sorted(known)
+        steps = [there[max(bisect.bisect_right(there, step) - 1, 0)] for step in steps]
+    return [known.get(step, math.nan) for step in steps]
+
+
 def _zeroed(evidence: Evidence, limits: Any, _places: object) -> Mutated | str:
     need = next((need for need in (OTHER, BASELINE) if need in evidence), SAMPLES)
     if limits.relative_to in ("value", LN_VOCAB):
@@ -68,8 +81,13 @@ def _left_out(evidence: Evidence, limits: Any, _places: object) -> Mutated | str
 
 def _first(evidence: Evidence, need: str, limits: Any) -> int:
     first = (limits.steps or (-math.inf,))[0]
-    judged = next(step for step in series_of(evidence, SAMPLES).step if step >= first)
-    return list(series_of(evidence, need).step).index(judged)
+    steps, judged = series_of(evidence, need).step, [s for s in series_of(evidence, SAMPLES).step if s >= first]
+    both = next((step for step in judged if step in set(steps)), judged[0])
+    return max(bisect.bisect_right(steps, both) - 1, 0)
+
+
+def _no_loss(evidence: Evidence, _limits: object, _places: object) -> Mutated:
+    return Mutated(with_value(evidence, OTHER, Series((), ())))
 
 
 def _unknown_vocabulary(evidence: Evidence, _limits: object, _places: object) -> Mutated | str:
@@ -85,6 +103,7 @@ def _itself(evidence: Evidence, _limits: object, _places: object) -> Mutated | s
 
 _ZEROED = Mutation("a reference of zero", "no-reference", _zeroed, Outcome.BLOCKED)
 _LEFT_OUT = Mutation("a step that has no reference", "no-reference", _left_out, Outcome.BLOCKED)
+_NO_LOSS = Mutation("no loss at all", "no-reference", _no_loss, Outcome.BLOCKED)
 _UNKNOWN = Mutation("an unknown vocabulary", "no-reference", _unknown_vocabulary, Outcome.BLOCKED)
 _ITSELF = Mutation("the run as its own baseline", "same-run", _itself, Outcome.BLOCKED)
 
@@ -97,6 +116,8 @@ class Comparison:
     mutations: tuple[Mutation[Any], ...] = ()
     codes: tuple[str, ...] = ("no-reference",)
     family: str
+    sparse: bool = False  # what is judged is where there is a reference
+    latest: bool = False  # whether a sample of the reference stands for the steps after it
 
 
 ALONE = Comparison(codes=(), family="")
@@ -107,7 +128,12 @@ AS_GIVEN = Comparison(
 WITH_VOCABULARY = Comparison(needs={FACTS: Need("facts", of=("run",))}, mutations=(_UNKNOWN,), family="vocabulary")
 WITH_LOSS = Comparison(
     needs={OTHER: Need("step_series", of=("run",), of_limits=lambda _limits: {"column": "loss"})},
-    mutations=(_ZEROED, _LEFT_OUT), family="beside-loss",
+    mutations=(_ZEROED, _NO_LOSS), family="beside-loss", latest=True,
+)  # fmt: skip
+
+WHERE_LOOKED = Comparison(
+    needs={OTHER: Need("step_series", of=("run",), of_limits=lambda _limits: {"column": "own_loss"})},
+    mutations=(_ZEROED,), family="beside-own-loss", sparse=True,
 )  # fmt: skip
 
 
@@ -123,3 +149,10 @@ class ToLoss:
     """A comparison with the loss."""
 
     relative_to: ClassVar[str] = f"{COLUMN}loss"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToOwnLoss:
+    """A comparison with the loss that the recorder took of the logits."""
+
+    relative_to: ClassVar[str] = f"{COLUMN}own_loss"

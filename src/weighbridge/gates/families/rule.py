@@ -22,7 +22,7 @@ from weighbridge.figures.figure import Figure
 from weighbridge.figures.whole import between
 from weighbridge.gates.families import run_columns
 from weighbridge.gates.families.levers import LEVERS, Lever, Moved, by_the_least
-from weighbridge.gates.families.relative import ALONE, BASELINE, OTHER, Comparison, reference
+from weighbridge.gates.families.relative import ALONE, BASELINE, OTHER, Comparison, beside, reference
 from weighbridge.gates.families.run_columns import FINITE, GENUINE, RISING, SAMPLES, ColumnGuard
 
 Must: TypeAlias = Literal["at most", "below", "at least", "above"]
@@ -170,12 +170,18 @@ class Rule(BoundedFigure):
         return part, dataclasses.replace(limits, steps=(begin, last)) if narrower else limits
 
     def _inputs(self, evidence: Evidence, limits: Any) -> list[Series]:
-        samples = self._looked_at(series_of(evidence, SAMPLES), limits)
-        beside = [dict(zip(one.step, one.value, strict=True)) for one in reference(evidence)]
-        return [samples, *(Series(samples.step, [one[step] for step in samples.step]) for one in beside)]
+        samples = self._looked_at(evidence, limits)
+        return [samples, *(Series(samples.step, one) for one in self._beside(evidence, samples))]
 
-    def _looked_at(self, series: Series, limits: Any) -> Series:
-        steps = self._steps(limits) if self.window else None
+    def _beside(self, evidence: Evidence, samples: Series) -> list[Sequence[float]]:
+        return [beside(one, samples.step, latest=self.relative.latest) for one in reference(evidence)]
+
+    def _looked_at(self, evidence: Evidence, limits: Any) -> Series:
+        series, steps = series_of(evidence, SAMPLES), self._steps(limits) if self.window else None
+        if self.relative.sparse:
+            there = {step for one in reference(evidence) for step in one.step}
+            pairs = [pair for pair in zip(series.step, series.value, strict=True) if pair[0] in there]
+            series = Series([step for step, _ in pairs], [value for _, value in pairs])
         return series if steps is None else between(series, steps)
 
     def _value(self, evidence: Evidence, limits: Any) -> float:
@@ -195,15 +201,14 @@ class Rule(BoundedFigure):
             return found.value, {"of": of, "enough": found.value, "unit": self.figure.unit, "bound": must, **found.more}
 
         def lacking(evidence: Evidence) -> Fields | None:
-            given, samples = limits.relative_to, self._looked_at(series_of(evidence, SAMPLES), limits)
+            given, samples = limits.relative_to, self._looked_at(evidence, limits)
             if given == "value":
                 return None
-            own = {"first": samples.step[:1], "previous": samples.step[:-1]}.get(given)
-            beside = [samples] if own is not None else reference(evidence)
-            above = {
-                step for one in beside for step, value in zip(one.step, one.value, strict=True) if 0 < value < math.inf
-            }
-            bad = [step for step in (samples.step if own is None else own) if step not in above]
+            own = {"first": samples.value[:1], "previous": samples.value[:-1]}.get(given)
+            known = next(
+                iter(self._beside(evidence, samples) if own is None else [own]), [math.nan] * len(samples.step)
+            )
+            bad = [step for step, value in zip(samples.step, known, strict=False) if not 0 < value < math.inf]
             return {"relative_to": given, "bad": len(bad), "first_step": bad[0]} if bad else None
 
         def same(evidence: Evidence) -> Fields | None:

@@ -42,6 +42,16 @@ def _owing(evidence: Evidence, limits: Limits, places: Sequence[str]) -> set[str
     return _required(evidence, limits, places) | ({STEP} & set(places))
 
 
+def _judged(evidence: Evidence, limits: Limits, places: Sequence[str]) -> list[str]:
+    """Return the columns that are not left to rules of their own."""
+    required = _required(evidence, limits, places)
+    return [place for place in places if place not in column_basis.LOOKED_AT or place in required]
+
+
+def _timed(evidence: Evidence, limits: Limits, places: Sequence[str]) -> Sequence[str]:
+    return telling_speed(evidence, limits, _judged(evidence, limits, places))
+
+
 def _reordered(row: StepColumn, **changed: Any) -> StepColumn | None:
     return None if row.order is None else replace(row, order=replace(row.order, **changed))
 
@@ -165,11 +175,14 @@ MUTATIONS: tuple[Mutation[Any], ...] = (
     _breaks("a row without a step", "no-step", lambda row, _: {"missing": 1} if row.order else None),
     Mutation("a row lost", "gap", _row_lost),
     _breaks("half a step", "fractional-steps", lambda row, _: _reordered(row, fractional=1)),
-    _breaks("a placeholder from one step to another", "placeholder", _only_in_part, PART),
+    _breaks("a placeholder from one step to another", "placeholder", _only_in_part, PART, at=_judged),
     _breaks("a placeholder now and then", "recurring", _now_and_then, PART),
-    _breaks("steps too quick to have trained", "impossible-speed", _too_quick, "no column of times", at=telling_speed),
+    _breaks("steps too quick to have trained", "impossible-speed", _too_quick, "no column of times", at=_timed),
     _breaks("a metric of too few samples to tell", "column-undecided", _too_short, UNDECIDED, at=_required),
-    *(_breaks(name, code, _invented(make, code), "allowed of every column") for name, code, make in INVENTED),
+    *(
+        _breaks(name, code, _invented(make, code), "allowed of every column", at=_judged)
+        for name, code, make in INVENTED
+    ),
     *(
         _breaks(name, "impossible", _impossible(columns, fields), "every column may have that")
         for name, columns, fields in IMPOSSIBLE

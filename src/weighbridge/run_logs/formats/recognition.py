@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from weighbridge.core import SubjectError, WeighbridgeError, exists, is_folder
 from weighbridge.core.plugins import Brought
+from weighbridge.run_logs.attempts import read_attempts
 from weighbridge.run_logs.csv_log import read_csv
 from weighbridge.run_logs.formats import console, trackio_database, wandb_file
 from weighbridge.run_logs.formats.epoch_folder import PATTERN as EPOCHS
@@ -19,7 +20,7 @@ from weighbridge.run_logs.formats.epoch_folder import read_epochs
 from weighbridge.run_logs.formats.event_files import event_files, is_events, read_events
 from weighbridge.run_logs.formats.mlflow_run import read_mlflow, runs_in
 from weighbridge.run_logs.formats.mllog import MARK, read_mllog
-from weighbridge.run_logs.json_log import HEAD, STEPS, read_jsonl, read_report, read_run_directory
+from weighbridge.run_logs.json_log import HEAD, STEPS, read_jsonl, read_report
 from weighbridge.run_logs.log_file import GZIP, UTF_16, batches, open_regular, several_runs, suffix
 from weighbridge.run_logs.log_table import NUMBER, Log, LogFormat
 
@@ -45,7 +46,7 @@ def read_log(path: Path, digests: dict[str, str], lines: str = "") -> Log:
     if lines:
         return console.read_lines(path, digests, lines)
     if is_folder(path):
-        return (folder_reader(path) or read_run_directory)(path, digests)
+        return (folder_reader(path) or read_attempts)(path, digests)
     read = SUFFIXES.get(suffix(path))
     brought = BROUGHT.get(path.suffix[1:]) if read is None and path.suffix not in ("", ".json", ".gz") else None
     if brought is not None:

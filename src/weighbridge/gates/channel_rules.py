@@ -1,0 +1,107 @@
+"""Rules over what the recorder looked at, a row each: a column, what a healthy run keeps it to, and what else is found.
+
+A channel that could not look leaves its cell out, so one sample is enough to judge: it was looked at there. A rule that
+asks for several in a row is for what healthy runs do once, as an adapter whose first gradients are all zero.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from weighbridge.core import Doc
+from weighbridge.figures.worst import off, reached, sunk, undeclared
+from weighbridge.gates.families.levers import last_of
+from weighbridge.gates.families.relative import WHERE_LOOKED, ToOwnLoss
+from weighbridge.gates.families.rule import Must, Rule
+from weighbridge.gates.families.run_columns import FINITE, RISING, genuine
+
+LAST = 10**12  # a step that no run comes to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Once:
+    """How often in a row a sample must lie beyond the bound."""
+
+    in_a_row: Annotated[int, Doc("samples in a row that lie beyond the bound", ge=1, le=10_000, tight="down")] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thrice(Once):
+    """The same, for what a healthy run may do once or twice."""
+
+    in_a_row: Annotated[int, Doc("samples in a row that lie beyond the bound", ge=1, le=10_000, tight="down")] = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToOne:
+    """A comparison with one."""
+
+    relative_to: ClassVar[str] = "value"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What was declared."""
+
+    declared: Annotated[int, Doc("the number that was declared", ge=0, le=10**9)] = 0
+
+
+def channel(name: str, column: str, bound: float, code: str, doc: str, *, must: Must = "at most", **more: Any) -> Rule:
+    """Return a rule over a channel, of which one sample is enough."""
+    given = {"ge": 0, "min_samples": 1, "guards": (genuine(), RISING, FINITE), **more}
+    return Rule(name=name, column=column, bound=bound, code=code, doc=doc, must=(must,), **given)
+
+
+def worst(
+    name: str, column: str, bound: float, code: str, doc: str, *, must: Must = "at most", options: type[Once] = Once,
+    **more: Any,
+) -> Rule:  # fmt: skip
+    """Return a rule that so many samples of a channel in a row do not lie beyond a bound."""
+    way, sign, figure = ("up", 1, reached) if must == "at most" else ("down", -1, sunk)
+    return channel(
+        name, column, bound, code, doc, must=must, figure=figure, options=options, min_samples=options().in_a_row,
+        own_levers={f"the last ones {way}": last_of("in_a_row", sign)},
+        checks=lambda limits: [] if limits.min_samples >= limits.in_a_row else ["min_samples must be in_a_row or more"],
+        **more,
+    )  # fmt: skip
+
+
+RULES = (
+    # The loss and its gradient.
+    channel("loss-scale", "loss_gradient_scale", 0.01, "off-scale", "the share by which a sample is off 1",
+            figure=off, options=ToOne, levers=("the last up", "the last down")),
+    channel("reported-loss", "loss", 0.001, "misreported", "the share by which a sample is off what the logits give",
+            figure=off, options=ToOwnLoss, relative=WHERE_LOOKED, levers=("all up", "all down")),
+    worst("edited-gradients", "gradient_edit_ratio", 1.01, "edited", "the largest over the least change of a norm"),
+    worst("turned-gradients", "gradient_cosine", 0.999, "turned",
+          "the cosine of what arrived with what was used", must="at least"),
+    worst("uncleared-gradients", "stale_gradients", 0, "uncleared", "the number of tensors that held one"),
+    worst("dead-gradients", "zero_gradients", 0, "dead", "the number of tensors without one", options=Thrice),
+    # The update and the weights.
+    worst("optimizer-coverage", "unowned", 0, "unowned", "the number of tensors in none"),
+    channel("frozen-parameters", "frozen", 0, "not-as-declared", "the number of tensors off the declared one",
+            figure=undeclared, options=Declared, levers=("the last up",)),
+    worst("unmoved-parameters", "unmoved", 0, "unmoved", "the number of tensors that stay", options=Thrice),
+    worst("idle-updates", "idle_update", 0, "idle", "1 for a step that updated nothing, though it could"),
+    worst("skipped-updates", "skipped", 0, "skipping", "1 for a step that updated nothing",
+          options=Thrice, looked_at=(20, LAST)),
+    worst("outside-writes", "outside_writes", 0, "written", "the number of tensors that were"),
+    worst("step-counters", "step_counter_lag", 0, "behind", "the number of updates that lack"),
+    worst("weight-precision", "bf16_share", 0.9, "rounded", "the share of bf16 numbers", options=Thrice, le=1),
+    # A fresh start.
+    worst("initial-spread", "init_std_max", 0.2, "too-wide", "the widest weight's deviation", looked_at=(0, 1)),
+    worst("equal-rows", "equal_rows", 0, "equal", "the number of weights of equal rows", looked_at=(0, 1)),
+    worst("equal-tensors", "equal_tensors", 0, "alike", "the number of equal pairs", looked_at=(0, 1)),
+    # Batches and labels.
+    worst("labels-shifted", "target_is_next_share", 0.99, "not-next",
+          "the share of targets that come next", must="at least"),
+    worst("active-labels", "labels_active_share", 0.3, "ignored",
+          "the share of labels that count", options=Thrice, must="at least"),
+    worst("repeated-batches", "batch_repeats", 0, "seen-before", "1 for a batch that was seen"),
+    worst("repeated-rows", "rows_repeated", 0, "same-rows", "the number of rows that repeat", options=Thrice),
+    worst("degenerate-batch", "top_token_share", 0.5, "one-token", "the share of the commonest token", le=1),
+    # The model.
+    worst("training-mode", "evaluating_modules", 0, "evaluating", "the number of modules in evaluation mode"),
+    worst("causality", "future_change", 1e-5, "sees-ahead", "the change of an earlier logit"),
+    worst("evaluation-repeats", "evaluation_change", 0.0, "differs", "the difference of two evaluations"),
+)  # fmt: skip
+KIND = {rule.name: rule.kind() for rule in RULES}

@@ -1,0 +1,156 @@
+"""What a loader hands out: batches and rows that come again, tokens that are all the same, labels that are ignored."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from weighbridge.recorder.channels import Cell, Channel, Watched
+
+REMEMBERED = 1 << 18  # batches of a pass
+ELEMENTS = 1 << 17  # of an array that are looked at, evenly spaced
+PARTS = 16  # of a list that are looked through for arrays
+ROW = 4  # elements of which a row has at least, to be like another by no chance
+LABELS = ("labels", "label", "label_ids", "targets", "target")
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The arrays of a batch that are looked at: what goes into the model, what counts of it, and what it shall give."""
+
+    inputs: torch.Tensor
+    mask: torch.Tensor | None = None
+    labels: torch.Tensor | None = None
+
+
+class Batches(Channel):
+    """CRC-32 of the step's batches, whether one was seen before in this pass, equal rows, tokens, and labels.
+
+    Where no loader is watched, a batch is what goes into the model. One that is not on the host waits for the row, in
+    steps in which all channels look.
+    """
+
+    columns = ("batch_crc", "batch_repeats", "rows_repeated", "top_token_share", "labels_active_share")
+    every_step = True
+
+    def __init__(self, watched: Watched) -> None:
+        super().__init__(watched)
+        self._drawn = False
+        self._pass = watched.passes
+        self._seen: dict[int, None] = {}
+        self._whole = True  # all batches of this pass were looked at
+        self._waiting: list[Parts] = []
+        self._found: dict[str, float] = {}
+        self._labels = [0, 0]
+
+    def batch(self, batch: object) -> None:
+        """Look at a batch of the loader."""
+        self._drawn = True
+        self._take(batch)
+
+    def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Look at what goes into the model, where no loader is watched."""
+        if not self._drawn:
+            self._take([*args, kwargs])
+
+    def row(self) -> Mapping[str, Cell]:
+        """Return what was found."""
+        while self._waiting:
+            self._look(self._waiting.pop(0))
+        found, self._found = self._found, {}
+        (active, labels), self._labels = self._labels, [0, 0]
+        return {**found, "labels_active_share": active / labels} if labels else found
+
+    def _take(self, batch: object) -> None:
+        if self._pass != self.watched.passes:
+            self._pass, self._whole = self.watched.passes, True
+            self._seen.clear()
+        if (parts := parts_of(batch)) is None:
+            self._whole = False
+        elif parts.inputs.device.type == "cpu":
+            self._look(parts)
+        elif self.watched.early:
+            self._waiting.append(parts)
+        else:
+            self._whole = False
+
+    def _look(self, parts: Parts) -> None:
+        rows = _on_host(parts.inputs)
+        read, width = rows.tobytes(), rows[0].nbytes
+        found = self._found
+        found["batch_crc"] = zlib.crc32(read, int(found.get("batch_crc", 0)))
+        if self._drawn and (again := self._again(hash((rows.shape, read)))) is not None:
+            found["batch_repeats"] = max(again, found.get("batch_repeats", 0))
+        if rows.ndim > 1 and rows[0].size >= ROW:
+            different = len({read[at : at + width] for at in range(0, len(read), width)})
+            found["rows_repeated"] = found.get("rows_repeated", 0) + len(rows) - different
+        if rows.dtype.kind in "iu" and rows.ndim > 1:
+            counted = rows if parts.mask is None else rows[_on_host(parts.mask) != 0]
+            if counted.size:
+                share = float(np.unique(counted, return_counts=True)[1].max()) / counted.size
+                found["top_token_share"] = max(share, found.get("top_token_share", 0))
+        if parts.labels is not None:
+            labels = _on_host(parts.labels)
+            if labels.shape != rows.shape or labels.min() < 0 or labels.max() > 1:  # else it may be a mask
+                self._labels[0] += int((labels >= 0).sum())  # others are ignored: -100, or nanoGPT's -1
+                self._labels[1] += labels.size
+
+    def _again(self, content: int) -> float | None:
+        # 64 bits: of 50,000 batches two would share their CRC by chance in one pass of four.
+        if content in self._seen:
+            return 1
+        self._seen[content] = None
+        if len(self._seen) > REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        return 0 if self._whole else None
+
+
+def parts_of(batch: object) -> Parts | None:
+    """Return what is looked at of a batch, or None of one without an array of numbers."""
+    arrays = list(_arrays(batch))
+    named = dict(arrays)
+    inputs = named.get("input_ids", arrays[0][1] if arrays else None)
+    if inputs is None:
+        return None
+    mask = named.get("attention_mask")
+    mask = mask if mask is not None and mask.shape == inputs.shape else None
+    labels = next((named[name] for name in LABELS if name in named), None)
+    if labels is None and len(arrays) == 2 and not arrays[1][0]:
+        labels = arrays[1][1]
+    return Parts(inputs, mask, labels if labels is not None and _whole_numbers(labels) else None)
+
+
+def _whole_numbers(array: torch.Tensor) -> bool:
+    return not array.is_floating_point() and not array.is_complex() and array.dtype != torch.bool
+
+
+def _arrays(batch: object, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(batch, np.ndarray) and batch.dtype.kind in "iuf":
+        batch = torch.from_numpy(batch if batch.flags.writeable else batch.copy())
+    if isinstance(batch, torch.Tensor):
+        if batch.numel() and batch.dim() and batch.layout is torch.strided:
+            yield name, batch.detach()
+    elif isinstance(batch, Mapping):
+        for key, value in batch.items():
+            yield from _arrays(value, str(key))
+    elif isinstance(batch, (tuple, list)):
+        for value in batch[:PARTS]:
+            yield from _arrays(value)
+
+
+def _on_host(array: torch.Tensor) -> Array:
+    rows = array.reshape(len(array), -1) if array.dim() > 1 else array
+    if array.numel() > ELEMENTS:
+        rows = rows[..., :: -(-array.numel() // ELEMENTS) | 1]
+    rows = rows.cpu()
+    if rows.dtype is torch.bfloat16:
+        rows = rows.view(torch.int16)
+    found: Array = rows.numpy()
+    return found

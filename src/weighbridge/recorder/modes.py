@@ -1,0 +1,49 @@
+"""Modules that a training step runs as if it evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from weighbridge.recorder.channels import Cell, Channel, Watched
+
+
+class Modes(Channel):
+    """How many modules have `training` off in a forward pass with gradients; the most of the step's passes.
+
+    What has parameters and trains none of them may evaluate for good, with all that it holds.
+    """
+
+    columns = ("evaluating_modules",)
+    every_step = True
+
+    def __init__(self, watched: Watched) -> None:
+        super().__init__(watched)
+        self._modules: list[torch.nn.Module] = []
+        self._most: int | None = None
+
+    def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Count them."""
+        if self.watched.early or not self._modules:
+            self._modules = list(_trained(self.watched.model, {self.watched.model}))
+        self._most = max(self._most or 0, sum([not module.training for module in self._modules]))
+
+    def row(self) -> Mapping[str, Cell]:
+        """Return the most."""
+        most, self._most = self._most, None
+        return {"evaluating_modules": most}
+
+
+def _trained(module: torch.nn.Module, seen: set[torch.nn.Module]) -> Iterator[torch.nn.Module]:
+    parameters = list(module.parameters())
+    if parameters and not any(parameter.requires_grad for parameter in parameters):
+        return
+    own = list(module.parameters(recurse=False))
+    if not own or any(parameter.requires_grad for parameter in own):
+        yield module
+    for child in module.children():
+        if child not in seen:
+            seen.add(child)
+            yield from _trained(child, seen)

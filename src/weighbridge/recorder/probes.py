@@ -1,0 +1,206 @@
+"""What evaluations of a few rows of the last batch tell: whether they repeat, look ahead, and what the targets were.
+
+They run on a copy of the model that shares its parameters and nothing else, without hooks and gradients, and give the
+random numbers back: training finds everything as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from weighbridge.recorder import residency
+from weighbridge.recorder.channels import Cell, Channel, Watched, is_early
+
+ROWS, POSITIONS = 2, 64
+EVERY = 10  # two steps of so many are evaluated where all channels look in all steps
+SAMPLED = 64  # active positions of a micro-batch
+CAUSAL = 1e-5
+Call: TypeAlias = dict[Any, Any]  # arguments by place or name
+Spread = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
+
+
+class Evaluations(Channel):
+    """How far two evaluations of the same rows differ, and earlier logits once all tokens of the later half differ."""
+
+    columns = ("evaluation_change", "future_change")
+    _call: Call | None = None
+
+    def forward_ended(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> None:
+        """Keep a few rows as the model got them."""
+        if not is_early(self.watched.step, EVERY):
+            return
+        call: Call = {**dict(enumerate(args)), **kwargs}
+        plain = all(value is None or isinstance(value, (torch.Tensor, int, float, str)) for value in call.values())
+        self._call = _cut(call) if plain else None
+        kind = output.device.type
+        self._precision = kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
+
+    def row(self) -> Mapping[str, Cell]:
+        """Evaluate."""
+        call, self._call = self._call, None
+        if call is None or (model := _copied(self.watched)) is None:
+            return {}
+        kind, dtype, enabled = self._precision
+        # What is cast under no_grad may not stay in the cache of an autocast that the loop is in.
+        with _random_numbers_kept(), torch.autocast(kind, dtype, enabled, cache_enabled=False):
+            first = _logits(model, call)
+            if first is None:
+                return {}
+            found: dict[str, Cell] = {"evaluation_change": _largest(first, _logits(model, call))}
+            if (ids := _tokens(call)) is not None and _by_position(first, ids) and _decodes(model):
+                found |= self._ahead(model, call, ids, first)
+        return found
+
+    def _ahead(self, model: torch.nn.Module, call: Call, ids: torch.Tensor, before: torch.Tensor) -> dict[str, Cell]:
+        half = ids.shape[1] // 2
+        mask = call.get("attention_mask")
+        seen = torch.ones_like(ids) if mask is None or mask.shape != ids.shape else mask
+        held = (seen[:, :half] != 0) & (seen[:, half:] != 0).any(1, keepdim=True)
+        if not held.any():
+            return {}
+        later = torch.cat([ids[:, :half], _others(ids)[:, half:]], 1)
+        after = _logits(model, {name: later if value is ids else value for name, value in call.items()})
+        change = _largest(before[:, :half][held], None if after is None else after[:, :half][held])
+        self.watched.causal = None if change is None else bool(change <= CAUSAL)
+        return {"future_change": change}
+
+
+class Targets(Channel):
+    """The share of targets that are the next input token, as the gradient of the logits tells them.
+
+    The gradient of a cross-entropy is negative at the target alone. At most 64 positions of each micro-batch are read,
+    of a model that looks at nothing ahead and whose logits are of tokens.
+    """
+
+    columns = ("target_is_next_share",)
+
+    def __init__(self, watched: Watched) -> None:
+        super().__init__(watched)
+        self._pending: list[torch.Tensor | None] = []
+        self._counted: list[torch.Tensor] = []
+
+    def forward_ended(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> None:
+        """Keep the tokens."""
+        ids = _tokens({**dict(enumerate(args)), **kwargs})
+        self._pending.append(ids if ids is not None and _by_position(output, ids) else None)
+
+    def backward_begins(self, gradient: torch.Tensor) -> None:
+        """Hold the targets of a pass against them; of two passes forward, nobody knows which one this is of."""
+        ids = self._pending[0] if len(self._pending) == 1 else None
+        self._pending.clear()
+        if ids is None:
+            return
+        active = gradient.amin(-1) < 0
+        active[:, -1] = False
+        order = torch.arange(1, ids.numel() + 1, device=ids.device) * 7919 % (ids.numel() + 1)  # from all over
+        chosen = (active.flatten() * order).topk(min(SAMPLED, ids.numel())).indices
+        row, at = chosen // ids.shape[1], chosen % ids.shape[1]
+        read = gradient[row, at]
+        told = active[row, at] & ((read < 0).sum(-1) == 1) & (ids.amax() < gradient.shape[-1])
+        right = told & (read.argmin(-1) == ids[row, (at + 1) % ids.shape[1]])
+        self._counted.append(torch.stack([right.sum(), told.sum()]))
+
+    def row(self) -> Mapping[str, Cell]:
+        """Return the share."""
+        counted, self._counted = self._counted, []
+        self._pending.clear()
+        if not counted or not self.watched.causal:
+            return {}
+        right, told = torch.stack(counted).sum(0).tolist()
+        return {"target_is_next_share": right / told} if told else {}
+
+
+def _copied(watched: Watched) -> torch.nn.Module | None:
+    # None where a rank cannot call the model alone, calling it would write to it, or it would be compiled anew.
+    model = watched.model
+    while isinstance(model, Spread):
+        model = model.module
+    if residency.compiled(model) or any(
+        "Parallel" in type(module).__name__ or getattr(module, "max_norm", None) is not None
+        for module in model.modules()
+    ):
+        return None
+    parameters = list(model.parameters())
+    if any(
+        type(one) is not torch.nn.Parameter or not one.numel() or one.device.type not in ("cpu", "cuda")
+        for one in parameters
+    ):
+        return None
+    memo: dict[int, Any] = {id(one): one for one in (*parameters, watched.optimizer)}
+    for module in model.modules():
+        memo |= {id(hooks): type(hooks)() for name, hooks in vars(module).items() if "_hooks" in name}
+    copied = copy.deepcopy(model, memo).eval()
+    own = all(getattr(vars(one).get("forward", one.forward), "__self__", None) is one for one in copied.modules())
+    return copied if own else None
+
+
+@contextlib.contextmanager
+def _random_numbers_kept() -> Iterator[None]:
+    states = random.getstate(), np.random.get_state()
+    try:
+        begun = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # asking for their states would begin it
+        with torch.random.fork_rng(range(torch.cuda.device_count()) if begun else ()):
+            yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+
+
+def _cut(call: Call) -> Call:
+    tensors = [value for value in call.values() if isinstance(value, torch.Tensor) and value.dim()]
+    rows = {len(tensor) for tensor in tensors}
+    positions = {tensor.shape[1] if tensor.dim() == 2 else 0 for tensor in tensors}
+    few = (slice(ROWS), slice(POSITIONS)) if len(positions) == 1 and 0 not in positions else (slice(ROWS),)
+    if len(rows) != 1:
+        return dict(call)
+    return {
+        name: value[few].detach().clone() if isinstance(value, torch.Tensor) and value.dim() else value
+        for name, value in call.items()
+    }
+
+
+def _logits(model: torch.nn.Module, call: Call) -> torch.Tensor | None:
+    by_name = {name: value for name, value in call.items() if isinstance(name, str)}
+    output = model(*(value for name, value in call.items() if name not in by_name), **by_name)
+    output = getattr(output, "logits", output)
+    if isinstance(output, (Mapping, tuple, list)):
+        values = [output.get("logits"), *output.values()] if isinstance(output, Mapping) else output
+        output = next((one for one in values if isinstance(one, torch.Tensor) and one.dim() > 1), None)
+    return output if isinstance(output, torch.Tensor) and output.is_floating_point() else None
+
+
+def _largest(one: torch.Tensor, other: torch.Tensor | None) -> torch.Tensor | None:
+    if other is None or one.shape != other.shape or not one.numel():
+        return None
+    return torch.where(one == other, 0, (one.float() - other.float()).abs()).amax()  # infinities are equal
+
+
+def _tokens(call: Call) -> torch.Tensor | None:
+    ids: torch.Tensor | None = call.get(
+        "input_ids", next((one for one in call.values() if isinstance(one, torch.Tensor)), None)
+    )
+    if ids is None or ids.dim() != 2 or ids.shape[1] < 2 or ids.dtype not in (torch.int64, torch.int32):
+        return None
+    return ids
+
+
+def _by_position(logits: torch.Tensor, ids: torch.Tensor) -> bool:
+    return logits.dim() == 3 and logits.shape[:2] == ids.shape
+
+
+def _decodes(model: torch.nn.Module) -> bool:
+    return not getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+
+
+def _others(ids: torch.Tensor) -> torch.Tensor:
+    # Another token of the batch for each, so that it is one of the vocabulary.
+    low, high = ids.amin(), ids.amax()
+    other = torch.where(low < high, high, torch.where(low > 0, low - 1, low + 1))
+    return torch.where(ids == low, other, low)

@@ -1,0 +1,109 @@
+"""A run that was begun again: its attempts, joined into the log of one run."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
+from pathlib import Path
+
+from weighbridge.core import Fields, SubjectError, quoted
+from weighbridge.run_logs.json_log import no_rows, read_run_directory
+from weighbridge.run_logs.log_table import IS_NUMBER, STEP, Cells, Log
+from weighbridge.run_logs.run_end import run_end
+
+ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,5})")
+OF_ONE_RUN = ("model", "data")  # what differs in no attempt that goes on with the steps of another
+OF_EACH = ("attempt", "first_step", "pid", "started")  # and what does by nature
+
+
+def read_attempts(path: Path, digests: dict[str, str]) -> Log:
+    """Read a run directory and its attempts: the rows of each stand for those of the earlier ones from its first on.
+
+    Raises SubjectError where an attempt is missing, is one of another run, or goes on with another model or corpus.
+    """
+    folders = {int(found[1]): at for at in path.glob("attempt-*") if (found := ATTEMPT.fullmatch(at.name))}
+    if not folders:
+        return read_run_directory(path, digests)
+    if missing := next((number for number in range(2, max(folders)) if number not in folders), 0):
+        raise _refused(path, f"attempt-{missing} is missing, and attempt-{max(folders)} is there", "put it back")
+    parts: list[Log] = []
+    for at in (path, *(folders[number] for number in sorted(folders))):
+        own: dict[str, str] = {}
+        parts.append(read_run_directory(at, own, may_be_empty=True))
+        digests.update({f"{at.name}/{name}" if at != path else name: digest for name, digest in own.items()})
+        runs = [str(part.facts["run"]) for part in parts if "run" in part.facts]
+        if runs and runs[-1] != runs[0]:
+            what = f"{at.name} is of the run {quoted(runs[-1])}, the first attempt of {quoted(runs[0])}"
+            raise _refused(path, what, "take it away")
+    if not any(part.rows for part in parts):
+        raise no_rows(path)
+    return _joined(parts, path)
+
+
+def _refused(path: Path, what: str, remedy: str) -> SubjectError:
+    return SubjectError("attempts", what, where=str(path), remedy=f"{remedy}, or bind one attempt by itself")
+
+
+def _joined(parts: Sequence[Log], path: Path) -> Log:
+    last, before = parts[-1], math.inf
+    kept: list[tuple[Log, list[int], float]] = []
+    for part in reversed(parts):
+        steps = part.columns.get(STEP, Cells(part.rows))
+        rows = [row for row in range(part.rows) if before == math.inf or steps.values[row] < before]
+        kept.insert(0, (part, rows, before))
+        before = min((before, *compress(steps.values, steps.state.translate(IS_NUMBER))))
+        other = next((name for name in OF_ONE_RUN if part.facts.get(name) != last.facts.get(name)), "")
+        if rows and other:
+            what = f"attempt {len(parts) + 1 - len(kept)} and the last one are joined, and their `{other}` differs"
+            raise _refused(path, what, "record another model or corpus into another directory")
+    names = dict.fromkeys(name for part, _, _ in kept for name in part.columns)
+    ends = [run_end(part.facts, part.events, part.rows).ended for part in parts]
+    first = kept[-1][0].facts.get("first_step")
+    facts = dict(last.facts)
+    if any(rows for _, rows, _ in kept[:-1]):
+        facts.pop("first_step", first)  # the log begins before it
+    return dataclasses.replace(
+        last,
+        rows=sum(len(rows) for _, rows, _ in kept),
+        columns={name: _column(name, kept) for name in names},
+        facts=facts,
+        events=tuple(event for part, _, end in kept for event in part.events if part is last or _before(event, end)),
+        notes={
+            **last.notes,
+            "attempts": len(parts),
+            "attempts_ended": ", ".join(ends),
+            **({"changed_between_attempts": ", ".join(sorted(changed))} if (changed := _changed(parts)) else {}),
+        },
+        traced=all(part.traced for part, rows, _ in kept if rows),
+    )
+
+
+def _column(name: str, kept: Sequence[tuple[Log, list[int], float]]) -> Cells:
+    joined = Cells()
+    for part, rows, _ in kept:
+        cells = part.columns.get(name) or Cells(part.rows)
+        joined.values.extend(cells.values[row] for row in rows)
+        joined.state.extend(cells.state[row] for row in rows)
+    return joined
+
+
+def _before(event: Fields, end: float) -> bool:
+    step = event.get("step")
+    return event.get("event") != "end" and isinstance(step, int) and step < end
+
+
+def _changed(parts: Sequence[Log]) -> set[str]:
+    """Return which facts of `run.json` are not the same in all attempts."""
+    each = [dict(_flat(part.facts)) for part in parts]
+    return {name for one in each for name in one if any(other.get(name) != one[name] for other in each)}
+
+
+def _flat(facts: Fields, under: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{under}{name}.")
+        elif name not in OF_EACH:
+            yield f"{under}{name}", value

@@ -1,0 +1,223 @@
+"""How far the columns of several runs agree, step by step: of two runs, or of the ranks of one. No judgement."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from weighbridge.core import Basis, Fields, Measurement, Origin, Rows, SubjectError, SubjectKind, Unmeasured
+from weighbridge.quantities.agreement import ColumnAgreement, Parting
+from weighbridge.run_logs.column_statistics import dense
+from weighbridge.run_logs.json_log import LAYERS, read_layers
+from weighbridge.run_logs.log_table import NUMBER
+from weighbridge.verifiers.step_series import WHOLE, spread, stranger
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name
+from weighbridge.views.run import STEP, RunView
+
+if TYPE_CHECKING:
+    from weighbridge.run_logs.column_statistics import Floats, Marks
+
+QUANTITY = "column_agreement"
+TWICE = 2.0  # runs that part are told of again when they are so many times as far apart
+OF_TENSORS, NAME = "layers:", "name"
+MAX_CELLS = 20_000_000
+ABSENT = -1.7e308  # no norm is
+NO_RANKS = Unmeasured(
+    code="no-ranks",
+    why="this is the run of one process, or one rank alone",
+    remedy="bind the folder in which rank-0, rank-1, … lie",
+)
+
+
+def runs_of(views: Views) -> tuple[RunView, ...]:
+    """Return the runs that are held against each other: the views, or the ranks of the one; none where that is one."""
+    ranks: tuple[RunView, ...] = views[0].ranks if len(views) == 1 else views
+    return ranks if len(ranks) > 1 else ()
+
+
+def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
+    """Hold every column of the runs against each other, over all steps or those of `steps: [first, last]`."""
+    runs = runs_of(views)
+    if not runs:
+        return NO_RANKS
+    placed = [_placed(run, options) for run in runs]
+    names = dict.fromkeys(name for run in runs for name in run.column_names)
+    rows = [_row(name, sum(name in run.cells for run in runs), _aligned(name, runs, placed)) for name in names]
+    if len(views) > 1 and any(run.layers for run in runs):
+        rows += _of_layers(runs, options)
+    basis = Basis.MEASURED if all(run.origin is Origin.LIVE for run in runs) else Basis.REPORTED
+    value, cells = Rows("column", tuple(rows)), sum(run.rows for run in runs) * len(names)
+    by, each = "column_agreement/1", {row.column: basis for row in rows}
+    return Measurement(quantity=QUANTITY, value=value, by=by, basis=each, examined=cells, total=cells)
+
+
+def _placed(run: RunView, options: Fields) -> tuple[Floats, Any]:
+    """Return the steps of a run, rising, and the last row of each."""
+    import numpy as np
+
+    steps, window = dense(run, STEP), options.get("steps")
+    first, last = map(float, window) if isinstance(window, (list, tuple)) else (-WHOLE, WHOLE)
+    rows = np.flatnonzero(steps.known & (steps.values >= first) & (steps.values <= last))[::-1]
+    rows = rows[steps.values[rows] == np.floor(steps.values[rows])]
+    found, at = np.unique(steps.values[rows], return_index=True)
+    return found, rows[at]
+
+
+class Aligned(NamedTuple):
+    """Numbers and which there are, both `[runs, steps]`; of tensors, a step comes again for each."""
+
+    steps: Floats
+    values: Floats
+    known: Marks
+    tensors: Sequence[str] = ()
+
+
+def _aligned(name: str, runs: Sequence[RunView], placed: Sequence[tuple[Floats, Any]]) -> Aligned:
+    import numpy as np
+
+    steps = functools.reduce(np.union1d, (found for found, _ in placed))
+    values, known = np.zeros((len(runs), len(steps))), np.zeros((len(runs), len(steps)), dtype=bool)
+    for at, (run, (found, rows)) in enumerate(zip(runs, placed, strict=True)):
+        if name in run.cells:
+            column, places = dense(run, name), np.searchsorted(steps, found)
+            values[at, places], known[at, places] = column.values[rows], column.state[rows] == NUMBER
+    return Aligned(steps, values, known)
+
+
+def _row(name: str, logged: int, found: Aligned) -> ColumnAgreement:
+    """Return how far a column that so many runs log agrees."""
+    import numpy as np
+
+    both = found.known.all(axis=0)
+    alone = found.steps[found.known.any(axis=0) & ~both]
+    steps, values = found.steps[both], found.values[:, both]
+    nan = np.isnan(values)
+    ordered = np.sort(values, axis=0)  # NaN last
+    least, greatest = ordered[0], ordered[-1]
+    with np.errstate(invalid="ignore"):
+        apart = np.where((least == greatest) | nan.all(axis=0), 0.0, greatest - least)
+    apart[nan.any(axis=0) & ~nan.all(axis=0)] = np.inf
+    alike = ((ordered[1:] == ordered[:-1]) | np.isnan(ordered[:-1])).any(axis=0)
+    moved = (values[:, 1:] != values[:, :-1]) & ~(nan[:, 1:] & nan[:, :-1])
+    first = int(alike.argmax()) if alike.any() else -1
+    places = [(index, int(np.flatnonzero(both)[index])) for index in _farther(apart)]
+    return ColumnAgreement(
+        column=name,
+        runs=logged,
+        whole=bool((values == np.floor(values)).all()),
+        steps=len(np.unique(steps)),
+        changes=int(moved.sum(axis=1).min()),
+        one_sided=len(np.unique(alone)),
+        first_one_sided=int(alone.min()) if len(alone) else None,
+        unequal=len(np.unique(steps[apart > 0])),
+        shared=len(np.unique(steps[alike])),
+        first_shared=int(steps[first]) if first >= 0 else None,
+        shared_by=_two_alike(values[:, first].tolist()) if first >= 0 else (),
+        parted=tuple(_parting(found, at, float(apart[index])) for index, at in places),
+    )
+
+
+def _farther(apart: Floats) -> list[int]:
+    """List where runs first differ, where that has doubled since the last listed place, and where it is greatest."""
+    import numpy as np
+
+    reached, found = np.maximum.accumulate(apart), list[int]()
+    at = int(np.searchsorted(reached, 0.0, side="right"))
+    while at < len(reached):
+        found.append(at)
+        at = int(np.searchsorted(reached, TWICE * reached[at])) if np.isfinite(reached[at]) else len(reached)
+    if found and reached[-1] > reached[found[-1]]:
+        found.append(int(apart.argmax()))
+    return found
+
+
+def _parting(found: Aligned, at: int, difference: float) -> Parting:
+    here: list[float] = found.values[:, at].tolist()
+    order = sorted(range(len(here)), key=lambda run: (math.isnan(here[run]), here[run]))
+    ends: Any = {"least": here[order[0]], "greatest": here[order[-1]], "least_in": order[0], "greatest_in": order[-1]}
+    return Parting(
+        step=int(found.steps[at]), difference=difference, tensor=found.tensors[at] if found.tensors else "", **ends
+    )
+
+
+def _two_alike(here: Sequence[float]) -> tuple[int, ...]:
+    """Return the first two runs that have the same number."""
+    seen: dict[str, int] = {}
+    for run, value in enumerate(here):
+        if (other := seen.setdefault(repr(value + 0.0), run)) != run:
+            return other, run
+    return ()
+
+
+def _of_layers(runs: Sequence[RunView], options: Fields) -> Iterator[ColumnAgreement]:
+    """Yield how far what is logged of tensors agrees, one row a field; the files are read side by side."""
+    import numpy as np
+
+    window: Any = options.get("steps") or (-math.inf, math.inf)
+    logs = [read_layers(run.layers, cast(dict[str, str], run.digests)) for run in runs if run.layers]
+    steps, tensors = array("d"), list[str]()
+    fields: dict[str, array[float]] = {}
+    for rows in zip_longest(*logs, fillvalue={}):
+        step, tensor = next((row.get(STEP), row.get(NAME)) for row in rows if row)
+        if type(step) is not int or not window[0] <= step <= window[1]:
+            continue
+        fields = fields or {name: array("d") for row in rows for name in row if name not in (STEP, NAME)}
+        if len(steps) * len(fields) > MAX_CELLS:
+            remedy = "name fewer `steps` under measure:"
+            raise SubjectError("too-large", f"more than {MAX_CELLS} figures of tensors", where=LAYERS, remedy=remedy)
+        steps.append(step)
+        tensors.append(str(tensor))
+        here = [row if (row.get(STEP), row.get(NAME)) == (step, tensor) else {} for row in rows]
+        for name, cells in fields.items():
+            cells.extend(_number(row.get(name)) for row in here)
+    for name, cells in fields.items():
+        values = np.array(cells).reshape(len(steps), len(runs)).T
+        yield _row(f"{OF_TENSORS}{name}", len(runs), Aligned(np.array(steps), values, values != ABSENT, tensors))
+
+
+def _number(cell: object) -> float:
+    """Return a cell as a number; what is none is absent."""
+    return float(cell) if type(cell) is float or (type(cell) is int and abs(cell) <= WHOLE) else ABSENT
+
+
+def extent(views: Views, _options: Fields) -> int:
+    """Count the cells that there are: the rows of all runs × the columns of any."""
+    runs = runs_of(views)
+    return sum(run.rows for run in runs) * len({name for run in runs for name in run.column_names})
+
+
+def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | NoCanary:
+    """Overlay the last row of the last run, of a few rows, in the last column that all log."""
+    import numpy as np
+
+    runs = runs_of(views)
+    placed = [_placed(run, options) for run in runs]
+    found = functools.reduce(np.intersect1d, (steps for steps, _ in placed))
+    shared = [name for name in runs[-1].cells if name != STEP and all(name in run.cells for run in runs)]
+    if not shared or not len(found):
+        return NoCanary("the runs have no column, or no step, in common")
+    name, few_steps = shared[-1], found[spread(len(found))]
+    few = [run.cut(rows[np.isin(steps, few_steps)].tolist()) for run, (steps, rows) in zip(runs, placed, strict=True)]
+    strange = max(stranger(run, name) for run in few)
+    damaged = (*few[:-1], few[-1].overlaid(few[-1].rows - 1, name, strange))
+
+    def seen(again: Measurement | Unmeasured) -> bool:
+        row: ColumnAgreement = rows_by_name(again)[name]
+        return any(
+            (one.step, one.greatest, one.greatest_in) == (found[-1], strange, len(runs) - 1) for one in row.parted
+        )
+
+    given = damaged if len(views) > 1 else (dataclasses.replace(views[0], ranks=damaged),)
+    return Canary(
+        name="another number in the last row of the last run", place=f"{name}, last row", views=given, seen=seen
+    )
+
+
+VERIFIER = Verifier(
+    quantity=QUANTITY, kinds=(SubjectKind.RUN, SubjectKind.RUN), measure=measure, extent=extent, canary=canary
+)

@@ -1,0 +1,302 @@
+"""The callback inside the Trainer: the same training to the bit, and rows that a hand computes alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", reason="Transformers is not installed: pip install transformers")
+pytest.importorskip("accelerate", reason="Accelerate is not installed: pip install accelerate")
+
+from tests.integrations.recorded import PASSED, events, outcomes, rows  # noqa: E402
+from tests.recorder.scenarios import learnt  # noqa: E402
+from torch import nn  # noqa: E402
+
+from weighbridge.integrations.transformers import Callback  # noqa: E402
+from weighbridge.views.run import open_run  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # their warnings are theirs
+VOCAB, SEQ, BATCH, ROWS, STEPS = 50, 8, 4, 28, 10
+PASS = ROWS // BATCH  # micro-batches of a pass: 7, which no accumulation here divides
+
+
+class Plain(nn.Module):
+    """A model that knows nothing of how many items are in an update."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.dropout, self.head = nn.Embedding(VOCAB, 16), nn.Dropout(0.1), nn.Linear(16, VOCAB)
+
+    def forward(self, input_ids: Any, labels: Any = None) -> Any:
+        logits = self.head(self.dropout(self.embedding(input_ids)))
+        return {"loss": nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}
+
+
+def llama() -> Any:
+    shape = {"vocab_size": VOCAB, "max_position_embeddings": SEQ, "hidden_size": 16, "intermediate_size": 32}
+    small = {"num_hidden_layers": 1, "num_attention_heads": 2, "attention_dropout": 0.1}
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape, **small))
+
+
+def gpt2() -> Any:
+    shape = {"vocab_size": VOCAB, "n_positions": SEQ, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**shape, bos_token_id=0, eos_token_id=0))
+
+
+class Watching(transformers.Trainer):  # type: ignore[misc,name-defined,unused-ignore]  # it may be absent
+    """A Trainer that notes what each micro-batch came to, and what the Trainer itself says of each update."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.noted: list[tuple[float, int, int]] = []  # by micro-batch: loss summed over its targets, targets, tokens
+        self.told: list[dict[str, float]] = []
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
+        if model.training and "labels" in inputs:
+            labels, logits = inputs["labels"], outputs["logits"].detach().double()
+            if not isinstance(self.model, Plain):
+                labels, logits = labels[:, 1:], logits[:, :-1]
+            summed = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
+            self.noted.append((summed.item(), int((labels != -100).sum()), inputs["input_ids"].numel()))
+        return (loss, outputs) if return_outputs else loss
+
+    def log(self, logs: Any, *args: Any, **kwargs: Any) -> None:
+        self.told.append(dict(logs))
+        super().log(logs, *args, **kwargs)
+
+
+def trainer(
+    folder: Path,
+    *recording: Any,
+    model: Callable[[], Any] = llama,
+    kind: Any = Watching,
+    smoothed: float = 0.0,
+    **options: Any,
+) -> Any:
+    torch.manual_seed(0)
+    made = model()
+    ids = torch.randint(0, VOCAB, (ROWS, SEQ))
+    labels = ids.masked_fill(torch.rand(ids.shape) < 0.3, -100)  # batches of unequal numbers of targets
+    data = [{"input_ids": row, "labels": target} for row, target in zip(ids, labels, strict=True)]
+    given = {"max_steps": STEPS, "per_device_train_batch_size": BATCH, "learning_rate": 1e-2, "logging_steps": 1}
+    quiet = {"report_to": [], "save_strategy": "no", "use_cpu": True, "disable_tqdm": True}
+    return kind(
+        model=made,
+        args=transformers.TrainingArguments(
+            output_dir=str(folder / "out"), label_smoothing_factor=smoothed, **{**given, **quiet, **options}
+        ),
+        train_dataset=data,
+        eval_dataset=data[:6],
+        callbacks=list(recording),
+    )
+
+
+def updates(noted: list[Any], accumulated: int) -> list[list[Any]]:
+    """Group micro-batches as the Trainer does, which begins anew with each pass."""
+    passes = [noted[at : at + PASS] for at in range(0, len(noted), PASS)]
+    return [one[at : at + accumulated] for one in passes for at in range(0, len(one), accumulated)]
+
+
+def of_all_targets(micro_batches: list[tuple[float, int, int]]) -> float:
+    return sum(loss for loss, _, _ in micro_batches) / sum(targets for _, targets, _ in micro_batches)
+
+
+def of_micro_batches(micro_batches: list[tuple[float, int, int]]) -> float:
+    return sum(loss / targets for loss, targets, _ in micro_batches) / len(micro_batches)
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "eager": {},
+    "clipped": {"max_grad_norm": 0.1},
+    "not-clipped": {"max_grad_norm": 0.0},
+    "accumulation": {"gradient_accumulation_steps": 3, "max_grad_norm": 0.1},
+    "accumulation-of-means": {"gradient_accumulation_steps": 3, "model": Plain},
+    "bfloat16": {"bf16": True},
+    "evaluation": {"eval_strategy": "steps", "eval_steps": 4, "gradient_accumulation_steps": 2},
+}
+
+
+@pytest.mark.parametrize("way", [*WAYS, pytest.param("compiled", marks=pytest.mark.exhaustive)])
+def test_the_trainer_learns_the_same_and_each_row_is_what_a_hand_computes_of_its_update(
+    way: str, tmp_path: Path
+) -> None:
+    options = WAYS.get(way, {"torch_compile": True, "torch_compile_backend": "aot_eager", "max_grad_norm": 0.1})
+    made: list[Any] = []
+
+    def train(*recording: Any) -> Any:
+        made.append(trainer(tmp_path, *recording, **options))
+        made[-1].train()
+        return made[-1].model
+
+    alone = learnt(train)
+    assert learnt(lambda: train(Callback(tmp_path / "a", on_fail="raise"))) == alone
+    assert bool(alone.graphs) == (way == "compiled")
+    found, noted = rows(tmp_path / "a"), updates(made[-1].noted, options.get("gradient_accumulation_steps", 1))
+    by_hand = of_micro_batches if options.get("model") else of_all_targets
+    assert len(found) == len(noted) == STEPS
+    rough = 1e-2 if way == "bfloat16" else 1e-6
+    assert [row["loss"] for row in found] == pytest.approx([by_hand(update) for update in noted], rel=rough)
+    assert [row["tokens"] for row in found] == [sum(tokens for _, _, tokens in update) for update in noted]
+    told = [one for one in made[-1].told if "grad_norm" in one]
+    assert [row["grad_norm"] for row in found] == pytest.approx([one["grad_norm"] for one in told], rel=1e-6)
+    assert [row["lr"] for row in found] == [one["learning_rate"] for one in told]
+    if limit := options.get("max_grad_norm"):
+        assert all(row["grad_norm"] > limit > row["grad_norm_used"] * 0.999 for row in found)
+    assert not any("skipped" in row for row in found)
+    assert not events(tmp_path / "a", "recorder-failure")
+
+
+@pytest.mark.parametrize("unlike", [{"smoothed": 0.1}, {"model": gpt2}])
+def test_the_loss_is_what_the_training_went_backward_from_where_that_is_no_mean_of_the_targets(
+    unlike: dict[str, Any], tmp_path: Path
+) -> None:
+    # Of a GPT-2 this Trainer counts a target that the model does not use, and divides by it.
+    made = trainer(tmp_path, Callback(tmp_path / "a", on_fail="raise"), **unlike, gradient_accumulation_steps=2)
+    made.train()
+    told = [one["loss"] for one in made.told if "loss" in one]
+    assert [row["loss"] for row in rows(tmp_path / "a")] == pytest.approx(told, rel=1e-6)
+
+
+def test_each_evaluation_stands_in_the_row_of_the_update_before_it_and_trains_on_nothing(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"eval_strategy": "steps", "eval_steps": 4, "max_steps": 10}
+    made = trainer(tmp_path, Callback(tmp_path / "a", on_fail="raise"), **options)
+    made.train()
+    found = rows(tmp_path / "a")
+    told = [one["eval_loss"] for one in made.told if "eval_loss" in one]
+    assert {row["step"]: row["val_loss"] for row in found if "val_loss" in row} == dict(
+        zip((3, 7, 9), told, strict=True)
+    )
+    assert {row["tokens"] for row in found} == {BATCH * SEQ}
+    assert not any("runtime" in name or "second" in name for row in found for name in row if name != "tokens_per_sec")
+
+
+def test_each_evaluation_after_an_epoch_stands_in_its_last_row(tmp_path: Path) -> None:
+    made = trainer(tmp_path, Callback(tmp_path / "a", on_fail="raise"), eval_strategy="epoch", max_steps=2 * PASS)
+    made.train()
+    assert [row["step"] for row in rows(tmp_path / "a") if "val_loss" in row] == [PASS - 1, 2 * PASS - 1]
+
+
+def test_a_pass_over_the_corpus_wraps_once_and_the_run_ended(tmp_path: Path) -> None:
+    trainer(tmp_path, Callback(tmp_path / "a", on_fail="raise"), max_steps=2 * PASS + 2).train()
+    found = rows(tmp_path / "a")
+    assert [row["wraps"] for row in found] == [0] * PASS + [1] * PASS + [2] * 2
+    assert [event["step"] for event in events(tmp_path / "a", "wrap")] == [PASS, 2 * PASS]
+    assert events(tmp_path / "a", "end") == [{"event": "end", "step": len(found), "steps": len(found), "by": ""}]
+    run = json.loads((tmp_path / "a" / "run.json").read_text())
+    assert (run["requested_device"], run["requested_steps"], run["model"]["vocab"]) == ("cpu", len(found), VOCAB)
+
+
+def test_the_gates_of_a_training_run_pass_on_a_recorded_trainer(tmp_path: Path) -> None:
+    trainer(tmp_path, Callback(tmp_path / "a", corpus_tokens=ROWS * SEQ), max_steps=60, max_grad_norm=0.1).train()
+    assert outcomes(tmp_path / "a") == PASSED
+
+
+# --- What goes wrong --------------------------------------------------------------------------------------------------
+
+
+class Fails(Watching):
+    at = 3
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        if self.state.global_step == self.at:
+            raise KeyboardInterrupt
+        return super().training_step(*args, **kwargs)
+
+
+def test_a_training_that_is_interrupted_leaves_its_rows_and_how_it_ended_and_the_trainer_as_it_was(
+    tmp_path: Path,
+) -> None:
+    made = trainer(tmp_path, Callback(tmp_path / "a", on_fail="raise"), kind=Fails)
+    step, clip = made.training_step, made.accelerator.clip_grad_norm_
+    with pytest.raises(KeyboardInterrupt):
+        made.train()
+    assert len(rows(tmp_path / "a")) == 3
+    assert [event["by"] for event in events(tmp_path / "a", "end")] == ["KeyboardInterrupt"]
+    assert (made.training_step, made.accelerator.clip_grad_norm_) == (step, clip)
+
+
+def breaks(_: object) -> int:
+    raise OSError("no tokens in /home/me/corpus")
+
+
+def test_what_fails_in_the_callback_is_an_event_and_the_training_learns_the_same(tmp_path: Path) -> None:
+    def train(*recording: Any) -> Any:
+        made = trainer(tmp_path, *recording)
+        made.train()
+        return made.model
+
+    alone = learnt(train)
+    with pytest.warns(RuntimeWarning, match="training goes on"):
+        assert learnt(lambda: train(Callback(tmp_path / "a", tokens_of=breaks))) == alone
+    assert len(rows(tmp_path / "a")) == STEPS
+    assert {event["what"] for event in events(tmp_path / "a", "recorder-failure")} == {
+        "batch_drawn: OSError: no tokens in <path>"
+    }
+
+
+def test_an_update_of_which_one_loss_could_not_be_read_has_no_loss_and_costs_no_training(tmp_path: Path) -> None:
+    class Odd(torch.Tensor):  # type: ignore[misc,name-defined,unused-ignore]
+        def detach(self) -> Any:
+            raise ValueError("an odd loss")
+
+    class Strange(Watching):
+        def training_step(self, *args: Any, **kwargs: Any) -> Any:
+            loss = super().training_step(*args, **kwargs)
+            return loss.as_subclass(Odd) if len(self.noted) == 3 else loss
+
+    made = trainer(tmp_path, Callback(tmp_path / "a"), kind=Strange, gradient_accumulation_steps=2)
+    with pytest.warns(RuntimeWarning, match="micro_loss: ValueError: an odd loss; training goes on"):
+        made.train()
+    assert [row["step"] for row in rows(tmp_path / "a") if "loss" not in row] == [1]
+    assert all("grad_norm" in row for row in rows(tmp_path / "a"))
+
+
+def test_a_run_that_cannot_be_opened_costs_the_record_and_no_training(tmp_path: Path) -> None:
+    made = trainer(tmp_path, Callback(tmp_path / "a", requested_device="gpu"))
+    with pytest.warns(RuntimeWarning, match="on_train_begin: requested_device is 'gpu'.*; training goes on"):
+        made.train()
+    assert made.state.global_step == STEPS
+    assert not (tmp_path / "a").exists()
+
+
+def test_an_option_that_the_recorder_does_not_know_is_refused_before_the_training(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="corpus_token"):
+        Callback(tmp_path / "a", corpus_token=5)
+
+
+# --- Resumed ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("fails_at", "saved"), [(10, 9), (8, 7)], ids=["within-a-pass", "between-two"])
+def test_a_training_that_resumes_is_the_next_attempt_and_goes_on_with_its_steps(
+    fails_at: int, saved: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fails, "at", fails_at)
+    options = {"save_strategy": "steps", "save_steps": saved, "max_steps": 20, "max_grad_norm": 0.1}
+
+    def recording() -> Any:
+        return Callback(tmp_path / "a", corpus_tokens=ROWS * SEQ, on_fail="raise")
+
+    with pytest.raises(KeyboardInterrupt):
+        trainer(tmp_path, recording(), kind=Fails, **options).train()
+
+    def resume(*recording: Any) -> Any:
+        made = trainer(tmp_path, *recording, **options)
+        made.train(resume_from_checkpoint=str(tmp_path / "out" / f"checkpoint-{saved}"))
+        return made.model
+
+    alone = learnt(resume)
+    assert learnt(lambda: resume(recording())) == alone
+    assert [row["step"] for row in rows(tmp_path / "a")] == list(range(fails_at))
+    again = rows(tmp_path / "a" / "attempt-2")
+    assert [row["step"] for row in again] == list(range(saved, 20))
+    assert [row["wraps"] for row in again] == [step // PASS for step in range(saved, 20)]
+    run = open_run(tmp_path / "a")
+    assert list(run.dense("step").values) == list(range(20))
+    assert outcomes(tmp_path / "a") == PASSED

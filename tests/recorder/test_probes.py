@@ -1,0 +1,279 @@
+"""What a few evaluations and the gradient of the logits tell of a run, and that they leave nothing behind."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+from tests.recorder.models import (  # noqa: E402
+    SEQ,
+    VOCAB,
+    TinyGPT,
+    batches,
+    column,
+    conv_net,
+    hugging_loss,
+    image_loss,
+    language_loss,
+    tokens,
+    train,
+)
+from tests.recorder.scenarios import learnt, loop  # noqa: E402
+from tests.recorder.test_bit_identity import WAYS, probe  # noqa: E402
+
+from weighbridge.recorder import Recorder  # noqa: E402
+
+COLUMNS = ("evaluation_change", "future_change", "target_is_next_share")
+
+
+def first(path: Path, model: Any, loader: Any, loss_of: Any = language_loss, **options: Any) -> list[Any]:
+    """Train, and return what the probes said of step 0."""
+    torch.manual_seed(0)
+    rows = train(path, model, loader, loss_of, **options)
+    return [rows[0].get(name) for name in COLUMNS]
+
+
+def hugging(kind: str, **fields: Any) -> Any:
+    transformers = pytest.importorskip("transformers")
+    shape = {"vocab_size": VOCAB, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    if kind == "llama":
+        config = transformers.LlamaConfig(**shape, intermediate_size=16, **fields)
+        return transformers.LlamaForCausalLM(config)
+    return transformers.BertForMaskedLM(transformers.BertConfig(**shape, intermediate_size=16, **fields))
+
+
+# --- Healthy ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_healthy_causal_model_repeats_looks_at_nothing_ahead_and_learns_the_next_token(tmp_path: Path) -> None:
+    change, future, share = first(tmp_path / "a", TinyGPT(), batches(4))
+    assert (change, share) == (0, 1)
+    assert 0 <= future <= 1e-5
+
+
+def test_a_hugging_face_model_that_shifts_labels_inside_is_read_as_it_is(tmp_path: Path) -> None:
+    ids = tokens(4, length=100)
+    labels = torch.where(torch.arange(100) < 70, -100, ids)  # an instruction that is not learnt
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
+    change, future, share = first(tmp_path / "a", hugging("llama"), [batch], hugging_loss)
+    assert (change, share) == (0, 1)
+    assert 0 <= future <= 1e-5
+
+
+def test_a_masked_language_model_looks_ahead_and_nothing_is_said_of_its_targets(tmp_path: Path) -> None:
+    ids = tokens(4)
+    batch = {"input_ids": ids, "labels": torch.where(torch.arange(SEQ + 1) % 3 == 0, ids, -100)}
+    change, future, share = first(tmp_path / "a", hugging("bert"), [batch], hugging_loss)
+    assert (change, share) == (0, None)
+    assert future > 1e-5
+
+
+def test_a_conv_net_repeats_and_keeps_its_running_statistics(tmp_path: Path) -> None:
+    loader = [(torch.randn(4, 3, 8, 8), torch.randint(0, 10, (4,))) for _ in range(3)]
+    assert first(tmp_path / "a", conv_net(), loader, image_loss) == [0, None, None]
+
+
+def test_under_accumulation_the_targets_of_every_micro_batch_count(tmp_path: Path) -> None:
+    def halves(model: Any, batch: Any) -> Any:
+        (language_loss(model, batch[:2], shift=2) / 2).backward()  # type: ignore[no-untyped-call]
+        return language_loss(model, batch[2:]) / 2
+
+    assert 0.4 < first(tmp_path / "a", TinyGPT(), batches(1), halves)[2] < 0.6
+
+
+# --- Faults -----------------------------------------------------------------------------------------------------------
+
+
+def test_attention_that_looks_ahead_is_measured(tmp_path: Path) -> None:
+    change, future, share = first(tmp_path / "a", TinyGPT(causal=False), batches(4))
+    assert (change, share) == (0, None)
+    assert future > 1e-3
+
+
+def test_dropout_that_stays_on_in_evaluation_is_measured(tmp_path: Path) -> None:
+    assert first(tmp_path / "a", TinyGPT(drop_always=True), batches(4))[0] > 1e-3
+
+
+@pytest.mark.parametrize("shift", [0, 2])
+def test_labels_that_are_not_shifted_or_twice_are_measured(shift: int, tmp_path: Path) -> None:
+    assert (
+        first(tmp_path / "a", TinyGPT(), batches(4), lambda model, batch: language_loss(model, batch, shift))[2] < 0.2
+    )
+
+
+def test_labels_shifted_before_a_model_that_shifts_them_are_measured(tmp_path: Path) -> None:
+    ids = tokens(4)
+    batch = {"input_ids": ids, "labels": torch.roll(ids, -1, 1)}
+    assert first(tmp_path / "a", hugging("llama"), [batch], hugging_loss)[2] < 0.2
+
+
+# --- What could not be seen -------------------------------------------------------------------------------------------
+
+
+def test_only_padding_after_a_token_says_nothing_of_what_lies_ahead(tmp_path: Path) -> None:
+    ids, mask = tokens(4), torch.ones(4, SEQ + 1, dtype=torch.long)
+    mask[:, 3:] = 0
+    batch = {"input_ids": ids, "attention_mask": mask, "labels": torch.where(mask > 0, ids, -100)}
+    assert first(tmp_path / "a", hugging("llama"), [batch], hugging_loss) == [0, None, None]
+
+
+def test_smoothed_labels_are_read_where_their_gradient_tells_them(tmp_path: Path) -> None:
+    def smoothed(amount: float) -> Any:
+        def loss(model: Any, batch: Any) -> Any:
+            logits = model(batch[:, :-1]).flatten(0, 1)
+            return nn.functional.cross_entropy(logits, batch[:, 1:].flatten(), label_smoothing=amount)
+
+        return loss
+
+    assert first(tmp_path / "a", TinyGPT(), batches(4), smoothed(0.01))[2] == 1
+    assert first(tmp_path / "b", TinyGPT(), batches(4), smoothed(0.99))[2] is None
+
+
+def test_classes_of_tokens_are_no_targets_among_tokens(tmp_path: Path) -> None:
+    tagging = nn.Sequential(nn.Embedding(VOCAB, 8), nn.Linear(8, 5))
+    found = first(tmp_path / "b", tagging, batches(4), lambda model, batch: model(batch).square().mean())
+    assert found == [0, 0, None]
+
+
+def test_of_two_passes_before_one_backward_nothing_is_said_of_targets(tmp_path: Path) -> None:
+    def both(model: Any, batch: Any) -> Any:
+        return language_loss(model, batch) + language_loss(model, batch)
+
+    assert first(tmp_path / "a", TinyGPT(), batches(4), both)[2] is None
+
+
+@pytest.mark.parametrize("hide", ["max_norm", "parallel", "subclass", "closure", "compiled"])
+def test_a_model_that_cannot_be_called_aside_is_left_alone(hide: str, tmp_path: Path) -> None:
+    model = TinyGPT()
+    if hide == "max_norm":  # it writes to the weights that it looks up
+        model.embedding.max_norm = 1.0
+    elif hide == "parallel":
+        model.head.__class__ = type("ColumnParallelLinear", (nn.Linear,), {})
+    elif hide == "subclass":
+        model.head.weight.__class__ = type("Quantised", (nn.Parameter,), {})
+    elif hide == "closure":
+        forward = model.forward
+        vars(model)["forward"] = functools.partial(forward)
+    else:
+        model.head.compile(backend="eager")
+    assert first(tmp_path / "a", model, batches(2)) == [None] * 3
+
+
+def test_a_probe_that_raises_costs_its_own_columns_and_no_training(tmp_path: Path) -> None:
+    class Locked(TinyGPT):
+        def forward(self, ids: Any) -> Any:
+            if not self.training:
+                raise RuntimeError("never evaluated")
+            return super().forward(ids)
+
+    optimizer = torch.optim.SGD((model := Locked()).parameters(), lr=0.1)
+    recorder = Recorder(tmp_path / "a", model, optimizer)
+
+    def run() -> None:
+        with recorder:
+            for batch in batches(2):
+                loss = language_loss(model, batch)
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                recorder.step(loss)
+
+    with pytest.warns(RuntimeWarning, match="never evaluated"):
+        run()
+    events = [json.loads(line) for line in (tmp_path / "a" / "events.jsonl").read_text().splitlines()]
+    (failure,) = [event for event in events if event["event"] == "recorder-failure"]
+    assert failure["costs"] == ["evaluation_change", "future_change"]
+    assert len((tmp_path / "a" / "steps.jsonl").read_text().splitlines()) == 2
+
+
+# --- Nothing is left behind -------------------------------------------------------------------------------------------
+
+
+def state(model: Any) -> list[Any]:
+    return [one.clone() for one in (*model.state_dict().values(), torch.get_rng_state())]
+
+
+@pytest.mark.parametrize("drop_always", [False, True])
+def test_buffers_attributes_random_numbers_and_weights_are_the_same_with_and_without(
+    drop_always: bool, tmp_path: Path
+) -> None:
+    def run(recorded: bool) -> tuple[list[Any], Any, float, float]:
+        torch.manual_seed(0)
+        random.seed(0)
+        np.random.seed(0)
+        model = TinyGPT(drop_always=drop_always)
+        if recorded:
+            rows = train(tmp_path / "a", model, batches(12), channels="all")
+            probed = [row["step"] for row in rows if "evaluation_change" in row and "future_change" in row]
+            assert probed == [0, 1, 2, 3, 10, 11]
+            assert None not in column(rows, "target_is_next_share")[4:] or drop_always
+        else:
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+            for batch in batches(12):
+                optimizer.zero_grad()
+                language_loss(model, batch).backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+        return state(model), (model.calls, model.seen), random.random(), float(np.random.rand())
+
+    alone, watched = run(recorded=False), run(recorded=True)
+    assert all(torch.equal(one, other) for one, other in zip(alone[0], watched[0], strict=True))
+    assert alone[1:] == watched[1:]
+
+
+def test_batch_norm_learns_the_same_statistics_with_and_without(tmp_path: Path) -> None:
+    loader = [(torch.randn(4, 3, 8, 8), torch.randint(0, 10, (4,))) for _ in range(4)]
+    torch.manual_seed(0)
+    watched = conv_net()
+    alone = copy.deepcopy(watched)
+    seed = torch.get_rng_state()
+    train(tmp_path / "a", watched, loader, image_loss, channels="all")
+    after = state(watched)
+    torch.set_rng_state(seed)
+    optimizer = torch.optim.AdamW(alone.parameters(), lr=1e-3)
+    for batch in loader:
+        optimizer.zero_grad()
+        image_loss(alone, batch).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    assert all(torch.equal(one, other) for one, other in zip(after, state(alone), strict=True))
+
+
+@pytest.mark.parametrize("way", ["eager", "bfloat16", "scaler", "accumulation"])
+def test_what_is_learnt_is_the_same_with_every_channel_in_every_step(way: str, tmp_path: Path) -> None:
+    alone = learnt(lambda: loop(None, **WAYS[way]))
+    assert learnt(lambda: loop(tmp_path / "a", channels="all", **WAYS[way])) == alone
+
+
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("default")  # torch warns of itself while it compiles
+@pytest.mark.parametrize("way", [way for way in WAYS if "compiled" in way])
+def test_what_is_compiled_is_the_same_with_every_channel_in_every_step(way: str, tmp_path: Path) -> None:
+    alone = learnt(lambda: loop(None, **WAYS[way]))
+    assert learnt(lambda: loop(tmp_path / "a", channels="all", **WAYS[way])) == alone
+    assert probe(tmp_path / "a")["dispatch"] == "not-audited"
+
+
+def test_a_loop_inside_autocast_casts_its_weights_with_gradients_after_a_probe(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Embedding(VOCAB, 8), nn.Linear(8, VOCAB))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        Recorder(tmp_path / "a", model, optimizer, channels="all", on_fail="raise") as rec,
+    ):
+        for batch in batches(3):
+            optimizer.zero_grad()
+            loss = language_loss(model, batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+            assert all(parameter.grad is not None for parameter in model.parameters())
+            optimizer.step()
+            torch.clear_autocast_cache()
+            rec.step(loss)
