@@ -12,10 +12,10 @@ from typing import Any
 import torch
 import transformers
 from benchmarks.training_faults.language import VOCAB, rows
-from benchmarks.training_faults.program import Program, recorder, run
+from benchmarks.training_faults.program import Program, run
 from torch import nn
 
-from weighbridge.recorder import Recorder
+from weighbridge.integrations.transformers import Callback
 
 WIDTH, LENGTH, EXAMPLES, PROMPT, BATCH = 32, 24, 320, 3, 8
 PAD, IGNORED = 0, -100
@@ -60,7 +60,6 @@ class FineTune(Program):
     pad_label = IGNORED
     side, mask_padding = "right", True
     loss_function: Callable[..., torch.Tensor] | None = None
-    trainer: Any = None
 
     def __init__(self, seed: int) -> None:
         weights = pretrained()
@@ -96,53 +95,43 @@ class FineTune(Program):
     def train(self, directory: Path, channels: str) -> None:
         with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
             warnings.simplefilter("ignore")
+            evaluation = {"eval_strategy": "steps", "eval_steps": self.evaluate_every} if self.evaluate_every else {}
             arguments = transformers.TrainingArguments(
                 output_dir=folder, max_steps=self.steps, report_to=[], save_strategy="no", use_cpu=True,
-                disable_tqdm=True, remove_unused_columns=False, seed=self.seed, **self.settings,
+                disable_tqdm=True, remove_unused_columns=False, seed=self.seed, **evaluation, **self.settings,
             )  # fmt: skip
-            watch = Watch(self, directory, channels)
-            self.trainer = Watched(
+            trainer = Trainer(
                 model=self.model,
                 args=arguments,
                 train_dataset=self.data,
+                eval_dataset=self.held_out,
                 data_collator=self.collate,
                 optimizers=(self.optimizer, self.schedule),
                 compute_loss_func=self.loss_function,
-                callbacks=[watch],
+                callbacks=[Callback(directory, channels=channels, **self.declared), Turns(self)],
             )
-            self.trainer.watch = watch
-            self.trainer.remove_callback(transformers.PrinterCallback)
-            self.trainer.train()
+            trainer.program = self
+            trainer.remove_callback(transformers.PrinterCallback)
+            trainer.train()
 
 
-class Watched(transformers.Trainer):  # type: ignore[misc,unused-ignore]
-    """The Trainer, whose losses are handed to the recorder: it gives no callback its own."""
+class Trainer(transformers.Trainer):  # type: ignore[misc,unused-ignore]
+    """The Trainer, which evaluates as the program does."""
 
-    watch: Watch
+    program: FineTune
 
-    def compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], *args: Any, **named: Any) -> Any:
-        tokens = int(inputs["attention_mask"].sum())
-        loss = super().compute_loss(model, inputs, *args, **named)
-        self.watch.saw((loss[0] if isinstance(loss, tuple) else loss).detach(), tokens)
-        return loss
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        loss = self.program.evaluate()
+        found = {} if loss is None else {"eval_loss": float(loss)}
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, found)
+        return found
 
 
-class Watch(transformers.TrainerCallback):  # type: ignore[misc,unused-ignore]
-    """Record each update, and give a fault its turn at each point."""
+class Turns(transformers.TrainerCallback):  # type: ignore[misc,unused-ignore]
+    """Give a fault its turn at each point."""
 
-    rec: Recorder
-
-    def __init__(self, program: FineTune, directory: Path, channels: str) -> None:
-        self.program, self.directory, self.channels = program, directory, channels
-        self.losses: list[torch.Tensor] = []
-        self.tokens = 0
-
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
-        self.rec = recorder(self.directory, self.program, self.channels).__enter__()
-
-    def saw(self, loss: torch.Tensor, tokens: int) -> None:
-        self.losses.append(loss)
-        self.tokens += tokens
+    def __init__(self, program: FineTune) -> None:
+        self.program = program
 
     def on_step_begin(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
         self.program.step = state.global_step
@@ -154,12 +143,5 @@ class Watch(transformers.TrainerCallback):  # type: ignore[misc,unused-ignore]
     def on_optimizer_step(self, *_: Any, **__: Any) -> None:
         run(self.program.after_update)
 
-    def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
-        due = self.program.evaluate_every and state.global_step % self.program.evaluate_every == 0
-        evaluated = self.program.evaluate() if due else None
-        self.rec.step(torch.stack(self.losses).sum(), tokens=self.tokens, val_loss=evaluated)
-        self.losses, self.tokens = [], 0
+    def on_step_end(self, *_: Any, **__: Any) -> None:
         run(self.program.between)
-
-    def on_train_end(self, *_: Any, **__: Any) -> None:
-        self.rec.__exit__(None, None, None)
