@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
-import time
-import zlib
-from pathlib import Path
-from typing import Any
 
 import torch
 from tests.recorder.training import SHAPE, VOCAB
 from torch import nn
 
 from weighbridge.recorder import Recorder
-from weighbridge.recorder.bit_sums import bit_sums, parameters_sum
 
 STEPS, ONSET, RANKS = 24, 9, 2
 
@@ -42,12 +36,11 @@ def train(rank: int, folder: str, fault: str, seed: int) -> None:
     inner = nn.Sequential(nn.Embedding(VOCAB, 16), nn.Linear(16, VOCAB))
     optimizer = torch.optim.AdamW(inner.parameters(), lr=1e-2)
     model = nn.parallel.DistributedDataParallel(inner)
-    beside: list[dict[str, float]] = []
-    with Recorder(f"{folder}/run", inner, optimizer, requested_steps=STEPS, on_fail="raise", **SHAPE) as recorder:
+    options = {"requested_steps": STEPS, "on_fail": "raise", "channels": "all", **SHAPE}
+    with Recorder(f"{folder}/run", inner, optimizer, **options) as recorder:
         for step in range(STEPS):
             rows = batch(seed, step, 0 if fault == "same-shard" else rank)
             damaged(fault, rank, step, inner)
-            held = parameters_sum(bit_sums(inner.parameters()))
             late = step >= ONSET
             alone = model.no_sync() if fault == "no-sync" and late else contextlib.nullcontext()
             optimizer.zero_grad()
@@ -60,17 +53,7 @@ def train(rank: int, folder: str, fault: str, seed: int) -> None:
             if fault == "shared-loss":
                 torch.distributed.all_reduce(loss.detach())
             recorder.step(loss)
-            crc = zlib.crc32(rows.numpy().tobytes())
-            beside.append({"time": time.time(), "parameters_sum": held, "batch_crc": crc})
     torch.distributed.destroy_process_group()
-    add(Path(folder) / "run" / f"rank-{rank}" / "steps.jsonl", beside)
-
-
-def add(log: Path, columns: list[dict[str, float]]) -> None:
-    """Log what was measured beside the recorder."""
-    rows: list[dict[str, Any]] = [json.loads(line) for line in log.read_text().splitlines()]
-    joined = ({**row, **more} for row, more in zip(rows, columns, strict=True))
-    log.write_text("".join(f"{json.dumps(row)}\n" for row in joined))
 
 
 if __name__ == "__main__":

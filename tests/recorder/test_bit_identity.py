@@ -67,10 +67,13 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("channels", ["default", "all"])
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_learnt_and_what_is_compiled_are_the_same_with_and_without(way: str, tmp_path: Path) -> None:
+def test_what_is_learnt_and_what_is_compiled_are_the_same_with_and_without(
+    way: str, channels: str, tmp_path: Path
+) -> None:
     alone = learnt(lambda: loop(None, **WAYS[way]))
-    recorded = learnt(lambda: loop(tmp_path / "a", probe_every=1, **WAYS[way]))
+    recorded = learnt(lambda: loop(tmp_path / "a", probe_every=1, channels=channels, **WAYS[way]))
     assert recorded == alone
     assert bool(alone.graphs) == ("compiled" in way)
     found = probe(tmp_path / "a")

@@ -43,7 +43,8 @@ class Channel:
     """One thing to look at; a moment that it does not name costs nothing.
 
     Under accumulation all but the update come several times a step. `row` gives the step's figures, on whatever device,
-    and forgets them; what could not be seen is left out. Nothing here draws a random number or changes a tensor.
+    and forgets them; what could not be seen is left out, or is NaN where only the device knows that and not every step
+    is looked at. Nothing here draws a random number or changes a tensor.
     """
 
     columns: ClassVar[tuple[str, ...]]

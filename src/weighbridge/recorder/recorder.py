@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import os
 import re
 import sys
@@ -22,6 +23,10 @@ from weighbridge.recorder import residency
 from weighbridge.recorder.batches import Batches
 from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.hook_points import HookPoints
+from weighbridge.recorder.learning.gradients import EditedGradients, GradientCoverage, Ownership
+from weighbridge.recorder.learning.loss_scale import LossScale
+from weighbridge.recorder.learning.step_counters import StepCounters
+from weighbridge.recorder.learning.weight_writes import WeightWrites
 from weighbridge.recorder.modes import Modes
 from weighbridge.recorder.phases import Phases
 from weighbridge.recorder.probes import Evaluations, Targets
@@ -37,10 +42,12 @@ MAX_MESSAGE = 300
 PATH = re.compile(r"(['\"])[^'\"]*[/\\][^'\"]*\1|(?:[A-Za-z]:)?(?<![\w.])[~.]*[/\\][^\s'\":;,)]+")
 POSITION = ("tokens", "corpus_position", "wraps")
 CHANNELS: tuple[type[Channel], ...] = (
-    *(LearningRate, Norms, Phases),
+    *(LearningRate, Norms, Phases, StepCounters),
+    *(LossScale, EditedGradients, GradientCoverage, Ownership, WeightWrites),
     *(Batches, Modes, Evaluations, Targets),
 )
 SEEN = tuple(column for channel in CHANNELS for column in channel.columns)
+AT_CADENCE = {column for channel in CHANNELS if not channel.every_step for column in channel.columns}
 # The columns and events that a failure in a method makes unreliable; in one that is not listed, all of them.
 COSTS = {
     "step": ("loss", "wall_ms", "cpu_ms", "tokens_per_sec", *POSITION, *SEEN, "skipped"),
@@ -213,10 +220,8 @@ class Recorder:
         cells = {"loss": loss, **self._points.row(), **scalars}
         if grad_norm is not None and not skipped:
             cells["grad_norm"] = grad_norm
-        row: dict[str, Any] = {
-            "step": self._step,
-            **dict(zip(cells, residency.on_host(list(cells.values())), strict=True)),
-        }
+        found = dict(zip(cells, residency.on_host(list(cells.values())), strict=True))
+        row: dict[str, Any] = {"step": self._step, **{name: _of_cell(name, value) for name, value in found.items()}}
         drawn = self._declared_tokens if self._watched is None else self._position.take_step()
         row["tokens"] = drawn if tokens is None else tokens
         if self._mark is not None:
@@ -377,6 +382,10 @@ class Recorder:
             warnings.warn(message, RuntimeWarning, stacklevel=4)
         except RuntimeWarning:  # where warnings are errors
             sys.stderr.write(f"{message}\n")
+
+
+def _of_cell(name: str, value: float | None) -> float | None:
+    return None if name in AT_CADENCE and value is not None and math.isnan(value) else value
 
 
 def _known(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -86,7 +86,8 @@ class Norms(Channel):
 
 
 def _norm(gradients: list[torch.Tensor]) -> torch.Tensor | None:
-    return torch.nn.utils.get_total_norm(gradients) if gradients else None
+    dense = [one.coalesce().values() if one.is_sparse else one for one in gradients]
+    return torch.nn.utils.get_total_norm(dense) if dense else None
 
 
 def _stamp(gradients: list[torch.Tensor]) -> list[tuple[int, int]]:

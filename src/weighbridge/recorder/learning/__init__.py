@@ -1,0 +1,1 @@
+"""Channels over what learns: the loss, gradients, weights and the optimizer."""

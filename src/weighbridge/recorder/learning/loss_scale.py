@@ -1,0 +1,145 @@
+"""What the gradient of the logits tells of the loss: by what it was multiplied, and how large it was.
+
+A row of it is s (p - onehot) / N for the cross-entropy of N rows times s, so that no label is needed: the target is its
+only negative entry, or its only positive one where s is negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from weighbridge.recorder.channels import Cell, Channel, Watched
+
+ROWS = 64  # looked at of each pass
+SURE = 0.01  # a target that is more probable than 1 minus this has too little gradient to tell its scale
+CLOSE = 0.005  # of the scale: how far rows, and entries beside the target, may be off it
+AGREEING = 0.9  # of the rows
+UNEVEN = 1e-3  # of the mean probability: else smoothing cannot be told from a scale
+VARYING = 0.05  # of the mean: else a loss of probabilities cannot be told from one of their logarithms
+WIDE = 2**22  # entries that are made float32 at once
+
+
+class LossScale(Channel):
+    """The scale, added up over the passes that an update is of, and the mean cross-entropy of all rows that counted.
+
+    A loss that is no multiple of plain cross-entropy (label smoothing, class weights, a penalty on the logits) leaves
+    both out; one of probabilities in the place of logits is recognised.
+    """
+
+    columns = ("loss_gradient_scale", "own_loss")
+
+    def __init__(self, watched: Watched) -> None:
+        super().__init__(watched)
+        self._logits: torch.Tensor | None = None
+        self._passes: list[torch.Tensor] = []
+        self._blind = False
+
+    def forward_ended(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> None:
+        """Keep the logits, without their graph, until their gradient is there."""
+        self._logits = output.detach() if _has_rows(output) else None
+
+    def backward_begins(self, gradient: torch.Tensor) -> None:
+        """Look at one pass; those before do not count where gradients were cleared since."""
+        logits, self._logits = self._logits, None
+        if not self.watched.gradients():
+            self._passes, self._blind = [], False
+        if logits is None or logits.shape != gradient.shape:
+            self._blind = True
+        else:
+            self._passes.append(_seen(logits, gradient))
+
+    def update_ended(self) -> None:
+        """Divide by what a gradient scaler multiplied by, before that is changed."""
+        if (scale := self.watched.scale) is not None:
+            for one in self._passes:
+                one[0] /= scale.to(one.device)
+
+    def row(self) -> Mapping[str, Cell]:
+        """Return both; of an update that nobody saw, the scaler is not known."""
+        passes, self._passes, blind = self._passes, [], self._blind
+        self._blind, self._logits = False, None
+        if blind or not passes or not (self.watched.updated or self.watched.optimizer is None):
+            return {}
+        scale, total, rows = torch.stack([one.to(passes[0].device) for one in passes]).sum(0).unbind()
+        return {"loss_gradient_scale": scale, "own_loss": total / rows}
+
+
+def _has_rows(output: torch.Tensor) -> bool:
+    return output.is_floating_point() and output.dim() > 1 and output.shape[-1] > 1 and not hasattr(output, "to_local")
+
+
+def _seen(logits: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """Return the scale, the sum of the cross-entropies and the number of the rows; NaN where the loss is another."""
+    (least, lowest), (most, highest) = gradient.min(-1), gradient.max(-1)
+    active = ((least != 0) | (most != 0)).flatten()
+    rows, count = _spread(active), active.sum()
+    at = torch.unravel_index(rows, gradient.shape[:-1])
+    rises, p = gradient[at].float() * count, logits[at].float().softmax(-1)
+    rises = rises.masked_fill(~active[rows, None], torch.nan)
+    scale, fits = _cross_entropy(rises, p, lowest[at])
+    negated, fits_negated = _cross_entropy(rises, p, highest[at])
+    known = fits | _of_probabilities(rises, p, lowest[at])
+    found = torch.where(known, scale, torch.where(fits_negated, negated, torch.nan))
+    total = _entropies(logits, torch.where(known, lowest, highest).flatten(), active)
+    return torch.stack([found, torch.where(found.isnan(), torch.nan, total), count.to(total.dtype)])
+
+
+def _spread(active: torch.Tensor) -> torch.Tensor:
+    """Choose rows that count, all over the batch and without asking the device how many there are."""
+    place = torch.arange(len(active), device=active.device) * 0.6180339887 % 1
+    return torch.topk(active * (1 + place), min(ROWS, len(active)), sorted=False).indices
+
+
+def _cross_entropy(rises: torch.Tensor, p: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the scale by the targets, and whether all rows and all entries beside the targets agree with it.
+
+    Beside the target a rise is s p; under label smoothing it is p - ε/V, which a line through them tells by its height.
+    """
+    hot = _one_hot(p, target)
+    rest = p.masked_fill(hot, 0).sum(-1)
+    by_row = torch.where(rest > SURE, -rises.masked_fill(~hot, 0).sum(-1) / rest, torch.nan)
+    scale = by_row.nanmedian()
+    near = CLOSE * scale.abs()
+    agreeing = ((by_row - scale).abs() <= near).sum() >= AGREEING * (~by_row.isnan()).sum()
+    besides = ~hot & ~by_row.isnan()[:, None]
+    count = besides.sum()
+    p, rises = p.masked_fill(~besides, 0), rises.masked_fill(~besides, 0)
+    mean_p, mean = p.sum() / count, rises.sum() / count
+    off = (p - mean_p).masked_fill(~besides, 0)
+    spread = off.square().sum()
+    slope = (off * (rises - mean)).sum() / spread
+    level = (mean - slope * mean_p) * p.shape[-1]
+    on_line = ((slope - scale).abs() <= near) & (level.abs() <= near) & (spread > count * (UNEVEN * mean_p) ** 2)
+    return scale, agreeing & on_line
+
+
+def _of_probabilities(rises: torch.Tensor, p: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Return whether the loss took probabilities for logits, or for their logarithms."""
+    counted = ~rises.isnan().any(-1, keepdim=True)
+    hot, rises = _one_hot(p, target), rises.nan_to_num(0)
+    of_targets = p.masked_fill(~hot, 0).sum(-1, keepdim=True).masked_fill(~counted, torch.nan)
+    mean = of_targets.nanmean()
+    varies = (of_targets - mean).square().nanmean() > (VARYING * mean) ** 2
+    found = torch.zeros_like(varies)
+    for inner in (p.softmax(-1) - hot.float(), -hot.float()):
+        shape = (p * (inner - (p * inner).sum(-1, keepdim=True))).masked_fill(~counted, 0)
+        off = rises - shape * (rises * shape).sum() / shape.square().sum()
+        found |= off.square().sum() <= CLOSE**2 * rises.square().sum()
+    return found & varies
+
+
+def _one_hot(p: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return torch.arange(p.shape[-1], device=p.device) == target[:, None]
+
+
+def _entropies(logits: torch.Tensor, targets: torch.Tensor, active: torch.Tensor) -> torch.Tensor:
+    size = max(1, WIDE // logits.shape[-1])
+    found = torch.zeros((), device=logits.device)
+    parts = (torch.split(one, size) for one in (logits.flatten(0, -2), targets, active))
+    for part, at, counts in zip(*parts, strict=True):
+        found += cross_entropy(part.float(), at, reduction="none").masked_fill(~counts, 0).sum()
+    return found

@@ -1,0 +1,61 @@
+"""Whether the optimizer's own count of updates is that of the updates that were seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from weighbridge.recorder.channels import Cell, Channel, Watched
+
+
+class StepCounters(Channel):
+    """By how many updates the counters of an optimizer's state lag, at most; each began where it was found."""
+
+    columns = ("step_counter_lag",)
+    every_step = True
+
+    def __init__(self, watched: Watched) -> None:
+        super().__init__(watched)
+        self._expected: dict[int, float | torch.Tensor] = {}
+        self._blind = False  # an update ran that was not counted, or that may have been called off unseen
+
+    def update_begins(self) -> None:
+        """Count the update for each tensor that has a gradient."""
+        optimizer = self.watched.optimizer
+        assert optimizer is not None
+        self._blind |= self.watched.scale is not None and hasattr(optimizer, "_step_supports_amp_scaling")
+        for group in optimizer.param_groups:
+            for one in group["params"]:
+                if one.grad is not None:
+                    before = self._expected.get(id(one))
+                    self._expected[id(one)] = (self._counter(one, 0) if before is None else before) + 1
+
+    def row(self) -> Mapping[str, Cell]:
+        """Compare now and then; an optimizer without counters has nothing to compare."""
+        self._blind |= self.watched.compiled
+        if self._blind or not self.watched.early or self.watched.optimizer is None:
+            return {}
+        parameters = [one for group in self.watched.optimizer.param_groups for one in group.get("params", ())]
+        lags = []
+        for one in parameters:
+            counted = self._counter(one, None)
+            if counted is not None and id(one) in self._expected:
+                lags.append(self._expected[id(one)] - counted)
+        return {"step_counter_lag": _largest(lags)} if lags else {}
+
+    def _counter(self, parameter: torch.Tensor, default: Any) -> Any:
+        """Return the counter: of the host as a number, of a device as a copy that nobody waits for."""
+        state = self.watched.optimizer.state if self.watched.optimizer is not None else {}
+        found = state.get(parameter, {}).get("step", default)
+        if not isinstance(found, torch.Tensor):
+            return found
+        return found.item() if found.device.type == "cpu" else found.detach().clone()
+
+
+def _largest(lags: list[Any]) -> Cell:
+    apart = [one for one in lags if isinstance(one, torch.Tensor)]
+    if not apart:
+        return float(max(lags))
+    return torch.stack([torch.as_tensor(one, device=apart[0].device, dtype=torch.float32) for one in lags]).max()

@@ -1,0 +1,43 @@
+"""Norms of many tensors at once: of a shard its part, of a sparse tensor its values, of a complex one both parts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+import torch
+
+SAMPLE = 64  # elements of a tensor
+
+
+def trained(model: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
+    """Return the parameters that are trained, by name, each once."""
+    return [(name, one) for name, one in model.named_parameters() if one.requires_grad and one.numel()]
+
+
+def here(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Return what of tensors is on this machine, as dense real numbers."""
+    return [_plain(one.detach()) for one in tensors]
+
+
+def norms(tensors: list[torch.Tensor], order: float = 2) -> torch.Tensor:
+    """Return the norm of each, in float32 or wider; `[tensors]`, on the first one's device."""
+    if not tensors:
+        return torch.zeros(0)
+    wide = functools.reduce(torch.promote_types, {one.dtype for one in tensors}, torch.float32)
+    found = torch._foreach_norm(tensors, order, dtype=wide)  # noqa: SLF001 -- what clip_grad_norm_ calls
+    return torch.stack([one.to(found[0].device) for one in found])
+
+
+def samples(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Return a copy of some elements of each, spread over it and padded with 0; `[tensors, elements]`."""
+    found = [(flat := one.reshape(-1))[:: (-(-len(flat) // SAMPLE)) | 1] for one in tensors]  # odd: no one column
+    return torch.nn.utils.rnn.pad_sequence([one.to(found[0].device, torch.float32) for one in found], batch_first=True)
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    if hasattr(tensor, "to_local"):
+        tensor = tensor.to_local()
+    if tensor.is_sparse:
+        tensor = tensor.coalesce().values()
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor

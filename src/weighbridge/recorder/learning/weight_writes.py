@@ -1,0 +1,67 @@
+"""Who writes to weights: an update has to move each tensor that has a gradient, and between updates nobody may."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from weighbridge.recorder.bit_sums import bit_sums, parameters_sum
+from weighbridge.recorder.channels import Cell, Channel, Watched
+from weighbridge.recorder.learning.tensor_norms import here, norms
+
+FAINT = 1e-6  # of the largest gradient: what is below may be too little to move a weight
+
+
+class WeightWrites(Channel):
+    """Tensors written to since the update before, those that an update left bit for bit, and the sum of all bits."""
+
+    columns = ("outside_writes", "unmoved", "parameters_sum")
+
+    def __init__(self, watched: Watched) -> None:
+        super().__init__(watched)
+        self._after: tuple[int, torch.Tensor] | None = None  # step and sums of the last update
+        self._before: torch.Tensor | None = None
+        self._found: dict[str, Cell] = {}
+
+    def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Compare with what the update of the step before left."""
+        if self._before is not None:
+            return
+        self._before, after = self._sums(), self._after
+        if after is not None and after[0] == self.watched.step - 1 and len(after[1]) == len(self._before):
+            self._found["outside_writes"] = (self._before != after[1]).sum()
+
+    def update_begins(self) -> None:
+        """Look here where no forward pass was seen."""
+        if self._before is None:
+            self._before = self._sums()
+
+    def update_ended(self) -> None:
+        """Count what the update left as it was."""
+        now, before = self._sums(), self._before
+        if before is not None and len(before) == len(now):
+            self._found["unmoved"] = self._unmoved(before == now)
+        self._after, self._before = (self.watched.step, now), now
+        if now.device.type != "mps":  # a device without float64 cannot bring it over whole
+            self._found["parameters_sum"] = parameters_sum(now)
+
+    def row(self) -> Mapping[str, Cell]:
+        """Return what was found."""
+        found, self._found, self._before = self._found, {}, None
+        return found
+
+    def _sums(self) -> torch.Tensor:
+        return bit_sums(here(self.watched.model.parameters()))
+
+    def _unmoved(self, same: torch.Tensor) -> Cell:
+        groups = [] if self.watched.optimizer is None else self.watched.optimizer.param_groups
+        owned = {id(one) for group in groups if float(group.get("lr", 1)) > 0 for one in group["params"]}
+        moving = [(at, one.grad) for at, one in enumerate(self.watched.model.parameters()) if id(one) in owned]
+        seen = [(at, gradient) for at, gradient in moving if gradient is not None and gradient.numel()]
+        if not seen:
+            return 0.0
+        by_tensor = norms(here(gradient for _, gradient in seen), torch.inf)
+        stayed = same.unbind()
+        return (torch.stack([stayed[at] for at, _ in seen]) & (by_tensor > FAINT * by_tensor.max())).sum()

@@ -1,0 +1,121 @@
+"""What was done to gradients between their arrival and the update, and which tensors have none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+from tests.recorder.recorded import Language, column, images, recorded  # noqa: E402
+
+COLUMNS = ("gradient_edit_ratio", "gradient_cosine", "stale_gradients", "zero_gradients", "unowned", "frozen")
+
+
+def clip(model: Any, _: Any) -> None:
+    nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {},
+        {"make": images},
+        {"passes": 2},
+        {"before_update": clip},
+        {"before_update": clip, "scaler": True, "autocast": torch.float16},
+        {"before_update": clip, "autocast": torch.bfloat16, "passes": 2},
+        {"make": lambda: Language().bfloat16(), "before_update": clip},
+        {"optimizer_of": lambda model: torch.optim.SGD(model.parameters(), lr=0.1)},
+    ],
+    ids=["language", "images", "accumulation", "clipped", "scaler", "bfloat16", "narrow", "sgd"],
+)
+def test_gradients_that_nobody_edits_are_used_as_they_arrived(way: dict[str, Any], tmp_path: Path) -> None:
+    for row in recorded(tmp_path, channels="all", **way):
+        found = [row[name] for name in COLUMNS]
+        assert found == pytest.approx([1, 1, 0, 0, 0, 0], abs=5e-3 if "make" in way else 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("edit", "name", "value"),
+    [
+        (lambda grad: grad.mul_(1000), "gradient_edit_ratio", 1000.0),
+        (lambda grad: grad.zero_(), "gradient_edit_ratio", float("inf")),
+        (lambda grad: grad.data.mul_(1.02), "gradient_edit_ratio", 1.02),
+        (lambda grad: grad.neg_(), "gradient_cosine", -1.0),
+        (lambda grad: grad.zero_(), "zero_gradients", 1.0),
+    ],
+)
+def test_an_edit_of_one_tensor_shows(edit: Any, name: str, value: float, tmp_path: Path) -> None:
+    rows = recorded(tmp_path, before_update=lambda model, _: edit(model.qkv.weight.grad))
+    assert column(rows, name) == pytest.approx([value] * 3, rel=1e-4)
+
+
+def test_noise_on_one_tensor_turns_its_gradient(tmp_path: Path) -> None:
+    def noise(model: Any, _: Any) -> None:
+        gradient = model.qkv.weight.grad
+        gradient += torch.linspace(-1, 1, gradient.numel()).view_as(gradient) * gradient.std()
+
+    assert max(column(recorded(tmp_path, before_update=noise), "gradient_cosine")) < 0.99
+
+
+def test_a_gradient_taken_away_is_a_tensor_without_one(tmp_path: Path) -> None:
+    rows = recorded(tmp_path, before_update=lambda model, _: setattr(model.qkv.weight, "grad", None))
+    assert column(rows, "zero_gradients") == [1.0] * 3
+    assert column(rows, "gradient_edit_ratio") == [None] * 3
+
+
+def test_gradients_that_are_not_cleared_are_stale_in_the_next_step(tmp_path: Path) -> None:
+    assert column(recorded(tmp_path, clear=False), "stale_gradients") == [0, 6, 6]
+
+
+def test_gradients_cleared_to_zeros_are_not_stale(tmp_path: Path) -> None:
+    def zeros(_: Any, optimizer: Any) -> None:
+        optimizer.zero_grad(set_to_none=False)
+
+    assert column(recorded(tmp_path, clear=False, after_step=zeros), "stale_gradients") == [0, 0, 0]
+
+
+def test_a_layer_that_is_detached_has_no_gradient(tmp_path: Path) -> None:
+    class Detached(Language):
+        def forward(self, ids: Any) -> Any:
+            return self.head(self.norm(self.embedding(ids).detach()))
+
+    assert column(recorded(tmp_path, make=Detached), "zero_gradients") == [3.0] * 3
+
+
+def test_what_no_optimizer_holds_and_what_is_frozen_are_counted(tmp_path: Path) -> None:
+    def frozen() -> Any:
+        model = Language()
+        model.norm.requires_grad_(False)
+        return model
+
+    rows = recorded(tmp_path, make=frozen, optimizer_of=lambda model: torch.optim.SGD(model.qkv.parameters(), lr=0.1))
+    assert column(rows, "unowned") == [2.0] * 3
+    assert column(rows, "frozen") == [2.0] * 3
+    assert column(rows, "zero_gradients") == [0.0] * 3
+
+
+def test_an_optimizer_of_another_model_holds_nothing_and_one_of_float32_copies_is_not_judged(tmp_path: Path) -> None:
+    def other(_: Any) -> Any:
+        return torch.optim.SGD(Language().parameters(), lr=0.1)
+
+    assert column(recorded(tmp_path, optimizer_of=other), "unowned") == [6.0] * 3
+    narrow = recorded(tmp_path / "narrow", make=lambda: Language().bfloat16(), optimizer_of=other)
+    assert column(narrow, "unowned") == [None] * 3
+
+
+def test_sparse_gradients_are_looked_at(tmp_path: Path) -> None:
+    def sparse() -> Any:
+        model = Language()
+        model.embedding = nn.Embedding(40, 16, sparse=True)
+        return model
+
+    def sgd(model: Any) -> Any:
+        return torch.optim.SGD(model.parameters(), lr=0.1)
+
+    rows = recorded(tmp_path, make=sparse, optimizer_of=sgd)
+    assert column(rows, "gradient_edit_ratio") == pytest.approx([1.0] * 3)

@@ -1,0 +1,121 @@
+"""Who writes to weights, and whether an update does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.recorder.recorded import Language, column, images, recorded  # noqa: E402
+
+from weighbridge.recorder.bit_sums import bit_sums, parameters_sum  # noqa: E402
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8])
+def test_one_bit_changes_the_sum_of_its_tensor_alone(dtype: Any) -> None:
+    whole = torch.ones(4, 6).to(dtype)
+    tensors = [torch.ones(3, 5).to(dtype), torch.ones(()).to(dtype), whole.t()]
+    before = bit_sums(tensors)
+    whole.view(torch.uint8)[0, -1] ^= 1
+    assert (bit_sums(tensors) != before).tolist() == [False, False, True]
+    assert before.dtype == torch.int64
+
+
+def test_the_sum_of_all_is_a_whole_number_that_float64_holds() -> None:
+    found = parameters_sum(bit_sums([torch.full((1000,), -1.5), torch.randn(1000)]))
+    assert 0 <= found.item() < 2**53
+    assert float(found) == found.item()
+
+
+@pytest.mark.parametrize(
+    "way",
+    [{}, {"make": images}, {"passes": 2}, {"scaler": True, "autocast": torch.float16}, {"autocast": torch.bfloat16}],
+    ids=["language", "images", "accumulation", "scaler", "bfloat16"],
+)
+def test_nobody_else_writes_and_every_update_moves_everything(way: dict[str, Any], tmp_path: Path) -> None:
+    rows = recorded(tmp_path, **way)
+    assert column(rows, "outside_writes") == [None, 0, 0]
+    assert column(rows, "unmoved") == [0, 0, 0]
+    assert len(set(column(rows, "parameters_sum"))) == 3
+    assert column(rows, "step_counter_lag") == [0, 0, 0]
+
+
+def test_one_bit_written_between_updates_is_seen_in_the_next_step(tmp_path: Path) -> None:
+    def flip(model: Any, _: Any) -> None:
+        model.qkv.weight.data.view(torch.int32)[3, 3] ^= 1
+
+    assert column(recorded(tmp_path, after_step=flip), "outside_writes") == [None, 1, 1]
+
+
+def test_a_write_is_seen_in_the_second_step_of_each_pair_that_is_looked_at(tmp_path: Path) -> None:
+    def scale(model: Any, _: Any) -> None:
+        with torch.no_grad():
+            model.head.weight *= 0.999
+
+    found = column(recorded(tmp_path, steps=13, after_step=scale), "outside_writes")
+    assert {step: value for step, value in enumerate(found) if value is not None} == {1: 1, 2: 1, 3: 1, 11: 1}
+
+
+def test_a_tensor_that_an_update_leaves_is_unmoved_unless_its_learning_rate_is_zero(tmp_path: Path) -> None:
+    def stuck(model: Any) -> Any:
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-12)
+        optimizer.add_param_group({"params": torch.zeros(1)})
+        return optimizer
+
+    def zero(model: Any) -> Any:
+        return torch.optim.SGD(model.parameters(), lr=0.0)
+
+    assert min(column(recorded(tmp_path, optimizer_of=stuck), "unmoved")) >= 3
+    assert column(recorded(tmp_path / "zero", optimizer_of=zero), "unmoved") == [0, 0, 0]
+
+
+def test_counters_lag_by_the_updates_that_an_optimizer_forgot(tmp_path: Path) -> None:
+    steps: list[int] = []
+
+    def forget(_: Any, optimizer: Any) -> None:
+        steps.append(1)
+        if len(steps) == 2:
+            optimizer.state.clear()
+
+    assert column(recorded(tmp_path, steps=4, after_step=forget), "step_counter_lag") == [0, 0, 2, 2]
+
+
+def test_counters_go_on_from_where_they_were_and_a_tensor_without_gradient_does_not_lag(tmp_path: Path) -> None:
+    def resumed(model: Any) -> Any:
+        optimizer = torch.optim.AdamW(model.parameters())
+        for one in model.parameters():
+            one.grad = torch.ones_like(one)
+        for _ in range(5):
+            optimizer.step()
+        optimizer.zero_grad()
+        return optimizer
+
+    steps: list[int] = []
+
+    def sometimes(model: Any, _: Any) -> None:
+        steps.append(1)
+        if len(steps) == 2:
+            model.qkv.weight.grad = None
+
+    rows = recorded(tmp_path, optimizer_of=resumed, before_update=sometimes)
+    assert column(rows, "step_counter_lag") == [0, 0, 0]
+
+
+def test_an_optimizer_without_counters_has_none_to_compare(tmp_path: Path) -> None:
+    rows = recorded(tmp_path, optimizer_of=lambda model: torch.optim.SGD(model.parameters(), lr=0.1))
+    assert column(rows, "step_counter_lag") == [None] * 3
+
+
+@pytest.mark.filterwarnings("default")  # torch warns of itself while it compiles
+def test_updates_that_run_compiled_are_not_counted_and_not_judged(tmp_path: Path) -> None:
+    def compiled(model: Any) -> Any:
+        optimizer = torch.optim.AdamW(model.parameters())
+        optimizer.step = torch.compile(optimizer.step, backend="eager")
+        return optimizer
+
+    rows = recorded(tmp_path, make=Language, optimizer_of=compiled)
+    assert column(rows, "step_counter_lag") == [None] * 3
+    assert column(rows, "unmoved") == [None] * 3
