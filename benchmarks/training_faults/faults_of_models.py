@@ -116,11 +116,18 @@ def not_causal(p: Any) -> None:
         block.causal = False
 
 
+class Unresting(nn.Module):
+    """Dropout that was called as a function, and so knows no evaluation."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(x, 0.1)
+
+
 @fault("model", "gpt fine-tune")
 def dropout_in_evaluation(p: Any) -> None:
     p.evaluate_every = 20
-    norm = p.model.norm if p.name == "gpt" else p.model.transformer.ln_f
-    norm.register_forward_hook(lambda _module, _given, output: nn.functional.dropout(output, 0.1, training=True))
+    owner, name = (p.model, "norm") if p.name == "gpt" else (p.model.transformer, "ln_f")
+    setattr(owner, name, nn.Sequential(getattr(owner, name), Unresting()))
 
 
 @fault("model", "gpt conv", 20)
@@ -170,17 +177,28 @@ def batch_norm_in_evaluation(p: Any) -> None:
             module.eval()
 
 
+class Adapted(nn.Module):
+    """A frozen layer with a trainable one of low rank beside it."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        width = layer.weight.shape
+        self.layer, self.down = layer, nn.Linear(width[0], 4, bias=False)
+        self.up = nn.Linear(4, width[1], bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        adapted: torch.Tensor = self.layer(x) + self.up(self.down(x))
+        return adapted
+
+
 @fault("model", "fine-tune")
 def adapter_in_no_group(p: Any) -> None:
     p.model.requires_grad_(False)
     p.model.lm_head.weight.requires_grad_(True)
-    layer, width = p.middle, p.middle.weight.shape
     p.optimize([one for one in p.model.parameters() if one.requires_grad])
     rescheduled(p)
-    down, up = nn.Linear(width[0], 4, bias=False), nn.Linear(4, width[1], bias=False)
-    nn.init.zeros_(up.weight)
-    layer.adapter = nn.Sequential(down, up)
-    layer.register_forward_hook(lambda module, given, output: output + module.adapter(given[0]))
+    p.model.transformer.h[1].mlp.c_fc = Adapted(p.middle)
 
 
 # --- Weights ---
@@ -188,7 +206,7 @@ def adapter_in_no_group(p: Any) -> None:
 
 @fault("weights", "gpt conv fine-tune", LATE)
 def bit_of_exponent(p: Any) -> None:
-    p.between.append(p.at_step(LATE - 1, lambda: flip(p, 1 << 29)))
+    p.between.append(p.at_step(LATE - 1, lambda: flip(p, 1 << 30)))
 
 
 @fault("weights", "gpt conv fine-tune", LATE)

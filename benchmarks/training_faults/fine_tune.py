@@ -123,7 +123,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc,unused-ignore]
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         loss = self.program.evaluate()
         found = {} if loss is None else {"eval_loss": float(loss)}
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, found)
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, found)
         return found
 
 

@@ -63,7 +63,7 @@ def failed(said: Sequence[Said]) -> list[Said]:
 
 
 def first_step(contracts: Sequence[str], run: Path, params: Mapping[str, str], gate: str, onset: int) -> int | None:
-    """Return the last step that a gate had to see to fail, by bisection; None where it needs the end of the run."""
+    """Return the last step that a gate had to see to fail, by doubling and halving; None where it needs the end."""
     rows = (run / STEPS).read_text().splitlines()
     prefix = run.with_name(f"{run.name}-prefix")
 
@@ -71,9 +71,11 @@ def first_step(contracts: Sequence[str], run: Path, params: Mapping[str, str], g
         cut(run, prefix, rows, count)
         return bool(failed(judge(contracts, prefix, params, {gate})))
 
-    low, high = onset, len(rows)  # it fails not with `low` rows, and does with `high`
-    if not fails(high):
-        return None
+    low, high = onset, min(onset + 1, len(rows))  # it fails not with `low` rows, and is to with `high`
+    while not fails(high):
+        if high == len(rows):
+            return None
+        low, high = high, min(onset + 2 * (high - onset), len(rows))
     while high - low > 1:
         between = (low + high) // 2
         low, high = (low, between) if fails(between) else (between, high)
