@@ -163,10 +163,24 @@ def test_the_recorder_is_used_as_printed(workplace: Path) -> None:
         optimizer.step()
         return loss
 
-    (snippet,) = blocks("python")
+    snippet, _ = blocks("python")
     names = {"model": model, "optimizer": optimizer, "device": "cpu", "N": 12, "train_step": train_step}
     exec(snippet, names | {"loader": [torch.ones(3, 2)] * 4})
     assert len((workplace / "runs" / "a" / "steps.jsonl").read_text().splitlines()) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # theirs
+def test_the_callback_is_used_as_printed(workplace: Path) -> None:
+    for library in ("torch", "transformers", "accelerate", "lightning"):
+        pytest.importorskip(library)
+    from tests.integrations.test_transformers import ROWS, SEQ, STEPS, trainer
+
+    _, snippet = blocks("python")
+    given = {"N": ROWS * SEQ, "Trainer": lambda _, callbacks: trainer(workplace, *callbacks).train()}
+    exec(snippet, given)
+    assert len((workplace / "runs" / "a" / "steps.jsonl").read_text().splitlines()) == STEPS
+    exec(snippet.replace(".transformers", ".lightning"), given | {"Trainer": lambda _, callbacks: None})
 
 
 # --- What is claimed --------------------------------------------------------------------------------------------------

@@ -192,6 +192,17 @@ def test_a_pass_over_the_corpus_wraps_once_and_the_run_ended(tmp_path: Path) -> 
     assert (run["requested_device"], run["requested_steps"], run["model"]["vocab"]) == ("cpu", len(found), VOCAB)
 
 
+class BreaksOff(transformers.TrainerCallback):  # type: ignore[misc,name-defined,unused-ignore]
+    def on_step_end(self, _: Any, state: Any, control: Any, **__: Any) -> None:
+        control.should_epoch_stop = state.global_step == 3
+
+
+def test_a_pass_that_was_broken_off_is_no_wrap(tmp_path: Path) -> None:
+    trainer(tmp_path, BreaksOff(), Callback(tmp_path / "a", on_fail="raise"), max_steps=3 + PASS + 1).train()
+    assert [event["step"] for event in events(tmp_path / "a", "restart")] == [3]
+    assert [event["step"] for event in events(tmp_path / "a", "wrap")] == [3 + PASS]
+
+
 def test_the_gates_of_a_training_run_pass_on_a_recorded_trainer(tmp_path: Path) -> None:
     trainer(tmp_path, Callback(tmp_path / "a", corpus_tokens=ROWS * SEQ), max_steps=60, max_grad_norm=0.1).train()
     assert outcomes(tmp_path / "a") == PASSED

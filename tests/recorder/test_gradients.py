@@ -108,6 +108,20 @@ def test_an_optimizer_of_another_model_holds_nothing_and_one_of_float32_copies_i
     assert column(narrow, "unowned") == [None] * 3
 
 
+def test_complex_weights_are_looked_at(tmp_path: Path) -> None:
+    class Phases(Language):
+        def __init__(self) -> None:
+            super().__init__()
+            self.phase = nn.Parameter(torch.randn(40, dtype=torch.complex64))
+
+        def forward(self, ids: Any) -> Any:
+            return super().forward(ids) * (self.phase * self.phase).real
+
+    for row in recorded(tmp_path, make=Phases):
+        assert [row[name] for name in COLUMNS] == pytest.approx([1, 1, 0, 0, 0, 0], abs=1e-4)
+        assert row["unmoved"] == 0
+
+
 def test_sparse_gradients_are_looked_at(tmp_path: Path) -> None:
     def sparse() -> Any:
         model = Language()

@@ -55,8 +55,8 @@ class Callback(Recording, TrainerCallback):  # type: ignore[misc,unused-ignore] 
         return norm
 
     @while_open
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Begin a pass over the corpus."""
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Let the next batch begin a pass over the corpus."""
         self.recorder.next_pass(dry=not control.should_epoch_stop)
 
     @while_open

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 import torch
@@ -33,10 +33,31 @@ class Watched:
     compiled: bool = False  # an update ran compiled, and nobody could look
     scale: torch.Tensor | None = None
     causal: bool | None = None  # no later token moved an earlier logit when a probe looked last
+    _named: dict[str, torch.nn.Parameter] = field(default_factory=dict)
+
+    def begin(self, step: int) -> None:
+        """Begin a step, in which the model may have other parameters."""
+        self.step, self.updated, self.compiled, self._named = step, False, False, {}
+
+    def named(self) -> dict[str, torch.nn.Parameter]:
+        """Return the parameters by name, each once; a model is gone through once a step."""
+        self._named = self._named or dict(self.model.named_parameters())
+        return self._named
+
+    def trained(self) -> list[torch.nn.Parameter]:
+        """Return the parameters that are trained."""
+        return [one for one in self.named().values() if one.requires_grad and one.numel()]
 
     def gradients(self) -> list[torch.Tensor]:
         """Return the gradients that there are, in the order of the parameters."""
-        return [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+        return [one.grad for one in self.named().values() if one.grad is not None]
+
+    def bare(self) -> torch.nn.Module:
+        """Return the model inside what compiles it, or gives each rank its copy."""
+        model = self.model
+        while isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+            model = model.module
+        return getattr(model, "_orig_mod", model)
 
 
 class Channel:

@@ -68,7 +68,7 @@ class HookPoints:
     def row(self) -> dict[str, Cell]:
         """Return the figures of the step by column."""
         found: dict[str, Cell] = {}
-        with self._alone():
+        with self.alone():
             for channel in self._of_step():
                 with self._guarded(channel, "row"):
                     found |= channel.row()
@@ -76,7 +76,7 @@ class HookPoints:
 
     def next_step(self, step: int) -> None:
         """Begin a step."""
-        self._watched.step, self._watched.updated, self._watched.compiled = step, False, False
+        self._watched.begin(step)
         self._due = self._now()
 
     def _now(self) -> dict[str, list[Channel]]:
@@ -90,13 +90,14 @@ class HookPoints:
     def _tell(self, moment: str, *about: Any) -> None:
         if self._busy or not self._due[moment]:
             return
-        with self._alone():
+        with self.alone():
             for channel in self._due[moment]:
                 with self._guarded(channel, moment):
                     getattr(channel, moment)(*about)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def alone(self) -> Iterator[None]:
+        """Do what is none of the training: no gradients, no channels, no audit."""
         self._busy = True  # a forward pass of a channel's own is none of the training
         live, self._audit.live = self._audit.live, False
         try:

@@ -23,7 +23,6 @@ EVERY = 10  # two steps of so many are evaluated where all channels look in all 
 SAMPLED = 64  # active positions of a micro-batch
 CAUSAL = 1e-5
 Call: TypeAlias = dict[Any, Any]  # arguments by place or name
-Spread = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
 
 
 class Evaluations(Channel):
@@ -119,10 +118,8 @@ class Targets(Channel):
 
 def _copied(watched: Watched) -> torch.nn.Module | None:
     # None where a rank cannot call the model alone, calling it would write to it, or it would be compiled anew.
-    model = watched.model
-    while isinstance(model, Spread):
-        model = model.module
-    if residency.compiled(model) or any(
+    model = watched.bare()
+    if residency.compiled(watched.model) or any(
         "Parallel" in type(module).__name__ or getattr(module, "max_norm", None) is not None
         for module in model.modules()
     ):

@@ -19,11 +19,11 @@ from typing import Any, Concatenate, ParamSpec, Self
 
 import torch
 
-from weighbridge.recorder import residency
+from weighbridge.recorder import digests, residency
 from weighbridge.recorder.batches import Batches
 from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.hook_points import HookPoints
-from weighbridge.recorder.learning.gradients import EditedGradients, GradientCoverage, Ownership
+from weighbridge.recorder.learning.gradients import EditedGradients, Ownership, StaleGradients
 from weighbridge.recorder.learning.loss_scale import LossScale
 from weighbridge.recorder.learning.step_counters import StepCounters
 from weighbridge.recorder.learning.weight_writes import WeightWrites
@@ -43,7 +43,7 @@ PATH = re.compile(r"(['\"])[^'\"]*[/\\][^'\"]*\1|(?:[A-Za-z]:)?(?<![\w.])[~.]*[/
 POSITION = ("tokens", "corpus_position", "wraps")
 CHANNELS: tuple[type[Channel], ...] = (
     *(LearningRate, Norms, Phases, StepCounters),
-    *(LossScale, EditedGradients, GradientCoverage, Ownership, WeightWrites),
+    *(LossScale, EditedGradients, StaleGradients, Ownership, WeightWrites),
     *(Batches, Modes, Evaluations, Targets),
 )
 SEEN = tuple(column for channel in CHANNELS for column in channel.columns)
@@ -57,6 +57,8 @@ COSTS = {
     "batch_drawn": (*POSITION, "device"),
     "pass_began": POSITION,
     "gave_nothing": POSITION,
+    "checkpoint": ("checkpoint",),
+    "_digest": ("digests",),
 }
 ALL = (*COSTS["step"], "device")
 OWN = frozenset({"step", *COSTS["step"]})
@@ -102,8 +104,9 @@ class Recorder:
 
     With `requested_steps` (a trainer's `max_steps`), a loop that was left before is known to have ended early. With
     `sampled`, batches are drawn with replacement, and there are no passes over the corpus, only tokens; a loader whose
-    sampler draws so says it by itself. Where the directory has a run already, this one is its next attempt, in
-    `attempt-2` and on; one that resumes says by `first_step` with which step it goes on.
+    sampler draws so says it by itself. Of `files` (corpus, tokenizer, …) `run.json` keeps digests. Where the directory
+    has a run already, this one is its next attempt, in `attempt-2` and on; one that resumes says by `first_step` with
+    which step it goes on.
     """
 
     _steps: RowLog | None = None
@@ -133,6 +136,7 @@ class Recorder:
         sampled: bool = False,
         probe_every: int = 1000,
         channels: str = "default",
+        files: Mapping[str, str | Path] | None = None,
         on_fail: str = "warn",
     ) -> None:
         if not re.fullmatch(r"cpu|cuda(:\d+)?|mps|auto", requested_device):
@@ -156,6 +160,7 @@ class Recorder:
         self._sizes = {"seq_len": seq_len, "batch_size": batch_size, "corpus_tokens": corpus_tokens}
         self._declared_tokens = seq_len * batch_size if seq_len and batch_size else None
         self._seeds = dict(seeds or {})
+        self._files, self._digests = dict(files or {}), dict[str, str]()
         self._tokens_of = tokens_of or token_counter(seq_len)
         self._probe_every, self._on_fail = max(probe_every, 1), on_fail
         self._position = CorpusPosition()
@@ -175,6 +180,8 @@ class Recorder:
 
     def __enter__(self) -> Self:
         self._claim()  # not before: torch.distributed may have begun since
+        for name in self._files:
+            self._digest(name)
         self._open()
         self._watch()
         self._begin_step()
@@ -207,6 +214,23 @@ class Recorder:
             self._record(loss, grad_norm, tokens, scalars)
         finally:  # a step that could not be recorded leaves a gap, not a shift
             self._next_step()
+
+    @_guarded
+    def checkpoint(self, /, path: str | Path | None = None, **files: str | Path) -> None:
+        """Log SHA-256 digests of the model's, the optimizer's and the random numbers' states, and of files by name.
+
+        Args:
+            path: the checkpoint that was written, a file or a folder.
+            files: others that the run rests on, such as `tokenizer` or `corpus`.
+        """
+        with self._points.alone():
+            states = digests.states(self._seen)
+        given = files if path is None else {"checkpoint": path, **files}
+        self._event("checkpoint", **states, files={name: digests.file_sha(file) for name, file in given.items()})
+
+    @_guarded
+    def _digest(self, name: str) -> None:
+        self._digests[name] = digests.file_sha(self._files[name])
 
     def _record(
         self,
@@ -291,6 +315,7 @@ class Recorder:
             "resolved_device": residency.resolved_device(self._model),
             "model": _known({"parameters": parameters, "vocab": self._vocab}),
             "data": _known({**self._sizes, "sampled": self._sampled or None}),
+            **({"digests": self._digests} if self._digests else {}),
             "seeds": {"torch": torch.initial_seed(), **self._seeds},
             **({"rank": rank, "world_size": world} if world > 1 else {}),
             **provenance(),

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 import torch
 
 from weighbridge.recorder.channels import Cell, Channel, Watched
-from weighbridge.recorder.learning.tensor_norms import here, norms, samples, trained
+from weighbridge.recorder.learning.tensor_norms import here, norms, samples
 
 FAINT = 1e-9  # of the largest norm: what is below is noise of rounding
 
 
 class EditedGradients(Channel):
-    """How unevenly norms were scaled (clipping does it evenly), and the least cosine; of samples of each tensor."""
+    """How unevenly norms were scaled (clipping is even), the least cosine of samples, and how many tensors have none."""
 
-    columns = ("gradient_edit_ratio", "gradient_cosine")
+    columns = ("gradient_edit_ratio", "gradient_cosine", "zero_gradients")
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
@@ -30,6 +30,8 @@ class EditedGradients(Channel):
         """Compare it with what was used, where that is of the same tensors."""
         before, after = self._arrived, self._now()
         self._arrived = None
+        given = (after[1] != 0).sum() if after is not None else 0.0
+        self._found = {"zero_gradients": len(self.watched.trained()) - given}
         if before is None or after is None or before[0] != after[0]:
             return
         (_, arrived, was), (_, used, now) = before, after
@@ -38,7 +40,7 @@ class EditedGradients(Channel):
         largest, least = (by_tensor.where(seen, -torch.inf).max(), by_tensor.where(seen, torch.inf).min())
         cosines = torch.nn.functional.cosine_similarity(_in_range(was), _in_range(now), eps=1e-12)
         told = seen & (was != 0).any(1) & (used != 0)
-        self._found = {
+        self._found |= {
             "gradient_edit_ratio": largest / least,
             "gradient_cosine": torch.where(told.any(), cosines.where(told, torch.inf).min(), torch.nan),
         }
@@ -49,35 +51,30 @@ class EditedGradients(Channel):
         return found
 
     def _now(self) -> tuple[list[int], torch.Tensor, torch.Tensor] | None:
-        held = [(one, one.grad) for _, one in trained(self.watched.model) if one.grad is not None]
+        held = [(one, one.grad) for one in self.watched.trained() if one.grad is not None]
         gradients = here(gradient for _, gradient in held)
         return ([id(one) for one, _ in held], norms(gradients), samples(gradients)) if held else None
 
 
-class GradientCoverage(Channel):
-    """How many tensors had a gradient before the first of a step arrived, and how many had none at the update."""
+class StaleGradients(Channel):
+    """How many tensors had a gradient left of the step before when the first of this one arrived."""
 
-    columns = ("stale_gradients", "zero_gradients")
+    columns = ("stale_gradients",)
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
-        self._stale: Cell = None
-        self._zero: Cell = None
+        self._left: Cell = None
 
     def backward_begins(self, gradient: torch.Tensor) -> None:
-        """Count what the step before left."""
-        if self._stale is None:
-            self._stale = _filled(self.watched)
-
-    def update_ended(self) -> None:
-        """Count what the update had nothing of."""
-        self._zero = len(trained(self.watched.model)) - _filled(self.watched)
+        """Count them in the first pass of a step."""
+        if self._left is None:
+            gradients = [one.grad for one in self.watched.trained() if one.grad is not None]
+            self._left = (norms(here(gradients)) != 0).sum() if gradients else 0.0
 
     def row(self) -> Mapping[str, Cell]:
-        """Return both."""
-        found = {"stale_gradients": self._stale, "zero_gradients": self._zero}
-        self._stale = self._zero = None
-        return {name: value for name, value in found.items() if value is not None}
+        """Return their number."""
+        left, self._left = self._left, None
+        return {} if left is None else {"stale_gradients": left}
 
 
 class Ownership(Channel):
@@ -87,7 +84,7 @@ class Ownership(Channel):
 
     def row(self) -> Mapping[str, Cell]:
         """Count them; an optimizer of copies in float32 holds none of a narrow model's own."""
-        parameters = list(self.watched.model.parameters())
+        parameters = self.watched.named().values()
         training = [one for one in parameters if one.requires_grad]
         found: dict[str, Cell] = {"frozen": float(len(parameters) - len(training))}
         if self.watched.optimizer is not None:
@@ -96,11 +93,6 @@ class Ownership(Channel):
             if unowned < len(training) or all(one.element_size() >= 4 for one in training):
                 found["unowned"] = float(unowned)
         return found
-
-
-def _filled(watched: Watched) -> torch.Tensor | float:
-    gradients = [one.grad for _, one in trained(watched.model) if one.grad is not None]
-    return (norms(here(gradients), torch.inf) != 0).sum() if gradients else 0.0
 
 
 def _in_range(rows: torch.Tensor) -> torch.Tensor:

@@ -80,10 +80,11 @@ def _seen(logits: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     at = torch.unravel_index(rows, gradient.shape[:-1])
     rises, p = gradient[at].float() * count, logits[at].float().softmax(-1)
     rises = rises.masked_fill(~active[rows, None], torch.nan)
-    scale, fits = _cross_entropy(rises, p, lowest[at])
-    negated, fits_negated = _cross_entropy(rises, p, highest[at])
-    known = fits | _of_probabilities(rises, p, lowest[at])
-    found = torch.where(known, scale, torch.where(fits_negated, negated, torch.nan))
+    found, known = _cross_entropy(rises, p, lowest[at])
+    if known.device.type != "cpu" or not known:  # elsewhere an answer is not waited for
+        negated, fits = _cross_entropy(rises, p, highest[at])
+        known = known | _of_probabilities(rises, p, lowest[at])
+        found = torch.where(known, found, torch.where(fits, negated, torch.nan))
     total = _entropies(logits, torch.where(known, lowest, highest).flatten(), active)
     return torch.stack([found, torch.where(found.isnan(), torch.nan, total), count.to(total.dtype)])
 

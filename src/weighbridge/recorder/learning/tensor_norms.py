@@ -8,24 +8,20 @@ from collections.abc import Iterable
 import torch
 
 SAMPLE = 64  # elements of a tensor
-
-
-def trained(model: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
-    """Return the parameters that are trained, by name, each once."""
-    return [(name, one) for name, one in model.named_parameters() if one.requires_grad and one.numel()]
+DENSE = (torch.Tensor, torch.nn.Parameter)
 
 
 def here(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     """Return what of tensors is on this machine, as dense real numbers."""
-    return [_plain(one.detach()) for one in tensors]
+    return [one if type(one) in DENSE and not (one.is_sparse or one.is_complex()) else _plain(one) for one in tensors]
 
 
-def norms(tensors: list[torch.Tensor], order: float = 2) -> torch.Tensor:
-    """Return the norm of each, in float32 or wider; `[tensors]`, on the first one's device."""
+def norms(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Return the 2-norm of each, in float32 or wider; `[tensors]`, on the first one's device."""
     if not tensors:
         return torch.zeros(0)
     wide = functools.reduce(torch.promote_types, {one.dtype for one in tensors}, torch.float32)
-    found = torch._foreach_norm(tensors, order, dtype=wide)  # noqa: SLF001 -- what clip_grad_norm_ calls
+    found = torch._foreach_norm(tensors, 2, dtype=wide)  # noqa: SLF001 -- what clip_grad_norm_ calls
     return torch.stack([one.to(found[0].device) for one in found])
 
 
