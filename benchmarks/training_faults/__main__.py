@@ -23,6 +23,7 @@ from benchmarks.training_faults.tables import alarm_lines, fault_lines, tally, u
 
 warnings.filterwarnings("ignore", module="torch|transformers|accelerate")
 CONTRACTS = (str(Path(__file__).parents[2] / "contracts" / "training-run.yaml"),)
+OF_RANKS = (str(Path(__file__).with_name("ranks.yaml")),)
 
 
 def main() -> None:
@@ -54,7 +55,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--variants", nargs="*", default=[], help="only these harmless variants")
     parser.add_argument("--channels", default="default", choices=["default", "all"])
     parser.add_argument("--contract", nargs="+", default=CONTRACTS)
-    parser.add_argument("--of-ranks", nargs="*", default=[], help="contracts of a whole run of several ranks")
+    parser.add_argument("--of-ranks", nargs="*", default=OF_RANKS, help="contracts of a whole run of several ranks")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", default="")
     parser.add_argument("--keep", type=Path, help="a folder for the recorded runs")

@@ -64,11 +64,14 @@ def failed(said: Sequence[Said]) -> list[Said]:
 
 def first_step(contracts: Sequence[str], run: Path, params: Mapping[str, str], gate: str, onset: int) -> int | None:
     """Return the last step that a gate had to see to fail, by doubling and halving; None where it needs the end."""
-    rows = (run / STEPS).read_text().splitlines()
+    ranks = sorted(run.glob("rank-*"))
+    rows = ((ranks or [run])[0] / STEPS).read_text().splitlines()
     prefix = run.with_name(f"{run.name}-prefix")
 
     def fails(count: int) -> bool:
-        cut(run, prefix, rows, count)
+        shutil.rmtree(prefix, ignore_errors=True)
+        for one in ranks or [run]:
+            cut(one, prefix / one.relative_to(run), count)
         return bool(failed(judge(contracts, prefix, params, {gate})))
 
     low, high = onset, min(onset + 1, len(rows))  # it fails not with `low` rows, and is to with `high`
@@ -82,10 +85,10 @@ def first_step(contracts: Sequence[str], run: Path, params: Mapping[str, str], g
     return int(json.loads(rows[high - 1])["step"])
 
 
-def cut(run: Path, prefix: Path, rows: Sequence[str], count: int) -> None:
+def cut(run: Path, prefix: Path, count: int) -> None:
     """Write what a run had written after so many rows."""
-    shutil.rmtree(prefix, ignore_errors=True)
-    prefix.mkdir()
+    rows = (run / STEPS).read_text().splitlines()
+    prefix.mkdir(parents=True)
     shutil.copy(run / RUN, prefix / RUN)
     (prefix / STEPS).write_text("".join(f"{row}\n" for row in rows[:count]))
     last = json.loads(rows[count - 1])["step"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from benchmarks.training_faults.gpt import Pretraining
-from benchmarks.training_faults.judged import Said, judge
+from benchmarks.training_faults.judged import failed, first_step, judge
 from benchmarks.training_faults.programs import Answer, Case, look
 
 Patch = Callable[[Any], None]
@@ -141,15 +141,14 @@ def answers(given: argparse.Namespace, progress: Callable[[Answer], None]) -> li
                 said, steps = answer.said, answer.steps
                 look(answer, run / f"rank-{rank}", given.contract, {})
                 answer.said, answer.steps = said + answer.said, answer.steps | steps
-            answer.said += together(given.of_ranks, run)
+            whole = judge(given.of_ranks, run, {})
+            for one in failed(whole) if case.onset is not None else ():
+                step = first_step(given.of_ranks, run, {}, one.gate, case.onset or 0)
+                answer.steps[one.gate] = None if step is None else step - (case.onset or 0)
+            answer.said += whole
             answer.seconds = round(time.process_time() - started, 2)
             found.append(answer)
             progress(answer)
             if given.keep is not None:
                 shutil.copytree(run, given.keep / f"ranks-{case.name}-{case.seed}", dirs_exist_ok=True)
     return found
-
-
-def together(contracts: Sequence[str], run: Path) -> list[Said]:
-    """Judge the folder of all ranks."""
-    return judge(contracts, run, {})
