@@ -25,6 +25,7 @@ class Said:
     outcome: str
     code: str
     place: str
+    severity: str = "required"
 
 
 def judge(
@@ -54,8 +55,9 @@ def _said(finding: Finding) -> Said:
     verdict = finding.verdict
     place = verdict.offences[0].place if verdict.offences else ""
     return Said(
-        gate=finding.gate, kind=finding.kind, outcome=verdict.outcome.value, code=verdict.code, place=str(place)
-    )
+        gate=finding.gate, kind=finding.kind, outcome=verdict.outcome.value, code=verdict.code, place=str(place),
+        severity=finding.severity.value,
+    )  # fmt: skip
 
 
 def failed(said: Sequence[Said]) -> list[Said]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.training_faults.programs import Answer
 
+ADVICE = {"advisory": " (advice)"}
 Gates = dict[str, set[str]]  # by program: gates that fail where nothing is wrong, and so catch nothing
 
 
@@ -45,8 +46,17 @@ def useless(clean: Sequence[Answer]) -> Gates:
 def caught_by(answer: Answer, not_these: Gates) -> list[tuple[int | None, str]]:
     """Return what failed, the soonest first: steps after the onset, and `kind code`."""
     mine = [one for one in answer.failed if one.gate not in not_these.get(answer.case.program, set())]
-    found = [(answer.steps.get(one.gate), f"{one.kind} `{one.code}`") for one in mine]
+    found = [(answer.steps.get(one.gate), f"{one.kind} `{one.code}`{ADVICE.get(one.severity, '')}") for one in mine]
     return sorted(found, key=lambda pair: (pair[0] is None, pair[0] or 0))
+
+
+def first_by(found: Sequence[Sequence[tuple[int | None, str]]]) -> tuple[str, str]:
+    """Return what caught a fault first in most seeds, and after how many steps at most."""
+    hit = [one[0] for one in found if one]
+    if not hit:
+        return "", ""
+    waits = [wait for wait, _ in hit if wait is not None]
+    return Counter(said for _, said in hit).most_common(1)[0][0], str(max(waits)) if len(waits) == len(hit) else "end"
 
 
 def fault_lines(answers: Sequence[Answer], not_these: Gates) -> Iterator[str]:
@@ -58,15 +68,11 @@ def fault_lines(answers: Sequence[Answer], not_these: Gates) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|"
     for (group, name, program), mine in rows.items():
         found = [caught_by(one, not_these) for one in mine]
-        hit = [one for one in found if one]
-        by = Counter(one[0][1] for one in hit).most_common(1)
-        first = by[0][0] if by else "— " + blocked(mine)
-        waits = [one[0][0] for one in hit]
-        after = "" if not waits else "end" if None in waits else str(max(wait for wait in waits if wait is not None))
-        others = sorted({said.split(" ")[0] for one in hit for _, said in one} - {first.split(" ")[0]})
+        first, after = first_by(found)
+        others = sorted({said.split(" ")[0] for one in found for _, said in one} - {first.split(" ")[0]})
         yield (
-            f"| {group} | {name.replace('_', ' ')} | {program} | {len(hit)} of {len(mine)} | {first} | {after} "
-            f"| {', '.join(others)} |"
+            f"| {group} | {name.replace('_', ' ')} | {program} | {sum(map(bool, found))} of {len(found)} "
+            f"| {first or f'— {blocked(mine)}'} | {after} | {', '.join(others)} |"
         )
 
 
