@@ -39,7 +39,8 @@ OURS: dict[str, tuple[str, ...]] = {  # by contract: what is claimed of the demo
     "checkpoint-import": ("The GGUF import of the demo's checkpoint keeps every dtype and every value.", *IMPORTED),
     "model-import": ("Every tensor of the demo's import is what a lossless conversion makes of it.", *IMPORTED),
     "forward-parity": ("PyTorch on the checkpoint and NumPy on its import compute the same everywhere.", *PARITY),
-    "gpu-training-backend": ("The demo is trained on the CPU; this says beforehand what one on CUDA has to show.",),
+    "pretraining": ("The demo is trained on the CPU; this says beforehand what one on CUDA has to show.",),
+    "training-log": ("The demo's log, read as any other, shows a loss that falls and stays down.", f"run={RUN}"),
 }
 MODELS, WRAPPED = "verifiers/specimens/models", "verifiers/specimens/runs/wrapped"
 FROZEN = (

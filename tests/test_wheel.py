@@ -133,7 +133,7 @@ def test_the_wheel_holds_every_starter_contract_and_every_specimen(wheel: Path) 
     contracts = {n for n in names(wheel) if n.startswith("weighbridge/data/contracts/")}
     assert {Path(name).stem for name in contracts if not name.endswith("/README.md")} == {
         *("checkpoint-health", "checkpoint-import", "forward-parity"),
-        *("gpu-training-backend", "model-import", "training-run"),
+        *("model-import", "pretraining", "training-log", "training-run"),
     }
     specimens = {n for n in names(wheel) if n.startswith("weighbridge/data/verifiers/specimens/")}
     assert len(specimens) == len(tracked("verifiers/specimens")) >= 40
@@ -203,7 +203,7 @@ SEALED: Mapping[str, tuple[str, ...]] = {
         "builtin:checkpoint-import", "source=checkpoints/source.safetensors", "import=checkpoints/mislabelled.gguf"
     ),
     "run": ("builtin:training-run", "run=runs/wrapped"),
-    "report": ("builtin:gpu-training-backend", "run=runs/report.json", "refusal=false"),
+    "report": ("builtin:pretraining", "run=runs/report.json", "refusal=false"),
     "unreadable": ("builtin:checkpoint-import", "source=nowhere", "import=checkpoints/import.gguf"),
 }  # fmt: skip
 

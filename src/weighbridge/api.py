@@ -9,12 +9,12 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.core import ExitCode, Finding, Json, Outcome
+from weighbridge.core.frozen import dataclass
 
 if TYPE_CHECKING:
     from weighbridge.evaluation.inspection import Inspection

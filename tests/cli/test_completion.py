@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Cli
 
-from weighbridge.contract.load import builtin_names
+from weighbridge.contract.load import builtin_names, load_contract
 from weighbridge.core.data import data_path
 from weighbridge.gates import KINDS
 from weighbridge.gates.families.block_types import MIXTURES, REQUANTISED
@@ -39,7 +39,7 @@ def test_contracts_policies_kinds_and_quantities_are_offered(workplace: Path) ->
     (workplace / "contracts").mkdir()
     (workplace / "contracts" / "mine.yaml").touch()
     assert offered("weighbridge verify ") == ["contracts/mine.yaml", *BUILTIN]
-    assert offered("weighbridge lint builtin:tr") == ["builtin:training-run"]
+    assert offered("weighbridge lint builtin:tr") == ["builtin:training-log", "builtin:training-run"]
     assert offered("weighbridge compare a b --policy rounded") == [
         f"rounded:{name}" for name in ("F16", "BF16", "F8_E4M3", "F8_E5M2")
     ]
@@ -55,16 +55,16 @@ def test_contracts_policies_kinds_and_quantities_are_offered(workplace: Path) ->
 def test_gates_are_those_of_the_contracts_named_else_of_the_folder_else_of_the_ledger(
     cli: Cli, workplace: Path
 ) -> None:
-    four = [f"GATE-RUN-00{number}" for number in range(1, 5)]
-    assert offered("weighbridge verify builtin:training-run --gate GATE-RUN") == four
+    every = [gate.id for gate in load_contract("builtin:training-run").contract.gates]
+    assert offered("weighbridge verify builtin:training-run --gate GATE-RUN") == every
     assert offered("weighbridge verify --gate GATE") == []
     (workplace / "contracts").mkdir()
     shutil.copy(data_path("contracts") / "training-run.yaml", "contracts")
-    assert offered("weighbridge verify --expect-blocked GATE") == four
+    assert offered("weighbridge verify --expect-blocked GATE") == every
     assert offered("weighbridge status why GATE") == []
     cli("verify", "--subject", f"run={RUN}", "--record")
-    assert offered("weighbridge status why GATE") == four
-    assert offered("weighbridge ledger retire tr") == [f"training-run/{gate}" for gate in four]
+    assert offered("weighbridge status why GATE") == sorted(every)
+    assert offered("weighbridge ledger retire tr") == [f"training-run/{gate}" for gate in sorted(every)]
 
 
 def test_a_verb_that_is_not_there_offers_nothing_and_says_nothing() -> None:
@@ -75,7 +75,7 @@ def test_a_verb_that_is_not_there_offers_nothing_and_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("line", "rest"),
     [
-        ("weighbridge verify builtin : tr", ["training-run"]),
+        ("weighbridge verify builtin : tr", ["training-log", "training-run"]),
         ("weighbridge verify builtin :", [name.partition(":")[2] for name in BUILTIN]),
         ("weighbridge compare a b --policy rounded : B", ["BF16"]),
         ("weighbridge compare a b --policy = rounded : B", ["BF16"]),

@@ -367,7 +367,7 @@ def test_the_statement_holds_the_commit_that_a_command_was_run_from(cli: Cli, wo
         if changed:
             (workplace / "train.py").write_text("")
         shutil.rmtree(workplace / ".weighbridge", ignore_errors=True)
-        cli("verify", "builtin:gpu-training-backend", "--subject", f"refusal={sys.executable} -c 'raise SystemExit(1)'")
+        cli("verify", "builtin:pretraining", "--subject", f"refusal={sys.executable} -c 'raise SystemExit(1)'")
         (bundle,) = Path(".weighbridge/bundles").iterdir()
         (found,) = (one for one in predicate(bundle)["subjects"] if one["kind"] == "command")
         assert (found["commit"], found["dirty"]) == (commit, changed)

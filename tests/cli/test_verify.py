@@ -220,7 +220,7 @@ def test_what_a_message_says_would_pass_passes(cli: Cli, workplace: Path) -> Non
 
 def test_a_run_of_the_recorder_has_every_metric_that_the_starter_contracts_ask_for(cli: Cli) -> None:
     run = data_path("verifiers") / "specimens" / "runs" / "wrapped"
-    for contract, gate in (("gpu-training-backend", "GATE-GPU-METRICS"), ("training-run", "GATE-RUN-001")):
+    for contract, gate in (("pretraining", "GATE-TRAIN-007-LOG"), ("training-run", "GATE-RUN-001")):
         assert cli("verify", f"builtin:{contract}", "--gate", gate, "--subject", f"run={run}").code == 0
 
 
@@ -228,7 +228,7 @@ def test_a_refusal_that_left_a_checkpoint_fails_the_starter_contract(cli: Cli, w
     left = "mkdir -p {at}; touch {at}/epoch-000.apr; "
     for before, code in (("", 0), (left.format(at="ckpt"), 1), (left.format(at=f"'{workplace}/ckpt'"), 1)):
         (workplace / "t.sh").write_text(f"{before}echo DEVICE_UNAVAILABLE; exit 3")
-        gate = ("builtin:gpu-training-backend", "--gate", "GATE-GPUTRAIN-002", "--subject", "refusal=sh t.sh")
+        gate = ("builtin:pretraining", "--gate", "GATE-GPUTRAIN-002", "--subject", "refusal=sh t.sh")
         ended = cli("verify", *gate)
         assert (ended.code, "leftovers: " in ended.out) == (code, code == 1)
 

@@ -129,11 +129,19 @@ def test_an_empty_ledger_says_how_it_is_begun(cli: Cli) -> None:
 def test_a_full_ledger_is_a_table_as_wide_as_its_words(cli: Cli) -> None:
     cli("verify", "builtin:training-run", "--subject", f"run={SPECIMENS / 'runs' / 'wrapped'}", "--record")
     assert cli("status").lines == [
-        "training-run  GATE-RUN-001  fixture only",
-        "training-run  GATE-RUN-002  fixture only",
-        "training-run  GATE-RUN-003  DRAFT",
-        "training-run  GATE-RUN-004  DRAFT",
-        "gates: 4, of which 2 fixture only, 2 DRAFT; discharged: 0 of 4",
+        "training-run  GATE-RUN-001      fixture only",
+        "training-run  GATE-RUN-002      fixture only",
+        "training-run  GATE-RUN-003      DRAFT",
+        "training-run  GATE-RUN-004      DRAFT",
+        "training-run  GATE-RUN-FIRST    fixture only",
+        "training-run  GATE-RUN-GROWTH   DRAFT         NOT_APPLICABLE: has:grad_norm:100 = False, meant for True",
+        "training-run  GATE-RUN-JUMP     DRAFT         NOT_APPLICABLE: has:grad_norm:100 = False, meant for True",
+        "training-run  GATE-RUN-LEARNED  fixture only",
+        "training-run  GATE-RUN-PARTING  DRAFT         NOT_APPLICABLE: has:val_loss:5 = False, meant for True",
+        "training-run  GATE-RUN-SIGN     fixture only",
+        "training-run  GATE-RUN-SPIKES   DRAFT         NOT_APPLICABLE: has:loss:300 = False, meant for True",
+        "training-run  GATE-RUN-STAYED   fixture only",
+        "gates: 12, of which 6 fixture only, 6 DRAFT; NOT_APPLICABLE: 4; discharged: 0 of 12",
     ]
 
 

@@ -207,7 +207,7 @@ def test_a_long_circle_is_cut(tmp_path: Path, gates: int, shown: str) -> None:
 
 
 def test_a_time_wants_a_shape_where_it_is_recorded_and_none_where_a_command_is_run() -> None:
-    loaded = load_contract("builtin:gpu-training-backend")
+    loaded = load_contract("builtin:pretraining")
     assert "device-refusal" in {gate.kind for gate in loaded.contract.gates if not gate.where}
     assert [found for found in loaded.warnings if found.code == "time-without-where"] == []
 

@@ -234,8 +234,9 @@ def test_the_starter_contracts_ship() -> None:
         "checkpoint-health",
         "checkpoint-import",
         "forward-parity",
-        "gpu-training-backend",
         "model-import",
+        "pretraining",
+        "training-log",
         "training-run",
     )
 

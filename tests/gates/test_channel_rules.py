@@ -98,6 +98,14 @@ def test_what_has_a_rule_of_its_own_may_be_constant_in_a_log() -> None:
     assert {judged_as for judged_as, _ in HEALTHY.values()} - LOOKED_AT == {"loss"}
 
 
+def test_what_the_recorder_writes_is_of_a_step_or_has_rules_of_its_own() -> None:
+    pytest.importorskip("torch")
+    from weighbridge.recorder.recorder import OWN
+
+    of_a_step = {"loss", "lr", "grad_norm", "tokens", "tokens_per_sec", "corpus_position", "wraps"}
+    assert of_a_step | {"step", "wall_ms", "cpu_ms", "time", "monotonic_s"} == OWN - LOOKED_AT
+
+
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_channel_is_no_offence_at_the_default_cadence(name: str) -> None:
     assert judged(name, HEALTHY[name][1]).outcome is Outcome.PASS

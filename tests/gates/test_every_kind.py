@@ -18,6 +18,7 @@ OF_NOTHING = {
     "corpus-wrap-around": {"no-passes"},
     "device-refusal": {"not-run"},
     "forward-parity": {"capture-mismatch", "other-basis"},
+    "optimizer-digest": {"no-digest"},
 }
 
 

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", reason="Transformers is not installed: pip install transformers")
 pytest.importorskip("accelerate", reason="Accelerate is not installed: pip install accelerate")
 
-from tests.integrations.recorded import PASSED, events, outcomes, rows  # noqa: E402
+from tests.integrations.recorded import events, passed_the_gates, rows  # noqa: E402
 from tests.recorder.scenarios import learnt  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -119,15 +120,20 @@ WAYS: dict[str, dict[str, Any]] = {
     "accumulation-of-means": {"gradient_accumulation_steps": 3, "model": Plain},
     "bfloat16": {"bf16": True},
     "evaluation": {"eval_strategy": "steps", "eval_steps": 4, "gradient_accumulation_steps": 2},
+    "every-channel": {"gradient_accumulation_steps": 3, "max_grad_norm": 0.1},
+    "compiled": {"torch_compile": True, "torch_compile_backend": "aot_eager", "max_grad_norm": 0.1},
 }
+RARE = ("not-clipped", "bfloat16", "compiled")
 
 
-@pytest.mark.parametrize("way", [*WAYS, pytest.param("compiled", marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=[pytest.mark.exhaustive] if way in RARE else []) for way in WAYS]
+)
 def test_the_trainer_learns_the_same_and_each_row_is_what_a_hand_computes_of_its_update(
     way: str, tmp_path: Path
 ) -> None:
-    options = WAYS.get(way, {"torch_compile": True, "torch_compile_backend": "aot_eager", "max_grad_norm": 0.1})
-    made: list[Any] = []
+    options, made = WAYS[way], list[Any]()
+    looking = "all" if way == "every-channel" else "default"
 
     def train(*recording: Any) -> Any:
         made.append(trainer(tmp_path, *recording, **options))
@@ -135,7 +141,7 @@ def test_the_trainer_learns_the_same_and_each_row_is_what_a_hand_computes_of_its
         return made[-1].model
 
     alone = learnt(train)
-    assert learnt(lambda: train(Callback(tmp_path / "a", on_fail="raise"))) == alone
+    assert learnt(lambda: train(Callback(tmp_path / "a", on_fail="raise", channels=looking))) == alone
     assert bool(alone.graphs) == (way == "compiled")
     found, noted = rows(tmp_path / "a"), updates(made[-1].noted, options.get("gradient_accumulation_steps", 1))
     by_hand = of_micro_batches if options.get("model") else of_all_targets
@@ -176,6 +182,17 @@ def test_each_evaluation_stands_in_the_row_of_the_update_before_it_and_trains_on
     assert not any("runtime" in name or "second" in name for row in found for name in row if name != "tokens_per_sec")
 
 
+def test_of_what_an_evaluation_computes_numbers_are_recorded_and_all_else_costs_no_row(tmp_path: Path) -> None:
+    made = trainer(tmp_path, Callback(tmp_path / "a", on_fail="raise"), eval_strategy="steps", eval_steps=5)
+    made.compute_metrics = lambda _: {"accuracy": np.float32(0.5), "confusion": [[1, 2], [3, 4]], "best": "none"}
+    made.train()
+    found = [row for row in rows(tmp_path / "a") if "val_loss" in row]
+    assert [(row["step"], row["val_accuracy"], "val_confusion" in row) for row in found] == [
+        (4, 0.5, False),
+        (9, 0.5, False),
+    ]
+
+
 def test_each_evaluation_after_an_epoch_stands_in_its_last_row(tmp_path: Path) -> None:
     made = trainer(tmp_path, Callback(tmp_path / "a", on_fail="raise"), eval_strategy="epoch", max_steps=2 * PASS)
     made.train()
@@ -198,14 +215,14 @@ class BreaksOff(transformers.TrainerCallback):  # type: ignore[misc,name-defined
 
 
 def test_a_pass_that_was_broken_off_is_no_wrap(tmp_path: Path) -> None:
-    trainer(tmp_path, BreaksOff(), Callback(tmp_path / "a", on_fail="raise"), max_steps=3 + PASS + 1).train()
+    trainer(tmp_path, BreaksOff(), Callback(tmp_path / "a", on_fail="raise"), max_steps=3 * PASS).train()
     assert [event["step"] for event in events(tmp_path / "a", "restart")] == [3]
     assert [event["step"] for event in events(tmp_path / "a", "wrap")] == [3 + PASS]
 
 
 def test_the_gates_of_a_training_run_pass_on_a_recorded_trainer(tmp_path: Path) -> None:
     trainer(tmp_path, Callback(tmp_path / "a", corpus_tokens=ROWS * SEQ), max_steps=60, max_grad_norm=0.1).train()
-    assert outcomes(tmp_path / "a") == PASSED
+    assert passed_the_gates(tmp_path / "a")
 
 
 # --- What goes wrong --------------------------------------------------------------------------------------------------
@@ -289,7 +306,12 @@ def test_a_training_that_resumes_is_the_next_attempt_and_goes_on_with_its_steps(
     fails_at: int, saved: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Fails, "at", fails_at)
-    options = {"save_strategy": "steps", "save_steps": saved, "max_steps": 20, "max_grad_norm": 0.1}
+    options: dict[str, Any] = {
+        "save_strategy": "steps",
+        "save_steps": saved,
+        "max_steps": 4 * PASS,
+        "max_grad_norm": 0.1,
+    }
 
     def recording() -> Any:
         return Callback(tmp_path / "a", corpus_tokens=ROWS * SEQ, on_fail="raise")
@@ -306,8 +328,8 @@ def test_a_training_that_resumes_is_the_next_attempt_and_goes_on_with_its_steps(
     assert learnt(lambda: resume(recording())) == alone
     assert [row["step"] for row in rows(tmp_path / "a")] == list(range(fails_at))
     again = rows(tmp_path / "a" / "attempt-2")
-    assert [row["step"] for row in again] == list(range(saved, 20))
-    assert [row["wraps"] for row in again] == [step // PASS for step in range(saved, 20)]
+    assert [row["step"] for row in again] == list(range(saved, 4 * PASS))
+    assert [row["wraps"] for row in again] == [step // PASS for step in range(saved, 4 * PASS)]
     run = open_run(tmp_path / "a")
-    assert list(run.dense("step").values) == list(range(20))
-    assert outcomes(tmp_path / "a") == PASSED
+    assert list(run.dense("step").values) == list(range(4 * PASS))
+    assert passed_the_gates(tmp_path / "a")

@@ -33,11 +33,23 @@ class TinyGPT(nn.Module):
         self.calls += 1
         self.seen.append(len(ids))
         self.counted += 1
-        hidden = self.embedding(ids) + self.positions.weight[: ids.shape[1]]
+        hidden = self.kept = self.embedding(ids) + self.positions.weight[: ids.shape[1]]
         if self.drop_always:
             hidden = nn.functional.dropout(hidden, 0.1, training=True)
         mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1]) if self.causal else None
         logits: torch.Tensor = self.head(self.block(hidden, src_mask=mask))
+        return logits
+
+
+class Placed(nn.Module):
+    """A model that is given a number for each place besides its tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Embedding(VOCAB, 8), nn.Linear(8, VOCAB))
+
+    def forward(self, ids: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.inner(ids) + places.reshape(-1)[0]
         return logits
 
 

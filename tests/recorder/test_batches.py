@@ -25,9 +25,9 @@ from tests.recorder.models import (  # noqa: E402
 )
 from tests.recorder.models import batches as make  # noqa: E402
 
-from weighbridge.recorder import batches  # noqa: E402
-from weighbridge.recorder.batches import Batches, parts_of  # noqa: E402
 from weighbridge.recorder.channels import Watched  # noqa: E402
+from weighbridge.recorder.passes import batches  # noqa: E402
+from weighbridge.recorder.passes.batches import Batches, parts_of  # noqa: E402
 
 
 def looked(*found: Any, **fields: Any) -> dict[str, Any]:
@@ -106,6 +106,11 @@ def test_constant_tokens_are_all_of_a_batch_and_padding_is_none_of_it(tmp_path: 
     ids[:, :2], mask[:, :2] = torch.tensor([[1, 2], [3, 4]]), 1
     assert looked({"input_ids": ids, "attention_mask": mask})["top_token_share"] == 0.25
     assert "top_token_share" not in looked({"input_ids": ids, "attention_mask": mask * 0})
+
+
+def test_pixels_are_no_tokens() -> None:
+    assert "top_token_share" not in looked(torch.zeros(4, 3, 8, 8, dtype=torch.uint8))
+    assert "top_token_share" not in looked(torch.zeros(4, 64, dtype=torch.uint8))
 
 
 @pytest.mark.parametrize("ignored", [-100, -1])

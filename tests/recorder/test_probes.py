@@ -6,6 +6,7 @@ import copy
 import functools
 import json
 import random
+import types
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
+torch_optimizer = pytest.importorskip("torch.optim.optimizer")
 
 from tests.recorder.models import (  # noqa: E402
     SEQ,
     VOCAB,
+    Placed,
     TinyGPT,
     batches,
     column,
@@ -92,6 +95,25 @@ def test_under_accumulation_the_targets_of_every_micro_batch_count(tmp_path: Pat
     assert 0.4 < first(tmp_path / "a", TinyGPT(), batches(1), halves)[2] < 0.6
 
 
+def test_logits_that_accelerate_hands_out_as_a_copy_are_seen_where_the_loss_took_them(tmp_path: Path) -> None:
+    operations = pytest.importorskip("accelerate.utils.operations")
+    model = hugging("llama")
+    model.forward = types.MethodType(operations.convert_outputs_to_fp32(type(model).forward), model)
+
+    def cast(model: Any, batch: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return 100 * model(input_ids=batch, labels=batch).loss
+
+    def clip(*_: Any) -> None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+
+    clipping = torch_optimizer.register_optimizer_step_pre_hook(clip)
+    rows = train(tmp_path / "a", model, batches(2), cast)
+    clipping.remove()
+    assert column(rows, "target_is_next_share") == [1, 1]
+    assert all(row["grad_norm"] > 2 * row["grad_norm_used"] for row in rows)
+
+
 # --- Faults -----------------------------------------------------------------------------------------------------------
 
 
@@ -127,6 +149,11 @@ def test_only_padding_after_a_token_says_nothing_of_what_lies_ahead(tmp_path: Pa
     batch = {"input_ids": ids, "attention_mask": mask, "labels": torch.where(mask > 0, ids, -100)}
     assert first(tmp_path / "a", hugging("llama"), [batch], hugging_loss) == [0, None, None]
 
+    def by_place(model: Any, batch: Any) -> Any:
+        return model(batch["input_ids"], batch["attention_mask"], labels=batch["labels"]).loss
+
+    assert first(tmp_path / "b", hugging("llama"), [batch], by_place) == [0, None, None]
+
 
 def test_smoothed_labels_are_read_where_their_gradient_tells_them(tmp_path: Path) -> None:
     def smoothed(amount: float) -> Any:
@@ -151,6 +178,19 @@ def test_of_two_passes_before_one_backward_nothing_is_said_of_targets(tmp_path: 
         return language_loss(model, batch) + language_loss(model, batch)
 
     assert first(tmp_path / "a", TinyGPT(), batches(4), both)[2] is None
+
+
+def test_a_batch_whose_rows_or_positions_cannot_be_told_apart_is_not_evaluated(tmp_path: Path) -> None:
+    def placed(places: Any, length: int) -> Any:
+        def loss(model: Any, batch: Any) -> Any:
+            return model(batch, places).flatten(0, 1).logsumexp(1).mean()
+
+        path = tmp_path / f"{tuple(places.shape)}-{length}"
+        return first(path, Placed(), [tokens(4, length=length)], loss)
+
+    assert placed(torch.zeros(7), 9) == [None] * 3
+    assert placed(torch.zeros(4, 1), 100) == [None] * 3
+    assert placed(torch.zeros(4, 1), 9)[:2] == placed(torch.full((4, 100), 2.0), 100)[:2] == [0, 0]
 
 
 @pytest.mark.parametrize("hide", ["max_norm", "parallel", "subclass", "closure", "compiled"])
@@ -223,7 +263,8 @@ def test_buffers_attributes_random_numbers_and_weights_are_the_same_with_and_wit
                 optimizer.zero_grad()
                 language_loss(model, batch).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
-        return state(model), (model.calls, model.seen), random.random(), float(np.random.rand())
+        assert model.kept.requires_grad
+        return [*state(model), model.kept], (model.calls, model.seen), random.random(), float(np.random.rand())
 
     alone, watched = run(recorded=False), run(recorded=True)
     assert all(torch.equal(one, other) for one, other in zip(alone[0], watched[0], strict=True))

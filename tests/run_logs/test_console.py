@@ -86,7 +86,7 @@ def opened(text: str, folder: Path, **how: Any) -> Any:
         (LLM_C, {"loss": (1, 10.9), "tokens_per_sec": (1, 209662.0)}, ("step", "loss", "grad_norm", "lr", "wall_ms",
          "tokens_per_sec"), "ended"),
         (TITAN, {"loss": (1, 12.2254), "tokens_per_sec": (1, 375.0)}, ("step", "loss", "grad_norm", "memory",
-         "tokens_per_sec", "tflops", "mfu", "validation/loss", "validation/memory",
+         "tokens_per_sec", "tflops", "mfu", "val_loss", "validation/memory",
          "validation/tokens_per_sec"), "ended"),
         (MEGATRON, {"loss": (1, 10.29), "wall_ms": (1, 3903.7)}, ("step", "consumed samples", "wall_ms",
          "throughput per GPU (TFLOP/s/GPU)", "lr", "loss", "grad_norm"), "ended"),

@@ -83,9 +83,9 @@ def test_what_a_library_wrote_is_read_as_it_was_logged(name: str) -> None:
 
 def test_scalars_at_their_own_cadence_are_sparse_columns() -> None:
     view = open_run(TENSORBOARD)
-    assert view.column_names == ("step", "loss", "lr", "grad_norm", "eval/loss")
+    assert view.column_names == ("step", "loss", "lr", "grad_norm", "val_loss")
     assert [step for step, _ in numbers(view, "eval/loss")] == [3, 7, 11]
-    assert [step for step, _ in numbers(open_run(SAMPLES / "mlflow"), "eval_loss")] == [3, 7, 11]
+    assert [step for step, _ in numbers(open_run(SAMPLES / "mlflow"), "val_loss")] == [3, 7, 11]
 
 
 def test_nan_in_a_run_of_w_and_b_is_a_number_that_was_logged() -> None:

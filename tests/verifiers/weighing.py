@@ -14,6 +14,7 @@ import numpy as np
 from tests.formats.files import safetensors
 
 from weighbridge.contract.load import load_contract
+from weighbridge.core.canonical import sha256
 from weighbridge.core.data import data_path
 from weighbridge.core.model import Measurement, Outcome, Record
 from weighbridge.evaluation.binding import all_instances, bind
@@ -142,6 +143,38 @@ def of_a_run(kind: str, **more: object) -> Callable[[Path], Case]:
     return build
 
 
+def again(folder: Path, pid: int, **more: float) -> Path:
+    """Write a run of the same numbers by another process, whose loss is other by `loss`."""
+    run = recorded(folder)
+    rows = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
+    rows = [row | {"loss": row["loss"] + more.get("loss", 0), "batch_crc": 10 * row["step"] + pid} for row in rows]
+    rows = [row | {"parameters_sum": 10 * row["step"], "time": 10.0} for row in rows]
+    (run / "steps.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    head = RUN | {"pid": pid, "host": "host-1", "started": "1970-01-01T00:00:00Z", "commit": "c0ffee0", "dirty": False}
+    (run / "run.json").write_text(json.dumps(head | {"rank": pid % 2, "world_size": 2}))
+    return run
+
+
+def of_runs(kind: str, *roles: str, **more: object) -> Callable[[Path], Case]:
+    def build(folder: Path) -> Case:
+        targets = {role: folder / role for role in roles}
+        for target in targets.values():
+            if not target.is_dir():
+                again(target, 4710 + list(targets).index(target.name))
+        gate = {"kind": kind, "subjects": {role: role for role in roles}, **more}
+        return Case(gate=gate, subjects={role: ("run", target) for role, target in targets.items()})
+
+    return build
+
+
+def of_ranks(folder: Path) -> Case:
+    ranks = folder / "ranks"
+    for rank in range(0 if ranks.is_dir() else 2):
+        ranks.mkdir(exist_ok=True)
+        again(ranks / f"rank-{rank}", 4710 + rank, loss=rank / 8)
+    return Case(gate={"kind": "replica-consistency", "subjects": {"run": "run"}}, subjects={"run": ("run", ranks)})
+
+
 def of_checkpoints(kind: str, candidate: int, **more: object) -> Callable[[Path], Case]:
     def build(folder: Path) -> Case:
         files = checkpoints(folder / "checkpoints")
@@ -221,6 +254,15 @@ def of_a_report(folder: Path) -> Case:
     return Case(gate=gate, subjects={"report": ("report", report)})
 
 
+def of_epochs(folder: Path) -> Case:
+    for epoch in range(6):
+        digest = sha256(f"the state after epoch {epoch}".encode())
+        row = {"epoch": epoch, "optimizer_state_sha": digest, "tokens_seen": 4096 * (epoch + 1)}
+        (folder / f"epoch-{epoch}.metadata.json").write_text(json.dumps(row))
+    gate = {"kind": "optimizer-digest", "subjects": {"run": "epochs"}, "where": {"steps": 6}}
+    return Case(gate=gate, subjects={"epochs": ("run", folder)})
+
+
 def where_the_host_is_what_it_is(folder: Path) -> Case:
     found = host.measure((), {})
     assert isinstance(found, Measurement)
@@ -253,8 +295,13 @@ CASES: Mapping[str, Callable[[Path], Case]] = {
     "facts-checkpoint": of_checkpoints("byte-identity", 1, where={"tensors": 3, "elements": 1_100_364}),
     "step_columns": of_a_run("step-metrics", **{"with": {"required": ["loss", "grad_norm", "lr", "wall_ms"]}}),
     "step_series": of_a_run("wall-time-budget", **{"with": BUDGET}),
+    "column_agreement-run-run": of_runs("replay-determinism", "run", "replay", **{"with": {"ignored": ["batch_crc"]}}),
+    "column_agreement-run": of_ranks,
+    "fact_agreement-run-run": of_runs("one-change", "baseline", "run", **{"with": {"ignored": ["rank"]}}),
+    "fact_agreement-run": of_ranks,
     "corpus_progress": of_a_run("corpus-wrap-around"),
     "corpus_epochs": of_a_run("corpus-wrap-around"),
+    "digest_formulas": of_epochs,
     "device_evidence": of_a_run("no-silent-cpu-fallback", **{"with": {"requested": "cuda", "external_witnesses": 2}}),
     "facts-run": of_a_run("wall-time-budget", where={"tokens_per_step": 32, "steps": 120}, **{"with": BUDGET}),
     "file_structure": of_one_checkpoint("checkpoint-integrity"),

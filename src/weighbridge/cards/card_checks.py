@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from weighbridge.cards.words import GateCard, Specimen, VerifierCard, any_gate, 
 from weighbridge.clauses.kind import Kind
 from weighbridge.clauses.mutations import bounding, nudged
 from weighbridge.core import PluginError, SubjectError, SubjectKind, WeighbridgeError, data_path, model, nearest, plain
+from weighbridge.core.frozen import dataclass
 from weighbridge.core.limits import LimitsError
 from weighbridge.core.plugins import GROUPS, Brought, entry_points, package, what_is
 from weighbridge.evaluation.binding import Binding

@@ -7,13 +7,13 @@ import functools
 import re
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from weighbridge import gates
 from weighbridge.contract import strict_yaml
 from weighbridge.core import ContractError, Doc, Json, LimitsError, Outcome, Verdict, data_path, printable
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.limits import read
 
 T = TypeVar("T")

@@ -11,12 +11,12 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from weighbridge.clauses.kind import Evidence, blocked, failed, passed, table_of
 from weighbridge.core import EMPTY, Fields, Offence, Outcome, Verdict
+from weighbridge.core.frozen import dataclass, field
 
 L = TypeVar("L")
 R = TypeVar("R")
@@ -54,13 +54,14 @@ class ClauseJudge(Generic[L]):
     """A judge that checks clauses in order; `figures` adds what the verdict's words need.
 
     With `one_a_place`, only the first offence of a place is kept; with `by_place`, offences stand in the order of their
-    places, not of the clauses.
+    places, not of the clauses, and with `first` in the order that it gives.
     """
 
     clauses: Callable[[L], Sequence[Clause]]
     figures: Callable[[Evidence, L], Fields] = lambda _evidence, _limits: EMPTY
     one_a_place: bool = False
     by_place: bool = False
+    first: Callable[[Offence], Any] | None = None
 
     def __call__(self, evidence: Evidence, limits: L) -> Verdict:
         """Return the verdict of the first broken stage, or a PASS."""
@@ -82,6 +83,8 @@ class ClauseJudge(Generic[L]):
                 if self.by_place:
                     order = {place: at for at, place in enumerate(_looked(done))}
                     offences.sort(key=lambda offence: order[offence.place])
+                if self.first is not None:
+                    offences.sort(key=self.first)
                 if self.one_a_place:
                     offences = list({offence.place: offence for offence in reversed(offences)}.values())[::-1]
                 return failed(offences, looked=_looked(done), **_fields(checked, self.figures(evidence, limits)))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from weighbridge.core import EMPTY, Fields, Measurement, Offence, Outcome, Rows, Series, SubjectKind, Verdict, model
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.figures.figure import Figure
 from weighbridge.quantities import base
 

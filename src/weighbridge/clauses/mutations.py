@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -16,6 +15,7 @@ from weighbridge.clauses import kind
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import At, Evidence, Mutated, Mutation, as_asked, rows_of, table_of, with_rows
 from weighbridge.core import Doc, Outcome, Record, fields
+from weighbridge.core.frozen import dataclass
 
 L = TypeVar("L")
 R = TypeVar("R")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import os
 import signal
@@ -85,7 +84,6 @@ def group() -> None:
 
 def main() -> None:
     """Run the command line; every problem ends in one clear message and its exit code."""
-    gc.set_threshold(100_000)  # what starting up makes stays: looking through it again and again is a twentieth of it
     fit_encoding()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what runs is stopped, what is half-written is removed
     if COMPLETING in os.environ:

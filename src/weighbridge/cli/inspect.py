@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 
 import click
 
 from weighbridge.cards.words import fill
 from weighbridge.cli.options import as_json, print_json, progress, tell, verb
-from weighbridge.core import Fields, Json, SubjectKind, printable
-from weighbridge.evaluation.inspection import CheckpointReport, first_values, inspect
-from weighbridge.report import capped, verdict_lines
+from weighbridge.core import ExitCode, Fields, Finding, Json, Outcome, Severity, SubjectKind, printable
+from weighbridge.evaluation.inspection import CheckpointReport, Inspection, first_values, inspect
+from weighbridge.evaluation.runner import Evaluation
+from weighbridge.report import FindingText, capped, finding_text, verdict_lines
+from weighbridge.report.machine import finding_json
 
 EXAMPLES = ("model.gguf", "runs/a", "model.gguf --values 8 'blk.0.*'")
 ALL = "List every tensor, with mean, spread, least and largest value, and every problem."
 VALUES = "Show the first N values of the tensors whose names match, decoded, and nothing else."
+
+
+STRICT = "Exit 1 where something looks wrong, 3 where nothing could be looked at."
 
 
 @verb("inspect", "Show what a checkpoint or run log contains.", *EXAMPLES)
@@ -22,14 +28,19 @@ VALUES = "Show the first N values of the tensors whose names match, decoded, and
 @click.option("--all", "everything", is_flag=True, help=ALL)
 @click.option("--headers", is_flag=True, help="Read only the headers of a checkpoint, not its values.")
 @click.option("--values", type=(click.IntRange(1, 10_000), str), metavar="N GLOB", help=VALUES)
+@click.option("--strict", is_flag=True, help=STRICT)
 @as_json
-def command(file: str, *, everything: bool, headers: bool, values: tuple[int, str] | None, as_json: bool) -> None:
+@click.pass_context
+def command(
+    context: click.Context, file: str, *, everything: bool, headers: bool, values: tuple[int, str] | None,
+    strict: bool, as_json: bool,
+) -> None:  # fmt: skip
     """Show the tensors of a checkpoint FILE, or the columns of a run log FILE.
 
     For a checkpoint, also show what looks wrong without its source: stored dtypes that the bits contradict, NaN,
-    zeros in place of values, files that do not belong together. This is no verdict.
+    zeros in place of values, files that do not belong together. For a run log, judge what holds of every training.
 
-    Exit 0: read; 4: unreadable.
+    Exit 0: read; 1 and 3: with --strict; 4: unreadable.
     """
     if values is not None:
         decoded = first_values(file, *values)
@@ -48,8 +59,17 @@ def command(file: str, *, everything: bool, headers: bool, values: tuple[int, st
         document: dict[str, Json] = {"file": file, "kind": kind, "facts": found.facts, "table": table}
         if report:
             document |= {"findings": report.findings, "labels": report.labels, "health": report.health}
+        if found.judged:
+            document["judged"] = [finding_json(one, _said(found.judged, one)) for one in found.judged.findings]
         print_json(document)
-        return
+    else:
+        _show(found, everything=everything)
+    if strict and (code := _strict(found)) is not ExitCode.PASSED:
+        context.exit(code)
+
+
+def _show(found: Inspection, *, everything: bool) -> None:
+    kind, report, table, file = found.kind, found.report, found.table, found.target
     tell([click.style(printable(f"{file}: {kind}"), bold=True)])
     for name, fact in found.facts.items():
         said = str(fact)
@@ -60,7 +80,45 @@ def command(file: str, *, everything: bool, headers: bool, values: tuple[int, st
     if report:
         tell(_looked_at(report, everything=everything))
     lines = list(_lines(kind, table))
-    tell(f"  {line}" for line in (lines if everything or kind is SubjectKind.RUN else capped(lines, 20)))
+    tell(f"  {line}" for line in (lines if everything else capped(lines, 20)))
+    if found.judged:
+        contract = "training-run" if "pid" in found.facts else "training-log"
+        again = f"weighbridge verify builtin:{contract} --subject run={shlex.quote(file)}"
+        tell(_told(found.judged, again, everything=everything))
+
+
+def _strict(found: Inspection) -> ExitCode:
+    """Return 1 where something looks wrong, 3 where nothing could be looked at."""
+    outcomes = {one.verdict.outcome for one in found.judged.findings} if found.judged else set[Outcome]()
+    if Outcome.FAIL in outcomes or (found.report and found.report.findings):
+        return ExitCode.FAILED
+    looked = Outcome.PASS in outcomes or (found.report is not None and found.report.tensors)
+    return ExitCode.PASSED if looked else ExitCode.BLOCKED
+
+
+def _said(judged: Evaluation, one: Finding) -> FindingText:
+    return finding_text(one, judged.measured)
+
+
+def _told(judged: Evaluation, again: str, *, everything: bool) -> Iterator[str]:
+    """Yield what could not be told and what looks wrong, the worst first, and what to type next."""
+    by = {outcome: [one for one in judged.findings if one.verdict.outcome is outcome] for outcome in Outcome}
+    counted = f"{len(by[Outcome.PASS])} hold"
+    if absent := by[Outcome.NOT_APPLICABLE]:
+        counted += f", {len(absent)} ask for what this log has not (--all)"
+    yield f"  promises           {counted}"
+    if everything:
+        yield from (f"    {one.kind:<22} {', '.join(_said(judged, one).lines)}" for one in absent)
+    if blocked := [*by[Outcome.BLOCKED], *by[Outcome.ERROR]]:
+        yield f"  could not be told  {len(blocked)}"
+        yield from (f"    {one.kind}: {_said(judged, one).lines[0]}" for one in blocked)
+    wrong = sorted(by[Outcome.FAIL], key=lambda one: one.severity is Severity.ADVISORY)
+    yield click.style(f"  looks wrong        {len(wrong) or 'nothing'}", fg="red" if wrong else None)
+    for one in wrong:
+        said = _said(judged, one)
+        yield from (f"    {line}" for line in (said.lines if everything else capped(said.lines, 3)))
+        yield from (click.style(f"      {hint}", dim=True) for hint in said.hints)
+    yield f"  next               {printable(again)}"
 
 
 def _looked_at(report: CheckpointReport, *, everything: bool) -> Iterator[str]:

@@ -6,9 +6,9 @@ import ctypes
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.formats.arrays import np
 from weighbridge.views.checkpoint import CheckpointView
 

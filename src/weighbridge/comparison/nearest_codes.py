@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from weighbridge.core.frozen import dataclass
 from weighbridge.formats.arrays import Bytes, Floats, NDArray, np
 
 Scales: TypeAlias = tuple[Floats, Floats | None]  # of each part of a block: factor, and what is added

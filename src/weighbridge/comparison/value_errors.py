@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from weighbridge.comparison import bytewise
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, overflowed, shown, values
 from weighbridge.comparison.nearest_codes import not_nearest
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.formats.arrays import Bytes, Doubles, NDArray, Values, Words, np
 from weighbridge.formats.word_types import INTEGERS, numpy_dtype
 from weighbridge.quantities.tensors import FirstDifference

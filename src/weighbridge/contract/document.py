@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeAlias
 
 from weighbridge.clauses.kind import Kind
 from weighbridge.core import Doc, Severity, SubjectKind, limits
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.gates import KINDS
 
 FORMAT: Final = "contract/v0"
@@ -199,6 +199,8 @@ def _referable(body: dict[str, Any]) -> dict[str, Any]:
     for key in ("items", "additionalProperties"):
         if isinstance(body.get(key), Mapping):
             inside[key] = _or_reference(dict(body[key]))
+    if "anyOf" in body:
+        inside["anyOf"] = [_referable(one) for one in body["anyOf"]]
     return inside
 
 

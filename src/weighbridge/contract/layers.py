@@ -6,11 +6,11 @@ import dataclasses
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from weighbridge.contract.strict_yaml import Document, Path, collected
 from weighbridge.core import ContractError
+from weighbridge.core.frozen import dataclass
 
 MOST: Final = 100
 

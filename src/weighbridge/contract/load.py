@@ -6,7 +6,6 @@ import dataclasses
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -17,6 +16,7 @@ from weighbridge.contract.document import ContractDocument, GateDocument
 from weighbridge.contract.layers import Found, Layered, first_errors, from_errors, merge, moved, raise_errors
 from weighbridge.contract.parameters import read_parameters, substitute, value_at
 from weighbridge.core import ContractError, LimitsError, data_path, model, nearest, plain, read_regular_file, sha256
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.limits import read
 from weighbridge.gates import KINDS
 

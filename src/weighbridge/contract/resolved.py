@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.core import Contract, LimitsError, build, closed, dumps, plain, sha256, wrong
+from weighbridge.core.frozen import dataclass
 from weighbridge.core.limits import read
 from weighbridge.gates import KINDS
 

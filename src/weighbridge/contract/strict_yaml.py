@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import yaml
@@ -13,6 +12,7 @@ from yaml.reader import Reader
 from yaml.scanner import Scanner
 
 from weighbridge.core import ContractError
+from weighbridge.core.frozen import dataclass, field
 
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 64

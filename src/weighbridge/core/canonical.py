@@ -111,7 +111,7 @@ def npy(values: array.array[Any]) -> bytes:
     head = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': ({len(values)},), }}"
     padding = -(len(NPY_MAGIC) + 2 + len(head) + 1) % 64
     header = head.encode("ascii") + b" " * padding + b"\n"
-    return NPY_MAGIC + struct.pack("<H", len(header)) + header + _little(values).tobytes()
+    return b"".join((NPY_MAGIC, struct.pack("<H", len(header)), header, _little(values)))
 
 
 def read_npy(data: bytes, *, where: str = "") -> array.array[Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.model import Finding, Outcome, Severity
 
 EXPECTED = "expected: this host lacks what the gate requires (--expect-blocked)"

@@ -18,9 +18,9 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
+from weighbridge.core.frozen import dataclass
 from weighbridge.core.model import LATER
 from weighbridge.core.printable import SHOWN, quoted
 

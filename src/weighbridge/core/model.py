@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar
+
+from weighbridge.core.frozen import dataclass, field
 
 Scalar: TypeAlias = str | int | float | bool | None
 Json: TypeAlias = Scalar | Sequence["Json"] | Mapping[str, "Json"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Collection, Container, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 from weighbridge.core.canonical import dumps, sha256
 from weighbridge.core.errors import PluginError
+from weighbridge.core.frozen import dataclass
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

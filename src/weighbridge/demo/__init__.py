@@ -9,10 +9,10 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from weighbridge.core import ExitCode
+from weighbridge.core.frozen import dataclass
 
 SOURCE, IMPORT, MISLABELLED = "model.safetensors", "model.gguf", "mislabelled.safetensors"
 

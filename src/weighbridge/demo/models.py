@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from gguf import GGUFReader
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
+from weighbridge.core.frozen import dataclass
 from weighbridge.demo.train import GPT, SHAPE, standard_library
 from weighbridge.forward.stacks import Stack, Tokens, Torch
 

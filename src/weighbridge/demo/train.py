@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -13,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from weighbridge.core.frozen import dataclass
 from weighbridge.recorder import Recorder
 
 

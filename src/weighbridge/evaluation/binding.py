@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,6 +23,7 @@ from weighbridge.core import (
     model,
     nearest,
 )
+from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.gates import KINDS
 from weighbridge.judging.requests import DEFAULT
 
@@ -76,12 +76,13 @@ class Binding:
 
                 return open_checkpoint(self.target)
             case SubjectKind.RUN:
-                from weighbridge.views.run import all_ranks_here, open_ranks, open_run
+                from weighbridge.views.run import open_rank, open_ranks, open_run
 
+                if self.is_rank:
+                    return open_rank(Path(self.target), self.columns, self.units)
                 if ranks := self.ranks:
                     return open_ranks(ranks, self.columns, self.units)
-                view = open_run(self.target, self.columns, self.units, self.lines)
-                return all_ranks_here(view, Path(self.target).parent) if self.is_rank else view
+                return open_run(self.target, self.columns, self.units, self.lines)
             case SubjectKind.COMMAND:
                 from weighbridge.views.command import open_command
 

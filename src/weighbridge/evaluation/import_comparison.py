@@ -8,12 +8,12 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from weighbridge.core import ContractError, Fields, GateDecl, Measurement, SubjectError, UsageError, local_path, model
+from weighbridge.core.frozen import dataclass
 from weighbridge.core.limits import LimitsError, Problem, read
 from weighbridge.evaluation.binding import Binding, all_instances
 from weighbridge.evaluation.runner import Announce, Evaluation, EvaluationSession

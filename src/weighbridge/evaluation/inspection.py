@@ -5,14 +5,16 @@ from __future__ import annotations
 import fnmatch
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from weighbridge.contract.load import BUILTIN, load_contract
 from weighbridge.core import Fields, SubjectError, SubjectKind, UsageError, Verdict, model, nearest, plain, quoted
+from weighbridge.core.frozen import dataclass, replace
 from weighbridge.core.limits import read
 from weighbridge.core.local_files import exists, is_file, is_folder, local_path
-from weighbridge.evaluation.binding import Binding
-from weighbridge.formats import dcp_metadata, detect, unread_formats
+from weighbridge.evaluation.binding import Binding, all_instances
+from weighbridge.evaluation.runner import Evaluation, EvaluationSession
+from weighbridge.formats import detect, unread_formats
 from weighbridge.gates import KINDS
 from weighbridge.gates.families.column_basis import basis_of
 from weighbridge.gates.label_plausibility import Limits, decide
@@ -24,10 +26,11 @@ from weighbridge.quantities.runs import StepColumn
 from weighbridge.quantities.tensors import TensorBits, TensorMoments
 from weighbridge.run_logs.formats import recognition
 from weighbridge.run_logs.json_log import runs_inside
+from weighbridge.storage.readable import METADATA
 from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_moments, tensor_walk
 
 GATES = ("checkpoint-integrity", "label-plausibility")
-INDEXES = ".safetensors.index.json", ".bin.index.json", dcp_metadata.NAME
+INDEXES = ".safetensors.index.json", ".bin.index.json", METADATA
 MOMENTS = "mean", "std", "min", "max"
 RUN_FILES = ("run.json", "steps.jsonl")
 
@@ -41,6 +44,7 @@ class Inspection:
     facts: Fields
     table: Mapping[str, Fields]
     report: CheckpointReport | None
+    judged: Evaluation | None = None  # of a run: what holds of every training, by the gates that ship
 
 
 def inspect(
@@ -62,8 +66,22 @@ def inspect(
         counted = {"samples": row.samples, "missing": row.missing, "min": row.min, "max": row.max}
         table[row.column] = {**counted, "basis": f"{basis.basis}{by}"}
     progress(f"reading {target}")
-    report = None if headers or kind is SubjectKind.RUN else look(view, table, words, moments=moments)
+    if kind is SubjectKind.RUN:
+        judged = _judged(target, view)
+        return Inspection(target=target, kind=kind, facts=facts, table=table, report=None, judged=judged)
+    report = None if headers else look(view, table, words, moments=moments)
     return Inspection(target=target, kind=kind, facts=facts, table=report.tensors if report else table, report=report)
+
+
+def _judged(target: str, view: Any) -> Evaluation:
+    """Judge a run by what needs no declaration: the gates for any log, and those on what a recorder looked at."""
+    of_log, of_recorder = (load_contract(f"{BUILTIN}{name}").contract for name in ("training-log", "training-run"))
+    kinds = {gate.kind for gate in of_log.gates}
+    more = [gate for gate in of_recorder.gates if gate.when and gate.kind not in kinds]
+    contract = replace(of_log, gates=(*of_log.gates, *more))
+    bound = Binding(subject="run", instance=DEFAULT, kind=SubjectKind.RUN, target=target, by_hand=True)
+    on = all_instances(contract, (bound,))
+    return EvaluationSession(contract=contract, bound=(bound,), on=on, views={bound.key: view}).evaluate()
 
 
 def _opened(target: str, kind: SubjectKind) -> Any:

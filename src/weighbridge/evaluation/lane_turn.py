@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from weighbridge.core import EMPTY, Contract, Fields, GateDecl, LaneError, SubjectError
+from weighbridge.core.frozen import dataclass
 from weighbridge.evaluation.binding import Binding, found, instances
 from weighbridge.evaluation.runner import Evaluation
 from weighbridge.lanes import lane_evidence

@@ -10,10 +10,10 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.core import Measured, PluginError, SubjectError, WeighbridgeError, dumps, loads, model, plugins
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.evaluation.binding import Binding, find, found, origin, refuse
 from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.judging.conditions import lacking_here

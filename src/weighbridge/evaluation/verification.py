@@ -10,7 +10,6 @@ import platform
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from weighbridge.contract.resolved import digests
 from weighbridge.contract.strict_yaml import collected
 from weighbridge.core import ContractError, UsageError, __version__, dumps, git, model, nearest, sha256
 from weighbridge.core.exit_code import Excuses, ExitCode, exit_code
+from weighbridge.core.frozen import dataclass
 from weighbridge.core.local_files import is_file, read_regular_file
 from weighbridge.core.project import LOCAL, in_project, make_local
 from weighbridge.evaluation.binding import ARGUMENT, Binding, all_instances, bind

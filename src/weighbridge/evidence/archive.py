@@ -12,11 +12,11 @@ import weakref
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple, NoReturn
 
 from weighbridge.core import BundleError, quoted, sha256
+from weighbridge.core.frozen import dataclass
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.disk import CHUNK, open_regular
 

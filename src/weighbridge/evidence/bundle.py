@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from weighbridge.core import (
     plain,
     sha256,
 )
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.plugins import Plugin, here
 from weighbridge.evidence import codec, manifest, statement
 from weighbridge.evidence.archive import open_archive
@@ -76,6 +76,10 @@ class BundleDraft:
 
 def seal(draft: BundleDraft, into: Path, redactor: Redactor) -> Bundle:
     """Write `DATE-CONTRACT-ID12/` into the folder `into`, and read it back; an error leaves nothing behind."""
+    return unseal(_written(draft, into, redactor))  # what was written is let go of before it is read
+
+
+def _written(draft: BundleDraft, into: Path, redactor: Redactor) -> Path:
     files = _files(draft, redactor)
     listed = manifest.to_bytes(files)
     predicate = Predicate(
@@ -107,7 +111,7 @@ def seal(draft: BundleDraft, into: Path, redactor: Redactor) -> Bundle:
             target = write_folder(into, name, whole)
         except OSError as problem:
             raise disk_error(problem, "the bundle", into) from None
-    return unseal(target)
+    return target
 
 
 def _files(draft: BundleDraft, redactor: Redactor) -> dict[str, bytes]:

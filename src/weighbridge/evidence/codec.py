@@ -5,11 +5,12 @@ from __future__ import annotations
 import array
 import dataclasses
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 from weighbridge.core import Measured, build, closed, dumps, json_value, model, plain, sha256, wrong
 from weighbridge.core.canonical import npy, read_npy
+from weighbridge.core.frozen import dataclass
 from weighbridge.core.limits import Omitted
 from weighbridge.core.limits import Path as Pointer
 from weighbridge.quantities import QUANTITIES
@@ -41,6 +42,7 @@ class _Head:
 UNREAD: Mapping[str, type[model.Unmeasured | model.Faulted]]
 UNREAD = {"unmeasured": model.Unmeasured, "faulted": model.Faulted}
 TAGS = ("measurement", *UNREAD)
+_KEPT: MutableMapping[str, array.array[Any]] = WeakValueDictionary()  # by digest, while somebody has them
 HEAD = tuple(item.name for item in dataclasses.fields(_Head))
 
 
@@ -109,7 +111,9 @@ def _value_from_json(quantity: str, data: object, arrays: Arrays, at: Pointer) -
 def _take(code: str, digest: object, arrays: Arrays, at: Pointer) -> array.array[Any]:
     if not isinstance(digest, str) or digest not in arrays:
         raise wrong("no array of this bundle", at)
-    values = read_npy(arrays[digest], where=f"measurements/{digest}.npy")
+    values = _KEPT.get(digest)
+    if values is None:  # many columns have the same steps
+        _KEPT[digest] = values = read_npy(arrays[digest], where=f"measurements/{digest}.npy")
     if values.typecode != code:
         raise wrong("an array of the other type", at)
     return values

@@ -10,11 +10,11 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from weighbridge.core import BundleError
+from weighbridge.core.frozen import dataclass
 from weighbridge.core.local_files import OWN, READ
 
 try:

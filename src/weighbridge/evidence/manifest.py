@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from weighbridge.core import BundleError, WeighbridgeError, build, dumps, loads, plain, sha256
+from weighbridge.core.frozen import dataclass
 from weighbridge.evidence import statement
 
 FILE = "MANIFEST.json"

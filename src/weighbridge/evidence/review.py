@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weighbridge.contract.resolved import check_limits, digests
 from weighbridge.core import BundleError, UsageError, WeighbridgeError, dumps, is_file, is_folder, loads, model, nearest
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.plugins import changed, here
 from weighbridge.evidence import manifest, signatures, statement
 from weighbridge.evidence.bundle import Bundle, Opened, decode, open_bundle, whole

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 
 from weighbridge.core.data import table
+from weighbridge.core.frozen import dataclass
 
 TABLE = "evidence/secret_rules"
 _START, _END = r"(?<![A-Za-z0-9_-])", r"(?![A-Za-z0-9_-])"

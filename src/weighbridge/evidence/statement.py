@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from weighbridge.contract.resolved import ContractRef
 from weighbridge.core import BundleError, Json, Origin, SubjectKind, build, closed, dumps, loads, plain
+from weighbridge.core.frozen import dataclass, field
 
 FILE = "statement.json"
 TYPE = "https://in-toto.io/Statement/v1"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from weighbridge.core import EMPTY, Fields, Series
+from weighbridge.core.frozen import dataclass
 
 
 class FigureValue(NamedTuple):
@@ -64,4 +64,4 @@ def ratio(value: float, reference: float) -> float:
 def middle(ordered: Sequence[float]) -> float:
     """Return the median of values in order of size: the mean of the two middle ones."""
     half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else math.fsum(ordered[half - 1 : half + 1]) / 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

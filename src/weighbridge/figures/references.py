@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weighbridge.core import Series
-from weighbridge.figures.figure import FigureValue, figure
+from weighbridge.figures.figure import FigureValue, figure, middle
 
 
 def references(relative_to: str, series: Series, others: Series | None) -> Sequence[float]:
@@ -39,3 +41,20 @@ def extreme(series: Series, *more: Any) -> FigureValue:
     found = sorted(((value / reference, step, reference) for value, step, reference in rows), reverse=high)
     value, step, reference = found[limits.violations]
     return FigureValue(value, {"step": step, "reference": reference, "relative_to": limits.relative_to})
+
+
+SUMMARIES: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "last": operator.itemgetter(-1), "lowest": min, "highest": max,
+    "mean": lambda values: math.fsum(values) / len(values), "median": lambda values: middle(sorted(values)),
+}  # fmt: skip
+
+
+@figure("the last, lowest, highest, mean or median sample, as it is, or over that of its reference")
+def summary(series: Series, *more: Any) -> FigureValue:
+    """Return what the limits ask of a series, as it is or over the same of its reference."""
+    *others, limits = more
+    of = SUMMARIES[limits.statistic]
+    value = of(series.value)
+    reference = of(references(limits.relative_to, series, next(iter(others), None)))
+    told = {"statistic": str(limits.statistic), "relative_to": limits.relative_to}
+    return FigureValue(value / reference, {"value": value, "reference": reference, **told})

@@ -40,12 +40,18 @@ def at_first(series: Series, limits: Any) -> float:
     return abs(middle(before)) if limits.or_first else 0.0
 
 
-def usual(before: Sequence[float], first: float, limits: Any) -> float:
-    """Return how high a sample may lie after these samples, which stand in order of size."""
+def usual(value: float, before: Sequence[float], first: float, limits: Any) -> float:
+    """Return how high a sample may lie after these samples, which stand in order of size.
+
+    The spread is looked at where the sample lies above the least rise alone: few do, and most of the time goes into it.
+    """
     median = middle(before)
+    least: float = median + limits.min_rise * max(abs(median), first)
+    if value <= least:
+        return least
     spread = middle(sorted(abs(value - median) for value in before))
-    rise: float = max(limits.k * DEVIATION * spread, limits.min_rise * max(abs(median), first))
-    return median + rise
+    spiked: float = median + limits.k * DEVIATION * spread
+    return max(spiked, least)
 
 
 def beyond_rounding(value: float, before: Sequence[float]) -> bool:
@@ -65,9 +71,7 @@ def spikes(series: Series, limits: Any) -> FigureValue:
     found = [
         (value - top, step, value, top)
         for step, value, before in trailing(series, limits)
-        if value > before[len(before) // 2 - 1]
-        and value > (top := usual(before, first, limits))
-        and beyond_rounding(value, before)
+        if value > (top := usual(value, before, first, limits)) and beyond_rounding(value, before)
     ]
     _, at, worst, allowed = max(found, default=(None, None, None, None))
     listed = {"worst_step": at, "worst": worst, "allowed": allowed, "spikes": [one[1] for one in found[:LISTED]]}

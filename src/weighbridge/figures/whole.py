@@ -51,6 +51,16 @@ def clipped(series: Series, limits: Any) -> FigureValue:
     return FigureValue(count / len(series.value), {"clipped": count, "clip": limits.clip})
 
 
+@figure("samples from `least` to `most` / samples")
+def within(series: Series, limits: Any) -> FigureValue:
+    """Return the share of the samples that lie between two numbers, both included."""
+    both = {"least": limits.least, "most": limits.most}
+    given = {name: end for name, end in both.items() if end is not None}
+    least, most = given.get("least", -math.inf), given.get("most", math.inf)
+    count = sum(least <= value <= most for value in series.value)
+    return FigureValue(count / len(series.value), {"count": count, **given})
+
+
 STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "median": lambda values: middle(sorted(values)),
     "mean": lambda values: math.fsum(values) / len(values),

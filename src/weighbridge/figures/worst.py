@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weighbridge.core import Series
-from weighbridge.figures.figure import FigureValue, figure, ratio
-from weighbridge.figures.references import references
+from weighbridge.figures.figure import FigureValue, figure
 
 
 def lasting(series: Series, limits: Any, each: Callable[..., float], most: Callable[..., Any]) -> FigureValue:
@@ -31,11 +30,10 @@ def sunk(series: Series, limits: Any) -> FigureValue:
 
 @figure("largest |sample / its reference - 1|")
 def off(series: Series, *more: Any) -> FigureValue:
-    """Return by which share a sample is off its reference, at most, and where."""
-    *others, limits = more
-    compared = references(limits.relative_to, series, next(iter(others), None))
+    """Return by which share a sample is off its reference, or 1, at most, and where."""
+    compared = more[0].value if more[1:] else [1.0] * len(series.value)
     rows = zip(series.value, compared, series.step, strict=True)
-    found = ((abs(ratio(value, reference) - 1), value, reference, step) for value, reference, step in rows)
+    found = ((abs(value / reference - 1), value, reference, step) for value, reference, step in rows)
     worst, value, reference, step = max(found, key=operator.itemgetter(0))
     return FigureValue(worst, {"step": step, "value": value, "reference": reference})
 

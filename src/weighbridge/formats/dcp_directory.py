@@ -12,7 +12,7 @@ from weighbridge.formats.dcp_metadata import Contents, Item, Key, refuse, shown
 from weighbridge.formats.pickle_machine import MAX_PICKLE
 from weighbridge.formats.tensor import Checksum, Piece, Pieces, Reading, Tensor
 from weighbridge.formats.torch_pickle import WHOLE, in_values
-from weighbridge.storage.readable import Folder, ReadableFile
+from weighbridge.storage.readable import METADATA, Folder, ReadableFile
 
 COPY_AGAIN = "copy the whole directory again, .metadata and all .distcp files of one save"
 COPY_FILES = "copy the files themselves into the directory (cp -L)"
@@ -57,7 +57,7 @@ def parse(metadata: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Re
     homes: dict[str, ReadableFile] = {}
     for name in sorted({item.file for item in contents.items.values()}):
         if not folder.holds(name):
-            _refuse_copy("file", f"{quoted(name)}, which {dcp_metadata.NAME} names, is not beside it", metadata)
+            _refuse_copy("file", f"{quoted(name)}, which {METADATA} names, is not beside it", metadata)
         if folder.leads_out(name):
             what = f"{quoted(name)} is a link that leads out of the directory"
             raise SubjectError("dcp-path", what, where=metadata.name, remedy=COPY_FILES)

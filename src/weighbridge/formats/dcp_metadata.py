@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
 from weighbridge.core import SubjectError, quoted
+from weighbridge.core.frozen import dataclass
 from weighbridge.formats.pickle_machine import DICTIONARY, MAX_PICKLE, Global, Made, Vocabulary, read_pickle
 from weighbridge.formats.tensor import span
 from weighbridge.formats.torch_pickle import DTYPES, MAX_RANK, beside_the_model, in_values, whole
 from weighbridge.storage.readable import ReadableFile, is_plain
 
-NAME, SUFFIX = ".metadata", ".distcp"
 MODULE = "torch.distributed.checkpoint.metadata"
 MAGIC = MODULE.encode()[:19]  # what of it lies among the first bytes, behind protocol and frame
 OLDER = "torch.distributed._shard.sharded_tensor.metadata"  # of PyTorch before 2.4

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import NoReturn
 
 from weighbridge.core import PluginError, SubjectError, WeighbridgeError, quoted
+from weighbridge.core.frozen import dataclass, replace
 from weighbridge.core.plugins import Brought, OnDemand
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Reading, Tensor
-from weighbridge.storage.readable import INDEX, INDEXES, TORCH_NAMES, Folder, ReadableFile, is_plain
+from weighbridge.storage.readable import DISTCP, INDEX, INDEXES, METADATA, TORCH_NAMES, Folder, ReadableFile, is_plain
 
 HEAD = 32  # bytes
 LEAST_MAGIC = 4
@@ -157,9 +157,9 @@ def checkpoint_in(folder: Folder) -> str:
     found = sorted(name for name in folder.names() if name.endswith(SAFETENSORS))
     if len(found) == 1:
         return found[0]
-    from weighbridge.formats import dcp_metadata, gguf_split
+    from weighbridge.formats import gguf_split
 
-    older = next((name for name in (dcp_metadata.NAME, *TORCH_NAMES) if folder.holds(name)), "")
+    older = next((name for name in (METADATA, *TORCH_NAMES) if folder.holds(name)), "")
     split = [older] if older else gguf_split.wholes(folder.names())
     if older == MODEL_PARALLEL[0] and folder.holds(MODEL_PARALLEL[1]):
         what = f"{MODEL_PARALLEL[0]} and more are parts of tensors, as model parallelism cut them; no rule joins them"
@@ -171,10 +171,10 @@ def checkpoint_in(folder: Folder) -> str:
 
 
 def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> SubjectError:
-    from weighbridge.formats import dcp_metadata, unread_formats
+    from weighbridge.formats import unread_formats
 
     names, several = folder.names(), found or gguf
-    parts = 0 if found else sum(name.endswith(dcp_metadata.SUFFIX) for name in names)
+    parts = 0 if found else sum(name.endswith(DISTCP) for name in names)
     unread = {} if several or parts else dict(unread_formats.in_folder(folder))
     files = several or sorted(name for name in set(names) - unread.keys() if name.endswith(unread_formats.WEIGHTS))
     within = [] if files or parts or unread else unread_formats.folders_with_weights(folder)
@@ -188,7 +188,7 @@ def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> Subject
     if gguf:
         what = f"{len(gguf)} .gguf checkpoints"
     elif parts:
-        what = f"{parts} {dcp_metadata.SUFFIX} files and no {dcp_metadata.NAME}, which is written last"
+        what = f"{parts} {DISTCP} files and no {METADATA}, which is written last"
         remedy = "bind a checkpoint whose save was finished, with one .metadata of all ranks"
     elif "steps.jsonl" in names:
         what, remedy = f"{what}; this is a run directory", "bind a checkpoint; `weighbridge inspect` shows a run"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from weighbridge.core import Scalar, quoted
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.formats.protobuf import FIXED32, FIXED64, LENGTH, VARINT, Field, Message
 from weighbridge.formats.tensor import Reading, Tensor, span
 from weighbridge.storage.readable import Folder, ReadableFile, is_plain

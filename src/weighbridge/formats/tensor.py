@@ -6,10 +6,10 @@ import math
 import operator
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from weighbridge.core import Scalar
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.storage.readable import WINDOW, ReadableFile
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn
 
 from weighbridge.core import Scalar, SubjectError, quoted
+from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.formats.pickle_machine import DICTIONARY, REFERENCE, SAVE_AGAIN, Global, Made, Vocabulary
 from weighbridge.formats.tensor import UNITS, Tensor, short, span, strides_of
 from weighbridge.storage.readable import ReadableFile

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
 from typing import NoReturn
 
 from weighbridge.core import SubjectError, quoted
+from weighbridge.core.frozen import dataclass
 from weighbridge.formats.tensor import Checksum
 from weighbridge.storage.readable import ReadableFile
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from weighbridge.core.frozen import dataclass
 from weighbridge.forward.trace_file import Trace
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from weighbridge.core import Doc
+from weighbridge.core.frozen import dataclass
 from weighbridge.forward.widened import widened
 
 if TYPE_CHECKING:

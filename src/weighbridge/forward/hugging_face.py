@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 from weighbridge.core import SubjectError
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.forward.stacks import has_cuda
 
 KNOWN = ("dtype", "attn_implementation", "device", "compile", "experts_implementation", "decode")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from weighbridge.core import SubjectError
+from weighbridge.core.frozen import dataclass, replace
 from weighbridge.forward.constants import Constants, rebuilt
 from weighbridge.forward.relations import Neighbours, Relation
 from weighbridge.forward.stacks import captured

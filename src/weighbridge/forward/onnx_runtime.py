@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from weighbridge.core import SubjectError
+from weighbridge.core.frozen import dataclass, replace
 from weighbridge.forward.stacks import Digests, Stack, Tokens
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from weighbridge.core import Doc
+from weighbridge.core.frozen import dataclass
 
 if TYPE_CHECKING:
     import torch

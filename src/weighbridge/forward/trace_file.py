@@ -8,11 +8,11 @@ import math
 import re
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
 
 from weighbridge.core import Doc, LimitsError, SubjectError, dumps, plain, quoted, sha256
+from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.core.limits import read
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json

@@ -1,7 +1,6 @@
 """beyond-chance: is the loss well below that of a model that knows nothing?"""
 
-from dataclasses import dataclass
-
+from weighbridge.core.frozen import dataclass
 from weighbridge.figures.beginning import left
 from weighbridge.gates.families.relative import WITH_VOCABULARY, ToVocabulary
 from weighbridge.gates.families.rule import OfEnds, Rule

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated
 
@@ -10,6 +9,7 @@ from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, blocked, rows_of
 from weighbridge.clauses.mutations import Breaks, without_all_of_a_glob
 from weighbridge.core import Doc, Outcome, Verdict
+from weighbridge.core.frozen import dataclass
 from weighbridge.gates.families import tensor_pairs
 from weighbridge.gates.families.tensor_pairs import KEYS, UNREAD, MayIgnore, columns_of
 from weighbridge.gates.trials.pair_trials import NO_DTYPE, deeper, longer

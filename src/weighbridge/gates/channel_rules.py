@@ -4,16 +4,17 @@ A channel that could not look leaves its cell out, so one sample is enough to ju
 asks for several in a row is for what healthy runs do once, as an adapter whose first gradients are all zero.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, TypeAlias
 
 from weighbridge.core import Doc
+from weighbridge.core.frozen import dataclass
 from weighbridge.figures.worst import off, reached, sunk, undeclared
-from weighbridge.gates.families.levers import last_of
+from weighbridge.gates.families.levers import more_than
 from weighbridge.gates.families.relative import WHERE_LOOKED, ToOwnLoss
 from weighbridge.gates.families.rule import Must, Rule
 from weighbridge.gates.families.run_columns import FINITE, RISING, genuine
 
+IN_A_ROW: TypeAlias = Annotated[int, Doc("samples in a row that lie beyond the bound", ge=1, le=10_000, tight="down")]
 LAST = 10**12  # a step that no run comes to
 
 
@@ -21,21 +22,14 @@ LAST = 10**12  # a step that no run comes to
 class Once:
     """How often in a row a sample must lie beyond the bound."""
 
-    in_a_row: Annotated[int, Doc("samples in a row that lie beyond the bound", ge=1, le=10_000, tight="down")] = 1
+    in_a_row: IN_A_ROW = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thrice(Once):
     """The same, for what a healthy run may do once or twice."""
 
-    in_a_row: Annotated[int, Doc("samples in a row that lie beyond the bound", ge=1, le=10_000, tight="down")] = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToOne:
-    """A comparison with one."""
-
-    relative_to: ClassVar[str] = "value"
+    in_a_row: IN_A_ROW = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +53,7 @@ def worst(
     way, sign, figure = ("up", 1, reached) if must == "at most" else ("down", -1, sunk)
     return channel(
         name, column, bound, code, doc, must=must, figure=figure, options=options, min_samples=options().in_a_row,
-        own_levers={f"the last ones {way}": last_of("in_a_row", sign)},
+        own_levers={f"the last ones {way}": more_than("in_a_row", 0, sign)},
         checks=lambda limits: [] if limits.min_samples >= limits.in_a_row else ["min_samples must be in_a_row or more"],
         **more,
     )  # fmt: skip
@@ -68,7 +62,7 @@ def worst(
 RULES = (
     # The loss and its gradient.
     channel("loss-scale", "loss_gradient_scale", 0.01, "off-scale", "the share by which a sample is off 1",
-            figure=off, options=ToOne, levers=("the last up", "the last down")),
+            figure=off, levers=("the last up", "the last down")),
     channel("reported-loss", "loss", 0.001, "misreported", "the share by which a sample is off what the logits give",
             figure=off, options=ToOwnLoss, relative=WHERE_LOOKED, levers=("all up", "all down")),
     worst("edited-gradients", "gradient_edit_ratio", 1.01, "edited", "the largest over the least change of a norm"),

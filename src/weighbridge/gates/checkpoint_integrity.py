@@ -6,13 +6,13 @@ What a reader refuses (extents that overlap, leave a hole, end too soon) is an u
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
 from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of
 from weighbridge.clauses.mutations import Breaks
 from weighbridge.core import Doc, Fields, Outcome, SubjectKind, plain
+from weighbridge.core.frozen import dataclass
 from weighbridge.quantities.checkpoints import FileStructure, WrongChecksum
 from weighbridge.quantities.tensors import TensorHealth
 

@@ -1,9 +1,9 @@
 """clip-share: are no more than a share of the steps clipped?"""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.core import Doc
+from weighbridge.core.frozen import dataclass
 from weighbridge.figures.whole import clipped
 from weighbridge.gates.families.rule import Rule
 

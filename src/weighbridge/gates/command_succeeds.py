@@ -9,7 +9,6 @@ import copy
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeAlias
 
@@ -17,6 +16,7 @@ from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, codes, rows_of
 from weighbridge.clauses.mutations import Breaks, column_moves
 from weighbridge.core import Doc, Fields, Outcome, SubjectKind, at_pointer
+from weighbridge.core.frozen import dataclass
 from weighbridge.gates.families import command_cases
 from weighbridge.gates.families.command_cases import NONZERO, Case, JsonField, Said
 from weighbridge.quantities.commands import KEPT, CommandRun, Leftover, case_of

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses import kind
@@ -16,6 +15,7 @@ from weighbridge.clauses.clause import or_nan
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, blocked, failed, passed, record_of, rows_of
 from weighbridge.clauses.mutations import Breaks, Moves
 from weighbridge.core import Doc, Fields, Offence, SubjectKind, Verdict, plain
+from weighbridge.core.frozen import dataclass, replace
 from weighbridge.gates.families import column_basis
 from weighbridge.quantities.runs import CorpusEpoch, CorpusProgress, Coverage, EqualLosses, QuickSteps
 

@@ -1,10 +1,10 @@
 """declared-schedule: does the learning rate follow the schedule that was declared?"""
 
 import enum
-from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.core import Doc
+from weighbridge.core.frozen import dataclass
 from weighbridge.figures.schedule import off_schedule
 from weighbridge.gates.families.rule import Rule
 from weighbridge.gates.families.run_columns import FINITE, RISING, genuine

@@ -7,12 +7,12 @@ of the same change of dtype; never one from zeros alone.
 from __future__ import annotations
 
 import collections
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, rows_of
 from weighbridge.core import Doc, Fields, Verdict
+from weighbridge.core.frozen import dataclass
 from weighbridge.gates.families import tensor_pairs
 from weighbridge.gates.families.tensor_pairs import Meant, is_exact, two_sided
 from weighbridge.gates.trials.pair_trials import breaks, of_policy

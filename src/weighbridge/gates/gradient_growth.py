@@ -1,9 +1,9 @@
 """gradient-growth: does the level of the gradient norm not grow many times over within a window?"""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.core import Doc
+from weighbridge.core.frozen import dataclass
 from weighbridge.figures.levels import growth
 from weighbridge.gates.families.levers import more_than
 from weighbridge.gates.families.rule import OfLevels, Rule

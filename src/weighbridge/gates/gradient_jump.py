@@ -1,9 +1,9 @@
 """gradient-jump: is the gradient norm never many times the median of the norms before it?"""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.core import Doc
+from weighbridge.core.frozen import dataclass
 from weighbridge.figures.trailing import jump
 from weighbridge.gates.families.rule import Rule
 

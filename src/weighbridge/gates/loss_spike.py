@@ -4,10 +4,10 @@ A spike also lies above the median before it by a share of that: else a column t
 rounding. A rise of three units of the last decimal that is printed is rounding, too. Only what rises is a spike.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.core import Doc
+from weighbridge.core.frozen import dataclass
 from weighbridge.figures.trailing import spikes
 from weighbridge.gates.families.levers import more_than, out_of_noise
 from weighbridge.gates.families.rule import Rule

@@ -1,92 +1,69 @@
-"""one-change: does a run differ from another in one thing only, and in what was declared?"""
+"""one-change: does a run state the same as another but for the one thing that was declared?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from collections.abc import Sequence
+from typing import Annotated, Any
 
-from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, Whole, listed
-from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, codes
-from weighbridge.clauses.mutations import Limit
-from weighbridge.core import Doc, Fields, Json, SubjectKind
+from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
+from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of
+from weighbridge.core import Doc, Fields, SubjectKind
+from weighbridge.core.frozen import dataclass
 from weighbridge.gates.families import several_runs
-from weighbridge.gates.families.several_runs import FACTS, OWN, fact, in_facts, same
+from weighbridge.gates.families.several_runs import BREAKS_FACTS, FACTS, OWN, differs, fact
 from weighbridge.quantities.agreement import FactAgreement
 
-PLACE, DIRTY, COMMIT = "run.json", "dirty", "commit"
-
-
-def _more(limit: Limit) -> Iterator[Mutation[Any]]:
-    def more(_facts: Any, _limits: Any) -> Any:
-        return {f"canary {at}": (0, 1) for at in range(limit.value)}
-
-    yield in_facts("more changes", "several-changes", more, place=PLACE)
+DIRTY, COMMIT = "dirty", "commit"
+UNKNOWN = {COMMIT: lambda one: not one, DIRTY: lambda one: one is not False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What was meant to change."""
 
-    declared: Annotated[tuple[str, ...], Doc("globs of the facts that were meant to change, each one change")] = ()
+    change: Annotated[str, Doc("the fact that was meant to change, or a glob where several are one change")] = ""
     ignored: Annotated[tuple[str, ...], Doc("globs of facts that say nothing of the program", tight="down")] = ()
-    at_most: Annotated[int, Doc("changes that there may be", ge=0, must="at most", moves=_more)] = 1
+
+    @property
+    def spared(self) -> tuple[str, ...]:
+        """Return the globs of facts that need not be the same."""
+        return (*OWN, DIRTY, self.change, *self.ignored)
 
 
 def _clauses(limits: Limits) -> Sequence[Clause]:
-    def count(evidence: Evidence) -> tuple[float, Fields]:
-        found = _changes(evidence, limits)
-        return len(found), {"changes": [f"{name}: {said}" for name, said in found.items()], "counted": 0, "of": 1}
-
-    def unchanged(evidence: Evidence) -> tuple[float, Fields]:
-        idle = [
-            glob for glob in limits.declared if not any(listed(name, [glob]) for name in _differing(evidence, limits))
-        ]
-        return len(idle), {"unchanged": idle}
+    def broken(row: FactAgreement) -> Any:
+        return {"baseline": row.values[0], "run": row.values[1]} if differs(row) else None
 
     def unknown(evidence: Evidence) -> Fields | None:
-        commits, dirty = fact(evidence, COMMIT), fact(evidence, DIRTY)
-        wrong = {} if commits and all(commits) else {COMMIT: commits}
-        wrong |= {} if dirty and not any(one is not False for one in dirty) else {DIRTY: dirty}
-        named = (
-            {"fact": name, "values": list(said) or None}
-            for name, said in wrong.items()
+        asked = {
+            name: (fact(evidence, name) or (None,), wrong)
+            for name, wrong in UNKNOWN.items()
             if not listed(name, limits.ignored)
+        }
+        return next(
+            ({"fact": name, "values": list(said)} for name, (said, wrong) in asked.items() if any(map(wrong, said))),
+            None,
         )
-        return next(named, None)
 
-    def differs(row: FactAgreement) -> Fields | None:
-        baseline, run = cast(tuple[Json, Json], row.values)
-        return {"baseline": baseline, "run": run} if not same(baseline, run) else None
-
-    spared = (*OWN, DIRTY, *limits.declared, *limits.ignored)
-    undeclared = Each(code="undeclared", need=FACTS, row=FactAgreement, exempt=spared, broken=differs)
     return (
-        Requires(code="same-run", lacking=several_runs.several),
-        *((undeclared,) if limits.declared else ()),
-        Whole(code="unchanged", place=lambda _: PLACE, read=unchanged, must="at most", bound=0),
-        Whole(code="several-changes", place=lambda _: PLACE, read=count, must="at most", bound=limits.at_most),
+        several_runs.ARE_SEVERAL,
+        Each(code="undeclared", need=FACTS, row=FactAgreement, exempt=limits.spared, broken=broken),
         Requires(code="unknown-code", lacking=unknown),
     )
 
 
-def _differing(evidence: Evidence, limits: Limits) -> dict[str, str]:
-    found = several_runs.differing(evidence)
-    spared = (DIRTY, *limits.ignored)
-    return {name: f"{said[0]} -> {said[1]}" for name, said in found.items() if not listed(name, spared)}
+def _figures(evidence: Evidence, limits: Limits) -> Fields:
+    rows = [
+        row for row in rows_of(evidence, FACTS, FactAgreement) if listed(row.fact, [limits.change]) and differs(row)
+    ]
+    return {"changes": [f"{row.fact} {row.values[0]} -> {row.values[1]}" for row in rows] or None}
 
 
-def _changes(evidence: Evidence, limits: Limits) -> dict[str, str]:
-    """Return what changed, in words: what one glob declares is one change."""
-    found = dict[str, str]()
-    for name, said in _differing(evidence, limits).items():
-        key = next((glob for glob in limits.declared if listed(name, [glob])), name)
-        found[key] = f"{found[key]}, {name} {said}" if key in found else said if key == name else f"{name} {said}"
-    return found
+def _unknown(name: str) -> Any:
+    def change(row: FactAgreement, limits: Limits) -> Any:
+        return None if row.fact == name or listed(name, limits.ignored) else row
 
-
-def _in_declared(facts: Any, limits: Limits) -> Any:
-    return {name: values[:1] * 2 for name, values in facts.items() if listed(name, limits.declared)}
+    return BREAKS_FACTS.only(f"no {name}", "unknown-code", change, "it is ignored")
 
 
 KIND = Kind(
@@ -95,27 +72,15 @@ KIND = Kind(
     roles={"baseline": SubjectKind.RUN, "run": SubjectKind.RUN},
     needs={FACTS: Need("fact_agreement", of=("baseline", "run"), of_rows=False)},
     limits=Limits,
-    codes=codes("undeclared", "unchanged", "several-changes", blocked=("same-run", "unknown-code")),
-    judge=ClauseJudge(_clauses),
-    window=lambda *_: (0, 0),  # what is judged was written before the first step, however the run ended
+    codes=codes("undeclared", blocked=("same-run", "unknown-code")),
+    judge=ClauseJudge(_clauses, figures=_figures),
     mutations=(
-        *several_runs.SAME_RUN,
-        in_facts(
-            "a change that nobody declared",
-            "undeclared",
-            lambda _, limits: limits.declared and {"canary": (0, 1)},
-            place="canary",
+        several_runs.TWICE,
+        BREAKS_FACTS(
+            "a change that nobody declared", "undeclared",
+            lambda row, limits: None if listed(row.fact, limits.spared) else {"values": (0, 1)},
         ),
-        in_facts("a declared change that was not made", "unchanged", _in_declared, place=PLACE),
-        in_facts(
-            "a tree that had changed",
-            "unknown-code",
-            lambda _, limits: None if listed(DIRTY, limits.ignored) else {DIRTY: (True, True)},
-        ),
-        in_facts(
-            "no commit",
-            "unknown-code",
-            lambda _, limits: None if listed(COMMIT, limits.ignored) else {COMMIT: ("", "")},
-        ),
+        *map(_unknown, UNKNOWN),
     ),
-)
+    window=lambda *_: (0, 0),  # what is judged was written before the first step, however the run ended
+)  # fmt: skip

@@ -6,43 +6,34 @@ allowed; a loss that is equal on all at every step is one that was not computed 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Annotated, Any
 
-from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, Whole, listed
-from weighbridge.clauses.kind import Evidence, Kind, Mutation, codes
-from weighbridge.clauses.mutations import Limit
-from weighbridge.core import Doc, Fields, Outcome, SubjectKind
+from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
+from weighbridge.clauses.kind import Evidence, Kind, codes, rows_of
+from weighbridge.core import Doc, Fields, SubjectKind, plain
+from weighbridge.core.frozen import dataclass
 from weighbridge.gates.families import several_runs
-from weighbridge.gates.families.several_runs import BEGAN, COLUMNS, ENDED, LOG, fact, in_columns, in_facts
-from weighbridge.quantities.agreement import ColumnAgreement, Parting
+from weighbridge.gates.families.several_runs import (
+    BEGAN,
+    BREAKS,
+    BREAKS_FACTS,
+    COLUMNS,
+    ENDED,
+    FACTS,
+    LOG,
+    differs,
+    fact,
+)
+from weighbridge.quantities.agreement import ColumnAgreement, FactAgreement, Parting
 
 OF_ONE_RUN = ("world_size", "commit", "model.parameters", "requested_steps", "versions.torch")
 PARTED = (Parting(step=0, difference=1e-7, least=1.0, greatest=1.0000001, least_in=0, greatest_in=1, tensor=""),)
-
-
-def _later(limit: Limit) -> Iterator[Mutation[Any]]:
-    def late(facts: Any, _limits: Any) -> Any:
-        return {BEGAN: (*(0.0 for _ in facts[LOG][1:]), limit.value)}
-
-    yield in_facts("a rank that began later", "not-one-run", late)
-
-
-def _globs(limits: Any) -> Sequence[str]:
-    return (*limits.equal, *limits.differ, *limits.disjoint)
-
-
-def _named(limits: Any) -> Any:
-    return lambda column: listed(column, _globs(limits))
-
-
-FEWER = several_runs.steps_moves(_named)
+FAILS = {"ranks-differ": "equal", "stands-still": "equal", "all-equal": "differ", "same-batch": "disjoint"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(several_runs.Compared):
     """Which columns must be the same on all ranks, and which must not."""
 
     equal: Annotated[tuple[str, ...], Doc("globs of columns that are equal on all ranks at every step", tight="up")] = (
@@ -52,92 +43,60 @@ class Limits:
     disjoint: Annotated[tuple[str, ...], Doc("globs of columns that no two ranks share at a step", tight="up")] = (
         "batch_crc",
     )
-    min_steps: Annotated[
-        int,
-        Doc(
-            "steps at which each is compared",
-            ge=1,
-            must="at least",
-            moves=FEWER,
-        ),
-    ] = 2
-    started_within_s: Annotated[
-        int,
-        Doc(
-            "from the first rank's start to the last one's, as a process group waits",
-            ge=0,
-            must="at most",
-            moves=_later,
-        ),
-    ] = 1800
 
-
-def _of(name: str) -> Any:
-    return lambda limits: lambda column: listed(column, getattr(limits, name))
+    def asks(self, code: str) -> several_runs.Asks:
+        """Return of which columns a code is asked."""
+        globs: Sequence[str] = (
+            getattr(self, FAILS[code]) if code in FAILS else (*self.equal, *self.differ, *self.disjoint)
+        )
+        return lambda column: listed(column, globs)
 
 
 def _clauses(limits: Limits) -> Sequence[Clause]:
     columns: Any = {"need": COLUMNS, "row": ColumnAgreement}
     return (
-        Requires(code="same-run", lacking=several_runs.several),
+        several_runs.ARE_SEVERAL,
         Requires(code="ranks-missing", lacking=_missing),
         Requires(code="not-one-run", lacking=_strangers),
-        Whole(
-            code="not-one-run", place=lambda _: "started", read=_apart, must="at most", bound=limits.started_within_s,
-            outcome=Outcome.BLOCKED,
+        Each(code="ranks-differ", names=limits.equal, broken=lambda row: plain(row) if row.parted else None, **columns),
+        Each(code="all-equal", names=limits.differ, broken=_alike, **columns),
+        Each(
+            code="same-batch", names=limits.disjoint, broken=lambda row: plain(row) if row.shared else None, **columns
         ),
-        Each(code="ranks-differ", names=limits.equal, broken=_differs, **columns),
-        Each(code="all-equal", names=limits.differ, broken=_all_equal, **columns),
-        Each(code="same-batch", names=limits.disjoint, broken=_shared, **columns),
-        *several_runs.whole(_globs(limits), limits.equal, limits.min_steps),
-    )  # fmt: skip
+        *several_runs.whole(limits, (*limits.equal, *limits.differ, *limits.disjoint)),
+    )
+
+
+def _alike(row: ColumnAgreement) -> Any:
+    return plain(row) if row.shared and not row.unequal else None
 
 
 def _missing(evidence: Evidence) -> Fields | None:
     ranks, size = len(fact(evidence, LOG)), next(iter(fact(evidence, "world_size")), None)
-    return None if ranks > 1 and size == ranks else {"ranks": ranks, "world_size": size}
+    return None if size == ranks else {"ranks": ranks, "world_size": size}
 
 
 def _strangers(evidence: Evidence) -> Fields | None:
-    ranks = len(fact(evidence, LOG))
-    wrong = {"rank": fact(evidence, "rank")} if fact(evidence, "rank") != tuple(range(ranks)) else {}
-    wrong |= {name: values for name, values in several_runs.differing(evidence).items() if name in OF_ONE_RUN}
+    rows = (row for row in rows_of(evidence, FACTS, FactAgreement) if row.fact in OF_ONE_RUN and differs(row))
+    wrong: dict[str, Any] = {row.fact: row.values for row in rows}
+    began, ended, ranks = fact(evidence, BEGAN), fact(evidence, ENDED), fact(evidence, "rank")
+    if not began or not ended or None in began + ended or max(began) > min(ended):
+        wrong["time"] = [f"{at} to {last}" for at, last in zip(began, ended, strict=False)]
+    if not ranks or ranks != tuple(range(len(ranks))):
+        wrong["rank"] = ranks
     return next(({"fact": name, "values": list(values) or None} for name, values in wrong.items()), None)
 
 
-def _apart(evidence: Evidence) -> tuple[float, Fields]:
-    """Return how long after the first rank the last one began; infinite where another had ended by then."""
-    began, ended = fact(evidence, BEGAN), [at for at in fact(evidence, ENDED) if at is not None]
-    last = math.nan if None in began else max(began, default=math.nan)
-    late = last > min(ended, default=math.inf)
-    return math.inf if late else last, {"fact": "when they began", "values": list(fact(evidence, "started"))}
-
-
-def _differs(row: ColumnAgreement) -> Fields | None:
-    if not row.parted:
-        return None
-    first = row.parted[0]
-    shown: Fields = {"step": first.step, "least": first.least, "greatest": first.greatest}
-    places: Fields = {"least_in": first.least_in, "greatest_in": first.greatest_in}
-    return {**shown, **places, "unequal": row.unequal, "compared": row.steps, "farthest": row.parted[-1].difference}
-
-
-def _all_equal(row: ColumnAgreement) -> Fields | None:
-    return {"compared": row.steps} if row.steps and not row.unequal and row.runs > 1 else None
-
-
-def _shared(row: ColumnAgreement) -> Fields | None:
-    by = (*row.shared_by, 0, 0)
-    return {"step": row.first_shared, "one": by[0], "other": by[1], "shared": row.shared} if row.shared else None
-
-
 def _figures(evidence: Evidence, limits: Limits) -> Fields:
-    rows = {row.column: row.steps for row in several_runs.compared(evidence, _globs(limits))}
-    return {"ranks": len(fact(evidence, LOG)), "steps": [f"{name} {steps}" for name, steps in rows.items()]}
+    rows = [row for row in rows_of(evidence, COLUMNS, ColumnAgreement) if limits.asks("")(row.column)]
+    return {"ranks": len(fact(evidence, LOG)), "columns": [f"{row.column} at {row.steps} steps" for row in rows]}
 
 
-def _world(size: Any) -> Any:
-    return lambda facts, _limits: {"world_size": (size(facts[LOG]),) * len(facts[LOG])}
+def _facts(code: str, name: str, **values: object) -> Any:
+    def change(row: FactAgreement, _limits: object) -> Any:
+        return {"values": (values[row.fact],) * len(row.values)} if row.fact in values else row
+
+    return BREAKS_FACTS.only(name, code, change, "nothing is known of the ranks")
 
 
 KIND = Kind(
@@ -153,15 +112,13 @@ KIND = Kind(
     ),
     judge=ClauseJudge(_clauses, figures=_figures),
     mutations=(
-        *several_runs.SAME_RUN,
-        in_facts("a rank that is not there", "ranks-missing", _world(lambda logs: len(logs) + 1)),
-        in_facts("ranks that say no number", "not-one-run", lambda facts, _: {"rank": (0,) * len(facts[LOG])}),
-        in_facts("ranks of two commits", "not-one-run", lambda facts, _: {"commit": map(str, range(len(facts[LOG])))}),
-        in_facts("a rank that had ended before", "not-one-run", lambda facts, _: {ENDED: (-1.0,) * len(facts[LOG])}),
-        in_columns("a step that differs in its last bits", "ranks-differ", _of("equal"), unequal=1, parted=PARTED),
-        in_columns("equal at every step", "all-equal", _of("differ"), unequal=0, parted=()),
-        in_columns("one batch on two ranks", "same-batch", _of("disjoint"), shared=1, first_shared=0, shared_by=(0, 1)),
-        *several_runs.incomplete(_named, _of("equal")),
+        *several_runs.MUTATIONS,
+        _facts("ranks-missing", "a rank that is not there", world_size=10**6),
+        _facts("not-one-run", "ranks of one number", rank=0),
+        _facts("not-one-run", "a rank that had ended before another began", **{BEGAN: 1.0, ENDED: 0.0}),
+        BREAKS("a step that differs in its last bits", "ranks-differ", unequal=1, parted=PARTED),
+        BREAKS("equal at every step", "all-equal", unequal=0, shared=1),
+        BREAKS("one batch on two ranks", "same-batch", shared=1, first_shared=0),
     ),
-    columns=lambda limits, _: _globs(limits),
+    columns=lambda limits, _: (*limits.equal, *limits.differ, *limits.disjoint),
 )  # fmt: skip

@@ -1,9 +1,9 @@
 """series-bound: does every sample of a column stay within a bound, as it is or relative to a reference?"""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.core import Doc
+from weighbridge.core.frozen import dataclass
 from weighbridge.figures.references import extreme
 from weighbridge.gates.families.levers import violations
 from weighbridge.gates.families.relative import AS_GIVEN, RelativeTo

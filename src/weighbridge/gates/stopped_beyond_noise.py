@@ -1,9 +1,9 @@
 """stopped-beyond-noise: did training stop because the metric was worse, or because evaluations differ?"""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.core import Doc
+from weighbridge.core.frozen import dataclass
 from weighbridge.figures.waiting import worse
 from weighbridge.gates.families.rule import Rule
 from weighbridge.gates.families.run_columns import EVALUATED, FINITE, RISING

@@ -10,7 +10,6 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
@@ -19,6 +18,7 @@ from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, blocked, failed, passed, rows_of, with_rows
 from weighbridge.clauses.mutations import Breaks
 from weighbridge.core import Doc, Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.tensors import TensorHealth
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, every_figure_is_known, every_glob_names
 from weighbridge.clauses.kind import Kind, Need, codes
 from weighbridge.clauses.mutations import Moves, column_moves
 from weighbridge.core import Doc, SubjectKind
+from weighbridge.core.frozen import dataclass
 from weighbridge.quantities.tensors import STATISTICS, TensorMoments
 
 LARGEST = 1e308

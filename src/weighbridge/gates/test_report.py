@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
@@ -11,6 +10,7 @@ from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, Whol
 from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, codes, rows_of, with_rows
 from weighbridge.clauses.mutations import Breaks, Limit
 from weighbridge.core import Doc, Fields, Outcome, SubjectKind
+from weighbridge.core.frozen import dataclass
 from weighbridge.quantities.reports import ReportedTest, Result
 
 TESTS = "tests"

@@ -1,9 +1,9 @@
 """token-budget: were as many tokens seen as so many parameters need?"""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.core import Doc
+from weighbridge.core.frozen import dataclass
 from weighbridge.figures.progress import tokens_per_parameter
 from weighbridge.gates.families.rule import RecordRule
 from weighbridge.quantities.runs import CorpusProgress

@@ -1,9 +1,9 @@
 """validation-parting: does an evaluation not rise while the training loss falls?"""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.core import Doc
+from weighbridge.core.frozen import dataclass
 from weighbridge.figures.parting import parting
 from weighbridge.gates.families.levers import more_than
 from weighbridge.gates.families.relative import WITH_LOSS, ToLoss

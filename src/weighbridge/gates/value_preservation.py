@@ -11,13 +11,13 @@ import collections
 import enum
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, rows_of
 from weighbridge.core import Doc, Fields, Verdict
+from weighbridge.core.frozen import dataclass
 from weighbridge.gates.families import block_types, tensor_pairs
 from weighbridge.gates.families.block_types import BLOCK, BOUND, MIXTURES, NOT_NEAREST, TYPICAL_ERROR
 from weighbridge.gates.families.policies import FORM, PATTERN, Policy, parse, spelled
@@ -179,13 +179,14 @@ def class_of(pair: TensorPair) -> Class | None:
     made, dtype = _makings(pair), pair.candidate_dtype
     if pair.not_nearest is not None and dtype not in BOUND:
         return _packed_class(pair)
+    if "identical" in made and not pair.packed:
+        return Class.BYTES_EQUAL
     cast = "value-cast" in made or tensor_pairs.is_exponential(pair)
     nearly_nearest = pair.not_nearest is not None and pair.not_nearest <= _may_differ(pair)
     within = _errs_within(pair) and (dtype not in NOT_NEAREST or nearly_nearest)
     share = pair.adapter_share
     undone = pair.rescaled and pair.compared and not _channels_code(pair)
     holds = {
-        Class.BYTES_EQUAL: "identical" in made and not pair.packed,
         Class.VALUE_EQUAL: (cast and is_exact(pair)) or (dtype in BOUND and pair.max_error == 0),
         Class.ROUNDED_EXACT: cast,
         Class.REQUANT_EXACT: "requantised" in made,

@@ -1,9 +1,9 @@
 """wall-time-budget: is a declared statistic of step wall time, over declared steps, under the budget?"""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.core import Doc
+from weighbridge.core.frozen import dataclass
 from weighbridge.figures.whole import STATISTICS, statistic
 from weighbridge.gates.families.rule import Rule
 from weighbridge.gates.families.run_columns import GENUINE, window_place

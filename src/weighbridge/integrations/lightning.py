@@ -46,7 +46,8 @@ class Callback(Recording, callbacks.Callback):  # type: ignore[misc,unused-ignor
     @while_open
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin a pass over the corpus."""
-        self.recorder.next_pass(dry=trainer.limit_train_batches == 1.0)
+        limit = trainer.limit_train_batches  # a whole number of batches, or a share of them
+        self.recorder.next_pass(dry=isinstance(limit, float) and limit == 1.0)
 
     @while_open
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:

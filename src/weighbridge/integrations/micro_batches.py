@@ -6,12 +6,12 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.recorder import Recorder
 
 
@@ -51,8 +51,10 @@ class UpdateRecorder(Recorder):
     _drawn = _waits = False
     _began: bool | None = None  # a pass that has no batch yet: whether the one before ran dry
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, directory: str | Path, model: torch.nn.Module, *args: Any, **options: Any) -> None:
+        if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+            model = model.module  # what it hands on can be a copy of the logits that no loss is made of
+        super().__init__(directory, model, *args, **options)
         self.update = Update()
 
     def __exit__(self, kind: type[BaseException] | None, *about: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any
 
 from transformers import Trainer, TrainerCallback
@@ -25,14 +26,14 @@ class Callback(Recording, TrainerCallback):  # type: ignore[misc,unused-ignore] 
         if (trainer := next((one for one in callers if isinstance(one, Trainer)), None)) is None:
             raise RuntimeError("no Trainer of Transformers calls this callback")
         self.begin(
-            trainer.model_wrapped,  # the module that is called, not one inside it that may be compiled
+            given["model"],
             given["optimizer"],
             float(state.epoch or 0),
             loader=given["train_dataloader"],
             requested_device="cpu" if args.use_cpu else "auto",
             requested_steps=state.max_steps,
             first_step=state.global_step,
-            vocab=getattr(getattr(trainer.model, "config", None), "vocab_size", None),
+            vocab=getattr(getattr(given["model"], "config", None), "vocab_size", None),
         )
         self.around(trainer, "training_step", self._training_step)
         self.around(trainer.accelerator, "clip_grad_norm_", self._clip)
@@ -66,10 +67,11 @@ class Callback(Recording, TrainerCallback):  # type: ignore[misc,unused-ignore] 
 
     @while_open
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any], **_: Any) -> None:
-        """Put the figures of an evaluation into the row: `eval_loss` as `val_loss`."""
+        """Put the numbers of an evaluation into the row: `eval_loss` as `val_loss`."""
         timed = ("runtime", "_per_second", "_time")
-        names = [name for name in metrics if name.startswith("eval_") and not name.endswith(timed)]
-        self.recorder.update.scalars |= {f"val_{name.removeprefix('eval_')}": metrics[name] for name in names}
+        numbers = {name: value for name, value in metrics.items() if isinstance(value, Real)}
+        names = [name for name in numbers if name.startswith("eval_") and not name.endswith(timed)]
+        self.recorder.update.scalars |= {f"val_{name.removeprefix('eval_')}": numbers[name] for name in names}
 
     @quietly
     def on_train_end(self, *_: Any, **__: Any) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
 from weighbridge.clauses.kind import blocked
 from weighbridge.contract.resolved import digests
 from weighbridge.core import Contract, Fields, Finding, GateDecl, Outcome, Unmeasured, WeighbridgeError, loads
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import BUNDLES, ID_SHOWN, Bundle
 from weighbridge.evidence.review import other_versions

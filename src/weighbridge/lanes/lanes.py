@@ -8,7 +8,6 @@ import fnmatch
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from glob import iglob
 from itertools import takewhile
 from pathlib import Path
@@ -20,6 +19,7 @@ from weighbridge.contract.layers import Found, from_errors, raise_errors
 from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract
 from weighbridge.contract.strict_yaml import MAX_BYTES, collected
 from weighbridge.core import Contract, ContractError, Doc, UsageError, git, is_file, nearest, read_regular_file
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.limits import LimitsError, read
 from weighbridge.core.limits import Path as At
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -14,6 +13,7 @@ from weighbridge.contract.document import DIALECT
 from weighbridge.contract.layers import Found, Layered, raise_errors
 from weighbridge.contract.load import WAIVERS
 from weighbridge.core import ContractError, Doc, Outcome, is_file, is_folder, nearest, read_regular_file, schema
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.limits import LimitsError, read
 from weighbridge.judging.requests import DEFAULT
 

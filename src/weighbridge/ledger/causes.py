@@ -6,7 +6,6 @@ import contextlib
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TypeAlias
 
 from weighbridge.contract.resolved import contract_from_json, digests
 from weighbridge.core import BundleError, LedgerError, WeighbridgeError, dumps, is_folder, loads, model, plain, sha256
+from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle, read_statement
 from weighbridge.evidence.disk import STAGE, DiskFolder

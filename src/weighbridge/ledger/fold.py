@@ -5,11 +5,11 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from weighbridge.core import STATUS_ORDER, LedgerError, Outcome, Status, Trial, TrialResult, printable
+from weighbridge.core.frozen import dataclass, replace
 from weighbridge.evidence.statement import CLOCK_SKEW_S, DAY_S, moment
 from weighbridge.judging.requests import DEFAULT
 

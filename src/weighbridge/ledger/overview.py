@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from graphlib import TopologicalSorter
 from typing import Final, TypeAlias
@@ -13,6 +12,7 @@ from typing import Final, TypeAlias
 from weighbridge.contract.checks import looser
 from weighbridge.contract.resolved import COLLECTED, JUDGED
 from weighbridge.core import STATUS_ORDER, Contract, GateDecl, LimitsError, WeighbridgeError, dumps, plain
+from weighbridge.core.frozen import dataclass, replace
 from weighbridge.evidence.statement import DAY_S, moment
 from weighbridge.gates import KINDS
 from weighbridge.ledger import fold

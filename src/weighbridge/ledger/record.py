@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from weighbridge.core import Finding, LedgerError, Outcome, Status, is_file
+from weighbridge.core.frozen import dataclass
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import ID_SHOWN, Bundle
 from weighbridge.evidence.disk import digest_regular

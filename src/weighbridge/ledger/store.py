@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 from weighbridge.core import BundleError, LedgerError, Outcome, WeighbridgeError, build, dumps, loads, plain, sha256
+from weighbridge.core.frozen import dataclass
 from weighbridge.evidence.disk import LINK, disk_error, link_new, make_folders, read_regular, sweep
 from weighbridge.evidence.statement import CLOCK_SKEW_S, moment
 from weighbridge.ledger import fold

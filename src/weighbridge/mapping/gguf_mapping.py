@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from weighbridge.core.frozen import dataclass, replace
 from weighbridge.mapping.generated_tables import generated
 from weighbridge.mapping.gguf_layouts import pairings, sizes_of
 from weighbridge.mapping.gguf_names import Names, by_layer

@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.core import table
+from weighbridge.core.frozen import dataclass
 
 LAYER = r"(?:.*\.)?(?:layers|h|blocks)\.(\d{1,6})\."
 EXPERTS = LAYER + r"(?:mlp|feed_forward|block_sparse_moe)\.experts\."

@@ -9,9 +9,9 @@ import functools
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+from weighbridge.core.frozen import dataclass, replace
 from weighbridge.mapping.mapping_plan import Pairing, Part, Shape, Shapes
 
 Numbers = Callable[[], Mapping[str, int]]  # by the words that a rule may say for them; asked for where one does

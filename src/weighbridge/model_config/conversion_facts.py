@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.core import Json, table
+from weighbridge.core.frozen import dataclass
 from weighbridge.model_config.model_keys import Model, Stated, head_dim
 
 CONVERTER = "of llama.cpp's converter"

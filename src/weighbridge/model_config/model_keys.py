@@ -6,10 +6,10 @@ import functools
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from weighbridge.core import Json, table
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
 
 HUGGING_FACE, GGUF, APR = "Hugging Face", "GGUF", "APR"

@@ -12,10 +12,10 @@ import hashlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from weighbridge.core import SubjectError
+from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.model_config.model_keys import Parsed
 from weighbridge.quantities.checkpoints import EntryDifference
 from weighbridge.storage.readable import ReadableFile

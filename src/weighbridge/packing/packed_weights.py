@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.core import table
+from weighbridge.core.frozen import dataclass
 from weighbridge.formats.tensor import Tensor, short
 from weighbridge.quantities.packing_keys import beside_codes
 from weighbridge.views.checkpoint import CheckpointView, config_beside

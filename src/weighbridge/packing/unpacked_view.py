@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from weighbridge.comparison.aligned_tensor import ELEMENTS, AlignedTensor
 from weighbridge.comparison.casts import BLOCKS, DECODED
+from weighbridge.core.frozen import dataclass, fields, replace
 from weighbridge.formats.arrays import Words, np
 from weighbridge.formats.tensor import Tensor
 from weighbridge.mapping.mapping_plan import Pairing

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from weighbridge.comparison.casts import decode, dequantise, encode, words
+from weighbridge.core.frozen import dataclass
 from weighbridge.formats.arrays import Bytes, Floats, NDArray, Words, np
 from weighbridge.formats.tensor import Tensor
 from weighbridge.views.checkpoint import CheckpointView

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.core import Doc
+from weighbridge.core.frozen import dataclass
 from weighbridge.quantities.base import rows
 
 
@@ -36,7 +36,6 @@ class ColumnAgreement:
     unequal: Annotated[int, Doc("steps at which not all runs have the same number", unit="steps", typical=0)]
     shared: Annotated[int, Doc("steps at which two runs have the same number", unit="steps", typical=60)]
     first_shared: Annotated[int | None, Doc("the least of them", unit="step")]
-    shared_by: Annotated[tuple[int, ...], Doc("two such runs there", typical=())]
     parted: Annotated[
         tuple[Parting, ...],
         Doc("where they first differ, each step at which that has doubled, and the farthest", typical=()),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from weighbridge.core import Measurement, Record, Rows, fields
+from weighbridge.core.frozen import dataclass
 
 T = TypeVar("T")
 

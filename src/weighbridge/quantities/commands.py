@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.core import Doc
+from weighbridge.core.frozen import dataclass
 from weighbridge.quantities.base import record, rows
 
 KEPT = 1 << 16  # bytes kept of the end of each stream

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
 
 from weighbridge.core import Doc
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.model import LATER
 from weighbridge.quantities.base import Form, Quantity, record, rows
 
@@ -243,6 +243,16 @@ class Witness:
     files: Annotated[tuple[str, ...] | None, Doc("device files or libraries that it lists, null where it lists none")]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedDigest:
+    """A digest that a log states, and the formula of other numbers of its row that gives the very same."""
+
+    place: Annotated[str, Doc("the column and the row", typical="optimizer_state_sha, row 3")]
+    digest: Annotated[str, Doc("the digest", typical="9f" * 32)]
+    tried: Annotated[int, Doc("formulas that were tried", typical=2000)]
+    formula: Annotated[str, Doc("the one that gives it, empty where none does", typical="")]
+
+
 WITNESSES = (
     Witness(by="nvml", pid=4711, used_mib=512.0, files=None),
     Witness(by="device-files", pid=4711, used_mib=None, files=("/dev/nvidia-uvm", "/dev/nvidia0")),
@@ -285,6 +295,7 @@ class DeviceProbe:
 QUANTITIES = (
     rows("corpus_epochs", CorpusEpoch, key="epoch"),
     record("corpus_progress", CorpusProgress),
+    rows("digest_formulas", StatedDigest, key="place"),
     rows("device_evidence", DeviceProbe, key="place"),
     rows("step_columns", StepColumn, key="column"),
     Quantity(name="step_series", form=Form.SERIES),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated
 
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import LATER
 from weighbridge.quantities.base import rows

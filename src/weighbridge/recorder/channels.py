@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import torch
@@ -33,24 +33,32 @@ class Watched:
     compiled: bool = False  # an update ran compiled, and nobody could look
     scale: torch.Tensor | None = None
     causal: bool | None = None  # no later token moved an earlier logit when a probe looked last
-    _named: dict[str, torch.nn.Parameter] = field(default_factory=dict)
+    _parameters: list[torch.nn.Parameter] | None = None
 
     def begin(self, step: int) -> None:
         """Begin a step, in which the model may have other parameters."""
-        self.step, self.updated, self.compiled, self._named = step, False, False, {}
+        self.step, self.updated, self.compiled, self._parameters = step, False, False, None
 
-    def named(self) -> dict[str, torch.nn.Parameter]:
-        """Return the parameters by name, each once; a model is gone through once a step."""
-        self._named = self._named or dict(self.model.named_parameters())
-        return self._named
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """Return what `model.parameters()` gives; once a step, for that takes as long as their norms."""
+        if self._parameters is None:
+            found, seen = dict[int, torch.nn.Parameter](), set[int]()
+            waiting: list[torch.nn.Module | None] = [self.model]
+            while waiting:
+                if (module := waiting.pop()) is not None and id(module) not in seen:
+                    seen.add(id(module))
+                    found.update((id(one), one) for one in module._parameters.values() if one is not None)  # noqa: SLF001
+                    waiting.extend(reversed(module._modules.values()))  # noqa: SLF001
+            self._parameters = list(found.values())
+        return self._parameters
 
     def trained(self) -> list[torch.nn.Parameter]:
         """Return the parameters that are trained."""
-        return [one for one in self.named().values() if one.requires_grad and one.numel()]
+        return [one for one in self.parameters() if one.requires_grad and one.numel()]
 
     def gradients(self) -> list[torch.Tensor]:
         """Return the gradients that there are, in the order of the parameters."""
-        return [one.grad for one in self.named().values() if one.grad is not None]
+        return [one.grad for one in self.parameters() if one.grad is not None]
 
     def bare(self) -> torch.nn.Module:
         """Return the model inside what compiles it, or gives each rank its copy."""

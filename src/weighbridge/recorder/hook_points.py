@@ -34,6 +34,7 @@ class HookPoints:
         self._handles: list[Any] = []
         self._scaler: torch.amp.GradScaler | None = None
         self._busy = self.sees_updates = False
+        self._lists: dict[bool, dict[str, list[Channel]]] = {}  # by whether all are due
         self._due = self._now()
 
     def open(self) -> None:
@@ -67,12 +68,7 @@ class HookPoints:
 
     def row(self) -> dict[str, Cell]:
         """Return the figures of the step by column."""
-        found: dict[str, Cell] = {}
-        with self.alone():
-            for channel in self._of_step():
-                with self._guarded(channel, "row"):
-                    found |= channel.row()
-        return found
+        return {name: value for answer in self._ask(self._of_step(), "row") for name, value in answer.items()}
 
     def next_step(self, step: int) -> None:
         """Begin a step."""
@@ -80,40 +76,50 @@ class HookPoints:
         self._due = self._now()
 
     def _now(self) -> dict[str, list[Channel]]:
-        self._watched.early = not self._every or is_early(self._watched.step, self._every)
-        due = self._of_step()
-        return {at: [one for one in due if getattr(type(one), at) is not getattr(Channel, at)] for at in MOMENTS}
+        early = self._watched.early = not self._every or is_early(self._watched.step, self._every)
+        if early not in self._lists:
+            due = self._of_step()
+            looks = {at: [one for one in due if getattr(type(one), at) is not getattr(Channel, at)] for at in MOMENTS}
+            self._lists[early] = looks
+        return self._lists[early]
 
     def _of_step(self) -> list[Channel]:
         return [channel for channel in self._channels if self._watched.early or channel.every_step]
 
     def _tell(self, moment: str, *about: Any) -> None:
-        if self._busy or not self._due[moment]:
-            return
-        with self.alone():
-            for channel in self._due[moment]:
-                with self._guarded(channel, moment):
-                    getattr(channel, moment)(*about)
+        if not self._busy and (due := self._due[moment]):
+            self._ask(due, moment, *about)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Do what is none of the training: no gradients, no channels, no audit."""
-        self._busy = True  # a forward pass of a channel's own is none of the training
-        live, self._audit.live = self._audit.live, False
+        live, self._busy, self._audit.live = self._audit.live, True, False
         try:
             with torch.no_grad():
                 yield
         finally:
             self._busy, self._audit.live = False, live
 
-    @contextlib.contextmanager
-    def _guarded(self, channel: Channel, moment: str) -> Iterator[None]:
+    def _ask(self, channels: list[Channel], moment: str, *about: Any) -> list[Any]:
+        self._busy = True  # as alone, but at every moment of every step, where a generator is dear
+        live, self._audit.live = self._audit.live, False
+        answers = []
         try:
-            yield
-        except Exception as problem:  # noqa: BLE001 -- looking must never end a training step
-            self._channels.remove(channel)
-            self._due = self._now()
-            self._failed(channel, moment, problem)
+            with torch.no_grad():
+                for channel in channels:
+                    try:
+                        answers.append(getattr(channel, moment)(*about))
+                    except Exception as problem:  # noqa: BLE001 -- looking must never end a training step
+                        self._drop(channel, moment, problem)
+        finally:
+            self._busy, self._audit.live = False, live
+        return answers
+
+    def _drop(self, channel: Channel, moment: str, problem: Exception) -> None:
+        self._channels.remove(channel)
+        self._lists.clear()
+        self._due = self._now()
+        self._failed(channel, moment, problem)
 
     def _forward_begins(self, _: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if not torch.compiler.is_compiling() and torch.is_grad_enabled():
@@ -123,8 +129,30 @@ class HookPoints:
         if torch.compiler.is_compiling() or self._busy or not torch.is_grad_enabled():
             return
         if (watched := differentiable(output)) is not None:
-            watched.register_hook(self._backward_begins)  # type: ignore[no-untyped-call]
+            self._await_gradient(watched)
             self._tell("forward_ended", args, kwargs, watched)
+
+    def _await_gradient(self, output: torch.Tensor) -> None:
+        # Accelerate hands out a wider copy of the logits, and the loss may have been made of what was copied.
+        node, number = output.grad_fn, output.output_nr
+        while node is not None and node.name().startswith("ToCopyBackward"):
+            node, number = node.next_functions[0]
+        seen = False
+
+        def arrived(gradient: torch.Tensor) -> None:
+            nonlocal seen
+            seen = True
+            self._backward_begins(gradient)
+
+        def copied(gradients: Sequence[torch.Tensor | None]) -> None:
+            nonlocal seen
+            if not seen and (gradient := gradients[number]) is not None:
+                self._backward_begins(gradient)
+            seen = False
+
+        output.register_hook(arrived)  # type: ignore[no-untyped-call]
+        if node is not None and node is not output.grad_fn:
+            node.register_prehook(copied)
 
     def _backward_begins(self, gradient: torch.Tensor) -> None:
         if self._busy:

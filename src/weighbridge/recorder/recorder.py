@@ -20,18 +20,16 @@ from typing import Any, Concatenate, ParamSpec, Self
 import torch
 
 from weighbridge.recorder import digests, residency
-from weighbridge.recorder.batches import Batches
 from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.hook_points import HookPoints
-from weighbridge.recorder.learning.gradients import EditedGradients, Ownership, StaleGradients
-from weighbridge.recorder.learning.loss_scale import LossScale
-from weighbridge.recorder.learning.step_counters import StepCounters
-from weighbridge.recorder.learning.weight_writes import WeightWrites
-from weighbridge.recorder.modes import Modes
+from weighbridge.recorder.learning import LEARNING
+from weighbridge.recorder.learning.layer_rows import Layers
+from weighbridge.recorder.passes.batches import Batches
+from weighbridge.recorder.passes.modes import Modes
+from weighbridge.recorder.passes.probes import Evaluations, Targets
 from weighbridge.recorder.phases import Phases
-from weighbridge.recorder.probes import Evaluations, Targets
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
-from weighbridge.recorder.run_directory import EVENTS, RowLog, claim, run_of, write_run
+from weighbridge.recorder.run_directory import EVENTS, LAYERS, RowLog, claim, run_of, write_run
 from weighbridge.recorder.updates import LearningRate, Norms, unwrapped
 from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, token_counter
 from weighbridge.recorder.witnesses import testimony
@@ -42,8 +40,8 @@ MAX_MESSAGE = 300
 PATH = re.compile(r"(['\"])[^'\"]*[/\\][^'\"]*\1|(?:[A-Za-z]:)?(?<![\w.])[~.]*[/\\][^\s'\":;,)]+")
 POSITION = ("tokens", "corpus_position", "wraps")
 CHANNELS: tuple[type[Channel], ...] = (
-    *(LearningRate, Norms, Phases, StepCounters),
-    *(LossScale, EditedGradients, StaleGradients, Ownership, WeightWrites),
+    *(LearningRate, Norms, Phases),
+    *LEARNING,
     *(Batches, Modes, Evaluations, Targets),
 )
 SEEN = tuple(column for channel in CHANNELS for column in channel.columns)
@@ -111,6 +109,7 @@ class Recorder:
 
     _steps: RowLog | None = None
     _events: RowLog | None = None
+    _layer_log: RowLog | None = None
     _audited = False
     _unaudited = ""
     _frames = 0
@@ -152,7 +151,8 @@ class Recorder:
         self._audit = residency.DispatchAudit()
         self._seen = Watched(model, self._optimizer, vocab)
         self._gradients = residency.GradientBytes(self._seen)
-        looking = [*(channel(self._seen) for channel in CHANNELS), self._gradients]
+        self._layers = Layers(self._seen, max(probe_every, 1))
+        looking = [*(channel(self._seen) for channel in CHANNELS), self._gradients, self._layers]
         every = 0 if channels == "all" else max(probe_every, 1)
         self._points = HookPoints(self._seen, looking, every, self._audit, self._channel_failed)
         self._requested = {"requested_device": requested_device, "requested_steps": requested_steps}
@@ -256,6 +256,8 @@ class Recorder:
         if self._watched is not None and not self._sampled:
             row |= {"corpus_position": self._position.position, "wraps": self._position.wraps}
         self._append(self._steps, _known({**row, "skipped": skipped or None}))
+        while self._layers.rows:
+            self._append(self._layer_log, self._layers.rows.pop(0))
         if self._probes():
             self._probe()
 
@@ -299,6 +301,7 @@ class Recorder:
         try:
             self.directory, self._attempt, self._steps = claim(of_rank(self._root, os.environ))
             self._events = RowLog(self.directory / EVENTS)
+            self._layer_log = RowLog(self.directory / LAYERS)
         except OSError as problem:
             if self._on_fail == "raise":
                 raise
@@ -337,12 +340,12 @@ class Recorder:
         self._audit.pause()
         self._points.close()
         self._event("end", steps=self._step, by=kind.__name__ if kind else "")
-        for log in (self._steps, self._events):
+        for log in (self._steps, self._events, self._layer_log):
             if log is not None:
                 log.close()
                 if log.lost:
                     self._warn(f"{log.lost} rows could not be written")
-        self._steps = self._events = None
+        self._steps = self._events = self._layer_log = None
 
     def _probes(self) -> bool:
         taken = self._step - self._first_step

@@ -17,7 +17,7 @@ from typing import Any
 from weighbridge.core.local_files import OWN
 
 SCHEMA = "weighbridge.run/v0"
-RUN, STEPS, EVENTS = "run.json", "steps.jsonl", "events.jsonl"
+RUN, STEPS, EVENTS, LAYERS = "run.json", "steps.jsonl", "events.jsonl", "layers.jsonl"
 MAX_WAITING = 10_000  # rows kept while the disk takes none
 
 

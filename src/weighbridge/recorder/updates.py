@@ -86,8 +86,12 @@ class Norms(Channel):
 
 
 def _norm(gradients: list[torch.Tensor]) -> torch.Tensor | None:
+    if not gradients:
+        return None
     dense = [one.coalesce().values() if one.is_sparse else one for one in gradients]
-    return torch.nn.utils.get_total_norm(dense) if dense else None
+    norms = torch._foreach_norm(dense)  # noqa: SLF001 -- what clip_grad_norm_ adds up, bit for bit
+    found: torch.Tensor = torch.linalg.vector_norm(torch.stack([one.to(norms[0].device) for one in norms]))
+    return found
 
 
 def _stamp(gradients: list[torch.Tensor]) -> list[tuple[int, int]]:

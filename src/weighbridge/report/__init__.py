@@ -6,12 +6,12 @@ import enum
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from weighbridge.core import ExitCode, Finding, Outcome, Severity, Status, TrialResult, Unmeasured, model, printable
+from weighbridge.core.frozen import dataclass
 from weighbridge.judging.conditions import RUN_FACTS
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact

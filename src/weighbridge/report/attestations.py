@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from weighbridge.core import BundleError, Finding, GateDecl, Json, Outcome, Severity, Status, UsageError, nearest
+from weighbridge.core.frozen import dataclass
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle, folder_name
 from weighbridge.evidence.statement import BoundSubject

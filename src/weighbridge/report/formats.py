@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from weighbridge.core import PluginError
+from weighbridge.core.frozen import dataclass
 from weighbridge.core.plugins import Brought
 from weighbridge.report.rows import Report
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weighbridge.contract.load import BUILTIN
 from weighbridge.contract.resolved import digests
 from weighbridge.core import Excuses, ExitCode, data_path, dumps, printable, sha256, unblocked
+from weighbridge.core.frozen import dataclass
 from weighbridge.report import Row, finding_text, tally
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from weighbridge.core.frozen import dataclass
 from weighbridge.quantities.runs import QuickSteps, Recurrence, StepOrder, Stretch
 from weighbridge.run_logs.log_table import MISSING, NOT_OWED, NUMBER, STEP, UNREADABLE
 

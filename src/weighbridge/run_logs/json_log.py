@@ -99,8 +99,8 @@ def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: boo
             raise SubjectError("not-a-run", what, where=str(path), remedy=remedy)
         remedy = "bind a run directory that a recorder wrote, or a log file"
         raise SubjectError("not-a-run", f"a directory without {STEPS}", where=str(path), remedy=remedy)
-    if ranks := [name for name in runs_inside(path) if RANK.fullmatch(name)]:
-        raise several_runs(path, [STEPS, *ranks], "bind one of them, or move the ranks into a folder of their own")
+    if beside := [name for name in runs_inside(path) if RANK.fullmatch(name)]:
+        raise several_runs(path, [STEPS, *beside], "bind one of them, or move the ranks into a folder of their own")
     head = _head(path / HEAD, digests) if exists(path / HEAD) else {}
     try:
         log = read_jsonl(path / STEPS, digests)

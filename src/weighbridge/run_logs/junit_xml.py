@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, NoReturn
 from xml.parsers import expat
 
 from weighbridge.core import SubjectError
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.quantities.reports import Result
 
 MAX_DEPTH: Final = 32

@@ -8,12 +8,12 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
 from weighbridge.core import SubjectError
+from weighbridge.core.frozen import dataclass
 from weighbridge.core.local_files import READ
 
 BLOCK = 1 << 20

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain, compress
 from pathlib import Path
 
 from weighbridge.core import Fields, SubjectError
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.run_logs.units import DATE
 
 STEP, EPOCH = "step", "epoch"
@@ -35,6 +35,10 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
         *("train_loss", "training_loss", "train/loss", "loss/train", "Loss/train", "train_loss_step", "total_loss"),
         "loss_metrics/global_avg_loss",
     ),
+    "val_loss": (
+        *("eval_loss", "valid_loss", "validation_loss", "val/loss", "eval/loss", "valid/loss", "validation/loss"),
+        *("loss/val", "Loss/val", "validation_metrics/loss", "val_loss_epoch"),
+    ),
     "lr": ("learning_rate", "train/learning_rate", "lr-AdamW"),
     "grad_norm": ("gradient_norm", "train/grad_norm", "gnorm"),
     "tokens": ("step_tokens", "tokens_in_step"),
@@ -46,16 +50,18 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 MAX_ROWS, MAX_COLUMNS, MAX_CELLS = 20_000_000, 512, 160_000_000
 MAX_NAME = 200
+DIGEST, MAX_DIGESTS = re.compile(r"[0-9a-fA-F]{64}"), 10_000
 
 
 class Cells:
     """One column `[rows]`: a float64 and a state a row; it starts with `rows` missing cells."""
 
-    __slots__ = ("state", "units", "values")
+    __slots__ = ("digests", "state", "units", "values")
 
     def __init__(self, rows: int = 0) -> None:
         self.values = array("d", bytes(8 * rows))
         self.state = bytearray(rows)
+        self.digests: dict[int, str] = {}  # by row, texts that are of SHA-256; not all of too many
         self.units = bytearray()  # as far as the last cell with a unit: its place in UNITS
 
     def add(self, cells: Sequence[object]) -> None:
@@ -78,7 +84,9 @@ class Cells:
             else:
                 self.state.extend(b"\x01" * len(cells))
                 return
-        for state, value, unit in map(read_cell, cells):
+        for cell, (state, value, unit) in zip(cells, map(read_cell, cells), strict=True):
+            if type(cell) is str and len(self.digests) <= MAX_DIGESTS and DIGEST.fullmatch(cell):
+                self.digests[len(self.state)] = cell.lower()
             self.state.append(state)
             self.values.append(value)
             if unit:

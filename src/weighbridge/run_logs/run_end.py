@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weighbridge.core import Basis, Fields
+from weighbridge.core.frozen import dataclass
 from weighbridge.core.pseudonym import key_file, pseudonym
 from weighbridge.quantities.facts import ENDS
 

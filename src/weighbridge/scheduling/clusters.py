@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.core import EngineError, UsageError
+from weighbridge.core.frozen import dataclass
 
 CONNECT_S = 10.0
 ANSWER_S = 5.0  # what a scheduler may take to say who works for it

@@ -15,12 +15,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 from uuid import uuid4
 
 from weighbridge.core import Fields, Json, Origin, SubjectError, __version__
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.formats.tensor import Tensor
 from weighbridge.scheduling.clusters import Cluster
 from weighbridge.scheduling.threads import Job, JobSpec, Progress

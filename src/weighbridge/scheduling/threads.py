@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from weighbridge.core import Fields, SubjectError
+from weighbridge.core.frozen import dataclass
 
 Progress: TypeAlias = Callable[[int, int], None]  # bytes done, and bytes in all
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from weighbridge.contract import strict_yaml
 from weighbridge.core import AmendmentError, Doc, LimitsError, fields, plain, sha256
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.limits import read
 from weighbridge.evidence.disk import read_regular
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
 from weighbridge.core import BundleError, UsageError, at_pointer, is_folder, loads
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.project import local
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import BUNDLES, Bundle, unseal

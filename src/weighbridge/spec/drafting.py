@@ -6,11 +6,11 @@ import itertools
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
 from weighbridge.core import UsageError, dumps, model, nearest
+from weighbridge.core.frozen import dataclass
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.ledger.fold import DISCHARGED, LedgerPlace

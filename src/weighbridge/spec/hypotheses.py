@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import eq, ge, gt, le, lt
 from typing import TypeAlias
 
 from weighbridge.contract.layers import Found
 from weighbridge.core import WeighbridgeError
+from weighbridge.core.frozen import dataclass
 from weighbridge.evidence.statement import moment
 from weighbridge.spec.amendments import Section
 from weighbridge.spec.citations import NUMBER, Bundles, citations

@@ -8,10 +8,10 @@ import unicodedata
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import accumulate
 
 from weighbridge.contract.layers import Found
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.ledger.fold import LedgerPlace
 from weighbridge.spec.citations import Bundles, citations
 from weighbridge.spec.tally import BEGIN, END, Stood

@@ -6,10 +6,10 @@ import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from weighbridge.core import STATUS_ORDER, AmendmentError, Contract, Finding, Status, WeighbridgeError, dumps, sha256
+from weighbridge.core.frozen import dataclass, replace
 from weighbridge.evidence.bundle import FOLDER, Bundle
 from weighbridge.ledger import fold
 from weighbridge.ledger.causes import place_of

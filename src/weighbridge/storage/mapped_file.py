@@ -7,11 +7,11 @@ import mmap
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from weighbridge.core import SubjectError, is_file, is_folder, lexists, local_path
+from weighbridge.core.frozen import dataclass
 from weighbridge.core.local_files import KINDS, READ
 from weighbridge.storage.readable import WINDOW, Place
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from weighbridge.core.frozen import dataclass, field
 
 WINDOW = 8 << 20  # bytes that stay at hand behind the reader
 INDEX = "model.safetensors.index.json"
@@ -15,6 +16,7 @@ TORCH_NAMES = (
     *("pytorch_model.bin.index.json", "pytorch_model.bin", f"{OF_DIFFUSERS}.bin.index.json", f"{OF_DIFFUSERS}.bin"),
     "consolidated.00.pth",  # Meta's
 )
+METADATA, DISTCP = ".metadata", ".distcp"  # of PyTorch's distributed checkpoints
 # What is asked for where nothing can be listed.
 USUAL = (*INDEXES, "model.safetensors", f"{OF_DIFFUSERS}.safetensors", *TORCH_NAMES)
 

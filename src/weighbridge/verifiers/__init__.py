@@ -19,6 +19,7 @@ MODULES: Mapping[Key, str] = {
     ("corpus_epochs", _RUN): "corpus_epochs",
     ("corpus_progress", _RUN): "corpus_progress",
     ("device_evidence", _RUN): "device_evidence",
+    ("digest_formulas", _RUN): "digest_formulas",
     ("fact_agreement", (*_RUN, *_RUN)): "fact_agreement",
     ("fact_agreement", _RUN): "rank_facts",
     ("facts", _CHECKPOINT): "checkpoint_facts",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -24,20 +24,32 @@ if TYPE_CHECKING:
 
 QUANTITY = "column_agreement"
 TWICE = 2.0  # runs that part are told of again when they are so many times as far apart
-OF_TENSORS, NAME = "layers:", "name"
-MAX_CELLS = 20_000_000
+NAME, MAX_CELLS = "name", 20_000_000
 ABSENT = -1.7e308  # no norm is
 NO_RANKS = Unmeasured(
-    code="no-ranks",
-    why="this is the run of one process, or one rank alone",
+    code="no-ranks", why="this is the run of one process, or one rank alone",
     remedy="bind the folder in which rank-0, rank-1, … lie",
-)
+)  # fmt: skip
+
+
+class Aligned(NamedTuple):
+    """Numbers and which there are, both `[runs, steps]`; of tensors, a step comes again for each."""
+
+    steps: Floats
+    values: Floats
+    known: Marks
+    tensors: Sequence[str] = ()
 
 
 def runs_of(views: Views) -> tuple[RunView, ...]:
     """Return the runs that are held against each other: the views, or the ranks of the one; none where that is one."""
     ranks: tuple[RunView, ...] = views[0].ranks if len(views) == 1 else views
     return ranks if len(ranks) > 1 else ()
+
+
+def with_last(views: Views, runs: Sequence[RunView]) -> Views:
+    """Return the views with other runs, as they were given."""
+    return tuple(runs) if len(views) > 1 else (replace(views[0], ranks=tuple(runs)),)
 
 
 def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
@@ -60,21 +72,11 @@ def _placed(run: RunView, options: Fields) -> tuple[Floats, Any]:
     """Return the steps of a run, rising, and the last row of each."""
     import numpy as np
 
-    steps, window = dense(run, STEP), options.get("steps")
-    first, last = map(float, window) if isinstance(window, (list, tuple)) else (-WHOLE, WHOLE)
-    rows = np.flatnonzero(steps.known & (steps.values >= first) & (steps.values <= last))[::-1]
-    rows = rows[steps.values[rows] == np.floor(steps.values[rows])]
+    steps, window = dense(run, STEP), cast(Any, options.get("steps") or (-WHOLE, WHOLE))
+    whole = steps.known & (steps.values == np.floor(steps.values))
+    rows = np.flatnonzero(whole & (steps.values >= window[0]) & (steps.values <= window[1]))[::-1]
     found, at = np.unique(steps.values[rows], return_index=True)
     return found, rows[at]
-
-
-class Aligned(NamedTuple):
-    """Numbers and which there are, both `[runs, steps]`; of tensors, a step comes again for each."""
-
-    steps: Floats
-    values: Floats
-    known: Marks
-    tensors: Sequence[str] = ()
 
 
 def _aligned(name: str, runs: Sequence[RunView], placed: Sequence[tuple[Floats, Any]]) -> Aligned:
@@ -96,16 +98,13 @@ def _row(name: str, logged: int, found: Aligned) -> ColumnAgreement:
     both = found.known.all(axis=0)
     alone = found.steps[found.known.any(axis=0) & ~both]
     steps, values = found.steps[both], found.values[:, both]
-    nan = np.isnan(values)
-    ordered = np.sort(values, axis=0)  # NaN last
-    least, greatest = ordered[0], ordered[-1]
+    nan, ordered = np.isnan(values), np.sort(values, axis=0)  # NaN last
     with np.errstate(invalid="ignore"):
-        apart = np.where((least == greatest) | nan.all(axis=0), 0.0, greatest - least)
+        apart = np.where((ordered[0] == ordered[-1]) | nan.all(axis=0), 0.0, ordered[-1] - ordered[0])
     apart[nan.any(axis=0) & ~nan.all(axis=0)] = np.inf
-    alike = ((ordered[1:] == ordered[:-1]) | np.isnan(ordered[:-1])).any(axis=0)
+    alike = steps[((ordered[1:] == ordered[:-1]) | np.isnan(ordered[:-1])).any(axis=0)]
     moved = (values[:, 1:] != values[:, :-1]) & ~(nan[:, 1:] & nan[:, :-1])
-    first = int(alike.argmax()) if alike.any() else -1
-    places = [(index, int(np.flatnonzero(both)[index])) for index in _farther(apart)]
+    places = np.flatnonzero(both)
     return ColumnAgreement(
         column=name,
         runs=logged,
@@ -115,51 +114,38 @@ def _row(name: str, logged: int, found: Aligned) -> ColumnAgreement:
         one_sided=len(np.unique(alone)),
         first_one_sided=int(alone.min()) if len(alone) else None,
         unequal=len(np.unique(steps[apart > 0])),
-        shared=len(np.unique(steps[alike])),
-        first_shared=int(steps[first]) if first >= 0 else None,
-        shared_by=_two_alike(values[:, first].tolist()) if first >= 0 else (),
-        parted=tuple(_parting(found, at, float(apart[index])) for index, at in places),
+        shared=len(np.unique(alike)),
+        first_shared=int(alike[0]) if len(alike) else None,
+        parted=tuple(_parting(found, int(places[at]), float(apart[at])) for at in _farther(apart)),
     )
 
 
-def _farther(apart: Floats) -> list[int]:
-    """List where runs first differ, where that has doubled since the last listed place, and where it is greatest."""
+def _farther(apart: Floats) -> Iterator[int]:
+    """Yield where runs first differ, where that has doubled since the last such place, and where it is greatest."""
     import numpy as np
 
-    reached, found = np.maximum.accumulate(apart), list[int]()
-    at = int(np.searchsorted(reached, 0.0, side="right"))
-    while at < len(reached):
-        found.append(at)
-        at = int(np.searchsorted(reached, TWICE * reached[at])) if np.isfinite(reached[at]) else len(reached)
-    if found and reached[-1] > reached[found[-1]]:
-        found.append(int(apart.argmax()))
-    return found
+    reached, last = np.maximum.accumulate(apart), 0.0
+    while len(reached) and reached[-1] > last:
+        more = np.searchsorted(reached, TWICE * last, side="left" if last else "right")
+        at = int(more if more < len(reached) else apart.argmax())
+        last = reached[at]
+        yield at
 
 
 def _parting(found: Aligned, at: int, difference: float) -> Parting:
     here: list[float] = found.values[:, at].tolist()
     order = sorted(range(len(here)), key=lambda run: (math.isnan(here[run]), here[run]))
     ends: Any = {"least": here[order[0]], "greatest": here[order[-1]], "least_in": order[0], "greatest_in": order[-1]}
-    return Parting(
-        step=int(found.steps[at]), difference=difference, tensor=found.tensors[at] if found.tensors else "", **ends
-    )
-
-
-def _two_alike(here: Sequence[float]) -> tuple[int, ...]:
-    """Return the first two runs that have the same number."""
-    seen: dict[str, int] = {}
-    for run, value in enumerate(here):
-        if (other := seen.setdefault(repr(value + 0.0), run)) != run:
-            return other, run
-    return ()
+    tensor = found.tensors[at] if found.tensors else ""
+    return Parting(step=int(found.steps[at]), difference=difference, tensor=tensor, **ends)
 
 
 def _of_layers(runs: Sequence[RunView], options: Fields) -> Iterator[ColumnAgreement]:
     """Yield how far what is logged of tensors agrees, one row a field; the files are read side by side."""
     import numpy as np
 
-    window: Any = options.get("steps") or (-math.inf, math.inf)
-    logs = [read_layers(run.layers, cast(dict[str, str], run.digests)) for run in runs if run.layers]
+    window: Any = options.get("steps") or (-WHOLE, WHOLE)
+    logs = [read_layers(run.layers, cast(dict[str, str], run.digests)) if run.layers else iter(()) for run in runs]
     steps, tensors = array("d"), list[str]()
     fields: dict[str, array[float]] = {}
     for rows in zip_longest(*logs, fillvalue={}):
@@ -168,8 +154,8 @@ def _of_layers(runs: Sequence[RunView], options: Fields) -> Iterator[ColumnAgree
             continue
         fields = fields or {name: array("d") for row in rows for name in row if name not in (STEP, NAME)}
         if len(steps) * len(fields) > MAX_CELLS:
-            remedy = "name fewer `steps` under measure:"
-            raise SubjectError("too-large", f"more than {MAX_CELLS} figures of tensors", where=LAYERS, remedy=remedy)
+            what, remedy = f"more than {MAX_CELLS} figures of tensors", "name fewer `steps` under measure:"
+            raise SubjectError("too-large", what, where=LAYERS, remedy=remedy)
         steps.append(step)
         tensors.append(str(tensor))
         here = [row if (row.get(STEP), row.get(NAME)) == (step, tensor) else {} for row in rows]
@@ -177,11 +163,11 @@ def _of_layers(runs: Sequence[RunView], options: Fields) -> Iterator[ColumnAgree
             cells.extend(_number(row.get(name)) for row in here)
     for name, cells in fields.items():
         values = np.array(cells).reshape(len(steps), len(runs)).T
-        yield _row(f"{OF_TENSORS}{name}", len(runs), Aligned(np.array(steps), values, values != ABSENT, tensors))
+        known = values != ABSENT
+        yield _row(f"layers:{name}", int(known.any(axis=1).sum()), Aligned(np.array(steps), values, known, tensors))
 
 
 def _number(cell: object) -> float:
-    """Return a cell as a number; what is none is absent."""
     return float(cell) if type(cell) is float or (type(cell) is int and abs(cell) <= WHOLE) else ABSENT
 
 
@@ -204,7 +190,7 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
     name, few_steps = shared[-1], found[spread(len(found))]
     few = [run.cut(rows[np.isin(steps, few_steps)].tolist()) for run, (steps, rows) in zip(runs, placed, strict=True)]
     strange = max(stranger(run, name) for run in few)
-    damaged = (*few[:-1], few[-1].overlaid(few[-1].rows - 1, name, strange))
+    damaged = with_last(views, [*few[:-1], few[-1].overlaid(few[-1].rows - 1, name, strange)])
 
     def seen(again: Measurement | Unmeasured) -> bool:
         row: ColumnAgreement = rows_by_name(again)[name]
@@ -212,12 +198,12 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
             (one.step, one.greatest, one.greatest_in) == (found[-1], strange, len(runs) - 1) for one in row.parted
         )
 
-    given = damaged if len(views) > 1 else (dataclasses.replace(views[0], ranks=damaged),)
     return Canary(
-        name="another number in the last row of the last run", place=f"{name}, last row", views=given, seen=seen
+        name="another number in the last row of the last run", place=f"{name}, last row", views=damaged, seen=seen
     )
 
 
 VERIFIER = Verifier(
     quantity=QUANTITY, kinds=(SubjectKind.RUN, SubjectKind.RUN), measure=measure, extent=extent, canary=canary
 )
+OF_RANKS = replace(VERIFIER, kinds=(SubjectKind.RUN,))

@@ -14,11 +14,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from weighbridge.core import Fields, Measurement, Record, SubjectError, SubjectKind, Unmeasured
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.commands import KEPT, CommandOutcome, Leftover
 from weighbridge.verifiers.descendants import adopted, can_adopt, end_all_but

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -43,7 +44,9 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
 def _passed_over(view: RunView) -> int | None:
     """Return how many tokens the position went on by, pass by pass, where every row has it beside the step's tokens."""
     tokens, positions = numbers(view, "tokens"), numbers(view, "corpus_position")
-    if not view.rows == len(tokens) == len(positions) or not all(map(float.is_integer, (*tokens, *positions))):
+    if not view.rows == len(tokens) == len(positions) or not all(
+        map(float.is_integer, itertools.chain(tokens, positions))
+    ):
         return None
     before = [positions[0] - tokens[0], *positions[:-1]]  # a log may begin within a pass
     rows = zip(before, positions, tokens, strict=True)
@@ -63,8 +66,8 @@ def _consumed(view: RunView) -> tuple[float, str, int]:
         return math.fsum(rows), "tokens", len(rows)
     if total := numbers(view, "tokens_seen"):
         return max(total), "tokens_seen", len(total)
-    rows = products(view)
-    return math.fsum(rows), "tokens_per_sec × wall_ms" if rows else "", len(rows)
+    tokens = products(view)
+    return math.fsum(tokens), "tokens_per_sec × wall_ms" if len(tokens) else "", len(tokens)
 
 
 def _finite(value: float) -> float | None:

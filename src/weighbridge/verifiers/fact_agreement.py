@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 
 from weighbridge.core import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured, dumps
 from weighbridge.quantities.agreement import FactAgreement
 from weighbridge.run_logs.json_log import STEPS
-from weighbridge.verifiers.column_agreement import NO_RANKS, runs_of
+from weighbridge.verifiers.column_agreement import NO_RANKS, runs_of, with_last
 from weighbridge.verifiers.run_facts import numbers
 from weighbridge.verifiers.verifier import Canary, Verifier, Views, rows_by_name, table
 from weighbridge.views.run import RunView
 
 QUANTITY = "fact_agreement"
-TIME = "time"
-LOG, BEGAN, ENDED = "log_sha256", "began_s", "last_row_s"  # of the rows; seconds since the first start
 
 
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
@@ -25,18 +24,11 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     runs = runs_of(views)
     if not runs:
         return NO_RANKS
-    starts = [_seconds(run.facts.get("started")) for run in runs]
-    first = min((start for start in starts if start is not None), default=0.0)
-    stated: list[dict[str, Json]] = []
-    for run, start in zip(runs, starts, strict=True):
-        last = max((time for time in numbers(run, TIME) if math.isfinite(time)), default=None)
-        spans = {BEGAN: start, ENDED: last}
-        since: dict[str, Json] = {name: None if at is None else at - first for name, at in spans.items()}
-        stated.append({**dict(_stated(run.facts)), LOG: _log(run), **since})
-    names = dict.fromkeys(name for one in stated for name in one)
+    stated = [{**dict(_stated(run.facts)), **_of_log(run)} for run in runs]
+    names = sorted({name for one in stated for name in one})
     rows = [FactAgreement(fact=name, values=tuple(one.get(name) for one in stated)) for name in names]
     found, seen = table(QUANTITY, rows, basis=Basis.REPORTED), sum(map(len, stated))
-    return dataclasses.replace(found, examined=seen, total=seen)
+    return replace(found, examined=seen, total=seen)
 
 
 def _stated(facts: Fields, within: str = "") -> Iterator[tuple[str, Json]]:
@@ -48,21 +40,19 @@ def _stated(facts: Fields, within: str = "") -> Iterator[tuple[str, Json]]:
             yield f"{within}{name}", value if plain else dumps(value).decode().strip()
 
 
-def _seconds(started: object) -> float | None:
-    try:
-        moment = dt.datetime.fromisoformat(str(started))
-    except ValueError:
-        return None
-    return None if moment.utcoffset() is None else moment.timestamp()
-
-
-def _log(run: RunView) -> str:
-    digests = run.digest()
-    return digests.get(STEPS, "") or next(iter(digests.values()), "")
+def _of_log(run: RunView) -> dict[str, Json]:
+    """Return the digest of the rows, when the run began, and the last time in a row: seconds since 1970."""
+    digests, began = run.digest(), None
+    with suppress(ValueError):
+        moment = dt.datetime.fromisoformat(str(run.facts.get("started")))
+        began = None if moment.utcoffset() is None else moment.timestamp()
+    last = max((time for time in numbers(run, "time") if math.isfinite(time)), default=None)
+    rows = digests.get(STEPS) or next(iter(digests.values()), "")
+    return {"log_sha256": rows, "began_s": began, "last_row_s": last}
 
 
 def extent(views: Views, _options: Fields) -> int:
-    """Count what the runs state, their logs, and when they began and ended."""
+    """Count what the runs state, and three facts of each log."""
 
     def count(facts: object) -> int:
         return sum(map(count, facts.values())) if isinstance(facts, Mapping) and facts else 1
@@ -71,18 +61,20 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
-    """Lay a fact into a section that no run has, as the last run's."""
+    """Lay facts that no run has before and behind those of the last run."""
     *others, last = runs_of(views)
-    damaged = (*others, dataclasses.replace(last, facts={**last.facts, "canary": {"seen": len(others)}}))
+    strange: dict[str, Json] = {"!": {"canary": len(others)}, "~": True}
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        row: FactAgreement = rows_by_name(again)["canary.seen"]
-        return row.values == (*(None for _ in others), len(others))
+        found: Mapping[str, FactAgreement] = rows_by_name(again)
+        lacking = (None,) * len(others)
+        return found["!.canary"].values == (*lacking, len(others)) and found["~"].values == (*lacking, True)
 
-    given = damaged if len(views) > 1 else (dataclasses.replace(views[0], ranks=damaged),)
-    return Canary(name="a fact of the last run alone", place="canary.seen", views=given, seen=seen)
+    damaged = with_last(views, [*others, replace(last, facts={**last.facts, **strange})])
+    return Canary(name="facts of the last run alone", place="run.json", views=damaged, seen=seen)
 
 
 VERIFIER = Verifier(
     quantity=QUANTITY, kinds=(SubjectKind.RUN, SubjectKind.RUN), measure=measure, extent=extent, canary=canary
 )
+OF_RANKS = replace(VERIFIER, kinds=(SubjectKind.RUN,))

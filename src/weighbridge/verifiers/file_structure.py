@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured
-from weighbridge.formats.dcp_metadata import NAME as METADATA
-from weighbridge.formats.dcp_metadata import SUFFIX
 from weighbridge.formats.detect import homes
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.quantities.checkpoints import FileStructure, WrongChecksum
+from weighbridge.storage.readable import DISTCP, METADATA
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.checkpoint import CheckpointView, Checksum
 
@@ -75,7 +74,7 @@ def beside(view: CheckpointView) -> list[str]:
     suffixes = {Path(name).suffix for name in own} - {Path(index).suffix}
     others = (name for name in view.folder.names() if Path(name).suffix in suffixes and name not in own)
     # What a rank leaves that had nothing to save is empty.
-    return sorted(name for name in others if not name.endswith(SUFFIX) or view.folder.size(name) != 0)
+    return sorted(name for name in others if not name.endswith(DISTCP) or view.folder.size(name) != 0)
 
 
 def _names_alone(view: CheckpointView, index: str, own: set[str]) -> bool:

@@ -1,8 +1,5 @@
-"""How far the columns of a run's ranks agree: `column_agreement`, of a folder of ranks."""
+"""How far the columns of a run's ranks agree."""
 
-import dataclasses
+from weighbridge.verifiers.column_agreement import OF_RANKS as VERIFIER
 
-from weighbridge.core import SubjectKind
-from weighbridge.verifiers import column_agreement
-
-VERIFIER = dataclasses.replace(column_agreement.VERIFIER, kinds=(SubjectKind.RUN,))
+__all__ = ["VERIFIER"]

@@ -1,8 +1,5 @@
-"""Which facts the ranks of a run state alike: `fact_agreement`, of a folder of ranks."""
+"""Which facts the ranks of a run state alike."""
 
-import dataclasses
+from weighbridge.verifiers.fact_agreement import OF_RANKS as VERIFIER
 
-from weighbridge.core import SubjectKind
-from weighbridge.verifiers import fact_agreement
-
-VERIFIER = dataclasses.replace(fact_agreement.VERIFIER, kinds=(SubjectKind.RUN,))
+__all__ = ["VERIFIER"]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.core import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.core.frozen import dataclass
+from weighbridge.formats.arrays import Doubles, np
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import ALL, AS_LOGGED, HAS, RECORDER_FAILED, Fact
 from weighbridge.run_logs.column_statistics import LARGEST_STEP, dense, distinct
-from weighbridge.run_logs.log_table import NUMBER
+from weighbridge.run_logs.log_table import IS_NUMBER
 from weighbridge.run_logs.run_end import EARLY, run_end
 from weighbridge.verifiers.step_series import spread, stranger
 from weighbridge.verifiers.verifier import Canary, Verifier, Views
@@ -72,17 +75,15 @@ def measure(views: Views, options: Fields) -> Measurement:
 
 def _of_ranks(each: Sequence[Measurement]) -> Measurement:
     """Return the facts of the last rank that states each, contradicted by the others that state it otherwise."""
-    stated: dict[str, list[tuple[int, Fact]]] = {}
+    facts: dict[str, Fact] = {}
     for rank, one in enumerate(each):
         for fact in rows_of(one, Fact):
-            stated.setdefault(fact.name, []).append((rank, fact))
-    facts = []
-    for *others, (_, last) in stated.values():
-        said = tuple(f"rank {rank} has {one.value}" for rank, one in others if one.value != last.value)
-        by = (*last.contradicted_by, *(why for _, one in others for why in one.contradicted_by), *said)
-        facts.append(dataclasses.replace(last, contradicted_by=tuple(dict.fromkeys(by))))
+            old = facts.get(fact.name, fact)
+            other = () if old.value == fact.value else (f"rank {rank - 1} has {old.value}",)
+            by = dict.fromkeys((*fact.contradicted_by, *old.contradicted_by, *other))
+            facts[fact.name] = dataclasses.replace(fact, contradicted_by=tuple(by))
     examined = sum(one.examined for one in each)
-    return dataclasses.replace(each[-1], value=Rows("name", tuple(facts)), examined=examined, total=examined)
+    return dataclasses.replace(each[-1], value=Rows("name", (*facts.values(),)), examined=examined, total=examined)
 
 
 def _fact(name: str, value: object, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Fact:
@@ -154,30 +155,31 @@ def declared_tokens(view: RunView) -> int | None:
 def _from_rate(view: RunView) -> Claim | None:
     """Derive the tokens of a step from tokens_per_sec × wall_ms / 1000, where that is one whole number throughout."""
     formed = products(view)
-    if not formed:
+    if not len(formed):
         return None
-    whole = round(formed[0])
+    whole = round(float(formed[0]))
     how = f"tokens_per_sec × wall_ms is {whole} tokens on {len(formed)} of {view.rows} rows"
-    throughout = whole >= 1 and all(abs(value - whole) <= PRINTED * whole for value in formed)
+    throughout = whole >= 1 and bool((abs(formed - whole) <= PRINTED * whole).all())
     return Claim(whole, Basis.DERIVED, how) if throughout else None
 
 
-def products(view: RunView) -> list[float]:
+def products(view: RunView) -> Doubles:
     """Multiply tokens_per_sec and wall_ms / 1000 `[rows with both]`."""
     if not {"tokens_per_sec", "wall_ms"} <= view.cells.keys():
-        return []
-    rate, wall = view.dense("tokens_per_sec"), view.dense("wall_ms")
-    pairs = zip(rate.values, rate.state, wall.values, wall.state, strict=True)
-    both = ((a, b) for a, known, b, also in pairs if known == also == NUMBER)
-    return [a * b / 1000 for a, b in both if 0 < a < math.inf and 0 < b < math.inf]
+        return np.zeros(0)
+    rate, wall = dense(view, "tokens_per_sec"), dense(view, "wall_ms")
+    both = rate.known & wall.known & (rate.values > 0) & (wall.values > 0)
+    with np.errstate(over="ignore"):
+        formed: Doubles = rate.values[both] * wall.values[both] / 1000
+    return formed
 
 
-def numbers(view: RunView, name: str) -> list[float]:
+def numbers(view: RunView, name: str) -> array[float]:
     """Return a column's numbers `[samples]`, or none where there is no such column."""
     if name not in view.cells:
-        return []
+        return array("d")
     cells = view.dense(name)
-    return [value for value, state in zip(cells.values, cells.state, strict=True) if state == NUMBER]
+    return array("d", itertools.compress(cells.values, cells.state.translate(IS_NUMBER)))
 
 
 def extent(views: Views, _options: Fields) -> int:
@@ -191,9 +193,8 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
     view: RunView = views[0]
     if view.ranks:  # the last of them is damaged
         found = canary(view.ranks[-1:], _options, _measured)
-        others = tuple(one.cut(spread(one.rows)) for one in view.ranks[:-1])
-        damaged_ranks = (*others, *found.views)
-        return dataclasses.replace(found, views=(dataclasses.replace(view, ranks=damaged_ranks),))
+        others = (one.cut(spread(one.rows)) for one in view.ranks[:-1])
+        return dataclasses.replace(found, views=(dataclasses.replace(view, ranks=(*others, *found.views)),))
     few = view.cut([*spread(view.rows), view.rows - 1])  # the last row twice: one step fewer than rows
     last = few.rows - 1
     source = "tokens" if "tokens" in few.cells else ""  # the column that alone changes the tokens of a step

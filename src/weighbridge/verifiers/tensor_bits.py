@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from weighbridge.comparison.casts import words
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.formats.arrays import NDArray, Words, np
 from weighbridge.quantities.tensors import BitReading, TensorBits
 from weighbridge.verifiers.tensor_walk import Damage, instrument

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from weighbridge.comparison import bytewise, value_errors
@@ -21,6 +20,7 @@ from weighbridge.comparison.alternatives import head_counts
 from weighbridge.comparison.attribution import attributed, errors_otherwise
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, words
 from weighbridge.core import Fields, Json, Measurement, SubjectError, SubjectKind
+from weighbridge.core.frozen import dataclass, replace
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.core.frozen import dataclass, replace
 from weighbridge.scheduling.threads import Execution
 from weighbridge.verifiers.verifier import (
     Canary,

@@ -25,7 +25,8 @@ def role_of(name: str, *, of_module: bool = False) -> str:
         for glob in globs:
             anywhere = glob.startswith("*") or "/" in glob
             free = of_module and "/" in glob and role in (ASIDE, OTHER)
-            if (anywhere or "/" not in folded) and not free and fnmatchcase(folded, glob):
+            may_fit = all(part in folded for part in glob.split("*"))  # else no expression need be made of it
+            if may_fit and (anywhere or "/" not in folded) and not free and fnmatchcase(folded, glob):
                 return str(role)
     return UNKNOWN
 

@@ -6,11 +6,11 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from weighbridge.core import Origin, Scalar, SubjectError
+from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.formats import detect
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Checksum, Tensor, read_pieces, windows_of

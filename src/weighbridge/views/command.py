@@ -6,10 +6,10 @@ import dataclasses
 import shlex
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from weighbridge.core import Origin, SubjectError, dumps, is_file, sha256
+from weighbridge.core.frozen import dataclass, field
 
 MAX_FILE = 1 << 26  # a larger argument is data, not the program
 

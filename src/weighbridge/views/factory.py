@@ -7,11 +7,11 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
 
 from weighbridge.core import SubjectError, is_file, nearest
+from weighbridge.core.frozen import dataclass
 from weighbridge.forward.stacks import has_cuda
 
 

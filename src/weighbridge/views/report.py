@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from weighbridge.core import Origin, SubjectError, local_path, read_regular_file, sha256
+from weighbridge.core.frozen import dataclass
 
 MAX_BYTES: Final = 64 << 20
 

@@ -8,12 +8,12 @@ import itertools
 import re
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from weighbridge.core import Fields, Origin, SubjectError, bare, exists, local_path
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.run_logs import log_table
 from weighbridge.run_logs.formats.recognition import read_log
 from weighbridge.run_logs.json_log import LAYERS, ranks_inside
@@ -35,20 +35,12 @@ SKIPPED, IDLE, FINITE, GRAD_NORM = "skipped", "idle_update", "gradients_finite",
 IS_OUT, IS_KNOWN = (bytes(state in states for state in range(256)) for states in ((NOT_OWED,), (NOT_OWED, NUMBER)))
 _MAX_STEP = 2.0**53
 # What is one number throughout by its nature: a fact of a run, and no column of it.
-CONSTANT = frozenset(
-    {"max_steps", "total_steps", "num_train_epochs", "n_parameters", "num_parameters", "n_params", "num_examples"}
-    | {
-        "train_samples",
-        "preemption_count",
-        "world_size",
-        "seed",
-        "epoch_num",
-        "train/clip_range",
-        "train/clip_fraction",
-    }
-    | {"global batch size", "global_batch_size", "batch_size", "loss scale", "loss_scale"}
-    | {"number of skipped iterations", "number of nan iterations"}
-)
+CONSTANT = frozenset({
+    "max_steps", "total_steps", "num_train_epochs", "n_parameters", "num_parameters", "n_params", "num_examples",
+    "train_samples", "preemption_count", "world_size", "seed", "epoch_num", "train/clip_range", "train/clip_fraction",
+    "global batch size", "global_batch_size", "batch_size", "loss scale", "loss_scale", "number of skipped iterations",
+    "number of nan iterations", "vocab", "vocab_size",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +67,7 @@ class RunView:
     nan_filtered: frozenset[str] = frozenset()
     origin: Origin = Origin.FIXTURE
     digests: Mapping[str, str] = field(default_factory=dict)
+    stated: Mapping[str, Mapping[int, str]] = field(default_factory=dict)  # digests in the log, by column and row
     overlay: Mapping[tuple[int, str], float | None] = field(default_factory=dict)
     ranks: tuple[RunView, ...] = ()  # of a folder of ranks: each of them, and no cells of its own
     layers: Path | None = None  # what is logged of tensors, read by those alone who need it
@@ -141,7 +134,10 @@ class RunView:
             column = self.dense(name)
             picked.values.extend(column.values[row] for row in rows)
             picked.state.extend(column.state[row] for row in rows)
-        return dataclasses.replace(self, rows=len(rows), cells=cells, overlay={})
+        stated = {
+            name: {at: texts[row] for at, row in enumerate(rows) if row in texts} for name, texts in self.stated.items()
+        }
+        return dataclasses.replace(self, rows=len(rows), cells=cells, overlay={}, stated=stated)
 
     def overlaid(self, row: int, column: str, value: float | None) -> RunView:
         """Return the view with another number, or a missing cell (None), over one cell."""
@@ -195,8 +191,9 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
     logged_as = {name: names.get(name, "") for name in cells}
     filtered = frozenset(name for name in cells if names.get(name) in log.nan_filtered)
     kept: dict[str, Any] = {"rows": log.rows, "facts": facts, "events": log.events, "notes": notes}
+    kept["stated"] = {name: found for name, logged in names.items() if (found := log.columns[logged].digests)}
     origin = Origin.LIVE if log.traced else Origin.FIXTURE
-    if exists(path / LAYERS):
+    if exists(path / LAYERS) and "attempts" not in notes:
         kept["layers"] = path / LAYERS
     return RunView(cells=cells, logged_as=logged_as, nan_filtered=filtered, origin=origin, digests=digests, **kept)
 
@@ -222,21 +219,18 @@ def open_ranks(folders: Sequence[Path], columns: Names | None = None, units: Nam
     """Open the ranks of one run at once; what is told of the run as a whole, the first of them tells."""
     ranks = tuple(open_run(folder, columns, units) for folder in folders)
     origin = Origin.LIVE if all(one.origin is Origin.LIVE for one in ranks) else Origin.FIXTURE
-    named = ((folder.name, one.digests) for folder, one in zip(folders, ranks, strict=True))
-    digests = {f"{rank}/{name}": digest for rank, files in named for name, digest in files.items()}
-    rows, facts = sum(one.rows for one in ranks), ranks[0].facts
-    return RunView(rows=rows, cells={}, logged_as={}, facts=facts, origin=origin, digests=digests, ranks=ranks)
+    named = zip(folders, ranks, strict=True)
+    digests = {f"{folder.name}/{name}": digest for folder, one in named for name, digest in one.digests.items()}
+    more: dict[str, Any] = {"facts": ranks[0].facts, "origin": origin, "digests": digests, "ranks": ranks}
+    return RunView(rows=sum(one.rows for one in ranks), cells={}, logged_as={}, **more)
 
 
-def all_ranks_here(view: RunView, folder: Path) -> RunView:
-    """Return the view of one rank; refuse with `ranks-missing` where its folder holds not all ranks of its run."""
-    size, here = view.facts.get("world_size"), len(ranks_inside(folder))
-    if type(size) is int and size != here:
-        what, remedy = (
-            f"{here} ranks are here, of a run of {size}",
-            "bring the folders together, or bind each rank by itself",
-        )
-        raise SubjectError("ranks-missing", what, where=str(folder), remedy=remedy)
+def open_rank(folder: Path, columns: Names | None = None, units: Names | None = None) -> RunView:
+    """Open one rank of a folder that holds all; refuse with `ranks-missing` where it does not."""
+    view, here = open_run(folder, columns, units), len(ranks_inside(folder.parent))
+    if (size := view.facts.get("world_size", here)) != here:
+        what, remedy = f"{here} of {size} ranks are here", "bring them together, or bind each rank by itself"
+        raise SubjectError("ranks-missing", what, where=str(folder.parent), remedy=remedy)
     return view
 
 

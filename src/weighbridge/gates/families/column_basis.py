@@ -11,9 +11,9 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, replace
 from typing import Any
 
+from weighbridge.core.frozen import dataclass, replace
 from weighbridge.quantities.runs import QuickSteps, Recurrence, Relation, StepColumn, Stretch
 
 NOISE_SAMPLES = 100
@@ -82,7 +82,9 @@ def basis_of(row: StepColumn) -> Provenance:
     if row.finite >= LEAST_SAMPLES and is_constant(row):
         return Provenance(ColumnBasis.CONSTANT)
     for relation in row.relations:
-        if _holds(relation, row) and _comes_first(relation, row.column):
+        # The other column is what this one follows from, by rank, and of one rank the earlier.
+        first = (_rank(relation.partner), not relation.earlier) < (_rank(row.column), True)
+        if first and _holds(relation, row):
             return Provenance(ColumnBasis.DERIVED, relation.kind, relation.partner)
     ruled_out = _rules_out_noise(row)
     if ruled_out:
@@ -191,12 +193,6 @@ def _holds(relation: Relation, row: StepColumn) -> bool:
         and relation.deviation <= MAX_DEVIATION
         and relation.deviation * MIN_CONTRAST <= row.relative_spread
     )
-
-
-def _comes_first(relation: Relation, column: str) -> bool:
-    """Return whether the other column of a relation, not this one, is what the derived one follows from."""
-    other, own = _rank(relation.partner), _rank(column)
-    return other < own if other != own else relation.earlier
 
 
 def _rank(name: str) -> int:

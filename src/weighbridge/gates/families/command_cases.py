@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 from weighbridge.core import Doc, Fields, WeighbridgeError, at_pointer, loads
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.quantities.commands import KEPT, CommandRun
 
 NONZERO = "nonzero"

@@ -41,14 +41,9 @@ def by_the_least(evidence: Evidence, move: Moved, breaks: Callable[[Evidence], b
     return move(evidence, most)
 
 
-def more_than(name: str) -> Lever:
-    """Return the lever that moves up the last samples, one more than the limit of this name allows."""
-    return lambda *moved: lift(-getattr(moved[-1], name) - 1, None, 1)(*moved)
-
-
-def last_of(name: str, sign: int) -> Lever:
-    """Return the lever that moves as many of the last samples as the limit of this name says up, or down."""
-    return lambda *moved: lift(-getattr(moved[-1], name), None, sign)(*moved)
+def more_than(name: str, more: int = 1, sign: int = 1) -> Lever:
+    """Return the lever that moves the last samples up, or down: so many more than the limit of this name says."""
+    return lambda *moved: lift(-getattr(moved[-1], name) - more, None, sign)(*moved)
 
 
 def out_of_noise(name: str) -> Lever:
@@ -60,6 +55,12 @@ def out_of_noise(name: str) -> Lever:
         more_than(name)(steps, values, amount, limits)
 
     return move
+
+
+def beyond_the_bound(steps: array[int], values: array[float], amount: float, limits: Any) -> None:
+    """Move all samples that are no reference beyond the bound that a contract gives."""
+    sign = 1 if limits.at_most is not None or limits.below is not None else -1
+    lift({"first": 1, "previous": -1}.get(limits.relative_to), None, sign)(steps, values, amount, limits)
 
 
 def violations(*, at_the_end: bool) -> Lever:

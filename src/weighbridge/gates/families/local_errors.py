@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.clause import listed, or_nan
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
 from weighbridge.clauses.mutations import Breaks, Limit, Moves, Way
 from weighbridge.core import Doc, Outcome
+from weighbridge.core.frozen import dataclass, replace
 from weighbridge.quantities.forward import ForwardError, LocalError
 
 NONE = LocalError(all=None, token=None, channel=None)

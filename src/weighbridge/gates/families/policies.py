@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from weighbridge.core import closest, quoted
+from weighbridge.core.frozen import dataclass
 from weighbridge.gates.families import block_types
 from weighbridge.gates.families.block_types import BLOCK, HALVED_WITH_TERNARY, REQUANTISED, TERNARY
 from weighbridge.quantities.tensors import TensorPair

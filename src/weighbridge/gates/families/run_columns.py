@@ -23,7 +23,7 @@ SAMPLES, COLUMNS = "samples", "columns"
 INVENTED = (ColumnBasis.CONSTANT, ColumnBasis.NOISE, ColumnBasis.DERIVED, ColumnBasis.UNDECIDED)
 EMPTY_NEEDS: Mapping[str, Need] = {}
 SPEED = "most work that the median wall time may imply, 6 × parameters × tokens of a process"
-CUT = 4096  # samples that trials need of a long column
+CUT = 1024  # samples that trials need of a long column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +237,8 @@ FINITE = ColumnGuard(
 def telling_speed(evidence: Evidence, _limits: object, places: Sequence[str]) -> Sequence[str]:
     """Return which columns of times tell how quick a step was: the CPU time, where it is logged."""
     logged = {row.column for row in rows_of(evidence, COLUMNS, StepColumn)}
-    return [name for name in places if name != "wall_ms" or "cpu_ms" not in logged]
+    others = column_basis.LOOKED_AT | ({"wall_ms"} if "cpu_ms" in logged else set())
+    return [name for name in places if name not in others]
 
 
 def without_placeholders(steps: str) -> tuple[Mutation[Any], ...]:

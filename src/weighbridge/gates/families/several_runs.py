@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeAlias, cast
 
 from weighbridge.clauses.clause import Requires, listed
-from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, rows_of, with_rows
-from weighbridge.clauses.mutations import Limit, Moves
-from weighbridge.core import Fields, Outcome
+from weighbridge.clauses.kind import Evidence, Mutation, Need, rows_of
+from weighbridge.clauses.mutations import Breaks
+from weighbridge.core import Doc, Fields, plain
+from weighbridge.core.frozen import dataclass
 from weighbridge.quantities.agreement import ColumnAgreement, FactAgreement
 
 COLUMNS, FACTS = "columns", "facts"
 LOG, BEGAN, ENDED, STEP = "log_sha256", "began_s", "last_row_s", "step"
 OF_A_PROCESS = ("host", "pid", "started")  # one run is told from another by these
-OWN = (*OF_A_PROCESS, "rank", LOG, BEGAN, ENDED)  # what two runs of one program state otherwise
+OWN = (*OF_A_PROCESS, "run", "attempt", "rank", LOG, BEGAN, ENDED)  # what two runs of one program state otherwise
+INCOMPLETE = ("not-compared", "too-few-steps", "one-sided", "stands-still")
+Asks: TypeAlias = Callable[[str], bool]  # of a column's name
+BREAKS = Breaks(
+    need=COLUMNS, row=ColumnAgreement, blocked=INCOMPLETE, why="no such column is judged",
+    spares=lambda row, limits, code: not limits.asks(code)(row.column),
+)  # fmt: skip
+BREAKS_FACTS = Breaks(need=FACTS, row=FactAgreement)
+NEEDS = {COLUMNS: "column_agreement", FACTS: "fact_agreement"}
+FEWER = BREAKS.beyond(("fewer steps", "too-few-steps", lambda _row, _limits, value: {"steps": value}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What all that is compared must have; `asks` tells of a code which columns it is asked of."""
+
+    min_steps: Annotated[int, Doc("steps at which each is compared", ge=1, must="at least", moves=FEWER)] = 2
 
 
 def needs(*roles: str) -> dict[str, Need]:
     """Return the needs of a kind that compares columns."""
-    return {COLUMNS: Need("column_agreement", of=roles, options=("steps",)), FACTS: Need("fact_agreement", of=roles)}
+    return {need: Need(quantity, of=roles, options=("steps",)) for need, quantity in NEEDS.items()}
 
 
 def fact(evidence: Evidence, name: str) -> tuple[Any, ...]:
@@ -29,130 +45,59 @@ def fact(evidence: Evidence, name: str) -> tuple[Any, ...]:
     return next((row.values for row in rows_of(evidence, FACTS, FactAgreement) if row.fact == name), ())
 
 
-def differing(evidence: Evidence) -> dict[str, tuple[Any, ...]]:
-    """Return the facts that the runs state otherwise, those apart that are of one process."""
-    rows = (row for row in rows_of(evidence, FACTS, FactAgreement) if row.fact not in OWN)
-    return {row.fact: row.values for row in rows if any(not same(one, row.values[0]) for one in row.values)}
+def differs(row: FactAgreement) -> bool:
+    """Return whether a fact is not the same in all runs; 1 is not true, and no text."""
+    return any((type(one), one) != (type(row.values[0]), row.values[0]) for one in row.values)
 
 
-def same(one: object, other: object) -> bool:
-    """Return whether two facts are equal; 1 is not true, and no text."""
-    return type(one) is type(other) and one == other
-
-
-def several(evidence: Evidence) -> Fields | None:
+def _several(evidence: Evidence) -> Fields | None:
     """Return which two are one run: of one process and start, or of one log where that is unknown."""
     logs, told = fact(evidence, LOG), [fact(evidence, name) for name in OF_A_PROCESS]
     who = list(zip(*told, strict=True)) if all(told) else [(None,)] * len(logs)
     for one, other in itertools.combinations(range(len(logs)), 2):
         known = None not in who[one] + who[other]
         if who[one] == who[other] if known else logs[one] == logs[other]:
-            return {
-                "first": one,
-                "second": other,
-                "by": "the process and its start" if known else "every byte of the log",
-            }
-    return None if len(logs) > 1 else {"first": 0, "second": 0, "by": "all that is known"}
+            return {"first": one, "second": other}
+    return None if len(logs) > 1 else {"first": 0, "second": 0}
 
 
-def compared(evidence: Evidence, globs: Sequence[str]) -> Iterator[ColumnAgreement]:
-    """Yield the columns that globs name and all runs log."""
-    runs = len(fact(evidence, LOG))
-    rows = rows_of(evidence, COLUMNS, ColumnAgreement)
-    return (row for row in rows if listed(row.column, globs) and row.runs == runs)
+ARE_SEVERAL = Requires(code="same-run", lacking=_several)
+TWICE: Mutation[Any] = BREAKS_FACTS.only(
+    "the first run twice", "same-run",
+    lambda row, _: {"values": row.values[:1] * len(row.values)} if row.fact in (*OF_A_PROCESS, LOG) else row,
+    "nothing is known of the runs",
+)  # fmt: skip
 
 
-def whole(globs: Sequence[str], moving: Sequence[str], min_steps: int) -> tuple[Requires, ...]:
-    """Return the clauses that all that globs name was compared, over all steps, and that what should move does."""
+def whole(limits: Any, globs: Sequence[str]) -> tuple[Requires, ...]:
+    """Return the clauses that what globs name was compared, over all steps, and that what should move does."""
 
     def idle(evidence: Evidence) -> Fields | None:
-        known = [row.column for row in compared(evidence, ["*"])]
-        missing = (glob for glob in globs if not any(listed(one, [glob]) for one in known))
-        return next(({"column": glob, "known": known} for glob in missing), None)
+        rows = [row.column for row in rows_of(evidence, COLUMNS, ColumnAgreement)]
+        missing = [glob for glob in (*globs, STEP) if not any(listed(one, [glob]) for one in rows)]
+        return {"column": missing[0], "runs": 0} if missing else None
 
-    def short(evidence: Evidence) -> Fields | None:
-        row = next((row for row in compared(evidence, globs) if row.steps < min_steps), None)
-        return None if row is None else {"column": row.column, "steps": row.steps, "needed": min_steps}
+    def none(code: str, wrong: Callable[[ColumnAgreement, int], object]) -> Requires:
+        def lacking(evidence: Evidence) -> Fields | None:
+            rows, runs = rows_of(evidence, COLUMNS, ColumnAgreement), len(fact(evidence, LOG))
+            asked = (row for row in rows if limits.asks(code)(row.column) or row.column == STEP)
+            found = next((row for row in asked if wrong(row, runs)), None)
+            return None if found is None else {**cast(Fields, plain(found)), "needed": limits.min_steps}
 
-    def alone(evidence: Evidence) -> Fields | None:
-        rows = sorted(compared(evidence, [STEP, *globs]), key=lambda row: row.column != STEP)
-        row = next((row for row in rows if row.one_sided), None)
-        return None if row is None else {"column": row.column, "one_sided": row.one_sided, "first": row.first_one_sided}
+        return Requires(code=code, lacking=lacking)
 
-    def still(evidence: Evidence) -> Fields | None:
-        row = next((row for row in compared(evidence, moving) if not row.changes), None)
-        return None if row is None else {"column": row.column, "steps": row.steps}
-
-    read = {"not-compared": idle, "too-few-steps": short, "one-sided": alone, "stands-still": still}
-    return tuple(Requires(code=code, lacking=lacking) for code, lacking in read.items())
-
-
-INCOMPLETE = ("not-compared", "too-few-steps", "one-sided", "stands-still")
-
-
-def in_columns(name: str, code: str, globs: Any, outcome: Outcome = Outcome.FAIL, **new: Any) -> Mutation[Any]:
-    """Return the mutation that gives columns, which `globs` names by the limits, other fields; callables by the row."""
-
-    def apply(evidence: Evidence, limits: Any, places: tuple[str, ...]) -> Mutated | str:
-        rows, mine = rows_of(evidence, COLUMNS, ColumnAgreement), globs(limits)
-        broken = {row.column for row in compared(evidence, ["*"]) if row.column in places and mine(row.column)}
-        if not broken:
-            return "no such column is judged"
-        fields = {key: value for key, value in new.items() if not callable(value)}
-        made = {key: value for key, value in new.items() if callable(value)}
-        changed = [
-            replace(row, **fields, **{key: value(limits) for key, value in made.items()})
-            if row.column in broken
-            else row
-            for row in rows
-        ]
-        return Mutated(with_rows(evidence, COLUMNS, changed), frozenset(broken))
-
-    return Mutation(name, code, apply, outcome)
-
-
-def in_facts(name: str, code: str, change: Any, place: str = "") -> Mutation[Any]:
-    """Return the mutation that gives facts other values, by fact; without a `place` the judge must be BLOCKED."""
-
-    def apply(evidence: Evidence, limits: Any, _places: tuple[str, ...]) -> Mutated | str:
-        rows = {row.fact: row for row in rows_of(evidence, FACTS, FactAgreement)}
-        new = change({name: row.values for name, row in rows.items()}, limits)
-        if not new:
-            return "nothing to break"
-        rows |= {name: FactAgreement(fact=name, values=tuple(values)) for name, values in new.items()}
-        return Mutated(with_rows(evidence, FACTS, list(rows.values())), frozenset({place}) if place else frozenset())
-
-    return Mutation(name, code, apply, Outcome.FAIL if place else Outcome.BLOCKED)
-
-
-def _one_process(facts: Any, _limits: Any) -> Any:
-    return {name: (f"canary {name}",) * len(facts[LOG]) for name in OF_A_PROCESS}
-
-
-def _one_log(facts: Any, _limits: Any) -> Any:
-    return {name: (None,) * len(facts[LOG]) for name in OF_A_PROCESS} | {LOG: ("0" * 64,) * len(facts[LOG])}
-
-
-SAME_RUN: tuple[Mutation[Any], ...] = (
-    in_facts("the process of the first", "same-run", _one_process),
-    in_facts("the log of the first", "same-run", _one_log),
-)
-
-
-def incomplete(required: Any, moving: Any) -> tuple[Mutation[Any], ...]:
-    """Return the mutations of `whole`; of which columns, the limits say."""
-    blocked = Outcome.BLOCKED
     return (
-        in_columns("logged by one alone", "not-compared", required, blocked, runs=1),
-        in_columns("a step that one has alone", "one-sided", required, blocked, one_sided=1, first_one_sided=0),
-        in_columns("a column that stands still", "stands-still", moving, blocked, changes=0),
+        Requires(code="not-compared", lacking=idle),
+        none("not-compared", lambda row, runs: row.runs < runs),
+        none("too-few-steps", lambda row, _: row.steps < limits.min_steps),
+        none("one-sided", lambda row, _: row.one_sided),
+        none("stands-still", lambda row, _: row.column != STEP and not row.changes),
     )
 
 
-def steps_moves(required: Any) -> Moves:
-    """Return how to move the number of steps that were compared."""
-
-    def moves(limit: Limit) -> Iterator[Mutation[Any]]:
-        yield in_columns("fewer steps", "too-few-steps", required, Outcome.BLOCKED, steps=limit.value)
-
-    return moves
+MUTATIONS: tuple[Mutation[Any], ...] = (
+    TWICE,
+    BREAKS("logged by one alone", "not-compared", runs=1),
+    BREAKS("a step that one has alone", "one-sided", one_sided=1, first_one_sided=0),
+    BREAKS("a column that stands still", "stands-still", changes=0),
+)

@@ -42,14 +42,9 @@ def _owing(evidence: Evidence, limits: Limits, places: Sequence[str]) -> set[str
     return _required(evidence, limits, places) | ({STEP} & set(places))
 
 
-def _judged(evidence: Evidence, limits: Limits, places: Sequence[str]) -> list[str]:
+def _judged(_evidence: Evidence, _limits: Limits, places: Sequence[str]) -> list[str]:
     """Return the columns that are not left to rules of their own."""
-    required = _required(evidence, limits, places)
-    return [place for place in places if place not in column_basis.LOOKED_AT or place in required]
-
-
-def _timed(evidence: Evidence, limits: Limits, places: Sequence[str]) -> Sequence[str]:
-    return telling_speed(evidence, limits, _judged(evidence, limits, places))
+    return [place for place in places if place not in column_basis.LOOKED_AT]
 
 
 def _reordered(row: StepColumn, **changed: Any) -> StepColumn | None:
@@ -177,7 +172,7 @@ MUTATIONS: tuple[Mutation[Any], ...] = (
     _breaks("half a step", "fractional-steps", lambda row, _: _reordered(row, fractional=1)),
     _breaks("a placeholder from one step to another", "placeholder", _only_in_part, PART, at=_judged),
     _breaks("a placeholder now and then", "recurring", _now_and_then, PART),
-    _breaks("steps too quick to have trained", "impossible-speed", _too_quick, "no column of times", at=_timed),
+    _breaks("steps too quick to have trained", "impossible-speed", _too_quick, "no column of times", at=telling_speed),
     _breaks("a metric of too few samples to tell", "column-undecided", _too_short, UNDECIDED, at=_required),
     *(
         _breaks(name, code, _invented(make, code), "allowed of every column", at=_judged)

@@ -13,7 +13,7 @@ FAINT = 1e-9  # of the largest norm: what is below is noise of rounding
 
 
 class EditedGradients(Channel):
-    """How unevenly norms were scaled (clipping is even), the least cosine of samples, and how many tensors have none."""
+    """How unevenly norms were scaled (clipping is even), the least cosine of samples, and how many have no gradient."""
 
     columns = ("gradient_edit_ratio", "gradient_cosine", "zero_gradients")
 
@@ -84,7 +84,7 @@ class Ownership(Channel):
 
     def row(self) -> Mapping[str, Cell]:
         """Count them; an optimizer of copies in float32 holds none of a narrow model's own."""
-        parameters = self.watched.named().values()
+        parameters = self.watched.parameters()
         training = [one for one in parameters if one.requires_grad]
         found: dict[str, Cell] = {"frozen": float(len(parameters) - len(training))}
         if self.watched.optimizer is not None:

@@ -18,7 +18,9 @@ class StepCounters(Channel):
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
-        self._expected: dict[int, float | torch.Tensor] = {}
+        self._updates = 0
+        self._known = 0  # tensors that the optimizer held at the last update
+        self._ahead: dict[int, Any] = {}  # of each tensor's counter before that of the updates
         self._blind = False  # an update ran that was not counted, or that may have been called off unseen
 
     def update_begins(self) -> None:
@@ -26,11 +28,16 @@ class StepCounters(Channel):
         optimizer = self.watched.optimizer
         assert optimizer is not None
         self._blind |= self.watched.scale is not None and hasattr(optimizer, "_step_supports_amp_scaling")
-        for group in optimizer.param_groups:
-            for one in group["params"]:
-                if one.grad is not None:
-                    before = self._expected.get(id(one))
-                    self._expected[id(one)] = (self._counter(one, 0) if before is None else before) + 1
+        held = [one for group in optimizer.param_groups for one in group["params"]]
+        if len(held) != self._known:
+            self._known = len(held)
+            for one in held:
+                if id(one) not in self._ahead:
+                    self._ahead[id(one)] = self._counter(one, 0) - self._updates
+        self._updates += 1
+        for one in held:
+            if one.grad is None:
+                self._ahead[id(one)] -= 1
 
     def row(self) -> Mapping[str, Cell]:
         """Compare now and then; an optimizer without counters has nothing to compare."""
@@ -41,8 +48,8 @@ class StepCounters(Channel):
         lags = []
         for one in parameters:
             counted = self._counter(one, None)
-            if counted is not None and id(one) in self._expected:
-                lags.append(self._expected[id(one)] - counted)
+            if counted is not None and id(one) in self._ahead:
+                lags.append(self._ahead[id(one)] + self._updates - counted)
         return {"step_counter_lag": _largest(lags)} if lags else {}
 
     def _counter(self, parameter: torch.Tensor, default: Any) -> Any:

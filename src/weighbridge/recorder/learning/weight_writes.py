@@ -53,12 +53,12 @@ class WeightWrites(Channel):
         return found
 
     def _sums(self) -> torch.Tensor:
-        return bit_sums(here(self.watched.named().values()))
+        return bit_sums(here(self.watched.parameters()))
 
     def _unmoved(self, same: torch.Tensor) -> Cell:
         groups = [] if self.watched.optimizer is None else self.watched.optimizer.param_groups
         owned = {id(one) for group in groups if float(group.get("lr", 1)) > 0 for one in group["params"]}
-        moving = [(at, one.grad) for at, one in enumerate(self.watched.named().values()) if id(one) in owned]
+        moving = [(at, one.grad) for at, one in enumerate(self.watched.parameters()) if id(one) in owned]
         seen = [(at, gradient) for at, gradient in moving if gradient is not None and gradient.numel()]
         if not seen:
             return 0.0

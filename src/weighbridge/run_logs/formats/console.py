@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from weighbridge.core import Json
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.run_logs.formats.line_pattern import line_pattern
 from weighbridge.run_logs.log_file import batches
 from weighbridge.run_logs.log_table import STEP, Log

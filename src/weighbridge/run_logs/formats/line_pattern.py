@@ -7,10 +7,10 @@ repeat takes what it can and gives nothing back, so that no part is tried in mor
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from weighbridge.core import SubjectError, quoted
+from weighbridge.core.frozen import dataclass
 
 MAX_PATTERN: Final = 500
 MAX_LINE: Final = 1000  # characters of a line that are looked at

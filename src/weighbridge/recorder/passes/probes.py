@@ -22,6 +22,7 @@ ROWS, POSITIONS = 2, 64
 EVERY = 10  # two steps of so many are evaluated where all channels look in all steps
 SAMPLED = 64  # active positions of a micro-batch
 CAUSAL = 1e-5
+DEVICES = ("cpu", "cuda")  # whose random numbers can be given back
 Call: TypeAlias = dict[Any, Any]  # arguments by place or name
 
 
@@ -53,15 +54,17 @@ class Evaluations(Channel):
             if first is None:
                 return {}
             found: dict[str, Cell] = {"evaluation_change": _largest(first, _logits(model, call))}
-            if (ids := _tokens(call)) is not None and _by_position(first, ids) and _decodes(model):
+            encodes = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+            if (ids := _tokens(call, first)) is not None and not encodes:
                 found |= self._ahead(model, call, ids, first)
         return found
 
     def _ahead(self, model: torch.nn.Module, call: Call, ids: torch.Tensor, before: torch.Tensor) -> dict[str, Cell]:
         half = ids.shape[1] // 2
-        mask = call.get("attention_mask")
-        seen = torch.ones_like(ids) if mask is None or mask.shape != ids.shape else mask
-        held = (seen[:, :half] != 0) & (seen[:, half:] != 0).any(1, keepdim=True)
+        mask = call.get("attention_mask", call.get(1))  # by name, or after the tokens
+        if not isinstance(mask, torch.Tensor) or mask.shape != ids.shape or (mask > 1).any():
+            mask = torch.ones_like(ids)
+        held = (mask[:, :half] != 0) & (mask[:, half:] != 0).any(1, keepdim=True)
         if not held.any():
             return {}
         later = torch.cat([ids[:, :half], _others(ids)[:, half:]], 1)
@@ -87,8 +90,7 @@ class Targets(Channel):
 
     def forward_ended(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> None:
         """Keep the tokens."""
-        ids = _tokens({**dict(enumerate(args)), **kwargs})
-        self._pending.append(ids if ids is not None and _by_position(output, ids) else None)
+        self._pending.append(_tokens({**dict(enumerate(args)), **kwargs}, output))
 
     def backward_begins(self, gradient: torch.Tensor) -> None:
         """Hold the targets of a pass against them; of two passes forward, nobody knows which one this is of."""
@@ -119,20 +121,18 @@ class Targets(Channel):
 def _copied(watched: Watched) -> torch.nn.Module | None:
     # None where a rank cannot call the model alone, calling it would write to it, or it would be compiled anew.
     model = watched.bare()
-    if residency.compiled(watched.model) or any(
-        "Parallel" in type(module).__name__ or getattr(module, "max_norm", None) is not None
-        for module in model.modules()
-    ):
-        return None
-    parameters = list(model.parameters())
-    if any(
-        type(one) is not torch.nn.Parameter or not one.numel() or one.device.type not in ("cpu", "cuda")
-        for one in parameters
-    ):
+    modules, parameters = list(model.modules()), list(model.parameters())
+    spread = any("Parallel" in type(one).__name__ for one in modules)
+    writes = any(getattr(one, "max_norm", None) is not None for one in modules)
+    plain = all(type(one) is torch.nn.Parameter and one.numel() and one.device.type in DEVICES for one in parameters)
+    if spread or writes or not plain or residency.compiled(watched.model):
         return None
     memo: dict[int, Any] = {id(one): one for one in (*parameters, watched.optimizer)}
-    for module in model.modules():
-        memo |= {id(hooks): type(hooks)() for name, hooks in vars(module).items() if "_hooks" in name}
+    for name, one in (item for module in modules for item in vars(module).items()):
+        if "_hooks" in name:
+            memo[id(one)] = type(one)()
+        elif isinstance(one, torch.Tensor):  # one with a graph behind it cannot be copied as it is
+            memo.setdefault(id(one), one.detach().clone())
     copied = copy.deepcopy(model, memo).eval()
     own = all(getattr(vars(one).get("forward", one.forward), "__self__", None) is one for one in copied.modules())
     return copied if own else None
@@ -150,16 +150,16 @@ def _random_numbers_kept() -> Iterator[None]:
         np.random.set_state(states[1])
 
 
-def _cut(call: Call) -> Call:
-    tensors = [value for value in call.values() if isinstance(value, torch.Tensor) and value.dim()]
-    rows = {len(tensor) for tensor in tensors}
-    positions = {tensor.shape[1] if tensor.dim() == 2 else 0 for tensor in tensors}
-    few = (slice(ROWS), slice(POSITIONS)) if len(positions) == 1 and 0 not in positions else (slice(ROWS),)
-    if len(rows) != 1:
-        return dict(call)
-    return {
-        name: value[few].detach().clone() if isinstance(value, torch.Tensor) and value.dim() else value
-        for name, value in call.items()
+def _cut(call: Call) -> Call | None:
+    # A few rows, or none where they cannot be told apart, or where all positions would have to be evaluated.
+    tensors = {name: value for name, value in call.items() if isinstance(value, torch.Tensor) and value.dim()}
+    wide = {value.shape[1] for value in tensors.values() if value.dim() > 1}
+    long = (ids := _tokens(call)) is not None and ids.shape[1] > POSITIONS
+    if len({len(value) for value in tensors.values()}) != 1 or (long and len(wide) > 1):
+        return None
+    places = (slice(ROWS), slice(POSITIONS)) if long else (slice(ROWS),)
+    return call | {
+        name: value[places if value.dim() > 1 else places[:1]].detach().clone() for name, value in tensors.items()
     }
 
 
@@ -179,21 +179,13 @@ def _largest(one: torch.Tensor, other: torch.Tensor | None) -> torch.Tensor | No
     return torch.where(one == other, 0, (one.float() - other.float()).abs()).amax()  # infinities are equal
 
 
-def _tokens(call: Call) -> torch.Tensor | None:
+def _tokens(call: Call, logits: torch.Tensor | None = None) -> torch.Tensor | None:
     ids: torch.Tensor | None = call.get(
         "input_ids", next((one for one in call.values() if isinstance(one, torch.Tensor)), None)
     )
     if ids is None or ids.dim() != 2 or ids.shape[1] < 2 or ids.dtype not in (torch.int64, torch.int32):
         return None
-    return ids
-
-
-def _by_position(logits: torch.Tensor, ids: torch.Tensor) -> bool:
-    return logits.dim() == 3 and logits.shape[:2] == ids.shape
-
-
-def _decodes(model: torch.nn.Module) -> bool:
-    return not getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    return ids if logits is None or (logits.dim() == 3 and logits.shape[:2] == ids.shape) else None
 
 
 def _others(ids: torch.Tensor) -> torch.Tensor:

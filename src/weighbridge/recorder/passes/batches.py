@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +20,12 @@ LABELS = ("labels", "label", "label_ids", "targets", "target")
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(NamedTuple):
     """The arrays of a batch that are looked at: what goes into the model, what counts of it, and what it shall give."""
 
     inputs: torch.Tensor
-    mask: torch.Tensor | None = None
-    labels: torch.Tensor | None = None
+    mask: torch.Tensor | None
+    labels: torch.Tensor | None
 
 
 class Batches(Channel):
@@ -72,11 +70,10 @@ class Batches(Channel):
         if self._pass != self.watched.passes:
             self._pass, self._whole = self.watched.passes, True
             self._seen.clear()
-        if (parts := parts_of(batch)) is None:
-            self._whole = False
-        elif parts.inputs.device.type == "cpu":
+        parts = parts_of(batch)
+        if parts is not None and all(part is None or part.device.type == "cpu" for part in parts):
             self._look(parts)
-        elif self.watched.early:
+        elif parts is not None and self.watched.early:
             self._waiting.append(parts)
         else:
             self._whole = False
@@ -91,7 +88,7 @@ class Batches(Channel):
         if rows.ndim > 1 and rows[0].size >= ROW:
             different = len({read[at : at + width] for at in range(0, len(read), width)})
             found["rows_repeated"] = found.get("rows_repeated", 0) + len(rows) - different
-        if rows.dtype.kind in "iu" and rows.ndim > 1:
+        if parts.inputs.dim() == 2 and rows.dtype.kind in "iu" and rows.itemsize > 1:  # bytes are pixels
             counted = rows if parts.mask is None else rows[_on_host(parts.mask) != 0]
             if counted.size:
                 share = float(np.unique(counted, return_counts=True)[1].max()) / counted.size
@@ -115,20 +112,14 @@ class Batches(Channel):
 def parts_of(batch: object) -> Parts | None:
     """Return what is looked at of a batch, or None of one without an array of numbers."""
     arrays = list(_arrays(batch))
-    named = dict(arrays)
-    inputs = named.get("input_ids", arrays[0][1] if arrays else None)
-    if inputs is None:
+    if not arrays:
         return None
-    mask = named.get("attention_mask")
-    mask = mask if mask is not None and mask.shape == inputs.shape else None
-    labels = next((named[name] for name in LABELS if name in named), None)
-    if labels is None and len(arrays) == 2 and not arrays[1][0]:
-        labels = arrays[1][1]
-    return Parts(inputs, mask, labels if labels is not None and _whole_numbers(labels) else None)
-
-
-def _whole_numbers(array: torch.Tensor) -> bool:
-    return not array.is_floating_point() and not array.is_complex() and array.dtype != torch.bool
+    named = dict(arrays)
+    inputs, mask = named.get("input_ids", arrays[0][1]), named.get("attention_mask")
+    second = arrays[1][1] if len(arrays) == 2 and not arrays[1][0] else None
+    labels = next((named[name] for name in LABELS if name in named), second)
+    whole = labels is not None and not labels.is_floating_point() and labels.dtype != torch.bool
+    return Parts(inputs, mask if mask is not None and mask.shape == inputs.shape else None, labels if whole else None)
 
 
 def _arrays(batch: object, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:

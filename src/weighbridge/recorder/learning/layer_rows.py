@@ -1,0 +1,75 @@
+"""Norms by tensor, for `layers.jsonl`: the gradient as it arrived and as it was used, the weight and its update."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from weighbridge.recorder.channels import Channel, Watched, is_early
+from weighbridge.recorder.learning.tensor_norms import here, norms
+
+MOST_COPIED = 2**26  # bytes of weights: more are not held twice
+
+
+class Layers(Channel):
+    """A row for each tensor that is trained, at the default cadence even where all else is looked at in every step."""
+
+    columns = ("layers",)
+
+    def __init__(self, watched: Watched, every: int) -> None:
+        super().__init__(watched)
+        self._every = every
+        self._norms: dict[str, tuple[list[int], torch.Tensor]] = {}
+        self._copies: tuple[list[int], list[torch.Tensor]] | None = None
+        self.rows: list[dict[str, Any]] = []
+
+    def backward_ended(self) -> None:
+        """Take the gradients as they arrived."""
+        if self._due():
+            self._take("grad")
+
+    def update_begins(self) -> None:
+        """Copy the weights of a small model."""
+        weights = self.watched.trained()
+        if self._due() and sum(one.numel() * one.element_size() for one in weights) <= MOST_COPIED:
+            self._copies = [id(one) for one in weights], [one.clone() for one in here(weights)]
+
+    def update_ended(self) -> None:
+        """Take the gradients as they were used, the weights, and by how much they moved."""
+        if not self._due():
+            return
+        self._take("grad_used")
+        weights = self.watched.trained()
+        ids = [id(one) for one in weights]
+        self._norms["weight"] = ids, norms(here(weights))
+        if self._copies is not None and self._copies[0] == ids:
+            torch._foreach_sub_(self._copies[1], here(weights))
+            self._norms["update"] = ids, norms(self._copies[1])
+        self._copies = None
+        if (scale := self.watched.scale) is not None and "grad" in self._norms:
+            ids, arrived = self._norms["grad"]
+            self._norms["grad"] = ids, arrived / scale.to(arrived.device)
+
+    def row(self) -> dict[str, Any]:
+        """Bring all to the host at once; of a step without an update there is no row."""
+        found, self._norms, self._copies = self._norms, {}, None
+        if "weight" not in found:
+            return {}
+        together = torch.cat([one.float() for _, one in found.values()]).tolist()
+        by_tensor: dict[int, dict[str, float]] = {}
+        for name, (ids, _) in found.items():
+            for one in ids:
+                by_tensor.setdefault(one, {})[name] = together.pop(0)
+        names = ((name, by_tensor.get(id(one))) for name, one in self.watched.model.named_parameters())
+        self.rows = [{"step": self.watched.step, "name": name, **given} for name, given in names if given]
+        return {}
+
+    def _due(self) -> bool:
+        return is_early(self.watched.step, self._every)
+
+    def _take(self, name: str) -> None:
+        owners = [one for one in self.watched.trained() if one.grad is not None]
+        gradients = [one.grad for one in owners if one.grad is not None]
+        if gradients:
+            self._norms[name] = [id(one) for one in owners], norms(here(gradients))

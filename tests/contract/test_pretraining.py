@@ -1,0 +1,44 @@
+"""The contract `pretraining`: for each of its ids what passes it, and what fails it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.contract.pretraining_runs import PARAMS, SHOWN, bind
+
+import weighbridge
+from weighbridge.contract.load import load_contract
+from weighbridge.core.model import Finding, Outcome
+
+IDS = (
+    *(f"GATE-TRAIN-{number:03d}" for number in range(1, 11)), "GATE-TRAIN-EXHAUST",
+    *(f"GATE-GPUTRAIN-{number:03d}" for number in range(1, 7)),
+)  # fmt: skip
+ELSEWHERE = {"GATE-GPUTRAIN-006-CUDA"}  # needs a device to be judged at all
+
+
+def judged(gate: str, folder: Path, subjects: dict[str, str]) -> Finding:
+    """Return what a gate comes to."""
+    (found,) = weighbridge.verify(
+        "builtin:pretraining", subjects=subjects, params=PARAMS, gates=(gate,), evidence=folder / "evidence"
+    ).findings
+    return found
+
+
+@pytest.mark.parametrize("gate", SHOWN)
+def test_every_gate_passes_the_run_that_it_is_meant_for_and_not_the_one_that_it_is_against(
+    gate: str, tmp_path: Path
+) -> None:
+    good, bad, code = SHOWN[gate]
+    verdict = judged(gate, tmp_path / "good", bind(tmp_path / "good", good)).verdict
+    assert (verdict.outcome, verdict.code) == (Outcome.PASS, "pass")
+    verdict = judged(gate, tmp_path / "bad", bind(tmp_path / "bad", bad)).verdict
+    wanted = Outcome.BLOCKED if code == "where-false" else Outcome.FAIL
+    assert (verdict.outcome, code in {verdict.code, *(one.code for one in verdict.offences)}) == (wanted, True)
+
+
+def test_each_published_id_has_a_gate_and_each_gate_is_shown() -> None:
+    gates = {gate.id for gate in load_contract("builtin:pretraining").contract.gates}
+    assert set(IDS) <= gates
+    assert SHOWN.keys() == gates - ELSEWHERE

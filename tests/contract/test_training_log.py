@@ -1,0 +1,164 @@
+"""The contracts `training-log` and `training-run`: what a log lacks is not held against it, and is never green."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+import weighbridge
+
+Rows: TypeAlias = list[dict[str, Any]]
+ROWS = 400
+
+
+def log(path: Path, *columns: str, rows: int = ROWS, change: Callable[[Rows], object] = lambda _: None) -> Path:
+    """Write a log of a loss that falls and of these columns beside it, changed."""
+    chance, made = random.Random(3), Rows()
+    for step in range(rows):
+        row = {
+            "loss": 2 + 4 * math.exp(-step / 80) + chance.gauss(0, 0.05), "grad_norm": 1 + chance.gauss(0, 0.1),
+            "val_loss": 2.1 + 4 * math.exp(-step / 80) + chance.gauss(0, 0.01) if step % 50 == 49 else None,
+        }  # fmt: skip
+        made.append({"step": step, **{name: row[name] for name in ("loss", *columns) if row[name] is not None}})
+    change(made)
+    path.write_text("".join(json.dumps(row) + "\n" for row in made))
+    return path
+
+
+def judged(contract: str, run: Path, **params: str) -> dict[str, Any]:
+    """Return what each gate comes to, by the end of its id."""
+    found = weighbridge.verify(f"builtin:{contract}", subjects={"run": run}, params=params, evidence=run.parent / "e")
+    return {one.gate.split("-", 2)[2]: one for one in found.findings} | {"": found}
+
+
+def outcomes(contract: str, run: Path) -> dict[str, str]:
+    """Return the outcome of each gate."""
+    return {name: str(one.verdict.outcome) for name, one in judged(contract, run).items() if name}
+
+
+def spike(made: Rows) -> None:
+    """Let the loss leap for one step."""
+    made[300]["loss"] = 9.0
+
+
+def level_off(made: Rows) -> None:
+    """Let the loss stay where it began."""
+    for row in made:
+        row["loss"] += 4 - 4 * math.exp(-row["step"] / 80)
+
+
+def rise(made: Rows) -> None:
+    """Let the loss rise from the middle on."""
+    for row in made[200:]:
+        row["loss"] += (row["step"] - 200) / 50
+
+
+def explode(made: Rows) -> None:
+    """Let the gradient norm grow by a tenth a step."""
+    for row in made[300:]:
+        row["grad_norm"] *= 1.1 ** (row["step"] - 300)
+
+
+def overfit(made: Rows) -> None:
+    """Let the evaluations rise while the loss falls."""
+    for row in made[49::50]:
+        row["val_loss"] += row["step"] / 100
+
+
+def test_a_log_that_says_neither_its_end_nor_more_than_a_loss_passes_and_the_rest_is_not_applicable(
+    tmp_path: Path,
+) -> None:
+    found = judged("training-log", log(tmp_path / "log.jsonl"))
+    assert found[""].exit_code == 0  # type: ignore[attr-defined]
+    green = {name for name, one in found.items() if name and one.verdict.outcome == "PASS"}
+    assert green == {"FINITE", "UNFILTERED", "LEARNED", "STAYED", "SPIKES"}
+    rest = {str(one.verdict.outcome) for name, one in found.items() if name and name not in green}
+    assert rest == {"NOT_APPLICABLE"}
+
+
+def test_a_log_without_steps_is_judged_row_by_row(tmp_path: Path) -> None:
+    path = log(tmp_path / "log.jsonl", change=lambda made: [row.pop("step") for row in made])
+    assert outcomes("training-log", path)["LEARNED"] == "PASS"
+
+
+def test_a_log_without_a_loss_is_blocked(tmp_path: Path) -> None:
+    path = log(tmp_path / "log.jsonl", "grad_norm", change=lambda made: [row.pop("loss") for row in made])
+    found = judged("training-log", path)
+    assert (found[""].exit_code, found["FINITE"].verdict.code) == (3, "absent")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("change", "gate"),
+    [
+        (lambda made: made[200].update(loss=math.nan), "FINITE"),
+        (level_off, "LEARNED"), (rise, "STAYED"), (spike, "SPIKES"),
+        (lambda made: made[300].update(grad_norm=50.0), "JUMP"), (explode, "GROWTH"), (overfit, "PARTING"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_a_log_is_found_by_the_gate_for_it(
+    change: Callable[[Rows], object], gate: str, tmp_path: Path
+) -> None:
+    columns = ("grad_norm", "val_loss")
+    assert outcomes("training-log", log(tmp_path / "good.jsonl", *columns))[gate] == "PASS"
+    assert outcomes("training-log", log(tmp_path / "bad.jsonl", *columns, change=change))[gate] == "FAIL"
+
+
+def test_a_vocabulary_that_is_known_bounds_the_loss_and_an_end_that_is_asked_for_is_looked_at(tmp_path: Path) -> None:
+    for vocab, first, sign, factor in (
+        (256, "PASS", "PASS", 1.0),
+        (64, "FAIL", "PASS", 1.0),
+        (256, "PASS", "FAIL", -1),
+    ):
+        path = log(
+            tmp_path / "log.jsonl",
+            change=lambda made, v=vocab, f=factor: [  # type: ignore[misc]
+                row.update(vocab=v, total_steps=1000, loss=f * row["loss"]) for row in made
+            ],
+        )
+        found = outcomes("training-log", path)
+        assert (found["FIRST"], found["SIGN"], found["ENDED"]) == (first, sign, "BLOCKED")
+
+
+# --- A run whose batches differ in tokens -----------------------------------------------------------------------------
+
+
+def fine_tune(folder: Path, change: Callable[[Rows], object] = lambda _: None) -> Path:
+    """Write what a recorder writes of a fine-tune: padded batches of other lengths, two passes over 100 of them."""
+    folder.mkdir()
+    chance, made = random.Random(5), Rows()
+    lengths, position = [8 * chance.randrange(20, 60) for _ in range(100)], 0
+    for step in range(200):
+        position = lengths[step % 100] + (position if step % 100 else 0)
+        made.append({
+            "step": step, "loss": 1 + math.exp(-step / 60) + chance.gauss(0, 0.05), "lr": 1e-5 * (1 - step / 200),
+            "grad_norm": 1 + math.exp(-step / 60) + chance.gauss(0, 0.05), "wall_ms": chance.gauss(100, 3),
+            "tokens": lengths[step % 100], "corpus_position": position, "wraps": step // 100,
+        })  # fmt: skip
+    change(made)
+    head = {"schema": "weighbridge.run/v0", "data": {"corpus_tokens": sum(lengths)}, "requested_steps": 200}
+    (folder / "run.json").write_text(json.dumps(head))
+    (folder / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made))
+    events = [{"event": "wrap", "step": 100, "wraps": 1}, {"event": "end", "steps": 200, "by": ""}]
+    (folder / "events.jsonl").write_text("".join(json.dumps(one) + "\n" for one in events))
+    return folder
+
+
+def double(made: Rows) -> None:
+    """Let every row log twice its tokens."""
+    for row in made:
+        row["tokens"] *= 2
+
+
+def test_batches_that_differ_in_tokens_are_held_against_the_position(tmp_path: Path) -> None:
+    good = judged("training-run", fine_tune(tmp_path / "good"))["002"].verdict
+    assert (good.outcome, good.figures["by"], good.measured) == ("PASS", "corpus_position", 1)
+    bad = judged("training-run", fine_tune(tmp_path / "bad", double))["002"].verdict
+    assert (bad.outcome, bad.offences[0].code) == ("FAIL", "tokens-mismatch")
+    gone = fine_tune(tmp_path / "gone", lambda made: made[7].pop("corpus_position"))
+    assert judged("training-run", gone)["002"].verdict.code == "unknown-tokens"
