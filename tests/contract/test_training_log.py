@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
 import weighbridge
+from weighbridge.api import Verification
+from weighbridge.core.exit_code import ExitCode
+from weighbridge.core.model import Finding
 
 Rows: TypeAlias = list[dict[str, Any]]
 ROWS = 400
@@ -31,15 +34,19 @@ def log(path: Path, *columns: str, rows: int = ROWS, change: Callable[[Rows], ob
     return path
 
 
-def judged(contract: str, run: Path, **params: str) -> dict[str, Any]:
+def verified(contract: str, run: Path) -> Verification:
+    """Return what a contract comes to."""
+    return weighbridge.verify(f"builtin:{contract}", subjects={"run": run}, evidence=run.parent / "evidence")
+
+
+def judged(contract: str, run: Path) -> Mapping[str, Finding]:
     """Return what each gate comes to, by the end of its id."""
-    found = weighbridge.verify(f"builtin:{contract}", subjects={"run": run}, params=params, evidence=run.parent / "e")
-    return {one.gate.split("-", 2)[2]: one for one in found.findings} | {"": found}
+    return {one.gate.split("-", 2)[2]: one for one in verified(contract, run).findings}
 
 
 def outcomes(contract: str, run: Path) -> dict[str, str]:
     """Return the outcome of each gate."""
-    return {name: str(one.verdict.outcome) for name, one in judged(contract, run).items() if name}
+    return {name: str(one.verdict.outcome) for name, one in judged(contract, run).items()}
 
 
 def spike(made: Rows) -> None:
@@ -74,11 +81,12 @@ def overfit(made: Rows) -> None:
 def test_a_log_that_says_neither_its_end_nor_more_than_a_loss_passes_and_the_rest_is_not_applicable(
     tmp_path: Path,
 ) -> None:
-    found = judged("training-log", log(tmp_path / "log.jsonl"))
-    assert found[""].exit_code == 0  # type: ignore[attr-defined]
-    green = {name for name, one in found.items() if name and one.verdict.outcome == "PASS"}
+    path = log(tmp_path / "log.jsonl")
+    assert verified("training-log", path).exit_code is ExitCode.PASSED
+    found = judged("training-log", path)
+    green = {name for name, one in found.items() if one.verdict.outcome == "PASS"}
     assert green == {"FINITE", "UNFILTERED", "LEARNED", "STAYED", "SPIKES"}
-    rest = {str(one.verdict.outcome) for name, one in found.items() if name and name not in green}
+    rest = {str(one.verdict.outcome) for name, one in found.items() if name not in green}
     assert rest == {"NOT_APPLICABLE"}
 
 
@@ -89,8 +97,8 @@ def test_a_log_without_steps_is_judged_row_by_row(tmp_path: Path) -> None:
 
 def test_a_log_without_a_loss_is_blocked(tmp_path: Path) -> None:
     path = log(tmp_path / "log.jsonl", "grad_norm", change=lambda made: [row.pop("loss") for row in made])
-    found = judged("training-log", path)
-    assert (found[""].exit_code, found["FINITE"].verdict.code) == (3, "absent")  # type: ignore[attr-defined]
+    assert verified("training-log", path).exit_code is ExitCode.BLOCKED
+    assert judged("training-log", path)["FINITE"].verdict.code == "absent"
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ HEALTHY: Mapping[str, tuple[str, Sequence[float]]] = {
     "labels-shifted": ("target_is_next_share", [1.0, 1.0, 0.998, 1.0, 1.0, 1.0]),
     "active-labels": ("labels_active_share", [0.9, 0.2, 0.25, 0.8, 0.9, 0.9]),
     "repeated-batches": ("batch_repeats", [0] * 6),
-    "repeated-rows": ("rows_repeated", [0, 1, 0, 0, 0, 0]),
+    "repeated-rows": ("repeated_rows_share", [0, 1, 0, 0, 0, 0]),
     "degenerate-batch": ("top_token_share", [0.05, 0.06, 0.05, 0.04, 0.07, 0.05]),
     "training-mode": ("evaluating_modules", [0] * 6),
     "causality": ("future_change", [0.0, 0.0, 2e-6, 0.0, 0.0, 0.0]),

@@ -46,7 +46,7 @@ def test_batches_of_a_healthy_language_model_are_new_and_differ_in_their_rows(tm
     assert column(rows, "batch_repeats") == [0] * 12  # the second pass forgets the first
     assert column(rows, "batch_crc")[:6] == column(rows, "batch_crc")[6:]
     assert column(rows, "batch_crc")[0] == zlib.crc32(tokens(24)[:BATCH].numpy().tobytes())
-    assert column(rows, "rows_repeated") == [0] * 12
+    assert column(rows, "repeated_rows_share") == [0] * 12
     assert all(0 < share < 0.2 for share in column(rows, "top_token_share"))
     assert column(rows, "labels_active_share") == [None] * 12  # inputs and targets are one array
 
@@ -55,7 +55,7 @@ def test_images_have_a_crc_rows_and_labels_but_no_tokens(tmp_path: Path) -> None
     images, labels = torch.randn(12, 3, 8, 8), torch.randint(0, 10, (12,))
     loader = list(zip(torch.split(images, 4), torch.split(labels, 4), strict=True))
     rows = train(tmp_path / "a", conv_net(), loader, image_loss)
-    assert column(rows, "batch_repeats") == column(rows, "rows_repeated") == [0, 0, 0]
+    assert column(rows, "batch_repeats") == column(rows, "repeated_rows_share") == [0, 0, 0]
     assert column(rows, "top_token_share") == [None] * 3
     assert column(rows, "labels_active_share") == [1, 1, 1]
 
@@ -96,7 +96,7 @@ def test_a_batch_that_comes_again_in_its_pass_is_named(tmp_path: Path) -> None:
 def test_rows_that_two_workers_drew_alike_are_counted(tmp_path: Path) -> None:
     half = tokens(2)
     rows = train(tmp_path / "a", TinyGPT(), [torch.cat([half, half]), half[:1].repeat(4, 1)])
-    assert column(rows, "rows_repeated") == [2, 3]
+    assert column(rows, "repeated_rows_share") == [0.5, 0.75]
 
 
 def test_constant_tokens_are_all_of_a_batch_and_padding_is_none_of_it(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_batch_on_a_device_is_looked_at_in_steps_in_which_all_channels_look(mo
     channel = Batches(Watched(torch.nn.Linear(1, 1), None))
     channel.batch(far)
     monkeypatch.setattr(batches, "_on_host", lambda array: np.arange(32).reshape(4, 8))
-    assert channel.row()["rows_repeated"] == 0
+    assert channel.row()["repeated_rows_share"] == 0
 
 
 def test_a_batch_that_was_not_looked_at_leaves_out_that_none_was_repeated() -> None:
@@ -168,20 +168,20 @@ def test_what_is_remembered_of_a_pass_is_bounded(monkeypatch: pytest.MonkeyPatch
 def test_any_kind_of_number_is_read_and_none_is_written(kind: Any) -> None:
     batch = tokens(4).to(kind).t()[:12].t()  # not in one piece
     before = batch.clone()
-    assert {"batch_crc", "batch_repeats", "rows_repeated"} <= set(looked(batch))
+    assert {"batch_crc", "batch_repeats", "repeated_rows_share"} <= set(looked(batch))
     assert torch.equal(batch, before)
     locked = tokens(4).numpy()
     locked.flags.writeable = False
-    assert looked(locked)["rows_repeated"] == 0
+    assert looked(locked)["repeated_rows_share"] == 0
 
 
 def test_of_a_large_array_evenly_spaced_elements_are_looked_at() -> None:
     images = torch.rand(4, 3, 256, 256)
     found = looked(images)
-    assert found["rows_repeated"] == 0
+    assert found["repeated_rows_share"] == 0
     images[1] = images[3]
     again = looked(images)
-    assert (again["rows_repeated"], again["batch_crc"] == found["batch_crc"]) == (1, False)
+    assert (again["repeated_rows_share"], again["batch_crc"] == found["batch_crc"]) == (0.25, False)
 
 
 def test_a_batch_of_a_named_tuple_of_arrays_is_read_in_its_order() -> None:

@@ -11,18 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from weighbridge.core import (
-    EXECUTED,
-    GateDecl,
-    Origin,
-    SubjectKind,
-    UsageError,
-    exists,
-    is_folder,
-    local_path,
-    model,
-    nearest,
-)
+from weighbridge.core import EXECUTED, GateDecl, Origin, SubjectKind, UsageError, exists, local_path, model, nearest
 from weighbridge.core.frozen import dataclass, field, replace
 from weighbridge.gates import KINDS
 from weighbridge.judging.requests import DEFAULT
@@ -62,7 +51,7 @@ class Binding:
     def ranks(self) -> list[Path]:
         """Return the folders of the ranks that it stands for, none where it is no folder of ranks."""
         path = local_path(self.target) if self.kind is SubjectKind.RUN else None
-        if path is None or not is_folder(path):
+        if path is None:
             return []
         from weighbridge.run_logs.json_log import ranks_inside
 

@@ -50,8 +50,8 @@ def usual(value: float, before: Sequence[float], first: float, limits: Any) -> f
     if value <= least:
         return least
     spread = middle(sorted(abs(value - median) for value in before))
-    spiked: float = median + limits.k * DEVIATION * spread
-    return max(spiked, least)
+    most: float = max(median + limits.k * DEVIATION * spread, least)
+    return most
 
 
 def beyond_rounding(value: float, before: Sequence[float]) -> bool:

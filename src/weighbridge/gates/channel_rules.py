@@ -91,7 +91,8 @@ RULES = (
     worst("active-labels", "labels_active_share", 0.3, "ignored",
           "the share of labels that count", options=Thrice, must="at least"),
     worst("repeated-batches", "batch_repeats", 0, "seen-before", "1 for a batch that was seen"),
-    worst("repeated-rows", "rows_repeated", 0, "same-rows", "the number of rows that repeat", options=Thrice),
+    worst("repeated-rows", "repeated_rows_share", 0.25, "same-rows", "the share of rows that repeat",
+          options=Thrice, le=1),
     worst("degenerate-batch", "top_token_share", 0.5, "one-token", "the share of the commonest token", le=1),
     # The model.
     worst("training-mode", "evaluating_modules", 0, "evaluating", "the number of modules in evaluation mode"),

@@ -155,12 +155,15 @@ def _named(row: StepColumn, globs: Sequence[str]) -> bool:
 
 def _basis(row: StepColumn, limits: Limits, rows: Mapping[str, StepColumn]) -> Iterator[Offence]:
     """Yield that a column is a placeholder, in part or throughout, or invented, and that its rate is another."""
-    basis, constant = basis_of(row).basis, _named(row, limits.allow_constant)
+    found, constant = basis_of(row), _named(row, limits.allow_constant)
+    basis = found.basis
     shape: Fields = {key: getattr(row, key) for key in STATISTICS}
     if basis is ColumnBasis.CONSTANT and not constant:
         yield Offence(place=row.column, code="constant", figures=shape)
     if basis is ColumnBasis.NOISE and not _named(row, limits.allow_noise):
         yield Offence(place=row.column, code="noise", figures=shape)
+    if basis is ColumnBasis.DERIVED and row.column in column_basis.OF_A_STEP:
+        yield Offence(place=row.column, code="derived", figures={**shape, "how": found.how, "partner": found.partner})
     stretch = next(iter(column_basis.placeholders(row)), None)
     # Equal numbers in a row are suspicious of these alone: an accuracy, say, has few values, and repeats by itself.
     anew = column_basis.of_a_step(row.column) or not {row.column, row.logged_as}.isdisjoint(limits.required)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core import Fields, SubjectError, WeighbridgeError, exists, loads, unique
+from weighbridge.core import Fields, SubjectError, WeighbridgeError, exists, is_folder, loads, unique
 from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole, several_runs
 from weighbridge.run_logs.log_table import EPOCH, STEP, Log, TableBuilder
 
@@ -128,7 +128,8 @@ def runs_inside(path: Path) -> list[str]:
 
 def ranks_inside(path: Path) -> list[Path]:
     """List the folders of ranks in a folder, in their order; none in one that is a run itself."""
-    folders = [] if exists(path / STEPS) else [one for one in path.glob("rank-*") if RANK.fullmatch(one.name)]
+    searched = is_folder(path) and not exists(path / STEPS)
+    folders = [one for one in path.glob("rank-*") if RANK.fullmatch(one.name)] if searched else []
     return sorted(folders, key=lambda one: int(one.name[5:]))
 
 

@@ -66,8 +66,8 @@ def _consumed(view: RunView) -> tuple[float, str, int]:
         return math.fsum(rows), "tokens", len(rows)
     if total := numbers(view, "tokens_seen"):
         return max(total), "tokens_seen", len(total)
-    tokens = products(view)
-    return math.fsum(tokens), "tokens_per_sec × wall_ms" if len(tokens) else "", len(tokens)
+    formed = products(view)
+    return math.fsum(formed), "tokens_per_sec × wall_ms" if len(formed) else "", len(formed)
 
 
 def _finite(value: float) -> float | None:

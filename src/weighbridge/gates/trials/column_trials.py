@@ -20,7 +20,7 @@ STEP = "step"
 NEED = "columns"
 FAILS = (
     *("missing", "no-step", "unreadable", "non-finite", "repeated-steps", "backward-steps", "gap", "fractional-steps"),
-    *("constant", "noise", "placeholder", "recurring", "impossible-speed", "beyond-hardware", "impossible"),
+    *("constant", "noise", "derived", "placeholder", "recurring", "impossible-speed", "beyond-hardware", "impossible"),
     *("inconsistent",),
 )
 BLOCKED = ("absent", "nan-filtered", "column-undecided", "too-few-steps")
@@ -126,6 +126,10 @@ def _only_in_part(row: StepColumn, limits: Limits) -> StepColumn | None:
     return column_basis.as_stretch(row) if anew and not still else None
 
 
+def _computed(row: StepColumn, _limits: Limits) -> StepColumn | None:
+    return column_basis.as_derived(row) if row.column in column_basis.OF_A_STEP else None
+
+
 def _now_and_then(row: StepColumn, limits: Limits) -> StepColumn | None:
     still = row.min == row.max or _is_named(row, limits.allow_constant)
     return None if still else column_basis.as_recurring(row)
@@ -171,6 +175,7 @@ MUTATIONS: tuple[Mutation[Any], ...] = (
     Mutation("a row lost", "gap", _row_lost),
     _breaks("half a step", "fractional-steps", lambda row, _: _reordered(row, fractional=1)),
     _breaks("a placeholder from one step to another", "placeholder", _only_in_part, PART, at=_judged),
+    _breaks("a formula of another column", "derived", _computed, PART),
     _breaks("a placeholder now and then", "recurring", _now_and_then, PART),
     _breaks("steps too quick to have trained", "impossible-speed", _too_quick, "no column of times", at=telling_speed),
     _breaks("a metric of too few samples to tell", "column-undecided", _too_short, UNDECIDED, at=_required),

@@ -35,7 +35,7 @@ class Batches(Channel):
     steps in which all channels look.
     """
 
-    columns = ("batch_crc", "batch_repeats", "rows_repeated", "top_token_share", "labels_active_share")
+    columns = ("batch_crc", "batch_repeats", "repeated_rows_share", "top_token_share", "labels_active_share")
     every_step = True
 
     def __init__(self, watched: Watched) -> None:
@@ -87,7 +87,8 @@ class Batches(Channel):
             found["batch_repeats"] = max(again, found.get("batch_repeats", 0))
         if rows.ndim > 1 and rows[0].size >= ROW:
             different = len({read[at : at + width] for at in range(0, len(read), width)})
-            found["rows_repeated"] = found.get("rows_repeated", 0) + len(rows) - different
+            share = (len(rows) - different) / len(rows)
+            found["repeated_rows_share"] = max(share, found.get("repeated_rows_share", 0))
         if parts.inputs.dim() == 2 and rows.dtype.kind in "iu" and rows.itemsize > 1:  # bytes are pixels
             counted = rows if parts.mask is None else rows[_on_host(parts.mask) != 0]
             if counted.size:
