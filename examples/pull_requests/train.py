@@ -1,4 +1,4 @@
-"""Train a small model on tokens that each follow from the last, recorded, and save it with its configuration: `python train.py [DEVICE]`."""
+"""Train a small model on tokens that follow from each other, recorded, and save it: `python train.py [DEVICE]`."""
 
 from __future__ import annotations
 
