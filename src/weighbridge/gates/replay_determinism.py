@@ -40,7 +40,8 @@ class Limits(several_runs.Compared):
         "grad_norm",
     )
     within: Annotated[
-        float, Doc("how far apart two numbers may be; whole ones not at all", ge=0, must="at most", moves=FARTHER)
+        float,
+        Doc("how far apart two numbers may be; whole ones not at all", ge=0, le=1e9, must="at most", moves=FARTHER),
     ] = 0.0
 
     def asks(self, code: str) -> several_runs.Asks:

@@ -70,7 +70,7 @@ def measure(views: Views, options: Fields) -> Measurement:
     known = {fact.name for fact in facts}
     there = [fact for name in named for fact in _there(view, name, known)]
     value = Rows("name", (*facts, *there))
-    return Measurement(quantity=QUANTITY, value=value, by="run_facts/3", examined=view.rows, total=view.rows)
+    return Measurement(quantity=QUANTITY, value=value, by="run_facts/4", examined=view.rows, total=view.rows)
 
 
 def _of_ranks(each: Sequence[Measurement]) -> Measurement:
