@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 import torch
@@ -11,7 +11,7 @@ import torch
 EARLY = frozenset({0, 1, 2, 3, 10, 11, 100, 101})
 MOMENTS = (
     *("fetch_begins", "batch", "forward_begins", "forward_ended", "backward_begins", "backward_ended"),
-    *("update_begins", "update_ended"),
+    *("update_begins", "update_ended", "row"),
 )
 Cell: TypeAlias = torch.Tensor | float | None
 
@@ -33,24 +33,28 @@ class Watched:
     compiled: bool = False  # an update ran compiled, and nobody could look
     scale: torch.Tensor | None = None
     causal: bool | None = None  # no later token moved an earlier logit when a probe looked last
-    _parameters: list[torch.nn.Parameter] | None = None
+    norms: torch.Tensor | None = None  # of the gradients, at the moment under way
+    _looked: bool = False  # for other modules and parameters in this step
+    _modules: list[torch.nn.Module] = field(default_factory=list)
+    _inside: list[int] = field(default_factory=list)
+    _parameters: list[torch.nn.Parameter] = field(default_factory=list)
 
     def begin(self, step: int) -> None:
         """Begin a step, in which the model may have other parameters."""
-        self.step, self.updated, self.compiled, self._parameters = step, False, False, None
+        self.step, self.updated, self.compiled, self._looked = step, False, False, False
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        """Return what `model.parameters()` gives; once a step, for that takes as long as their norms."""
-        if self._parameters is None:
-            found, seen = dict[int, torch.nn.Parameter](), set[int]()
-            waiting: list[torch.nn.Module | None] = [self.model]
-            while waiting:
-                if (module := waiting.pop()) is not None and id(module) not in seen:
-                    seen.add(id(module))
-                    found.update((id(one), one) for one in module._parameters.values() if one is not None)  # noqa: SLF001
-                    waiting.extend(reversed(module._modules.values()))  # noqa: SLF001
-            self._parameters = list(found.values())
+        """Return what `model.parameters()` gives, another list where it is not what it was in the step before."""
+        if not self._looked:
+            self._looked = True  # going down the modules takes as long as all norms: they are compared as they were
+            if not self._modules or self._ids() != self._inside:
+                self._modules, self._parameters = list(self.model.modules()), list(self.model.parameters())
+                self._inside = self._ids()
         return self._parameters
+
+    def _ids(self) -> list[int]:
+        parts = [part for one in self._modules for part in (one._parameters, one._modules)]  # noqa: SLF001
+        return [id(one) for part in parts for one in part.values()]
 
     def trained(self) -> list[torch.nn.Parameter]:
         """Return the parameters that are trained."""
@@ -58,7 +62,7 @@ class Watched:
 
     def gradients(self) -> list[torch.Tensor]:
         """Return the gradients that there are, in the order of the parameters."""
-        return [one.grad for one in self.parameters() if one.grad is not None]
+        return [gradient for one in self.parameters() if (gradient := one.grad) is not None]
 
     def bare(self) -> torch.nn.Module:
         """Return the model inside what compiles it, or gives each rank its copy."""
@@ -78,6 +82,7 @@ class Channel:
 
     columns: ClassVar[tuple[str, ...]]
     every_step: ClassVar[bool] = False
+    period = 1  # of the steps in which all channels look, those that are early by this
 
     def __init__(self, watched: Watched) -> None:
         self.watched = watched

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from weighbridge.recorder.channels import MOMENTS, Cell, Channel, Watched, is_early
 from weighbridge.recorder.residency import DispatchAudit
 
+Look: TypeAlias = tuple[Channel, Callable[..., Any]]
 FRAMES = 12  # from an optimizer's hook up to the gradient scaler that called it
 
 
@@ -34,7 +35,7 @@ class HookPoints:
         self._handles: list[Any] = []
         self._scaler: torch.amp.GradScaler | None = None
         self._busy = self.sees_updates = False
-        self._lists: dict[bool, dict[str, list[Channel]]] = {}  # by whether all are due
+        self._lists: dict[bool | tuple[bool, ...], dict[str, list[Look]]] = {}  # by which periods are due
         self._due = self._now()
 
     def open(self) -> None:
@@ -68,27 +69,25 @@ class HookPoints:
 
     def row(self) -> dict[str, Cell]:
         """Return the figures of the step by column."""
-        return {name: value for answer in self._ask(self._of_step(), "row") for name, value in answer.items()}
+        return {name: value for answer in self._ask("row") for name, value in answer.items()}
 
     def next_step(self, step: int) -> None:
         """Begin a step."""
         self._watched.begin(step)
         self._due = self._now()
 
-    def _now(self) -> dict[str, list[Channel]]:
-        early = self._watched.early = not self._every or is_early(self._watched.step, self._every)
-        if early not in self._lists:
-            due = self._of_step()
-            looks = {at: [one for one in due if getattr(type(one), at) is not getattr(Channel, at)] for at in MOMENTS}
-            self._lists[early] = looks
-        return self._lists[early]
-
-    def _of_step(self) -> list[Channel]:
-        return [channel for channel in self._channels if self._watched.early or channel.every_step]
+    def _now(self) -> dict[str, list[Look]]:
+        step = self._watched.step
+        self._watched.early = not self._every or is_early(step, self._every)
+        due = self._watched.early and tuple(is_early(step, one.period) for one in self._channels)
+        if due not in self._lists:
+            looking = [one for at, one in enumerate(self._channels) if one.every_step or (due and due[at])]
+            self._lists[due] = {at: [(one, getattr(one, at)) for one in looking if _looks(one, at)] for at in MOMENTS}
+        return self._lists[due]
 
     def _tell(self, moment: str, *about: Any) -> None:
-        if not self._busy and (due := self._due[moment]):
-            self._ask(due, moment, *about)
+        if not self._busy and self._due[moment]:
+            self._ask(moment, *about)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -100,19 +99,20 @@ class HookPoints:
         finally:
             self._busy, self._audit.live = False, live
 
-    def _ask(self, channels: list[Channel], moment: str, *about: Any) -> list[Any]:
-        self._busy = True  # as alone, but at every moment of every step, where a generator is dear
-        live, self._audit.live = self._audit.live, False
-        answers = []
+    def _ask(self, moment: str, *about: Any) -> list[Any]:
+        # As alone, but at every moment of every step, where generators and context managers are dear.
+        live, graded, answers = self._audit.live, torch.is_grad_enabled(), []
+        self._busy, self._audit.live, self._watched.norms = True, False, None
+        torch._C._set_grad_enabled(False)  # noqa: SLF001
         try:
-            with torch.no_grad():
-                for channel in channels:
-                    try:
-                        answers.append(getattr(channel, moment)(*about))
-                    except Exception as problem:  # noqa: BLE001 -- looking must never end a training step
-                        self._drop(channel, moment, problem)
+            for channel, look in self._due[moment]:
+                try:
+                    answers.append(look(*about))
+                except Exception as problem:  # noqa: BLE001 -- looking must never end a training step
+                    self._drop(channel, moment, problem)
         finally:
-            self._busy, self._audit.live = False, live
+            torch._C._set_grad_enabled(graded)  # noqa: SLF001
+            self._busy, self._audit.live, self._watched.norms = False, live, None
         return answers
 
     def _drop(self, channel: Channel, moment: str, problem: Exception) -> None:
@@ -189,12 +189,16 @@ def differentiable(output: Any) -> torch.Tensor | None:
     return next((found for one in output if one is not None and (found := differentiable(one)) is not None), None)
 
 
+def _looks(channel: Channel, moment: str) -> bool:
+    return getattr(type(channel), moment) is not getattr(Channel, moment)
+
+
 def _scaler_above() -> torch.amp.GradScaler | None:
     frame: Any = sys._getframe(1)  # noqa: SLF001 -- a scaler offers no hook, and multiplies all that arrives
     for _ in range(FRAMES):
         if frame is None:
             return None
-        if isinstance(found := frame.f_locals.get("self"), torch.amp.GradScaler):
+        if frame.f_code.co_name == "step" and isinstance(found := frame.f_locals.get("self"), torch.amp.GradScaler):
             return found if found.is_enabled() else None
         frame = frame.f_back
     return None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import os
 import re
 import sys
@@ -244,18 +243,26 @@ class Recorder:
         cells = {"loss": loss, **self._points.row(), **scalars}
         if grad_norm is not None and not skipped:
             cells["grad_norm"] = grad_norm
-        found = dict(zip(cells, residency.on_host(list(cells.values())), strict=True))
-        row: dict[str, Any] = {"step": self._step, **{name: _of_cell(name, value) for name, value in found.items()}}
+        row: dict[str, Any] = {"step": self._step}
+        for name, value in residency.on_host(cells).items():
+            if value == value or name not in AT_CADENCE:  # NaN: only the device knew that it cannot be told
+                row[name] = value
         drawn = self._declared_tokens if self._watched is None else self._position.take_step()
-        row["tokens"] = drawn if tokens is None else tokens
+        drawn = drawn if tokens is None else tokens
+        if drawn is not None:
+            row["tokens"] = drawn
         if self._mark is not None:
             now = time.perf_counter(), time.process_time()
             row |= {"wall_ms": (now[0] - self._mark[0]) * 1e3, "cpu_ms": (now[1] - self._mark[1]) * 1e3}
-            if row["tokens"] is not None:
-                row["tokens_per_sec"] = row["tokens"] / max(row["wall_ms"] / 1e3, 1e-9)
+            if drawn is not None:
+                row["tokens_per_sec"] = drawn / max(row["wall_ms"] / 1e3, 1e-9)
         if self._watched is not None and not self._sampled:
-            row |= {"corpus_position": self._position.position, "wraps": self._position.wraps}
-        self._append(self._steps, _known({**row, "skipped": skipped or None}))
+            row["wraps"] = self._position.wraps
+            if self._position.position is not None:
+                row["corpus_position"] = self._position.position
+        if skipped:
+            row["skipped"] = True
+        self._append(self._steps, row)
         while self._layers.rows:
             self._append(self._layer_log, self._layers.rows.pop(0))
         if self._probes():
@@ -410,10 +417,6 @@ class Recorder:
             warnings.warn(message, RuntimeWarning, stacklevel=4)
         except RuntimeWarning:  # where warnings are errors
             sys.stderr.write(f"{message}\n")
-
-
-def _of_cell(name: str, value: float | None) -> float | None:
-    return None if name in AT_CADENCE and value is not None and math.isnan(value) else value
 
 
 def _known(facts: Mapping[str, Any]) -> dict[str, Any]:

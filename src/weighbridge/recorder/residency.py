@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -70,16 +70,20 @@ def _tensors(value: Any) -> Iterable[torch.Tensor]:
     return ()
 
 
-def on_host(values: Sequence[torch.Tensor | float | None]) -> list[float | None]:
-    """Bring scalars of a step to the host, those on one device in one transfer."""
-    tensors = [value.detach().reshape(()) for value in values if isinstance(value, torch.Tensor)]
-    if len({tensor.device for tensor in tensors}) == 1:
-        wide = torch.float32 if tensors[0].device.type == "mps" else torch.float64
-        found = iter(torch.stack([tensor.to(wide) for tensor in tensors]).tolist())
-    else:
-        found = iter([tensor.item() for tensor in tensors])
-    plain = (None if value is None else value if isinstance(value, torch.Tensor) else float(value) for value in values)
-    return [next(found) if isinstance(value, torch.Tensor) else value for value in plain]
+def on_host(cells: Mapping[str, torch.Tensor | float | None]) -> dict[str, float]:
+    """Bring what is known of a step to the host, tensors of one device in one transfer."""
+    known, apart = dict[str, float](), dict[str, torch.Tensor]()
+    for name, value in cells.items():
+        if isinstance(value, (float, int)):
+            known[name] = float(value)
+        elif isinstance(value, torch.Tensor) and not value.is_cpu:
+            apart[name] = value.detach().reshape(())
+        elif value is not None:
+            known[name] = float(value.reshape(()).item())
+    if len({tensor.device for tensor in apart.values()}) == 1:
+        wide = torch.float32 if next(iter(apart.values())).is_mps else torch.float64
+        return known | dict(zip(apart, torch.stack([one.to(wide) for one in apart.values()]).tolist(), strict=True))
+    return known | {name: float(one.item()) for name, one in apart.items()}
 
 
 def resolved_device(model: torch.nn.Module) -> str:

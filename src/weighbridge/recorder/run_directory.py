@@ -18,6 +18,7 @@ from weighbridge.core.local_files import OWN
 
 SCHEMA = "weighbridge.run/v0"
 RUN, STEPS, EVENTS, LAYERS = "run.json", "steps.jsonl", "events.jsonl", "layers.jsonl"
+ENCODED = json.JSONEncoder(separators=(",", ":")).encode
 MAX_WAITING = 10_000  # rows kept while the disk takes none
 
 
@@ -35,7 +36,7 @@ class RowLog:
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Write one row, after those that wait; a forked child writes none, for its parent has the file."""
-        line = json.dumps(row, separators=(",", ":")) + "\n"
+        line = ENCODED(row) + "\n"
         if os.getpid() != self._pid:
             return
         if self._broken or len(self._waiting) >= MAX_WAITING:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from weighbridge.recorder.channels import Cell, Channel, Watched
+from weighbridge.recorder.learning.tensor_norms import DENSE, gradient_norms, stacked
 
 
 def unwrapped(optimizer: Any) -> Any:
@@ -60,7 +61,7 @@ class Norms(Channel):
     def backward_ended(self) -> None:
         """Take the norm as it arrived."""
         gradients = self.watched.gradients()
-        self._arrived, self._stamp = _norm(gradients), _stamp(gradients)
+        self._arrived, self._stamp = self._norm(gradients), _stamp(gradients)
 
     def update_ended(self) -> None:
         """Take the norm that was used, after an update's closure; where no gradient was written to, it is the same.
@@ -70,7 +71,7 @@ class Norms(Channel):
         gradients, scale = self.watched.gradients(), self.watched.scale
         counted = self._arrived is not None and scale is None and not self.watched.early
         same = counted and _stamp(gradients) == self._stamp
-        self._used = self._arrived if same else _norm(gradients)
+        self._used = self._arrived if same else self._norm(gradients)
         if scale is not None and self._arrived is not None:
             self._arrived = self._arrived / scale.to(self._arrived.device)
 
@@ -79,19 +80,21 @@ class Norms(Channel):
         arrived, used = self._arrived, self._used
         self._arrived = self._used = None
         if used is None and self.watched.compiled:
-            used = _norm(self.watched.gradients())
+            used = self._norm(self.watched.gradients())
         if used is None:
             return {"gradients_finite": None if arrived is None else torch.isfinite(arrived)}
         return {"grad_norm": used if arrived is None else arrived, "grad_norm_used": used}
 
-
-def _norm(gradients: list[torch.Tensor]) -> torch.Tensor | None:
-    if not gradients:
-        return None
-    dense = [one.coalesce().values() if one.is_sparse else one for one in gradients]
-    norms = torch._foreach_norm(dense)  # noqa: SLF001 -- what clip_grad_norm_ adds up, bit for bit
-    found: torch.Tensor = torch.linalg.vector_norm(torch.stack([one.to(norms[0].device) for one in norms]))
-    return found
+    def _norm(self, gradients: list[torch.Tensor]) -> torch.Tensor | None:
+        if not gradients:
+            return None
+        if all(type(one) in DENSE and one.dtype is torch.float32 and not one.is_sparse for one in gradients):
+            found = gradient_norms(self.watched, gradients)  # what clip_grad_norm_ adds up, bit for bit
+        else:
+            dense = [one.coalesce().values() if one.is_sparse else one for one in gradients]
+            found = stacked(torch._foreach_norm(dense))  # noqa: SLF001
+        norm: torch.Tensor = torch.linalg.vector_norm(found)
+        return norm
 
 
 def _stamp(gradients: list[torch.Tensor]) -> list[tuple[int, int]]:

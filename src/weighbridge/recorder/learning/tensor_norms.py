@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
+
+from weighbridge.recorder.channels import Watched
 
 SAMPLE = 64  # elements of a tensor
 DENSE = (torch.Tensor, torch.nn.Parameter)
@@ -21,8 +23,20 @@ def norms(tensors: list[torch.Tensor]) -> torch.Tensor:
     if not tensors:
         return torch.zeros(0)
     wide = functools.reduce(torch.promote_types, {one.dtype for one in tensors}, torch.float32)
-    found = torch._foreach_norm(tensors, 2, dtype=wide)  # noqa: SLF001 -- what clip_grad_norm_ calls
-    return torch.stack([one.to(found[0].device) for one in found])
+    return stacked(torch._foreach_norm(tensors, 2, dtype=wide))  # noqa: SLF001 -- what clip_grad_norm_ calls
+
+
+def stacked(scalars: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return scalars as one tensor, on the first one's device."""
+    device = scalars[0].device
+    return torch.stack([one if one.device == device else one.to(device) for one in scalars])
+
+
+def gradient_norms(watched: Watched, gradients: list[torch.Tensor]) -> torch.Tensor:
+    """Return the norms of all gradients that there are, taken once at each moment of a step."""
+    if watched.norms is None:
+        watched.norms = norms(here(gradients))
+    return watched.norms
 
 
 def samples(tensors: list[torch.Tensor]) -> torch.Tensor:

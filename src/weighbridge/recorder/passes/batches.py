@@ -80,19 +80,19 @@ class Batches(Channel):
 
     def _look(self, parts: Parts) -> None:
         rows = _on_host(parts.inputs)
-        read, width = rows.tobytes(), rows[0].nbytes
+        read, width = rows.tobytes(), rows.nbytes // len(rows)
         found = self._found
         found["batch_crc"] = zlib.crc32(read, int(found.get("batch_crc", 0)))
         if self._drawn and (again := self._again(hash((rows.shape, read)))) is not None:
             found["batch_repeats"] = max(again, found.get("batch_repeats", 0))
-        if rows.ndim > 1 and rows[0].size >= ROW:
+        if rows.ndim > 1 and rows.size >= ROW * len(rows):
             different = len({read[at : at + width] for at in range(0, len(read), width)})
             share = (len(rows) - different) / len(rows)
             found["repeated_rows_share"] = max(share, found.get("repeated_rows_share", 0))
         if parts.inputs.dim() == 2 and rows.dtype.kind in "iu" and rows.itemsize > 1:  # bytes are pixels
             counted = rows if parts.mask is None else rows[_on_host(parts.mask) != 0]
             if counted.size:
-                share = float(np.unique(counted, return_counts=True)[1].max()) / counted.size
+                share = _commonest(counted.ravel()) / counted.size
                 found["top_token_share"] = max(share, found.get("top_token_share", 0))
         if parts.labels is not None:
             labels = _on_host(parts.labels)
@@ -108,6 +108,13 @@ class Batches(Channel):
         if len(self._seen) > REMEMBERED:
             del self._seen[next(iter(self._seen))]
         return 0 if self._whole else None
+
+
+def _commonest(tokens: Array) -> int:
+    # Counting needs no sort; places for all are there where the numbers are small.
+    small = tokens.view(f"u{tokens.itemsize}").max() < ELEMENTS  # and none is negative
+    counted = np.bincount(tokens.astype(np.int64, copy=False)) if small else np.unique(tokens, return_counts=True)[1]
+    return int(counted.max())
 
 
 def parts_of(batch: object) -> Parts | None:
@@ -138,10 +145,10 @@ def _arrays(batch: object, name: str = "") -> Iterator[tuple[str, torch.Tensor]]
 
 
 def _on_host(array: torch.Tensor) -> Array:
-    rows = array.reshape(len(array), -1) if array.dim() > 1 else array
+    rows = array.flatten(1) if array.dim() > 2 else array
     if array.numel() > ELEMENTS:
         rows = rows[..., :: -(-array.numel() // ELEMENTS) | 1]
-    rows = rows.cpu()
+    rows = rows if rows.is_cpu else rows.cpu()
     if rows.dtype is torch.bfloat16:
         rows = rows.view(torch.int16)
     found: Array = rows.numpy()
