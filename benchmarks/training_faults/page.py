@@ -16,7 +16,16 @@ from typing import Any
 
 from benchmarks.training_faults.judged import Said
 from benchmarks.training_faults.programs import Answer, Case
-from benchmarks.training_faults.tables import Gates, alarm_lines, blocked, caught_by, first_by, tally, useless
+from benchmarks.training_faults.tables import (
+    Gates,
+    alarm_lines,
+    blocked,
+    caught_by,
+    first_by,
+    held_back,
+    tally,
+    useless,
+)
 
 HEAD = """# Faults of training
 
@@ -76,6 +85,8 @@ def lines(columns: Mapping[str, list[Answer]]) -> Iterator[str]:
             yield f"- {line}"
         *_, alone = tally(faulty, without_declarations(of, clean[name]))
         yield f"- without what only the declaring contract finds, {alone}"
+        for line in dict.fromkeys(held_back(faulty, clean[name])):
+            yield f"- {line}"
         for line in alarm_lines([one for one in of if one.case.onset is None]):
             yield f"- {line.strip()}"
         yield ""
