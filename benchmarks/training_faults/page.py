@@ -38,7 +38,18 @@ A fault is caught by a gate that FAILs and that does not on most clean runs. `af
 seeds, from the first step that a fault touches to the last one that the gate must see; `end` needs the whole run.
 """
 
-DECLARING = ("BENCH-SCHEDULE", "BENCH-FIRST", "BENCH-SHRUNK", "BENCH-GROWN")
+DECLARING = tuple(
+    f"BENCH-{name}" for name in ("SCHEDULE", "FIRST", "SHRUNK", "GROWN", "CLIP", "USED", "LABELS", "TOKENS")
+)
+    "BENCH-SCHEDULE",
+    "BENCH-FIRST",
+    "BENCH-SHRUNK",
+    "BENCH-GROWN",
+    "BENCH-CLIP",
+    "BENCH-USED",
+    "BENCH-LABELS",
+    "BENCH-TOKENS",
+)
 Cell = tuple[str, str, str]  # group, fault, program
 
 
@@ -77,9 +88,12 @@ def told(answers: Sequence[Answer], not_these: Gates) -> str:
 
 def lines(columns: Mapping[str, list[Answer]]) -> Iterator[str]:
     yield HEAD
+    cases = len({cell for of in columns.values() for cell in cells(of)})
     clean = {name: useless([one for one in of if one.case.name == "clean"]) for name, of in columns.items()}
     for name, of in columns.items():
         yield f"## {name}\n"
+        if len(cells(of)) < cases:
+            yield f"- run on {len(cells(of))} of {cases} faults and programs: those that the other cadence missed"
         faulty = [one for one in of if one.case.onset is not None]
         for line in tally(faulty, clean[name]):
             yield f"- {line}"
