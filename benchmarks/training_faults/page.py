@@ -41,15 +41,6 @@ seeds, from the first step that a fault touches to the last one that the gate mu
 DECLARING = tuple(
     f"BENCH-{name}" for name in ("SCHEDULE", "FIRST", "SHRUNK", "GROWN", "CLIP", "USED", "LABELS", "TOKENS")
 )
-    "BENCH-SCHEDULE",
-    "BENCH-FIRST",
-    "BENCH-SHRUNK",
-    "BENCH-GROWN",
-    "BENCH-CLIP",
-    "BENCH-USED",
-    "BENCH-LABELS",
-    "BENCH-TOKENS",
-)
 Cell = tuple[str, str, str]  # group, fault, program
 
 
