@@ -1,6 +1,6 @@
 """Write the page of results from what runs of this package left as JSON.
 
-    python -m benchmarks.training_faults.page --default D.json ... --all A.json ... > benchmarks/training_faults/results.md
+    python -m benchmarks.training_faults.page --default D.json --all A.json > benchmarks/training_faults/results.md
 
 Files of one cadence are joined: their runs are of other programs or seeds.
 """
