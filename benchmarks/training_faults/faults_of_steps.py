@@ -114,6 +114,7 @@ def layer_noisy(p: Any) -> None:
 
 @fault("gradients", "gpt conv")
 def clipped_after_the_update(p: Any) -> None:
+    p.declare_clip(0.1)
     p.after_update.append(lambda: torch.nn.utils.clip_grad_norm_(p.model.parameters(), 0.1))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import transformers
 from benchmarks.training_faults.language import VOCAB, rows
-from benchmarks.training_faults.program import Program, run
+from benchmarks.training_faults.program import STEPS, Program, run
 from torch import nn
 
 from weighbridge.integrations.transformers import Callback
@@ -67,8 +67,9 @@ class FineTune(Program):
         self.model: Any = fresh()
         self.model.load_state_dict(weights)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-3, weight_decay=0.01)
-        self.scheduled(lambda step: 1 - step / (2 * self.steps))
-        self.declare_rate(3e-3, "linear", 2 * self.steps)
+        self.scheduled(lambda step: 1 - step / (2 * STEPS))
+        self.declare_rate(3e-3, "linear", 2 * STEPS)
+        self.declare_clip(1.0)  # as the Trainer does unless it is told not to
         self.params["first"] = "0.9"  # of ln V: what was learnt before is worth more than nothing
         self.data, self.held_out = examples(EXAMPLES, seed), examples(32, seed + 10_000)
         self.settings: dict[str, Any] = {"per_device_train_batch_size": BATCH, "logging_strategy": "no"}

@@ -15,10 +15,12 @@ def clean(_: Any) -> None: ...
 
 def clipped(p: Any) -> None:
     p.clip = 0.5
+    p.declare_clip(0.5)
 
 
 def unclipped(p: Any) -> None:
     p.settings["max_grad_norm"] = 0.0
+    del p.params["clip"]
 
 
 def with_sgd(p: Any) -> None:

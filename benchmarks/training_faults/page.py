@@ -1,6 +1,6 @@
 """Write the page of results from what runs of this package left as JSON.
 
-    python -m benchmarks.training_faults.page --default D.json ... --all A.json ... > spec/training-faults.md
+    python -m benchmarks.training_faults.page --default D.json --all A.json > benchmarks/training_faults/results.md
 
 Files of one cadence are joined: their runs are of other programs or seeds.
 """
@@ -16,7 +16,16 @@ from typing import Any
 
 from benchmarks.training_faults.judged import Said
 from benchmarks.training_faults.programs import Answer, Case
-from benchmarks.training_faults.tables import Gates, alarm_lines, blocked, caught_by, first_by, tally, useless
+from benchmarks.training_faults.tables import (
+    Gates,
+    alarm_lines,
+    blocked,
+    caught_by,
+    first_by,
+    held_back,
+    tally,
+    useless,
+)
 
 HEAD = """# Faults of training
 
@@ -29,7 +38,9 @@ A fault is caught by a gate that FAILs and that does not on most clean runs. `af
 seeds, from the first step that a fault touches to the last one that the gate must see; `end` needs the whole run.
 """
 
-DECLARING = ("BENCH-SCHEDULE", "BENCH-FIRST", "BENCH-SHRUNK", "BENCH-GROWN")
+DECLARING = tuple(
+    f"BENCH-{name}" for name in ("SCHEDULE", "FIRST", "SHRUNK", "GROWN", "CLIP", "USED", "LABELS", "TOKENS")
+)
 Cell = tuple[str, str, str]  # group, fault, program
 
 
@@ -68,14 +79,19 @@ def told(answers: Sequence[Answer], not_these: Gates) -> str:
 
 def lines(columns: Mapping[str, list[Answer]]) -> Iterator[str]:
     yield HEAD
+    cases = len({cell for of in columns.values() for cell in cells(of)})
     clean = {name: useless([one for one in of if one.case.name == "clean"]) for name, of in columns.items()}
     for name, of in columns.items():
         yield f"## {name}\n"
+        if len(cells(of)) < cases:
+            yield f"- run on {len(cells(of))} of {cases} faults and programs: those that the other cadence missed"
         faulty = [one for one in of if one.case.onset is not None]
         for line in tally(faulty, clean[name]):
             yield f"- {line}"
         *_, alone = tally(faulty, without_declarations(of, clean[name]))
         yield f"- without what only the declaring contract finds, {alone}"
+        for line in dict.fromkeys(held_back(faulty, clean[name])):
+            yield f"- {line}"
         for line in alarm_lines([one for one in of if one.case.onset is None]):
             yield f"- {line.strip()}"
         yield ""

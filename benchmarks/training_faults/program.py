@@ -91,6 +91,10 @@ class Program(ABC):
         """Give the optimizer a schedule."""
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, factor)
 
+    def declare_clip(self, norm: float) -> None:
+        """Declare to what gradients are clipped."""
+        self.params["clip"] = str(1.001 * norm)
+
     def declare_rate(self, peak: float, schedule: str = "constant", total: int = STEPS, warmup: int = 0) -> None:
         """Declare the learning rate, for contracts that ask for it."""
         self.params |= {"schedule": schedule, "peak": str(peak), "total": str(total), "warmup": str(warmup)}

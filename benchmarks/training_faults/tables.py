@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.training_faults.programs import Answer
 
+HELD_BACK = frozenset({"not-ended"})  # what no clean run is blocked by
 ADVICE = {"advisory": " (advice)"}
 Gates = dict[str, set[str]]  # by program: gates that fail where nothing is wrong, and so catch nothing
 
@@ -74,6 +75,13 @@ def fault_lines(answers: Sequence[Answer], not_these: Gates) -> Iterator[str]:
             f"| {group} | {name.replace('_', ' ')} | {program} | {sum(map(bool, found))} of {len(found)} "
             f"| {first or f'— {blocked(mine)}'} | {after} | {', '.join(others)} |"
         )
+
+
+def held_back(answers: Sequence[Answer], not_these: Gates) -> Iterator[str]:
+    """Write which runs are not caught, and not green either: a gate does not look that does on clean runs."""
+    for one in answers:
+        if not caught_by(one, not_these) and (codes := {said.code for said in one.said if said.code in HELD_BACK}):
+            yield f"not caught, and BLOCKED by `{'`, `'.join(sorted(codes))}`: {one.case.name} of {one.case.program}"
 
 
 def blocked(answers: Sequence[Answer]) -> str:
