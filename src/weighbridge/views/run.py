@@ -47,8 +47,11 @@ CONSTANT = frozenset(
         "train/clip_fraction",
     }
     | {"global batch size", "global_batch_size", "batch_size", "loss scale", "loss_scale"}
-    | {"number of skipped iterations", "number of nan iterations", "vocab", "vocab_size"}
+    | {"number of skipped iterations", "number of nan iterations", "vocab", "vocab_size", "index", "power.limit"}
 )
+COUNT = re.compile(
+    r"(?:.*/)?num_\w+"
+)  # and so may a whole number of something be, such as detectron2's samples an image
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +190,8 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
         cells |= _updates(cells, log.rows)
     notes = dict(log.notes)
     facts = {**_constants(cells, columns or {}), **log.facts}
+    if STEP not in cells and EPOCH in cells:
+        _one_run(cells[EPOCH], path)
     if STEP not in cells and EPOCH in cells and _counts(cells[EPOCH]):
         cells, notes["steps_are"] = {STEP: cells[EPOCH], **cells}, EPOCH
     if STEP not in cells:
@@ -248,10 +253,10 @@ def all_ranks_here(view: RunView, folder: Path) -> RunView:
 def _constants(cells: dict[str, Cells], given: Names) -> Fields:
     """Return what columns say that are constant by nature, and drop these; a contract keeps one by its name."""
     facts: dict[str, Any] = {}
-    for name in [name for name in cells if name in CONSTANT and name not in given]:
+    for name in [name for name in cells if (name in CONSTANT or COUNT.fullmatch(name)) and name not in given]:
         numbers = set(compress(cells[name].values, cells[name].state.translate(IS_NUMBER)))
-        if len(numbers) == 1 and UNREADABLE not in cells[name].state:
-            (number,) = numbers
+        number = next(iter(numbers), 0.0)
+        if len(numbers) == 1 and UNREADABLE not in cells[name].state and (name in CONSTANT or number.is_integer()):
             facts[name] = int(number) if number.is_integer() else number
             del cells[name]
     asked, steps = facts.get("max_steps", facts.get("total_steps")), cells.get(STEP)
@@ -259,6 +264,15 @@ def _constants(cells: dict[str, Cells], given: Names) -> Fields:
     if type(asked) is int and known and known[-1].is_integer():
         facts |= {"max_steps": asked, "global_step": int(known[-1])}  # it counts to what was asked
     return facts
+
+
+def _one_run(epochs: Cells, path: Path) -> None:
+    """Refuse with `several-runs` rows whose epochs, which alone number them, begin again where they began."""
+    known = list(compress(epochs.values, epochs.state.translate(IS_NUMBER)))
+    begun = 1 + sum(before > after == known[0] for before, after in itertools.pairwise(known))
+    if begun > 1:
+        what, remedy = f"{begun} runs, one below the other, as its epochs say", "split it, and bind one of them"
+        raise SubjectError("several-runs", what, where=str(path), remedy=remedy)
 
 
 def _counts(cells: Cells) -> bool:
