@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import os
 import re
 import sys
@@ -29,7 +30,7 @@ from weighbridge.recorder.passes.probes import Evaluations, Targets
 from weighbridge.recorder.phases import Phases
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
 from weighbridge.recorder.run_directory import EVENTS, LAYERS, RowLog, claim, run_of, write_run
-from weighbridge.recorder.updates import LearningRate, Norms, unwrapped
+from weighbridge.recorder.updates import Hyperparameters, Norms, unwrapped
 from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, token_counter
 from weighbridge.recorder.witnesses import testimony
 
@@ -39,7 +40,7 @@ MAX_MESSAGE = 300
 PATH = re.compile(r"(['\"])[^'\"]*[/\\][^'\"]*\1|(?:[A-Za-z]:)?(?<![\w.])[~.]*[/\\][^\s'\":;,)]+")
 POSITION = ("tokens", "corpus_position", "wraps")
 CHANNELS: tuple[type[Channel], ...] = (
-    *(LearningRate, Norms, Phases),
+    *(Hyperparameters, Norms, Phases),
     *LEARNING,
     *(Batches, Modes, Evaluations, Targets),
 )
@@ -244,9 +245,8 @@ class Recorder:
         if grad_norm is not None and not skipped:
             cells["grad_norm"] = grad_norm
         row: dict[str, Any] = {"step": self._step}
-        for name, value in residency.on_host(cells).items():
-            if value == value or name not in AT_CADENCE:  # NaN: only the device knew that it cannot be told
-                row[name] = value
+        seen = residency.on_host(cells)  # NaN at cadence: only the device knew that it cannot be told
+        row |= {name: seen[name] for name in seen if name not in AT_CADENCE or not math.isnan(seen[name] or 0)}
         drawn = self._declared_tokens if self._watched is None else self._position.take_step()
         drawn = drawn if tokens is None else tokens
         if drawn is not None:

@@ -22,28 +22,32 @@ def unwrapped(optimizer: Any) -> Any:
     return optimizer
 
 
-class LearningRate(Channel):
-    """The learning rate of the first parameter group as the optimizer used it."""
+class Hyperparameters(Channel):
+    """The learning rate of the first parameter group and the largest weight decay, as used, and how often in a step."""
 
-    columns = ("lr",)
+    columns = ("lr", "weight_decay", "updates")
     every_step = True
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
-        self._used: float | None = None
+        self._used: dict[str, Cell] | None = None
+        self._updates = 0
 
     def update_ended(self) -> None:
-        """Take it before a schedule moves it."""
-        self._used = self._now()
+        """Take them before a schedule moves them."""
+        self._used, self._updates = self._now(), self._updates + 1
 
     def row(self) -> Mapping[str, Cell]:
-        """Return it; of a step without an update, what it is."""
-        used, self._used = self._used, None
-        return {"lr": self._now() if used is None else used}
+        """Return them; of a step without an update, what they are."""
+        found = {**(self._used or self._now()), "updates": None if self.watched.compiled else self._updates}
+        self._used, self._updates = None, 0
+        return found if self.watched.optimizer is not None else {}
 
-    def _now(self) -> float | None:
-        groups = getattr(self.watched.optimizer, "param_groups", None)
-        return float(groups[0]["lr"]) if groups else None
+    def _now(self) -> dict[str, Cell]:
+        groups: Any = getattr(self.watched.optimizer, "param_groups", None) or ({},)
+        decays = [float(group["weight_decay"]) for group in groups if group.get("weight_decay") is not None]
+        first = groups[0].get("lr")
+        return {"lr": None if first is None else float(first), "weight_decay": max(decays, default=None)}
 
 
 class Norms(Channel):

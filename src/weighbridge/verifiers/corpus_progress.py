@@ -7,11 +7,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from weighbridge.core import Fields, Measurement, Record, SubjectKind, Unmeasured
+from weighbridge.core import Basis, Fields, Measurement, Record, SubjectKind, Unmeasured
 from weighbridge.formats.arrays import np
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.runs import CorpusProgress, Coverage, EqualLosses
 from weighbridge.run_logs import column_statistics as statistics
+from weighbridge.run_logs.run_end import GOING, UNKNOWN, run_end
 from weighbridge.verifiers.run_facts import declared_tokens, extent, numbers, products, token_claims
 from weighbridge.verifiers.step_series import spread
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
@@ -36,9 +37,13 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     found |= {"tokens": _finite(consumed), "tokens_from": source, "tokens_rows": rows}
     found |= {**_lacking("loss", columns.get("loss"), columns[STEP]), **_speed(columns)}
     found |= {"corpus_tokens": corpus_tokens(view), "announced_steps": announced_steps(view)}
+    last = max(numbers(view, STEP), default=None)
+    end = run_end(view.facts, view.events, order.steps, last)
+    taken = None if end.ended in (GOING, UNKNOWN) and end.basis is Basis.REPORTED else end.taken_steps
+    found |= {"requested_steps": end.requested_steps, "taken_steps": taken or None}
     found["failures"] = sum(event.get("event") == "recorder-failure" for event in view.events)
     value = Record(CorpusProgress(equal_losses=equal_runs(columns), coverage=_coverage(view, columns), **found))
-    return Measurement(quantity=QUANTITY, value=value, by="corpus_progress/3", examined=view.rows, total=view.rows)
+    return Measurement(quantity=QUANTITY, value=value, by="corpus_progress/4", examined=view.rows, total=view.rows)
 
 
 def _passed_over(view: RunView) -> int | None:

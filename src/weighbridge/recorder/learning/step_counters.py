@@ -11,7 +11,10 @@ from weighbridge.recorder.channels import Cell, Channel, Watched
 
 
 class StepCounters(Channel):
-    """By how many updates the counters of an optimizer's state lag, at most; each began where it was found."""
+    """By how many updates the counters of an optimizer's state lag, at most; each began where it was found.
+
+    An optimizer that has state and no counters (momentum) lags by all updates where a tensor's state is gone.
+    """
 
     columns = ("step_counter_lag",)
     every_step = True
@@ -21,6 +24,8 @@ class StepCounters(Channel):
         self._updates = 0
         self._known = 0  # tensors that the optimizer held at the last update
         self._ahead: dict[int, Any] = {}  # of each tensor's counter before that of the updates
+        self._stateful = 0  # tensors that had state when all channels looked last
+        self._lost = 0
         self._blind = False  # an update ran that was not counted, or that may have been called off unseen
 
     def update_begins(self) -> None:
@@ -34,6 +39,8 @@ class StepCounters(Channel):
             for one in held:
                 if id(one) not in self._ahead:
                     self._ahead[id(one)] = self._counter(one, 0) - self._updates
+        if self.watched.early and self._count(held) < self._stateful:
+            self._lost = self._updates
         self._updates += 1
         for one in held:
             if one.grad is None:
@@ -45,12 +52,19 @@ class StepCounters(Channel):
         if self._blind or not self.watched.early or self.watched.optimizer is None:
             return {}
         parameters = [one for group in self.watched.optimizer.param_groups for one in group.get("params", ())]
-        lags = []
+        lags: list[Any] = []
+        self._stateful, lost, self._lost = self._count(parameters), self._lost, 0
         for one in parameters:
             counted = self._counter(one, None)
             if counted is not None and id(one) in self._ahead:
                 lags.append(self._ahead[id(one)] + self._updates - counted)
+        if not lags and self._stateful:
+            return {"step_counter_lag": float(lost)}
         return {"step_counter_lag": _largest(lags)} if lags else {}
+
+    def _count(self, parameters: list[torch.Tensor]) -> int:
+        state = self.watched.optimizer.state if self.watched.optimizer is not None else {}
+        return sum(bool(state.get(one)) for one in parameters)
 
     def _counter(self, parameter: torch.Tensor, default: Any) -> Any:
         """Return the counter: of the host as a number, of a device as a copy that nobody waits for."""

@@ -11,7 +11,52 @@ from weighbridge.recorder.bit_sums import bit_sums, parameters_sum
 from weighbridge.recorder.channels import Cell, Channel, Watched
 from weighbridge.recorder.learning.tensor_norms import here, norms
 
+SAMPLED, ELEMENTS = 3, 64
 FAINT = 1e-6  # of the largest gradient: what is below may be too little to move a weight
+
+
+class CountedWrites(Channel):
+    """Tensors written to since the update before, by torch's own count of writes in place.
+
+    Weights that were exchanged and put back were written to, too: where no sample of the largest ones differs, that is
+    left open. What goes around the count (`.data`) is seen where all channels look.
+    """
+
+    columns = ("outside_writes",)
+    every_step = True
+
+    def __init__(self, watched: Watched) -> None:
+        super().__init__(watched)
+        self._after: tuple[int, list[tuple[int, int]], list[torch.Tensor]] | None = None  # step, counts, samples
+        self._of: list[torch.nn.Parameter] = []
+        self._largest: list[torch.nn.Parameter] = []
+        self._found: Cell = None
+
+    def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Compare with what the update of the step before left."""
+        after, self._after = self._after, None
+        if after is None or after[0] != self.watched.step - 1:
+            return
+        written = sum(was != now for was, now in zip(after[1], self._counts(), strict=False))
+        differ = written and any(not torch.equal(*pair) for pair in zip(after[2], self._samples(), strict=False))
+        self._found = float(written) if differ or not written else None
+
+    def update_ended(self) -> None:
+        """Keep the counts."""
+        self._after = (self.watched.step, self._counts(), self._samples())
+
+    def row(self) -> Mapping[str, Cell]:
+        """Return how many."""
+        found, self._found = self._found, None
+        return {} if found is None else {"outside_writes": found}
+
+    def _counts(self) -> list[tuple[int, int]]:
+        return [(id(one), one._version) for one in self.watched.parameters()]  # noqa: SLF001
+
+    def _samples(self) -> list[torch.Tensor]:
+        if self._of is not (parameters := self.watched.parameters()):
+            self._of, self._largest = parameters, sorted(parameters, key=torch.Tensor.numel)[-SAMPLED:]
+        return [one.detach().reshape(-1)[:: one.numel() // ELEMENTS + 1].clone() for one in self._largest]
 
 
 class WeightWrites(Channel):
