@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import os
 import re
 import sys
@@ -149,7 +150,7 @@ class Recorder:
         self._model, self._optimizer = model, unwrapped(optimizer)
         self._audit = residency.DispatchAudit()
         self._seen = Watched(model, self._optimizer, vocab)
-        self._gradients = residency.GradientBytes(self._seen)
+        self._gradients = residency.GradientBytes(self._seen, max(probe_every, 1))
         self._layers = Layers(self._seen, max(probe_every, 1))
         looking = [*(channel(self._seen) for channel in CHANNELS), self._gradients, self._layers]
         every = 0 if channels == "all" else max(probe_every, 1)
@@ -244,9 +245,8 @@ class Recorder:
         if grad_norm is not None and not skipped:
             cells["grad_norm"] = grad_norm
         row: dict[str, Any] = {"step": self._step}
-        for name, value in residency.on_host(cells).items():
-            if value == value or name not in AT_CADENCE:  # NaN: only the device knew that it cannot be told
-                row[name] = value
+        found = residency.on_host(cells)  # NaN of a channel: only the device knew that it cannot be told
+        row |= {name: value for name, value in found.items() if name not in AT_CADENCE or not math.isnan(value)}
         drawn = self._declared_tokens if self._watched is None else self._position.take_step()
         drawn = drawn if tokens is None else tokens
         if drawn is not None:

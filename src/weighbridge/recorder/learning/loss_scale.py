@@ -6,6 +6,7 @@ only negative entry, or its only positive one where s is negative.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,7 +51,7 @@ class LossScale(Channel):
         if logits is None or logits.shape != gradient.shape:
             self._blind = True
         else:
-            self._passes.append(_seen(logits, gradient))
+            self._passes.append(_seen(logits.flatten(0, -2), gradient.flatten(0, -2), *lowest(self.watched, gradient)))
 
     def update_ended(self) -> None:
         """Divide by what a gradient scaler multiplied by, before that is changed."""
@@ -72,27 +73,44 @@ def _has_rows(output: torch.Tensor) -> bool:
     return output.is_floating_point() and output.dim() > 1 and output.shape[-1] > 1 and not hasattr(output, "to_local")
 
 
-def _seen(logits: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+def lowest(watched: Watched, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return of each row of the logits' gradient the least entry and where it is, found once; `[rows]`.
+
+    Of a cross-entropy it is the target: the only negative one.
+    """
+    if watched.lowest is None:
+        watched.lowest = gradient.flatten(0, -2).min(-1)
+    return watched.lowest
+
+
+def _seen(logits: torch.Tensor, gradient: torch.Tensor, least: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the scale, the sum of the cross-entropies and the number of the rows; NaN where the loss is another."""
-    (least, lowest), (most, highest) = gradient.min(-1), gradient.max(-1)
-    active = ((least != 0) | (most != 0)).flatten()
+    waits, active = not gradient.is_cpu, least != 0  # elsewhere an answer is not waited for
+    if waits or not active.all():
+        active |= gradient.amax(-1) != 0
     rows, count = _spread(active), active.sum()
-    at = torch.unravel_index(rows, gradient.shape[:-1])
-    rises, p = gradient[at].float() * count, logits[at].float().softmax(-1)
+    rises, p = gradient[rows].float() * count, logits[rows].float().softmax(-1)
     rises = rises.masked_fill(~active[rows, None], torch.nan)
-    found, known = _cross_entropy(rises, p, lowest[at])
-    if known.device.type != "cpu" or not known:  # elsewhere an answer is not waited for
-        negated, fits = _cross_entropy(rises, p, highest[at])
-        known = known | _of_probabilities(rises, p, lowest[at])
+    found, known = _cross_entropy(rises, p, targets[rows])
+    if waits or not known:
+        highest = gradient.argmax(-1)
+        negated, fits = _cross_entropy(rises, p, highest[rows])
+        known = known | _of_probabilities(rises, p, targets[rows])
         found = torch.where(known, found, torch.where(fits, negated, torch.nan))
-    total = _entropies(logits, torch.where(known, lowest, highest).flatten(), active)
+        targets = torch.where(known, targets, highest)
+    total = _entropies(logits, targets, active)
     return torch.stack([found, torch.where(found.isnan(), torch.nan, total), count.to(total.dtype)])
 
 
 def _spread(active: torch.Tensor) -> torch.Tensor:
     """Choose rows that count, all over the batch and without asking the device how many there are."""
-    place = torch.arange(len(active), device=active.device) * 0.6180339887 % 1
-    return torch.topk(active * (1 + place), min(ROWS, len(active)), sorted=False).indices
+    place = _places(active.shape[0], active.device)
+    return torch.topk(active * place, min(ROWS, active.shape[0]), sorted=False).indices
+
+
+@functools.lru_cache(4)
+def _places(size: int, device: torch.device) -> torch.Tensor:
+    return 1 + torch.arange(size, device=device) * 0.6180339887 % 1
 
 
 def _cross_entropy(rises: torch.Tensor, p: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -102,7 +120,7 @@ def _cross_entropy(rises: torch.Tensor, p: torch.Tensor, target: torch.Tensor) -
     """
     hot = _one_hot(p, target)
     rest = p.masked_fill(hot, 0).sum(-1)
-    by_row = torch.where(rest > SURE, -rises.masked_fill(~hot, 0).sum(-1) / rest, torch.nan)
+    by_row = torch.where(rest > SURE, -rises.gather(-1, target[:, None])[:, 0] / rest, torch.nan)
     scale = by_row.nanmedian()
     near = CLOSE * scale.abs()
     agreeing = ((by_row - scale).abs() <= near).sum() >= AGREEING * (~by_row.isnan()).sum()
@@ -140,7 +158,7 @@ def _one_hot(p: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 def _entropies(logits: torch.Tensor, targets: torch.Tensor, active: torch.Tensor) -> torch.Tensor:
     size = max(1, WIDE // logits.shape[-1])
     found = torch.zeros((), device=logits.device)
-    parts = (torch.split(one, size) for one in (logits.flatten(0, -2), targets, active))
+    parts = (torch.split(one, size) for one in (logits, targets, active))
     for part, at, counts in zip(*parts, strict=True):
         found += cross_entropy(part.float(), at, reduction="none").masked_fill(~counts, 0).sum()
     return found

@@ -41,8 +41,19 @@ def gradient_norms(watched: Watched, gradients: list[torch.Tensor]) -> torch.Ten
 
 def samples(tensors: list[torch.Tensor]) -> torch.Tensor:
     """Return a copy of some elements of each, spread over it and padded with 0; `[tensors, elements]`."""
-    found = [(flat := one.reshape(-1))[:: (-(-len(flat) // SAMPLE)) | 1] for one in tensors]  # odd: no one column
-    return torch.nn.utils.rnn.pad_sequence([one.to(found[0].device, torch.float32) for one in found], batch_first=True)
+    found = [every_so_many(one, SAMPLE) for one in tensors]
+    device, widths = found[0].device, torch.tensor([one.shape[0] for one in found])
+    together = torch.cat([one if one.device == device else one.to(device) for one in found]).float()
+    rows = torch.zeros(len(found), SAMPLE, device=device)
+    return rows.masked_scatter_((torch.arange(SAMPLE) < widths[:, None]).to(device), together)
+
+
+def every_so_many(tensor: torch.Tensor, most: int) -> torch.Tensor:
+    """Return at most so many elements, evenly spaced by an odd number, so that they are not of one column."""
+    size = tensor.numel()
+    step = -(-size // most) | 1
+    flat = tensor if tensor.is_contiguous() else tensor.reshape(-1)
+    return flat.as_strided((-(-size // step),), (step,), flat.storage_offset())
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
