@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
 
-from weighbridge.recorder.learning.tensor_norms import DENSE, stacked
+from weighbridge.recorder.learning.tensor_norms import DENSE, SMALL, flattened, stacked
 
 WORD = 8  # bytes; what is left over is added in words of its own elements
-SMALL = 2**16  # elements
 HALF = 2**32
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 
 
 def bit_sums(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return for each tensor the sum of its words mod 2^64, added where it is; int64 `[tensors]`, on one device."""
-    found: list[torch.Tensor | None] = [None if _small(one) else _sum(one.detach().reshape(-1)) for one in tensors]
-    by_device: dict[torch.device, list[int]] = {}
-    for at, tensor in enumerate(tensors):
-        if found[at] is None:
-            by_device.setdefault(tensor.device, []).append(at)
-    for places in by_device.values():  # those that take longer to ask for than to copy, together
-        for at, one in zip(places, _sums([tensors[at].detach() for at in places]).unbind(), strict=True):
-            found[at] = one
-    return stacked([one for one in found if one is not None])
+    together = [_small(one) for one in tensors]
+    sums = _sums([one for one, small in zip(tensors, together, strict=True) if small])
+    if all(together):
+        return sums
+    found = iter(sums.unbind())
+    by_tensor = (next(found) if together[at] else _sum(one.detach().reshape(-1)) for at, one in enumerate(tensors))
+    return stacked(list(by_tensor))
 
 
 def parameters_sum(sums: torch.Tensor) -> torch.Tensor:
@@ -33,15 +31,16 @@ def parameters_sum(sums: torch.Tensor) -> torch.Tensor:
 
 
 def _small(tensor: torch.Tensor) -> bool:
-    size = tensor.numel()
-    plain = tensor.dtype is torch.float32 and type(tensor) in DENSE and not tensor.is_mps
-    return plain and size % 2 == 0 and 0 < size <= SMALL
+    plain = tensor.is_cpu and tensor.dtype is torch.float32 and type(tensor) in DENSE
+    return plain and (size := tensor.numel()) % 2 == 0 and 0 < size <= SMALL
 
 
 def _sums(tensors: list[torch.Tensor]) -> torch.Tensor:
-    words = torch._C._nn.flatten_dense_tensors(tensors).view(torch.int64)  # noqa: SLF001
-    last = torch.tensor([one.numel() // 2 for one in tensors]).cumsum(0) - 1
-    totals = words.cumsum(0)[last.to(words.device)]
+    """Return the sums of tensors that take longer to ask for than to copy."""
+    if not tensors:
+        return torch.zeros(0, dtype=torch.int64)
+    until = torch.tensor(list(itertools.accumulate(one.numel() // 2 for one in tensors)))
+    totals = flattened(tensors).detach().view(torch.int64).cumsum(0)[until - 1]
     return totals.diff(prepend=totals.new_zeros(1))
 
 
