@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import torch
 
+SELDOM = 10  # a period, for what is dear or drifts slowly
 EARLY = frozenset({0, 1, 2, 3, 10, 11, 100, 101})
 MOMENTS = (
     *("fetch_begins", "batch", "forward_begins", "forward_ended", "backward_begins", "backward_ended"),
@@ -34,6 +35,7 @@ class Watched:
     scale: torch.Tensor | None = None
     causal: bool | None = None  # no later token moved an earlier logit when a probe looked last
     norms: torch.Tensor | None = None  # of the gradients, at the moment under way
+    lowest: tuple[torch.Tensor, torch.Tensor] | None = None  # entries of the logits' gradient by row, and their places
     _looked: bool = False  # for other modules and parameters in this step
     _modules: list[torch.nn.Module] = field(default_factory=list)
     _inside: list[int] = field(default_factory=list)

@@ -102,7 +102,7 @@ class HookPoints:
     def _ask(self, moment: str, *about: Any) -> list[Any]:
         # As alone, but at every moment of every step, where generators and context managers are dear.
         live, graded, answers = self._audit.live, torch.is_grad_enabled(), []
-        self._busy, self._audit.live, self._watched.norms = True, False, None
+        self._busy, self._audit.live = True, False
         torch._C._set_grad_enabled(False)  # noqa: SLF001
         try:
             for channel, look in self._due[moment]:
@@ -112,7 +112,8 @@ class HookPoints:
                     self._drop(channel, moment, problem)
         finally:
             torch._C._set_grad_enabled(graded)  # noqa: SLF001
-            self._busy, self._audit.live, self._watched.norms = False, live, None
+            self._busy, self._audit.live = False, live
+            self._watched.norms = self._watched.lowest = None
         return answers
 
     def _drop(self, channel: Channel, moment: str, problem: Exception) -> None:

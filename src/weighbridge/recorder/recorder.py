@@ -150,7 +150,7 @@ class Recorder:
         self._model, self._optimizer = model, unwrapped(optimizer)
         self._audit = residency.DispatchAudit()
         self._seen = Watched(model, self._optimizer, vocab)
-        self._gradients = residency.GradientBytes(self._seen)
+        self._gradients = residency.GradientBytes(self._seen, max(probe_every, 1))
         self._layers = Layers(self._seen, max(probe_every, 1))
         looking = [*(channel(self._seen) for channel in CHANNELS), self._gradients, self._layers]
         every = 0 if channels == "all" else max(probe_every, 1)
@@ -245,8 +245,8 @@ class Recorder:
         if grad_norm is not None and not skipped:
             cells["grad_norm"] = grad_norm
         row: dict[str, Any] = {"step": self._step}
-        seen = residency.on_host(cells)  # NaN at cadence: only the device knew that it cannot be told
-        row |= {name: seen[name] for name in seen if name not in AT_CADENCE or not math.isnan(seen[name] or 0)}
+        found = residency.on_host(cells)  # NaN of a channel: only the device knew that it cannot be told
+        row |= {name: value for name, value in found.items() if name not in AT_CADENCE or not math.isnan(value)}
         drawn = self._declared_tokens if self._watched is None else self._position.take_step()
         drawn = drawn if tokens is None else tokens
         if drawn is not None:

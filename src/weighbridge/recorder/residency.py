@@ -41,8 +41,9 @@ class GradientBytes(Channel):
 
     columns = ("device",)
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: Watched, every: int) -> None:
         super().__init__(watched)
+        self.period = every
         self.bytes: dict[str, int] = {}
 
     def update_ended(self) -> None:

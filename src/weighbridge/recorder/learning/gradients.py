@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from weighbridge.recorder.channels import Cell, Channel, Watched
-from weighbridge.recorder.learning.tensor_norms import here, norms, samples
+from weighbridge.recorder.learning.tensor_norms import gradient_norms, here, samples
 
 FAINT = 1e-9  # of the largest norm: what is below is noise of rounding
 
@@ -19,7 +19,7 @@ class EditedGradients(Channel):
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
-        self._arrived: tuple[list[int], torch.Tensor, torch.Tensor] | None = None
+        self._arrived: tuple[list[int], torch.Tensor, torch.Tensor] | None = None  # tensors, norms, samples
         self._found: dict[str, Cell] = {}
 
     def backward_ended(self) -> None:
@@ -30,11 +30,15 @@ class EditedGradients(Channel):
         """Compare it with what was used, where that is of the same tensors."""
         before, after = self._arrived, self._now()
         self._arrived = None
-        given = (after[1] != 0).sum() if after is not None else 0.0
-        self._found = {"zero_gradients": len(self.watched.trained()) - given}
+        trained = {id(one) for one in self.watched.trained()}
+        given = (after[1] != 0)[[one in trained for one in after[0]]].sum() if after is not None else 0.0
+        self._found = {"zero_gradients": len(trained) - given}
         if before is None or after is None or before[0] != after[0]:
             return
         (_, arrived, was), (_, used, now) = before, after
+        if used.is_cpu and torch.equal(arrived, used) and torch.equal(was, now) and was.any():
+            self._found |= {"gradient_edit_ratio": 1.0, "gradient_cosine": 1.0}
+            return
         seen = arrived > FAINT * arrived.max()
         by_tensor = used / arrived
         largest, least = (by_tensor.where(seen, -torch.inf).max(), by_tensor.where(seen, torch.inf).min())
@@ -51,9 +55,9 @@ class EditedGradients(Channel):
         return found
 
     def _now(self) -> tuple[list[int], torch.Tensor, torch.Tensor] | None:
-        held = [(one, one.grad) for one in self.watched.trained() if one.grad is not None]
-        gradients = here(gradient for _, gradient in held)
-        return ([id(one) for one, _ in held], norms(gradients), samples(gradients)) if held else None
+        held = [id(one) for one in self.watched.parameters() if one.grad is not None]
+        gradients = self.watched.gradients()
+        return (held, gradient_norms(self.watched, gradients), samples(here(gradients))) if held else None
 
 
 class StaleGradients(Channel):
@@ -68,8 +72,8 @@ class StaleGradients(Channel):
     def backward_begins(self, gradient: torch.Tensor) -> None:
         """Count them in the first pass of a step."""
         if self._left is None:
-            gradients = [one.grad for one in self.watched.trained() if one.grad is not None]
-            self._left = (norms(here(gradients)) != 0).sum() if gradients else 0.0
+            gradients = self.watched.gradients()
+            self._left = (gradient_norms(self.watched, gradients) != 0).sum() if gradients else 0.0
 
     def row(self) -> Mapping[str, Cell]:
         """Return their number."""

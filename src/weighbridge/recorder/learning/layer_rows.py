@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from weighbridge.recorder.channels import Channel, Watched, is_early
+from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.learning.tensor_norms import here, norms
 
 MOST_COPIED = 2**26  # bytes of weights: more are not held twice
@@ -19,26 +19,23 @@ class Layers(Channel):
 
     def __init__(self, watched: Watched, every: int) -> None:
         super().__init__(watched)
-        self._every = every
+        self.period = every
         self._norms: dict[str, tuple[list[int], torch.Tensor]] = {}
         self._copies: tuple[list[int], list[torch.Tensor]] | None = None
         self.rows: list[dict[str, Any]] = []
 
     def backward_ended(self) -> None:
         """Take the gradients as they arrived."""
-        if self._due():
-            self._take("grad")
+        self._take("grad")
 
     def update_begins(self) -> None:
         """Copy the weights of a small model."""
         weights = self.watched.trained()
-        if self._due() and sum(one.numel() * one.element_size() for one in weights) <= MOST_COPIED:
+        if sum(one.numel() * one.element_size() for one in weights) <= MOST_COPIED:
             self._copies = [id(one) for one in weights], [one.clone() for one in here(weights)]
 
     def update_ended(self) -> None:
         """Take the gradients as they were used, the weights, and by how much they moved."""
-        if not self._due():
-            return
         self._take("grad_used")
         weights = self.watched.trained()
         ids = [id(one) for one in weights]
@@ -64,9 +61,6 @@ class Layers(Channel):
         names = ((name, by_tensor.get(id(one))) for name, one in self.watched.model.named_parameters())
         self.rows = [{"step": self.watched.step, "name": name, **given} for name, given in names if given]
         return {}
-
-    def _due(self) -> bool:
-        return is_early(self.watched.step, self._every)
 
     def _take(self, name: str) -> None:
         owners = [one for one in self.watched.trained() if one.grad is not None]

@@ -6,6 +6,7 @@ only negative entry, or its only positive one where s is negative.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ CLOSE = 0.005  # of the scale: how far rows, and entries beside the target, may 
 AGREEING = 0.9  # of the rows
 UNEVEN = 1e-3  # of the mean probability: else smoothing cannot be told from a scale
 VARYING = 0.05  # of the mean: else a loss of probabilities cannot be told from one of their logarithms
+IGNORED = -100  # by cross_entropy
 WIDE = 2**22  # entries that are made float32 at once
 
 
@@ -50,7 +52,7 @@ class LossScale(Channel):
         if logits is None or logits.shape != gradient.shape:
             self._blind = True
         else:
-            self._passes.append(_seen(logits, gradient))
+            self._passes.append(_seen(logits.flatten(0, -2), gradient.flatten(0, -2), *lowest(self.watched, gradient)))
 
     def update_ended(self) -> None:
         """Divide by what a gradient scaler multiplied by, before that is changed."""
@@ -72,56 +74,76 @@ def _has_rows(output: torch.Tensor) -> bool:
     return output.is_floating_point() and output.dim() > 1 and output.shape[-1] > 1 and not hasattr(output, "to_local")
 
 
-def _seen(logits: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+def lowest(watched: Watched, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return of each row of the logits' gradient the least entry and where it is, found once; `[rows]`.
+
+    Of a cross-entropy it is the target: the only negative one.
+    """
+    if watched.lowest is None:
+        watched.lowest = gradient.flatten(0, -2).min(-1)
+    return watched.lowest
+
+
+def _seen(logits: torch.Tensor, gradient: torch.Tensor, least: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the scale, the sum of the cross-entropies and the number of the rows; NaN where the loss is another."""
-    (least, lowest), (most, highest) = gradient.min(-1), gradient.max(-1)
-    active = ((least != 0) | (most != 0)).flatten()
+    waits, active = not gradient.is_cpu, least != 0  # elsewhere an answer is not waited for
+    if waits or not active.all():
+        active |= gradient.amax(-1) != 0
     rows, count = _spread(active), active.sum()
-    at = torch.unravel_index(rows, gradient.shape[:-1])
-    rises, p = gradient[at].float() * count, logits[at].float().softmax(-1)
-    rises = rises.masked_fill(~active[rows, None], torch.nan)
-    found, known = _cross_entropy(rises, p, lowest[at])
-    if known.device.type != "cpu" or not known:  # elsewhere an answer is not waited for
-        negated, fits = _cross_entropy(rises, p, highest[at])
-        known = known | _of_probabilities(rises, p, lowest[at])
+    rises, p = gradient[rows].float() * count, logits[rows].float().softmax(-1)
+    counts = active[rows]
+    found, known = _cross_entropy(rises, p, targets[rows], counts)
+    if waits or not known:
+        highest = gradient.argmax(-1)
+        negated, fits = _cross_entropy(rises, p, highest[rows], counts)
+        known = known | _of_probabilities(rises, p, targets[rows], counts[:, None])
         found = torch.where(known, found, torch.where(fits, negated, torch.nan))
-    total = _entropies(logits, torch.where(known, lowest, highest).flatten(), active)
+        targets = torch.where(known, targets, highest)
+    total = _entropies(logits, targets, active)
     return torch.stack([found, torch.where(found.isnan(), torch.nan, total), count.to(total.dtype)])
 
 
 def _spread(active: torch.Tensor) -> torch.Tensor:
     """Choose rows that count, all over the batch and without asking the device how many there are."""
-    place = torch.arange(len(active), device=active.device) * 0.6180339887 % 1
-    return torch.topk(active * (1 + place), min(ROWS, len(active)), sorted=False).indices
+    place = _places(active.shape[0], active.device)
+    return torch.topk(active * place, min(ROWS, active.shape[0]), sorted=False).indices
 
 
-def _cross_entropy(rises: torch.Tensor, p: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+@functools.lru_cache(4)
+def _places(size: int, device: torch.device) -> torch.Tensor:
+    return 1 + torch.arange(size, device=device) * 0.6180339887 % 1
+
+
+def _cross_entropy(
+    rises: torch.Tensor, p: torch.Tensor, target: torch.Tensor, active: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the scale by the targets, and whether all rows and all entries beside the targets agree with it.
 
     Beside the target a rise is s p; under label smoothing it is p - ε/V, which a line through them tells by its height.
     """
-    hot = _one_hot(p, target)
-    rest = p.masked_fill(hot, 0).sum(-1)
-    by_row = torch.where(rest > SURE, -rises.masked_fill(~hot, 0).sum(-1) / rest, torch.nan)
-    scale = by_row.nanmedian()
+    at = target[:, None]
+    beside = torch.ones_like(p).scatter_(-1, at, 0)
+    rest = (p * beside).sum(-1)
+    by_row = torch.where(active & (rest > SURE), -rises.gather(-1, at)[:, 0] / rest, torch.nan)
+    scale, told = by_row.nanmedian(), ~by_row.isnan()
     near = CLOSE * scale.abs()
-    agreeing = ((by_row - scale).abs() <= near).sum() >= AGREEING * (~by_row.isnan()).sum()
-    besides = ~hot & ~by_row.isnan()[:, None]
-    count = besides.sum()
-    p, rises = p.masked_fill(~besides, 0), rises.masked_fill(~besides, 0)
+    agreeing = ((by_row - scale).abs() <= near).sum() >= AGREEING * told.sum()
+    beside *= told[:, None]
+    count, p, rises = beside.sum(), p * beside, rises * beside
     mean_p, mean = p.sum() / count, rises.sum() / count
-    off = (p - mean_p).masked_fill(~besides, 0)
+    off = (p - mean_p) * beside
     spread = off.square().sum()
-    slope = (off * (rises - mean)).sum() / spread
+    slope = (off * rises).sum() / spread
     level = (mean - slope * mean_p) * p.shape[-1]
     on_line = ((slope - scale).abs() <= near) & (level.abs() <= near) & (spread > count * (UNEVEN * mean_p) ** 2)
     return scale, agreeing & on_line
 
 
-def _of_probabilities(rises: torch.Tensor, p: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+def _of_probabilities(
+    rises: torch.Tensor, p: torch.Tensor, target: torch.Tensor, counted: torch.Tensor
+) -> torch.Tensor:
     """Return whether the loss took probabilities for logits, or for their logarithms."""
-    counted = ~rises.isnan().any(-1, keepdim=True)
-    hot, rises = _one_hot(p, target), rises.nan_to_num(0)
+    hot = torch.arange(p.shape[-1], device=p.device) == target[:, None]
     of_targets = p.masked_fill(~hot, 0).sum(-1, keepdim=True).masked_fill(~counted, torch.nan)
     mean = of_targets.nanmean()
     varies = (of_targets - mean).square().nanmean() > (VARYING * mean) ** 2
@@ -133,14 +155,10 @@ def _of_probabilities(rises: torch.Tensor, p: torch.Tensor, target: torch.Tensor
     return found & varies
 
 
-def _one_hot(p: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    return torch.arange(p.shape[-1], device=p.device) == target[:, None]
-
-
 def _entropies(logits: torch.Tensor, targets: torch.Tensor, active: torch.Tensor) -> torch.Tensor:
     size = max(1, WIDE // logits.shape[-1])
     found = torch.zeros((), device=logits.device)
-    parts = (torch.split(one, size) for one in (logits.flatten(0, -2), targets, active))
+    parts = (torch.split(one, size) for one in (logits, targets, active))
     for part, at, counts in zip(*parts, strict=True):
-        found += cross_entropy(part.float(), at, reduction="none").masked_fill(~counts, 0).sum()
+        found += cross_entropy(part.float(), at.where(counts, IGNORED), reduction="sum")
     return found

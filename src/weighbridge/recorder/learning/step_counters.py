@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from weighbridge.recorder.channels import Cell, Channel, Watched
+from weighbridge.recorder.channels import SELDOM, Cell, Channel, Watched, is_early
 
 
 class StepCounters(Channel):
@@ -49,7 +49,8 @@ class StepCounters(Channel):
     def row(self) -> Mapping[str, Cell]:
         """Compare now and then; an optimizer without counters has nothing to compare."""
         self._blind |= self.watched.compiled
-        if self._blind or not self.watched.early or self.watched.optimizer is None:
+        seldom = not self.watched.early or not is_early(self.watched.step, SELDOM)
+        if self._blind or seldom or self.watched.optimizer is None:
             return {}
         parameters = [one for group in self.watched.optimizer.param_groups for one in group.get("params", ())]
         lags: list[Any] = []

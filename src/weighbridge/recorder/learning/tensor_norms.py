@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -10,6 +11,8 @@ import torch
 from weighbridge.recorder.channels import Watched
 
 SAMPLE = 64  # elements of a tensor
+SMALL = 2**16  # elements: what is smaller takes longer to ask for than to copy
+flattened = torch._C._nn.flatten_dense_tensors  # noqa: SLF001 -- one call for all
 DENSE = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -41,8 +44,30 @@ def gradient_norms(watched: Watched, gradients: list[torch.Tensor]) -> torch.Ten
 
 def samples(tensors: list[torch.Tensor]) -> torch.Tensor:
     """Return a copy of some elements of each, spread over it and padded with 0; `[tensors, elements]`."""
-    found = [(flat := one.reshape(-1))[:: (-(-len(flat) // SAMPLE)) | 1] for one in tensors]  # odd: no one column
-    return torch.nn.utils.rnn.pad_sequence([one.to(found[0].device, torch.float32) for one in found], batch_first=True)
+    device = tensors[0].device
+    parts = [one if one.numel() <= SMALL else every_so_many(one, SAMPLE) for one in tensors]
+    parts = [one if one.device == device else one.to(device) for one in parts]
+    places = _places(tuple(one.numel() for one in parts), device)
+    return flattened([*parts, parts[0].new_zeros(1)]).float()[places]
+
+
+@functools.lru_cache(4)
+def _places(sizes: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    begins = itertools.accumulate(sizes, initial=0)
+    rows = [range(at, at + size, _step(size, SAMPLE)) for at, size in zip(begins, sizes, strict=False)]
+    return torch.tensor([[*row, *[sum(sizes)] * (SAMPLE - len(row))] for row in rows], device=device)
+
+
+def every_so_many(tensor: torch.Tensor, most: int) -> torch.Tensor:
+    """Return at most so many elements, evenly spaced by an odd number, so that they are not of one column."""
+    size = tensor.numel()
+    step = _step(size, most)
+    flat = tensor if tensor.is_contiguous() else tensor.reshape(-1)
+    return flat.as_strided((-(-size // step),), (step,), flat.storage_offset())
+
+
+def _step(size: int, most: int) -> int:
+    return -(-size // most) | 1
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:

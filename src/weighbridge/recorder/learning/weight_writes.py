@@ -9,7 +9,7 @@ import torch
 
 from weighbridge.recorder.bit_sums import bit_sums, parameters_sum
 from weighbridge.recorder.channels import Cell, Channel, Watched
-from weighbridge.recorder.learning.tensor_norms import here, norms
+from weighbridge.recorder.learning.tensor_norms import gradient_norms, here
 
 SAMPLED, ELEMENTS = 3, 64
 FAINT = 1e-6  # of the largest gradient: what is below may be too little to move a weight
@@ -103,10 +103,9 @@ class WeightWrites(Channel):
     def _unmoved(self, same: torch.Tensor) -> Cell:
         groups = [] if self.watched.optimizer is None else self.watched.optimizer.param_groups
         owned = {id(one) for group in groups if float(group.get("lr", 1)) > 0 for one in group["params"]}
-        moving = [(at, one.grad) for at, one in enumerate(self.watched.parameters()) if id(one) in owned]
-        seen = [(at, gradient) for at, gradient in moving if gradient is not None and gradient.numel()]
-        if not seen:
+        seen = [(at, id(one) in owned) for at, one in enumerate(self.watched.parameters()) if one.grad is not None]
+        if not any(moves for _, moves in seen):
             return 0.0
-        by_tensor = norms(here(gradient for _, gradient in seen))
-        stayed = same.unbind()
-        return (torch.stack([stayed[at] for at, _ in seen]) & (by_tensor > FAINT * by_tensor.max())).sum()
+        at, moves = torch.tensor(seen, device=same.device).unbind(1)
+        by_tensor = gradient_norms(self.watched, self.watched.gradients()) * moves
+        return (same[at] & (by_tensor > FAINT * by_tensor.max())).sum()

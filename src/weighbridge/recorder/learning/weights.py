@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from weighbridge.recorder.bit_sums import bit_sums
-from weighbridge.recorder.channels import Cell, Channel, Watched
-from weighbridge.recorder.learning.tensor_norms import here, norms
+from weighbridge.recorder.channels import SELDOM, Cell, Channel, Watched
+from weighbridge.recorder.learning.tensor_norms import every_so_many, here, norms
 
 SAMPLE = 4096  # elements of a tensor
 MANY = 64  # elements: two tensors of fewer may be equal by chance
@@ -19,6 +19,7 @@ class Weights(Channel):
     """The 2-norm of all weights, and the share of matrices in float32 whose values bfloat16 would hold as well."""
 
     columns = ("weight_norm", "bf16_share")
+    period = SELDOM
 
     def row(self) -> Mapping[str, Cell]:
         """Look at them after the step; 0 has every precision, and does not count."""
@@ -26,8 +27,7 @@ class Weights(Channel):
         found: dict[str, Cell] = {"weight_norm": norms(weights).norm()} if weights else {}
         matrices = [one for one in here(self.watched.trained()) if one.dim() == 2 and one.dtype == torch.float32]
         if matrices:
-            flat = [one.reshape(-1) for one in matrices]
-            sampled = [one[:: (-(-len(one) // SAMPLE)) | 1].view(torch.int32) for one in flat]
+            sampled = [every_so_many(one, SAMPLE).view(torch.int32) for one in matrices]
             words = torch.cat([one.to(sampled[0].device) for one in sampled])
             counted = (words & 0x7FFFFFFF) != 0
             found["bf16_share"] = (counted & ((words & 0xFFFF) == 0)).sum() / counted.sum()

@@ -22,11 +22,15 @@ class Modes(Channel):
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
         self._modules: list[torch.nn.Module] = []
+        self._known: tuple[list[torch.nn.Parameter], list[bool]] | None = None
         self._most: int | None = None
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Count them."""
-        if self.watched.early or not self._modules:
+        parameters = self.watched.parameters()
+        known = parameters, [one.requires_grad for one in parameters]
+        if self._known is None or self._known[0] is not parameters or self._known[1] != known[1]:
+            self._known = known
             self._modules = list(_trained(self.watched.model, {self.watched.model}))
         self._most = max(self._most or 0, sum([not module.training for module in self._modules]))
 

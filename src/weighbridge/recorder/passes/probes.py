@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from weighbridge.recorder import residency
-from weighbridge.recorder.channels import Cell, Channel, Watched, is_early
+from weighbridge.recorder.channels import SELDOM, Cell, Channel, Watched
+from weighbridge.recorder.learning.loss_scale import lowest
 
 ROWS, POSITIONS = 2, 64
-EVERY = 10  # two steps of so many are evaluated where all channels look in all steps
 SAMPLED = 64  # active positions of a micro-batch
 CAUSAL = 1e-5
 DEVICES = ("cpu", "cuda")  # whose random numbers can be given back
@@ -30,12 +30,11 @@ class Evaluations(Channel):
     """How far two evaluations of the same rows differ, and earlier logits once all tokens of the later half differ."""
 
     columns = ("evaluation_change", "future_change")
+    period = SELDOM
     _call: Call | None = None
 
     def forward_ended(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> None:
         """Keep a few rows as the model got them."""
-        if not is_early(self.watched.step, EVERY):
-            return
         call: Call = {**dict(enumerate(args)), **kwargs}
         plain = all(value is None or isinstance(value, (torch.Tensor, int, float, str)) for value in call.values())
         self._call = _cut(call) if plain else None
@@ -98,14 +97,15 @@ class Targets(Channel):
         self._pending.clear()
         if ids is None:
             return
-        active = gradient.amin(-1) < 0
+        least, targets = (one.view(ids.shape) for one in lowest(self.watched, gradient))
+        active = least < 0
         active[:, -1] = False
         order = torch.arange(1, ids.numel() + 1, device=ids.device) * 7919 % (ids.numel() + 1)  # from all over
         chosen = (active.flatten() * order).topk(min(SAMPLED, ids.numel())).indices
         row, at = chosen // ids.shape[1], chosen % ids.shape[1]
         read = gradient[row, at]
         told = active[row, at] & ((read < 0).sum(-1) == 1) & (ids.amax() < gradient.shape[-1])
-        right = told & (read.argmin(-1) == ids[row, (at + 1) % ids.shape[1]])
+        right = told & (targets[row, at] == ids[row, (at + 1) % ids.shape[1]])
         self._counted.append(torch.stack([right.sum(), told.sum()]))
 
     def row(self) -> Mapping[str, Cell]:
