@@ -117,7 +117,7 @@ def test_what_is_wrong_in_a_log_is_found_by_the_gate_for_it(
     assert outcomes("training-log", log(tmp_path / "bad.jsonl", *columns, change=change))[gate] == "FAIL"
 
 
-@pytest.mark.parametrize("reward", ["rollout/ep_rew_mean", "reward"])
+@pytest.mark.parametrize("reward", ["rollout/ep_rew_mean", "reward", "time/fps"])
 def test_the_course_of_a_loss_beside_rewards_is_not_judged_and_a_nan_in_it_is(reward: str, tmp_path: Path) -> None:
     def surrogate(made: Rows) -> None:
         for row in made:

@@ -343,6 +343,12 @@ def test_runs_one_below_the_other_are_told_by_epochs_that_begin_again(tmp_path: 
         assert open_run(tmp_path / "log.csv").notes == {"steps_are_row_numbers": True}
 
 
+def test_a_header_that_is_written_again_is_no_row(tmp_path: Path) -> None:
+    (tmp_path / "gpu.csv").write_text("index, power.draw [W]\n0, 22.5 W\n" * 3)
+    view = open_run(tmp_path / "gpu.csv")
+    assert (view.rows, view.column_names, view.facts["index"]) == (3, ("step", "power.draw"), 0)
+
+
 def test_a_table_by_tabs_is_read_whatever_its_name(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("step\tloss\n10\t8.4\n20\t7.6\n")
     assert numbers(open_run(tmp_path / "train.log"), "loss") == [(10, 8.4), (20, 7.6)]

@@ -33,7 +33,7 @@ def lost(series: Series, limits: Any) -> FigureValue:
             highest, best_then = one, best
     rise = highest[1] - best_then[1]
     began = middle(sorted(series.value[:3]))  # where the first level is already one of a hump
-    first = began if 0 < began < start[1] else start[1]
+    first = min(began, start[1]) if began > 0 else start[1]
     more = {"step": highest[0], "level": highest[1], "best": best_then[1], "best_step": best_then[0], "first": first}
     return FigureValue(ratio(rise, abs(first)) if rise else 0.0, more)
 

@@ -55,7 +55,9 @@ def read_csv(path: Path, digests: dict[str, str]) -> Log:
         raise bad_line(path, 1, f"two columns are called {doubled[:60]!r}")
     table = TableBuilder(str(path))
     table.open(dict.fromkeys(names), 0)
-    torn = _fill(table, names, rows if headed else chain([first], rows), path, lines)
+    # nvidia-smi that is called again and again writes its header again and again.
+    rest = (row for row in rows if row[1] != first[1]) if headed else chain([first], rows)
+    torn = _fill(table, names, rest, path, lines)
     if not table.rows:
         raise no_rows(path)
     notes = ({} if headed else {"no_header": True}) | ({"torn_last_line": torn} if torn else {})
