@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from weighbridge.recorder.channels import Cell, Channel, Watched
+from weighbridge.recorder.channels import Cell, Channel
 from weighbridge.recorder.learning.tensor_norms import DENSE, gradient_norms, stacked
 
 
@@ -28,22 +28,16 @@ class LearningRate(Channel):
     columns = ("lr",)
     every_step = True
 
-    def __init__(self, watched: Watched) -> None:
-        super().__init__(watched)
-        self._used: float | None = None
-
     def update_ended(self) -> None:
         """Take it before a schedule moves it."""
-        self._used = self._now()
+        if groups := getattr(self.watched.optimizer, "param_groups", None):
+            self.found["lr"] = float(groups[0]["lr"])
 
     def row(self) -> Mapping[str, Cell]:
         """Return it; of a step without an update, what it is."""
-        used, self._used = self._used, None
-        return {"lr": self._now() if used is None else used}
-
-    def _now(self) -> float | None:
-        groups = getattr(self.watched.optimizer, "param_groups", None)
-        return float(groups[0]["lr"]) if groups else None
+        if not self.found:
+            self.update_ended()
+        return super().row()
 
 
 class Norms(Channel):
@@ -52,11 +46,9 @@ class Norms(Channel):
     columns = ("grad_norm", "grad_norm_used", "gradients_finite")
     every_step = True
 
-    def __init__(self, watched: Watched) -> None:
-        super().__init__(watched)
-        self._arrived: torch.Tensor | None = None
-        self._used: torch.Tensor | None = None
-        self._stamp: list[tuple[int, int]] = []
+    _arrived: torch.Tensor | None = None
+    _used: torch.Tensor | None = None
+    _stamp: tuple[tuple[int, int], ...] = ()
 
     def backward_ended(self) -> None:
         """Take the norm as it arrived."""
@@ -97,5 +89,5 @@ class Norms(Channel):
         return norm
 
 
-def _stamp(gradients: list[torch.Tensor]) -> list[tuple[int, int]]:
-    return [(id(gradient), gradient._version) for gradient in gradients]  # noqa: SLF001
+def _stamp(gradients: list[torch.Tensor]) -> tuple[tuple[int, int], ...]:
+    return tuple([(id(gradient), gradient._version) for gradient in gradients])  # noqa: SLF001
