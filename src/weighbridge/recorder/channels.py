@@ -66,6 +66,11 @@ class Watched:
         """Return the gradients that there are, in the order of the parameters."""
         return [gradient for one in self.parameters() if (gradient := one.grad) is not None]
 
+    def owned(self) -> list[torch.Tensor]:
+        """Return what the optimizer updates."""
+        groups = getattr(self.optimizer, "param_groups", ())
+        return [one for group in groups for one in group.get("params", ())]
+
     def bare(self) -> torch.nn.Module:
         """Return the model inside what compiles it, or gives each rank its copy."""
         model = self.model
@@ -88,6 +93,7 @@ class Channel:
 
     def __init__(self, watched: Watched) -> None:
         self.watched = watched
+        self.found: dict[str, Any] = {}  # of the step under way
 
     def fetch_begins(self) -> None:
         """Look before the loader is asked for a batch."""
@@ -115,7 +121,8 @@ class Channel:
 
     def row(self) -> Mapping[str, Cell]:
         """Return the figures of the step by column."""
-        return {}
+        found, self.found = self.found, {}
+        return found
 
 
 def is_early(step: int, every: int) -> bool:

@@ -59,14 +59,6 @@ class HookPoints:
         while self._handles:
             self._handles.pop().remove()
 
-    def fetch_begins(self) -> None:
-        """Say that the loader is asked for a batch."""
-        self._tell("fetch_begins")
-
-    def batch(self, batch: object) -> None:
-        """Say that the loader hands out a batch."""
-        self._tell("batch", batch)
-
     def row(self) -> dict[str, Cell]:
         """Return the figures of the step by column."""
         return {name: value for answer in self._ask("row") for name, value in answer.items()}
@@ -85,7 +77,8 @@ class HookPoints:
             self._lists[due] = {at: [(one, getattr(one, at)) for one in looking if _looks(one, at)] for at in MOMENTS}
         return self._lists[due]
 
-    def _tell(self, moment: str, *about: Any) -> None:
+    def tell(self, moment: str, *about: Any) -> None:
+        """Let the channels look that are due at a moment."""
         if not self._busy and self._due[moment]:
             self._ask(moment, *about)
 
@@ -124,14 +117,14 @@ class HookPoints:
 
     def _forward_begins(self, _: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if not torch.compiler.is_compiling() and torch.is_grad_enabled():
-            self._tell("forward_begins", args, kwargs)
+            self.tell("forward_begins", args, kwargs)
 
     def _forward_ended(self, _: object, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
         if torch.compiler.is_compiling() or self._busy or not torch.is_grad_enabled():
             return
         if (watched := differentiable(output)) is not None:
             self._await_gradient(watched)
-            self._tell("forward_ended", args, kwargs, watched)
+            self.tell("forward_ended", args, kwargs, watched)
 
     def _await_gradient(self, output: torch.Tensor) -> None:
         # Accelerate hands out a wider copy of the logits, and the loss may have been made of what was copied.
@@ -159,10 +152,10 @@ class HookPoints:
     def _backward_begins(self, gradient: torch.Tensor) -> None:
         if self._busy:
             return
-        self._tell("backward_begins", gradient)
+        self.tell("backward_begins", gradient)
         queue = torch.autograd.Variable._execution_engine.queue_callback  # noqa: SLF001
         # Of several ranks the reducer queues its own end while the pass goes on: ours then has to come behind it.
-        queue(lambda: queue(lambda: self._tell("backward_ended")))
+        queue(lambda: queue(lambda: self.tell("backward_ended")))
 
     def _or_compiled(self, looked: Callable[[], None]) -> None:
         if torch.compiler.is_compiling():
@@ -173,11 +166,11 @@ class HookPoints:
     def _update_begins(self) -> None:
         self._scaler = self._scaler or _scaler_above()
         self._watched.scale = self._scaler._scale if self._scaler is not None else None  # noqa: SLF001
-        self._tell("update_begins")
+        self.tell("update_begins")
 
     def _update_ended(self) -> None:
         self._watched.updated = True
-        self._tell("update_ended")
+        self.tell("update_ended")
 
 
 def differentiable(output: Any) -> torch.Tensor | None:
@@ -192,7 +185,7 @@ def differentiable(output: Any) -> torch.Tensor | None:
 
 
 def _looks(channel: Channel, moment: str) -> bool:
-    return getattr(type(channel), moment) is not getattr(Channel, moment)
+    return moment == "row" or getattr(type(channel), moment) is not getattr(Channel, moment)
 
 
 def _scaler_above() -> torch.amp.GradScaler | None:

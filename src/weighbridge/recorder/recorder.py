@@ -20,6 +20,7 @@ from typing import Any, Concatenate, ParamSpec, Self
 import torch
 
 from weighbridge.recorder import digests, residency
+from weighbridge.recorder.audit import DeviceAudit
 from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.hook_points import HookPoints
 from weighbridge.recorder.learning import LEARNING
@@ -32,10 +33,8 @@ from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
 from weighbridge.recorder.run_directory import EVENTS, LAYERS, RowLog, claim, run_of, write_run
 from weighbridge.recorder.updates import Hyperparameters, Norms, unwrapped
 from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, token_counter
-from weighbridge.recorder.witnesses import testimony
 
 P = ParamSpec("P")
-EARLY_PROBES = (10, 100)  # so that a short run, too, is probed after its first step
 MAX_MESSAGE = 300
 PATH = re.compile(r"(['\"])[^'\"]*[/\\][^'\"]*\1|(?:[A-Za-z]:)?(?<![\w.])[~.]*[/\\][^\s'\":;,)]+")
 POSITION = ("tokens", "corpus_position", "wraps")
@@ -97,22 +96,16 @@ class Recorder:
     """Write `run.json`, `steps.jsonl` and `events.jsonl` while a loop trains.
 
     Use it as a context around the loop, draw batches from `rec.loader` (or `rec.cycle()`), and call `rec.step(loss)`
-    once after each optimizer step. Every `probe_every` steps, the first included, the step is audited: where the
-    tensors are, where the ops put their results, what the driver and the kernel say of this process.
+    once after each optimizer step. Every `probe_every` steps, the first included, the step is audited.
 
-    With `requested_steps` (a trainer's `max_steps`), a loop that was left before is known to have ended early. With
-    `sampled`, batches are drawn with replacement, and there are no passes over the corpus, only tokens; a loader whose
-    sampler draws so says it by itself. Of `files` (corpus, tokenizer, …) `run.json` keeps digests. Where the directory
-    has a run already, this one is its next attempt, in `attempt-2` and on; one that resumes says by `first_step` with
-    which step it goes on.
+    With `requested_steps`, a loop that was left before is known to have ended early. With `sampled`, batches are drawn
+    with replacement, and there are no passes over the corpus; a loader whose sampler draws so says it by itself. Of
+    `files` (corpus, tokenizer, …) `run.json` keeps digests. One that resumes says by `first_step` where it goes on.
     """
 
     _steps: RowLog | None = None
     _events: RowLog | None = None
     _layer_log: RowLog | None = None
-    _audited = False
-    _unaudited = ""
-    _frames = 0
     _attempt = 1
     _mark: tuple[float, float] | None = None
 
@@ -148,13 +141,11 @@ class Recorder:
         self._step = self._first_step = first_step
         self.directory = of_rank(self._root, os.environ)
         self._model, self._optimizer = model, unwrapped(optimizer)
-        self._audit = residency.DispatchAudit()
-        self._seen = Watched(model, self._optimizer, vocab)
-        self._gradients = residency.GradientBytes(self._seen, max(probe_every, 1))
-        self._layers = Layers(self._seen, max(probe_every, 1))
-        looking = [*(channel(self._seen) for channel in CHANNELS), self._gradients, self._layers]
-        every = 0 if channels == "all" else max(probe_every, 1)
-        self._points = HookPoints(self._seen, looking, every, self._audit, self._channel_failed)
+        self._seen, every = Watched(model, self._optimizer, vocab), max(probe_every, 1)
+        self._audit, self._layers = DeviceAudit(self._seen, every), Layers(self._seen, every)
+        looking = [*(channel(self._seen) for channel in CHANNELS), self._audit.gradients, self._layers]
+        at_cadence = 0 if channels == "all" else every
+        self._points = HookPoints(self._seen, looking, at_cadence, self._audit.ops, self._channel_failed)
         self._requested = {"requested_device": requested_device, "requested_steps": requested_steps}
         self._sampled = sampled or bool(getattr(getattr(loader, "sampler", None), "replacement", False))
         self._sizes = {"seq_len": seq_len, "batch_size": batch_size, "corpus_tokens": corpus_tokens}
@@ -162,7 +153,7 @@ class Recorder:
         self._seeds = dict(seeds or {})
         self._files, self._digests = dict(files or {}), dict[str, str]()
         self._tokens_of = tokens_of or token_counter(seq_len)
-        self._probe_every, self._on_fail = max(probe_every, 1), on_fail
+        self._on_fail = on_fail
         self._position = CorpusPosition()
         self._watched = None if loader is None else WatchedLoader(loader, self)
         self._warned: set[str] = set()
@@ -239,7 +230,7 @@ class Recorder:
         tokens: int | None,
         scalars: Mapping[str, torch.Tensor | float | None],
     ) -> None:
-        self._audit.pause()
+        self._audit.ops.pause()
         skipped = self._points.sees_updates and not (self._seen.updated or self._seen.compiled)
         cells = {"loss": loss, **self._points.row(), **scalars}
         if grad_norm is not None and not skipped:
@@ -265,7 +256,7 @@ class Recorder:
         self._append(self._steps, row)
         while self._layers.rows:
             self._append(self._layer_log, self._layers.rows.pop(0))
-        if self._probes():
+        if self._audit.due():
             self._probe()
 
     def _next_step(self) -> None:
@@ -275,21 +266,21 @@ class Recorder:
 
     def _begin_step(self) -> None:
         if self._watched is None:
-            self._resume()
+            self._audit.resume()
         self._mark = time.perf_counter(), time.process_time()
 
     @_guarded
     def fetching(self) -> None:
         """Keep the making of a batch, which happens on the host, out of the audited step."""
-        self._audit.pause()
-        self._points.fetch_begins()
+        self._audit.ops.pause()
+        self._points.tell("fetch_begins")
 
     @_guarded
     def batch_drawn(self, batch: object) -> None:
         """Count a batch's tokens, and audit the step that it is for where that step is probed."""
-        self._points.batch(batch)
+        self._points.tell("batch", batch)
         self._position.add(self._tokens_of(batch))
-        self._resume()
+        self._audit.resume()
 
     @_guarded
     def pass_began(self, *, dry: bool) -> None:
@@ -344,7 +335,7 @@ class Recorder:
 
     @_guarded
     def _close(self, kind: type[BaseException] | None) -> None:
-        self._audit.pause()
+        self._audit.ops.pause()
         self._points.close()
         self._event("end", steps=self._step, by=kind.__name__ if kind else "")
         for log in (self._steps, self._events, self._layer_log):
@@ -354,40 +345,9 @@ class Recorder:
                     self._warn(f"{log.lost} rows could not be written")
         self._steps = self._events = self._layer_log = None
 
-    def _probes(self) -> bool:
-        taken = self._step - self._first_step
-        return taken % self._probe_every == 0 or taken in EARLY_PROBES
-
-    def _resume(self) -> None:
-        if not self._probes() or self._unaudited:
-            return
-        if not self._audited:
-            self._unaudited = residency.not_auditable(self._model)
-            self._frames = residency.compiled_frames()
-        if not self._unaudited:
-            self._audited = True
-            self._audit.resume()
-
     @_guarded
     def _probe(self) -> None:
-        if self._audited and residency.compiled_frames() != self._frames:
-            self._unaudited = "something was compiled in this step, and an audit does not see into compiled code"
-            self._audit.restart()
-        witnesses, why = testimony()
-        found: dict[str, Any] = residency.model_bytes(self._model)
-        found["gradients"] = found["gradients"] or self._gradients.bytes
-        if self._optimizer is not None:
-            found |= residency.optimizer_bytes(self._optimizer)
-        allocated, no_memory = residency.allocated_bytes(residency.resolved_device(self._model))
-        undrawn = "no batch of this step came from recorder.loader, so no op of it was counted"
-        unaudited = self._unaudited or self._audit.failure or ("" if self._audited else undrawn)
-        no_optimizer = "" if self._optimizer is not None else "the recorder was given no optimizer"
-        reasons = {"allocated": no_memory, "dispatch": unaudited, "optimizer": no_optimizer}
-        why |= {name: reason for name, reason in reasons.items() if reason}
-        found |= {**self._audit.found(), "dispatch": "not-audited" if unaudited else "audited"}
-        self._event("device", **found, allocated_bytes=allocated, witnesses=witnesses, why=why)
-        self._audit.restart()
-        self._audited, self._unaudited, self._gradients.bytes = False, "", {}
+        self._event("device", **self._audit.found())
 
     def _event(self, event: str, **fields: Any) -> None:
         self._append(self._events, {"event": event, "step": self._step, **fields})

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from weighbridge.recorder.channels import Cell, Channel, Watched
+from weighbridge.recorder.channels import Cell, Channel
 from weighbridge.recorder.learning.tensor_norms import DENSE, gradient_norms, stacked
 
 
@@ -28,26 +28,24 @@ class Hyperparameters(Channel):
     columns = ("lr", "weight_decay", "updates")
     every_step = True
 
-    def __init__(self, watched: Watched) -> None:
-        super().__init__(watched)
-        self._used: dict[str, Cell] | None = None
-        self._updates = 0
-
     def update_ended(self) -> None:
         """Take them before a schedule moves them."""
-        self._used, self._updates = self._now(), self._updates + 1
+        self._look()
+        self.found["updates"] = float(self.found.get("updates") or 0) + 1
 
     def row(self) -> Mapping[str, Cell]:
         """Return them; of a step without an update, what they are."""
-        found = {**(self._used or self._now()), "updates": None if self.watched.compiled else self._updates}
-        self._used, self._updates = None, 0
-        return found if self.watched.optimizer is not None else {}
+        if not self.found:
+            self._look()
+        if self.watched.optimizer is not None and not self.watched.compiled:
+            self.found.setdefault("updates", 0.0)
+        return super().row()
 
-    def _now(self) -> dict[str, Cell]:
-        groups: Any = getattr(self.watched.optimizer, "param_groups", None) or ({},)
-        decays = [float(group["weight_decay"]) for group in groups if group.get("weight_decay") is not None]
-        first = groups[0].get("lr")
-        return {"lr": None if first is None else float(first), "weight_decay": max(decays, default=None)}
+    def _look(self) -> None:
+        if groups := getattr(self.watched.optimizer, "param_groups", None):
+            self.found["lr"] = float(groups[0]["lr"])
+            if decays := [float(group["weight_decay"]) for group in groups if "weight_decay" in group]:
+                self.found["weight_decay"] = max(decays)
 
 
 class Norms(Channel):
@@ -56,11 +54,9 @@ class Norms(Channel):
     columns = ("grad_norm", "grad_norm_used", "gradients_finite")
     every_step = True
 
-    def __init__(self, watched: Watched) -> None:
-        super().__init__(watched)
-        self._arrived: torch.Tensor | None = None
-        self._used: torch.Tensor | None = None
-        self._stamp: list[tuple[int, int]] = []
+    _arrived: torch.Tensor | None = None
+    _used: torch.Tensor | None = None
+    _stamp: tuple[tuple[int, int], ...] = ()
 
     def backward_ended(self) -> None:
         """Take the norm as it arrived."""
@@ -101,5 +97,5 @@ class Norms(Channel):
         return norm
 
 
-def _stamp(gradients: list[torch.Tensor]) -> list[tuple[int, int]]:
-    return [(id(gradient), gradient._version) for gradient in gradients]  # noqa: SLF001
+def _stamp(gradients: list[torch.Tensor]) -> tuple[tuple[int, int], ...]:
+    return tuple([(id(gradient), gradient._version) for gradient in gradients])  # noqa: SLF001

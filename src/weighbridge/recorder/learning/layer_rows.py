@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from weighbridge.recorder.channels import Channel, Watched
+from weighbridge.recorder.channels import Cell, Channel, Watched
 from weighbridge.recorder.learning.tensor_norms import here, norms
 
 MOST_COPIED = 2**26  # bytes of weights: more are not held twice
@@ -48,7 +48,7 @@ class Layers(Channel):
             ids, arrived = self._norms["grad"]
             self._norms["grad"] = ids, arrived / scale.to(arrived.device)
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> dict[str, Cell]:
         """Bring all to the host at once; of a step without an update there is no row."""
         found, self._norms, self._copies = self._norms, {}, None
         if "weight" not in found:

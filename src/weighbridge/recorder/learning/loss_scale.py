@@ -89,7 +89,7 @@ def _seen(logits: torch.Tensor, gradient: torch.Tensor, least: torch.Tensor, tar
     waits, active = not gradient.is_cpu, least != 0  # elsewhere an answer is not waited for
     if waits or not active.all():
         active |= gradient.amax(-1) != 0
-    rows, count = _spread(active), active.sum()
+    rows, count = spread(active), active.sum()
     rises, p = gradient[rows].float() * count, logits[rows].float().softmax(-1)
     counts = active[rows]
     found, known = _cross_entropy(rises, p, targets[rows], counts)
@@ -103,7 +103,7 @@ def _seen(logits: torch.Tensor, gradient: torch.Tensor, least: torch.Tensor, tar
     return torch.stack([found, torch.where(found.isnan(), torch.nan, total), count.to(total.dtype)])
 
 
-def _spread(active: torch.Tensor) -> torch.Tensor:
+def spread(active: torch.Tensor) -> torch.Tensor:
     """Choose rows that count, all over the batch and without asking the device how many there are."""
     place = _places(active.shape[0], active.device)
     return torch.topk(active * place, min(ROWS, active.shape[0]), sorted=False).indices

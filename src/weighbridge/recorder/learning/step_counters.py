@@ -19,30 +19,28 @@ class StepCounters(Channel):
     columns = ("step_counter_lag",)
     every_step = True
 
+    _updates = 0
+    _stateful = 0  # tensors that had state when this looked last
+    _lost = 0  # updates, when some had none any more
+    _blind = False  # an update ran that was not counted, or that may have been called off unseen
+
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
-        self._updates = 0
-        self._known = 0  # tensors that the optimizer held at the last update
         self._ahead: dict[int, Any] = {}  # of each tensor's counter before that of the updates
-        self._stateful = 0  # tensors that had state when all channels looked last
-        self._lost = 0
-        self._blind = False  # an update ran that was not counted, or that may have been called off unseen
 
     def update_begins(self) -> None:
         """Count the update for each tensor that has a gradient."""
-        optimizer = self.watched.optimizer
-        assert optimizer is not None
-        self._blind |= self.watched.scale is not None and hasattr(optimizer, "_step_supports_amp_scaling")
-        held = [one for group in optimizer.param_groups for one in group["params"]]
-        if len(held) != self._known:
-            self._known = len(held)
-            for one in held:
+        amp = hasattr(self.watched.optimizer, "_step_supports_amp_scaling")
+        self._blind |= self.watched.scale is not None and amp
+        owned = self.watched.owned()
+        if len(owned) != len(self._ahead):
+            for one in owned:
                 if id(one) not in self._ahead:
                     self._ahead[id(one)] = self._counter(one, 0) - self._updates
-        if self.watched.early and self._count(held) < self._stateful:
+        if self.watched.early and self._count() < self._stateful:
             self._lost = self._updates
         self._updates += 1
-        for one in held:
+        for one in owned:
             if one.grad is None:
                 self._ahead[id(one)] -= 1
 
@@ -50,22 +48,18 @@ class StepCounters(Channel):
         """Compare now and then; an optimizer without counters has nothing to compare."""
         self._blind |= self.watched.compiled
         seldom = not self.watched.early or not is_early(self.watched.step, SELDOM)
-        if self._blind or seldom or self.watched.optimizer is None:
+        if self._blind or seldom:
             return {}
-        parameters = [one for group in self.watched.optimizer.param_groups for one in group.get("params", ())]
-        lags: list[Any] = []
-        self._stateful, lost, self._lost = self._count(parameters), self._lost, 0
-        for one in parameters:
-            counted = self._counter(one, None)
-            if counted is not None and id(one) in self._ahead:
-                lags.append(self._ahead[id(one)] + self._updates - counted)
-        if not lags and self._stateful:
+        counters = ((id(one), self._counter(one, None)) for one in self.watched.owned())
+        lags = [self._ahead[one] + self._updates - at for one, at in counters if at is not None and one in self._ahead]
+        stateful, self._stateful, lost, self._lost = self._stateful, self._count(), self._lost, 0
+        if not lags and (stateful or self._stateful):
             return {"step_counter_lag": float(lost)}
         return {"step_counter_lag": _largest(lags)} if lags else {}
 
-    def _count(self, parameters: list[torch.Tensor]) -> int:
+    def _count(self) -> int:
         state = self.watched.optimizer.state if self.watched.optimizer is not None else {}
-        return sum(bool(state.get(one)) for one in parameters)
+        return sum(bool(state.get(one)) for one in self.watched.owned())
 
     def _counter(self, parameter: torch.Tensor, default: Any) -> Any:
         """Return the counter: of the host as a number, of a device as a copy that nobody waits for."""

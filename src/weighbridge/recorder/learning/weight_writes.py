@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from weighbridge.recorder.bit_sums import bit_sums, parameters_sum
-from weighbridge.recorder.channels import Cell, Channel, Watched
+from weighbridge.recorder.channels import Cell, Channel
 from weighbridge.recorder.learning.tensor_norms import gradient_norms, here
 
 SAMPLED, ELEMENTS = 3, 64
@@ -64,11 +64,8 @@ class WeightWrites(Channel):
 
     columns = ("outside_writes", "unmoved", "parameters_sum")
 
-    def __init__(self, watched: Watched) -> None:
-        super().__init__(watched)
-        self._after: tuple[int, torch.Tensor] | None = None  # step and sums of the last update
-        self._before: torch.Tensor | None = None
-        self._found: dict[str, Cell] = {}
+    _after: tuple[int, torch.Tensor] | None = None  # step and sums of the last update
+    _before: torch.Tensor | None = None
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Compare with what the update of the step before left."""
@@ -76,7 +73,7 @@ class WeightWrites(Channel):
             return
         self._before, after = self._sums(), self._after
         if after is not None and after[0] == self.watched.step - 1 and len(after[1]) == len(self._before):
-            self._found["outside_writes"] = (self._before != after[1]).sum()
+            self.found["outside_writes"] = (self._before != after[1]).sum()
 
     def update_begins(self) -> None:
         """Look here where no forward pass was seen."""
@@ -87,15 +84,15 @@ class WeightWrites(Channel):
         """Count what the update left as it was."""
         now, before = self._sums(), self._before
         if before is not None and len(before) == len(now):
-            self._found["unmoved"] = self._unmoved(before == now)
+            self.found["unmoved"] = self._unmoved(before == now)
         self._after, self._before = (self.watched.step, now), now
         if now.device.type != "mps":  # a device without float64 cannot bring it over whole
-            self._found["parameters_sum"] = parameters_sum(now)
+            self.found["parameters_sum"] = parameters_sum(now)
 
     def row(self) -> Mapping[str, Cell]:
         """Return what was found."""
-        found, self._found, self._before = self._found, {}, None
-        return found
+        self._before = None
+        return super().row()
 
     def _sums(self) -> torch.Tensor:
         return bit_sums(here(self.watched.parameters()))

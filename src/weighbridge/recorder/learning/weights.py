@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from weighbridge.recorder.bit_sums import bit_sums
-from weighbridge.recorder.channels import SELDOM, Cell, Channel, Watched
+from weighbridge.recorder.channels import SELDOM, Cell, Channel
 from weighbridge.recorder.learning.tensor_norms import every_so_many, here, norms
 
 SAMPLE = 4096  # elements of a tensor
@@ -39,27 +39,19 @@ class FirstWeights(Channel):
 
     columns = ("equal_rows", "equal_tensors", "init_std_max")
 
-    def __init__(self, watched: Watched) -> None:
-        super().__init__(watched)
-        self._found: dict[str, Cell] = {}
-
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Look once; a weight of zeros is meant so, and one of each pair of equal tensors counts."""
         trained = here(self.watched.trained())
         weights = [one for one in trained if one.dim() > 1 and len(one) > 1]
-        if self.watched.step or self._found or self.watched.updated or not weights:
+        if self.watched.step or self.found or self.watched.updated or not weights:
             return
         device = weights[0].device
         equal = [(one.amin(0) == one.amax(0)).all() & one[0].any() for one in weights]
-        self._found = {"equal_rows": torch.stack([one.to(device) for one in equal]).sum()}
+        self.found = {"equal_rows": torch.stack([one.to(device) for one in equal]).sum()}
         if matrices := [one for one in weights if one.dim() == 2]:
-            self._found["init_std_max"] = torch.stack([one.std().to(device, torch.float32) for one in matrices]).max()
+            self.found["init_std_max"] = torch.stack([one.std().to(device, torch.float32) for one in matrices]).max()
         if many := [one for one in trained if one.numel() >= MANY]:
-            self._found["equal_tensors"] = _equal(many)
-
-    def row(self) -> Mapping[str, Cell]:
-        """Return what was found in the first step."""
-        return {} if self.watched.step else self._found
+            self.found["equal_tensors"] = _equal(many)
 
 
 def _equal(tensors: list[torch.Tensor]) -> torch.Tensor:

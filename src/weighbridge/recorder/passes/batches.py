@@ -48,7 +48,6 @@ class Batches(Channel):
         self._seen: dict[int, None] = {}
         self._whole = True  # all batches of this pass were looked at
         self._waiting: list[Parts] = []
-        self._found: dict[str, float] = {}
         self._labels = [0, 0]
 
     def batch(self, batch: object) -> None:
@@ -65,7 +64,7 @@ class Batches(Channel):
         """Return what was found."""
         while self._waiting:
             self._look(self._waiting.pop(0))
-        found, self._found = self._found, {}
+        found = super().row()
         (active, labels), self._labels = self._labels, [0, 0]
         return {**found, "labels_active_share": active / labels} if labels else found
 
@@ -84,7 +83,7 @@ class Batches(Channel):
     def _look(self, parts: Parts) -> None:
         rows = _on_host(parts.inputs)
         read, width = rows.tobytes(), rows.nbytes // len(rows)
-        found = self._found
+        found = self.found
         found["batch_crc"] = zlib.crc32(read, int(found.get("batch_crc", 0)))
         if self._drawn and (again := self._again(hash((rows.shape, read)))) is not None:
             found["batch_repeats"] = max(again, found.get("batch_repeats", 0))

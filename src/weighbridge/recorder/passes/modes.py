@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from weighbridge.recorder.channels import Cell, Channel, Watched
+from weighbridge.recorder.channels import Channel
 
 
 class Modes(Channel):
@@ -19,11 +19,8 @@ class Modes(Channel):
     columns = ("evaluating_modules",)
     every_step = True
 
-    def __init__(self, watched: Watched) -> None:
-        super().__init__(watched)
-        self._modules: list[torch.nn.Module] = []
-        self._known: tuple[list[torch.nn.Parameter], list[bool]] | None = None
-        self._most: int | None = None
+    _modules: tuple[torch.nn.Module, ...] = ()
+    _known: tuple[list[torch.nn.Parameter], list[bool]] | None = None
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Count them."""
@@ -31,13 +28,9 @@ class Modes(Channel):
         known = parameters, [one.requires_grad for one in parameters]
         if self._known is None or self._known[0] is not parameters or self._known[1] != known[1]:
             self._known = known
-            self._modules = list(_trained(self.watched.model, {self.watched.model}))
-        self._most = max(self._most or 0, sum([not module.training for module in self._modules]))
-
-    def row(self) -> Mapping[str, Cell]:
-        """Return the most."""
-        most, self._most = self._most, None
-        return {"evaluating_modules": most}
+            self._modules = tuple(_trained(self.watched.model, {self.watched.model}))
+        evaluating = sum([not module.training for module in self._modules])
+        self.found["evaluating_modules"] = max(self.found.get("evaluating_modules", 0), evaluating)
 
 
 def _trained(module: torch.nn.Module, seen: set[torch.nn.Module]) -> Iterator[torch.nn.Module]:

@@ -17,10 +17,9 @@ import torch
 
 from weighbridge.recorder import residency
 from weighbridge.recorder.channels import SELDOM, Cell, Channel, Watched
-from weighbridge.recorder.learning.loss_scale import lowest
+from weighbridge.recorder.learning.loss_scale import lowest, spread
 
 ROWS, POSITIONS = 2, 64
-SAMPLED = 64  # active positions of a micro-batch
 CAUSAL = 1e-5
 DEVICES = ("cpu", "cuda")  # whose random numbers can be given back
 Call: TypeAlias = dict[Any, Any]  # arguments by place or name
@@ -97,15 +96,12 @@ class Targets(Channel):
         self._pending.clear()
         if ids is None:
             return
-        least, targets = (one.view(ids.shape) for one in lowest(self.watched, gradient))
+        least, targets = lowest(self.watched, gradient)
         active = least < 0
-        active[:, -1] = False
-        order = torch.arange(1, ids.numel() + 1, device=ids.device) * 7919 % (ids.numel() + 1)  # from all over
-        chosen = (active.flatten() * order).topk(min(SAMPLED, ids.numel())).indices
-        row, at = chosen // ids.shape[1], chosen % ids.shape[1]
-        read = gradient[row, at]
-        told = active[row, at] & ((read < 0).sum(-1) == 1) & (ids.amax() < gradient.shape[-1])
-        right = told & (targets[row, at] == ids[row, (at + 1) % ids.shape[1]])
+        active[ids.shape[1] - 1 :: ids.shape[1]] = False  # what comes after the last is not here
+        rows = spread(active)
+        told = active[rows] & ((gradient.flatten(0, -2)[rows] < 0).sum(-1) == 1) & (ids.amax() < gradient.shape[-1])
+        right = told & (targets[rows] == ids.flatten()[(rows + 1) % ids.numel()])
         self._counted.append(torch.stack([right.sum(), told.sum()]))
 
     def row(self) -> Mapping[str, Cell]:
