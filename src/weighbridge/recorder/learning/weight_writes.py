@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,12 +25,9 @@ class CountedWrites(Channel):
     columns = ("outside_writes",)
     every_step = True
 
-    def __init__(self, watched: Watched) -> None:
-        super().__init__(watched)
-        self._after: tuple[int, list[tuple[int, int]], list[torch.Tensor]] | None = None  # step, counts, samples
-        self._of: list[torch.nn.Parameter] = []
-        self._largest: list[torch.nn.Parameter] = []
-        self._found: Cell = None
+    _after: tuple[int, list[tuple[int, int]], list[torch.Tensor]] | None = None  # step, counts, samples
+    _of: list[torch.nn.Parameter] | None = None
+    _largest: Sequence[torch.nn.Parameter] = ()
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Compare with what the update of the step before left."""
@@ -39,16 +36,12 @@ class CountedWrites(Channel):
             return
         written = sum(was != now for was, now in zip(after[1], self._counts(), strict=False))
         differ = written and any(not torch.equal(*pair) for pair in zip(after[2], self._samples(), strict=False))
-        self._found = float(written) if differ or not written else None
+        if differ or not written:
+            self.found["outside_writes"] = float(written)
 
     def update_ended(self) -> None:
         """Keep the counts."""
         self._after = (self.watched.step, self._counts(), self._samples())
-
-    def row(self) -> Mapping[str, Cell]:
-        """Return how many."""
-        found, self._found = self._found, None
-        return {} if found is None else {"outside_writes": found}
 
     def _counts(self) -> list[tuple[int, int]]:
         return [(id(one), one._version) for one in self.watched.parameters()]  # noqa: SLF001
