@@ -1,6 +1,7 @@
 """Time reading and judging a run log of a million steps, against a bare `json.loads` loop over the same lines.
 
-Prints seconds, the ratio between the two in this one run, and the peak memory of the process that judges.
+Prints seconds, the ratio between the two in this one run, and the peak memory of the process that judges; then what all
+of `builtin:training-log` takes, beside four gates of `builtin:training-run`: processor seconds, and the peak memory.
 Usage: python benchmarks/run_log.py [ROWS]
 """
 
@@ -88,9 +89,28 @@ def weighed(path: Path) -> None:
     print(json.dumps({"rows": view.rows, "read_s": read, "total_s": total, "peak_mib": peak, "outcomes": outcomes}))
 
 
+CONTRACTS: dict[str, tuple[str, ...]] = {
+    "training-run": tuple(f"GATE-RUN-00{number}" for number in range(1, 5)), "training-log": ()
+}  # fmt: skip
+
+
+def verified(contract: str, path: Path) -> None:
+    from weighbridge import verify
+
+    with tempfile.TemporaryDirectory() as evidence:
+        found = verify(
+            f"builtin:{contract}", subjects={"run": path}, gates=CONTRACTS[contract], evidence=evidence
+        ).findings
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    outcomes = {one.gate: str(one.verdict.outcome) for one in found}
+    print(json.dumps({"cpu_s": time.process_time(), "peak_mib": peak, "outcomes": outcomes}))
+
+
 def main() -> None:
     if sys.argv[1:2] == ["--weigh"]:
         return weighed(Path(sys.argv[2]))
+    if sys.argv[1:2] == ["--verify"]:
+        return verified(sys.argv[2], Path(sys.argv[3]))
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
@@ -106,6 +126,13 @@ def main() -> None:
             f"judged {found['total_s']:.2f} s = {found['total_s'] / loop:.2f} × the loop, trials and canaries included"
         )
         print(f"peak memory {found['peak_mib']:.0f} MiB; {found['outcomes']}")
+        of = {}
+        for contract in CONTRACTS:
+            words = [sys.executable, __file__, "--verify", contract, folder]
+            of[contract] = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+            took = f"{of[contract]['cpu_s']:.1f} s of the processor, peak memory {of[contract]['peak_mib']:.0f} MiB"
+            print(f"{contract}: {took}; {of[contract]['outcomes']}")
+        print(f"training-log is {of['training-log']['cpu_s'] / of['training-run']['cpu_s']:.2f} × the four gates")
     return None
 
 

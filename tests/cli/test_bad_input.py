@@ -434,7 +434,7 @@ def test_what_no_bundle_can_hold_breaks_its_own_gate_alone(
     (workplace / "c.yaml").write_text(DEVICE)
     (workplace / "run").mkdir()
     (workplace / "run/run.json").write_text(json.dumps(HEAD))
-    rows = ({"step": step, "loss": 5 - step / 9} for step in range(12))
+    rows = ({"step": step, "loss": 5 - (step / 9) ** 0.5} for step in range(12))
     (workplace / "run/steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (workplace / "run/events.jsonl").write_text(
         '{"event": "device", "step": 0, "ops": {"cpu": 1}, "optimizer": {"cpu": 1}, "dispatch": "audited", '

@@ -117,6 +117,25 @@ def test_what_is_wrong_in_a_log_is_found_by_the_gate_for_it(
     assert outcomes("training-log", log(tmp_path / "bad.jsonl", *columns, change=change))[gate] == "FAIL"
 
 
+@pytest.mark.parametrize("reward", ["rollout/ep_rew_mean", "reward", "time/fps"])
+def test_the_course_of_a_loss_beside_rewards_is_not_judged_and_a_nan_in_it_is(reward: str, tmp_path: Path) -> None:
+    def surrogate(made: Rows) -> None:
+        for row in made:
+            row |= {
+                "loss": 0.02 * math.sin(row["step"]) - 0.1 + row["step"] / 4000,
+                reward: 19.0 + math.sqrt(row["step"]),
+            }
+
+    def broken(made: Rows) -> None:
+        surrogate(made)
+        made[200].update(loss=math.nan)
+
+    found = outcomes("training-log", log(tmp_path / "log.jsonl", change=surrogate))
+    assert [found[name] for name in ("LEARNED", "STAYED", "SPIKES")] == ["NOT_APPLICABLE"] * 3
+    assert found["FINITE"] == "PASS"
+    assert outcomes("training-log", log(tmp_path / "log.jsonl", change=broken))["FINITE"] == "FAIL"
+
+
 def test_a_vocabulary_that_is_known_bounds_the_loss_and_an_end_that_is_asked_for_is_looked_at(tmp_path: Path) -> None:
     for vocab, first, sign, factor in (
         (256, "PASS", "PASS", 1.0),

@@ -38,6 +38,7 @@ def test_the_sum_of_all_is_a_whole_number_that_float64_holds() -> None:
 def test_nobody_else_writes_and_every_update_moves_everything(way: dict[str, Any], tmp_path: Path) -> None:
     rows = recorded(tmp_path, **way)
     assert column(rows, "outside_writes") == [None, 0, 0]
+    assert column(rows, "updates") == [1, 1, 1]
     assert column(rows, "unmoved") == [0, 0, 0]
     assert len(set(column(rows, "parameters_sum"))) == 3
     assert column(rows, "step_counter_lag") == [0, 0, 0]
@@ -50,13 +51,30 @@ def test_one_bit_written_between_updates_is_seen_in_the_next_step(tmp_path: Path
     assert column(recorded(tmp_path, after_step=flip), "outside_writes") == [None, 1, 1]
 
 
-def test_a_write_is_seen_in_the_second_step_of_each_pair_that_is_looked_at(tmp_path: Path) -> None:
+def test_a_write_in_place_is_seen_in_every_step_and_one_around_torch_s_count_where_all_channels_look(
+    tmp_path: Path,
+) -> None:
     def scale(model: Any, _: Any) -> None:
         with torch.no_grad():
             model.head.weight *= 0.999
 
-    found = column(recorded(tmp_path, steps=13, after_step=scale), "outside_writes")
-    assert {step: value for step, value in enumerate(found) if value is not None} == {1: 1, 2: 1, 3: 1, 11: 1}
+    def around(model: Any, _: Any) -> None:
+        model.head.weight.data *= 0.999
+
+    found = column(recorded(tmp_path / "a", steps=13, after_step=scale), "outside_writes")
+    assert found == [None, *[1] * 12]
+    found = column(recorded(tmp_path / "b", steps=13, after_step=around), "outside_writes")
+    assert {step: value for step, value in enumerate(found) if value} == {1: 1, 2: 1, 3: 1, 11: 1}
+
+
+def test_weights_that_were_exchanged_and_put_back_are_left_open_where_bits_are_not_looked_at(tmp_path: Path) -> None:
+    def exchange(model: Any, _: Any) -> None:
+        own = {name: value.clone() for name, value in model.state_dict().items()}
+        for state in ({name: torch.zeros_like(value) for name, value in own.items()}, own):
+            model.load_state_dict(state)
+
+    found = column(recorded(tmp_path, steps=13, after_step=exchange), "outside_writes")
+    assert {step: value for step, value in enumerate(found) if value is not None} == {1: 0, 2: 0, 3: 0, 11: 0}
 
 
 def test_a_tensor_that_an_update_leaves_is_unmoved_unless_its_learning_rate_is_zero(tmp_path: Path) -> None:
@@ -119,3 +137,14 @@ def test_updates_that_run_compiled_are_not_counted_and_not_judged(tmp_path: Path
     rows = recorded(tmp_path, make=Language, optimizer_of=compiled)
     assert column(rows, "step_counter_lag") == [None] * 3
     assert column(rows, "unmoved") == [None] * 3
+
+
+def test_momentum_that_is_forgotten_lags_by_all_updates(tmp_path: Path) -> None:
+    def forget(_: Any, optimizer: Any) -> None:
+        optimizer.state.clear()
+
+    def momentum(model: Any) -> Any:
+        return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    assert column(recorded(tmp_path / "a", optimizer_of=momentum), "step_counter_lag") == [0, 0, 0]
+    assert column(recorded(tmp_path / "b", optimizer_of=momentum, after_step=forget), "step_counter_lag")[1:] == [1, 2]

@@ -43,6 +43,9 @@ LLM_C = "| gelu_fusion | 1 |\nval loss 11.033154\n" + "".join(
     f" {2500 + step:.2f} ms | -100.0% bf16 MFU | {209661 + step} tok/s\n"
     for step in range(1, 21)
 )
+LLM_C_MAIN = "s:0 tel:11.0092\n" + "".join(
+    f"s:{step} trl:{11 - step / 10:.4f} lr:0.00000{step} norm:{22 - step / 3:.2f}\n" for step in range(10)
+) + "s:10 tel:9.8700\ns:10 eval:0.2437\n"  # fmt: skip
 TITAN = (
     "\x1b[33m[titan] \x1b[39m2025-06-04 08:51:48,074 - root - INFO - \x1b[31mstep:  1  \x1b[32mloss: 12.2254  "
     "\x1b[38;5;208mgrad_norm:  8.2782  \x1b[33mmemory: 27.34GiB(28.78%)  \x1b[34mtps: 375  \x1b[36mtflops: 21.73"
@@ -85,6 +88,8 @@ def opened(text: str, folder: Path, **how: Any) -> Any:
          "ended"),
         (LLM_C, {"loss": (1, 10.9), "tokens_per_sec": (1, 209662.0)}, ("step", "loss", "grad_norm", "lr", "wall_ms",
          "tokens_per_sec"), "ended"),
+        (LLM_C_MAIN, {"loss": (0, 11.0), "val_loss": (0, 11.0092), "eval/accuracy": (10, 0.2437)},
+         ("step", "val_loss", "loss", "lr", "grad_norm", "eval/accuracy"), "unknown"),
         (TITAN, {"loss": (1, 12.2254), "tokens_per_sec": (1, 375.0)}, ("step", "loss", "grad_norm", "memory",
          "tokens_per_sec", "tflops", "mfu", "val_loss", "validation/memory",
          "validation/tokens_per_sec"), "ended"),
@@ -107,6 +112,28 @@ def test_the_rows_of_known_programs_are_read(
     assert len({step for step, _ in numbers(view, "loss")}) == len(numbers(view, "loss"))
 
 
+@each(
+    "row, columns",
+    [
+        ("iter 0: loss nan, time 30.00ms, mfu 17.5%\n", ("loss",)),
+        ("step:1/20 train_loss:nan train_time:140ms step_avg:139.00ms\n", ("loss",)),
+        ("step    1/20 | loss     nan (+nanz)| norm    nan (+nanz)| lr 8.57e-07 | 2500.00 ms | 209661 tok/s\n",
+         ("loss", "grad_norm")),
+        ("s:0 trl:nan lr:0.000001 norm:-nan\n", ("loss", "grad_norm")),
+        ("step:  1  loss:      nan  grad_norm:      nan  memory: 27.34GiB(28.78%)  tps: 375\n", ("loss", "grad_norm")),
+        (" iteration        1/      20 | learning rate: 6.0E-05 | lm loss: NAN | grad norm: nan |\n",
+         ("loss", "grad_norm")),
+        ("iteration: 1 / 20 | consumed_tokens: 1.28K | grad_norm: nan | lm_loss: nan | lr: 0.0001\n",
+         ("loss", "grad_norm")),
+    ],
+)  # fmt: skip
+def test_a_nan_is_read_however_wide_a_program_prints_it(row: str, columns: tuple[str, ...], tmp_path: Path) -> None:
+    view = opened(row * 2, tmp_path)
+    for name in columns:
+        assert all(math.isnan(value) for _, value in numbers(view, name))
+        assert len(numbers(view, name)) == 2
+
+
 def test_evaluations_stand_on_the_row_of_their_step(tmp_path: Path) -> None:
     view = opened(MODDED, tmp_path)
     assert numbers(view, "val_loss") == [(0, 10.8258), (20, 8.7)]
@@ -114,10 +141,10 @@ def test_evaluations_stand_on_the_row_of_their_step(tmp_path: Path) -> None:
     assert not any(math.isnan(value) for _, value in numbers(view, "step_avg"))
 
 
-@each("text", [NANOGPT, MODDED, LLM_C, TITAN, MEGATRON, NANOTRON])
+@each("text", [NANOGPT, MODDED, LLM_C, LLM_C_MAIN, TITAN, MEGATRON, NANOTRON])
 def test_a_row_without_its_end_is_noted_and_left_out(text: str, tmp_path: Path) -> None:
     lines = text.splitlines(keepends=True)
-    last = max(at for at, line in enumerate(lines) if "loss" in line and "val" not in line)
+    last = max(at for at, line in enumerate(lines) if ("loss" in line or "trl:" in line) and "val" not in line)
     whole = opened("".join(lines[: last + 1]), tmp_path)
     torn = opened("".join(lines[: last + 1])[:-1], tmp_path)
     assert torn.notes["torn_last_line"] == last + 1

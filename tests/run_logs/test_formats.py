@@ -334,6 +334,33 @@ def test_epochs_that_are_a_share_or_go_back_are_no_steps(tmp_path: Path) -> None
         assert open_run(tmp_path / "log.csv").notes == {"steps_are_row_numbers": True}
 
 
+def test_runs_one_below_the_other_are_told_by_epochs_that_begin_again(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("epoch,loss\n0,3\n1,2\n2,1\n0,3.1\n1,2.1\n0,3.2\n")
+    problem = refused(tmp_path / "log.csv")
+    assert (problem.code, problem.what[:6]) == ("several-runs", "3 runs")
+    for cells in ("0,3\n1,2\n2,1\n1,1.9\n2,1\n", "0,3\n0,2\n1,1\n1,1\n"):  # resumed from the first; rows of one epoch
+        (tmp_path / "log.csv").write_text(f"epoch,loss\n{cells}")
+        assert open_run(tmp_path / "log.csv").notes == {"steps_are_row_numbers": True}
+
+
+def test_a_header_that_is_written_again_is_no_row(tmp_path: Path) -> None:
+    (tmp_path / "gpu.csv").write_text("index, power.draw [W]\n0, 22.5 W\n" * 3)
+    view = open_run(tmp_path / "gpu.csv")
+    assert (view.rows, view.column_names, view.facts["index"]) == (3, ("step", "power.draw"), 0)
+
+
+def test_a_table_by_tabs_is_read_whatever_its_name(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("step\tloss\n10\t8.4\n20\t7.6\n")
+    assert numbers(open_run(tmp_path / "train.log"), "loss") == [(10, 8.4), (20, 7.6)]
+
+
+@each("end", ["\r", "\r\n", "\r\r\n"])
+def test_lines_end_as_a_monitor_on_windows_leaves_them(end: str, tmp_path: Path) -> None:
+    rows = end.join(("r,l,t", "11.0,11,0.5", "9.0,9,0.9", ""))
+    (tmp_path / "monitor.csv").write_bytes(f'#{{"t_start": 1.5, "env_id": "None"}}\n{rows}'.encode())
+    assert numbers(open_run(tmp_path / "monitor.csv"), "r") == [(0, 11.0), (1, 9.0)]
+
+
 def test_stable_baselines_progress_and_monitor_files() -> None:
     view = open_run(SAMPLES / "progress.csv")
     assert [step for step, _ in numbers(view, "loss")] == [128, 192, 256, 320, 384, 448, 512]
@@ -376,6 +403,11 @@ def test_what_is_constant_by_nature_is_a_fact_and_no_column(tmp_path: Path) -> N
     view = open_run(tmp_path / "a.jsonl")
     assert view.column_names == ("step", "loss", "seed")  # a seed that changes is a column
     assert (view.facts["n_parameters"], view.facts["preemption_count"]) == (124, 0)
+    told = {"roi_head/num_bg_samples": 3, "num_batches": 0.5, "index": 0, "accuracy": 1}
+    (tmp_path / "b.jsonl").write_text(
+        "".join(json.dumps({"step": at, "loss": 3.0 - at, **told}) + "\n" for at in (0, 1))
+    )
+    assert open_run(tmp_path / "b.jsonl").column_names == ("step", "loss", "num_batches", "accuracy")
     kept = open_run(tmp_path / "a.jsonl", {"n_parameters": "n_parameters"})
     assert "n_parameters" in kept.column_names
 

@@ -12,6 +12,7 @@ from weighbridge.cli.options import as_json, print_json, progress, tell, verb
 from weighbridge.core import ExitCode, Fields, Finding, Json, Outcome, Severity, SubjectKind, printable
 from weighbridge.evaluation.inspection import CheckpointReport, Inspection, first_values, inspect
 from weighbridge.evaluation.runner import Evaluation
+from weighbridge.judging.requests import DEFAULT
 from weighbridge.report import FindingText, capped, finding_text, verdict_lines
 from weighbridge.report.machine import finding_json
 
@@ -100,23 +101,29 @@ def _said(judged: Evaluation, one: Finding) -> FindingText:
     return finding_text(one, judged.measured)
 
 
+def _placed(one: Finding, judged: Evaluation) -> str:
+    where = f"[{one.instance}] " if one.instance != DEFAULT else ""
+    return f"{where}{one.kind}: {_said(judged, one).lines[0]}"
+
+
 def _told(judged: Evaluation, again: str, *, everything: bool) -> Iterator[str]:
     """Yield what could not be told and what looks wrong, the worst first, and what to type next."""
     by = {outcome: [one for one in judged.findings if one.verdict.outcome is outcome] for outcome in Outcome}
-    counted = f"{len(by[Outcome.PASS])} hold"
-    if absent := by[Outcome.NOT_APPLICABLE]:
-        counted += f", {len(absent)} ask for what this log has not (--all)"
-    yield f"  promises           {counted}"
+    absent = by[Outcome.NOT_APPLICABLE]
+    yield f"  gates              {len(by[Outcome.PASS])} passed" + (
+        f", {len(absent)} need what this log has not (--all lists them)" if absent else ""
+    )
     if everything:
         yield from (f"    {one.kind:<22} {', '.join(_said(judged, one).lines)}" for one in absent)
-    if blocked := [*by[Outcome.BLOCKED], *by[Outcome.ERROR]]:
-        yield f"  could not be told  {len(blocked)}"
-        yield from (f"    {one.kind}: {_said(judged, one).lines[0]}" for one in blocked)
+    if unknown := list(dict.fromkeys(_placed(one, judged) for one in (*by[Outcome.BLOCKED], *by[Outcome.ERROR]))):
+        yield f"  could not be told  {len(unknown)}"
+        yield from (f"    {line}" for line in unknown)
     wrong = sorted(by[Outcome.FAIL], key=lambda one: one.severity is Severity.ADVISORY)
     yield click.style(f"  looks wrong        {len(wrong) or 'nothing'}", fg="red" if wrong else None)
     for one in wrong:
         said = _said(judged, one)
-        yield from (f"    {line}" for line in (said.lines if everything else capped(said.lines, 3)))
+        where = f"[{one.instance}] " if one.instance != DEFAULT else ""
+        yield from (f"    {where}{line}" for line in (said.lines if everything else capped(said.lines, 3)))
         yield from (click.style(f"      {hint}", dim=True) for hint in said.hints)
     yield f"  next               {printable(again)}"
 

@@ -37,7 +37,7 @@ def command(contract: str | None, *, resolved: bool) -> None:
         filled["gates"] = gates
 
         def written(path: strict_yaml.Path) -> str:
-            if len(path) > 3 and path[3] not in layered.data["gates"][path[1]].get(path[2], {}):
+            if path[0] == "gates" and len(path) > 3 and path[3] not in layered.data["gates"][path[1]].get(path[2], {}):
                 return "default"
             at = layered.found(path, "", "")
             return f"{at.file}:{at.line}"

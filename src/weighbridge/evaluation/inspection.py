@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from weighbridge.contract.load import BUILTIN, load_contract
@@ -12,7 +13,7 @@ from weighbridge.core import Fields, SubjectError, SubjectKind, UsageError, Verd
 from weighbridge.core.frozen import dataclass, replace
 from weighbridge.core.limits import read
 from weighbridge.core.local_files import exists, is_file, is_folder, local_path
-from weighbridge.evaluation.binding import Binding, all_instances
+from weighbridge.evaluation.binding import Binding, all_instances, bind
 from weighbridge.evaluation.runner import Evaluation, EvaluationSession
 from weighbridge.formats import detect, unread_formats
 from weighbridge.gates import KINDS
@@ -57,7 +58,9 @@ def inspect(
 ) -> Inspection:
     """Look at a checkpoint, at its `headers` alone or its `moments` too, or at a run log; `words` say a verdict."""
     kind = kind_of(target)
-    view = _opened(target, kind)
+    view = whole = _opened(target, kind)
+    if kind is SubjectKind.RUN and view.ranks:
+        view = view.ranks[0]  # what it holds, the others hold, too; all are judged
     facts = {row.pop("name"): row for row in map(plain, rows_of(_measure("facts", kind, view), Fact))}
     table = _tensors(view) if kind is not SubjectKind.RUN else {}
     for row in rows_of(_measure("step_columns", kind, view), StepColumn) if kind is SubjectKind.RUN else ():
@@ -67,7 +70,7 @@ def inspect(
         table[row.column] = {**counted, "basis": f"{basis.basis}{by}"}
     progress(f"reading {target}")
     if kind is SubjectKind.RUN:
-        judged = _judged(target, view)
+        judged = _judged(target, whole)
         return Inspection(target=target, kind=kind, facts=facts, table=table, report=None, judged=judged)
     report = None if headers else look(view, table, words, moments=moments)
     return Inspection(target=target, kind=kind, facts=facts, table=report.tensors if report else table, report=report)
@@ -77,11 +80,12 @@ def _judged(target: str, view: Any) -> Evaluation:
     """Judge a run by what needs no declaration: the gates for any log, and those on what a recorder looked at."""
     of_log, of_recorder = (load_contract(f"{BUILTIN}{name}").contract for name in ("training-log", "training-run"))
     kinds = {gate.kind for gate in of_log.gates}
-    more = [gate for gate in of_recorder.gates if gate.when and gate.kind not in kinds]
+    whole = {"as_logged": True}  # also of a run that goes on
+    more = [replace(gate, where=whole) for gate in of_recorder.gates if gate.when and gate.kind not in kinds]
     contract = replace(of_log, gates=(*of_log.gates, *more))
-    bound = Binding(subject="run", instance=DEFAULT, kind=SubjectKind.RUN, target=target, by_hand=True)
-    on = all_instances(contract, (bound,))
-    return EvaluationSession(contract=contract, bound=(bound,), on=on, views={bound.key: view}).evaluate()
+    bound = bind(contract, Path(), [f"run={target}"])
+    views = {} if view.ranks else {bound[0].key: view}
+    return EvaluationSession(contract=contract, bound=bound, on=all_instances(contract, bound), views=views).evaluate()
 
 
 def _opened(target: str, kind: SubjectKind) -> Any:

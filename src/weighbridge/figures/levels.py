@@ -22,9 +22,9 @@ def levels(series: Series, count: int) -> Iterator[tuple[int, float]]:
         yield series.step[at], middle(row)
 
 
-@figure("largest of (level - best level before it) / |first level|; a level is the median of `median_of` samples")
+@figure("largest of (level - best level before it) / |first level, or the median of three samples that is below it|")
 def lost(series: Series, limits: Any) -> FigureValue:
-    """Return which share of the first level a later one lies above the best before it, at most, and where."""
+    """Return which share of the loss at first a level lies above the best before it, at most, and where."""
     found = levels(series, limits.median_of)
     start = best = best_then = highest = next(found)
     for one in found:
@@ -32,8 +32,10 @@ def lost(series: Series, limits: Any) -> FigureValue:
         if one[1] - best[1] > highest[1] - best_then[1]:
             highest, best_then = one, best
     rise = highest[1] - best_then[1]
-    more = {"step": highest[0], "level": highest[1], "best": best_then[1], "best_step": best_then[0], "first": start[1]}
-    return FigureValue(ratio(rise, abs(start[1])) if rise else 0.0, more)
+    began = middle(sorted(series.value[:3]))  # where the first level is already one of a hump
+    first = min(began, start[1]) if began > 0 else start[1]
+    more = {"step": highest[0], "level": highest[1], "best": best_then[1], "best_step": best_then[0], "first": first}
+    return FigureValue(ratio(rise, abs(first)) if rise else 0.0, more)
 
 
 @figure("largest of level / the greater of the first level and the level `window` samples before it")

@@ -21,3 +21,12 @@ def tokens_per_parameter(progress: CorpusProgress, limits: Any) -> FigureValue:
     tokens = progress.tokens
     assert tokens
     return FigureValue(tokens / limits.parameters, {"tokens": tokens, "parameters": limits.parameters})
+
+
+@figure("|steps taken - steps asked for|", unit="steps")
+def steps_off(progress: CorpusProgress, _limits: object) -> FigureValue:
+    """Return by how many steps a run missed what it was asked for."""
+    taken, asked = progress.taken_steps, progress.requested_steps
+    assert taken
+    assert asked
+    return FigureValue(abs(taken - asked), {"taken": taken, "asked": asked})

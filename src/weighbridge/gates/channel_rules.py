@@ -79,6 +79,7 @@ RULES = (
     worst("skipped-updates", "skipped", 0, "skipping", "1 for a step that updated nothing",
           options=Thrice, looked_at=(20, LAST)),
     worst("outside-writes", "outside_writes", 0, "written", "the number of tensors that were"),
+    worst("single-updates", "updates", 1, "several", "the number of updates of a step"),
     worst("step-counters", "step_counter_lag", 0, "behind", "the number of updates that lack"),
     worst("weight-precision", "bf16_share", 0.9, "rounded", "the share of bf16 numbers", options=Thrice, le=1),
     # A fresh start.

@@ -184,7 +184,7 @@ def _tokens(progress: CorpusProgress, limits: Limits, epochs: int) -> Iterator[O
     if not expected - slack <= or_nan(progress.tokens) <= expected + slack:
         kept = ("tokens", "tokens_expected", "tokens_per_step", "steps", "tokens_from")
         figures = {key: getattr(progress, key) for key in kept}
-        steps = progress.steps * (progress.tokens_per_step or 0) == expected
+        steps = progress.steps * or_nan(progress.tokens_per_step) == expected
         figures["by"] = f"{progress.steps} steps of {progress.tokens_per_step} tokens are" if steps else MOVED
         yield Offence(place="tokens", code="tokens-mismatch", figures={**figures, "slack": slack})
 

@@ -35,15 +35,11 @@ def _clauses(limits: Limits) -> Sequence[Clause]:
         return {"baseline": row.values[0], "run": row.values[1]} if differs(row) else None
 
     def unknown(evidence: Evidence) -> Fields | None:
-        asked = {
-            name: (fact(evidence, name) or (None,), wrong)
-            for name, wrong in UNKNOWN.items()
-            if not listed(name, limits.ignored)
-        }
-        return next(
-            ({"fact": name, "values": list(said)} for name, (said, wrong) in asked.items() if any(map(wrong, said))),
-            None,
-        )
+        for name in (one for one in UNKNOWN if not listed(one, limits.ignored)):
+            said = fact(evidence, name) or (None,)
+            if any(map(UNKNOWN[name], said)):
+                return {"fact": name, "values": list(said)}
+        return None
 
     return (
         several_runs.ARE_SEVERAL,
@@ -53,10 +49,9 @@ def _clauses(limits: Limits) -> Sequence[Clause]:
 
 
 def _figures(evidence: Evidence, limits: Limits) -> Fields:
-    rows = [
-        row for row in rows_of(evidence, FACTS, FactAgreement) if listed(row.fact, [limits.change]) and differs(row)
-    ]
-    return {"changes": [f"{row.fact} {row.values[0]} -> {row.values[1]}" for row in rows] or None}
+    rows = [row for row in rows_of(evidence, FACTS, FactAgreement) if differs(row)]
+    changed = [row for row in rows if listed(row.fact, [limits.change])]
+    return {"changes": [f"{row.fact} {row.values[0]} -> {row.values[1]}" for row in changed] or None}
 
 
 def _unknown(name: str) -> Any:
@@ -67,13 +62,9 @@ def _unknown(name: str) -> Any:
 
 
 KIND = Kind(
-    name="one-change",
-    version=1,
-    roles={"baseline": SubjectKind.RUN, "run": SubjectKind.RUN},
+    name="one-change", version=1, roles={"baseline": SubjectKind.RUN, "run": SubjectKind.RUN}, limits=Limits,
     needs={FACTS: Need("fact_agreement", of=("baseline", "run"), of_rows=False)},
-    limits=Limits,
-    codes=codes("undeclared", blocked=("same-run", "unknown-code")),
-    judge=ClauseJudge(_clauses, figures=_figures),
+    codes=codes("undeclared", blocked=("same-run", "unknown-code")), judge=ClauseJudge(_clauses, figures=_figures),
     mutations=(
         several_runs.TWICE,
         BREAKS_FACTS(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, listed
 from weighbridge.clauses.kind import Evidence, Kind, codes, rows_of
@@ -26,7 +26,8 @@ def _apart(by: float) -> dict[str, Any]:
 
 
 FARTHER = BREAKS.beyond(("farther apart", "parts", lambda _row, _limits, value: {"whole": False, **_apart(value)}))
-Globs = tuple[str, ...]
+Globs: TypeAlias = tuple[str, ...]
+LOGGED: Globs = ("loss", "grad_norm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,18 +36,16 @@ class Limits(several_runs.Compared):
 
     columns: Annotated[Globs, Doc("globs of the columns that must be the same", min_items=1, tight="up")] = ("*",)
     ignored: Annotated[Globs, Doc("globs of columns that may differ, besides times", tight="down")] = ()
-    required: Annotated[Globs, Doc("globs of columns that both must log", min_items=1, tight="up")] = (
-        "loss",
-        "grad_norm",
-    )
+    required: Annotated[Globs, Doc("globs of columns that both must log", min_items=1, tight="up")] = LOGGED
     within: Annotated[
-        float, Doc("how far apart two numbers may be; whole ones not at all", ge=0, must="at most", moves=FARTHER)
+        float,
+        Doc("how far apart two numbers may be; whole ones not at all", ge=0, le=1e9, must="at most", moves=FARTHER),
     ] = 0.0
 
-    def asks(self, code: str) -> several_runs.Asks:
-        """Return of which columns a code is asked."""
+    def asks(self, code: str, column: str) -> bool:
+        """Return whether a code is asked of a column."""
         globs = self.columns if code in ("parts", "one-sided") else self.required
-        return lambda column: listed(column, globs) and not listed(column, (*TIMES, *self.ignored))
+        return listed(column, globs) and not listed(column, (*TIMES, *self.ignored))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,18 +65,13 @@ def _clauses(limits: Limits) -> Sequence[Clause]:
         named = {"tensor": first.tensor} if first.tensor else {}
         return {**plain(row), "first": plain(first), "allowed": allowed, "run": ends[0], "replay": ends[1], **named}
 
-    return (
-        several_runs.ARE_SEVERAL,
-        Each(
-            code="parts", need=COLUMNS, row=ColumnAgreement, names=limits.columns, exempt=(*TIMES, *limits.ignored),
-            broken=parts,
-        ),
-        *several_runs.whole(limits, limits.required),
-    )  # fmt: skip
+    among: Any = {"names": limits.columns, "exempt": (*TIMES, *limits.ignored)}
+    each = Each(code="parts", need=COLUMNS, row=ColumnAgreement, broken=parts, **among)
+    return (several_runs.ARE_SEVERAL, each, *several_runs.whole(limits, limits.required))
 
 
 def _figures(evidence: Evidence, limits: Limits) -> Fields:
-    rows = [row for row in rows_of(evidence, COLUMNS, ColumnAgreement) if limits.asks("parts")(row.column)]
+    rows = [row for row in rows_of(evidence, COLUMNS, ColumnAgreement) if limits.asks("parts", row.column)]
     both, alone = [row for row in rows if row.runs > 1], [row.column for row in rows if row.runs == 1]
     facts = [row for row in rows_of(evidence, FACTS, FactAgreement) if row.fact not in OWN and differs(row)]
     other = [f"{row.fact}: {row.values[0]}, {row.values[1]}" for row in facts]
@@ -92,12 +86,8 @@ def _step(offence: Any) -> tuple[int, bool]:
 
 
 KIND = Kind(
-    name="replay-determinism",
-    version=1,
-    roles={"run": SubjectKind.RUN, "replay": SubjectKind.RUN},
-    needs=several_runs.needs("run", "replay"),
-    limits=Limits,
-    measure=Measure,
+    name="replay-determinism", version=1, roles={"run": SubjectKind.RUN, "replay": SubjectKind.RUN},
+    needs=several_runs.needs("run", "replay"), limits=Limits, measure=Measure,
     codes=codes("parts", blocked=("same-run", *several_runs.INCOMPLETE)),
     judge=ClauseJudge(_clauses, figures=_figures, first=_step),
     mutations=(
@@ -105,6 +95,5 @@ KIND = Kind(
         BREAKS("one whole number off by one", "parts", whole=True, **_apart(1.0)),
         BREAKS("NaN on one side", "parts", whole=False, **_apart(float("inf"))),
     ),
-    window=lambda _limits, measure: measure.steps,
-    columns=lambda limits, _: limits.required,
-)
+    window=lambda _limits, measure: measure.steps, columns=lambda limits, _: limits.required,
+)  # fmt: skip

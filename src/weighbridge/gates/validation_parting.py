@@ -19,8 +19,8 @@ class Options(ToLoss):
 
 
 KIND = Rule(
-    name="validation-parting", column="val_loss", figure=parting, code="parted", must=("at most",), bound=0.1, ge=0,
-    doc="the share of its best by which an evaluation rose", options=Options, relative=WITH_LOSS, min_samples=5,
-    own_levers={"the last ones up": more_than("median_of")}, guards=(EVALUATED, RISING, FINITE),
+    name="validation-parting", version=2, column="val_loss", figure=parting, code="parted", must=("at most",),
+    bound=0.1, ge=0, doc="the share of its best by which an evaluation rose", options=Options, relative=WITH_LOSS,
+    min_samples=5, own_levers={"the last ones up": more_than("median_of")}, guards=(EVALUATED, RISING, FINITE),
     checks=lambda limits: [] if limits.min_samples > limits.median_of + 1 else ["min_samples must be median_of + 2"],
 ).kind()  # fmt: skip

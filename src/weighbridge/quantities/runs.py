@@ -214,6 +214,8 @@ class CorpusProgress:
         int | None, Doc("steps that the end of the run tells of, null where it tells none", unit="steps", typical=60)
     ]
     coverage: Annotated[tuple[Coverage, ...], Doc("where coverage and position end", typical=())]
+    requested_steps: Annotated[int | None, Doc("steps that were asked for", unit="steps", typical=60)]
+    taken_steps: Annotated[int | None, Doc("steps that were taken, null while it goes on", unit="steps", typical=60)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

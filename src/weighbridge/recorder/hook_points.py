@@ -133,10 +133,11 @@ class HookPoints:
             node, number = node.next_functions[0]
         seen = False
 
-        def arrived(gradient: torch.Tensor) -> None:
+        def arrived(gradient: torch.Tensor | None) -> None:  # none of a compiled model's output that no loss is made of
             nonlocal seen
-            seen = True
-            self._backward_begins(gradient)
+            seen = gradient is not None
+            if gradient is not None:
+                self._backward_begins(gradient)
 
         def copied(gradients: Sequence[torch.Tensor | None]) -> None:
             nonlocal seen

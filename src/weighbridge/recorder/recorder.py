@@ -31,7 +31,7 @@ from weighbridge.recorder.passes.probes import Evaluations, Targets
 from weighbridge.recorder.phases import Phases
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
 from weighbridge.recorder.run_directory import EVENTS, LAYERS, RowLog, claim, run_of, write_run
-from weighbridge.recorder.updates import LearningRate, Norms, unwrapped
+from weighbridge.recorder.updates import Hyperparameters, Norms, unwrapped
 from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, token_counter
 
 P = ParamSpec("P")
@@ -39,7 +39,7 @@ MAX_MESSAGE = 300
 PATH = re.compile(r"(['\"])[^'\"]*[/\\][^'\"]*\1|(?:[A-Za-z]:)?(?<![\w.])[~.]*[/\\][^\s'\":;,)]+")
 POSITION = ("tokens", "corpus_position", "wraps")
 CHANNELS: tuple[type[Channel], ...] = (
-    *(LearningRate, Norms, Phases),
+    *(Hyperparameters, Norms, Phases),
     *LEARNING,
     *(Batches, Modes, Evaluations, Targets),
 )

@@ -22,22 +22,30 @@ def unwrapped(optimizer: Any) -> Any:
     return optimizer
 
 
-class LearningRate(Channel):
-    """The learning rate of the first parameter group as the optimizer used it."""
+class Hyperparameters(Channel):
+    """The learning rate of the first parameter group and the largest weight decay, as used, and how often in a step."""
 
-    columns = ("lr",)
+    columns = ("lr", "weight_decay", "updates")
     every_step = True
 
     def update_ended(self) -> None:
-        """Take it before a schedule moves it."""
-        if groups := getattr(self.watched.optimizer, "param_groups", None):
-            self.found["lr"] = float(groups[0]["lr"])
+        """Take them before a schedule moves them."""
+        self._look()
+        self.found["updates"] = float(self.found.get("updates") or 0) + 1
 
     def row(self) -> Mapping[str, Cell]:
-        """Return it; of a step without an update, what it is."""
+        """Return them; of a step without an update, what they are."""
         if not self.found:
-            self.update_ended()
+            self._look()
+        if self.watched.optimizer is not None and not self.watched.compiled:
+            self.found.setdefault("updates", 0.0)
         return super().row()
+
+    def _look(self) -> None:
+        if groups := getattr(self.watched.optimizer, "param_groups", None):
+            self.found["lr"] = float(groups[0]["lr"])
+            if decays := [float(group["weight_decay"]) for group in groups if "weight_decay" in group]:
+                self.found["weight_decay"] = max(decays)
 
 
 class Norms(Channel):

@@ -31,13 +31,17 @@ class _Lines:
             self.terminated = batch.terminated
             for at, line in enumerate(batch.lines, batch.first):
                 if at > 1 or not line.startswith("#{"):  # which stable-baselines3 writes above the episodes
-                    yield line + "\n"
+                    # On Windows it writes `\r\r\n`, of which git can leave `\r` alone.
+                    yield from (row + "\n" for row in line.split("\r")) if "\r" in line else (line + "\n",)
 
 
 def read_csv(path: Path, digests: dict[str, str]) -> Log:
     """Read a comma- or tab-separated log; refuse with `log-syntax` and the line, or `no-rows`."""
     lines = _Lines(path, digests)
-    reader = csv.reader(lines, delimiter="\t" if suffix(path) == ".tsv" else ",", skipinitialspace=True, strict=True)
+    text = iter(lines)
+    head = next(text, "")
+    tabs = suffix(path) == ".tsv" or ("\t" in head and "," not in head)
+    reader = csv.reader(chain([head], text), delimiter="\t" if tabs else ",", skipinitialspace=True, strict=True)
     rows = _rows(reader, path, lines)
     first = next(rows, None)
     if first is None:
@@ -51,7 +55,9 @@ def read_csv(path: Path, digests: dict[str, str]) -> Log:
         raise bad_line(path, 1, f"two columns are called {doubled[:60]!r}")
     table = TableBuilder(str(path))
     table.open(dict.fromkeys(names), 0)
-    torn = _fill(table, names, rows if headed else chain([first], rows), path, lines)
+    # nvidia-smi that is called again and again writes its header again and again.
+    rest = (row for row in rows if row[1] != first[1]) if headed else chain([first], rows)
+    torn = _fill(table, names, rest, path, lines)
     if not table.rows:
         raise no_rows(path)
     notes = ({} if headed else {"no_header": True}) | ({"torn_last_line": torn} if torn else {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
+from typing import Any
 
 from weighbridge.core import Basis, Fields
 from weighbridge.core.frozen import dataclass
@@ -29,6 +30,7 @@ class RunEnd:
     basis: Basis = Basis.REPORTED
     by: str = ""
     requested_steps: int | None = None
+    taken_steps: int = 0
     contradicted_by: tuple[str, ...] = ()
 
 
@@ -41,21 +43,22 @@ def run_end(facts: Fields, events: Sequence[Fields], steps: int, last_step: floa
     taken = steps
     if end is None and reached is not None:  # an evaluation may stand at step 0, before all steps
         taken = reached if last_step == reached == steps - 1 else max(steps, reached)
+    so_far: dict[str, Any] = {"requested_steps": asked, "taken_steps": taken}
     over = (f"{asked} steps were asked for, {taken} were taken",) if asked is not None and taken > asked else ()
     if end is not None:
         by, counted = str(end.get("by") or ""), _count(end.get("steps"))
         other = () if counted in (None, steps) else (f"its end tells of {counted} steps, the log of {steps}",)
         ended = RAISED if by else ENDED if asked is None or steps >= asked else EARLY
         basis = Basis.REPORTED if by or asked is None else Basis.DERIVED
-        return RunEnd(ended=ended, basis=basis, by=by, requested_steps=asked, contradicted_by=other + over)
+        return RunEnd(ended=ended, basis=basis, by=by, contradicted_by=other + over, **so_far)
     if asked is not None and reached is not None:
         basis = Basis.DERIVED if reached >= asked and last_step == reached else Basis.REPORTED
         ended = ENDED if reached >= asked else UNKNOWN
-        return RunEnd(ended=ended, basis=basis, requested_steps=asked, contradicted_by=over)
+        return RunEnd(ended=ended, basis=basis, contradicted_by=over, **so_far)
     status = str(facts.get("status", facts.get("state", "")))
     if status.lower() in STATUS:
-        return RunEnd(ended=STATUS[status.lower()], by=status, requested_steps=asked, contradicted_by=over)
-    return RunEnd(ended=_process(facts.get("pid"), facts.get("host")), requested_steps=asked, contradicted_by=over)
+        return RunEnd(ended=STATUS[status.lower()], by=status, contradicted_by=over, **so_far)
+    return RunEnd(ended=_process(facts.get("pid"), facts.get("host")), contradicted_by=over, **so_far)
 
 
 def _count(value: object) -> int | None:

@@ -64,12 +64,11 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
         rows += _of_layers(runs, options)
     basis = Basis.MEASURED if all(run.origin is Origin.LIVE for run in runs) else Basis.REPORTED
     value, cells = Rows("column", tuple(rows)), sum(run.rows for run in runs) * len(names)
-    by, each = "column_agreement/1", {row.column: basis for row in rows}
-    return Measurement(quantity=QUANTITY, value=value, by=by, basis=each, examined=cells, total=cells)
+    each: Any = {"by": "column_agreement/1", "basis": {row.column: basis for row in rows}}
+    return Measurement(quantity=QUANTITY, value=value, examined=cells, total=cells, **each)
 
 
-def _placed(run: RunView, options: Fields) -> tuple[Floats, Any]:
-    """Return the steps of a run, rising, and the last row of each."""
+def _placed(run: RunView, options: Fields) -> tuple[Floats, Any]:  # steps, rising, and the last row of each
     import numpy as np
 
     steps, window = dense(run, STEP), cast(Any, options.get("steps") or (-WHOLE, WHOLE))
@@ -92,7 +91,6 @@ def _aligned(name: str, runs: Sequence[RunView], placed: Sequence[tuple[Floats, 
 
 
 def _row(name: str, logged: int, found: Aligned) -> ColumnAgreement:
-    """Return how far a column that so many runs log agrees."""
     import numpy as np
 
     both = found.known.all(axis=0)
@@ -106,18 +104,12 @@ def _row(name: str, logged: int, found: Aligned) -> ColumnAgreement:
     moved = (values[:, 1:] != values[:, :-1]) & ~(nan[:, 1:] & nan[:, :-1])
     places = np.flatnonzero(both)
     return ColumnAgreement(
-        column=name,
-        runs=logged,
-        whole=bool((values == np.floor(values)).all()),
-        steps=len(np.unique(steps)),
-        changes=int(moved.sum(axis=1).min()),
-        one_sided=len(np.unique(alone)),
-        first_one_sided=int(alone.min()) if len(alone) else None,
-        unequal=len(np.unique(steps[apart > 0])),
-        shared=len(np.unique(alike)),
-        first_shared=int(alike[0]) if len(alike) else None,
+        column=name, runs=logged, whole=bool((values == np.floor(values)).all()), steps=len(np.unique(steps)),
+        changes=int(moved.sum(axis=1).min()), unequal=len(np.unique(steps[apart > 0])),
+        one_sided=len(np.unique(alone)), first_one_sided=int(alone.min()) if len(alone) else None,
+        shared=len(np.unique(alike)), first_shared=int(alike[0]) if len(alike) else None,
         parted=tuple(_parting(found, int(places[at]), float(apart[at])) for at in _farther(apart)),
-    )
+    )  # fmt: skip
 
 
 def _farther(apart: Floats) -> Iterator[int]:
@@ -134,8 +126,8 @@ def _farther(apart: Floats) -> Iterator[int]:
 
 def _parting(found: Aligned, at: int, difference: float) -> Parting:
     here: list[float] = found.values[:, at].tolist()
-    order = sorted(range(len(here)), key=lambda run: (math.isnan(here[run]), here[run]))
-    ends: Any = {"least": here[order[0]], "greatest": here[order[-1]], "least_in": order[0], "greatest_in": order[-1]}
+    least, *_, most = sorted(range(len(here)), key=lambda run: (math.isnan(here[run]), here[run]))
+    ends: Any = {"least": here[least], "greatest": here[most], "least_in": least, "greatest_in": most}
     tensor = found.tensors[at] if found.tensors else ""
     return Parting(step=int(found.steps[at]), difference=difference, tensor=tensor, **ends)
 
@@ -194,16 +186,12 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
 
     def seen(again: Measurement | Unmeasured) -> bool:
         row: ColumnAgreement = rows_by_name(again)[name]
-        return any(
-            (one.step, one.greatest, one.greatest_in) == (found[-1], strange, len(runs) - 1) for one in row.parted
-        )
+        greatest = [(one.step, one.greatest, one.greatest_in) for one in row.parted]
+        return (found[-1], strange, len(runs) - 1) in greatest
 
-    return Canary(
-        name="another number in the last row of the last run", place=f"{name}, last row", views=damaged, seen=seen
-    )
+    damage = "another number in the last row of the last run"
+    return Canary(name=damage, place=f"{name}, last row", views=damaged, seen=seen)
 
 
-VERIFIER = Verifier(
-    quantity=QUANTITY, kinds=(SubjectKind.RUN, SubjectKind.RUN), measure=measure, extent=extent, canary=canary
-)
-OF_RANKS = replace(VERIFIER, kinds=(SubjectKind.RUN,))
+OF_RANKS = Verifier(quantity=QUANTITY, kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)
+VERIFIER = replace(OF_RANKS, kinds=(SubjectKind.RUN, SubjectKind.RUN))

@@ -7,11 +7,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from weighbridge.core import Fields, Measurement, Record, SubjectKind, Unmeasured
+from weighbridge.core import Basis, Fields, Measurement, Record, SubjectKind, Unmeasured
 from weighbridge.formats.arrays import np
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.runs import CorpusProgress, Coverage, EqualLosses
 from weighbridge.run_logs import column_statistics as statistics
+from weighbridge.run_logs.run_end import GOING, UNKNOWN, run_end
 from weighbridge.verifiers.run_facts import declared_tokens, extent, numbers, products, token_claims
 from weighbridge.verifiers.step_series import spread
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
@@ -36,17 +37,20 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     found |= {"tokens": _finite(consumed), "tokens_from": source, "tokens_rows": rows}
     found |= {**_lacking("loss", columns.get("loss"), columns[STEP]), **_speed(columns)}
     found |= {"corpus_tokens": corpus_tokens(view), "announced_steps": announced_steps(view)}
+    last = max(numbers(view, STEP), default=None)
+    end = run_end(view.facts, view.events, order.steps, last)
+    taken = None if end.ended in (GOING, UNKNOWN) and end.basis is Basis.REPORTED else end.taken_steps
+    found |= {"requested_steps": end.requested_steps, "taken_steps": taken or None}
     found["failures"] = sum(event.get("event") == "recorder-failure" for event in view.events)
     value = Record(CorpusProgress(equal_losses=equal_runs(columns), coverage=_coverage(view, columns), **found))
-    return Measurement(quantity=QUANTITY, value=value, by="corpus_progress/3", examined=view.rows, total=view.rows)
+    return Measurement(quantity=QUANTITY, value=value, by="corpus_progress/4", examined=view.rows, total=view.rows)
 
 
 def _passed_over(view: RunView) -> int | None:
     """Return how many tokens the position went on by, pass by pass, where every row has it beside the step's tokens."""
     tokens, positions = numbers(view, "tokens"), numbers(view, "corpus_position")
-    if not view.rows == len(tokens) == len(positions) or not all(
-        map(float.is_integer, itertools.chain(tokens, positions))
-    ):
+    every = map(float.is_integer, itertools.chain(tokens, positions))
+    if not view.rows == len(tokens) == len(positions) or not all(every):
         return None
     before = [positions[0] - tokens[0], *positions[:-1]]  # a log may begin within a pass
     rows = zip(before, positions, tokens, strict=True)
@@ -61,7 +65,6 @@ def corpus_tokens(view: RunView) -> int | None:
 
 
 def _consumed(view: RunView) -> tuple[float, str, int]:
-    """Sum the tokens that the steps consumed, name the source, and count its rows: a column, a total, rate × time."""
     if rows := numbers(view, "tokens"):
         return math.fsum(rows), "tokens", len(rows)
     if total := numbers(view, "tokens_seen"):
@@ -90,17 +93,15 @@ def equal_runs(columns: Mapping[str, statistics.Dense]) -> tuple[EqualLosses, ..
         first, last = int(rows[begin]), int(rows[begin + one.length - 1])
         norms = None if gradient is None else gradient.values[first : last + 1]
         begins, ends = (None if step is None else int(step) for step in (one.first_step, one.last_step))
-        equal = EqualLosses(
+        found.append(EqualLosses(
             first_step=begins, last_step=ends, length=one.length, loss=one.value, jump=one.jump, changes=one.changes,
             grad_norm=None if norms is None else float(norms[0]), last_row=last == len(loss.values) - 1,
             grad_norm_equal=None if norms is None else bool((norms == norms[0]).all()), dust=one.dust,
-        )  # fmt: skip
-        found.append(equal)
+        ))  # fmt: skip
     return tuple(found)
 
 
 def _lacking(what: str, column: statistics.Dense | None, steps: statistics.Dense) -> Mapping[str, Any]:
-    """Return how many steps have no finite number in any row, and the least of them."""
     every = np.unique(steps.values[steps.known])
     without = every if column is None else np.setdiff1d(every, steps.values[steps.known & column.known])
     return {f"steps_without_{what}": len(without), f"first_without_{what}": int(without[0]) if len(without) else None}

@@ -30,7 +30,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     rows = []
     for row, digest in view.stated[name].items():
         formulas = list(_formulas(view, row))
-        found = next((told for told, data in formulas if sha256(data) == digest), "")
+        found = next((words for words, data in formulas if sha256(data) == digest), "")
         rows.append(StatedDigest(place=f"{name}, row {row}", digest=digest, tried=len(formulas), formula=found))
     return table(QUANTITY, rows)
 

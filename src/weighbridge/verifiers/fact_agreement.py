@@ -41,12 +41,11 @@ def _stated(facts: Fields, within: str = "") -> Iterator[tuple[str, Json]]:
 
 
 def _of_log(run: RunView) -> dict[str, Json]:
-    """Return the digest of the rows, when the run began, and the last time in a row: seconds since 1970."""
     digests, began = run.digest(), None
     with suppress(ValueError):
         moment = dt.datetime.fromisoformat(str(run.facts.get("started")))
-        began = None if moment.utcoffset() is None else moment.timestamp()
-    last = max((time for time in numbers(run, "time") if math.isfinite(time)), default=None)
+        began = None if moment.utcoffset() is None else moment.timestamp()  # seconds since 1970, as the last time is
+    last = max(filter(math.isfinite, numbers(run, "time")), default=None)
     rows = digests.get(STEPS) or next(iter(digests.values()), "")
     return {"log_sha256": rows, "began_s": began, "last_row_s": last}
 
@@ -74,7 +73,5 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
     return Canary(name="facts of the last run alone", place="run.json", views=damaged, seen=seen)
 
 
-VERIFIER = Verifier(
-    quantity=QUANTITY, kinds=(SubjectKind.RUN, SubjectKind.RUN), measure=measure, extent=extent, canary=canary
-)
-OF_RANKS = replace(VERIFIER, kinds=(SubjectKind.RUN,))
+OF_RANKS = Verifier(quantity=QUANTITY, kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)
+VERIFIER = replace(OF_RANKS, kinds=(SubjectKind.RUN, SubjectKind.RUN))

@@ -57,8 +57,7 @@ def measure(views: Views, options: Fields) -> Measurement:
     if end.requested_steps is not None:
         facts.append(_fact("requested_steps", end.requested_steps, Basis.REPORTED))
     facts.append(_fact("ended", end.ended, end.basis, end.contradicted_by))
-    if end.by:
-        facts.append(_fact("ended_by", end.by, Basis.REPORTED))
+    facts += [_fact("ended_by", end.by, Basis.REPORTED)] if end.by else []
     facts += [_fact(name, value, Basis.MEASURED) for name, value in view.notes.items()]
     each = [event.get("costs") for event in view.events if event.get("event") == FAILURE]
     lost = {str(name) for costs in each for name in (costs if isinstance(costs, (list, tuple)) else [ALL])} - {"device"}
@@ -68,9 +67,8 @@ def measure(views: Views, options: Fields) -> Measurement:
     stated = [fact for name in named if name not in view.notes for fact in _stated(view, name)]
     facts += [*unreliable, *_tokens_per_step(view), *stated]
     known = {fact.name for fact in facts}
-    there = [fact for name in named for fact in _there(view, name, known)]
-    value = Rows("name", (*facts, *there))
-    return Measurement(quantity=QUANTITY, value=value, by="run_facts/3", examined=view.rows, total=view.rows)
+    value = Rows("name", (*facts, *(fact for name in named for fact in _there(view, name, known))))
+    return Measurement(quantity=QUANTITY, value=value, by="run_facts/4", examined=view.rows, total=view.rows)
 
 
 def _of_ranks(each: Sequence[Measurement]) -> Measurement:
@@ -91,14 +89,12 @@ def _fact(name: str, value: object, basis: Basis, contradicted_by: tuple[str, ..
 
 
 def _stated(view: RunView, name: str) -> Iterator[Fact]:
-    """Yield a fact as run.json or a report states it, at its top or in a section, contradicted by other sections."""
     sections = [view.facts, *(part for part in view.facts.values() if isinstance(part, Mapping))]
     values = [part[name] for part in sections if isinstance(part.get(name), (str, int, float))]
     said = [value for value in values if not isinstance(value, float) or math.isfinite(value)]
     others = [value for value in said[1:] if (type(value), value) != (type(said[0]), said[0])]
     if said:
-        contradicted_by = tuple(f"it is {value} in another section" for value in others)
-        yield _fact(name, said[0], Basis.REPORTED, contradicted_by)
+        yield _fact(name, said[0], Basis.REPORTED, tuple(f"it is {value} in another section" for value in others))
 
 
 def _there(view: RunView, name: str, known: Collection[str]) -> Iterator[Fact]:
@@ -134,8 +130,7 @@ def _tokens_per_step(view: RunView) -> Iterator[Fact]:
 
 def token_claims(view: RunView) -> Iterator[Claim]:
     """Yield what each source says of the tokens of a step: what was declared, counted, and follows from the rate."""
-    declared = declared_tokens(view)
-    if declared is not None:
+    if (declared := declared_tokens(view)) is not None:
         yield Claim(declared, Basis.REPORTED, f"seq_len × batch_size is {declared}")
     counted = numbers(view, "tokens")
     if counted and min(counted) == max(counted) and counted[0].is_integer():
@@ -153,7 +148,6 @@ def declared_tokens(view: RunView) -> int | None:
 
 
 def _from_rate(view: RunView) -> Claim | None:
-    """Derive the tokens of a step from tokens_per_sec × wall_ms / 1000, where that is one whole number throughout."""
     formed = products(view)
     if not len(formed):
         return None
@@ -203,10 +197,9 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
     noted = {**few.notes, "canary": 1, "another canary": 2}
     steps, before = distinct(dense(few, STEP)), list(_tokens_per_step(few))
     events: list[Fields] = [{"event": FAILURE, "costs": costs} for costs in (["other"], ["device", "canary"])]
-    events.append({"event": "end", "steps": steps + 1})
-    facts = {**few.facts, "requested_steps": steps + 2}
-    damaged = few.overlaid(last, STEP, stranger(few, STEP))
-    damaged = dataclasses.replace(damaged, notes=noted, events=tuple(events), facts=facts)
+    more: Any = {"facts": {**few.facts, "requested_steps": steps + 2}, "notes": noted}
+    damaged = few.overlaid(last, STEP, stranger(few, STEP)).with_events([*events, {"event": "end", "steps": steps + 1}])
+    damaged = dataclasses.replace(damaged, **more)
     if source:
         damaged = damaged.overlaid(last, source, stranger(few, source))
     beside = {**noted, RECORDER_FAILED: "canary other"}
@@ -220,9 +213,8 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
         otherwise = tokens != before and varying in str(tokens)
         if any(name not in facts or facts[name].value != value for name, value in beside.items()):
             return False
-        if (facts["ended"].value, facts["ended"].basis) != (EARLY, Basis.DERIVED):
-            return False
-        return values == [few.rows, steps + 1] and (not source or otherwise)
+        early = (facts["ended"].value, facts["ended"].basis) == (EARLY, Basis.DERIVED)
+        return early and values == [few.rows, steps + 1] and (not source or otherwise)
 
     return Canary(name="another step in the last row", place="step, last row", views=(damaged,), seen=seen)
 

@@ -39,8 +39,11 @@ CONSTANT = frozenset({
     "max_steps", "total_steps", "num_train_epochs", "n_parameters", "num_parameters", "n_params", "num_examples",
     "train_samples", "preemption_count", "world_size", "seed", "epoch_num", "train/clip_range", "train/clip_fraction",
     "global batch size", "global_batch_size", "batch_size", "loss scale", "loss_scale", "number of skipped iterations",
-    "number of nan iterations", "vocab", "vocab_size",
+    "number of nan iterations", "vocab", "vocab_size", "index", "power.limit",
 })  # fmt: skip
+COUNT = re.compile(
+    r"(?:.*/)?num_\w+"
+)  # and so may be a whole number of something, such as detectron2's samples an image
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +182,8 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
         cells |= _updates(cells, log.rows)
     notes = dict(log.notes)
     facts = {**_constants(cells, columns or {}), **log.facts}
+    if STEP not in cells and EPOCH in cells:
+        _one_run(cells[EPOCH], path)
     if STEP not in cells and EPOCH in cells and _counts(cells[EPOCH]):
         cells, notes["steps_are"] = {STEP: cells[EPOCH], **cells}, EPOCH
     if STEP not in cells:
@@ -237,10 +242,10 @@ def open_rank(folder: Path, columns: Names | None = None, units: Names | None = 
 def _constants(cells: dict[str, Cells], given: Names) -> Fields:
     """Return what columns say that are constant by nature, and drop these; a contract keeps one by its name."""
     facts: dict[str, Any] = {}
-    for name in [name for name in cells if name in CONSTANT and name not in given]:
+    for name in [name for name in cells if (name in CONSTANT or COUNT.fullmatch(name)) and name not in given]:
         numbers = set(compress(cells[name].values, cells[name].state.translate(IS_NUMBER)))
-        if len(numbers) == 1 and UNREADABLE not in cells[name].state:
-            (number,) = numbers
+        number = next(iter(numbers), 0.0)
+        if len(numbers) == 1 and UNREADABLE not in cells[name].state and (name in CONSTANT or number.is_integer()):
             facts[name] = int(number) if number.is_integer() else number
             del cells[name]
     asked, steps = facts.get("max_steps", facts.get("total_steps")), cells.get(STEP)
@@ -248,6 +253,15 @@ def _constants(cells: dict[str, Cells], given: Names) -> Fields:
     if type(asked) is int and known and known[-1].is_integer():
         facts |= {"max_steps": asked, "global_step": int(known[-1])}  # it counts to what was asked
     return facts
+
+
+def _one_run(epochs: Cells, path: Path) -> None:
+    """Refuse with `several-runs` rows whose epochs, which alone number them, begin again where they began."""
+    known = list(compress(epochs.values, epochs.state.translate(IS_NUMBER)))
+    begun = 1 + sum(before > after == known[0] for before, after in itertools.pairwise(known))
+    if begun > 1:
+        what, remedy = f"{begun} runs, one below the other, as its epochs say", "split it, and bind one of them"
+        raise SubjectError("several-runs", what, where=str(path), remedy=remedy)
 
 
 def _counts(cells: Cells) -> bool:

@@ -37,11 +37,11 @@ OF_A_STEP = ("loss", "grad_norm")  # what every step gives anew, besides its tim
 # step that may take no time. Rules of their own judge it.
 LOOKED_AT = frozenset({
     "skipped", "idle_update", "gradients_finite", "grad_norm_used", "parameters_sum", "fetch_ms", "forward_ms",
-    "backward_ms", "update_ms", "batch_crc", "batch_repeats", "repeated_rows_share", "top_token_share", "labels_active_share",
-    "target_is_next_share", "loss_gradient_scale", "own_loss", "gradient_edit_ratio", "gradient_cosine",
-    "stale_gradients", "zero_gradients", "unowned", "frozen", "unmoved", "outside_writes", "step_counter_lag",
-    "evaluating_modules", "bf16_share", "weight_norm", "equal_rows", "equal_tensors", "init_std_max", "future_change",
-    "evaluation_change",
+    "backward_ms", "update_ms", "batch_crc", "batch_repeats", "repeated_rows_share", "top_token_share",
+    "labels_active_share", "target_is_next_share", "loss_gradient_scale", "own_loss", "gradient_edit_ratio",
+    "gradient_cosine", "stale_gradients", "zero_gradients", "unowned", "frozen", "unmoved", "outside_writes",
+    "step_counter_lag", "evaluating_modules", "bf16_share", "weight_norm", "equal_rows", "equal_tensors",
+    "init_std_max", "future_change", "evaluation_change", "weight_decay", "updates", "input_mean", "input_std",
 })  # fmt: skip
 # A process drives one device, and the fastest of 2025 does 2e16 operations a second at 4 bits.
 MOST_FLOPS_PER_S = 1e17

@@ -113,7 +113,7 @@ def _genuine(bases: Sequence[ColumnBasis]) -> Iterator[Clause]:
 
 def _invented(evidence: Evidence, basis: ColumnBasis) -> Fields | None:
     row = _row(evidence)
-    if row is None or (found := basis_of(row)).basis is not basis:
+    if row is None or row.column in column_basis.LOOKED_AT or (found := basis_of(row)).basis is not basis:
         return None
     figures: Fields = {"column": row.column, "how": found.how, "partner": found.partner, "samples": row.finite}
     return {**figures, "min": row.min, "max": row.max}
@@ -165,8 +165,9 @@ def _the_judged(evidence: Evidence, _limits: object, _places: Sequence[str]) -> 
 
 def _of_basis(name: str, basis: ColumnBasis, change: Callable[[StepColumn], StepColumn | None]) -> Mutation[Any]:
     return in_rows(
-        name, f"column-{basis}", COLUMNS, StepColumn, lambda row, _: change(row),
-        why="no other column has the rank of this one", outcome=Outcome.BLOCKED, at=_the_judged,
+        name, f"column-{basis}", COLUMNS, StepColumn,
+        lambda row, _: None if row.column in column_basis.LOOKED_AT else change(row),  # 0 throughout, by rights
+        why="no other column has the rank of this one, or a recorder looked", outcome=Outcome.BLOCKED, at=_the_judged,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, cast
 
 from weighbridge.clauses.clause import Requires, listed
 from weighbridge.clauses.kind import Evidence, Mutation, Need, rows_of
@@ -18,10 +18,9 @@ LOG, BEGAN, ENDED, STEP = "log_sha256", "began_s", "last_row_s", "step"
 OF_A_PROCESS = ("host", "pid", "started")  # one run is told from another by these
 OWN = (*OF_A_PROCESS, "run", "attempt", "rank", LOG, BEGAN, ENDED)  # what two runs of one program state otherwise
 INCOMPLETE = ("not-compared", "too-few-steps", "one-sided", "stands-still")
-Asks: TypeAlias = Callable[[str], bool]  # of a column's name
 BREAKS = Breaks(
     need=COLUMNS, row=ColumnAgreement, blocked=INCOMPLETE, why="no such column is judged",
-    spares=lambda row, limits, code: not limits.asks(code)(row.column),
+    spares=lambda row, limits, code: not limits.asks(code, row.column),
 )  # fmt: skip
 BREAKS_FACTS = Breaks(need=FACTS, row=FactAgreement)
 NEEDS = {COLUMNS: "column_agreement", FACTS: "fact_agreement"}
@@ -30,7 +29,7 @@ FEWER = BREAKS.beyond(("fewer steps", "too-few-steps", lambda _row, _limits, val
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What all that is compared must have; `asks` tells of a code which columns it is asked of."""
+    """What all that is compared must have; `asks` tells whether a code is asked of a column."""
 
     min_steps: Annotated[int, Doc("steps at which each is compared", ge=1, must="at least", moves=FEWER)] = 2
 
@@ -52,8 +51,8 @@ def differs(row: FactAgreement) -> bool:
 
 def _several(evidence: Evidence) -> Fields | None:
     """Return which two are one run: of one process and start, or of one log where that is unknown."""
-    logs, told = fact(evidence, LOG), [fact(evidence, name) for name in OF_A_PROCESS]
-    who = list(zip(*told, strict=True)) if all(told) else [(None,)] * len(logs)
+    logs, stated = fact(evidence, LOG), [fact(evidence, name) for name in OF_A_PROCESS]
+    who = list(zip(*stated, strict=True)) if all(stated) else [(None,)] * len(logs)
     for one, other in itertools.combinations(range(len(logs)), 2):
         known = None not in who[one] + who[other]
         if who[one] == who[other] if known else logs[one] == logs[other]:
@@ -80,7 +79,7 @@ def whole(limits: Any, globs: Sequence[str]) -> tuple[Requires, ...]:
     def none(code: str, wrong: Callable[[ColumnAgreement, int], object]) -> Requires:
         def lacking(evidence: Evidence) -> Fields | None:
             rows, runs = rows_of(evidence, COLUMNS, ColumnAgreement), len(fact(evidence, LOG))
-            asked = (row for row in rows if limits.asks(code)(row.column) or row.column == STEP)
+            asked = (row for row in rows if limits.asks(code, row.column) or row.column == STEP)
             found = next((row for row in asked if wrong(row, runs)), None)
             return None if found is None else {**cast(Fields, plain(found)), "needed": limits.min_steps}
 

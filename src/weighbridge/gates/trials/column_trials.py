@@ -126,10 +126,6 @@ def _only_in_part(row: StepColumn, limits: Limits) -> StepColumn | None:
     return column_basis.as_stretch(row) if anew and not still else None
 
 
-def _computed(row: StepColumn, _limits: Limits) -> StepColumn | None:
-    return column_basis.as_derived(row) if row.column in column_basis.OF_A_STEP else None
-
-
 def _now_and_then(row: StepColumn, limits: Limits) -> StepColumn | None:
     still = row.min == row.max or _is_named(row, limits.allow_constant)
     return None if still else column_basis.as_recurring(row)
@@ -161,6 +157,7 @@ def _impossible(columns: Sequence[str], fields: Callable[[StepColumn], Fields]) 
 
 
 _nan_kept = _unless(lambda _row, _limits: {"nan_filtered": True}, "allow_filtered")
+_computed = _unless(lambda row, _: column_basis.as_derived(row) if row.column in column_basis.OF_A_STEP else None)
 _too_quick = _unless(lambda row, _: column_basis.as_quick(row))
 _too_short = _unless(lambda row, _: column_basis.as_undecided(row), "allow_noise", "allow_undecided")
 

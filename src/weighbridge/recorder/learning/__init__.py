@@ -3,10 +3,10 @@
 from weighbridge.recorder.learning.gradients import EditedGradients, Ownership, StaleGradients
 from weighbridge.recorder.learning.loss_scale import LossScale
 from weighbridge.recorder.learning.step_counters import StepCounters
-from weighbridge.recorder.learning.weight_writes import WeightWrites
+from weighbridge.recorder.learning.weight_writes import CountedWrites, WeightWrites
 from weighbridge.recorder.learning.weights import FirstWeights, Weights
 
 LEARNING = (
-    *(StepCounters, LossScale, EditedGradients, StaleGradients, Ownership, WeightWrites),
+    *(StepCounters, LossScale, EditedGradients, StaleGradients, Ownership, CountedWrites, WeightWrites),
     *(Weights, FirstWeights),
 )

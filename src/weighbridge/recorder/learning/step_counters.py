@@ -11,12 +11,17 @@ from weighbridge.recorder.channels import SELDOM, Cell, Channel, Watched, is_ear
 
 
 class StepCounters(Channel):
-    """By how many updates the counters of an optimizer's state lag, at most; each began where it was found."""
+    """By how many updates the counters of an optimizer's state lag, at most; each began where it was found.
+
+    An optimizer that has state and no counters (momentum) lags by all updates where a tensor's state is gone.
+    """
 
     columns = ("step_counter_lag",)
     every_step = True
 
     _updates = 0
+    _stateful = 0  # tensors that had state when this looked last
+    _lost = 0  # updates, when some had none any more
     _blind = False  # an update ran that was not counted, or that may have been called off unseen
 
     def __init__(self, watched: Watched) -> None:
@@ -32,6 +37,8 @@ class StepCounters(Channel):
             for one in owned:
                 if id(one) not in self._ahead:
                     self._ahead[id(one)] = self._counter(one, 0) - self._updates
+        if self.watched.early and self._count() < self._stateful:
+            self._lost = self._updates
         self._updates += 1
         for one in owned:
             if one.grad is None:
@@ -45,7 +52,14 @@ class StepCounters(Channel):
             return {}
         counters = ((id(one), self._counter(one, None)) for one in self.watched.owned())
         lags = [self._ahead[one] + self._updates - at for one, at in counters if at is not None and one in self._ahead]
+        stateful, self._stateful, lost, self._lost = self._stateful, self._count(), self._lost, 0
+        if not lags and (stateful or self._stateful):
+            return {"step_counter_lag": float(lost)}
         return {"step_counter_lag": _largest(lags)} if lags else {}
+
+    def _count(self) -> int:
+        state = self.watched.optimizer.state if self.watched.optimizer is not None else {}
+        return sum(bool(state.get(one)) for one in self.watched.owned())
 
     def _counter(self, parameter: torch.Tensor, default: Any) -> Any:
         """Return the counter: of the host as a number, of a device as a copy that nobody waits for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,45 @@ from weighbridge.recorder.bit_sums import bit_sums, parameters_sum
 from weighbridge.recorder.channels import Cell, Channel
 from weighbridge.recorder.learning.tensor_norms import gradient_norms, here
 
+SAMPLED, ELEMENTS = 3, 64
 FAINT = 1e-6  # of the largest gradient: what is below may be too little to move a weight
+
+
+class CountedWrites(Channel):
+    """Tensors written to since the update before, by torch's own count of writes in place.
+
+    Weights that were exchanged and put back were written to, too: where no sample of the largest ones differs, that is
+    left open. What goes around the count (`.data`) is seen where all channels look.
+    """
+
+    columns = ("outside_writes",)
+    every_step = True
+
+    _after: tuple[int, list[tuple[int, int]], list[torch.Tensor]] | None = None  # step, counts, samples
+    _of: list[torch.nn.Parameter] | None = None
+    _largest: Sequence[torch.nn.Parameter] = ()
+
+    def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Compare with what the update of the step before left."""
+        after, self._after = self._after, None
+        if after is None or after[0] != self.watched.step - 1:
+            return
+        written = sum(was != now for was, now in zip(after[1], self._counts(), strict=False))
+        differ = written and any(not torch.equal(*pair) for pair in zip(after[2], self._samples(), strict=False))
+        if differ or not written:
+            self.found["outside_writes"] = float(written)
+
+    def update_ended(self) -> None:
+        """Keep the counts."""
+        self._after = (self.watched.step, self._counts(), self._samples())
+
+    def _counts(self) -> list[tuple[int, int]]:
+        return [(id(one), one._version) for one in self.watched.parameters()]  # noqa: SLF001
+
+    def _samples(self) -> list[torch.Tensor]:
+        if self._of is not (parameters := self.watched.parameters()):
+            self._of, self._largest = parameters, sorted(parameters, key=torch.Tensor.numel)[-SAMPLED:]
+        return [one.detach().reshape(-1)[:: one.numel() // ELEMENTS + 1].clone() for one in self._largest]
 
 
 class WeightWrites(Channel):

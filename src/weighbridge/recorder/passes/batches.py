@@ -35,7 +35,10 @@ class Batches(Channel):
     steps in which all channels look.
     """
 
-    columns = ("batch_crc", "batch_repeats", "repeated_rows_share", "top_token_share", "labels_active_share")
+    columns = (
+        *("batch_crc", "batch_repeats", "repeated_rows_share", "top_token_share", "labels_active_share"),
+        *("input_mean", "input_std"),
+    )
     every_step = True
 
     def __init__(self, watched: Watched) -> None:
@@ -88,6 +91,8 @@ class Batches(Channel):
             different = len({read[at : at + width] for at in range(0, len(read), width)})
             share = (len(rows) - different) / len(rows)
             found["repeated_rows_share"] = max(share, found.get("repeated_rows_share", 0))
+        if rows.dtype.kind == "f" and self.watched.early:
+            found |= {"input_mean": float(rows.mean(dtype=float)), "input_std": float(rows.std(dtype=float))}
         if parts.inputs.dim() == 2 and rows.dtype.kind in "iu" and rows.itemsize > 1:  # bytes are pixels
             counted = rows if parts.mask is None else rows[_on_host(parts.mask) != 0]
             if counted.size:

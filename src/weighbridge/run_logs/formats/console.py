@@ -15,7 +15,7 @@ from weighbridge.run_logs.log_file import batches
 from weighbridge.run_logs.log_table import STEP, Log
 from weighbridge.run_logs.step_table import StepTable
 
-NUMBER: Final = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
+NUMBER: Final = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf))"
 SIZES: Final = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}  # as nanotron rounds its numbers
 ANSI: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 NO_SHARE: Final = -100.0  # percent
@@ -59,8 +59,14 @@ PROGRAMS: Final = (
     Program(
         "llm.c",
         re.compile(r"^step +(?P<step>\d+)/(?P<of>\d+)(?=:? ?\|? *(?:train )?loss )"),
-        re.compile(rf"(?P<name>\b(?:train loss|loss|norm|lr)\b)? ?(?P<value>{NUMBER})(?P<unit> ms| tok/s|% )?"),
+        re.compile(rf"(?P<name>\b(?:train loss|loss|norm|lr)\b)? *(?P<value>{NUMBER})(?P<unit> ms| tok/s|% )?"),
         {"train loss": "loss", "norm": "grad_norm", " ms": "wall_ms", " tok/s": "tokens_per_sec", "% ": "mfu_pct"},
+    ),
+    Program(
+        "llm.c's main.log",
+        re.compile(r"^s:(?P<step>\d+) (?=(?:trl|tel|eval):)"),
+        re.compile(rf"(?P<name>\w+):(?P<value>{NUMBER})(?P<unit>$^)?"),
+        {"trl": "loss", "tel": "val_loss", "norm": "grad_norm", "eval": "eval/accuracy"},
     ),
     Program(
         "torchtitan",
@@ -120,7 +126,7 @@ def _row(program: Program, facts: dict[str, Json], units: dict[str, str], line: 
         name = program.called.get(name.strip(), program.called.get(name, name.strip()))
         name = f"validation/{name}" if said.get("other") else name
         number = _number(pair["value"], SIZES.get(unit, 1.0))
-        if (name.startswith("mfu") and number == NO_SHARE) or (unit.strip() and pair["value"].endswith("nan")):
+        if (name.startswith("mfu") and number == NO_SHARE) or (unit.strip() and pair["value"].lower().endswith("nan")):
             continue  # how a program says that it has not measured it yet
         cells[name] = number
         if unit.strip() and unit not in SIZES:
