@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from weighbridge.recorder.learning.tensor_norms import DENSE, SMALL, flattened, stacked
@@ -39,9 +40,9 @@ def _sums(tensors: list[torch.Tensor]) -> torch.Tensor:
     """Return the sums of tensors that take longer to ask for than to copy."""
     if not tensors:
         return torch.zeros(0, dtype=torch.int64)
-    until = torch.tensor(list(itertools.accumulate(one.numel() // 2 for one in tensors)))
-    totals = flattened(tensors).detach().view(torch.int64).cumsum(0)[until - 1]
-    return totals.diff(prepend=totals.new_zeros(1))
+    begins = itertools.accumulate([one.numel() // 2 for one in tensors[:-1]], initial=0)
+    words = flattened(tensors).detach().view(torch.int64).numpy()
+    return torch.from_numpy(np.add.reduceat(words, list(begins)))
 
 
 def _sum(flat: torch.Tensor) -> torch.Tensor:

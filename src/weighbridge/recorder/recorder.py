@@ -143,7 +143,7 @@ class Recorder:
         self._model, self._optimizer = model, unwrapped(optimizer)
         self._seen, every = Watched(model, self._optimizer, vocab), max(probe_every, 1)
         self._audit, self._layers = DeviceAudit(self._seen, every), Layers(self._seen, every)
-        looking = [*(channel(self._seen) for channel in CHANNELS), self._audit.gradients, self._layers]
+        looking = [*(channel(self._seen) for channel in CHANNELS), self._audit, self._layers]
         at_cadence = 0 if channels == "all" else every
         self._points = HookPoints(self._seen, looking, at_cadence, self._audit.ops, self._channel_failed)
         self._requested = {"requested_device": requested_device, "requested_steps": requested_steps}
@@ -347,7 +347,7 @@ class Recorder:
 
     @_guarded
     def _probe(self) -> None:
-        self._event("device", **self._audit.found())
+        self._event("device", **self._audit.fields())
 
     def _event(self, event: str, **fields: Any) -> None:
         self._append(self._events, {"event": event, "step": self._step, **fields})

@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-from weighbridge.recorder.channels import Channel, Watched
-
 NAMED = 8  # op names kept per device
 
 
@@ -28,27 +26,9 @@ def bytes_by_device(tensors: Iterable[torch.Tensor]) -> dict[str, int]:
 
 def model_bytes(model: torch.nn.Module) -> dict[str, dict[str, int]]:
     """Add up the bytes of parameters, buffers and gradients by device."""
-    parameters = list(model.parameters())
-    return {
-        "parameters": bytes_by_device(parameters),
-        "buffers": bytes_by_device(model.buffers()),
-        "gradients": bytes_by_device(p.grad for p in parameters if p.grad is not None),
-    }
-
-
-class GradientBytes(Channel):
-    """Bytes of gradients by device at the last update that was looked at: a loop may drop them before its step ends."""
-
-    columns = ("device",)
-
-    def __init__(self, watched: Watched, every: int) -> None:
-        super().__init__(watched)
-        self.period = every
-        self.bytes: dict[str, int] = {}
-
-    def update_ended(self) -> None:
-        """Add them up."""
-        self.bytes = bytes_by_device(self.watched.gradients())
+    gradients = (one.grad for one in model.parameters() if one.grad is not None)
+    found = {"parameters": model.parameters(), "buffers": model.buffers(), "gradients": gradients}
+    return {name: bytes_by_device(tensors) for name, tensors in found.items()}
 
 
 def optimizer_bytes(optimizer: torch.optim.Optimizer) -> dict[str, dict[str, int]]:

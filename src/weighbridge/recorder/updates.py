@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from weighbridge.recorder.channels import Cell, Channel
-from weighbridge.recorder.learning.tensor_norms import DENSE, gradient_norms, stacked
+from weighbridge.recorder.learning.tensor_norms import DENSE, gradient_norms, stacked, stamps
 
 
 def unwrapped(optimizer: Any) -> Any:
@@ -56,12 +56,12 @@ class Norms(Channel):
 
     _arrived: torch.Tensor | None = None
     _used: torch.Tensor | None = None
-    _stamp: tuple[tuple[int, int], ...] = ()
+    _stamps: list[tuple[int, int]] | None = None
 
     def backward_ended(self) -> None:
         """Take the norm as it arrived."""
         gradients = self.watched.gradients()
-        self._arrived, self._stamp = self._norm(gradients), _stamp(gradients)
+        self._arrived, self._stamps = self._norm(gradients), stamps(gradients)
 
     def update_ended(self) -> None:
         """Take the norm that was used, after an update's closure; where no gradient was written to, it is the same.
@@ -70,7 +70,7 @@ class Norms(Channel):
         """
         gradients, scale = self.watched.gradients(), self.watched.scale
         counted = self._arrived is not None and scale is None and not self.watched.early
-        same = counted and _stamp(gradients) == self._stamp
+        same = counted and stamps(gradients) == self._stamps
         self._used = self._arrived if same else self._norm(gradients)
         if scale is not None and self._arrived is not None:
             self._arrived = self._arrived / scale.to(self._arrived.device)
@@ -95,7 +95,3 @@ class Norms(Channel):
             found = stacked(torch._foreach_norm(dense))  # noqa: SLF001
         norm: torch.Tensor = torch.linalg.vector_norm(found)
         return norm
-
-
-def _stamp(gradients: list[torch.Tensor]) -> tuple[tuple[int, int], ...]:
-    return tuple([(id(gradient), gradient._version) for gradient in gradients])  # noqa: SLF001

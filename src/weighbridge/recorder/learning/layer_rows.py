@@ -26,7 +26,7 @@ class Layers(Channel):
 
     def backward_ended(self) -> None:
         """Take the gradients as they arrived."""
-        self._take("grad")
+        self._take("grad", graded=True)
 
     def update_begins(self) -> None:
         """Copy the weights of a small model."""
@@ -36,13 +36,12 @@ class Layers(Channel):
 
     def update_ended(self) -> None:
         """Take the gradients as they were used, the weights, and by how much they moved."""
-        self._take("grad_used")
-        weights = self.watched.trained()
-        ids = [id(one) for one in weights]
-        self._norms["weight"] = ids, norms(here(weights))
-        if self._copies is not None and self._copies[0] == ids:
-            torch._foreach_sub_(self._copies[1], here(weights))
-            self._norms["update"] = ids, norms(self._copies[1])
+        self._take("grad_used", graded=True)
+        self._take("weight", graded=False)
+        ids, copies = self._copies or ([], [])
+        if ids and ids == self._norms["weight"][0]:
+            torch._foreach_sub_(copies, here(self.watched.trained()))
+            self._norms["update"] = ids, norms(copies)
         self._copies = None
         if (scale := self.watched.scale) is not None and "grad" in self._norms:
             ids, arrived = self._norms["grad"]
@@ -53,17 +52,17 @@ class Layers(Channel):
         found, self._norms, self._copies = self._norms, {}, None
         if "weight" not in found:
             return {}
-        together = torch.cat([one.float() for _, one in found.values()]).tolist()
+        together = iter(torch.cat([one.float() for _, one in found.values()]).tolist())
         by_tensor: dict[int, dict[str, float]] = {}
         for name, (ids, _) in found.items():
             for one in ids:
-                by_tensor.setdefault(one, {})[name] = together.pop(0)
+                by_tensor.setdefault(one, {})[name] = next(together)
         names = ((name, by_tensor.get(id(one))) for name, one in self.watched.model.named_parameters())
         self.rows = [{"step": self.watched.step, "name": name, **given} for name, given in names if given]
         return {}
 
-    def _take(self, name: str) -> None:
-        owners = [one for one in self.watched.trained() if one.grad is not None]
-        gradients = [one.grad for one in owners if one.grad is not None]
-        if gradients:
-            self._norms[name] = [id(one) for one in owners], norms(here(gradients))
+    def _take(self, name: str, *, graded: bool) -> None:
+        owners = [one for one in self.watched.trained() if not graded or one.grad is not None]
+        tensors = [one.grad if graded else one for one in owners]
+        if owners:
+            self._norms[name] = [id(one) for one in owners], norms(here(one for one in tensors if one is not None))

@@ -42,6 +42,11 @@ def gradient_norms(watched: Watched, gradients: list[torch.Tensor]) -> torch.Ten
     return watched.norms
 
 
+def stamps(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+    """Return which tensors these are, and torch's count of writes to each."""
+    return [(id(one), one._version) for one in tensors]  # noqa: SLF001
+
+
 def samples(tensors: list[torch.Tensor]) -> torch.Tensor:
     """Return a copy of some elements of each, spread over it and padded with 0; `[tensors, elements]`."""
     device = tensors[0].device

@@ -9,7 +9,7 @@ import torch
 
 from weighbridge.recorder.bit_sums import bit_sums, parameters_sum
 from weighbridge.recorder.channels import Cell, Channel
-from weighbridge.recorder.learning.tensor_norms import gradient_norms, here
+from weighbridge.recorder.learning.tensor_norms import every_so_many, gradient_norms, here, stamps
 
 SAMPLED, ELEMENTS = 3, 64
 FAINT = 1e-6  # of the largest gradient: what is below may be too little to move a weight
@@ -34,22 +34,20 @@ class CountedWrites(Channel):
         after, self._after = self._after, None
         if after is None or after[0] != self.watched.step - 1:
             return
-        written = sum(was != now for was, now in zip(after[1], self._counts(), strict=False))
+        now = stamps(self.watched.parameters())
+        written = 0 if now == after[1] else sum(was != is_now for was, is_now in zip(after[1], now, strict=False))
         differ = written and any(not torch.equal(*pair) for pair in zip(after[2], self._samples(), strict=False))
         if differ or not written:
             self.found["outside_writes"] = float(written)
 
     def update_ended(self) -> None:
         """Keep the counts."""
-        self._after = (self.watched.step, self._counts(), self._samples())
-
-    def _counts(self) -> list[tuple[int, int]]:
-        return [(id(one), one._version) for one in self.watched.parameters()]  # noqa: SLF001
+        self._after = (self.watched.step, stamps(self.watched.parameters()), self._samples())
 
     def _samples(self) -> list[torch.Tensor]:
         if self._of is not (parameters := self.watched.parameters()):
             self._of, self._largest = parameters, sorted(parameters, key=torch.Tensor.numel)[-SAMPLED:]
-        return [one.detach().reshape(-1)[:: one.numel() // ELEMENTS + 1].clone() for one in self._largest]
+        return [every_so_many(one, ELEMENTS).clone() for one in here(self._largest)]
 
 
 class WeightWrites(Channel):
