@@ -18,9 +18,7 @@ from weighbridge.judging.requests import DEFAULT
 
 RANKS = "ranks"  # the instance of a folder of ranks as a whole
 
-ARGUMENT = re.compile(
-    r"(?P<name>[a-z][a-z0-9_-]*)(?:@(?P<instance>[A-Za-z0-9][A-Za-z0-9_-]*))?=(?P<target>.+)", re.DOTALL
-)
+ARGUMENT = re.compile(r"(?s)(?P<name>[a-z][a-z0-9_-]*)(?:@(?P<instance>[A-Za-z0-9][A-Za-z0-9_-]*))?=(?P<target>.+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +48,10 @@ class Binding:
     @property
     def ranks(self) -> list[Path]:
         """Return the folders of the ranks that it stands for, none where it is no folder of ranks."""
-        path = local_path(self.target) if self.kind is SubjectKind.RUN else None
-        if path is None:
-            return []
         from weighbridge.run_logs.json_log import ranks_inside
 
-        return ranks_inside(path)
+        path = local_path(self.target) if self.kind is SubjectKind.RUN else None
+        return [] if path is None else ranks_inside(path)
 
     def open(self) -> Any:
         """Open the view of this subject, or raise the SubjectError that says why it cannot be read."""
