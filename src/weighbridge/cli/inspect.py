@@ -85,7 +85,6 @@ def _show(found: Inspection, *, everything: bool) -> None:
 
 
 def _strict(found: Inspection) -> ExitCode:
-    """Return 1 where something looks wrong, 3 where nothing could be looked at."""
     outcomes = {one.verdict.outcome for one in found.judged.findings} if found.judged else set[Outcome]()
     if Outcome.FAIL in outcomes or (found.report and found.report.findings):
         return ExitCode.FAILED

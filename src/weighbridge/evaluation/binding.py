@@ -109,9 +109,8 @@ def bind(contract: model.Contract, base: Path, arguments: Iterable[str]) -> tupl
     seen = {item.subject for item in of_ranks & looked}
     items = tuple(item for item in items if item in looked or item not in of_ranks or item.subject not in seen)
     for idle in (item for item in items if item.subject in wanted and item not in looked):
-        others = f"other bindings stand for {idle.subject!r} everywhere"
-        what = f"no gate would look at {idle.subject}={idle.target}: {others}"
-        remedy = f"name its instance, {idle.subject}@NAME=…, or leave it out"
+        others, remedy = "other bindings stand for", f"name its instance, {idle.subject}@NAME=…, or leave it out"
+        what = f"no gate would look at {idle.subject}={idle.target}: {others} {idle.subject!r} everywhere"
         raise UsageError("never-looked-at", what, remedy=remedy)
     for gate, mine in judged:
         for one, other in itertools.combinations((item for item in mine if item.kind not in EXECUTED), 2):
@@ -156,13 +155,11 @@ def _bound(name: str, instance: str, target: str, declared: model.SubjectDecl, *
 
 
 def _by_hand(contract: model.Contract, argument: str) -> Iterator[Binding]:
-    match = ARGUMENT.fullmatch(argument)
-    if match is None:
+    if (match := ARGUMENT.fullmatch(argument)) is None:
         remedy = "write --subject NAME=PATH or NAME@INSTANCE=PATH"
         raise UsageError("subject-form", f"{argument!r} binds nothing", remedy=remedy)
     name, instance = match["name"], match["instance"] or DEFAULT
-    declared = contract.subjects.get(name)
-    if declared is None:
+    if (declared := contract.subjects.get(name)) is None:
         raise UsageError("unknown-subject", f"{contract.id} has no subject {name!r}{nearest(name, contract.subjects)}")
     return _bound(name, instance, match["target"], declared, by_hand=True)
 

@@ -76,8 +76,3 @@ class Callback(Recording, callbacks.Callback):  # type: ignore[misc,unused-ignor
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Close the run, which this exception ends."""
         self.finish(type(exception))
-
-    @quietly
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Close the run."""
-        self.finish()

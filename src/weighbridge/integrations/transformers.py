@@ -65,8 +65,3 @@ class Callback(Recording, TrainerCallback):  # type: ignore[misc,unused-ignore] 
         numbers = {name: value for name, value in metrics.items() if isinstance(value, Real)}
         names = [name for name in numbers if name.startswith("eval_") and not name.endswith(timed)]
         self.recorder.update.scalars |= {f"val_{name.removeprefix('eval_')}": numbers[name] for name in names}
-
-    @quietly
-    def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Close the run."""
-        self.finish()

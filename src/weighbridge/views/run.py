@@ -97,8 +97,7 @@ class RunView:
 
     def column(self, name: str) -> Column | None:
         """Return a column's samples, by standard name or by its name in the log; None where there is no such column."""
-        known = self.named(name)
-        if known is None:
+        if (known := self.named(name)) is None:
             return None
         cells, steps = self.dense(known), self.dense(STEP)
         present = cells.state.translate(IS_NUMBER)

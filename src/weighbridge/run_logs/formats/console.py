@@ -96,7 +96,6 @@ def read_lines(path: Path, digests: dict[str, str], pattern: str) -> Log:
 
 
 def _row(program: Program, facts: dict[str, Json], units: dict[str, str], line: str) -> Row | None:
-    """Return the step and the cells of a line; None where it is no row."""
     text = ANSI.sub("", line[:MAX_LINE]).rstrip()
     start = program.begins.search(text)
     if start is None:

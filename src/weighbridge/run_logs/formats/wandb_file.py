@@ -57,7 +57,6 @@ def _add(table: StepTable, history: bytes) -> None:
 
 
 def _cell(item: dict[int, int | bytes]) -> object:
-    """Return what an item holds: a number by itself, or JSON."""
     if 5 in item:
         whole = item[5]
         return (whole >> 1) ^ -(whole & 1) if isinstance(whole, int) else None
