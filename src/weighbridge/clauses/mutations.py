@@ -268,9 +268,10 @@ def without_all_of_a_glob(
             left = [
                 new
                 for place, one in zip(table.places(), table.rows, strict=True)
-                if not fnmatchcase(place, gone) and any(fnmatchcase(place, glob) for glob in globs(limits))
+                if not fnmatchcase(place, gone)
+                and any(fnmatchcase(place, glob) for glob in globs(limits))
                 and (new := kept(one, limits)) is not None
-            ]  # fmt: skip
+            ]
             if left:
                 return Mutated(with_rows(evidence, need, left))
         return "no other row is named"

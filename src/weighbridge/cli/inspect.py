@@ -19,8 +19,6 @@ from weighbridge.report.machine import finding_json
 EXAMPLES = ("model.gguf", "runs/a", "model.gguf --values 8 'blk.0.*'")
 ALL = "List every tensor, with mean, spread, least and largest value, and every problem."
 VALUES = "Show the first N values of the tensors whose names match, decoded, and nothing else."
-
-
 STRICT = "Exit 1 where something looks wrong, 3 where nothing could be looked at."
 
 
@@ -47,8 +45,7 @@ def command(
         decoded = first_values(file, *values)
         if as_json:
             print_json({"file": file, "values": decoded})
-            return
-        for name, row in decoded.items():
+        for name, row in decoded.items() if not as_json else ():
             first = row["values"]
             shown = ", ".join(map(str, first)) or "no value" if isinstance(first, list) else "not decoded"
             tell([fill("{name:<40} {dtype:<8} [{shape}]  {shown}", {**row, "name": name, "shown": shown})])
@@ -89,7 +86,6 @@ def _show(found: Inspection, *, everything: bool) -> None:
 
 
 def _strict(found: Inspection) -> ExitCode:
-    """Return 1 where something looks wrong, 3 where nothing could be looked at."""
     outcomes = {one.verdict.outcome for one in found.judged.findings} if found.judged else set[Outcome]()
     if Outcome.FAIL in outcomes or (found.report and found.report.findings):
         return ExitCode.FAILED
@@ -135,13 +131,12 @@ def _looked_at(report: CheckpointReport, *, everything: bool) -> Iterator[str]:
     for how, many in report.packed.items():
         yield f"  packed weights     {many} by {printable(how)}"
     if report.labels["decided"] or not report.packed:  # codes and scales are nothing that this could be told of
-        yield fill(
-            "  stored dtypes      {vote}: {decided} of {tensors} tensors decided; undecided: {why}", report.labels
-        )
+        says = "  stored dtypes      {vote}: {decided} of {tensors} tensors decided; undecided: {why}"
+        yield fill(says, report.labels)
     yield fill("  precision          {precision}", report.labels)
-    says = [finding["says"] for finding in report.findings]
-    yield click.style(f"  looks wrong        {len(says) or 'nothing'}", fg="red" if says else None)
-    yield from (f"    {line}" for line in (says if everything else capped(says)))
+    wrong = [finding["says"] for finding in report.findings]
+    yield click.style(f"  looks wrong        {len(wrong) or 'nothing'}", fg="red" if wrong else None)
+    yield from (f"    {line}" for line in (wrong if everything else capped(wrong)))
 
 
 def _lines(kind: SubjectKind, table: Mapping[str, Fields]) -> Iterator[str]:

@@ -18,9 +18,7 @@ from weighbridge.judging.requests import DEFAULT
 
 RANKS = "ranks"  # the instance of a folder of ranks as a whole
 
-ARGUMENT = re.compile(
-    r"(?P<name>[a-z][a-z0-9_-]*)(?:@(?P<instance>[A-Za-z0-9][A-Za-z0-9_-]*))?=(?P<target>.+)", re.DOTALL
-)
+ARGUMENT = re.compile(r"(?s)(?P<name>[a-z][a-z0-9_-]*)(?:@(?P<instance>[A-Za-z0-9][A-Za-z0-9_-]*))?=(?P<target>.+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +48,10 @@ class Binding:
     @property
     def ranks(self) -> list[Path]:
         """Return the folders of the ranks that it stands for, none where it is no folder of ranks."""
-        path = local_path(self.target) if self.kind is SubjectKind.RUN else None
-        if path is None:
-            return []
         from weighbridge.run_logs.json_log import ranks_inside
 
-        return ranks_inside(path)
+        path = local_path(self.target) if self.kind is SubjectKind.RUN else None
+        return [] if path is None else ranks_inside(path)
 
     def open(self) -> Any:
         """Open the view of this subject, or raise the SubjectError that says why it cannot be read."""
@@ -113,9 +109,8 @@ def bind(contract: model.Contract, base: Path, arguments: Iterable[str]) -> tupl
     seen = {item.subject for item in of_ranks & looked}
     items = tuple(item for item in items if item in looked or item not in of_ranks or item.subject not in seen)
     for idle in (item for item in items if item.subject in wanted and item not in looked):
-        others = f"other bindings stand for {idle.subject!r} everywhere"
-        what = f"no gate would look at {idle.subject}={idle.target}: {others}"
-        remedy = f"name its instance, {idle.subject}@NAME=…, or leave it out"
+        others, remedy = "other bindings stand for", f"name its instance, {idle.subject}@NAME=…, or leave it out"
+        what = f"no gate would look at {idle.subject}={idle.target}: {others} {idle.subject!r} everywhere"
         raise UsageError("never-looked-at", what, remedy=remedy)
     for gate, mine in judged:
         for one, other in itertools.combinations((item for item in mine if item.kind not in EXECUTED), 2):
@@ -160,13 +155,11 @@ def _bound(name: str, instance: str, target: str, declared: model.SubjectDecl, *
 
 
 def _by_hand(contract: model.Contract, argument: str) -> Iterator[Binding]:
-    match = ARGUMENT.fullmatch(argument)
-    if match is None:
+    if (match := ARGUMENT.fullmatch(argument)) is None:
         remedy = "write --subject NAME=PATH or NAME@INSTANCE=PATH"
         raise UsageError("subject-form", f"{argument!r} binds nothing", remedy=remedy)
     name, instance = match["name"], match["instance"] or DEFAULT
-    declared = contract.subjects.get(name)
-    if declared is None:
+    if (declared := contract.subjects.get(name)) is None:
         raise UsageError("unknown-subject", f"{contract.id} has no subject {name!r}{nearest(name, contract.subjects)}")
     return _bound(name, instance, match["target"], declared, by_hand=True)
 

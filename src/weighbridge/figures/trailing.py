@@ -63,8 +63,9 @@ def beyond_rounding(value: float, before: Sequence[float]) -> bool:
 @figure(
     "samples above median + max(k × 1.4826 × MAD, min_rise × |median|, 3 last decimals) of the window before them",
     unit="spikes",
-    source="median absolute deviation: Hampel 1974", samples=with_a_window,
-)  # fmt: skip
+    source="median absolute deviation: Hampel 1974",
+    samples=with_a_window,
+)
 def spikes(series: Series, limits: Any) -> FigureValue:
     """Return how many samples lie far above the samples before them, where the worst is, and what it might be."""
     first = at_first(series, limits)

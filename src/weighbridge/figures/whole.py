@@ -89,9 +89,10 @@ def in_window(series: Series, limits: Any) -> Series:
 
 
 @figure(
-    "median (mean of the two middle ones), mean or largest", unit="ms",
+    "median (mean of the two middle ones), mean or largest",
+    unit="ms",
     samples=lambda series, limits: len(in_window(series, limits).value),
-)  # fmt: skip
+)
 def statistic(series: Series, limits: Any) -> FigureValue:
     """Return the statistic of a window that the limits name, the slowest step in it, and the slowest outside it."""
     window = in_window(series, limits)

@@ -186,14 +186,9 @@ UNCOMPARED = {
 }
 
 KIND = Kind(
-    name="config-agreement",
-    version=5,
-    roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
-    needs={"fields": Need("model_config", of=("source", "candidate"))},
-    limits=Limits,
-    codes=codes("differs", "entries", "missing", "extra", blocked=BLOCKED),
-    judge=judge,
-    check=check,
+    name="config-agreement", version=5, roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
+    needs={"fields": Need("model_config", of=("source", "candidate"))}, limits=Limits,
+    codes=codes("differs", "entries", "missing", "extra", blocked=BLOCKED), judge=judge, check=check,
     mutations=(
         _breaks("another value", "differs", _stated_but(candidate=2)),
         _breaks("a smaller value", "differs", _stated_but(candidate=0)),
@@ -204,4 +199,4 @@ KIND = Kind(
         _none_left("no field that can be compared", lambda row, _: replace(row, why="another form")),
         _none_left("only what is meant to differ", lambda row, limits: row if _decides_nothing(row, limits) else None),
     ),
-)
+)  # fmt: skip

@@ -118,15 +118,9 @@ ANY_EXIT, ANY_LEFT = "every exit code but 0 is a refusal", "it may leave anythin
 FAILS = ("exits-zero", "wrong-exit", "too-late", "says-nothing", "left-behind", "left-running")
 
 KIND = Kind(
-    name="device-refusal",
-    version=4,
-    roles={"command": SubjectKind.COMMAND},
-    needs={"outcome": Need("command_outcome", of=("command",), options=("timeout_s", "run_roots"))},
-    limits=Limits,
-    measure=Measure,
-    codes=codes(*FAILS, blocked=("not-run",)),
-    judge=judge,
-    check=check,
+    name="device-refusal", version=4, roles={"command": SubjectKind.COMMAND},
+    needs={"outcome": Need("command_outcome", of=("command",), options=("timeout_s", "run_roots"))}, limits=Limits,
+    measure=Measure, codes=codes(*FAILS, blocked=("not-run",)), judge=judge, check=check,
     mutations=(
         _breaks("exits 0", "exits-zero", place="exit", exit_code=0),
         _breaks("killed by a signal", "wrong-exit", place="exit", exit_code=-11),
@@ -136,13 +130,11 @@ KIND = Kind(
         _breaks("lacks the last word", "says-nothing", _lacking(-1), place="output"),
         _breaks("lacks the first word", "says-nothing", _lacking(0), place="output"),
         _breaks(
-            "says it in other letters",
-            "says-nothing",
+            "says it in other letters", "says-nothing",
             _saying(lambda text, limits: text.replace(limits.names[-1], limits.names[-1].swapcase())),
-            "it has no letters",
-            place="output",
+            "it has no letters", place="output",
         ),
         _breaks("leaves a process", "left-running", place="processes", outlived=1),
         _breaks("leaves something behind", "left-behind", _leaving, ANY_LEFT, place="leftovers"),
     ),
-)
+)  # fmt: skip

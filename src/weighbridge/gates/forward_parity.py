@@ -295,13 +295,7 @@ def _setting(row: ForwardError, rows: Sequence[ForwardError], limits: Limits) ->
 
 
 KIND = Kind(
-    name="forward-parity",
-    version=4,
-    roles={"reference": SubjectKind.MODEL, "candidate": SubjectKind.MODEL},
-    recordable=("candidate",),
-    needs={"points": Need("forward_errors", of=("reference", "candidate"))},
-    limits=Limits,
-    codes=CODES,
-    judge=judge,
-    mutations=MUTATIONS,
-)
+    name="forward-parity", version=4, roles={"reference": SubjectKind.MODEL, "candidate": SubjectKind.MODEL},
+    recordable=("candidate",), needs={"points": Need("forward_errors", of=("reference", "candidate"))}, limits=Limits,
+    codes=CODES, judge=judge, mutations=MUTATIONS,
+)  # fmt: skip

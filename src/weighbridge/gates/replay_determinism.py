@@ -89,11 +89,11 @@ KIND = Kind(
     name="replay-determinism", version=1, roles={"run": SubjectKind.RUN, "replay": SubjectKind.RUN},
     needs=several_runs.needs("run", "replay"), limits=Limits, measure=Measure,
     codes=codes("parts", blocked=("same-run", *several_runs.INCOMPLETE)),
-    judge=ClauseJudge(_clauses, figures=_figures, first=_step),
+    judge=ClauseJudge(_clauses, figures=_figures, first=_step), columns=lambda limits, _: limits.required,
+    window=lambda _limits, measure: measure.steps,
     mutations=(
         *several_runs.MUTATIONS,
         BREAKS("one whole number off by one", "parts", whole=True, **_apart(1.0)),
         BREAKS("NaN on one side", "parts", whole=False, **_apart(float("inf"))),
     ),
-    window=lambda _limits, measure: measure.steps, columns=lambda limits, _: limits.required,
 )  # fmt: skip

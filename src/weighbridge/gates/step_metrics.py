@@ -211,16 +211,8 @@ def _bases(rows: Mapping[str, StepColumn]) -> Fields:
 
 
 KIND = Kind(
-    name="step-metrics",
-    version=6,
-    roles={"run": SubjectKind.RUN},
-    needs={NEED: Need("step_columns", of=("run",), options=("steps",))},
-    limits=Limits,
-    measure=Measure,
-    window=lambda _, measure: measure.steps,
-    columns=lambda limits, _: limits.required,
-    codes=codes(*trials.FAILS, blocked=trials.BLOCKED),
-    judge=judge,
-    check=check,
-    mutations=trials.MUTATIONS,
-)
+    name="step-metrics", version=6, roles={"run": SubjectKind.RUN},
+    needs={NEED: Need("step_columns", of=("run",), options=("steps",))}, limits=Limits, measure=Measure,
+    window=lambda _, measure: measure.steps, columns=lambda limits, _: limits.required,
+    codes=codes(*trials.FAILS, blocked=trials.BLOCKED), judge=judge, check=check, mutations=trials.MUTATIONS,
+)  # fmt: skip

@@ -34,14 +34,10 @@ class Callback(Recording, callbacks.Callback):  # type: ignore[misc,unused-ignor
         alone = len(parts) == 1 and not [*pl_module.parameters(recurse=False)]
         broken = loop.batch_progress.current.ready % trainer.num_training_batches > 0
         single = len(trainer.optimizers) == 1
-        self.begin(
-            parts[0] if alone else pl_module,  # the module itself is seldom called, its only part is
-            trainer.optimizers[0] if single else None,
-            trainer.current_epoch + broken / 2,
-            loader=trainer.train_dataloader,
-            requested_steps=int(asked) if asked < float("inf") else None,
-            first_step=trainer.global_step if single else loop._batches_that_stepped,  # noqa: SLF001
-        )
+        facts = {"first_step": trainer.global_step if single else loop._batches_that_stepped}  # noqa: SLF001
+        facts |= {"requested_steps": int(asked) if asked < float("inf") else None, "loader": trainer.train_dataloader}
+        model = parts[0] if alone else pl_module  # the module itself is seldom called, its only part is
+        self.begin(model, trainer.optimizers[0] if single else None, trainer.current_epoch + broken / 2, **facts)
 
     @while_open
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
@@ -80,8 +76,3 @@ class Callback(Recording, callbacks.Callback):  # type: ignore[misc,unused-ignor
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Close the run, which this exception ends."""
         self.finish(type(exception))
-
-    @quietly
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Close the run."""
-        self.finish()

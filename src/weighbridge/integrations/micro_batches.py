@@ -144,6 +144,11 @@ class Recording:
         if recorder is not None:
             recorder.__exit__(kind, None, None)
 
+    @quietly
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Close the run, as both frameworks call it."""
+        self.finish()
+
     def around(self, owner: Any, name: str, call: Callable[..., Any]) -> None:
         """Until the run ends, let `call`, which is given the method first, stand for a method of this one object."""
         method = getattr(owner, name)

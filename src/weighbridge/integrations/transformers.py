@@ -25,16 +25,10 @@ class Callback(Recording, TrainerCallback):  # type: ignore[misc,unused-ignore] 
         callers = (frame.f_locals.get("self") for frame, _ in traceback.walk_stack(None))
         if (trainer := next((one for one in callers if isinstance(one, Trainer)), None)) is None:
             raise RuntimeError("no Trainer of Transformers calls this callback")
-        self.begin(
-            given["model"],
-            given["optimizer"],
-            float(state.epoch or 0),
-            loader=given["train_dataloader"],
-            requested_device="cpu" if args.use_cpu else "auto",
-            requested_steps=state.max_steps,
-            first_step=state.global_step,
-            vocab=getattr(getattr(given["model"], "config", None), "vocab_size", None),
-        )
+        facts = {"requested_steps": state.max_steps, "first_step": state.global_step}
+        facts |= {"vocab": getattr(getattr(given["model"], "config", None), "vocab_size", None)}
+        facts |= {"loader": given["train_dataloader"], "requested_device": "cpu" if args.use_cpu else "auto"}
+        self.begin(given["model"], given["optimizer"], float(state.epoch or 0), **facts)
         self.around(trainer, "training_step", self._training_step)
         self.around(trainer.accelerator, "clip_grad_norm_", self._clip)
 
@@ -51,8 +45,7 @@ class Callback(Recording, TrainerCallback):  # type: ignore[misc,unused-ignore] 
         return loss
 
     def _clip(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        norm = method(*args, **kwargs)
-        self.recorder.update.norm = norm
+        self.recorder.update.norm = norm = method(*args, **kwargs)
         return norm
 
     @while_open
@@ -72,8 +65,3 @@ class Callback(Recording, TrainerCallback):  # type: ignore[misc,unused-ignore] 
         numbers = {name: value for name, value in metrics.items() if isinstance(value, Real)}
         names = [name for name in numbers if name.startswith("eval_") and not name.endswith(timed)]
         self.recorder.update.scalars |= {f"val_{name.removeprefix('eval_')}": numbers[name] for name in names}
-
-    @quietly
-    def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Close the run."""
-        self.finish()

@@ -13,18 +13,9 @@ from weighbridge.core import Basis, GateDecl, Json, Measured, Measurement, Outco
 from weighbridge.core.limits import read
 from weighbridge.gates import KINDS
 from weighbridge.judging.requests import facts_request, host_request
+from weighbridge.quantities import facts as known_facts
 from weighbridge.quantities.base import record_of, rows_of
-from weighbridge.quantities.facts import (
-    ALL,
-    AS_LOGGED,
-    COUNTED,
-    ENDED,
-    OF_COLUMNS,
-    OF_STEPS,
-    OF_WHOLE,
-    RECORDER_FAILED,
-    Fact,
-)
+from weighbridge.quantities.facts import ALL, AS_LOGGED, ENDED, OF_COLUMNS, OF_STEPS, OF_WHOLE, RECORDER_FAILED, Fact
 from weighbridge.quantities.hosts import Host
 
 
@@ -139,7 +130,7 @@ def unfit_run(gate: GateDecl, facts: Mapping[str, Fact]) -> Verdict | None:
         return None
     ended = facts.get(ENDED)
     found, contradicted_by = (_value(ended), list(ended.contradicted_by)) if ended else (None, [])
-    counted = found == "unknown" and not accepted.isdisjoint(COUNTED)
+    counted = found == "unknown" and not accepted.isdisjoint(known_facts.COUNTED)
     if counted or (found == ENDED and not contradicted_by):
         return None
     names = (ENDED, "ended_by", "requested_steps", "steps", "last_step")

@@ -16,16 +16,9 @@ from weighbridge.model_config.model_keys import APR, GGUF, HUGGING_FACE, STANDS_
 from weighbridge.model_config.vocabulary import MAX_TOKENIZER, TOKENIZER, Vocabulary, content_of
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
 from weighbridge.storage.readable import sha256
+from weighbridge.views import checkpoint
 from weighbridge.views.beside_files import SETTINGS, STRUCTURE, beside, document_beside
-from weighbridge.views.checkpoint import (
-    CONFIG,
-    MAX_CONFIG,
-    CheckpointView,
-    config_beside,
-    json_beside,
-    open_sidecar,
-    text_beside,
-)
+from weighbridge.views.checkpoint import CONFIG, MAX_CONFIG, CheckpointView, config_beside, json_beside, open_sidecar
 
 DESCRIBED = "described"
 GENERATION, TOKENIZER_CONFIG = "generation_config.json", "tokenizer_config.json"
@@ -171,7 +164,7 @@ def _known(tokenizer: Parsed | None, settings: Parsed, vocabulary: Vocabulary | 
 
 
 def _template(view: CheckpointView, settings: Parsed) -> Stated | None:
-    alone = text_beside(view, TEMPLATE_FILE, MAX_TEMPLATE)
+    alone = checkpoint.text_beside(view, TEMPLATE_FILE, MAX_TEMPLATE)
     older = (json_beside(view, "chat_template.json", MAX_TEMPLATE) or {}).get("chat_template")
     first = settings.get("chat_template")
     said = f"{TOKENIZER_CONFIG} chat_template{' (the default one)' if isinstance(first, list) else ''}"

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
+from typing import Any
 
 from weighbridge.core import Fields, SubjectError, quoted
 from weighbridge.run_logs.json_log import no_rows, read_run_directory
@@ -61,24 +62,17 @@ def _joined(parts: Sequence[Log], path: Path) -> Log:
             raise _refused(path, what, "record another model or corpus into another directory")
     names = dict.fromkeys(name for part, _, _ in kept for name in part.columns)
     ends = [run_end(part.facts, part.events, part.rows).ended for part in parts]
-    first = kept[-1][0].facts.get("first_step")
-    facts = dict(last.facts)
-    if any(rows for _, rows, _ in kept[:-1]):
-        facts.pop("first_step", first)  # the log begins before it
-    return dataclasses.replace(
-        last,
-        rows=sum(len(rows) for _, rows, _ in kept),
-        columns={name: _column(name, kept) for name in names},
-        facts=facts,
-        events=tuple(event for part, _, end in kept for event in part.events if part is last or _before(event, end)),
-        notes={
-            **last.notes,
-            "attempts": len(parts),
-            "attempts_ended": ", ".join(ends),
-            **({"changed_between_attempts": ", ".join(sorted(changed))} if (changed := _changed(parts)) else {}),
-        },
-        traced=all(part.traced for part, rows, _ in kept if rows),
-    )
+    joins = any(rows for _, rows, _ in kept[:-1])  # then the log begins before the first step of the last
+    facts = {name: fact for name, fact in last.facts.items() if name != "first_step" or not joins}
+    events = [event for part, _, end in kept for event in part.events if part is last or _before(event, end)]
+    each = [dict(_flat(part.facts)) for part in parts]
+    changed = {name for one in each for name in one if any(other.get(name) != one[name] for other in each)}
+    notes = {**last.notes, "attempts": len(parts), "attempts_ended": ", ".join(ends)}
+    notes |= {"changed_between_attempts": ", ".join(sorted(changed))} if changed else {}
+    more: dict[str, Any] = {"facts": facts, "events": tuple(events), "notes": notes}
+    columns, count = {name: _column(name, kept) for name in names}, sum(len(rows) for _, rows, _ in kept)
+    traced = all(part.traced for part, rows, _ in kept if rows)
+    return dataclasses.replace(last, rows=count, columns=columns, traced=traced, **more)
 
 
 def _column(name: str, kept: Sequence[tuple[Log, list[int], float]]) -> Cells:
@@ -93,12 +87,6 @@ def _column(name: str, kept: Sequence[tuple[Log, list[int], float]]) -> Cells:
 def _before(event: Fields, end: float) -> bool:
     step = event.get("step")
     return event.get("event") != "end" and isinstance(step, int) and step < end
-
-
-def _changed(parts: Sequence[Log]) -> set[str]:
-    """Return which facts of `run.json` are not the same in all attempts."""
-    each = [dict(_flat(part.facts)) for part in parts]
-    return {name for one in each for name in one if any(other.get(name) != one[name] for other in each)}
 
 
 def _flat(facts: Fields, under: str = "") -> Iterator[tuple[str, object]]:

@@ -27,9 +27,10 @@ TWICE = 2.0  # runs that part are told of again when they are so many times as f
 NAME, MAX_CELLS = "name", 20_000_000
 ABSENT = -1.7e308  # no norm is
 NO_RANKS = Unmeasured(
-    code="no-ranks", why="this is the run of one process, or one rank alone",
+    code="no-ranks",
+    why="this is the run of one process, or one rank alone",
     remedy="bind the folder in which rank-0, rank-1, … lie",
-)  # fmt: skip
+)
 
 
 class Aligned(NamedTuple):

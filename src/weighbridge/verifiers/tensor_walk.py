@@ -9,16 +9,8 @@ from typing import Any, Protocol, TypeAlias
 from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.core.frozen import dataclass, replace
 from weighbridge.scheduling.threads import Execution
-from weighbridge.verifiers.verifier import (
-    Canary,
-    MeasurementJob,
-    NoCanary,
-    Verifier,
-    Views,
-    rows_by_name,
-    table,
-    two_of,
-)
+from weighbridge.verifiers import verifier
+from weighbridge.verifiers.verifier import Canary, MeasurementJob, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 STEP = 1 << 17  # units read at once: what they are computed through stays in a cache
@@ -82,7 +74,7 @@ def instrument(quantity: str, begin: Begin, damage: Damage) -> Verifier:
         weights, reading = [views[0].tensor(name) for name in views[0].weights()], begin(views[0])
         cut = views[0].cut([one.name for one in weights if damage.fits(one) and reading(one).reads], ENOUGH)
         names = cut.names()
-        two = two_of(names, lambda name: cut.tensor(name).elements)
+        two = verifier.two_of(names, lambda name: cut.tensor(name).elements)
         if not two:
             return NoCanary(damage.without)
         last = two[-1]

@@ -17,16 +17,7 @@ from weighbridge.core.frozen import dataclass, field
 from weighbridge.run_logs import log_table
 from weighbridge.run_logs.formats.recognition import read_log
 from weighbridge.run_logs.json_log import LAYERS, ranks_inside
-from weighbridge.run_logs.log_table import (
-    EPOCH,
-    IS_NUMBER,
-    MISSING,
-    NOT_OWED,
-    NUMBER,
-    UNREADABLE,
-    Cells,
-    standard_names,
-)
+from weighbridge.run_logs.log_table import EPOCH, IS_NUMBER, MISSING, NOT_OWED, NUMBER, UNREADABLE, Cells
 from weighbridge.run_logs.units import PLAIN, factor
 
 STEP = log_table.STEP
@@ -109,8 +100,7 @@ class RunView:
 
     def column(self, name: str) -> Column | None:
         """Return a column's samples, by standard name or by its name in the log; None where there is no such column."""
-        known = self.named(name)
-        if known is None:
+        if (known := self.named(name)) is None:
             return None
         cells, steps = self.dense(known), self.dense(STEP)
         present = cells.state.translate(IS_NUMBER)
@@ -137,10 +127,8 @@ class RunView:
             column = self.dense(name)
             picked.values.extend(column.values[row] for row in rows)
             picked.state.extend(column.state[row] for row in rows)
-        stated = {
-            name: {at: texts[row] for at, row in enumerate(rows) if row in texts} for name, texts in self.stated.items()
-        }
-        return dataclasses.replace(self, rows=len(rows), cells=cells, overlay={}, stated=stated)
+        texts = {name: {at: of[row] for at, row in enumerate(rows) if row in of} for name, of in self.stated.items()}
+        return dataclasses.replace(self, rows=len(rows), cells=cells, overlay={}, stated=texts)
 
     def overlaid(self, row: int, column: str, value: float | None) -> RunView:
         """Return the view with another number, or a missing cell (None), over one cell."""
@@ -159,11 +147,11 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
     """Open a run's directory or log; `columns` and `units` go by standard name, `lines` is a text's pattern."""
     path = local_path(str(target))
     if path is None:
-        what, remedy = "runs are read on this machine only", "fetch it, bind its path"
-        raise SubjectError("run-elsewhere", what, where=bare(str(target)), remedy=remedy)
+        what = "runs are read on this machine only"
+        raise SubjectError("run-elsewhere", what, where=bare(str(target)), remedy="fetch it, bind its path")
     digests: dict[str, str] = {}
     log = read_log(path, digests, lines)
-    names = standard_names(log.columns, columns or {})
+    names = log_table.standard_names(log.columns, columns or {})
     cells: dict[str, Cells] = {}
     for name, logged in names.items():
         one, header = log.columns[logged], {log.units.get(logged, "")}
@@ -178,10 +166,8 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
             cells[name] = one
     if SKIPPED in log.columns and GRAD_NORM in cells:  # a step without an update has no norm of one
         cells[GRAD_NORM] = cells[GRAD_NORM].owing_none(log.columns[SKIPPED])
-    if log.recorded:
-        cells |= _updates(cells, log.rows)
-    notes = dict(log.notes)
-    facts = {**_constants(cells, columns or {}), **log.facts}
+    cells |= _updates(cells, log.rows) if log.recorded else {}
+    facts, notes = {**_constants(cells, columns or {}), **log.facts}, dict(log.notes)
     if STEP not in cells and EPOCH in cells:
         _one_run(cells[EPOCH], path)
     if STEP not in cells and EPOCH in cells and _counts(cells[EPOCH]):
@@ -197,17 +183,14 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
     filtered = frozenset(name for name in cells if names.get(name) in log.nan_filtered)
     kept: dict[str, Any] = {"rows": log.rows, "facts": facts, "events": log.events, "notes": notes}
     kept["stated"] = {name: found for name, logged in names.items() if (found := log.columns[logged].digests)}
+    kept["layers"] = path / LAYERS if exists(path / LAYERS) and "attempts" not in notes else None
     origin = Origin.LIVE if log.traced else Origin.FIXTURE
-    if exists(path / LAYERS) and "attempts" not in notes:
-        kept["layers"] = path / LAYERS
     return RunView(cells=cells, logged_as=logged_as, nan_filtered=filtered, origin=origin, digests=digests, **kept)
 
 
 def _updates(cells: Mapping[str, Cells], rows: int) -> dict[str, Cells]:
-    """Return which steps of a recorder made no update, and which of these although no gradient forbade one.
-
-    A step without a gradient norm that is not said to have made none is unknown, but in a run that has no norm at all.
-    """
+    """Return which steps of a recorder made no update, and which of these although no gradient forbade one."""
+    # A step without a norm that is not said to have made none is unknown, but in a run that has no norm at all.
     known = cells[GRAD_NORM].state if GRAD_NORM in cells else bytes(rows)
     if NUMBER not in known:
         known = bytes([NOT_OWED]) * rows
@@ -265,6 +248,5 @@ def _one_run(epochs: Cells, path: Path) -> None:
 
 
 def _counts(cells: Cells) -> bool:
-    """Return whether a column numbers the rows: whole numbers that rise."""
     whole = set(cells.state) == {NUMBER} and all(map(float.is_integer, cells.values))
     return whole and all(after > before for before, after in itertools.pairwise(cells.values))

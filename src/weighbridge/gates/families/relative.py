@@ -22,9 +22,8 @@ REFERENCES: Mapping[str, Need] = {
         "step_series", of=("run",), of_limits=lambda limits: {"column": str(limits["relative_to"])[len(COLUMN) :]},
         when=lambda limits: str(limits.get("relative_to", "")).startswith(COLUMN),
     ),
-    BASELINE: Need(
-        "step_series", of=("baseline",), options=("column",), when=lambda limits: limits.get("relative_to") == BASELINE
-    ),
+    BASELINE: Need("step_series", of=("baseline",), options=("column",),
+                   when=lambda limits: limits.get("relative_to") == BASELINE),
     FACTS: Need("facts", of=("run",), when=lambda limits: limits.get("relative_to") == LN_VOCAB),
 }  # fmt: skip
 
@@ -122,19 +121,25 @@ class Comparison:
 
 ALONE = Comparison(codes=(), family="")
 AS_GIVEN = Comparison(
-    needs=REFERENCES, mutations=(_ZEROED, _LEFT_OUT, _UNKNOWN, _ITSELF), codes=("no-reference", "same-run"),
+    needs=REFERENCES,
+    mutations=(_ZEROED, _LEFT_OUT, _UNKNOWN, _ITSELF),
+    codes=("no-reference", "same-run"),
     family="relative",
-)  # fmt: skip
+)
 WITH_VOCABULARY = Comparison(needs={FACTS: Need("facts", of=("run",))}, mutations=(_UNKNOWN,), family="vocabulary")
 WITH_LOSS = Comparison(
     needs={OTHER: Need("step_series", of=("run",), of_limits=lambda _limits: {"column": "loss"})},
-    mutations=(_ZEROED, _NO_LOSS), family="beside-loss", latest=True,
-)  # fmt: skip
+    mutations=(_ZEROED, _NO_LOSS),
+    family="beside-loss",
+    latest=True,
+)
 
 WHERE_LOOKED = Comparison(
     needs={OTHER: Need("step_series", of=("run",), of_limits=lambda _limits: {"column": "own_loss"})},
-    mutations=(_ZEROED,), family="beside-own-loss", sparse=True,
-)  # fmt: skip
+    mutations=(_ZEROED,),
+    family="beside-own-loss",
+    sparse=True,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,15 +35,8 @@ class Program:
     ended: str = ""
 
 
-PIPED: Final = {
-    "lm loss": "loss",
-    "lm_loss": "loss",
-    "learning rate": "lr",
-    "grad norm": "grad_norm",
-    "elapsed time per iteration (ms)": "wall_ms",
-    "elapsed_time_per_iteration_ms": "wall_ms",
-    "time_per_iteration_ms": "wall_ms",
-}
+TIMES: Final = ("elapsed time per iteration (ms)", "elapsed_time_per_iteration_ms", "time_per_iteration_ms")
+PIPED: Final = {"lm loss": "loss", "lm_loss": "loss", "learning rate": "lr", "grad norm": "grad_norm"}
 PROGRAMS: Final = (
     Program(
         "nanoGPT",
@@ -79,7 +72,7 @@ PROGRAMS: Final = (
         "Megatron-LM and nanotron",
         re.compile(r"\biteration:? +(?P<step>\d+) */ *(?P<of>\d+) \|"),
         re.compile(rf"(?<=\|)(?P<name>[^|:]{{1,80}}): *(?P<value>{NUMBER})(?P<unit>[KMBGT])? *(?=\||$)"),
-        PIPED,
+        PIPED | dict.fromkeys(TIMES, "wall_ms"),
     ),
 )
 Row: TypeAlias = tuple[str, dict[str, object]]  # its step, if it tells one, and its cells
@@ -93,8 +86,7 @@ def reader_of(line: str) -> Callable[[Path, dict[str, str]], Log] | None:
 
 
 def _read_program(path: Path, digests: dict[str, str], program: Program) -> Log:
-    facts: dict[str, Json] = {}
-    units: dict[str, str] = {}
+    facts, units = dict[str, Json](), dict[str, str]()
     return _read(path, digests, partial(_row, program, facts, units), facts, units)
 
 
@@ -110,15 +102,13 @@ def read_lines(path: Path, digests: dict[str, str], pattern: str) -> Log:
 
 
 def _row(program: Program, facts: dict[str, Json], units: dict[str, str], line: str) -> Row | None:
-    """Return the step and the cells of a line; None where it is no row."""
     text = ANSI.sub("", line[:MAX_LINE]).rstrip()
     start = program.begins.search(text)
     if start is None:
         if program.ended and program.ended in text:
             facts["status"] = "completed"
         return None
-    said = start.groupdict()
-    cells: dict[str, object] = {}
+    said, cells = start.groupdict(), dict[str, object]()
     for pair in program.pair.finditer(text, start.end()):
         name, unit = pair["name"] or pair["unit"], pair["unit"] or ""
         if not name:
@@ -139,7 +129,6 @@ def _row(program: Program, facts: dict[str, Json], units: dict[str, str], line: 
 
 
 def _number(text: str, times: float = 1.0) -> object:
-    """Return a printed number, or the text that is none."""
     try:
         return float(text.replace(",", "")) * times
     except ValueError:
@@ -148,8 +137,7 @@ def _number(text: str, times: float = 1.0) -> object:
 
 def _read(path: Path, digests: dict[str, str], row_of: RowOf, facts: dict[str, Json], units: Mapping[str, str]) -> Log:
     """Read rows; one without its end, which may be cut in a number, is left out and noted."""
-    table = StepTable(path)
-    torn: dict[str, Json] = {}
+    table, torn = StepTable(path), dict[str, Json]()
     for batch in batches(path, digests):
         for number, line in enumerate(batch.lines, batch.first):
             row = row_of(line)

@@ -23,8 +23,6 @@ MAX_RECORD = 256 << 20  # pictures are records, too
 HEAD, SUM = 12, 4
 # Kinds of numbers in a tensor: how its content is packed, and the field that holds it otherwise.
 PACKED = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10), 19: ("<e", 13)}
-
-
 TABLE = list(range(256))
 for _bit in range(8):
     TABLE = [crc >> 1 ^ 0x82F63B78 if crc & 1 else crc >> 1 for crc in TABLE]
@@ -68,11 +66,9 @@ def _samples(file: Path, prefix: str, digests: dict[str, str], notes: dict[str, 
         try:
             event = wire_fields.of(data)
             step, when = signed(event.get(2, 0)), float_of(part(event, 1) or bytes(8))
-            values = [value for number, value in wire_fields.fields(part(event, 5)) if number == 1]
-            for value in values:
+            for value in [value for number, value in wire_fields.fields(part(event, 5)) if number == 1]:
                 found = wire_fields.of(value if isinstance(value, bytes) else b"")
-                number = scalar(found)
-                if number is not None:
+                if (number := scalar(found)) is not None:
                     yield when, step, prefix + part(found, 1).decode("utf-8"), number
         except ValueError as problem:
             raise _damaged(file, at, f"a record is no event: {problem}") from None

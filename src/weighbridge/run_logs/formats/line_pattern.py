@@ -33,8 +33,7 @@ class LinePattern:
         found: dict[str, str] = {}
         at = 0
         for part in self.parts:
-            match = part.search(line, at, MAX_LINE)
-            if match is None:
+            if (match := part.search(line, at, MAX_LINE)) is None:
                 return None
             at = match.end()
             found |= {name: text.strip() for name, text in match.groupdict().items() if text is not None}
@@ -47,8 +46,7 @@ def line_pattern(text: str) -> LinePattern:
         raise _refused(f"it has {len(text)} characters, at most {MAX_PATTERN} are read")
     parts, at, depth, last = [""], 0, 0, ""
     while at < len(text):
-        token = _TOKEN.match(text, at)
-        if token is None:
+        if (token := _TOKEN.match(text, at)) is None:
             raise _refused(f"what stands at character {at + 1} is not read: {quoted(text[at : at + 12])}")
         kind, word, at = token.lastgroup or "", token[0], token.end()
         depth += (kind in ("name", "open")) - (kind == "close")

@@ -49,9 +49,8 @@ def _samples(file: Path, name: str, digests: dict[str, str], torn: dict[str, int
             try:
                 yield float(words[0]), int(words[2]), name, float(words[1])
             except (ValueError, IndexError):
-                if not batch.terminated:
-                    torn["torn_last_line"] = number
-                    continue
-                what = "not a line of a metric: its moment in ms, its number and its step"
-                raise bad_line(file, number, what) from None
+                if batch.terminated:
+                    what = "not a line of a metric: its moment in ms, its number and its step"
+                    raise bad_line(file, number, what) from None
+                torn["torn_last_line"] = number
     digests[f"{METRICS}/{name}"] = found[file.name]

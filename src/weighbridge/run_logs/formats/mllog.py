@@ -15,16 +15,13 @@ from weighbridge.run_logs.step_table import StepTable
 MARK = ":::MLLOG "
 AXES = ("step_num", "samples_count", "epoch_num")  # what metadata count by; the one that most values have is the step
 STOP = "run_stop"
-
-
 # What one line logs: numbers by name, what its metadata count, and all numbers of those.
 Event: TypeAlias = tuple[Mapping[str, object], Mapping[str, int], Mapping[str, object]]
 
 
 def read_mllog(path: Path, digests: dict[str, str]) -> Log:
     """Read all lines; refuse with `log-syntax` and the line. How the run ended is the status of its `run_stop`."""
-    facts: dict[str, Any] = {}
-    notes: dict[str, int] = {}
+    facts, notes = dict[str, Any](), dict[str, int]()
     events = list(_events(path, digests, facts, notes))
     logged = Counter(axis for _numbers, counts, _beside in events for axis in counts)
     axis = max(AXES, key=lambda name: (logged[name], -AXES.index(name))) if logged else ""
@@ -56,8 +53,7 @@ def _events(path: Path, digests: dict[str, str], facts: dict[str, Any], notes: d
                 raise bad_line(path, number, "not an MLLOG line: it has no key")
             key, value, metadata = said["key"], said.get("value"), said.get("metadata")
             metadata = metadata if isinstance(metadata, dict) else {}
-            if key == STOP:
-                facts["status"] = str(metadata.get("status", ""))
+            facts |= {"status": str(metadata.get("status", ""))} if key == STOP else {}
             counts = {axis: metadata[axis] for axis in AXES if type(metadata.get(axis)) is int}
             beside = {name: one for name, one in metadata.items() if type(one) in (int, float) and name != "lineno"}
             many = value if isinstance(value, dict) else {key: value}

@@ -94,7 +94,6 @@ def binary_reader(head: bytes) -> Read | None:
 
 
 def _read_brought(read: Read, path: Path, digests: dict[str, str]) -> Log:
-    """Read a log with the reader of another package."""
     try:
         log = read(path, digests)
     except WeighbridgeError:
@@ -111,8 +110,7 @@ def _read_brought(read: Read, path: Path, digests: dict[str, str]) -> Log:
 def _by_content(path: Path, digests: dict[str, str]) -> Log:
     """Read a log whose name does not say what it is; refuse with `unknown-format` where it is none that is read."""
     with open_regular(path) as file:
-        head = file.read(LOOKED_AT)
-    binary = binary_reader(head)
+        binary = binary_reader(file.read(LOOKED_AT))
     if binary is not None:
         return binary(path, digests)
     # A text is looked at in its first block; a console is known by its first row, which may stand behind much else.
@@ -138,9 +136,8 @@ def _text(path: Path, digests: dict[str, str]) -> Log:
     """Read MLPerf's lines, a console, or a table; refuse with `unknown-format` what has no row of any."""
     try:
         everything = chain.from_iterable(batch.lines for batch in batches(path, {}))
-        read = next(
-            (found for line in everything if (found := read_mllog if MARK in line else console.reader_of(line))), None
-        )
+        readers = (read_mllog if MARK in line else console.reader_of(line) for line in everything)
+        read = next(filter(None, readers), None)
         log = Log(0, {}) if read else read_csv(path, digests)
     except SubjectError as problem:
         if problem.code not in NOT_THIS:

@@ -44,8 +44,7 @@ def read_wandb(path: Path, digests: dict[str, str]) -> Log:
 
 def _add(table: StepTable, history: bytes) -> None:
     """Add one row: items by name, those inside others by dots."""
-    cells: dict[str, object] = {}
-    step = None
+    cells, step = dict[str, object](), None
     for number, value in wire_fields.fields(history):
         if number == 2:
             step = signed(wire_fields.of(value if isinstance(value, bytes) else b"").get(1, 0))
@@ -58,7 +57,6 @@ def _add(table: StepTable, history: bytes) -> None:
 
 
 def _cell(item: dict[int, int | bytes]) -> object:
-    """Return what an item holds: a number by itself, or JSON."""
     if 5 in item:
         whole = item[5]
         return (whole >> 1) ^ -(whole & 1) if isinstance(whole, int) else None
