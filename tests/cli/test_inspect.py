@@ -201,7 +201,12 @@ def test_of_ranks_each_is_judged_and_other_folders_of_runs_name_them(cli: Cli, w
     for name in ("ranks/rank-0", "ranks/rank-1", "runs/a", "runs/b"):
         shutil.copytree(wrapped, workplace / name)
     ended = cli("inspect", "ranks")
-    assert (ended.code, len([line for line in ended.lines if "[rank-1]" in line]) > 0) == (0, True)
+    assert (ended.code, ended.err) == (0, "")
+    alone = cli("inspect", "ranks/rank-0").lines
+    passed = [
+        int(next(line for line in lines if line.startswith("  gates")).split()[1]) for lines in (ended.lines, alone)
+    ]
+    assert passed[0] == 2 * passed[1] > 0
     ended = cli("inspect", "runs")
     assert "not-a-run 2 run directories: a, b" in ended.err
     assert "at a time, such as runs/a" in ended.err

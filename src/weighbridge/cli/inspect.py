@@ -114,12 +114,14 @@ def _told(judged: Evaluation, again: str, *, everything: bool) -> Iterator[str]:
     if unknown := list(dict.fromkeys(_placed(one, judged) for one in (*by[Outcome.BLOCKED], *by[Outcome.ERROR]))):
         yield f"  could not be told  {len(unknown)}"
         yield from (f"    {line}" for line in unknown)
-    wrong = sorted(by[Outcome.FAIL], key=lambda one: one.severity is Severity.ADVISORY)
+    wrong: dict[str, FindingText] = {}  # two gates may find one thing
+    for one in sorted(by[Outcome.FAIL], key=lambda one: one.severity is Severity.ADVISORY):
+        said, where = _said(judged, one), f"[{one.instance}] " if one.instance != DEFAULT else ""
+        lines = said.lines if everything else capped(said.lines, 3)
+        wrong.setdefault("\n".join(f"    {where}{line}" for line in lines), said)
     yield click.style(f"  looks wrong        {len(wrong) or 'nothing'}", fg="red" if wrong else None)
-    for one in wrong:
-        said = _said(judged, one)
-        where = f"[{one.instance}] " if one.instance != DEFAULT else ""
-        yield from (f"    {where}{line}" for line in (said.lines if everything else capped(said.lines, 3)))
+    for found, said in wrong.items():
+        yield from found.splitlines()
         yield from (click.style(f"      {hint}", dim=True) for hint in said.hints)
     yield f"  next               {printable(again)}"
 
