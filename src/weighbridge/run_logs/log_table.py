@@ -33,11 +33,11 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     ),
     "loss": (
         *("train_loss", "training_loss", "train/loss", "loss/train", "Loss/train", "train_loss_step", "total_loss"),
-        "loss_metrics/global_avg_loss",
+        *("loss_metrics/global_avg_loss", "epoch_loss"),
     ),
     "val_loss": (
         *("eval_loss", "valid_loss", "validation_loss", "val/loss", "eval/loss", "valid/loss", "validation/loss"),
-        *("loss/val", "Loss/val", "validation_metrics/loss", "val_loss_epoch"),
+        *("loss/val", "Loss/val", "validation_metrics/loss", "val_loss_epoch", "epoch_val_loss"),
     ),
     "lr": ("learning_rate", "train/learning_rate", "lr-AdamW"),
     "grad_norm": ("gradient_norm", "train/grad_norm", "gnorm"),
