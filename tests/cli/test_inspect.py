@@ -196,14 +196,43 @@ def test_no_name_of_a_tensor_commands_the_job_that_looks_at_it(
         assert set(json.loads(ended.out)["table"]) == set(names)
 
 
-@pytest.mark.parametrize("names", [("rank-0", "rank-1"), ("a", "b")])
-def test_a_folder_of_runs_is_no_checkpoint_and_names_them(cli: Cli, workplace: Path, names: tuple[str, str]) -> None:
-    for name in names:
-        shutil.copytree(data_path("verifiers") / "specimens" / "runs" / "wrapped", workplace / "runs" / name)
-    found = "a run of 2 ranks" if names[0] == "rank-0" else "2 run directories"
+def test_of_ranks_each_is_judged_and_other_folders_of_runs_name_them(cli: Cli, workplace: Path) -> None:
+    wrapped = data_path("verifiers") / "specimens" / "runs" / "wrapped"
+    for name in ("ranks/rank-0", "ranks/rank-1", "runs/a", "runs/b"):
+        shutil.copytree(wrapped, workplace / name)
+    ended = cli("inspect", "ranks")
+    assert (ended.code, len([line for line in ended.lines if "[rank-1]" in line]) > 0) == (0, True)
     ended = cli("inspect", "runs")
-    assert f"not-a-run {found}: {names[0]}, {names[1]}" in ended.err
-    assert f"at a time, such as runs/{names[0]}" in ended.err
-    assert cli("inspect", f"runs/{names[0]}").code == 0
-    ended = cli("compare", f"runs/{names[0]}", f"runs/{names[1]}")
+    assert "not-a-run 2 run directories: a, b" in ended.err
+    assert "at a time, such as runs/a" in ended.err
+    assert cli("inspect", "runs/a").code == 0
+    ended = cli("compare", "runs/a", "runs/b")
     assert "this is a run directory (checkpoint-none)" in ended.out + ended.err
+
+
+def trained(path: Path, losses: list[float], **columns: list[float]) -> None:
+    rows = [
+        {"step": at, "loss": loss, **{name: one[at] for name, one in columns.items()}} for at, loss in enumerate(losses)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_a_log_is_judged_by_what_holds_of_every_training_and_strict_says_so(cli: Cli, workplace: Path) -> None:
+    chance = np.random.default_rng(0)
+    falling = [float(2 + 4 * np.exp(-at / 30) + chance.normal(0, 0.02)) for at in range(120)]
+    trained(workplace / "good.jsonl", falling)
+    ended = cli("inspect", "good.jsonl", "--strict")
+    assert (ended.code, "  looks wrong        nothing" in ended.lines) == (0, True)
+    assert ended.lines[-1] == "  next               weighbridge verify builtin:training-log --subject run=good.jsonl"
+    norms = [float("nan") if at % 4 == 0 else float(chance.lognormal()) for at in range(120)]
+    trained(workplace / "bad.jsonl", falling, grad_norm=norms)
+    ended = cli("inspect", "bad.jsonl", "--strict")
+    assert ended.code == 1
+    assert any(
+        line.startswith("    grad_norm: ") for line in ended.lines[ended.lines.index("  looks wrong        1") :]
+    )
+    trained(workplace / "short.jsonl", falling[:4])
+    ended = cli("inspect", "short.jsonl", "--strict")
+    assert (ended.code, "  looks wrong        nothing" in ended.lines) == (3, True)
+    judged = json.loads(cli("inspect", "bad.jsonl", "--json").out)["judged"]
+    assert {one["outcome"] for one in judged} >= {"PASS", "FAIL", "NOT_APPLICABLE"}

@@ -99,7 +99,7 @@ class UpdateRecorder(Recorder):
         """Write the row of an update; with `waits`, when the next batch is drawn, for an evaluation may come first."""
         self._waits = True
         if waits:
-            self._audit.pause()  # what an evaluation does is none of the step's ops
+            self._audit.ops.pause()  # what an evaluation does is none of the step's ops
         else:
             self._write_waiting()
 

@@ -20,8 +20,8 @@ from typing import Any, Concatenate, ParamSpec, Self
 import torch
 
 from weighbridge.recorder import digests, residency
-from weighbridge.recorder.audit import DeviceAudit
 from weighbridge.recorder.channels import Channel, Watched
+from weighbridge.recorder.device_audit import DeviceAudit
 from weighbridge.recorder.hook_points import HookPoints
 from weighbridge.recorder.learning import LEARNING
 from weighbridge.recorder.learning.layer_rows import Layers
