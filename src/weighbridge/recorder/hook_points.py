@@ -74,7 +74,8 @@ class HookPoints:
         due = self._watched.early and tuple(is_early(step, one.period) for one in self._channels)
         if due not in self._lists:
             looking = [one for at, one in enumerate(self._channels) if one.every_step or (due and due[at])]
-            self._lists[due] = {at: [(one, getattr(one, at)) for one in looking if _looks(one, at)] for at in MOMENTS}
+            looks = ((at, [one for one in looking if at in ("row", *vars(type(one)))]) for at in MOMENTS)
+            self._lists[due] = {at: [(one, getattr(one, at)) for one in found] for at, found in looks}
         return self._lists[due]
 
     def tell(self, moment: str, *about: Any) -> None:
@@ -182,10 +183,6 @@ def differentiable(output: Any) -> torch.Tensor | None:
     elif not isinstance(output, (tuple, list)):
         output = (getattr(output, "logits", None),)
     return next((found for one in output if one is not None and (found := differentiable(one)) is not None), None)
-
-
-def _looks(channel: Channel, moment: str) -> bool:
-    return moment == "row" or getattr(type(channel), moment) is not getattr(Channel, moment)
 
 
 def _scaler_above() -> torch.amp.GradScaler | None:

@@ -53,18 +53,14 @@ def _tensors(value: Any) -> Iterable[torch.Tensor]:
 
 def on_host(cells: Mapping[str, torch.Tensor | float | None]) -> dict[str, float]:
     """Bring what is known of a step to the host, tensors of one device in one transfer."""
-    known, apart = dict[str, float](), dict[str, torch.Tensor]()
-    for name, value in cells.items():
-        if isinstance(value, (float, int)):
-            known[name] = float(value)
-        elif isinstance(value, torch.Tensor) and not value.is_cpu:
-            apart[name] = value.detach().reshape(())
-        elif value is not None:
-            known[name] = float(value.reshape(()).item())
+    tensors = {name: value for name, value in cells.items() if isinstance(value, torch.Tensor)}
+    apart = {name: value.detach().reshape(()) for name, value in tensors.items() if not value.is_cpu}
+    found = {name: float(value) for name, value in cells.items() if value is not None and name not in tensors}
     if len({tensor.device for tensor in apart.values()}) == 1:
         wide = torch.float32 if next(iter(apart.values())).is_mps else torch.float64
-        return known | dict(zip(apart, torch.stack([one.to(wide) for one in apart.values()]).tolist(), strict=True))
-    return known | {name: float(one.item()) for name, one in apart.items()}
+        found |= zip(apart, torch.stack([one.to(wide) for one in apart.values()]).tolist(), strict=True)
+    found |= {name: float(one.reshape(()).item()) for name, one in tensors.items() if name not in found}
+    return {name: found[name] for name in cells if name in found}
 
 
 def resolved_device(model: torch.nn.Module) -> str:

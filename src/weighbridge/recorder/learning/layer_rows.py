@@ -43,9 +43,8 @@ class Layers(Channel):
             torch._foreach_sub_(copies, here(self.watched.trained()))
             self._norms["update"] = ids, norms(copies)
         self._copies = None
-        if (scale := self.watched.scale) is not None and "grad" in self._norms:
-            ids, arrived = self._norms["grad"]
-            self._norms["grad"] = ids, arrived / scale.to(arrived.device)
+        if (scale := self.watched.scale) is not None and (arrived := self._norms.get("grad")) is not None:
+            self._norms["grad"] = arrived[0], arrived[1] / scale.to(arrived[1].device)
 
     def row(self) -> dict[str, Cell]:
         """Bring all to the host at once; of a step without an update there is no row."""

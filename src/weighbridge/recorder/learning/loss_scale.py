@@ -42,7 +42,8 @@ class LossScale(Channel):
 
     def forward_ended(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> None:
         """Keep the logits, without their graph, until their gradient is there."""
-        self._logits = output.detach() if _has_rows(output) else None
+        rows = output.is_floating_point() and output.dim() > 1 and output.shape[-1] > 1
+        self._logits = output.detach() if rows and not hasattr(output, "to_local") else None
 
     def backward_begins(self, gradient: torch.Tensor) -> None:
         """Look at one pass; those before do not count where gradients were cleared since."""
@@ -68,10 +69,6 @@ class LossScale(Channel):
             return {}
         scale, total, rows = torch.stack([one.to(passes[0].device) for one in passes]).sum(0).unbind()
         return {"loss_gradient_scale": scale, "own_loss": total / rows}
-
-
-def _has_rows(output: torch.Tensor) -> bool:
-    return output.is_floating_point() and output.dim() > 1 and output.shape[-1] > 1 and not hasattr(output, "to_local")
 
 
 def lowest(watched: Watched, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
