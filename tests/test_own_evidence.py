@@ -95,7 +95,7 @@ def test_the_evidence_is_small_and_names_no_machine() -> None:
     texts = [
         path for folder in ("evidence", "spec/amendments") for path in (ROOT / folder).rglob("*") if path.is_file()
     ]
-    assert sum(path.stat().st_size for path in texts) < MIB
+    assert sum(path.stat().st_size for path in texts) < 1.5 * MIB  # of 84 gates
     bare = Redactor(key=b"any")
     assert [hit for path in texts if path.suffix != ".npy" if (hit := scan(str(path), path.read_bytes(), bare))] == []
 
@@ -153,7 +153,7 @@ def test_a_status_that_is_typed_is_red(copy: Cli, page: str) -> None:
 @pytest.mark.slow
 def test_a_gate_whose_contract_changed_is_stale_by_name_and_nothing_is_red(copy: Cli) -> None:
     contract = Path("contracts/training-run.yaml")
-    changed = contract.read_text().replace("min_samples: 30", "min_samples: 29").replace("1.0.0", "1.0.1")
+    changed = contract.read_text().replace("min_samples: 30", "min_samples: 29").replace("1.1.0", "1.1.1")
     contract.write_text(changed)
     found = gates(copy)
     assert found["GATE-RUN-004"]["stale"] == ["judge part changed: with", "loosened: min_samples was 30, is 29"]
