@@ -13,7 +13,7 @@ import pytest
 for library in ("torch", "transformers", "accelerate", "lightning"):
     pytest.importorskip(library)
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 ROOT = Path(__file__).parents[2]
 
 
