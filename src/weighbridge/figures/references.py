@@ -56,5 +56,5 @@ def summary(series: Series, *more: Any) -> FigureValue:
     of = SUMMARIES[limits.statistic]
     value = of(series.value)
     reference = of(references(limits.relative_to, series, next(iter(others), None)))
-    told = {"statistic": str(limits.statistic), "relative_to": limits.relative_to}
-    return FigureValue(value / reference, {"value": value, "reference": reference, **told})
+    said = {"statistic": str(limits.statistic), "relative_to": limits.relative_to}
+    return FigureValue(value / reference, {"value": value, "reference": reference, **said})

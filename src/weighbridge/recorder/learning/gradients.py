@@ -40,10 +40,10 @@ class EditedGradients(Channel):
         by_tensor = used / arrived
         largest, least = (by_tensor.where(seen, -torch.inf).max(), by_tensor.where(seen, torch.inf).min())
         cosines = torch.nn.functional.cosine_similarity(_in_range(was), _in_range(now), eps=1e-12)
-        told = seen & (was != 0).any(1) & (used != 0)
+        known = seen & (was != 0).any(1) & (used != 0)
         self.found |= {
             "gradient_edit_ratio": largest / least,
-            "gradient_cosine": torch.where(told.any(), cosines.where(told, torch.inf).min(), torch.nan),
+            "gradient_cosine": torch.where(known.any(), cosines.where(known, torch.inf).min(), torch.nan),
         }
 
     def row(self) -> Mapping[str, Cell]:
@@ -52,9 +52,9 @@ class EditedGradients(Channel):
         return super().row()
 
     def _now(self) -> tuple[list[int], torch.Tensor, torch.Tensor] | None:
-        held = [id(one) for one in self.watched.parameters() if one.grad is not None]
+        ids = [id(one) for one in self.watched.parameters() if one.grad is not None]
         gradients = self.watched.gradients()
-        return (held, gradient_norms(self.watched, gradients), samples(here(gradients))) if held else None
+        return (ids, gradient_norms(self.watched, gradients), samples(here(gradients))) if ids else None
 
 
 class StaleGradients(Channel):

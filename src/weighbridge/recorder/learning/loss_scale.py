@@ -122,10 +122,10 @@ def _cross_entropy(
     beside = torch.ones_like(p).scatter_(-1, at, 0)
     rest = (p * beside).sum(-1)
     by_row = torch.where(active & (rest > SURE), -rises.gather(-1, at)[:, 0] / rest, torch.nan)
-    scale, told = by_row.nanmedian(), ~by_row.isnan()
+    scale, known = by_row.nanmedian(), ~by_row.isnan()
     near = CLOSE * scale.abs()
-    agreeing = ((by_row - scale).abs() <= near).sum() >= AGREEING * told.sum()
-    beside *= told[:, None]
+    agreeing = ((by_row - scale).abs() <= near).sum() >= AGREEING * known.sum()
+    beside *= known[:, None]
     count, p, rises = beside.sum(), p * beside, rises * beside
     mean_p, mean = p.sum() / count, rises.sum() / count
     off = (p - mean_p) * beside

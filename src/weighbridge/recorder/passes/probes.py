@@ -62,12 +62,12 @@ class Evaluations(Channel):
         mask = call.get("attention_mask", call.get(1))  # by name, or after the tokens
         if not isinstance(mask, torch.Tensor) or mask.shape != ids.shape or (mask > 1).any():
             mask = torch.ones_like(ids)
-        held = (mask[:, :half] != 0) & (mask[:, half:] != 0).any(1, keepdim=True)
-        if not held.any():
+        both = (mask[:, :half] != 0) & (mask[:, half:] != 0).any(1, keepdim=True)
+        if not both.any():
             return {}
         later = torch.cat([ids[:, :half], _others(ids)[:, half:]], 1)
         after = _logits(model, {name: later if value is ids else value for name, value in call.items()})
-        change = _largest(before[:, :half][held], None if after is None else after[:, :half][held])
+        change = _largest(before[:, :half][both], None if after is None else after[:, :half][both])
         self.watched.causal = None if change is None else bool(change <= CAUSAL)
         return {"future_change": change}
 
@@ -100,9 +100,9 @@ class Targets(Channel):
         active = least < 0
         active[ids.shape[1] - 1 :: ids.shape[1]] = False  # what comes after the last is not here
         rows = spread(active)
-        told = active[rows] & ((gradient.flatten(0, -2)[rows] < 0).sum(-1) == 1) & (ids.amax() < gradient.shape[-1])
-        right = told & (targets[rows] == ids.flatten()[(rows + 1) % ids.numel()])
-        self._counted.append(torch.stack([right.sum(), told.sum()]))
+        known = active[rows] & ((gradient.flatten(0, -2)[rows] < 0).sum(-1) == 1) & (ids.amax() < gradient.shape[-1])
+        right = known & (targets[rows] == ids.flatten()[(rows + 1) % ids.numel()])
+        self._counted.append(torch.stack([right.sum(), known.sum()]))
 
     def row(self) -> Mapping[str, Cell]:
         """Return the share."""
@@ -110,8 +110,8 @@ class Targets(Channel):
         self._pending.clear()
         if not counted or not self.watched.causal:
             return {}
-        right, told = torch.stack(counted).sum(0).tolist()
-        return {"target_is_next_share": right / told} if told else {}
+        right, known = torch.stack(counted).sum(0).tolist()
+        return {"target_is_next_share": right / known} if known else {}
 
 
 def _copied(watched: Watched) -> torch.nn.Module | None:
