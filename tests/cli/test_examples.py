@@ -175,7 +175,7 @@ def test_one_changed_byte_of_evidence_is_seen_by_check_render_ledger_and_status(
     )  # whether another gate binds these can no longer be told
     assert second.endswith("[exit 1]")
     assert "it does not hold: 3 problems" in after(told[0], "amend render")[1]
-    assert after(told[0], "ledger check")[1].endswith("problems: 14\n[exit 1]")
+    assert after(told[0], "ledger check")[1].endswith("problems: 45\n[exit 1]")
     assert after(told[0], "status")[2].count("UNVERIFIED    (no-bundle bundle ") == 7
     assert restored.startswith(first)
 

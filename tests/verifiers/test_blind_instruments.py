@@ -211,6 +211,7 @@ HARMLESS: dict[str, dict[str, str]] = {
     },
     "step_series": {},
     "corpus_progress": {
+        "_passed_over: for was, now, taken in rows": "every batch has the declared tokens here; the card has others",
         "measure: for claim in token_claims(view)": SAME,
         "_speed: for name, column in timed.items() if bool((column.known & (column.values > 0)).all())": SAME,
         "announced_steps: for event in view.events if event.get('event') == 'end'": UNTOUCHED,
@@ -238,10 +239,7 @@ HARMLESS: dict[str, dict[str, str]] = {
     "facts-run": {
         "measure: for name, section in REPORTED.items()": ABSENT,
         "measure: for name, value in found.items() if value is not None and value != ''": ABSENT,
-        "products: for a, known, b, also in pairs if known == also == NUMBER": UNUSED,
-        "products: for a, b in both if 0 < a < math.inf and 0 < b < math.inf": UNUSED,
         "_tokens_per_step: for other in claims[1:] if other.value != claims[0].value": ONE,
-        "_from_rate: for value in formed": UNUSED,
         "_stated: for part in sections if isinstance(part.get(name), (str, int, float))": STATED,
         "_stated: for part in view.facts.values() if isinstance(part, Mapping)": STATED,
         "_stated: for value in others": STATED,
@@ -249,6 +247,13 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_stated: for value in values if not isinstance(value, float) or math.isfinite(value)": STATED,
         "measure: for fact in _stated(view, name)": STATED,
         "measure: for name in named if name not in view.notes": STATED,
+        "_of_ranks: for fact in rows_of(one, Fact):": "these are no ranks; the tests of ranks check them",
+        "_of_ranks: for one in each": "these are no ranks; the tests of ranks check them",
+        "_of_ranks: for rank, one in enumerate(each):": "these are no ranks; the tests of ranks check them",
+        "measure: for rank in view.ranks": "these are no ranks; the tests of ranks check them",
+        "measure: for fact in _there(view, name, known)": ABSENT,
+        "measure: for fact in facts": ABSENT,
+        "measure: for name in named": ABSENT,
     },
     "model_config": {
         "_lacking: for side, what in ((source, 'source'), (candidate, 'import')):": NEITHER,
