@@ -13,8 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core import ExitCode, Finding, Json, Outcome
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import ExitCode, Finding, Json, Outcome, dataclass
 
 if TYPE_CHECKING:
     from weighbridge.evaluation.inspection import Inspection

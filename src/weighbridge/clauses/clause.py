@@ -15,8 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from weighbridge.clauses.kind import Evidence, blocked, failed, passed, table_of
-from weighbridge.core import EMPTY, Fields, Offence, Outcome, Verdict
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import EMPTY, Fields, Offence, Outcome, Verdict, dataclass, field
 
 L = TypeVar("L")
 R = TypeVar("R")

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from weighbridge.clauses import kind
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import At, Evidence, Mutated, Mutation, as_asked, rows_of, table_of, with_rows
-from weighbridge.core import Doc, Outcome, Record, fields
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, Outcome, Record, dataclass, fields
 
 L = TypeVar("L")
 R = TypeVar("R")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from weighbridge.comparison.casts import ExactCast, decode, encode, find_exact_cast, words
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import dataclass
 from weighbridge.formats.arrays import Bytes, NDArray, Words, np
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.mapping_plan import Pairing, Part

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import dataclass, field
 from weighbridge.formats.arrays import np
 from weighbridge.views.checkpoint import CheckpointView
 

@@ -10,7 +10,7 @@ from weighbridge.comparison import bytewise
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, overflowed, shown, values
 from weighbridge.comparison.nearest_codes import not_nearest
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import dataclass, field
 from weighbridge.formats.arrays import Bytes, Doubles, NDArray, Values, Words, np
 from weighbridge.formats.word_types import INTEGERS, numpy_dtype
 from weighbridge.quantities.tensors import FirstDifference

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeAlias
 
 from weighbridge.clauses.kind import Kind
-from weighbridge.core import Doc, Severity, SubjectKind, limits
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import Doc, Severity, SubjectKind, dataclass, field, limits
 from weighbridge.gates import KINDS
 
 FORMAT: Final = "contract/v0"

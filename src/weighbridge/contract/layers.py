@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from weighbridge.contract.strict_yaml import Document, Path, collected
-from weighbridge.core import ContractError
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import ContractError, dataclass
 
 MOST: Final = 100
 

@@ -11,8 +11,7 @@ from yaml.parser import Parser
 from yaml.reader import Reader
 from yaml.scanner import Scanner
 
-from weighbridge.core import ContractError
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import ContractError, dataclass, field
 
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 64

@@ -11,8 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from weighbridge.core import ExitCode
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import ExitCode, dataclass
 
 SOURCE, IMPORT, MISLABELLED = "model.safetensors", "model.gguf", "mislabelled.safetensors"
 

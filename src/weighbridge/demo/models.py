@@ -17,7 +17,7 @@ from gguf import GGUFReader
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import dataclass
 from weighbridge.demo.train import GPT, SHAPE, standard_library
 from weighbridge.forward.stacks import Stack, Tokens, Torch
 

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import dataclass
 from weighbridge.recorder import Recorder
 
 

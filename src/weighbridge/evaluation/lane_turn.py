@@ -7,8 +7,7 @@ import datetime as dt
 from collections.abc import Mapping
 from pathlib import Path
 
-from weighbridge.core import EMPTY, Contract, Fields, GateDecl, LaneError, SubjectError
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import EMPTY, Contract, Fields, GateDecl, LaneError, SubjectError, dataclass
 from weighbridge.evaluation.binding import Binding, found, instances
 from weighbridge.evaluation.runner import Evaluation
 from weighbridge.lanes import lane_evidence

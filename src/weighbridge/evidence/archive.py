@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, NoReturn
 
-from weighbridge.core import BundleError, quoted, sha256
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import BundleError, dataclass, quoted, sha256
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.disk import CHUNK, open_regular
 

@@ -21,15 +21,16 @@ from weighbridge.core import (
     WeighbridgeError,
     build,
     closed,
+    dataclass,
     dumps,
     exists,
+    field,
     is_file,
     is_folder,
     loads,
     plain,
     sha256,
 )
-from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.plugins import Plugin, here
 from weighbridge.evidence import codec, manifest, statement
 from weighbridge.evidence.archive import open_archive

@@ -8,9 +8,8 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
-from weighbridge.core import Measured, build, closed, dumps, json_value, model, plain, sha256, wrong
+from weighbridge.core import Measured, build, closed, dataclass, dumps, json_value, model, plain, sha256, wrong
 from weighbridge.core.canonical import npy, read_npy
-from weighbridge.core.frozen import dataclass
 from weighbridge.core.limits import Omitted
 from weighbridge.core.limits import Path as Pointer
 from weighbridge.quantities import QUANTITIES

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
-from weighbridge.core import BundleError
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import BundleError, dataclass
 from weighbridge.core.local_files import OWN, READ
 
 try:

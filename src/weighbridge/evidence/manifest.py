@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from weighbridge.core import BundleError, WeighbridgeError, build, dumps, loads, plain, sha256
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import BundleError, WeighbridgeError, build, dataclass, dumps, loads, plain, sha256
 from weighbridge.evidence import statement
 
 FILE = "MANIFEST.json"

@@ -10,8 +10,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from weighbridge.core import is_file, is_folder
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import dataclass, is_file, is_folder
 from weighbridge.evidence.bundle import FOLDER, ID_SHOWN
 from weighbridge.evidence.disk import STAGE, disk_error
 

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core import BundleError, CanaryResult, Measured, bare, exists, local_path
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import BundleError, CanaryResult, Measured, bare, dataclass, exists, local_path
 from weighbridge.core.pseudonym import key_file, keyed, passing_key, read_key
 from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.evidence.secret_rules import SecretRule, personal, rules, shared_names

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from weighbridge.core import dataclass
 from weighbridge.core.data import table
-from weighbridge.core.frozen import dataclass
 
 TABLE = "evidence/secret_rules"
 _START, _END = r"(?<![A-Za-z0-9_-])", r"(?![A-Za-z0-9_-])"

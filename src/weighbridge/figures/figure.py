@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from weighbridge.core import EMPTY, Fields, Series
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import EMPTY, Fields, Series, dataclass
 
 
 class FigureValue(NamedTuple):

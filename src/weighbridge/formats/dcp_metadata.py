@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
-from weighbridge.core import SubjectError, quoted
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import SubjectError, dataclass, quoted
 from weighbridge.formats.pickle_machine import DICTIONARY, MAX_PICKLE, Global, Made, Vocabulary, read_pickle
 from weighbridge.formats.tensor import span
 from weighbridge.formats.torch_pickle import DTYPES, MAX_RANK, beside_the_model, in_values, whole

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NoReturn
 
-from weighbridge.core import PluginError, SubjectError, WeighbridgeError, quoted
-from weighbridge.core.frozen import dataclass, replace
+from weighbridge.core import PluginError, SubjectError, WeighbridgeError, dataclass, quoted, replace
 from weighbridge.core.plugins import Brought, OnDemand
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json

@@ -6,8 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping
 
-from weighbridge.core import Scalar, quoted
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import Scalar, dataclass, field, quoted
 from weighbridge.formats.protobuf import FIXED32, FIXED64, LENGTH, VARINT, Field, Message
 from weighbridge.formats.tensor import Reading, Tensor, span
 from weighbridge.storage.readable import Folder, ReadableFile, is_plain

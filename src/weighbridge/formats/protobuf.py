@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple, NoReturn
 
-from weighbridge.core import SubjectError
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import SubjectError, dataclass
 from weighbridge.storage.readable import ReadableFile
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5  # wire types; 3 and 4 are groups, which ONNX has none of

@@ -8,8 +8,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from weighbridge.core import Scalar
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import Scalar, dataclass, field
 from weighbridge.storage.readable import WINDOW, ReadableFile
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
-from weighbridge.core import Scalar, SubjectError, quoted
-from weighbridge.core.frozen import dataclass, field, replace
+from weighbridge.core import Scalar, SubjectError, dataclass, field, quoted, replace
 from weighbridge.formats.pickle_machine import DICTIONARY, REFERENCE, SAVE_AGAIN, Global, Made, Vocabulary
 from weighbridge.formats.tensor import UNITS, Tensor, short, span, strides_of
 from weighbridge.storage.readable import ReadableFile

@@ -6,8 +6,7 @@ import struct
 import zlib
 from typing import NoReturn
 
-from weighbridge.core import SubjectError, quoted
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import SubjectError, dataclass, quoted
 from weighbridge.formats.tensor import Checksum
 from weighbridge.storage.readable import ReadableFile
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import dataclass
 from weighbridge.forward.trace_file import Trace
 
 if TYPE_CHECKING:

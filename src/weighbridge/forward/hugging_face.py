@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from weighbridge.core import SubjectError
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import SubjectError, dataclass, field
 from weighbridge.forward.stacks import has_cuda
 
 KNOWN = ("dtype", "attn_implementation", "device", "compile", "experts_implementation", "decode")

@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from weighbridge.core import SubjectError
-from weighbridge.core.frozen import dataclass, replace
+from weighbridge.core import SubjectError, dataclass, replace
 from weighbridge.forward.constants import Constants, rebuilt
 from weighbridge.forward.relations import Neighbours, Relation
 from weighbridge.forward.stacks import captured

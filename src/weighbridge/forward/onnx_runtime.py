@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from weighbridge.core import SubjectError
-from weighbridge.core.frozen import dataclass, replace
+from weighbridge.core import SubjectError, dataclass, replace
 from weighbridge.forward.stacks import Digests, Stack, Tokens
 
 if TYPE_CHECKING:

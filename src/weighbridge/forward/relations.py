@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-from weighbridge.core import Doc
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, dataclass
 
 if TYPE_CHECKING:
     import torch

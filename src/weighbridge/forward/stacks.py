@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from weighbridge.core import SubjectError
-from weighbridge.core.frozen import dataclass, field, replace
+from weighbridge.core import SubjectError, dataclass, field, replace
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.forward.points import Points, visited
 from weighbridge.forward.trace_file import STORED, Device, Facts, Trace, TraceWriter, open_trace, weight_digest

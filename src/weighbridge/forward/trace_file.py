@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
 
-from weighbridge.core import Doc, LimitsError, SubjectError, dumps, plain, quoted, sha256
-from weighbridge.core.frozen import dataclass, field, replace
+from weighbridge.core import Doc, LimitsError, SubjectError, dataclass, dumps, field, plain, quoted, replace, sha256
 from weighbridge.core.limits import read
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import dataclass, field
 
 if TYPE_CHECKING:
     import torch

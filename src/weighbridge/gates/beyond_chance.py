@@ -1,6 +1,6 @@
 """beyond-chance: is the loss well below that of a model that knows nothing?"""
 
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import dataclass
 from weighbridge.figures.beginning import left
 from weighbridge.gates.families.relative import WITH_VOCABULARY, ToVocabulary
 from weighbridge.gates.families.rule import OfEnds, Rule

@@ -8,8 +8,7 @@ from typing import Annotated
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, blocked, rows_of
 from weighbridge.clauses.mutations import Breaks, without_all_of_a_glob
-from weighbridge.core import Doc, Outcome, Verdict
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, Outcome, Verdict, dataclass
 from weighbridge.gates.families import tensor_pairs
 from weighbridge.gates.families.tensor_pairs import KEYS, UNREAD, MayIgnore, columns_of
 from weighbridge.gates.trials.pair_trials import NO_DTYPE, deeper, longer

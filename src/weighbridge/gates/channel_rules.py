@@ -6,8 +6,7 @@ asks for several in a row is for what healthy runs do once, as an adapter whose 
 
 from typing import Annotated, Any, TypeAlias
 
-from weighbridge.core import Doc
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, dataclass
 from weighbridge.figures.worst import off, reached, sunk, undeclared
 from weighbridge.gates.families.levers import more_than
 from weighbridge.gates.families.relative import WHERE_LOOKED, ToOwnLoss

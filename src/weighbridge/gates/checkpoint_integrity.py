@@ -11,8 +11,7 @@ from typing import Annotated, Any
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
 from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of
 from weighbridge.clauses.mutations import Breaks
-from weighbridge.core import Doc, Fields, Outcome, SubjectKind, plain
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, Fields, Outcome, SubjectKind, dataclass, plain
 from weighbridge.quantities.checkpoints import FileStructure, WrongChecksum
 from weighbridge.quantities.tensors import TensorHealth
 

@@ -15,8 +15,7 @@ from typing import Annotated, Any, TypeAlias
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, codes, rows_of
 from weighbridge.clauses.mutations import Breaks, column_moves
-from weighbridge.core import Doc, Fields, Outcome, SubjectKind, at_pointer
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, Fields, Outcome, SubjectKind, at_pointer, dataclass
 from weighbridge.gates.families import command_cases
 from weighbridge.gates.families.command_cases import NONZERO, Case, JsonField, Said
 from weighbridge.quantities.commands import KEPT, CommandRun, Leftover, case_of

@@ -13,8 +13,7 @@ from typing import Annotated, Any, TypeAlias
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Kind, Mutation, Need, blocked, codes, failed, passed, rows_of
 from weighbridge.clauses.mutations import Breaks
-from weighbridge.core import Doc, Offence, SubjectKind, Verdict, nearest, plain
-from weighbridge.core.frozen import dataclass, replace
+from weighbridge.core import Doc, Offence, SubjectKind, Verdict, dataclass, nearest, plain, replace
 from weighbridge.gates.families.harmless_keys import CODE, harmless, harmless_of_packing
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, CONFIG_LISTS, UNREAD, ConfigField, EntryDifference, is_key
 

@@ -14,8 +14,7 @@ from weighbridge.clauses import kind
 from weighbridge.clauses.clause import or_nan
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, blocked, failed, passed, record_of, rows_of
 from weighbridge.clauses.mutations import Breaks, Moves
-from weighbridge.core import Doc, Fields, Offence, SubjectKind, Verdict, plain
-from weighbridge.core.frozen import dataclass, replace
+from weighbridge.core import Doc, Fields, Offence, SubjectKind, Verdict, dataclass, plain, replace
 from weighbridge.gates.families import column_basis
 from weighbridge.quantities.runs import CorpusEpoch, CorpusProgress, Coverage, EqualLosses, QuickSteps
 

@@ -3,8 +3,7 @@
 import enum
 from typing import Annotated
 
-from weighbridge.core import Doc
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, dataclass
 from weighbridge.figures.schedule import off_schedule
 from weighbridge.gates.families.rule import Rule
 from weighbridge.gates.families.run_columns import FINITE, RISING, genuine

@@ -11,8 +11,7 @@ from typing import Annotated, TypeAlias
 
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, failed, passed, record_of
 from weighbridge.clauses.mutations import Breaks, record_moves
-from weighbridge.core import Doc, Fields, Offence, SubjectKind, Verdict
-from weighbridge.core.frozen import dataclass, replace
+from weighbridge.core import Doc, Fields, Offence, SubjectKind, Verdict, dataclass, replace
 from weighbridge.gates.families.command_cases import NONZERO, cut_short
 from weighbridge.quantities.commands import CommandOutcome, Leftover
 

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, rows_of
-from weighbridge.core import Doc, Fields, Verdict
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, Fields, Verdict, dataclass
 from weighbridge.gates.families import tensor_pairs
 from weighbridge.gates.families.tensor_pairs import Meant, is_exact, two_sided
 from weighbridge.gates.trials.pair_trials import breaks, of_policy

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from weighbridge.core import Doc
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, dataclass
 from weighbridge.figures.levels import growth
 from weighbridge.gates.families.levers import more_than
 from weighbridge.gates.families.rule import OfLevels, Rule

@@ -13,8 +13,7 @@ from typing import Annotated, Any, NamedTuple
 from weighbridge.clauses.clause import every_glob_names, listed
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, failed, passed, rows_of
 from weighbridge.clauses.mutations import Moves
-from weighbridge.core import Doc, Fields, Offence, SubjectKind, Verdict
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import Doc, Fields, Offence, SubjectKind, Verdict, dataclass, field
 from weighbridge.gates.trials import implausible_bits as faults
 from weighbridge.quantities.tensors import BitReading, TensorBits
 

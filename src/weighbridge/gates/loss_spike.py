@@ -6,8 +6,7 @@ rounding. A rise of three units of the last decimal that is printed is rounding,
 
 from typing import Annotated
 
-from weighbridge.core import Doc
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, dataclass
 from weighbridge.figures.trailing import spikes
 from weighbridge.gates.families.levers import more_than, out_of_noise
 from weighbridge.gates.families.rule import Rule

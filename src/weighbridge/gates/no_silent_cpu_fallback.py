@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, failed, passed, rows_of
-from weighbridge.core import Doc, Fields, Json, Offence, SubjectKind, Verdict
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, Fields, Json, Offence, SubjectKind, Verdict, dataclass
 from weighbridge.gates.trials import device_trials as trials
 from weighbridge.gates.trials.device_trials import AUTO, CPU, MIB, PARTS, Counts
 from weighbridge.quantities.runs import DeviceProbe, Witness

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
 from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of
-from weighbridge.core import Doc, Fields, SubjectKind
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, Fields, SubjectKind, dataclass
 from weighbridge.gates.families import several_runs
 from weighbridge.gates.families.several_runs import BREAKS_FACTS, FACTS, OWN, differs, fact
 from weighbridge.quantities.agreement import FactAgreement

@@ -11,8 +11,7 @@ from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
 from weighbridge.clauses.kind import Evidence, Kind, codes, rows_of
-from weighbridge.core import Doc, Fields, SubjectKind, plain
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, Fields, SubjectKind, dataclass, plain
 from weighbridge.gates.families import several_runs
 from weighbridge.gates.families.several_runs import BREAKS, COLUMNS, FACTS, LOG, differs, fact
 from weighbridge.quantities.agreement import ColumnAgreement, FactAgreement, Parting

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from weighbridge.core import Doc
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, dataclass
 from weighbridge.figures.references import extreme
 from weighbridge.gates.families.levers import violations
 from weighbridge.gates.families.relative import AS_GIVEN, RelativeTo

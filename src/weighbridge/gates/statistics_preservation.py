@@ -13,8 +13,7 @@ from typing import Annotated
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, Requires, every_figure_is_known
 from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of
 from weighbridge.clauses.mutations import column_moves
-from weighbridge.core import Doc, Fields, SubjectKind
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, Fields, SubjectKind, dataclass
 from weighbridge.gates.families.tensor_pairs import Look
 from weighbridge.quantities.tensors import STATISTICS, MomentChanges
 

@@ -13,8 +13,7 @@ from typing import Annotated
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, failed, passed, rows_of
-from weighbridge.core import Doc, Fields, Json, Offence, Outcome, SubjectKind, Verdict, plain
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, Fields, Json, Offence, Outcome, SubjectKind, Verdict, dataclass, plain
 from weighbridge.gates.families import column_basis
 from weighbridge.gates.families.column_basis import LOOKED_AT, ColumnBasis, basis_of
 from weighbridge.gates.families.run_columns import SPEED, speed_moves

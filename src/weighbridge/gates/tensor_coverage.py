@@ -17,8 +17,7 @@ from weighbridge.clauses import kind
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, blocked, failed, passed, rows_of, with_rows
 from weighbridge.clauses.mutations import Breaks
-from weighbridge.core import Doc, Fields, Offence, Outcome, SubjectKind, Verdict
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import Doc, Fields, Offence, Outcome, SubjectKind, Verdict, dataclass, field
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.tensors import TensorHealth
 

@@ -12,8 +12,7 @@ from typing import Annotated
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, every_figure_is_known, every_glob_names
 from weighbridge.clauses.kind import Kind, Need, codes
 from weighbridge.clauses.mutations import Moves, column_moves
-from weighbridge.core import Doc, SubjectKind
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, SubjectKind, dataclass
 from weighbridge.quantities.tensors import STATISTICS, TensorMoments
 
 LARGEST = 1e308

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, Whole
 from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, codes, rows_of, with_rows
 from weighbridge.clauses.mutations import Breaks, Limit
-from weighbridge.core import Doc, Fields, Outcome, SubjectKind
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, Fields, Outcome, SubjectKind, dataclass
 from weighbridge.quantities.reports import ReportedTest, Result
 
 TESTS = "tests"

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from weighbridge.core import Doc
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, dataclass
 from weighbridge.figures.progress import tokens_per_parameter
 from weighbridge.gates.families.rule import RecordRule
 from weighbridge.quantities.runs import CorpusProgress

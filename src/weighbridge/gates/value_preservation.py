@@ -16,8 +16,7 @@ from typing import Annotated
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, rows_of
-from weighbridge.core import Doc, Fields, Verdict
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, Fields, Verdict, dataclass
 from weighbridge.gates.families import block_types, tensor_pairs
 from weighbridge.gates.families.block_types import BLOCK, BOUND, MIXTURES, NOT_NEAREST, TYPICAL_ERROR
 from weighbridge.gates.families.policies import FORM, PATTERN, Policy, parse, spelled

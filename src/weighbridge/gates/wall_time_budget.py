@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from weighbridge.core import Doc
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, dataclass
 from weighbridge.figures.whole import STATISTICS, statistic
 from weighbridge.gates.families.rule import Rule
 from weighbridge.gates.families.run_columns import GENUINE, window_place

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import dataclass, field
 from weighbridge.recorder import Recorder
 
 

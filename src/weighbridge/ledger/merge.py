@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
-from weighbridge.core import BundleError, LedgerError, exists, is_file, is_folder, quoted
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import BundleError, LedgerError, dataclass, exists, is_file, is_folder, quoted
 from weighbridge.evidence import manifest, signatures, statement
 from weighbridge.evidence.archive import PackedFolder, bundles_in, read_archive
 from weighbridge.evidence.bundle import BUNDLES, files_of, folder_name

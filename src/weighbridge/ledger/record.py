@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from weighbridge.core import Finding, LedgerError, Outcome, Status, is_file
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Finding, LedgerError, Outcome, Status, dataclass, is_file
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import ID_SHOWN, Bundle
 from weighbridge.evidence.disk import digest_regular

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from weighbridge.core.frozen import dataclass, replace
+from weighbridge.core import dataclass, replace
 from weighbridge.mapping.generated_tables import generated
 from weighbridge.mapping.gguf_layouts import pairings, sizes_of
 from weighbridge.mapping.gguf_names import Names, by_layer

@@ -7,8 +7,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from weighbridge.core import table
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import dataclass, table
 
 LAYER = r"(?:.*\.)?(?:layers|h|blocks)\.(\d{1,6})\."
 EXPERTS = LAYER + r"(?:mlp|feed_forward|block_sparse_moe)\.experts\."

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
-from weighbridge.core.frozen import dataclass, field, replace
+from weighbridge.core import dataclass, field, replace
 
 Shape: TypeAlias = tuple[int, ...]
 Shapes: TypeAlias = Mapping[str, Shape]  # of tensors, by name

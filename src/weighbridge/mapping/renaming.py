@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import dataclass
 from weighbridge.mapping.mapping_plan import MAX_NAME, rewritten
 
 # The one list of what comes and goes before a model's own names. What PyTorch's wrappers add stands anywhere in them.

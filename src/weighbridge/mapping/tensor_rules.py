@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from weighbridge.core.frozen import dataclass, replace
+from weighbridge.core import dataclass, replace
 from weighbridge.mapping.mapping_plan import Pairing, Part, Shape, Shapes
 
 Numbers = Callable[[], Mapping[str, int]]  # by the words that a rule may say for them; asked for where one does

@@ -6,8 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from weighbridge.core import Json, table
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Json, dataclass, table
 from weighbridge.model_config.model_keys import Model, Stated, head_dim
 
 CONVERTER = "of llama.cpp's converter"

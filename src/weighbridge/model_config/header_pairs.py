@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from weighbridge.core import Json, table
-from weighbridge.core.frozen import dataclass, field, replace
+from weighbridge.core import Json, dataclass, field, replace, table
 from weighbridge.model_config.literal_keys import as_text
 from weighbridge.model_config.model_description import ModelDescription
 from weighbridge.model_config.model_keys import GGUF, Stated

@@ -7,8 +7,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from weighbridge.core import Json, table
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Json, dataclass, table
 from weighbridge.model_config import header_keys, literal_keys, model_keys
 from weighbridge.model_config import vocabulary as vocabularies
 from weighbridge.model_config.model_defaults import DEFAULTS

@@ -8,8 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from weighbridge.core import Json, table
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import Json, dataclass, field, table
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
 
 HUGGING_FACE, GGUF, APR = "Hugging Face", "GGUF", "APR"

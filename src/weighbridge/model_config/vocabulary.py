@@ -14,8 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from weighbridge.core import SubjectError
-from weighbridge.core.frozen import dataclass, field, replace
+from weighbridge.core import SubjectError, dataclass, field, replace
 from weighbridge.model_config.model_keys import Parsed
 from weighbridge.quantities.checkpoints import EntryDifference
 from weighbridge.storage.readable import ReadableFile

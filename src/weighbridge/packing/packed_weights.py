@@ -7,8 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from weighbridge.core import table
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import dataclass, table
 from weighbridge.formats.tensor import Tensor, short
 from weighbridge.quantities.packing_keys import beside_codes
 from weighbridge.views.checkpoint import CheckpointView, config_beside

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from weighbridge.core import Doc
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, dataclass
 from weighbridge.quantities.base import rows
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any, TypeVar
 
-from weighbridge.core import Measurement, Record, Rows, fields
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Measurement, Record, Rows, dataclass, fields
 
 T = TypeVar("T")
 

@@ -6,8 +6,7 @@ import enum
 from collections.abc import Mapping
 from typing import Annotated
 
-from weighbridge.core import Doc
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, dataclass
 from weighbridge.quantities.base import rows
 
 

@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Annotated
 
-from weighbridge.core import Doc
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, dataclass
 from weighbridge.quantities.base import record, rows
 
 KEPT = 1 << 16  # bytes kept of the end of each stream

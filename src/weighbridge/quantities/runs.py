@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, TypeAlias
 
-from weighbridge.core import Doc
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import Doc, dataclass, field
 from weighbridge.core.model import LATER
 from weighbridge.quantities.base import Form, Quantity, record, rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import dataclass, field
 from weighbridge.core.limits import Doc
 from weighbridge.core.model import LATER
 from weighbridge.quantities.base import rows

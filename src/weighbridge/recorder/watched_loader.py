@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import dataclass
 
 
 class _Watcher(Protocol):

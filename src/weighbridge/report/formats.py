@@ -6,8 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from weighbridge.core import PluginError
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import PluginError, dataclass
 from weighbridge.core.plugins import Brought
 from weighbridge.report.rows import Report
 

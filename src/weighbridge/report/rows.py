@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from weighbridge.contract.load import BUILTIN
 from weighbridge.contract.resolved import digests
-from weighbridge.core import Excuses, ExitCode, data_path, dumps, printable, sha256, unblocked
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Excuses, ExitCode, data_path, dataclass, dumps, printable, sha256, unblocked
 from weighbridge.report import Row, finding_text, tally
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import dataclass
 from weighbridge.quantities.runs import QuickSteps, Recurrence, StepOrder, Stretch
 from weighbridge.run_logs.log_table import MISSING, NOT_OWED, NUMBER, STEP, UNREADABLE
 

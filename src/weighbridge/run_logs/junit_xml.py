@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Final, NoReturn
 from xml.parsers import expat
 
-from weighbridge.core import SubjectError
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import SubjectError, dataclass, field
 from weighbridge.quantities.reports import Result
 
 MAX_DEPTH: Final = 32

@@ -12,8 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
-from weighbridge.core import SubjectError
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import SubjectError, dataclass
 from weighbridge.core.local_files import READ
 
 BLOCK = 1 << 20

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from itertools import chain, compress
 from pathlib import Path
 
-from weighbridge.core import Fields, SubjectError
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import Fields, SubjectError, dataclass, field
 from weighbridge.run_logs.units import DATE
 
 STEP, EPOCH = "step", "epoch"

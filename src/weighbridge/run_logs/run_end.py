@@ -7,8 +7,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from weighbridge.core import Basis, Fields
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Basis, Fields, dataclass
 from weighbridge.core.pseudonym import key_file, pseudonym
 from weighbridge.quantities.facts import ENDS
 

@@ -7,8 +7,7 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from weighbridge.core import EngineError, UsageError
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import EngineError, UsageError, dataclass
 
 CONNECT_S = 10.0
 ANSWER_S = 5.0  # what a scheduler may take to say who works for it

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from weighbridge.core import Fields, Json, Origin, SubjectError, __version__
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import Fields, Json, Origin, SubjectError, __version__, dataclass, field
 from weighbridge.formats.tensor import Tensor
 from weighbridge.scheduling.clusters import Cluster
 from weighbridge.scheduling.threads import Job, JobSpec, Progress

@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from weighbridge.core import Fields, SubjectError
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Fields, SubjectError, dataclass
 
 Progress: TypeAlias = Callable[[int, int], None]  # bytes done, and bytes in all
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from weighbridge.contract import strict_yaml
-from weighbridge.core import AmendmentError, Doc, LimitsError, fields, plain, sha256
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import AmendmentError, Doc, LimitsError, dataclass, field, fields, plain, sha256
 from weighbridge.core.limits import read
 from weighbridge.evidence.disk import read_regular
 

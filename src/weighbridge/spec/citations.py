@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from weighbridge.core import BundleError, UsageError, at_pointer, is_folder, loads
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import BundleError, UsageError, at_pointer, dataclass, field, is_folder, loads
 from weighbridge.core.project import local
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import BUNDLES, Bundle, unseal

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from weighbridge.core import UsageError, dumps, model, nearest
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import UsageError, dataclass, dumps, model, nearest
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.ledger.fold import DISCHARGED, LedgerPlace

@@ -10,8 +10,7 @@ from operator import eq, ge, gt, le, lt
 from typing import TypeAlias
 
 from weighbridge.contract.layers import Found
-from weighbridge.core import WeighbridgeError
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import WeighbridgeError, dataclass
 from weighbridge.evidence.statement import moment
 from weighbridge.spec.amendments import Section
 from weighbridge.spec.citations import NUMBER, Bundles, citations

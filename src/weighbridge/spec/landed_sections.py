@@ -12,8 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from weighbridge.contract.layers import Found
-from weighbridge.core import WeighbridgeError
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import WeighbridgeError, dataclass, field
 from weighbridge.evidence.statement import moment
 from weighbridge.ledger.causes import bundle_evidence
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, Chains, LedgerPlace, Standing

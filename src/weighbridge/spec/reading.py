@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
 from weighbridge.contract.layers import Found
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import dataclass, field
 from weighbridge.ledger.fold import LedgerPlace
 from weighbridge.spec.citations import Bundles, citations
 from weighbridge.spec.tally import BEGIN, END, Stood

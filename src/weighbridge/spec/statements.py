@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from weighbridge.contract.layers import Found
-from weighbridge.core import Outcome, Status, WeighbridgeError
+from weighbridge.core import Outcome, Status, WeighbridgeError, dataclass
 from weighbridge.core.data import table
-from weighbridge.core.frozen import dataclass
 from weighbridge.ledger.fold import RETIRED, lowest
 from weighbridge.spec.citations import FORMULA, NUMBER, UNIT, agrees, citations
 from weighbridge.spec.reading import Text, Unit, folded

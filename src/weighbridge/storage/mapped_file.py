@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from weighbridge.core import SubjectError, is_file, is_folder, lexists, local_path
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import SubjectError, dataclass, is_file, is_folder, lexists, local_path
 from weighbridge.core.local_files import KINDS, READ
 from weighbridge.storage.readable import WINDOW, Place
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import dataclass, field
 
 WINDOW = 8 << 20  # bytes that stay at hand behind the reader
 INDEX = "model.safetensors.index.json"

@@ -17,8 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from weighbridge.core import Fields, Measurement, Record, SubjectError, SubjectKind, Unmeasured
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import Fields, Measurement, Record, SubjectError, SubjectKind, Unmeasured, dataclass, field
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.commands import KEPT, CommandOutcome, Leftover
 from weighbridge.verifiers.descendants import adopted, can_adopt, end_all_but

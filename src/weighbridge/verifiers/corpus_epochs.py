@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from weighbridge.core import Fields, Measurement, Rows, SubjectKind, Unmeasured
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import Fields, Measurement, Rows, SubjectKind, Unmeasured, dataclass, field
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import CorpusEpoch
 from weighbridge.run_logs.log_table import NUMBER

@@ -10,8 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, cast
 
-from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured, dumps
-from weighbridge.core.frozen import dataclass, replace
+from weighbridge.core import Fields, Measurement, SubjectError, SubjectKind, Unmeasured, dataclass, dumps, replace
 from weighbridge.quantities.checkpoints import FileBeside
 from weighbridge.storage.readable import Folder, ReadableFile, sha256
 from weighbridge.verifiers.verifier import Canary, Verifier, Views, rows_by_name, table

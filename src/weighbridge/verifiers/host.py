@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core import Fields, Measurement, Record, Unmeasured
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import Fields, Measurement, Record, Unmeasured, dataclass, field
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.hosts import Host
 from weighbridge.verifiers.command_outcome import HIDDEN, extent

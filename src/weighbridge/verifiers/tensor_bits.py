@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from weighbridge.comparison.casts import words
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import dataclass, field
 from weighbridge.formats.arrays import NDArray, Words, np
 from weighbridge.quantities.tensors import BitReading, TensorBits
 from weighbridge.verifiers.tensor_walk import Damage, instrument

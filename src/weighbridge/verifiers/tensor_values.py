@@ -19,8 +19,7 @@ from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.alternatives import head_counts
 from weighbridge.comparison.attribution import attributed, errors_otherwise
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, words
-from weighbridge.core import Fields, Json, Measurement, SubjectError, SubjectKind
-from weighbridge.core.frozen import dataclass, replace
+from weighbridge.core import Fields, Json, Measurement, SubjectError, SubjectKind, dataclass, replace
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan

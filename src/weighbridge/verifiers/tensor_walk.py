@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured
-from weighbridge.core.frozen import dataclass, replace
+from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, dataclass, replace
 from weighbridge.scheduling.threads import Execution
 from weighbridge.verifiers import verifier
 from weighbridge.verifiers.verifier import Canary, MeasurementJob, NoCanary, Verifier, Views, rows_by_name, table

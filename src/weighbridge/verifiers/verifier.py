@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from weighbridge.core import Basis, Fields, Measurement, Rows, SubjectError, SubjectKind, Unmeasured, fields
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Basis, Fields, Measurement, Rows, SubjectError, SubjectKind, Unmeasured, dataclass, fields
 from weighbridge.quantities import QUANTITIES
 from weighbridge.scheduling.threads import Execution
 

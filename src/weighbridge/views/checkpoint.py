@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from weighbridge.core import Origin, Scalar, SubjectError
-from weighbridge.core.frozen import dataclass, field, replace
+from weighbridge.core import Origin, Scalar, SubjectError, dataclass, field, replace
 from weighbridge.formats import detect
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Checksum, Tensor, read_pieces, windows_of

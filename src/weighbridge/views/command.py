@@ -8,8 +8,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from weighbridge.core import Origin, SubjectError, dumps, is_file, sha256
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import Origin, SubjectError, dataclass, dumps, field, is_file, sha256
 
 MAX_FILE = 1 << 26  # a larger argument is data, not the program
 

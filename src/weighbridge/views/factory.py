@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType
 
-from weighbridge.core import SubjectError, is_file, nearest
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import SubjectError, dataclass, is_file, nearest
 from weighbridge.forward.stacks import has_cuda
 
 

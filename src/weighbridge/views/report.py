@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from weighbridge.core import Origin, SubjectError, local_path, read_regular_file, sha256
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Origin, SubjectError, dataclass, local_path, read_regular_file, sha256
 
 MAX_BYTES: Final = 64 << 20
 

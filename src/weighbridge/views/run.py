@@ -12,8 +12,7 @@ from itertools import compress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.core import Fields, Origin, SubjectError, bare, exists, local_path
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import Fields, Origin, SubjectError, bare, dataclass, exists, field, local_path
 from weighbridge.run_logs import log_table
 from weighbridge.run_logs.formats.recognition import read_log
 from weighbridge.run_logs.json_log import LAYERS, ranks_inside

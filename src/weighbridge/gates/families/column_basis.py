@@ -13,7 +13,7 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-from weighbridge.core.frozen import dataclass, replace
+from weighbridge.core import dataclass, replace
 from weighbridge.quantities.runs import QuickSteps, Recurrence, Relation, StepColumn, Stretch
 
 NOISE_SAMPLES = 100

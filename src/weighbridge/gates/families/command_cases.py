@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
-from weighbridge.core import Doc, Fields, WeighbridgeError, at_pointer, loads
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import Doc, Fields, WeighbridgeError, at_pointer, dataclass, field, loads
 from weighbridge.quantities.commands import KEPT, CommandRun
 
 NONZERO = "nonzero"

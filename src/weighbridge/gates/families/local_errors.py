@@ -13,8 +13,7 @@ from typing import Annotated, Any, TypeAlias
 from weighbridge.clauses.clause import listed, or_nan
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
 from weighbridge.clauses.mutations import Breaks, Limit, Moves, Way
-from weighbridge.core import Doc, Outcome
-from weighbridge.core.frozen import dataclass, replace
+from weighbridge.core import Doc, Outcome, dataclass, replace
 from weighbridge.quantities.forward import ForwardError, LocalError
 
 NONE = LocalError(all=None, token=None, channel=None)

@@ -6,8 +6,7 @@ import functools
 import itertools
 from collections.abc import Mapping
 
-from weighbridge.core import closest, quoted
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import closest, dataclass, quoted
 from weighbridge.gates.families import block_types
 from weighbridge.gates.families.block_types import BLOCK, HALVED_WITH_TERNARY, REQUANTISED, TERNARY
 from weighbridge.quantities.tensors import TensorPair

@@ -9,8 +9,7 @@ from decimal import Decimal
 from typing import Annotated, Any, ClassVar
 
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, rows_of, series_of, with_rows, with_value
-from weighbridge.core import Doc, Outcome, Series
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import Doc, Outcome, Series, dataclass, field
 from weighbridge.gates.families.run_columns import SAMPLES
 from weighbridge.quantities.facts import Fact
 

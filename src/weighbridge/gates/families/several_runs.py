@@ -9,8 +9,7 @@ from typing import Annotated, Any, cast
 from weighbridge.clauses.clause import Requires, listed
 from weighbridge.clauses.kind import Evidence, Mutation, Need, rows_of
 from weighbridge.clauses.mutations import Breaks
-from weighbridge.core import Doc, Fields, plain
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import Doc, Fields, dataclass, plain
 from weighbridge.quantities.agreement import ColumnAgreement, FactAgreement
 
 COLUMNS, FACTS = "columns", "facts"

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, Requires
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, series_of, with_rows
-from weighbridge.core import Doc, Fields, Outcome
-from weighbridge.core.frozen import dataclass, replace
+from weighbridge.core import Doc, Fields, Outcome, dataclass, replace
 from weighbridge.figures.whole import between, in_window
 from weighbridge.gates.families import run_columns
 from weighbridge.gates.families.column_basis import MOST_FLOPS_PER_S

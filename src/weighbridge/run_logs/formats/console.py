@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from weighbridge.core import Json
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core import Json, dataclass, field
 from weighbridge.run_logs.formats.line_pattern import line_pattern
 from weighbridge.run_logs.log_file import batches
 from weighbridge.run_logs.log_table import STEP, Log

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from weighbridge.core import SubjectError, quoted
-from weighbridge.core.frozen import dataclass
+from weighbridge.core import SubjectError, dataclass, quoted
 
 MAX_PATTERN: Final = 500
 MAX_LINE: Final = 1000  # characters of a line that are looked at
