@@ -100,7 +100,3 @@ def recorded(
                 optimizer.zero_grad()
             after_step(model, optimizer)
     return [json.loads(line) for line in (path / "run" / "steps.jsonl").read_text().splitlines()]
-
-
-def column(rows: list[dict[str, Any]], name: str) -> list[Any]:
-    return [row.get(name) for row in rows]

@@ -10,7 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
-from tests.recorder.recorded import Language, column, images, recorded  # noqa: E402
+from tests.recorder.models import column  # noqa: E402
+from tests.recorder.recorded import Language, images, recorded  # noqa: E402
 
 COLUMNS = ("gradient_edit_ratio", "gradient_cosine", "stale_gradients", "zero_gradients", "unowned", "frozen")
 

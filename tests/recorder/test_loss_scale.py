@@ -9,7 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.recorder.recorded import VOCAB, Language, column, images, plain, recorded  # noqa: E402
+from tests.recorder.models import column  # noqa: E402
+from tests.recorder.recorded import VOCAB, Language, images, plain, recorded  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 IGNORED = -100

@@ -9,9 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.recorder.recorded import Language, column, images, recorded  # noqa: E402
+from tests.recorder.models import column  # noqa: E402
+from tests.recorder.recorded import Language, images, recorded  # noqa: E402
 
-from weighbridge.recorder.bit_sums import bit_sums, parameters_sum  # noqa: E402
+from weighbridge.recorder.learning.bit_sums import bit_sums, parameters_sum  # noqa: E402
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8])

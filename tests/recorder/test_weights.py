@@ -11,7 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
-from tests.recorder.recorded import Language, column, images, recorded  # noqa: E402
+from tests.recorder.models import column  # noqa: E402
+from tests.recorder.recorded import Language, images, recorded  # noqa: E402
 
 FIRST = ("equal_rows", "equal_tensors", "init_std_max")
 

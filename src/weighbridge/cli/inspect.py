@@ -82,7 +82,7 @@ def _show(found: Inspection, *, everything: bool) -> None:
     if found.judged:
         contract = "training-run" if "pid" in found.facts else "training-log"
         again = f"weighbridge verify builtin:{contract} --subject run={shlex.quote(file)}"
-        tell(_told(found.judged, again, everything=everything))
+        tell(_judged(found.judged, again, everything=everything))
 
 
 def _strict(found: Inspection) -> ExitCode:
@@ -98,11 +98,14 @@ def _said(judged: Evaluation, one: Finding) -> FindingText:
 
 
 def _placed(one: Finding, judged: Evaluation) -> str:
-    where = f"[{one.instance}] " if one.instance != DEFAULT else ""
-    return f"{where}{one.kind}: {_said(judged, one).lines[0]}"
+    return f"{_rank(one)}{one.kind}: {_said(judged, one).lines[0]}"
 
 
-def _told(judged: Evaluation, again: str, *, everything: bool) -> Iterator[str]:
+def _rank(one: Finding) -> str:
+    return f"[{one.instance}] " if one.instance != DEFAULT else ""
+
+
+def _judged(judged: Evaluation, again: str, *, everything: bool) -> Iterator[str]:
     """Yield what could not be told and what looks wrong, the worst first, and what to type next."""
     by = {outcome: [one for one in judged.findings if one.verdict.outcome is outcome] for outcome in Outcome}
     absent = by[Outcome.NOT_APPLICABLE]
@@ -116,9 +119,9 @@ def _told(judged: Evaluation, again: str, *, everything: bool) -> Iterator[str]:
         yield from (f"    {line}" for line in unknown)
     wrong: dict[str, FindingText] = {}  # two gates may find one thing
     for one in sorted(by[Outcome.FAIL], key=lambda one: one.severity is Severity.ADVISORY):
-        said, where = _said(judged, one), f"[{one.instance}] " if one.instance != DEFAULT else ""
+        said = _said(judged, one)
         lines = said.lines if everything else capped(said.lines, 3)
-        wrong.setdefault("\n".join(f"    {where}{line}" for line in lines), said)
+        wrong.setdefault("\n".join(f"    {_rank(one)}{line}" for line in lines), said)
     yield click.style(f"  looks wrong        {len(wrong) or 'nothing'}", fg="red" if wrong else None)
     for found, said in wrong.items():
         yield from found.splitlines()

@@ -52,7 +52,7 @@ class Callback(Recording, callbacks.Callback):  # type: ignore[misc,unused-ignor
 
     @while_open
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
-        """Take the norm of the gradients between unscaling and clipping."""
+        """Measure the norm of the gradients between unscaling and clipping."""
         gradients = [parameter.grad for parameter in pl_module.parameters() if parameter.grad is not None]
         self.recorder.update.norm = torch.nn.utils.get_total_norm(gradients) if gradients else None
 

@@ -75,7 +75,7 @@ class RowLog:
 
 
 def claim(directory: Path) -> tuple[Path, int, RowLog]:
-    """Take a directory for a run, or where it holds one already `attempt-2`, `attempt-3`, … in it; raise OSError."""
+    """Claim a directory for a run, or where it holds one already `attempt-2`, `attempt-3`, … in it; raise OSError."""
     for attempt in itertools.count(1):
         own = directory if attempt == 1 else directory / f"attempt-{attempt}"
         own.mkdir(parents=True, exist_ok=True)

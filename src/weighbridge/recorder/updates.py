@@ -29,7 +29,7 @@ class Hyperparameters(Channel):
     every_step = True
 
     def update_ended(self) -> None:
-        """Take them before a schedule moves them."""
+        """Read them before a schedule moves them."""
         self._look()
         self.found["updates"] = float(self.found.get("updates") or 0) + 1
 
@@ -59,12 +59,12 @@ class Norms(Channel):
     _stamps: list[tuple[int, int]] | None = None
 
     def backward_ended(self) -> None:
-        """Take the norm as it arrived."""
+        """Measure the norm as it arrived."""
         gradients = self.watched.gradients()
         self._arrived, self._stamps = self._norm(gradients), stamps(gradients)
 
     def update_ended(self) -> None:
-        """Take the norm that was used, after an update's closure; where no gradient was written to, it is the same.
+        """Measure the norm that was used, after an update's closure; where no gradient was written to, it is the same.
 
         Torch counts what is written to a tensor, but not all of it (`.data`, under an audit): now and then it is taken.
         """

@@ -10,7 +10,7 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core import Fields, SubjectError, quoted
+from weighbridge.core import Fields, Json, SubjectError, quoted
 from weighbridge.run_logs.json_log import no_rows, read_run_directory
 from weighbridge.run_logs.log_table import IS_NUMBER, STEP, Cells, Log
 from weighbridge.run_logs.run_end import run_end
@@ -60,17 +60,19 @@ def _joined(parts: Sequence[Log], path: Path) -> Log:
         if rows and other:
             what = f"attempt {len(parts) + 1 - len(kept)} and the last one are joined, and their `{other}` differs"
             raise _refused(path, what, "record another model or corpus into another directory")
-    names = dict.fromkeys(name for part, _, _ in kept for name in part.columns)
     ends = [run_end(part.facts, part.events, part.rows).ended for part in parts]
     joins = any(rows for _, rows, _ in kept[:-1])  # then the log begins before the first step of the last
     facts = {name: fact for name, fact in last.facts.items() if name != "first_step" or not joins}
     events = [event for part, _, end in kept for event in part.events if part is last or _before(event, end)]
-    each = [dict(_flat(part.facts)) for part in parts]
-    changed = {name for one in each for name in one if any(other.get(name) != one[name] for other in each)}
+    each = [dict(stated(part.facts)) for part in parts]
+    names = sorted({name for one in each for name in one if one[name] != {}})
+    parted = [name for name in names if any(one.get(name) != each[0].get(name) for one in each)]
+    changed = [name for name in parted if name.rpartition(".")[2] not in OF_EACH]
     notes = {**last.notes, "attempts": len(parts), "attempts_ended": ", ".join(ends)}
-    notes |= {"changed_between_attempts": ", ".join(sorted(changed))} if changed else {}
+    notes |= {"changed_between_attempts": ", ".join(changed)} if changed else {}
     more: dict[str, Any] = {"facts": facts, "events": tuple(events), "notes": notes}
-    columns, count = {name: _column(name, kept) for name in names}, sum(len(rows) for _, rows, _ in kept)
+    columns = {name: _column(name, kept) for name in dict.fromkeys(name for part in parts for name in part.columns)}
+    count = sum(len(rows) for _, rows, _ in kept)
     traced = all(part.traced for part, rows, _ in kept if rows)
     return dataclasses.replace(last, rows=count, columns=columns, traced=traced, **more)
 
@@ -78,9 +80,7 @@ def _joined(parts: Sequence[Log], path: Path) -> Log:
 def _column(name: str, kept: Sequence[tuple[Log, list[int], float]]) -> Cells:
     joined = Cells()
     for part, rows, _ in kept:
-        cells = part.columns.get(name) or Cells(part.rows)
-        joined.values.extend(cells.values[row] for row in rows)
-        joined.state.extend(cells.state[row] for row in rows)
+        joined.add_rows(part.columns.get(name) or Cells(part.rows), rows)
     return joined
 
 
@@ -89,9 +89,10 @@ def _before(event: Fields, end: float) -> bool:
     return event.get("event") != "end" and isinstance(step, int) and step < end
 
 
-def _flat(facts: Fields, under: str = "") -> Iterator[tuple[str, object]]:
+def stated(facts: Fields, within: str = "") -> Iterator[tuple[str, Json]]:
+    """Yield the facts of `run.json`, those of a section with its name before theirs; an empty section is one."""
     for name, value in facts.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{under}{name}.")
-        elif name not in OF_EACH:
-            yield f"{under}{name}", value
+        if isinstance(value, Mapping) and value:
+            yield from stated(value, f"{within}{name}.")
+        else:
+            yield f"{within}{name}", value

@@ -92,6 +92,11 @@ class Cells:
                 self.units.extend(bytes(len(self.state) - 1 - len(self.units)))
                 self.units.append(UNITS.index(unit))
 
+    def add_rows(self, other: Cells, rows: Sequence[int]) -> None:
+        """Add these rows of another column, in this order."""
+        self.values.extend(other.values[row] for row in rows)
+        self.state.extend(other.state[row] for row in rows)
+
     def units_said(self) -> set[str]:
         """Return the units of the cells that hold a number, "" among them where some say none."""
         places = self.units + bytes(len(self.state) - len(self.units))

@@ -11,6 +11,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from weighbridge.core import Basis, Fields, Measurement, Origin, Rows, SubjectError, SubjectKind, Unmeasured
+from weighbridge.formats.arrays import np
 from weighbridge.quantities.agreement import ColumnAgreement, Parting
 from weighbridge.run_logs.column_statistics import dense
 from weighbridge.run_logs.json_log import LAYERS, read_layers
@@ -70,8 +71,6 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
 
 
 def _placed(run: RunView, options: Fields) -> tuple[Floats, Any]:  # steps, rising, and the last row of each
-    import numpy as np
-
     steps, window = dense(run, STEP), cast(Any, options.get("steps") or (-WHOLE, WHOLE))
     whole = steps.known & (steps.values == np.floor(steps.values))
     rows = np.flatnonzero(whole & (steps.values >= window[0]) & (steps.values <= window[1]))[::-1]
@@ -80,8 +79,6 @@ def _placed(run: RunView, options: Fields) -> tuple[Floats, Any]:  # steps, risi
 
 
 def _aligned(name: str, runs: Sequence[RunView], placed: Sequence[tuple[Floats, Any]]) -> Aligned:
-    import numpy as np
-
     steps = functools.reduce(np.union1d, (found for found, _ in placed))
     values, known = np.zeros((len(runs), len(steps))), np.zeros((len(runs), len(steps)), dtype=bool)
     for at, (run, (found, rows)) in enumerate(zip(runs, placed, strict=True)):
@@ -92,8 +89,6 @@ def _aligned(name: str, runs: Sequence[RunView], placed: Sequence[tuple[Floats, 
 
 
 def _row(name: str, logged: int, found: Aligned) -> ColumnAgreement:
-    import numpy as np
-
     both = found.known.all(axis=0)
     alone = found.steps[found.known.any(axis=0) & ~both]
     steps, values = found.steps[both], found.values[:, both]
@@ -115,8 +110,6 @@ def _row(name: str, logged: int, found: Aligned) -> ColumnAgreement:
 
 def _farther(apart: Floats) -> Iterator[int]:
     """Yield where runs first differ, where that has doubled since the last such place, and where it is greatest."""
-    import numpy as np
-
     reached, last = np.maximum.accumulate(apart), 0.0
     while len(reached) and reached[-1] > last:
         more = np.searchsorted(reached, TWICE * last, side="left" if last else "right")
@@ -135,8 +128,6 @@ def _parting(found: Aligned, at: int, difference: float) -> Parting:
 
 def _of_layers(runs: Sequence[RunView], options: Fields) -> Iterator[ColumnAgreement]:
     """Yield how far what is logged of tensors agrees, one row a field; the files are read side by side."""
-    import numpy as np
-
     window: Any = options.get("steps") or (-WHOLE, WHOLE)
     logs = [read_layers(run.layers, cast(dict[str, str], run.digests)) if run.layers else iter(()) for run in runs]
     steps, tensors = array("d"), list[str]()
@@ -172,8 +163,6 @@ def extent(views: Views, _options: Fields) -> int:
 
 def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | NoCanary:
     """Overlay the last row of the last run, of a few rows, in the last column that all log."""
-    import numpy as np
-
     runs = runs_of(views)
     placed = [_placed(run, options) for run in runs]
     found = functools.reduce(np.intersect1d, (steps for steps, _ in placed))

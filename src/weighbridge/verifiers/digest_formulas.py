@@ -43,9 +43,9 @@ def _formulas(view: RunView, row: int) -> Iterator[tuple[str, bytes]]:
     counters, tokens = _beside(view, row, COUNTERS), _beside(view, row, TOKENS)
     for prefix, order, *chosen in itertools.product(PREFIXES, ORDERS, [(), *seeds], [(), *counters], [(), *tokens]):
         if numbers := list(filter(None, chosen)):
-            told = ", ".join((repr(prefix), *(f"{name} {number}" for name, number in numbers)))
+            said = ", ".join((repr(prefix), *(f"{name} {number}" for name, number in numbers)))
             data = b"".join(number.to_bytes(8, order) for _, number in numbers)
-            yield f"SHA-256 of {told} ({order}-endian)", prefix.encode() + data
+            yield f"SHA-256 of {said} ({order}-endian)", prefix.encode() + data
 
 
 def _beside(view: RunView, row: int, names: tuple[str, str]) -> list[tuple[str, int]]:
@@ -67,14 +67,14 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
     beside = (_beside(few, few.rows - 1, names) for names in (COUNTERS, TOKENS))
     numbers = [SEEDS[-1], *(one[0][1] for one in beside if one)]
     digest = sha256(PREFIXES[-1].encode() + b"".join(number.to_bytes(8, "big") for number in numbers))
-    laid = dataclasses.replace(few, stated={name: {**few.stated[name], few.rows - 1: digest}})
+    damaged = dataclasses.replace(few, stated={name: {**few.stated[name], few.rows - 1: digest}})
     before = rows_of(measure((few,), options), StatedDigest)
 
     def seen(again: Measurement | Unmeasured) -> bool:
         found = rows_of(again, StatedDigest)
         return found[:-1] == before[:-1] and found[-1].formula.startswith("SHA-256")
 
-    return Canary(name="a formula for the last digest", place=f"{name}, last row", views=(laid,), seen=seen)
+    return Canary(name="a formula for the last digest", place=f"{name}, last row", views=(damaged,), seen=seen)
 
 
 VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)

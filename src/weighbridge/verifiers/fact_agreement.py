@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
 from weighbridge.core import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured, dumps
 from weighbridge.quantities.agreement import FactAgreement
+from weighbridge.run_logs.attempts import stated
 from weighbridge.run_logs.json_log import STEPS
 from weighbridge.verifiers.column_agreement import NO_RANKS, runs_of, with_last
 from weighbridge.verifiers.run_facts import numbers
@@ -24,20 +25,15 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     runs = runs_of(views)
     if not runs:
         return NO_RANKS
-    stated = [{**dict(_stated(run.facts)), **_of_log(run)} for run in runs]
-    names = sorted({name for one in stated for name in one})
-    rows = [FactAgreement(fact=name, values=tuple(one.get(name) for one in stated)) for name in names]
-    found, seen = table(QUANTITY, rows, basis=Basis.REPORTED), sum(map(len, stated))
+    each = [{name: _plain(one) for name, one in stated(run.facts)} | _of_log(run) for run in runs]
+    names = sorted({name for one in each for name in one})
+    rows = [FactAgreement(fact=name, values=tuple(one.get(name) for one in each)) for name in names]
+    found, seen = table(QUANTITY, rows, basis=Basis.REPORTED), sum(map(len, each))
     return replace(found, examined=seen, total=seen)
 
 
-def _stated(facts: Fields, within: str = "") -> Iterator[tuple[str, Json]]:
-    for name, value in facts.items():
-        if isinstance(value, Mapping) and value:
-            yield from _stated(value, f"{within}{name}.")
-        else:
-            plain = value is None or isinstance(value, (str, int, float))
-            yield f"{within}{name}", value if plain else dumps(value).decode().strip()
+def _plain(value: Json) -> Json:
+    return value if value is None or isinstance(value, (str, int, float)) else dumps(value).decode().strip()
 
 
 def _of_log(run: RunView) -> dict[str, Json]:
@@ -52,11 +48,7 @@ def _of_log(run: RunView) -> dict[str, Json]:
 
 def extent(views: Views, _options: Fields) -> int:
     """Count what the runs state, and three facts of each log."""
-
-    def count(facts: object) -> int:
-        return sum(map(count, facts.values())) if isinstance(facts, Mapping) and facts else 1
-
-    return sum((count(run.facts) if run.facts else 0) + 3 for run in runs_of(views))
+    return sum(sum(1 for _ in stated(run.facts)) + 3 for run in runs_of(views))
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:

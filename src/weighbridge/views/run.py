@@ -123,9 +123,7 @@ class RunView:
         """Return the view of these rows only, in this order."""
         cells = {name: Cells() for name in self.cells}
         for name, picked in cells.items():
-            column = self.dense(name)
-            picked.values.extend(column.values[row] for row in rows)
-            picked.state.extend(column.state[row] for row in rows)
+            picked.add_rows(self.dense(name), rows)
         texts = {name: {at: of[row] for at, row in enumerate(rows) if row in of} for name, of in self.stated.items()}
         return dataclasses.replace(self, rows=len(rows), cells=cells, overlay={}, stated=texts)
 

@@ -25,7 +25,7 @@ class Layers(Channel):
         self.rows: list[dict[str, Any]] = []
 
     def backward_ended(self) -> None:
-        """Take the gradients as they arrived."""
+        """Measure the gradients as they arrived."""
         self._take("grad", graded=True)
 
     def update_begins(self) -> None:
@@ -35,7 +35,7 @@ class Layers(Channel):
             self._copies = [id(one) for one in weights], [one.clone() for one in here(weights)]
 
     def update_ended(self) -> None:
-        """Take the gradients as they were used, the weights, and by how much they moved."""
+        """Measure the gradients as they were used, the weights, and by how much they moved."""
         self._take("grad_used", graded=True)
         self._take("weight", graded=False)
         ids, copies = self._copies or ([], [])

@@ -57,14 +57,16 @@ class StepCounters(Channel):
             return {"step_counter_lag": float(lost)}
         return {"step_counter_lag": _largest(lags)} if lags else {}
 
+    def _state(self) -> Any:
+        return self.watched.optimizer.state if self.watched.optimizer is not None else {}
+
     def _count(self) -> int:
-        state = self.watched.optimizer.state if self.watched.optimizer is not None else {}
+        state = self._state()
         return sum(bool(state.get(one)) for one in self.watched.owned())
 
     def _counter(self, parameter: torch.Tensor, default: Any) -> Any:
         """Return the counter: of the host as a number, of a device as a copy that nobody waits for."""
-        state = self.watched.optimizer.state if self.watched.optimizer is not None else {}
-        found = state.get(parameter, {}).get("step", default)
+        found = self._state().get(parameter, {}).get("step", default)
         if not isinstance(found, torch.Tensor):
             return found
         return found.item() if found.device.type == "cpu" else found.detach().clone()

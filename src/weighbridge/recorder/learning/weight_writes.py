@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from weighbridge.recorder.bit_sums import bit_sums, parameters_sum
 from weighbridge.recorder.channels import Cell, Channel
+from weighbridge.recorder.learning.bit_sums import bit_sums, parameters_sum
 from weighbridge.recorder.learning.tensor_norms import every_so_many, gradient_norms, here, stamps
 
 SAMPLED, ELEMENTS = 3, 64

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from weighbridge.recorder.bit_sums import bit_sums
 from weighbridge.recorder.channels import SELDOM, Cell, Channel
+from weighbridge.recorder.learning.bit_sums import bit_sums
 from weighbridge.recorder.learning.tensor_norms import every_so_many, here, norms
 
 SAMPLE = 4096  # elements of a tensor
