@@ -91,7 +91,7 @@ def specimen(name: str) -> Any:
 # --- A trace as a candidate -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("name", "code"), [("fused", 0), ("fused_bfloat16", 0), ("bias_dropped", 1)])
 def test_a_trace_of_another_process_is_judged_as_the_model_itself(
     cli: Cli, captured: Mapping[str, Path], name: str, code: int

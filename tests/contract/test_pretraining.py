@@ -26,6 +26,7 @@ def judged(gate: str, folder: Path, subjects: dict[str, str]) -> Finding:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", SHOWN)
 def test_every_gate_passes_the_run_that_it_is_meant_for_and_not_the_one_that_it_is_against(
     gate: str, tmp_path: Path

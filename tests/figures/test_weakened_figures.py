@@ -86,7 +86,7 @@ def test_a_figure_that_is_off_is_noticed_by_every_rule_over_it(monkeypatch: pyte
     assert silent == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("module", list(rules()), ids=lambda module: module.__name__.rpartition(".")[2])
 def test_a_weakened_figure_is_noticed_by_a_rule_over_it(
     module: types.ModuleType, monkeypatch: pytest.MonkeyPatch

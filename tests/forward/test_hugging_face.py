@@ -51,6 +51,7 @@ def changed(folder: Path, dtype: str, change: Callable[[Any], None]) -> ModelVie
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "attention", "linear"),
     [

@@ -188,7 +188,7 @@ def test_what_is_almost_a_contract_is_an_error_and_not_left_out(tmp_path: Path) 
         ("--gate-expect-blocked=GATE-IMPORT-01", "did you mean 'GATE-IMPORT-001'?"),
     ],
 )
-@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "1"), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "1"), marks=pytest.mark.exhaustive)])
 def test_what_no_contract_knows_is_refused(tmp_path: Path, option: str, hint: str, workers: tuple[str, ...]) -> None:
     written(tmp_path, {"good": TEXT})
     code, out = collected(tmp_path, subject("source", SOURCE), subject("import", GOOD), option, *workers)

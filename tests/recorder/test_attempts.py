@@ -159,9 +159,8 @@ with Recorder(sys.argv[1], work.model, work.optimizer, loader=work.loader, reque
 """
 
 
-@pytest.mark.parametrize(
-    "ranks", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.exhaustive)]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_torchrun_restarts_a_script_that_fails_once_and_both_attempts_are_on_record(tmp_path: Path, ranks: int) -> None:
     (tmp_path / "train.py").write_text(RESTARTED)
     root = Path(__file__).parents[2]

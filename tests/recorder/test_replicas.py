@@ -16,7 +16,7 @@ from tests.verifiers.weighing import Case, outcome
 from weighbridge.core.errors import UsageError
 from weighbridge.core.model import Outcome
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 RANKS: dict[str, Any] = {"kind": "replica-consistency", "subjects": {"run": "run"}}
 REPLAY: dict[str, Any] = {"kind": "replay-determinism", "subjects": {"run": "run", "replay": "replay"}}
 CHANGE: dict[str, Any] = {"kind": "one-change", "subjects": {"run": "run", "baseline": "replay"}}

@@ -108,7 +108,7 @@ BLINDED = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("case", "name", "blinding"),
     [(name, name, blinding) for name, _, blinding in BLINDED],

@@ -185,7 +185,7 @@ BUGS: Mapping[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_fails_at_the_first_point_that_it_touches(bug: str, dtype: str) -> None:
