@@ -16,6 +16,7 @@ from tests.verifiers.weighing import Case, outcome
 from weighbridge.core.errors import UsageError
 from weighbridge.core.model import Outcome
 
+pytest.importorskip("torch")
 pytestmark = pytest.mark.exhaustive
 RANKS: dict[str, Any] = {"kind": "replica-consistency", "subjects": {"run": "run"}}
 REPLAY: dict[str, Any] = {"kind": "replay-determinism", "subjects": {"run": "run", "replay": "replay"}}
