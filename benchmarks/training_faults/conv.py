@@ -44,6 +44,7 @@ class Classification(Loop):
         self.held_out = list(pictures(128, seed + 10_000))
         self.load(list(zip(*pictures(PICTURES, seed), strict=True)))
         self.on_batch.append(self.augmented)
+        self.declare_decay()
         self.declare_rate(0.05)
         self.params["tokens_per_step"] = str(self.batch_size * 3 * SIDE * SIDE)
         self.declared |= {"vocab": CLASSES, "corpus_tokens": PICTURES * 3 * SIDE * SIDE}

@@ -68,6 +68,7 @@ class FineTune(Program):
         self.model.load_state_dict(weights)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-3, weight_decay=0.01)
         self.scheduled(lambda step: 1 - step / (2 * STEPS))
+        self.declare_decay()
         self.declare_rate(3e-3, "linear", 2 * STEPS)
         self.declare_clip(1.0)  # as the Trainer does unless it is told not to
         self.params["first"] = "0.9"  # of ln V: what was learnt before is worth more than nothing

@@ -64,6 +64,7 @@ class Pretraining(Loop):
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=self.rate_of, weight_decay=0.01)
         self.held_out = rows(32, LENGTH + 1, seed + 10_000)
         self.load(rows(ROWS, LENGTH + 1, seed))  # type: ignore[arg-type]
+        self.declare_decay()
         self.declare_rate(self.rate_of)
         self.params["tokens_per_step"] = str(LENGTH * self.batch_size)
         self.declared |= {"seq_len": LENGTH, "vocab": VOCAB, "corpus_tokens": ROWS * LENGTH}

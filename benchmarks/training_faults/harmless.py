@@ -26,6 +26,7 @@ def unclipped(p: Any) -> None:
 def with_sgd(p: Any) -> None:
     p.optimizer = torch.optim.SGD(p.model.parameters(), lr=0.3 if p.name == "gpt" else 0.1, momentum=0.9)
     p.params["peak"] = str(p.optimizer.defaults["lr"])
+    p.declare_decay()
     if p.schedule is not None:
         p.scheduled(p.schedule.lr_lambdas[0])
 
@@ -33,6 +34,7 @@ def with_sgd(p: Any) -> None:
 def with_adamw(p: Any) -> None:
     p.optimizer = torch.optim.AdamW(p.model.parameters(), lr=3e-3)
     p.params["peak"] = "3e-3"
+    p.declare_decay()
 
 
 def with_schedule(p: Any) -> None:

@@ -95,6 +95,10 @@ class Program(ABC):
         """Declare to what gradients are clipped."""
         self.params["clip"] = str(1.001 * norm)
 
+    def declare_decay(self) -> None:
+        """Declare the weight decay that the optimizer was made with."""
+        self.params["decay"] = str(max(group["weight_decay"] for group in self.optimizer.param_groups))
+
     def declare_rate(self, peak: float, schedule: str = "constant", total: int = STEPS, warmup: int = 0) -> None:
         """Declare the learning rate, for contracts that ask for it."""
         self.params |= {"schedule": schedule, "peak": str(peak), "total": str(total), "warmup": str(warmup)}

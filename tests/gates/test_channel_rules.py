@@ -40,8 +40,10 @@ HEALTHY: Mapping[str, tuple[str, Sequence[float]]] = {
     "repeated-batches": ("batch_repeats", [0] * 6),
     "repeated-rows": ("repeated_rows_share", [0, 1, 0, 0, 0, 0]),
     "degenerate-batch": ("top_token_share", [0.05, 0.06, 0.05, 0.04, 0.07, 0.05]),
+    "held-out-rows": ("evaluation_rows_trained", [0, 0.01, 0, 0, 0, 0]),
     "training-mode": ("evaluating_modules", [0] * 6),
     "causality": ("future_change", [0.0, 0.0, 2e-6, 0.0, 0.0, 0.0]),
+    "masked-padding": ("padding_change", [0.0, 0.5, 0.0, 0.0, 0.0, 0.0]),  # a text that begins with two of that token
     "evaluation-repeats": ("evaluation_change", [0.0] * 6),
 }
 FAULTS: Mapping[str, tuple[str, Sequence[float], int]] = {  # code, samples, and how many of them are enough
@@ -68,8 +70,10 @@ FAULTS: Mapping[str, tuple[str, Sequence[float], int]] = {  # code, samples, and
     "repeated-batches": ("seen-before", [0, 1, 1, 1, 1, 1], 2),
     "repeated-rows": ("same-rows", [4] * 6, 3),
     "degenerate-batch": ("one-token", [1.0] * 6, 1),
+    "held-out-rows": ("trained-on", [0, 0, 0.1, 0.2, 0.5, 1], 3),
     "training-mode": ("evaluating", [0, 0, 0, 0, 30, 30], 5),
     "causality": ("sees-ahead", [0.3] * 6, 1),
+    "masked-padding": ("attended", [0.3] * 6, 3),
     "evaluation-repeats": ("differs", [0.01] * 6, 1),
 }
 

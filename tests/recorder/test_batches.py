@@ -48,7 +48,8 @@ def test_batches_of_a_healthy_language_model_are_new_and_differ_in_their_rows(tm
     assert column(rows, "batch_crc")[0] == zlib.crc32(tokens(24)[:BATCH].numpy().tobytes())
     assert column(rows, "repeated_rows_share") == [0] * 12
     assert all(0 < share < 0.2 for share in column(rows, "top_token_share"))
-    assert column(rows, "labels_active_share") == [None] * 12  # inputs and targets are one array
+    # Inputs and targets are one array: the logits' gradient tells, in the steps in which all channels look.
+    assert column(rows, "labels_active_share") == [1 if step in (0, 1, 2, 3, 10, 11) else None for step in range(12)]
 
 
 def test_images_have_a_crc_rows_and_labels_but_no_tokens(tmp_path: Path) -> None:
@@ -58,6 +59,18 @@ def test_images_have_a_crc_rows_and_labels_but_no_tokens(tmp_path: Path) -> None
     assert column(rows, "batch_repeats") == column(rows, "repeated_rows_share") == [0, 0, 0]
     assert column(rows, "top_token_share") == [None] * 3
     assert column(rows, "labels_active_share") == [1, 1, 1]
+
+
+def test_the_mean_of_inputs_is_that_of_what_goes_into_the_model_and_not_of_what_the_loader_gives(
+    tmp_path: Path,
+) -> None:
+    def scaled(model: Any, batch: Any) -> Any:
+        return image_loss(model, (batch[0] * 100, batch[1]))
+
+    images = torch.rand(4, 3, 8, 8)
+    (row,) = train(tmp_path / "a", conv_net(), [(images, torch.zeros(4, dtype=torch.long))], scaled)
+    assert row["input_mean"] == pytest.approx(100 * images.mean().item(), rel=1e-5)
+    assert row["input_std"] == pytest.approx(100 * images.std(correction=0).item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("watch", [True, False])

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.recorder.models import column  # noqa: E402
-from tests.recorder.recorded import VOCAB, Language, images, plain, recorded  # noqa: E402
+from tests.recorder.recorded import SEQ, VOCAB, Language, images, plain, recorded  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 IGNORED = -100
@@ -167,3 +167,17 @@ def test_no_logits_are_kept_once_their_gradient_was_there(tmp_path: Path) -> Non
 
     recorded(tmp_path, loss_of=loss_of, before_update=gone)
     assert len(kept) == 3
+
+
+def test_the_share_of_rows_that_count_is_read_from_the_gradient_where_no_label_is_seen(tmp_path: Path) -> None:
+    def masked(logits: Any, labels: Any) -> Any:
+        return plain(logits, torch.where(torch.arange(SEQ) % 4 == 0, labels, -100))
+
+    assert column(recorded(tmp_path / "a", loss_of=masked), "labels_active_share") == [0.25] * 3
+    assert column(recorded(tmp_path / "b", loss_of=masked, passes=2), "labels_active_share") == [0.25] * 3
+
+    def smooth(logits: Any, labels: Any) -> Any:
+        return functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), label_smoothing=0.1)
+
+    other = recorded(tmp_path / "c", loss_of=smooth)
+    assert column(other, "labels_active_share") == [None] * 3  # a loss that is not known may leave out no row at all

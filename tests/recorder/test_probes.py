@@ -232,7 +232,7 @@ def test_a_probe_that_raises_costs_its_own_columns_and_no_training(tmp_path: Pat
         run()
     events = [json.loads(line) for line in (tmp_path / "a" / "events.jsonl").read_text().splitlines()]
     (failure,) = [event for event in events if event["event"] == "recorder-failure"]
-    assert failure["costs"] == ["evaluation_change", "future_change"]
+    assert failure["costs"] == ["evaluation_change", "future_change", "padding_change"]
     assert len((tmp_path / "a" / "steps.jsonl").read_text().splitlines()) == 2
 
 
@@ -318,3 +318,45 @@ def test_a_loop_inside_autocast_casts_its_weights_with_gradients_after_a_probe(t
             optimizer.step()
             torch.clear_autocast_cache()
             rec.step(loss)
+
+
+# --- Padding ----------------------------------------------------------------------------------------------------------
+
+PAD = 0
+
+
+def padded(side: str, *, masked: bool, mask: bool = True) -> dict[str, Any]:
+    """Return a batch whose first row ends, or begins, with four padding tokens, and whose second with one."""
+    ids = tokens(4).clamp(1)
+    for row, count in enumerate((4, 1)):
+        ids[row, :count] = PAD
+    ids = ids if side == "left" else ids.flip(1)
+    given = {"attention_mask": (ids != PAD).long() if masked else torch.ones_like(ids)} if mask else {}
+    return {"input_ids": ids, "labels": torch.where(ids == PAD, -100, ids)} | given
+
+
+def padding(path: Path, kind: str, batch: dict[str, Any], **fields: Any) -> Any:
+    rows = train(path, hugging(kind, pad_token_id=PAD, **fields), [batch], hugging_loss)
+    return rows[0].get("padding_change")
+
+
+@pytest.mark.parametrize("kind", ["llama", "bert"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_that_the_mask_leaves_out_changes_nothing(kind: str, side: str, tmp_path: Path) -> None:
+    assert padding(tmp_path, kind, padded(side, masked=True)) == 0
+
+
+def test_padding_that_is_attended_to_changes_logits_unless_a_causal_model_has_passed_by(tmp_path: Path) -> None:
+    assert padding(tmp_path / "a", "llama", padded("left", masked=False)) > 1e-4
+    assert padding(tmp_path / "b", "llama", padded("right", masked=False)) <= 1e-5
+    assert padding(tmp_path / "c", "bert", padded("right", masked=False)) > 1e-4
+
+
+def test_where_nothing_pads_or_nobody_knows_what_does_nothing_is_said_of_padding(tmp_path: Path) -> None:
+    assert padding(tmp_path / "a", "llama", padded("left", masked=False, mask=False)) is None
+    whole = padded("left", masked=False) | {"input_ids": tokens(4).clamp(1)}
+    assert padding(tmp_path / "b", "llama", whole) is None
+    model = hugging("llama")
+    model.config.pad_token_id = None
+    rows = train(tmp_path / "c", model, [padded("left", masked=False)], hugging_loss)
+    assert rows[0].get("padding_change") is None

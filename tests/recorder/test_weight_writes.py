@@ -68,6 +68,22 @@ def test_a_write_in_place_is_seen_in_every_step_and_one_around_torch_s_count_whe
     assert {step: value for step, value in enumerate(found) if value} == {1: 1, 2: 1, 3: 1, 11: 1}
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_an_evaluation_in_training_mode_writes_to_the_statistics_of_norms_over_batches(
+    training: bool, tmp_path: Path
+) -> None:
+    def evaluate(model: Any, _: Any) -> None:
+        model.train(training)
+        with torch.no_grad():
+            model(torch.ones(4, 1, 8, 8))
+        model.train()
+
+    rows = recorded(tmp_path / "a", make=images, after_step=evaluate)
+    assert column(rows, "outside_writes") == [None, *[int(training)] * 2]
+    without = recorded(tmp_path / "b", make=images)
+    assert training or column(rows, "parameters_sum") == column(without, "parameters_sum")
+
+
 def test_weights_that_were_exchanged_and_put_back_are_left_open_where_bits_are_not_looked_at(tmp_path: Path) -> None:
     def exchange(model: Any, _: Any) -> None:
         own = {name: value.clone() for name, value in model.state_dict().items()}

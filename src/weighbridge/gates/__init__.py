@@ -13,10 +13,10 @@ from weighbridge.core.plugins import Brought, Extended, OnDemand
 
 ROWS = (  # of `channel_rules`
     *("active-labels", "causality", "dead-gradients", "degenerate-batch", "edited-gradients", "equal-rows"),
-    *("equal-tensors", "evaluation-repeats", "frozen-parameters", "idle-updates", "initial-spread", "labels-shifted"),
-    *("loss-scale", "optimizer-coverage", "outside-writes", "repeated-batches", "repeated-rows", "reported-loss"),
-    *("single-updates", "skipped-updates", "step-counters", "training-mode", "turned-gradients"),
-    *("uncleared-gradients", "unmoved-parameters", "weight-precision"),
+    *("equal-tensors", "evaluation-repeats", "frozen-parameters", "held-out-rows", "idle-updates", "initial-spread"),
+    *("labels-shifted", "loss-scale", "masked-padding", "optimizer-coverage", "outside-writes", "repeated-batches"),
+    *("repeated-rows", "reported-loss", "single-updates", "skipped-updates", "step-counters", "training-mode"),
+    *("turned-gradients", "uncleared-gradients", "unmoved-parameters", "weight-precision"),
 )
 MODULES = dict.fromkeys(ROWS, "channel_rules") | {
     "beyond-chance": "beyond_chance",

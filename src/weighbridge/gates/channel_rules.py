@@ -94,9 +94,11 @@ RULES = (
     worst("repeated-rows", "repeated_rows_share", 0.25, "same-rows", "the share of rows that repeat",
           options=Thrice, le=1),
     worst("degenerate-batch", "top_token_share", 0.5, "one-token", "the share of the commonest token", le=1),
+    worst("held-out-rows", "evaluation_rows_trained", 0.02, "trained-on", "the share of evaluated rows", le=1),
     # The model.
     worst("training-mode", "evaluating_modules", 0, "evaluating", "the number of modules in evaluation mode"),
     worst("causality", "future_change", 1e-5, "sees-ahead", "the change of an earlier logit"),
+    worst("masked-padding", "padding_change", 1e-5, "attended", "the change of a logit", options=Thrice),
     worst("evaluation-repeats", "evaluation_change", 0.0, "differs", "the difference of two evaluations"),
 )  # fmt: skip
 KIND = {rule.name: rule.kind() for rule in RULES}

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 import torch
+from torch.nn.modules.batchnorm import _NormBase
 
 SELDOM = 10  # a period, for what is dear or drifts slowly
 EARLY = frozenset({0, 1, 2, 3, 10, 11, 100, 101})
 MOMENTS = (
-    *("fetch_begins", "batch", "forward_begins", "forward_ended", "backward_begins", "backward_ended"),
-    *("update_begins", "update_ended", "row"),
+    *("fetch_begins", "batch", "evaluation_begins", "forward_begins", "forward_ended", "backward_begins"),
+    *("backward_ended", "update_begins", "update_ended", "row"),
 )
 Cell: TypeAlias = torch.Tensor | float | None
 
@@ -38,6 +39,7 @@ class Watched:
     lowest: tuple[torch.Tensor, torch.Tensor] | None = None  # entries of the logits' gradient by row, and their places
     _looked: bool = False  # for other modules and parameters in this step
     _modules: list[torch.nn.Module] = field(default_factory=list)
+    _norms: list[_NormBase] = field(default_factory=list)
     _inside: list[int] = field(default_factory=list)
     _parameters: list[torch.nn.Parameter] = field(default_factory=list)
 
@@ -52,7 +54,14 @@ class Watched:
             if not self._modules or self._ids() != self._inside:
                 self._modules, self._parameters = list(self.model.modules()), list(self.model.parameters())
                 self._inside = self._ids()
+                self._norms = [one for one in self._modules if isinstance(one, _NormBase)]
         return self._parameters
+
+    def statistics(self) -> list[torch.Tensor]:
+        """Return the running means of norms over batches, unless another rank's may be copied over them."""
+        self.parameters()
+        ranks = torch.distributed.is_available() and torch.distributed.is_initialized()
+        return [] if ranks else [mean for one in self._norms if (mean := one.running_mean) is not None]
 
     def _ids(self) -> list[int]:
         parts = [part for one in self._modules for part in (one._parameters, one._modules)]  # noqa: SLF001
@@ -100,6 +109,9 @@ class Channel:
 
     def batch(self, batch: object) -> None:
         """Look at a batch that the loader hands out."""
+
+    def evaluation_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Look before a forward pass without gradients."""
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Look before a forward pass with gradients."""

@@ -117,8 +117,8 @@ class HookPoints:
         self._failed(channel, moment, problem)
 
     def _forward_begins(self, _: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        if not torch.compiler.is_compiling() and torch.is_grad_enabled():
-            self.tell("forward_begins", args, kwargs)
+        if not torch.compiler.is_compiling():
+            self.tell("forward_begins" if torch.is_grad_enabled() else "evaluation_begins", args, kwargs)
 
     def _forward_ended(self, _: object, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
         if torch.compiler.is_compiling() or self._busy or not torch.is_grad_enabled():

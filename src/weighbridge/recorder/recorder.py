@@ -26,6 +26,7 @@ from weighbridge.recorder.hook_points import HookPoints
 from weighbridge.recorder.learning import LEARNING
 from weighbridge.recorder.learning.layer_rows import Layers
 from weighbridge.recorder.passes.batches import Batches
+from weighbridge.recorder.passes.held_out import HeldOut
 from weighbridge.recorder.passes.modes import Modes
 from weighbridge.recorder.passes.probes import Evaluations, Targets
 from weighbridge.recorder.phases import Phases
@@ -41,7 +42,7 @@ POSITION = ("tokens", "corpus_position", "wraps")
 CHANNELS: tuple[type[Channel], ...] = (
     *(Hyperparameters, Norms, Phases),
     *LEARNING,
-    *(Batches, Modes, Evaluations, Targets),
+    *(Batches, HeldOut, Modes, Evaluations, Targets),
 )
 SEEN = tuple(column for channel in CHANNELS for column in channel.columns)
 AT_CADENCE = {column for channel in CHANNELS if not channel.every_step for column in channel.columns}

@@ -26,13 +26,13 @@ WIDE = 2**22  # entries that are made float32 at once
 
 
 class LossScale(Channel):
-    """The scale, added up over the passes that an update is of, and the mean cross-entropy of all rows that counted.
+    """The scale, added up over an update's passes, the mean cross-entropy of rows that counted, and their share.
 
     A loss that is no multiple of plain cross-entropy (label smoothing, class weights, a penalty on the logits) leaves
-    both out; one of probabilities in the place of logits is recognised.
+    them out; one of probabilities in the place of logits is recognised.
     """
 
-    columns = ("loss_gradient_scale", "own_loss")
+    columns = ("loss_gradient_scale", "own_loss", "labels_active_share")
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
@@ -62,13 +62,13 @@ class LossScale(Channel):
                 one[0] /= scale.to(one.device)
 
     def row(self) -> Mapping[str, Cell]:
-        """Return both; of an update that nobody saw, the scaler is not known."""
+        """Return them; of an update that nobody saw, the scaler is not known."""
         passes, self._passes, blind = self._passes, [], self._blind
         self._blind, self._logits = False, None
         if blind or not passes or not (self.watched.updated or self.watched.optimizer is None):
             return {}
-        scale, total, rows = torch.stack([one.to(passes[0].device) for one in passes]).sum(0).unbind()
-        return {"loss_gradient_scale": scale, "own_loss": total / rows}
+        scale, total, count, rows = torch.stack([one.to(passes[0].device) for one in passes]).sum(0).unbind()
+        return {"loss_gradient_scale": scale, "own_loss": total / count, "labels_active_share": count / rows}
 
 
 def lowest(watched: Watched, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -82,7 +82,7 @@ def lowest(watched: Watched, gradient: torch.Tensor) -> tuple[torch.Tensor, torc
 
 
 def _seen(logits: torch.Tensor, gradient: torch.Tensor, least: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the scale, the sum of the cross-entropies and the number of the rows; NaN where the loss is another."""
+    """Return the scale, the sum of the cross-entropies, how many rows, of how many; NaN where the loss is another."""
     waits, active = not gradient.is_cpu, least != 0  # elsewhere an answer is not waited for
     if waits or not active.all():
         active |= gradient.amax(-1) != 0
@@ -97,7 +97,8 @@ def _seen(logits: torch.Tensor, gradient: torch.Tensor, least: torch.Tensor, tar
         found = torch.where(known, found, torch.where(fits, negated, torch.nan))
         targets = torch.where(known, targets, highest)
     total = _entropies(logits, targets, active)
-    return torch.stack([found, torch.where(found.isnan(), torch.nan, total), count.to(total.dtype)])
+    stacked = torch.stack([found, total, count.to(total.dtype), total.new_full((), len(active))])
+    return torch.where(found.isnan(), torch.nan, stacked)
 
 
 def spread(active: torch.Tensor) -> torch.Tensor:

@@ -51,7 +51,10 @@ class CountedWrites(Channel):
 
 
 class WeightWrites(Channel):
-    """Tensors written to since the update before, those that an update left bit for bit, and the sum of all bits."""
+    """Tensors written to since the update before, those that an update left bit for bit, and the sum of all bits.
+
+    What a norm over batches keeps is written in training passes alone, so that an evaluation in training mode shows.
+    """
 
     columns = ("outside_writes", "unmoved", "parameters_sum")
 
@@ -78,7 +81,7 @@ class WeightWrites(Channel):
             self.found["unmoved"] = self._unmoved(before == now)
         self._after, self._before = (self.watched.step, now), now
         if now.device.type != "mps":  # a device without float64 cannot bring it over whole
-            self.found["parameters_sum"] = parameters_sum(now)
+            self.found["parameters_sum"] = parameters_sum(now[: len(self.watched.parameters())])
 
     def row(self) -> Mapping[str, Cell]:
         """Return what was found."""
@@ -86,7 +89,7 @@ class WeightWrites(Channel):
         return super().row()
 
     def _sums(self) -> torch.Tensor:
-        return bit_sums(here(self.watched.parameters()))
+        return bit_sums(here([*self.watched.parameters(), *self.watched.statistics()]))
 
     def _unmoved(self, same: torch.Tensor) -> Cell:
         groups = [] if self.watched.optimizer is None else self.watched.optimizer.param_groups

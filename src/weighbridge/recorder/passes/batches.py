@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from weighbridge.recorder.channels import Cell, Channel, Watched
+from weighbridge.recorder.learning.tensor_norms import every_so_many
 
 REMEMBERED = 1 << 18  # batches of a pass
 ELEMENTS = 1 << 17  # of an array that are looked at, evenly spaced
@@ -56,9 +57,12 @@ class Batches(Channel):
         self._take(batch)
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Look at what goes into the model, where no loader is watched."""
+        """Look at what goes into the model: at all of it where no loader is watched."""
         if not self._drawn:
             self._take([*args, kwargs])
+        if self.watched.early and (parts := parts_of([*args, kwargs])) and parts.inputs.is_floating_point():
+            inputs = every_so_many(parts.inputs, ELEMENTS).float()
+            self.found |= {"input_mean": inputs.mean(), "input_std": inputs.std(correction=0)}
 
     def row(self) -> Mapping[str, Cell]:
         """Return what was found."""
@@ -91,8 +95,6 @@ class Batches(Channel):
             different = len({read[at : at + width] for at in range(0, len(read), width)})
             share = (len(rows) - different) / len(rows)
             found["repeated_rows_share"] = max(share, found.get("repeated_rows_share", 0))
-        if rows.dtype.kind == "f" and self.watched.early:
-            found |= {"input_mean": float(rows.mean(dtype=float)), "input_std": float(rows.std(dtype=float))}
         if parts.inputs.dim() == 2 and rows.dtype.kind in "iu" and rows.itemsize > 1:  # bytes are pixels
             counted = rows if parts.mask is None else rows[_on_host(parts.mask) != 0]
             if counted.size:

@@ -26,9 +26,12 @@ Call: TypeAlias = dict[Any, Any]  # arguments by place or name
 
 
 class Evaluations(Channel):
-    """How far two evaluations of the same rows differ, and earlier logits once all tokens of the later half differ."""
+    """How far two evaluations of the same rows differ, and logits once tokens do that they may not depend on.
 
-    columns = ("evaluation_change", "future_change")
+    Earlier ones may not on those of the later half, and none on padding: two or more such tokens at an end of a row.
+    """
+
+    columns = ("evaluation_change", "future_change", "padding_change")
     period = SELDOM
     _call: Call | None = None
 
@@ -54,7 +57,7 @@ class Evaluations(Channel):
             found: dict[str, Cell] = {"evaluation_change": _largest(first, _logits(model, call))}
             encodes = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
             if (ids := _tokens(call, first)) is not None and not encodes:
-                found |= self._ahead(model, call, ids, first)
+                found |= self._ahead(model, call, ids, first) | _padded(model, call, ids, first)
         return found
 
     def _ahead(self, model: torch.nn.Module, call: Call, ids: torch.Tensor, before: torch.Tensor) -> dict[str, Cell]:
@@ -70,6 +73,20 @@ class Evaluations(Channel):
         change = _largest(before[:, :half][both], None if after is None else after[:, :half][both])
         self.watched.causal = None if change is None else bool(change <= CAUSAL)
         return {"future_change": change}
+
+
+def _padded(model: torch.nn.Module, call: Call, ids: torch.Tensor, before: torch.Tensor) -> dict[str, Cell]:
+    """Return how far logits change once the mask leaves out all padding; nothing is evaluated where it did."""
+    pad, mask = getattr(getattr(model, "config", None), "pad_token_id", None), call.get("attention_mask")
+    if not isinstance(pad, int) or not isinstance(mask, torch.Tensor) or mask.shape != ids.shape:
+        return {}
+    is_pad = ids == pad
+    ends = (is_pad.cumprod(1) + is_pad.flip(1).cumprod(1).flip(1)) > 0
+    ends &= ends.sum(1, keepdim=True) > 1  # one may be written
+    if not ends.any() or not (seen := ends & (mask != 0)).any():
+        return {"padding_change": 0.0} if ends.any() else {}
+    after = _logits(model, call | {"attention_mask": mask.masked_fill(seen, 0)})
+    return {"padding_change": _largest(before[~ends], None if after is None else after[~ends])}
 
 
 class Targets(Channel):
