@@ -53,14 +53,17 @@ def _tensors(value: Any) -> Iterable[torch.Tensor]:
 
 def on_host(cells: Mapping[str, torch.Tensor | float | None]) -> dict[str, float]:
     """Bring what is known of a step to the host, tensors of one device in one transfer."""
-    tensors = {name: value for name, value in cells.items() if isinstance(value, torch.Tensor)}
-    apart = {name: value.detach().reshape(()) for name, value in tensors.items() if not value.is_cpu}
-    found = {name: float(value) for name, value in cells.items() if value is not None and name not in tensors}
-    if len({tensor.device for tensor in apart.values()}) == 1:
+    known: dict[str, Any] = {name: value for name, value in cells.items() if value is not None}
+    apart = {name: one for name, one in known.items() if isinstance(one, torch.Tensor) and not one.is_cpu}
+    if apart and len({tensor.device for tensor in apart.values()}) == 1:
         wide = torch.float32 if next(iter(apart.values())).is_mps else torch.float64
-        found |= zip(apart, torch.stack([one.to(wide) for one in apart.values()]).tolist(), strict=True)
-    found |= {name: float(one.reshape(()).item()) for name, one in tensors.items() if name not in found}
-    return {name: found[name] for name in cells if name in found}
+        together = torch.stack([one.detach().reshape(()).to(wide) for one in apart.values()])
+        known |= zip(apart, together.tolist(), strict=True)
+    return {name: _number(value) for name, value in known.items()}
+
+
+def _number(value: Any) -> float:
+    return float(value.reshape(()).item() if isinstance(value, torch.Tensor) else value)
 
 
 def resolved_device(model: torch.nn.Module) -> str:

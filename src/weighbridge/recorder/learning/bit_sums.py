@@ -11,7 +11,7 @@ import torch
 from weighbridge.recorder.learning.tensor_norms import DENSE, SMALL, flattened, stacked
 
 WORD = 8  # bytes; what is left over is added in words of its own elements
-HALF = 2**32
+LOW = 2**32 - 1
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 
 
@@ -28,7 +28,7 @@ def bit_sums(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def parameters_sum(sums: torch.Tensor) -> torch.Tensor:
     """Return what a log holds of all parameters at once, below 2^53; both halves count, so that no bit is lost."""
-    return (sums.remainder(HALF) + (sums >> 32).remainder(HALF)).sum().remainder(2**53)
+    return ((sums & LOW) + ((sums >> 32) & LOW)).sum() & (2**53 - 1)
 
 
 def _small(tensor: torch.Tensor) -> bool:

@@ -28,8 +28,11 @@ class EditedGradients(Channel):
         before, after = self._arrived, self._now()
         self._arrived = None
         trained = {id(one) for one in self.watched.trained()}
-        given = (after[1] != 0)[[one in trained for one in after[0]]].sum() if after is not None else 0.0
-        self.found = {"zero_gradients": len(trained) - given}
+        self.found = {"zero_gradients": float(len(trained))}
+        if after is not None:
+            given = after[1] != 0
+            counted = given if trained.issuperset(after[0]) else given[[one in trained for one in after[0]]]
+            self.found = {"zero_gradients": len(trained) - counted.sum()}
         if before is None or after is None or before[0] != after[0]:
             return
         (_, arrived, was), (_, used, now) = before, after

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -13,7 +14,9 @@ from weighbridge.recorder.channels import Watched
 SAMPLE = 64  # elements of a tensor
 SMALL = 2**16  # elements: what is smaller takes longer to ask for than to copy
 flattened = torch._C._nn.flatten_dense_tensors  # noqa: SLF001 -- one call for all
+VERSION = operator.attrgetter("_version")
 DENSE = (torch.Tensor, torch.nn.Parameter)
+FLOAT32 = {torch.float32}
 
 
 def here(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
@@ -25,7 +28,8 @@ def norms(tensors: list[torch.Tensor]) -> torch.Tensor:
     """Return the 2-norm of each, in float32 or wider; `[tensors]`, on the first one's device."""
     if not tensors:
         return torch.zeros(0)
-    wide = functools.reduce(torch.promote_types, {one.dtype for one in tensors}, torch.float32)
+    kinds = {one.dtype for one in tensors}
+    wide = torch.float32 if kinds == FLOAT32 else functools.reduce(torch.promote_types, kinds, torch.float32)
     return stacked(torch._foreach_norm(tensors, 2, dtype=wide))  # noqa: SLF001 -- what clip_grad_norm_ calls
 
 
@@ -44,7 +48,7 @@ def gradient_norms(watched: Watched, gradients: list[torch.Tensor]) -> torch.Ten
 
 def stamps(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
     """Return which tensors these are, and torch's count of writes to each."""
-    return [(id(one), one._version) for one in tensors]  # noqa: SLF001
+    return list(zip(map(id, tensors), map(VERSION, tensors), strict=True))
 
 
 def samples(tensors: list[torch.Tensor]) -> torch.Tensor:

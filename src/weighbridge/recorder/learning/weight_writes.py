@@ -92,6 +92,8 @@ class WeightWrites(Channel):
         return bit_sums(here([*self.watched.parameters(), *self.watched.statistics()]))
 
     def _unmoved(self, same: torch.Tensor) -> Cell:
+        if same.is_cpu and not same.any():
+            return 0.0
         groups = [] if self.watched.optimizer is None else self.watched.optimizer.param_groups
         owned = {id(one) for group in groups if float(group.get("lr", 1)) > 0 for one in group["params"]}
         seen = [(at, id(one) in owned) for at, one in enumerate(self.watched.parameters()) if one.grad is not None]

@@ -41,9 +41,10 @@ class FirstWeights(Channel):
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Look once; a weight of zeros is meant so, and one of each pair of equal tensors counts."""
+        if self.watched.step or self.found or self.watched.updated:
+            return
         trained = here(self.watched.trained())
-        weights = [one for one in trained if one.dim() > 1 and len(one) > 1]
-        if self.watched.step or self.found or self.watched.updated or not weights:
+        if not (weights := [one for one in trained if one.dim() > 1 and len(one) > 1]):
             return
         device = weights[0].device
         equal = [(one.amin(0) == one.amax(0)).all() & one[0].any() for one in weights]

@@ -77,7 +77,7 @@ class Batches(Channel):
             self._pass, self._whole = self.watched.passes, True
             self._seen.clear()
         parts = parts_of(batch)
-        if parts is not None and all(part is None or part.device.type == "cpu" for part in parts):
+        if parts is not None and all(part is None or part.is_cpu for part in parts):
             self._look(parts)
         elif parts is not None and self.watched.early:
             self._waiting.append(parts)
@@ -118,9 +118,9 @@ class Batches(Channel):
 
 def _commonest(tokens: Array) -> int:
     # Counting needs no sort; places for all are there where the numbers are small.
-    small = tokens.view(f"u{tokens.itemsize}").max() < ELEMENTS  # and none is negative
+    small = np.maximum.reduce(tokens.view(f"u{tokens.itemsize}")) < ELEMENTS  # and none is negative
     counted = np.bincount(tokens.astype(np.int64, copy=False)) if small else np.unique(tokens, return_counts=True)[1]
-    return int(counted.max())
+    return int(np.maximum.reduce(counted))
 
 
 def parts_of(batch: object) -> Parts | None:
