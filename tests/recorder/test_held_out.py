@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from weighbridge.recorder import Recorder  # noqa: E402
-from weighbridge.recorder.passes import held_out  # noqa: E402
+from weighbridge.recorder.passes import batches  # noqa: E402
 
 ROWS = torch.arange(48).view(8, 6)
 OTHERS = ROWS + 100
@@ -46,7 +46,7 @@ def shares(path: Path, evaluate: Callable[[Any, int], object], steps: int = 3, *
     return [row.get("evaluation_rows_trained") for row in rows]
 
 
-def test_rows_that_are_held_out_are_none_that_were_trained_on(tmp_path: Path) -> None:
+def test_rows_that_are_batches_are_none_that_were_trained_on(tmp_path: Path) -> None:
     assert shares(tmp_path, lambda model, _: model(OTHERS)) == [None, 0, 0]
 
 
@@ -71,7 +71,7 @@ def test_a_row_is_what_its_mask_leaves_in_however_it_is_padded(tmp_path: Path) -
     assert shares(tmp_path, evaluate) == [None, 1, 1]
 
 
-def test_the_batch_of_a_step_evaluated_in_it_is_none_that_was_held_out(tmp_path: Path) -> None:
+def test_the_batch_of_a_step_evaluated_in_it_is_none_that_was_batches(tmp_path: Path) -> None:
     assert shares(tmp_path, lambda model, step: model(ROWS[2 * step : 2 * step + 2])) == [None, None, None]
 
 
@@ -94,9 +94,9 @@ def test_an_evaluation_in_any_step_is_held_against_the_training_rows_of_early_on
 
 
 def test_what_is_remembered_and_looked_at_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_out, "REMEMBERED", 2)
+    monkeypatch.setattr(batches, "REMEMBERED", 2)
     assert shares(tmp_path / "a", lambda model, _: model(ROWS[:4])) == [None, 1, 0.5]  # less the step's own
-    monkeypatch.setattr(held_out, "PASSES", 1)
+    monkeypatch.setattr(batches, "PASSES", 1)
 
     def evaluate(model: Any, _: int) -> None:
         for part in (OTHERS, ROWS):
@@ -106,12 +106,12 @@ def test_what_is_remembered_and_looked_at_is_bounded(tmp_path: Path, monkeypatch
 
 
 def test_rows_that_are_wide_or_not_in_a_row_are_read_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_out, "ELEMENTS", 8)
+    monkeypatch.setattr(batches, "WIDTH", 8)
 
     def read(rows: Any) -> set[int]:
         kept: list[list[Any]] = []
-        held_out._keep(kept, (rows,), {})
-        return set(held_out._rows(kept))
+        batches._keep(kept, (rows,), {})
+        return set(batches._hashes(kept))
 
     wide = torch.randn(5, 3, 10, 10)
     assert len(read(wide)) == 5

@@ -356,7 +356,11 @@ def test_where_nothing_pads_or_nobody_knows_what_does_nothing_is_said_of_padding
     assert padding(tmp_path / "a", "llama", padded("left", masked=False, mask=False)) is None
     whole = padded("left", masked=False) | {"input_ids": tokens(4).clamp(1)}
     assert padding(tmp_path / "b", "llama", whole) is None
+    ids = tokens(4).clamp(1)
+    ids[:, 0] = ids[:, -1] = PAD  # a text that this token begins and ends, as of a GPT-2
+    ends = {"input_ids": ids, "labels": ids, "attention_mask": torch.ones_like(ids)}
+    assert padding(tmp_path / "c", "bert", ends) is None
     model = hugging("llama")
     model.config.pad_token_id = None
-    rows = train(tmp_path / "c", model, [padded("left", masked=False)], hugging_loss)
+    rows = train(tmp_path / "d", model, [padded("left", masked=False)], hugging_loss)
     assert rows[0].get("padding_change") is None

@@ -39,7 +39,6 @@ class Watched:
     lowest: tuple[torch.Tensor, torch.Tensor] | None = None  # entries of the logits' gradient by row, and their places
     _looked: bool = False  # for other modules and parameters in this step
     _modules: list[torch.nn.Module] = field(default_factory=list)
-    _norms: list[_NormBase] = field(default_factory=list)
     _inside: list[int] = field(default_factory=list)
     _parameters: list[torch.nn.Parameter] = field(default_factory=list)
 
@@ -54,14 +53,14 @@ class Watched:
             if not self._modules or self._ids() != self._inside:
                 self._modules, self._parameters = list(self.model.modules()), list(self.model.parameters())
                 self._inside = self._ids()
-                self._norms = [one for one in self._modules if isinstance(one, _NormBase)]
         return self._parameters
 
     def statistics(self) -> list[torch.Tensor]:
         """Return the running means of norms over batches, unless another rank's may be copied over them."""
         self.parameters()
         ranks = torch.distributed.is_available() and torch.distributed.is_initialized()
-        return [] if ranks else [mean for one in self._norms if (mean := one.running_mean) is not None]
+        norms = (one for one in self._modules if isinstance(one, _NormBase) and not ranks)
+        return [one.running_mean for one in norms if one.running_mean is not None]
 
     def _ids(self) -> list[int]:
         parts = [part for one in self._modules for part in (one._parameters, one._modules)]  # noqa: SLF001

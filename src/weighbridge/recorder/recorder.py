@@ -25,8 +25,7 @@ from weighbridge.recorder.device_audit import DeviceAudit
 from weighbridge.recorder.hook_points import HookPoints
 from weighbridge.recorder.learning import LEARNING
 from weighbridge.recorder.learning.layer_rows import Layers
-from weighbridge.recorder.passes.batches import Batches
-from weighbridge.recorder.passes.held_out import HeldOut
+from weighbridge.recorder.passes.batches import Batches, HeldOut
 from weighbridge.recorder.passes.modes import Modes
 from weighbridge.recorder.passes.probes import Evaluations, Targets
 from weighbridge.recorder.phases import Phases

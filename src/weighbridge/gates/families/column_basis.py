@@ -85,7 +85,9 @@ def basis_of(row: StepColumn) -> Provenance:
     for relation in row.relations:
         # The other column is what this one follows from, by rank, and of one rank the earlier.
         first = (_rank(relation.partner), not relation.earlier) < (_rank(row.column), True)
-        if first and _holds(relation, row):
+        enough = relation.over >= max(RELATED_SAMPLES, MIN_SHARE * row.finite)
+        near = relation.deviation <= MAX_DEVIATION and relation.deviation * MIN_CONTRAST <= row.relative_spread
+        if first and enough and near:
             return Provenance(ColumnBasis.DERIVED, relation.kind, relation.partner)
     ruled_out = _rules_out_noise(row)
     if ruled_out:
@@ -185,15 +187,6 @@ def _fisher(root_n: float, samples: int) -> float:
     if samples >= NOISE_SAMPLES:
         return root_n
     return math.inf if r == 1.0 else math.atanh(r) * math.sqrt(samples - 3)
-
-
-def _holds(relation: Relation, row: StepColumn) -> bool:
-    return (
-        relation.over >= RELATED_SAMPLES
-        and relation.over >= MIN_SHARE * row.finite
-        and relation.deviation <= MAX_DEVIATION
-        and relation.deviation * MIN_CONTRAST <= row.relative_spread
-    )
 
 
 def _rank(name: str) -> int:

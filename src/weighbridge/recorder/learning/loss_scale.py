@@ -96,7 +96,10 @@ def _seen(logits: torch.Tensor, gradient: torch.Tensor, least: torch.Tensor, tar
         known = known | _of_probabilities(rises, p, targets[rows], counts[:, None])
         found = torch.where(known, found, torch.where(fits, negated, torch.nan))
         targets = torch.where(known, targets, highest)
-    total = _entropies(logits, targets, active)
+    size, total = max(1, WIDE // logits.shape[-1]), torch.zeros((), device=logits.device)
+    parts = (torch.split(one, size) for one in (logits, targets, active))
+    for part, at, counts in zip(*parts, strict=True):
+        total += cross_entropy(part.float(), at.where(counts, IGNORED), reduction="sum")
     stacked = torch.stack([found, total, count.to(total.dtype), total.new_full((), len(active))])
     return torch.where(found.isnan(), torch.nan, stacked)
 
@@ -151,12 +154,3 @@ def _of_probabilities(
         off = rises - shape * (rises * shape).sum() / shape.square().sum()
         found |= off.square().sum() <= CLOSE**2 * rises.square().sum()
     return found & varies
-
-
-def _entropies(logits: torch.Tensor, targets: torch.Tensor, active: torch.Tensor) -> torch.Tensor:
-    size = max(1, WIDE // logits.shape[-1])
-    found = torch.zeros((), device=logits.device)
-    parts = (torch.split(one, size) for one in (logits, targets, active))
-    for part, at, counts in zip(*parts, strict=True):
-        found += cross_entropy(part.float(), at.where(counts, IGNORED), reduction="sum")
-    return found

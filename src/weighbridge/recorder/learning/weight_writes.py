@@ -51,10 +51,7 @@ class CountedWrites(Channel):
 
 
 class WeightWrites(Channel):
-    """Tensors written to since the update before, those that an update left bit for bit, and the sum of all bits.
-
-    What a norm over batches keeps is written in training passes alone, so that an evaluation in training mode shows.
-    """
+    """Tensors written to since the update before, those that an update left bit for bit, and the sum of all bits."""
 
     columns = ("outside_writes", "unmoved", "parameters_sum")
 
@@ -89,6 +86,7 @@ class WeightWrites(Channel):
         return super().row()
 
     def _sums(self) -> torch.Tensor:
+        # An evaluation in training mode moves running means, which training passes alone may write to.
         return bit_sums(here([*self.watched.parameters(), *self.watched.statistics()]))
 
     def _unmoved(self, same: torch.Tensor) -> Cell:

@@ -1,4 +1,4 @@
-"""What a loader hands out: batches and rows that come again, tokens that are all the same, labels that are ignored."""
+"""What a model is fed: batches and rows that come again or are evaluated, tokens all the same, labels ignored."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import torch
 from weighbridge.recorder.channels import Cell, Channel, Watched
 from weighbridge.recorder.learning.tensor_norms import every_so_many
 
-REMEMBERED = 1 << 18  # batches of a pass
+REMEMBERED = 1 << 18  # batches of a pass, and rows of a run
 ELEMENTS = 1 << 17  # of an array that are looked at, evenly spaced
+PASSES, ROWS, WIDTH = 16, 64, 4096  # of a step, of each, and of each row: held against what is evaluated
 PARTS = 16  # of a list that are looked through for arrays
 ROW = 4  # elements of which a row has at least, to be like another by no chance
 LABELS = ("labels", "label", "label_ids", "targets", "target")
@@ -89,8 +90,14 @@ class Batches(Channel):
         read, width = rows.tobytes(), rows.nbytes // len(rows)
         found = self.found
         found["batch_crc"] = zlib.crc32(read, int(found.get("batch_crc", 0)))
-        if self._drawn and (again := self._again(hash((rows.shape, read)))) is not None:
-            found["batch_repeats"] = max(again, found.get("batch_repeats", 0))
+        if self._drawn:
+            # 64 bits: of 50,000 batches two would share their CRC by chance in one pass of four.
+            again = (content := hash((rows.shape, read))) in self._seen
+            if again or self._whole:
+                found["batch_repeats"] = max(int(again), found.get("batch_repeats", 0))
+            self._seen[content] = None
+            if len(self._seen) > REMEMBERED:
+                del self._seen[next(iter(self._seen))]
         if rows.ndim > 1 and rows.size >= ROW * len(rows):
             different = len({read[at : at + width] for at in range(0, len(read), width)})
             share = (len(rows) - different) / len(rows)
@@ -98,29 +105,53 @@ class Batches(Channel):
         if parts.inputs.dim() == 2 and rows.dtype.kind in "iu" and rows.itemsize > 1:  # bytes are pixels
             counted = rows if parts.mask is None else rows[_on_host(parts.mask) != 0]
             if counted.size:
-                share = _commonest(counted.ravel()) / counted.size
-                found["top_token_share"] = max(share, found.get("top_token_share", 0))
+                # Counting needs no sort; places for all are there where the numbers are small.
+                small = np.maximum.reduce(counted.view(f"u{counted.itemsize}"), axis=None) < ELEMENTS  # and none is negative
+                tokens = counted.astype(np.int64, copy=False).ravel()
+                times = np.bincount(tokens) if small else np.unique(tokens, return_counts=True)[1]
+                found["top_token_share"] = max(int(np.maximum.reduce(times)) / counted.size, found.get("top_token_share", 0))
         if parts.labels is not None:
             labels = _on_host(parts.labels)
             if labels.shape != rows.shape or labels.min() < 0 or labels.max() > 1:  # else it may be a mask
                 self._labels[0] += int((labels >= 0).sum())  # others are ignored: -100, or nanoGPT's -1
                 self._labels[1] += labels.size
 
-    def _again(self, content: int) -> float | None:
-        # 64 bits: of 50,000 batches two would share their CRC by chance in one pass of four.
-        if content in self._seen:
-            return 1
-        self._seen[content] = None
-        if len(self._seen) > REMEMBERED:
-            del self._seen[next(iter(self._seen))]
-        return 0 if self._whole else None
 
+class HeldOut(Channel):
+    """The share of the rows of an evaluation that went into a training pass of an earlier step, bit for bit.
 
-def _commonest(tokens: Array) -> int:
-    # Counting needs no sort; places for all are there where the numbers are small.
-    small = np.maximum.reduce(tokens.view(f"u{tokens.itemsize}")) < ELEMENTS  # and none is negative
-    counted = np.bincount(tokens.astype(np.int64, copy=False)) if small else np.unique(tokens, return_counts=True)[1]
-    return int(np.maximum.reduce(counted))
+    Zeros at either end of a row, and what a mask leaves out, are none of it: it may be padded otherwise.
+    """
+
+    columns = ("evaluation_rows_trained",)
+    every_step = True
+
+    def __init__(self, watched: Watched) -> None:
+        super().__init__(watched)
+        self._known: dict[int, None] = {}
+        self._evaluated, self._trained = list[torch.Tensor](), list[torch.Tensor]()
+
+    def evaluation_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Keep rows of an evaluation; in training mode it may be any pass."""
+        if not self.watched.model.training:
+            _keep(self._evaluated, args, kwargs)
+
+    def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Keep rows that are learnt from."""
+        if self.watched.early:
+            _keep(self._trained, args, kwargs)
+
+    def row(self) -> Mapping[str, Cell]:
+        """Return the share; rows that this very step learns from were not held out."""
+        if not (self._evaluated or self._trained):
+            return {}
+        trained = dict.fromkeys(_hashes(self._trained))
+        evaluated = set(_hashes(self._evaluated)) - trained.keys()
+        share = len(evaluated & self._known.keys()) / len(evaluated) if evaluated and self._known else None
+        self._known |= trained
+        while len(self._known) > REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return {"evaluation_rows_trained": share}
 
 
 def parts_of(batch: object) -> Parts | None:
@@ -159,3 +190,18 @@ def _on_host(array: torch.Tensor) -> Array:
         rows = rows.view(torch.int16)
     found: Array = rows.numpy()
     return found
+
+
+def _keep(kept: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    parts = parts_of([*args, kwargs]) if len(kept) < PASSES else None
+    if parts is not None and parts.inputs.dim() > 1:
+        rows = parts.inputs[:ROWS] if parts.mask is None else parts.inputs[:ROWS] * (parts.mask[:ROWS] != 0)
+        rows = rows.flatten(1)[:, :: -(-rows[0].numel() // WIDTH) | 1]
+        kept.append(rows.clone(memory_format=torch.contiguous_format))
+
+
+def _hashes(kept: list[torch.Tensor]) -> Iterator[int]:
+    while kept:
+        rows = kept.pop().cpu()
+        cut = (row.tobytes().strip(b"\0") for row in rows.view(torch.uint8).numpy())
+        yield from (hash(one) for one in cut if len(one) > (ROW - 1) * rows.element_size())

@@ -26,10 +26,7 @@ Call: TypeAlias = dict[Any, Any]  # arguments by place or name
 
 
 class Evaluations(Channel):
-    """How far two evaluations of the same rows differ, and logits once tokens do that they may not depend on.
-
-    Earlier ones may not on those of the later half, and none on padding: two or more such tokens at an end of a row.
-    """
+    """How far two evaluations of the same rows differ, earlier logits once later tokens do, and all without padding."""
 
     columns = ("evaluation_change", "future_change", "padding_change")
     period = SELDOM
@@ -68,7 +65,10 @@ class Evaluations(Channel):
         both = (mask[:, :half] != 0) & (mask[:, half:] != 0).any(1, keepdim=True)
         if not both.any():
             return {}
-        later = torch.cat([ids[:, :half], _others(ids)[:, half:]], 1)
+        low, high = ids.amin(), ids.amax()
+        other = torch.where(low < high, high, torch.where(low > 0, low - 1, low + 1))
+        others = torch.where(ids == low, other, low)  # for each another token of the batch: one of the vocabulary
+        later = torch.cat([ids[:, :half], others[:, half:]], 1)
         after = _logits(model, {name: later if value is ids else value for name, value in call.items()})
         change = _largest(before[:, :half][both], None if after is None else after[:, :half][both])
         self.watched.causal = None if change is None else bool(change <= CAUSAL)
@@ -81,9 +81,10 @@ def _padded(model: torch.nn.Module, call: Call, ids: torch.Tensor, before: torch
     if not isinstance(pad, int) or not isinstance(mask, torch.Tensor) or mask.shape != ids.shape:
         return {}
     is_pad = ids == pad
-    ends = (is_pad.cumprod(1) + is_pad.flip(1).cumprod(1).flip(1)) > 0
-    ends &= ends.sum(1, keepdim=True) > 1  # one may be written
-    if not ends.any() or not (seen := ends & (mask != 0)).any():
+    runs = is_pad.cumprod(1), is_pad.flip(1).cumprod(1).flip(1)
+    ends = sum(run * (run.sum(1, keepdim=True) > 1) for run in runs) > 0  # one may be written
+    seen = ends & (mask != 0)
+    if not seen.any():
         return {"padding_change": 0.0} if ends.any() else {}
     after = _logits(model, call | {"attention_mask": mask.masked_fill(seen, 0)})
     return {"padding_change": _largest(before[~ends], None if after is None else after[~ends])}
@@ -199,10 +200,3 @@ def _tokens(call: Call, logits: torch.Tensor | None = None) -> torch.Tensor | No
     if ids is None or ids.dim() != 2 or ids.shape[1] < 2 or ids.dtype not in (torch.int64, torch.int32):
         return None
     return ids if logits is None or (logits.dim() == 3 and logits.shape[:2] == ids.shape) else None
-
-
-def _others(ids: torch.Tensor) -> torch.Tensor:
-    # Another token of the batch for each, so that it is one of the vocabulary.
-    low, high = ids.amin(), ids.amax()
-    other = torch.where(low < high, high, torch.where(low > 0, low - 1, low + 1))
-    return torch.where(ids == low, other, low)
