@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core import Fields, SubjectError, WeighbridgeError, exists, is_folder, loads, unique
+from weighbridge.core import Fields, SubjectError, WeighbridgeError, exists, is_folder, loads, quoted, unique
 from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole, several_runs
 from weighbridge.run_logs.log_table import EPOCH, STEP, Log, TableBuilder
 
@@ -23,6 +23,8 @@ MAX_EVENTS = 1_000_000
 MAX_BANNER_LINE = 4096
 COUNTED = 64  # characters are counted for lines in the time that one is parsed
 # What the Trainer of Transformers writes; its default puts the mean of the other losses in the place of a NaN.
+TRAINER = "trainer_state.json"
+TEXTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".log")  # that a log may lie in
 TRAINER_STATE = {"log_history", "global_step", "max_steps"}
 TRAINER_FILTERED = frozenset({"loss", "train_loss"})
 _SOMETHING = re.compile(r"\S")
@@ -97,8 +99,11 @@ def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: boo
             what = f"{f'a run of {len(runs)} ranks' if ranks else f'{len(runs)} run directories'}: {', '.join(runs)}"
             remedy = f"bind {'one rank' if ranks else 'one run'} at a time, such as {path / runs[0]}"
             raise SubjectError("not-a-run", what, where=str(path), remedy=remedy)
+        files = [one.name for one in sorted(path.glob("*")) if one.suffix in TEXTS][:SHOWN]
         remedy = "bind a run directory that a recorder wrote, or a log file"
-        raise SubjectError("not-a-run", f"a directory without {STEPS}", where=str(path), remedy=remedy)
+        remedy = f"bind one file of it: {', '.join(map(quoted, files))}" if files else remedy
+        what = f"a directory without {STEPS}, trainer_state.json or metrics.csv"
+        raise SubjectError("not-a-run", what, where=str(path), remedy=remedy)
     if beside := [name for name in runs_inside(path) if RANK.fullmatch(name)]:
         raise several_runs(path, [STEPS, *beside], "bind one of them, or move the ranks into a folder of their own")
     head = _head(path / HEAD, digests) if exists(path / HEAD) else {}

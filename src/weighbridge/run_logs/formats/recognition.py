@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import zlib
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from weighbridge.run_logs.formats import console, trackio_database, wandb_file
 from weighbridge.run_logs.formats.epoch_folder import PATTERN as EPOCHS
 from weighbridge.run_logs.formats.epoch_folder import read_epochs
 from weighbridge.run_logs.formats.event_files import event_files, is_events, read_events
+from weighbridge.run_logs.formats.framework_folder import log_in
 from weighbridge.run_logs.formats.mlflow_run import read_mlflow, runs_in
 from weighbridge.run_logs.formats.mllog import MARK, read_mllog
 from weighbridge.run_logs.json_log import HEAD, STEPS, read_jsonl, read_report
@@ -66,9 +68,20 @@ def folder_reader(path: Path) -> Read | None:
         return lambda _folder, digests: read(wandb[0], digests)
     if runs_in(path):
         return read_mlflow
+    if (log := log_in(path)) is not None:
+        return lambda _folder, digests: _read_inside(path, log, digests)
     if event_files(path):
         return read_events
     return read_epochs if next(path.glob(EPOCHS), None) else None
+
+
+def _read_inside(folder: Path, log: Path, digests: dict[str, str]) -> Log:
+    """Read the log in a folder, and note which file it is."""
+    own: dict[str, str] = {}
+    found = read_log(log, own)
+    name = log.relative_to(folder).as_posix()
+    digests[name] = own[log.name]
+    return dataclasses.replace(found, notes={**found.notes, "log": name})
 
 
 def is_log(path: Path) -> bool:
