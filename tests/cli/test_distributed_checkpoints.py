@@ -70,7 +70,7 @@ def test_one_flipped_bit_in_one_piece_is_found_at_its_tensor_and_element(cli: Cl
 
 def test_inspect_counts_files_and_what_is_not_weighed(cli: Cli, folder: Path) -> None:
     for path in (folder, folder / ".metadata"):
-        ended = cli("inspect", path)
+        ended = cli("inspect", path, "--all")
         assert ended.code == 0
         assert "  format             torch-dcp  (measured)" in ended.lines
         assert "  files              2  (measured)" in ended.lines

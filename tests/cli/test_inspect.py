@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -29,17 +30,19 @@ def test_says_what_looks_wrong_and_lists_those_tensors_first(cli: Cli) -> None:
     path = saved(a=WEIGHTS.astype("<f4"), b=np.ones(9, "<f4"), z=WEIGHTS.astype(ml_dtypes.bfloat16).view("<f2"))
     ended = cli("inspect", path)
     assert ended.code == 0
-    at = ended.lines.index("  looks wrong        1")
-    assert ended.lines[at - 2 :] == [
+    assert ended.lines == [
+        "x.safetensors: checkpoint",
+        "  format safetensors, files 1, tensors 3, elements 4009, bytes 12036, dtypes F16: 1, F32: 2, metadata_keys 0",
         "  stored dtypes      mislabelled: 2 of 3 tensors decided; undecided: too few elements: 1",
         "  precision          F16 with 10 of 10 bits: 1, F32 with 0 of 23 bits: 1, F32 with 23 of 23 bits: 1",
-        "  looks wrong        1",
-        "    z: labelled F16, but its bits are like weights as BF16 (0.011 bits an element from the nearest law, "
-        "1.304 as F16; 2000 sampled)",
         "  z                                        F16      [40, 50]  4000 bytes  10 of 10 bits used"
         "  stored dtype mislabelled",
         "  a                                        F32      [40, 50]  8000 bytes  23 of 23 bits used  stored dtype ok",
         "  b                                        F32      [9]  36 bytes  0 of 23 bits used",
+        "  looks wrong        1",
+        "    z: labelled F16, but its bits are like weights as BF16 (0.011 bits an element from the nearest law, "
+        "1.304 as F16; 2000 sampled)",
+        "  next               weighbridge verify builtin:checkpoint-health --subject checkpoint=x.safetensors",
     ]
 
 
@@ -54,7 +57,7 @@ def test_a_file_without_tensors_is_not_said_to_look_right(cli: Cli) -> None:
     torch.save(schedule.state_dict(), "scheduler.pt")
     ended = cli("inspect", "scheduler.pt")
     assert ended.code == 0
-    assert ended.lines[-1] == "  looks wrong        there is no tensor, so nothing was looked at"
+    assert "  looks wrong        there is no tensor, so nothing was looked at" in ended.lines
 
 
 @pytest.mark.parametrize(
@@ -87,10 +90,11 @@ def test_json_holds_findings_labels_health_and_every_tensor(cli: Cli) -> None:
     }  # fmt: skip
 
 
-def test_all_lists_every_finding_and_otherwise_the_rest_are_counted(cli: Cli) -> None:
+def test_all_lists_every_finding_and_otherwise_twelve_lines_count_the_rest(cli: Cli) -> None:
     path = saved(**{f"w{at:02}": np.full((2, 2), np.nan, "<f4") for at in range(30)})
     few, every = cli("inspect", path).lines, cli("inspect", path, "--all").lines
-    assert (few.count("    +22 more"), few.count("  +10 more")) == (1, 1)
+    assert (len(few), few.count("  looks wrong        30"), few.count("  +26 more")) == (12, 1, 1)
+    assert "    w00: 4 NaN and 0 infinities in 4 elements (+29 more not-finite)" in few
     assert sum(line.endswith("4 NaN and 0 infinities in 4 elements") for line in every) == 30
 
 
@@ -133,7 +137,7 @@ def test_values_of_no_tensor_and_of_a_run_are_refused(cli: Cli) -> None:
 
 def test_all_tells_mean_spread_least_and_largest(cli: Cli) -> None:
     path = saved(a=np.array([[-1, 3], [0, 2]], "<f4"), flag=np.array([True]))
-    assert [line.partition("used")[2] for line in cli("inspect", path, "--all").lines[-2:]] == [
+    assert [line.partition("used")[2] for line in cli("inspect", path, "--all").lines[-4:-2]] == [
         "  mean 1, std 1.581, -1 to 3", ""
     ]  # fmt: skip
     row = json.loads(cli("inspect", path, "--all", "--json").out)["table"]["a"]
@@ -241,3 +245,114 @@ def test_a_log_is_judged_by_what_holds_of_every_training_and_strict_says_so(cli:
     assert (ended.code, "  looks wrong        nothing" in ended.lines) == (3, True)
     judged = json.loads(cli("inspect", "bad.jsonl", "--json").out)["judged"]
     assert {one["outcome"] for one in judged} >= {"PASS", "FAIL", "NOT_APPLICABLE"}
+
+
+GOOD = [2 + 4 * 0.97**at + 0.01 * (at * 7919 % 13) for at in range(60)]
+
+
+def out(folder: Path, losses: list[float], *, bad_from: int = 99, **columns: list[float]) -> None:
+    """Write what a Trainer leaves: its state, a model, and three checkpoints, NaN in those from a step on."""
+    folder.mkdir()
+    rows = [
+        {"step": at + 1, "loss": loss, **{name: one[at] for name, one in columns.items()}}
+        for at, loss in enumerate(losses)
+    ]
+    steps = len(losses)
+    (folder / "trainer_state.json").write_text(
+        json.dumps({"global_step": steps, "max_steps": steps, "log_history": rows})
+    )
+    for at, name in ((20, "checkpoint-20"), (40, "checkpoint-40"), (60, "checkpoint-60"), (60, ".")):
+        (folder / name).mkdir(exist_ok=True)
+        weight = WEIGHTS.astype("<f4") + at
+        save_file({"w": np.full_like(weight, np.nan) if at > bad_from else weight}, folder / name / "model.safetensors")
+    (folder / "training_args.bin").write_bytes(b"x")
+
+
+def test_a_trainers_folder_is_looked_at_as_a_whole(cli: Cli, workplace: Path) -> None:
+    out(workplace / "good", GOOD)
+    ended = cli("inspect", "good", "--strict")
+    assert (ended.code, "  looks wrong        nothing" in ended.lines) == (0, True)
+    parts = ["trainer_state.json", "model", "checkpoint-20", "checkpoint-40", "checkpoint-60"]
+    assert [line.split()[0] for line in ended.lines[1:6]] == parts
+    out(
+        workplace / "bad",
+        [*GOOD[:30], *[0.0] * 30],
+        bad_from=20,
+        grad_norm=[*(at * 31 % 17 + 1 for at in range(30)), *[float("nan")] * 30],
+    )
+    ended = cli("inspect", "bad", "--strict")
+    assert ended.code == 1
+    at = next(at for at, line in enumerate(ended.lines) if line.startswith("  looks wrong"))
+    assert "  last in order      checkpoint-20" in ended.lines[:at]
+    told = "    trainer_state.json: grad_norm: 30 of 60 samples are NaN or infinite, first at step 31"
+    assert ended.lines[at + 1] == told  # the gravest first
+    assert any(line.startswith("    checkpoint-40: w: 2000 NaN") for line in ended.lines[at:])
+    assert ended.lines[-2:] == [
+        "  look at            step 31",
+        "  next               weighbridge verify builtin:training-log --subject run=bad",
+    ]
+    assert [part["name"] for part in json.loads(cli("inspect", "bad", "--json").out)["parts"]] == parts
+
+
+def test_a_part_that_cannot_be_read_hides_no_other(cli: Cli, workplace: Path) -> None:
+    out(workplace / "out", GOOD)
+    (workplace / "out" / "checkpoint-40" / "model.safetensors").write_bytes(b"torn")
+    ended = cli("inspect", "out", "--strict")
+    assert ended.code == 1
+    assert any(line.startswith("    checkpoint-40: ") for line in ended.lines)
+    assert "  last in order      checkpoint-20" in ended.lines
+    (workplace / "out" / "checkpoint-400").mkdir()
+    shutil.copy(workplace / "out" / "trainer_state.json", workplace / "out" / "checkpoint-400")
+    assert (
+        "    log: 2 runs: trainer_state.json, checkpoint-400/trainer_state.json (several-runs)"
+        in cli("inspect", "out").out
+    )
+
+
+def test_a_version_of_lightnings_is_looked_at_with_its_settings(cli: Cli, workplace: Path) -> None:
+    folder = workplace / "lightning_logs" / "version_0"
+    folder.mkdir(parents=True)
+    rows = "".join(f"{at},{loss}\n" for at, loss in enumerate([*GOOD[:40], *[float("nan")] * 20]))
+    (folder / "metrics.csv").write_text(f"step,train_loss\n{rows}")
+    (folder / "hparams.yaml").write_text("lr: 0.1\nmodel: !!python/object:x.Y {}\nbatch_size: 32\n")
+    ended = cli("inspect", folder)
+    assert "  hparams.yaml  lr: 0.1, batch_size: 32" in ended.lines
+    assert ended.lines[-2] == "  look at            step 40"
+
+
+def test_of_two_runs_it_says_where_they_part_and_which_ends_worse(cli: Cli, workplace: Path) -> None:
+    trained(workplace / "a.jsonl", GOOD)
+    trained(workplace / "b.jsonl", [*GOOD[:30], *(loss + 0.2 for loss in GOOD[30:])])
+    ended = cli("inspect", "a.jsonl", "b.jsonl")
+    assert ended.code == 0, ended.err
+    assert "  loss, for good     b.jsonl is above the other from step 30 on" in ended.lines
+    assert ended.lines[-3].startswith("  worse              b.jsonl: loss ")
+    assert ended.lines[-2] == "  they part at       step 30"
+    told = json.loads(cli("inspect", "a.jsonl", "b.jsonl", "--json").out)["beside"]
+    assert (told["worse"], told["parts"]["loss"][0], told["steps"]) == (1, 30, {"loss": 60})
+    shutil.copy(workplace / "a.jsonl", workplace / "c.jsonl")
+    ended = cli("inspect", "a.jsonl", "c.jsonl")
+    assert "  loss               60 steps of both: the same throughout" in ended.lines
+    assert "  worse              neither" in ended.lines
+
+
+def test_two_files_that_are_no_runs_are_sent_to_compare(cli: Cli) -> None:
+    path = saved(a=WEIGHTS)
+    assert "`weighbridge compare SOURCE IMPORT` compares" in cli("inspect", path, path).err
+    assert cli("inspect", path, path, path).code == 2
+
+
+@pytest.mark.parametrize("made", ["out", "log", "checkpoint", "two"])
+def test_the_next_command_works_on_what_it_was_said_of(cli: Cli, workplace: Path, made: str) -> None:
+    bad = [*GOOD[:30], *[float("nan")] * 30]
+    if made == "out":
+        out(workplace / "a b", bad)
+    elif made == "checkpoint":
+        shutil.copy(SPECIMENS / "unhealthy.safetensors", workplace / "a b")
+    else:
+        trained(workplace / "a b", bad)
+    trained(workplace / "good.jsonl", GOOD)
+    said = cli("inspect", "a b", *(["good.jsonl"] if made == "two" else [])).lines[-1]
+    words = shlex.split(said.partition(" next ")[2])
+    ended = cli(*words[1:], "--no-evidence")
+    assert (words[0], ended.code) == ("weighbridge", 1), ended.out

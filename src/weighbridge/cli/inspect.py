@@ -1,29 +1,30 @@
-"""`weighbridge inspect`: show what one file contains; judges nothing, writes nothing."""
+"""`weighbridge inspect`: show what files contain and what looks wrong in them; writes nothing."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from weighbridge.cards.words import fill
 from weighbridge.cli.options import as_json, print_json, progress, tell, verb
-from weighbridge.core import ExitCode, Fields, Finding, Json, Outcome, Severity, SubjectKind, printable
-from weighbridge.evaluation.inspection import CheckpointReport, Inspection, first_values, inspect
-from weighbridge.evaluation.runner import Evaluation
-from weighbridge.judging.requests import DEFAULT
-from weighbridge.report import FindingText, capped, finding_text, verdict_lines
+from weighbridge.core import ExitCode, Json, Outcome, UsageError, plain
+from weighbridge.evaluation.inspection import Inspection, first_values, inspect
+from weighbridge.evaluation.parts import Part, look_at, parts_of, run_in
+from weighbridge.evaluation.two_runs import beside
+from weighbridge.report import finding_text, verdict_lines
+from weighbridge.report.inspected import lines_of, lines_of_parts, lines_of_two
 from weighbridge.report.machine import finding_json
 
-EXAMPLES = ("model.gguf", "runs/a", "model.gguf --values 8 'blk.0.*'")
+EXAMPLES = ("model.gguf", "out", "runs/a runs/b", "model.gguf --values 8 'blk.0.*'")
 ALL = "List every tensor, with mean, spread, least and largest value, and every problem."
 VALUES = "Show the first N values of the tensors whose names match, decoded, and nothing else."
 STRICT = "Exit 1 where something looks wrong, 3 where nothing could be looked at."
 
 
 @verb("inspect", "Show what a checkpoint or run log contains.", *EXAMPLES)
-@click.argument("file")
+@click.argument("files", metavar="FILE [OTHER]", nargs=-1, required=True)
 @click.option("--all", "everything", is_flag=True, help=ALL)
 @click.option("--headers", is_flag=True, help="Read only the headers of a checkpoint, not its values.")
 @click.option("--values", type=(click.IntRange(1, 10_000), str), metavar="N GLOB", help=VALUES)
@@ -31,129 +32,81 @@ STRICT = "Exit 1 where something looks wrong, 3 where nothing could be looked at
 @as_json
 @click.pass_context
 def command(
-    context: click.Context, file: str, *, everything: bool, headers: bool, values: tuple[int, str] | None,
-    strict: bool, as_json: bool,
+    context: click.Context, files: tuple[str, ...], *, everything: bool, headers: bool,
+    values: tuple[int, str] | None, strict: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Show the tensors of a checkpoint FILE, or the columns of a run log FILE.
+    """Show the tensors of a checkpoint FILE, the columns of a run log FILE, or each part of a folder of training.
 
     For a checkpoint, also show what looks wrong without its source: stored dtypes that the bits contradict, NaN,
     zeros in place of values, files that do not belong together. For a run log, judge what holds of every training.
+    For two runs, show where they part and which ends worse.
 
     Exit 0: read; 1 and 3: with --strict; 4: unreadable.
     """
-    if values is not None:
-        decoded = first_values(file, *values)
-        if as_json:
-            print_json({"file": file, "values": decoded})
-        for name, row in decoded.items() if not as_json else ():
-            first = row["values"]
-            shown = ", ".join(map(str, first)) or "no value" if isinstance(first, list) else "not decoded"
-            tell([fill("{name:<40} {dtype:<8} [{shape}]  {shown}", {**row, "name": name, "shown": shown})])
+    file, *others = files
+    if values is not None and not others:
+        _show_values(file, values, as_json=as_json)
         return
+    if len(files) > 2 or (others and values is not None):
+        raise UsageError("two-files", "two runs at most are looked at together", remedy="leave the others out")
     with progress() as show:
-        found = inspect(file, verdict_lines, headers=headers, moments=everything, progress=show)
-    kind, report, table = found.kind, found.report, found.table
+        parts = [] if others else parts_of(file)
+        looked = list(look_at(parts, verdict_lines, show, headers=headers, moments=everything))
+        how: Any = {"headers": headers, "moments": everything, "progress": show}
+        found = (
+            [] if parts else [inspect(one, verdict_lines, **how) for one in (map(run_in, files) if others else files)]
+        )
+    two = beside(found[0], found[1]) if others else None
     if as_json:
-        document: dict[str, Json] = {"file": file, "kind": kind, "facts": found.facts, "table": table}
-        if report:
-            document |= {"findings": report.findings, "labels": report.labels, "health": report.health}
-        if found.judged:
-            document["judged"] = [finding_json(one, _said(found.judged, one)) for one in found.judged.findings]
-        print_json(document)
+        shown = {"parts": [_part(one) for one in looked]} if parts else {"runs": [_document(one) for one in found]}
+        print_json(_document(found[0]) if not (parts or two) else {"file": list(files), **shown, "beside": plain(two)})
+    elif two:
+        tell(lines_of_two((found[0], found[1]), two))
     else:
-        _show(found, everything=everything)
-    if strict and (code := _strict(found)) is not ExitCode.PASSED:
+        shown = (
+            lines_of_parts(file, looked, everything=everything) if parts else lines_of(found[0], everything=everything)
+        )
+        tell(shown)
+    if (
+        strict
+        and (code := _strict(looked or [Part(name="", target="", found=one) for one in found])) is not ExitCode.PASSED
+    ):
         context.exit(code)
 
 
-def _show(found: Inspection, *, everything: bool) -> None:
-    kind, report, table, file = found.kind, found.report, found.table, found.target
-    tell([click.style(printable(f"{file}: {kind}"), bold=True)])
-    for name, fact in found.facts.items():
-        said = str(fact)
-        if isinstance(fact, Mapping):
-            contradicted = f", contradicted by {fact['contradicted_by']}" if fact.get("contradicted_by") else ""
-            said = fill("{value}", {"value": fact.get("value")}) + f"  ({fact.get('basis')}{contradicted})"
-        tell([f"  {name:<18} {said}"])
-    if report:
-        tell(_looked_at(report, everything=everything))
-    lines = list(_lines(kind, table))
-    tell(f"  {line}" for line in (lines if everything else capped(lines, 20)))
-    if found.judged:
-        contract = "training-run" if "pid" in found.facts else "training-log"
-        again = f"weighbridge verify builtin:{contract} --subject run={shlex.quote(file)}"
-        tell(_judged(found.judged, again, everything=everything))
+def _show_values(file: str, values: tuple[int, str], *, as_json: bool) -> None:
+    decoded = first_values(file, *values)
+    if as_json:
+        print_json({"file": file, "values": decoded})
+    for name, row in decoded.items() if not as_json else ():
+        first = row["values"]
+        shown = ", ".join(map(str, first)) or "no value" if isinstance(first, list) else "not decoded"
+        tell([fill("{name:<40} {dtype:<8} [{shape}]  {shown}", {**row, "name": name, "shown": shown})])
 
 
-def _strict(found: Inspection) -> ExitCode:
-    outcomes = {one.verdict.outcome for one in found.judged.findings} if found.judged else set[Outcome]()
-    if Outcome.FAIL in outcomes or (found.report and found.report.findings):
+def _document(found: Inspection) -> dict[str, Json]:
+    document: dict[str, Json] = {
+        "file": found.target, "kind": found.kind, "facts": found.facts, "table": found.table
+    }  # fmt: skip
+    if report := found.report:
+        document |= {"findings": report.findings, "labels": report.labels, "health": report.health}
+    if judged := found.judged:
+        document["judged"] = [finding_json(one, finding_text(one, judged.measured)) for one in judged.findings]
+    return document
+
+
+def _part(part: Part) -> dict[str, Json]:
+    refused = {"refused": {"code": part.refused.code, "what": part.refused.what}} if part.refused else {}
+    return {"name": part.name, "says": part.says, **refused, **(_document(part.found) if part.found else {})}
+
+
+def _strict(parts: Sequence[Part]) -> ExitCode:
+    """Return whether something looks wrong in any part, and whether any could be looked at."""
+    seen = [part.found for part in parts if part.found]
+    outcomes = {one.verdict.outcome for found in seen if found.judged for one in found.judged.findings}
+    reports = [found.report for found in seen if found.report]
+    refused = any(part.refused and part.refused.code != "several-runs" for part in parts)
+    if refused or Outcome.FAIL in outcomes or any(one.findings for one in reports):
         return ExitCode.FAILED
-    looked = Outcome.PASS in outcomes or (found.report is not None and found.report.tensors)
+    looked = Outcome.PASS in outcomes or any(one.tensors for one in reports)
     return ExitCode.PASSED if looked else ExitCode.BLOCKED
-
-
-def _said(judged: Evaluation, one: Finding) -> FindingText:
-    return finding_text(one, judged.measured)
-
-
-def _placed(one: Finding, judged: Evaluation) -> str:
-    return f"{_rank(one)}{one.kind}: {_said(judged, one).lines[0]}"
-
-
-def _rank(one: Finding) -> str:
-    return f"[{one.instance}] " if one.instance != DEFAULT else ""
-
-
-def _judged(judged: Evaluation, again: str, *, everything: bool) -> Iterator[str]:
-    """Yield what could not be told and what looks wrong, the worst first, and what to type next."""
-    by = {outcome: [one for one in judged.findings if one.verdict.outcome is outcome] for outcome in Outcome}
-    absent = by[Outcome.NOT_APPLICABLE]
-    yield f"  gates              {len(by[Outcome.PASS])} passed" + (
-        f", {len(absent)} need what this log has not (--all lists them)" if absent else ""
-    )
-    if everything:
-        yield from (f"    {one.kind:<22} {', '.join(_said(judged, one).lines)}" for one in absent)
-    if unknown := list(dict.fromkeys(_placed(one, judged) for one in (*by[Outcome.BLOCKED], *by[Outcome.ERROR]))):
-        yield f"  could not be told  {len(unknown)}"
-        yield from (f"    {line}" for line in unknown)
-    wrong: dict[str, FindingText] = {}  # two gates may find one thing
-    for one in sorted(by[Outcome.FAIL], key=lambda one: one.severity is Severity.ADVISORY):
-        said = _said(judged, one)
-        lines = said.lines if everything else capped(said.lines, 3)
-        wrong.setdefault("\n".join(f"    {_rank(one)}{line}" for line in lines), said)
-    yield click.style(f"  looks wrong        {len(wrong) or 'nothing'}", fg="red" if wrong else None)
-    for found, said in wrong.items():
-        yield from found.splitlines()
-        yield from (click.style(f"      {hint}", dim=True) for hint in said.hints)
-    yield f"  next               {printable(again)}"
-
-
-def _looked_at(report: CheckpointReport, *, everything: bool) -> Iterator[str]:
-    if not report.tensors:
-        yield click.style("  looks wrong        there is no tensor, so nothing was looked at", fg="red")
-        return
-    for how, many in report.packed.items():
-        yield f"  packed weights     {many} by {printable(how)}"
-    if report.labels["decided"] or not report.packed:  # codes and scales are nothing that this could be told of
-        says = "  stored dtypes      {vote}: {decided} of {tensors} tensors decided; undecided: {why}"
-        yield fill(says, report.labels)
-    yield fill("  precision          {precision}", report.labels)
-    wrong = [finding["says"] for finding in report.findings]
-    yield click.style(f"  looks wrong        {len(wrong) or 'nothing'}", fg="red" if wrong else None)
-    yield from (f"    {line}" for line in (wrong if everything else capped(wrong)))
-
-
-def _lines(kind: SubjectKind, table: Mapping[str, Fields]) -> Iterator[str]:
-    if kind is SubjectKind.RUN:
-        yield f"{'column':<18} {'samples':>8} {'missing':>8} {'min':>14} {'max':>14}  basis"
-    for name, row in table.items():
-        shown = {**row, "name": name}
-        if kind is SubjectKind.RUN:
-            yield fill("{name:<18} {samples:>8} {missing:>8} {min:>14.6g} {max:>14.6g}  {basis}", shown)
-        else:
-            more = "  {used_bits} of {mantissa_bits} bits used" if shown.get("used_bits") is not None else ""
-            label = "  stored dtype {label}" if shown.get("label", "undecided") != "undecided" else ""
-            if shown.get("mean") is not None:
-                label += "  mean {mean:.4g}, std {std:.4g}, {min:.4g} to {max:.4g}"
-            yield fill("{name:<40} {dtype:<8} [{shape}]  {bytes} bytes" + more + label, shown)

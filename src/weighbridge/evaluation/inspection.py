@@ -58,7 +58,7 @@ def inspect(
 ) -> Inspection:
     """Look at a checkpoint, at its `headers` alone or its `moments` too, or at a run log; `words` say a verdict."""
     kind = kind_of(target)
-    view = whole = _opened(target, kind)
+    view = whole = opened(target, kind)
     if kind is SubjectKind.RUN and view.ranks:
         view = view.ranks[0]  # what it holds, the others hold, too; all are judged
     facts = {row.pop("name"): row for row in map(plain, rows_of(_measure("facts", kind, view), Fact))}
@@ -88,7 +88,8 @@ def _judged(target: str, view: Any) -> Evaluation:
     return EvaluationSession(contract=contract, bound=bound, on=all_instances(contract, bound), views=views).evaluate()
 
 
-def _opened(target: str, kind: SubjectKind) -> Any:
+def opened(target: str, kind: SubjectKind) -> Any:
+    """Open the view of what is looked at, bound by hand."""
     return Binding(subject="file", instance=DEFAULT, kind=kind, target=target, by_hand=True).open()
 
 
@@ -101,7 +102,7 @@ def first_values(target: str, count: int, glob: str) -> dict[str, Fields]:
     from weighbridge.comparison import casts
     from weighbridge.formats.word_types import INTEGERS
 
-    view = _opened(target, SubjectKind.CHECKPOINT)
+    view = opened(target, SubjectKind.CHECKPOINT)
     table = _tensors(view)
     found = [name for name in table if fnmatch.fnmatchcase(name, glob)]
     if not found:

@@ -24,6 +24,7 @@ MAX_BANNER_LINE = 4096
 COUNTED = 64  # characters are counted for lines in the time that one is parsed
 # What the Trainer of Transformers writes; its default puts the mean of the other losses in the place of a NaN.
 TRAINER = "trainer_state.json"
+REGULAR = 3  # rows: fewer, and the interval that was asked for says why
 TEXTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".log")  # that a log may lie in
 TRAINER_STATE = {"log_history", "global_step", "max_steps"}
 TRAINER_FILTERED = frozenset({"loss", "train_loss"})
@@ -203,6 +204,8 @@ def read_report(path: Path, digests: dict[str, str]) -> Log:
     table.add_mappings(rows)
     banner = text.count("\n", 0, start)
     counted = {"banner_lines": banner, "predictions_left_out": left_out}
+    if trainer and len(rows) < REGULAR and isinstance(every := document.get("logging_steps"), int):
+        counted["logging_steps"] = every
     notes: Fields = {"rows_at": at, **{name: count for name, count in counted.items() if count}}
     top = document.items() if isinstance(document, dict) else ()
     facts = {key: item for key, item in top if isinstance(item, (str, int, float, bool))}

@@ -1,4 +1,4 @@
-"""Find the log in a folder that a framework trained into: a Trainer's out/, Lightning's version_N/ and what holds them."""
+"""Find the log in a folder of a framework: a Trainer's out/, or Lightning's version_N/ and those above it."""
 
 from __future__ import annotations
 

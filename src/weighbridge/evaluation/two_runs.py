@@ -1,0 +1,90 @@
+"""Hold two runs beside each other: the first step at which they part, which one ends worse, and by what."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from weighbridge.core import Outcome, Severity, SubjectKind, UsageError
+from weighbridge.core.frozen import dataclass
+from weighbridge.evaluation.inspection import Inspection, opened
+from weighbridge.views.run import Column
+
+COMPARED = ("batch_crc", "lr", "tokens", "loss", "grad_norm", "val_loss", "weight_norm", "parameters_sum")
+LOSS, LAST = "loss", 10  # of so many steps of both, a tenth is the end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """Two runs: the steps of both by column, where each column parts, the loss of both at the end, and the worse one.
+
+    `above` is since when the loss of the second stays above that of the first (1) or below it (-1), to the end.
+    """
+
+    steps: Mapping[str, int]
+    parts: Mapping[str, tuple[int, float, float]]
+    above: tuple[int, int] | None
+    ends: tuple[float, float] | None
+    worse: int | None
+    by: str
+
+
+def beside(one: Inspection, other: Inspection) -> Beside:
+    """Compare the columns that both runs have at the steps that both logged, bit for bit."""
+    if one.kind is not SubjectKind.RUN or other.kind is not SubjectKind.RUN:
+        remedy = "`weighbridge compare SOURCE IMPORT` compares checkpoints"
+        raise UsageError("two-files", "two files are looked at together where both are runs", remedy=remedy)
+    both = {name: _common(*columns) for name, columns in _shared(one, other).items()}
+    both = {name: rows for name, rows in both.items() if rows}
+    apart = {name: [row for row in rows if not _same(*row[1:])] for name, rows in both.items()}
+    parts = {name: rows[0] for name, rows in apart.items() if rows}
+    losses = [row for row in both.get(LOSS, []) if math.isfinite(row[1]) and math.isfinite(row[2])]
+    last = losses[-max(len(losses) // LAST, 1) :]
+    ends = (statistics.median(row[1] for row in last), statistics.median(row[2] for row in last)) if last else None
+    worse, by = _worse(one, other, ends)
+    steps = {name: len(rows) for name, rows in both.items()}
+    return Beside(steps=steps, parts=parts, above=_above(losses), ends=ends, worse=worse, by=by)
+
+
+def _shared(one: Inspection, other: Inspection) -> dict[str, tuple[Column, Column]]:
+    views: list[Any] = [opened(found.target, found.kind) for found in (one, other)]
+    views = [view.ranks[0] if view.ranks else view for view in views]
+    columns = {name: [view.column(name) for view in views] for name in COMPARED}
+    return {name: (mine, theirs) for name, (mine, theirs) in columns.items() if mine and theirs}
+
+
+def _common(mine: Column, theirs: Column) -> list[tuple[int, float, float]]:
+    there = dict(zip(theirs.step, theirs.value, strict=True))
+    here = dict(zip(mine.step, mine.value, strict=True))
+    return [(step, here[step], there[step]) for step in sorted(here.keys() & there.keys())]
+
+
+def _same(one: float, other: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other))
+
+
+def _above(losses: list[tuple[int, float, float]]) -> tuple[int, int] | None:
+    """Return the step since which one loss stays on its side of the other, and the side; None where they end equal."""
+    sides = [(step, (there > here) - (there < here)) for step, here, there in losses]
+    if not sides or not (side := sides[-1][1]):
+        return None
+    others = [at for at, (_, one) in enumerate(sides) if one != side]
+    return sides[others[-1] + 1 if others else 0][0], side
+
+
+def _worse(one: Inspection, other: Inspection, ends: tuple[float, float] | None) -> tuple[int | None, str]:
+    failed = [_failed(found) for found in (one, other)]
+    if failed[0] != failed[1]:
+        many, few = sorted(map(sum, failed), reverse=True)
+        return int(failed[1] > failed[0]), f"{many} gates fail, {few} of the other" if many != few else "a graver gate"
+    if ends is None or ends[0] == ends[1]:
+        return None, ""
+    return int(ends[1] > ends[0]), f"loss {max(ends):.6g} against {min(ends):.6g} at the end"
+
+
+def _failed(found: Inspection) -> tuple[int, int]:
+    of = [one for one in found.judged.findings if one.verdict.outcome is Outcome.FAIL] if found.judged else []
+    advisory = sum(one.severity is Severity.ADVISORY for one in of)
+    return len(of) - advisory, advisory
