@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ import pytest
 import yaml
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
+from tests.cli.test_suggestions import HERE, Asked, of_blocks, of_gguf, packed, stating
+from tests.verifiers.logs_of_others import trainer_state
 
 from weighbridge.contract.load import load_contract
 from weighbridge.core.data import data_path
@@ -190,3 +193,92 @@ def test_on_a_terminal_it_asks(workplace: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert next_command(ended.stdout.splitlines())[2:] == ["--subject", "source=hf", "--subject", "import=model.gguf"]
     assert load_contract(workplace / "contracts" / "import.yaml").contract.params == {"policy": "rounded:F16"}
+
+
+def to_blocks(folder: Path) -> Asked:
+    hf, file, _ = of_blocks(folder)
+    return hf, stating(file, 15), ()
+
+
+IMPORTS: Mapping[str, tuple[Callable[[Path], Asked], str]] = {
+    "F32": (of_gguf(kind=0), "lossless"),
+    "F16": (of_gguf(dtype="F16", kind=1), "rounded:F16"),
+    "Q8_0": (of_gguf(dtype="Q8_0", kind=7), "requant:Q8_0"),
+    "Q4_K_M": (to_blocks, "quantised:Q4_K_M"),
+    "GPTQ": (packed("gptq-4"), "packed+rounded:F16"),
+    "AWQ": (packed("awq-gemm"), "packed+rounded:F16"),
+    "GPTQ of its own dtype": (lambda _: (HERE / "source-32", HERE / "gptq-4", ()), "packed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("made", IMPORTS)
+def test_the_policy_is_what_the_import_states_and_passes_on_it(cli: Cli, workplace: Path, made: str) -> None:
+    build, policy = IMPORTS[made]
+    source, candidate, _ = build(workplace)
+    begun = cli("init", "--for", "import", "--subject", f"source={source}", "--subject", f"import={candidate}")
+    assert begun.lines[0].endswith(f"says policy: {policy}"), begun.err
+    ended = cli(*next_command(begun.lines), "--gate", "GATE-MODEL-001")
+    assert ended.code == 0, ended.out
+
+
+LOSSES = [2 + 4 * 0.97**at + 0.01 * (at * 7919 % 13) for at in range(60)]
+
+
+def by_lightning(folder: Path) -> Path:
+    (folder / "version_0").mkdir(parents=True)
+    rows = "".join(f"{at // 30},{at},{loss}\n" for at, loss in enumerate(LOSSES))
+    (folder / "version_0" / "metrics.csv").write_text(f"epoch,step,train_loss\n{rows}")
+    return folder / "version_0"
+
+
+def by_console(folder: Path) -> Path:
+    """Write what nanoGPT prints."""
+    lines = (
+        f"iter {at}: loss {loss:.4f}, time {100 + at % 7}.00ms, mfu {3 + at % 5 / 10:.2f}%\n"
+        for at, loss in enumerate(LOSSES)
+    )
+    (folder / "log.txt").write_text("".join(lines))
+    return folder / "log.txt"
+
+
+LOGS: Mapping[str, tuple[Callable[[Path], Path], str]] = {
+    "a Trainer's": (lambda folder: trainer_state(folder / "trainer_state.json"), "training-log"),
+    "a Trainer's folder": (lambda folder: trainer_state(folder / "trainer_state.json").parent, "training-log"),
+    "Lightning's": (by_lightning, "training-log"),
+    "a console": (by_console, "training-log"),
+}
+
+
+@pytest.mark.parametrize("made", LOGS)
+def test_the_contract_is_the_one_that_fits_the_run_and_passes_on_a_good_one(
+    cli: Cli, workplace: Path, made: str
+) -> None:
+    build, fits = LOGS[made]
+    (workplace / "out").mkdir()
+    begun = cli("init", "--for", "run", "--subject", f"run={build(workplace / 'out')}")
+    assert begun.lines[0] == f"read    run: builtin:{fits} fits it", begun.err
+    ended = cli(*next_command(begun.lines))
+    assert (ended.code, ended.err) == (0, ""), ended.out
+
+
+@pytest.mark.slow
+def test_a_recorded_run_passes_the_contract_that_is_written_for_it(cli: Cli, workplace: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from weighbridge.recorder import Recorder
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Embedding(32, 16), torch.nn.Linear(16, 32))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    rows = [(torch.randint(0, 32, (8, 1)) + 3 * torch.arange(17)) % 32 for _ in range(80)]
+    shape = {"seq_len": 16, "batch_size": 8, "vocab": 32, "requested_steps": 80}
+    with Recorder(workplace / "runs" / "a", model, optimizer, loader=rows, requested_device="cpu", **shape) as rec:
+        for batch in rec.loader:
+            loss = torch.nn.functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+            loss.backward()
+            optimizer.step()
+            rec.step(loss)
+            optimizer.zero_grad()
+    begun = cli("init", "--for", "run", "--subject", "run=runs/a")
+    assert begun.lines[0] == "read    run: builtin:training-run fits it", begun.err
+    ended = cli(*next_command(begun.lines))
+    assert (ended.code, ended.err) == (0, ""), ended.out

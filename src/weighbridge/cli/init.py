@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 import sys
@@ -15,11 +14,9 @@ from weighbridge.cli.options import Texts, repeated, settings, tell, verb
 from weighbridge.contract.document import KEBAB
 from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
 from weighbridge.contract.writing import flow
-from weighbridge.core import ContractError, Measurement, SubjectKind, UsageError, bare, data_path, nearest
+from weighbridge.core import ContractError, SubjectKind, UsageError, bare, data_path, nearest
 from weighbridge.core.git import answer
-from weighbridge.judging.requests import DEFAULT
-from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.facts import Fact
+from weighbridge.evaluation.starting import contract_of, is_here, policy_of
 
 STARTERS = {"import": "model-import", "run": "training-run", "parity": "forward-parity"}
 PURPOSES = {**{purpose: (purpose,) for purpose in STARTERS}, "project": ("import", "run")}
@@ -77,8 +74,16 @@ def command(
     of_run = {} if run is None else {"run": run}
     loaded = {name or part: load_contract(f"{BUILTIN}{STARTERS[part]}") for part in parts}
     targets, unnamed = _bound(loaded.values(), of_run | settings(subjects, "subject"), asking=asking)
-    measured = {} if run is None else _measured(run)
-    given = _values(loaded.values(), measured | settings(params, "param"), asking=asking)
+    stated, looked_at = dict[str, str](), list[str]()
+    if run is not None or ("run" in parts and is_here(targets["run"])):
+        fits, stated = contract_of(targets["run"])
+        loaded[name or "run"] = load_contract(f"{BUILTIN}{fits}")
+        looked_at.append(f"read    run: builtin:{fits} fits it")
+    if "import" in parts and is_here(targets["source"]) and is_here(targets["import"]):
+        policy, where = policy_of(targets["source"], targets["import"])
+        stated |= {"policy": policy} if policy else {}
+        looked_at += [f"read    import: {where} says policy: {policy}"] if policy else []
+    given = _values(loaded.values(), stated | settings(params, "param"), asking=asking)
     files = {Path("contracts", f"{one}.yaml"): _contract(one, base, given) for one, base in loaded.items()}
     verify = _command(tuple(files), loaded.values(), targets)
     ci = ci or ("gitlab" if GITLAB.exists() else "github")
@@ -87,7 +92,7 @@ def command(
         packages = next((PACKAGES[part] for part in parts if part in PACKAGES), "weighbridge")
         files[CI[ci]] = text.replace("WEIGHBRIDGE_PACKAGES", packages)
         files |= {GITLAB: f"{INCLUDED}\n"} if ci == "gitlab" else {}
-    done = [*_write(files), *_append()]
+    done = [*looked_at, *_write(files), *_append()]
     if unnamed:
         done.append(f"change  {', '.join(unnamed)}: put what is to be checked there, in CI and below")
     tell([*done, f"next: {verify}"], whole=True)
@@ -140,24 +145,6 @@ def _values(bases: Collection[LoadedContract], given: Mapping[str, str], *, aski
             read = (value for gate in chosen.gates for value in gate.limits.values() if isinstance(value, str))
             values[name] = next((one for one in read if one.casefold() == text.casefold()), chosen.params[name])
     return values
-
-
-def _measured(run: str) -> dict[str, str]:
-    from weighbridge.evaluation.binding import all_instances, bind
-    from weighbridge.evaluation.runner import EvaluationSession
-
-    contract = load_contract(f"{BUILTIN}{STARTERS['run']}").contract
-    bound = bind(contract, Path(), [f"run={run}"])
-    bound[0].open()
-    found = EvaluationSession(contract=contract, bound=bound, on=all_instances(contract, bound)).evaluate()
-    facts = found.measured[f"facts.run.{DEFAULT}"]
-    said = {fact.name: str(fact.value) for fact in rows_of(facts, Fact)} if isinstance(facts, Measurement) else {}
-    known = {"device": said.get("requested_device"), "tokens_per_step": said.get("tokens_per_step")}
-    timed = next(one for one in found.findings if one.kind == "wall-time-budget")
-    median = (timed.uncounted or timed.verdict).measured  # what another shape than the contract's took, too
-    if isinstance(median, (int, float)):
-        known["budget_ms"] = str(math.ceil(1.5 * median))  # half as much again, as --from-run says
-    return {name: value for name, value in known.items() if value is not None}
 
 
 def _contract(name: str, base: LoadedContract, params: Mapping[str, object]) -> str:
