@@ -140,7 +140,7 @@ def test_the_contract_is_collected_by_pytest_as_printed(folder: Path) -> None:
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_a_contract_lints_clean(cli: Cli, name: str) -> None:
     ended = cli("lint", f"{name}.yaml")
-    assert (ended.code, ended.out, ended.err) == (0, "1 of 1 contracts are usable\n", "")
+    assert (ended.code, ended.out, ended.err) == (0, "1 of 1 contract is usable\n", "")
 
 
 @pytest.mark.slow

@@ -164,7 +164,7 @@ def test_a_template_installs_lints_verifies_and_leaves_what_it_uploads(
     subprocess.run(("git", "init", "--quiet", "model"), check=True)  # a job runs at the top of its repository
     ended = bash("\n".join(scripts()[name]), repository / "model", packages)
     assert ended.returncode == 0, ended.stderr
-    assert "1 of 1 contracts are usable" in ended.stdout
+    assert "1 of 1 contract is usable" in ended.stdout
     artifacts = template("gitlab.yml")["weighbridge"]["artifacts"]
     (upload,) = (step["with"]["path"] for step in template("github.yml")["jobs"]["gates"]["steps"] if "if" in step)
     left = {"github": upload.split(), "gitlab": [*artifacts["paths"], *artifacts["reports"].values()]}[name]

@@ -318,9 +318,9 @@ def test_who_measured(desk: Path) -> None:
 def test_does_it_still_hold(desk: Path) -> None:
     code, told = ask(desk, "good", "verify", "--require-anchor")
     assert (code, line(told, "freshness")) == (0, "  freshness     holds       0.0 days old")
-    assert "1 of 1 verdicts follow, byte for byte" in line(told, "rederivation")
+    assert "1 of 1 verdict follows, byte for byte" in line(told, "rederivation")
     code, told = ask(desk, "good", "rejudge")
-    assert (code, "1 of 1 findings follow from the measurements" in told) == (0, True)
+    assert (code, "1 of 1 finding follows from the measurements" in told) == (0, True)
 
 
 def test_it_no_longer_holds_under_a_changed_contract_or_with_a_changed_byte(desk: Path) -> None:

@@ -190,7 +190,7 @@ def test_a_section_is_drafted_landed_checked_and_rendered(kept: Kept) -> None:
     assert "DISCHARGED" in kept.cli("status").lines[0]
     checked = kept.cli("amend", "check")
     assert (checked.code, codes(checked)) == (0, [])
-    assert re.fullmatch(r"looked at: 1 sections, \d+ citations, 1 statuses, 1 tallies; wrong: 0, .*", checked.lines[-1])
+    assert re.fullmatch(r"looked at: 1 section, \d+ citations, 1 status, 1 tally; wrong: 0, .*", checked.lines[-1])
     page = SPEC.read_text()
     assert section.read_text().partition("\n---\n")[2] in page
     assert "Version 0.1.0, 1 sections." in page
@@ -310,7 +310,7 @@ def test_a_byte_of_evidence_that_changed_is_named_with_its_file_and_its_bundle(k
     assert f" altered bundle {kept.imported}: verdicts.json has sha256 " in ended.out
     rendered = kept.cli("amend", "render")
     assert (rendered.code, rendered.lines) == (1, ["rendered: spec/SPEC.md"])
-    assert rendered.err == "it does not hold: 1 problems, see: weighbridge amend check\n"
+    assert rendered.err == "it does not hold: 1 problem, see: weighbridge amend check\n"
     assert SPEC.read_bytes() == before  # the page follows from the sections alone
 
 

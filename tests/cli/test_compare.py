@@ -57,7 +57,7 @@ def test_one_cause_is_one_line_and_all_lists_each_tensor(cli: Cli, tmp_path: Pat
     pair = source, safetensors(tmp_path / "b", rounded)
     said = "wrong dtype (F32 values stored as F16); every element explained: value-cast"
     named = "lm_head.weight, 3 model.layers.*.k_norm.weight, 3 model.layers.*.q_norm.weight"
-    assert cli("compare", *pair).lines[1] == f"  7 tensors ({named}): {said}"
+    assert cli("compare", *pair).lines[1] == f"  7 of 7 tensors: {said} ({named})"
     each = [line for line in cli("compare", *pair, "--all").lines if "16 of 16 elements explained: value-cast" in line]
     assert len(each) == len(names)
     alone = cli("compare", *pair, "--tensors", "lm*").lines[1]
@@ -96,7 +96,7 @@ def test_a_rounding_that_is_meant_and_makes_a_weight_infinite_is_not_as_meant(cl
     assert ended.code == 1
     assert ended.lines[1] == "  w: F32 -> F16 makes 2 of 4 elements infinite that are finite in the source"
     assert ended.lines[2].startswith("  likely cause: F16, in which most blocks store their scales, too, ends at 65504")
-    assert ended.lines[-1] == "DIFFERENT: 1 of 1 tensors: 1 overflow"
+    assert ended.lines[-1] == "DIFFERENT: 1 of 1 tensor: 1 overflow"
 
 
 @pytest.mark.parametrize("policy", [(), ("--policy", "requant:Q8_0")])
@@ -107,7 +107,7 @@ def test_blocks_whose_scale_is_infinite_are_not_as_meant(cli: Cli, tmp_path: Pat
     with np.errstate(over="ignore"):
         candidate = gguf_file(tmp_path / "m.gguf", {"token_embd.weight": values}, "llama", {"*": "Q8_0"})
     ended = cli("compare", source, candidate, *policy)
-    assert (ended.code, ended.lines[-1]) == (1, "DIFFERENT: 1 of 1 tensors: 1 overflow")
+    assert (ended.code, ended.lines[-1]) == (1, "DIFFERENT: 1 of 1 tensor: 1 overflow")
     assert "token_embd.weight: F32 -> Q8_0 makes 32 of 128 elements infinite that are finite" in ended.lines[1]
 
 

@@ -91,7 +91,7 @@ def status(cli: Cli, *more: str) -> Any:
 
 def test_what_was_recorded_is_whole(cli: Cli, verify: Verify) -> None:
     assert verify().code == 0
-    assert cli("ledger", "check").lines == ["whole: 4 entries of 2 gates and instances"]
+    assert cli("ledger", "check").lines == ["whole: 4 entries of 2 gates, counted by instance"]
 
 
 def test_a_typed_status_is_shown_as_unverified_and_not_counted(cli: Cli, workplace: Path, verify: Verify) -> None:
@@ -592,7 +592,7 @@ def test_older_entries_of_default_stay_whole_and_an_instance_of_their_own(
     verify(dtype=np.float16)
     verify()
     as_before(workplace)
-    assert cli("ledger", "check").lines == ["whole: 6 entries of 2 gates and instances"]
+    assert cli("ledger", "check").lines == ["whole: 6 entries of 2 gates, counted by instance"]
     assert {one["status"] for one in status(cli)["gates"]} == {"ACTIVE_WITH_LIVE_EVIDENCE"}
     verify()
     assert cli("ledger", "check").code == 0
@@ -664,7 +664,7 @@ def test_a_fail_no_later_than_one_of_older_entries_of_default_is_not_left_out(
     as_before(workplace)
     assert len(list((workplace / "evidence" / "bundles").iterdir())) == 2
     ended = cli("ledger", "check")
-    assert (ended.code, ended.lines) == (0, ["whole: 4 entries of 2 gates and instances"])
+    assert (ended.code, ended.lines) == (0, ["whole: 4 entries of 2 gates, counted by instance"])
 
 
 def test_a_damaged_bundle_that_no_entry_names_is_told(cli: Cli, workplace: Path, verify: Verify) -> None:
@@ -901,4 +901,4 @@ def test_newer_evidence_of_another_commit_makes_a_status_stale_until_it_is_renew
     assert status(cli)["discharged"] == {"gates": 0, "of": 1}
     ran(4, commit="b")
     assert status(cli)["gates"][0]["stale"] == []
-    assert cli("ledger", "check").lines == ["whole: 3 entries of 1 gates and instances"]
+    assert cli("ledger", "check").lines == ["whole: 3 entries of 1 gate, counted by instance"]

@@ -16,7 +16,7 @@ from tests.cli.conftest import Cli
 from tests.cli.test_compare_packed import CHOSEN, HERE, NAMES, NEAREST, by_gptq, by_mlx, unpacked
 from tests.formats.files import Entry, safetensors
 
-from weighbridge.core import Measurement
+from weighbridge.core import Measurement, singular
 from weighbridge.packing import unpacked_view
 from weighbridge.verifiers import VERIFIERS, tensor_values
 from weighbridge.verifiers.verifier import Canary
@@ -49,7 +49,7 @@ def test_a_checkpoint_of_packed_weights_alone_is_compared(cli: Cli, tmp_path: Pa
     ended = cli("compare", source, alone(tmp_path / "packed", name))
     assert ended.code == 0, ended.lines
     many = 1 if name in CHOSEN else 2
-    assert ended.lines[-1].startswith(f"LOSSY: {many} of {many} tensors (")
+    assert ended.lines[-1].startswith(singular(f"LOSSY: {many} of {many} tensors ("))
 
 
 @pytest.mark.parametrize(("name", "bits"), [("gptq-4", 4), ("mlx-q4", 4)])
@@ -68,7 +68,7 @@ def test_two_files_of_packed_weights_alone_are_compared_by_their_own_keys(cli: C
     config = json.loads((other / "config.json").read_text())
     config["quantization_config"]["sym"] = False
     (other / "config.json").write_text(json.dumps(config))
-    assert cli("compare", packed, other).lines[-1].startswith("SAME VALUES: 1 of 1 tensors")
+    assert cli("compare", packed, other).lines[-1].startswith("SAME VALUES: 1 of 1 tensor (")
 
 
 def canary_of(source: Path, packed: Path, quantity: str) -> Any:

@@ -78,8 +78,9 @@ def test_pruning_without_a_condition_is_refused(cli: Cli, kept: list[str]) -> No
 
 def test_without_evidence_the_gates_are_judged_and_nothing_is_written(cli: Cli, workplace: Path) -> None:
     sealed, judged = cli("verify", *HEALTH), cli("verify", *HEALTH, "--no-evidence")
-    assert (judged.code, judged.lines[:-1]) == (sealed.code, sealed.lines[:-1])
-    assert judged.lines[-1] == "evidence: none was kept (--no-evidence)"
+    told, other = ([line for line in one.lines if "evidence: " not in line] for one in (judged, sealed))
+    assert (judged.code, told) == (sealed.code, other)
+    assert "evidence: none was kept (--no-evidence)" in judged.lines
     assert len(left()) == 1
 
 

@@ -96,9 +96,9 @@ def specimen(name: str) -> Any:
 def test_a_trace_of_another_process_is_judged_as_the_model_itself(
     cli: Cli, captured: Mapping[str, Path], name: str, code: int
 ) -> None:
-    ended = judged(cli, captured[name])
+    ended = judged(cli, captured[name], "--verbose")
     assert ended.code == code, ended.out + ended.err
-    live = cli(*PARITY, "--subject", f"candidate={GPT}:{name}")
+    live = cli(*PARITY, "--subject", f"candidate={GPT}:{name}", "--verbose")
     told = [[line for line in one.lines if line.startswith("    ")] for one in (ended, live)]
     assert told[0] == told[1]
     assert "run twice with equal bits" in ended.out or code

@@ -242,3 +242,12 @@ def test_a_budget_in_milliseconds_is_no_bound_on_a_loss(cli: Cli, workplace: Pat
     )
     assert "    loss is no column of milliseconds, and the budget is in ms" in ended.lines
     assert "BLOCKED  GATE-RUN-004" in ended.out
+
+
+def test_the_verdict_is_told_before_a_bundle_that_cannot_be_written(cli: Cli, workplace: Path) -> None:
+    (workplace / ".weighbridge").write_text("a file, where the folder of bundles would be")
+    ended = cli("verify", IMPORT, *bound(SOURCE, BAD), "--report", "json:r.json")
+    assert (ended.code, "FAIL     GATE-IMPORT-001" in ended.out) == (4, True)
+    assert ended.lines[-1] == "1 failed of 1 -> exit 4 (error)"
+    assert "disk the bundle was not written" in ended.err
+    assert json.loads((workplace / "r.json").read_text())[0]["exit_code"] == 4

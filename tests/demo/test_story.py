@@ -93,7 +93,7 @@ def test_evidence_and_ledger_lie_where_the_end_says(told: str, folder: Path) -> 
 
 
 def test_the_bundle_judges_again_and_the_gates_stand_where_it_says(told: str) -> None:
-    assert "1 of 1 findings follow from the measurements" in step(told, "weighbridge evidence rejudge evidence/bundles")
+    assert "1 of 1 finding follows from the measurements" in step(told, "weighbridge evidence rejudge evidence/bundles")
     recorded = step(told, "weighbridge verify builtin:checkpoint-import --subject source=model.safetensors "
                           "--subject import=model.gguf --record")  # fmt: skip
     # A checkout with changes of its own gives no live evidence, and says so.

@@ -133,7 +133,7 @@ def test_last_nights_evidence_is_accepted_until_it_is_too_old_or_the_tree_is_ano
     commit(project)
     accepted = cli(*PULL)
     assert accepted.code == 0
-    assert "PASS     GATE-GPUTRAIN-004  The median step takes less than 500 ms" in accepted.lines
+    assert any(line.startswith("PASS     GATE-GPUTRAIN-004  median of ") for line in accepted.lines)
     assert f"    by lane nightly: bundle {night.name[-12:]}, 0 minutes old, at most 36 hours" in accepted.lines
     assert "2 passed of 2 -> exit 0 (passed)" in accepted.lines
     assert [line for line in accepted.lines if "evidence: " in line and "my-training" in line] == []
@@ -339,7 +339,7 @@ def unmeant(project: Path, cli: Cli) -> Path:
 def test_what_does_not_apply_is_accepted_of_the_same_subject(cli: Cli, unmeant: Path) -> None:
     accepted = cli(*PULL)
     assert (accepted.code, "1 not applicable, 2 passed of 3 -> exit 0 (passed)" in accepted.lines) == (0, True)
-    assert "NOT_APPLICABLE GATE-GPUTRAIN-005  A run of 50 steps has its losses" in accepted.lines
+    assert any(line.startswith("NOT_APPLICABLE GATE-GPUTRAIN-005 (by lane ") for line in accepted.lines)
     again = cli(*PULL, "--record", "--subject", f"run={RUN}")
     assert (again.code, "lane-other" in again.out) == (0, False)
     required = cli("status", "--require", "pull-request")
@@ -351,8 +351,8 @@ def test_what_does_not_apply_is_accepted_of_the_same_subject(cli: Cli, unmeant: 
 def test_what_does_not_apply_to_another_subject_is_blocked(cli: Cli, unmeant: Path) -> None:
     (unmeant / "other.json").write_text(RUN.read_text() + "\n")
     other = cli(*PULL, "--subject", "run=other.json")
-    assert (other.code, other.out.count("is of another run than is looked at here: sha256 ")) == (3, 2)
-    assert other.out.count("(lane-other-subject)") == 2
+    assert (other.code, other.out.count("is of another run than is looked at here: sha256 ")) == (3, 1)
+    assert "BLOCKED  GATE-GPUTRAIN-004, GATE-GPUTRAIN-005" in other.lines
     (unmeant / "torn.json").write_text("")
     torn = cli(*PULL, "--subject", "run=torn.json")
     assert (torn.code, "(lane-other-subject)" in torn.out) == (3, True)
@@ -362,7 +362,7 @@ def test_what_does_not_apply_under_another_contract_is_blocked(cli: Cli, unmeant
     edit(unmeant / "contracts" / "training.yaml", "when: {steps: 50}", "when: {steps: 100}")
     commit(unmeant)
     other = cli(*PULL)
-    assert (other.code, other.out.count("(lane-other-contract)")) == (3, 2)
+    assert (other.code, "BLOCKED  GATE-GPUTRAIN-004, GATE-GPUTRAIN-005" in other.lines) == (3, True)
 
 
 def test_the_required_check_needs_a_gate_that_passed(cli: Cli, project: Path) -> None:

@@ -67,7 +67,8 @@ def test_a_blocked_gate_fails_as_blocked(tmp_path: Path) -> None:
     code, out = run(tmp_path, subject("source", SOURCE))
     assert code == 1
     assert "contracts/x.yaml::GATE-IMPORT-001 BLOCKED" in out
-    assert "the subject 'import' is not bound (unbound)" in out
+    assert "    the subject 'import' is not bound (unbound)\n    bind it: --gate-subject import=…\n" in out
+    assert re.search(r"^=+ short test summary info", out, re.MULTILINE)
     assert "1 failed" in out
 
 

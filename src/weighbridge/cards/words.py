@@ -41,6 +41,7 @@ class GateWords:
     why: str
     roles: Mapping[str, str]
     passes: str
+    briefly: str = ""  # a pass in at most 90 characters, where `passes` says more: what was looked at, what was nearest
     besides: str = ""  # what a FAIL tells, too
     codes: Mapping[str, CodeCard]
 
@@ -202,7 +203,7 @@ def hints(card: GateWords, verdict: Verdict) -> list[tuple[str, dict[str, Json]]
     """Return every text that a verdict may be shown with, and the figures that fill it."""
     figures = numbers(verdict)
     if verdict.outcome is Outcome.PASS:
-        return [(card.passes, figures)]
+        return [(card.passes, figures), (card.briefly, figures)]
     blamed = [(one.code, {**figures, **one.figures, "place": one.place}) for one in verdict.offences]
     cards = ((code_card(card.kind, code), of) for code, of in blamed or [(verdict.code, figures)])
     texts = [(text, of) for words, of in cards if words for text in dataclasses.asdict(words).values()]

@@ -25,9 +25,10 @@ from weighbridge.evidence.disk import disk_error, link_new
 from weighbridge.evidence.review import Against, Answer, Answers, State
 from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
-from weighbridge.report import INDENT, Row, block, capped, finding_text, heading, outcome_line
+from weighbridge.report import INDENT, Row, capped, finding_text, heading, outcome_line
 from weighbridge.report.attestations import about, svr, test_result
 from weighbridge.report.model_card import model_card
+from weighbridge.report.terminal import block
 
 BUNDLE = click.argument("bundle", type=PATH)
 ID = re.compile(r"(?:[0-9a-f]{12,64})?")
@@ -143,7 +144,9 @@ def show(bundle: Path, *, given: str) -> None:
     for finding in sealed.findings:
         gate = gates[finding.gate]
         limits = ", ".join(f"{name}: {value}" for name, value in gate.limits.items() if value not in (None, [], {}))
-        tell(block(Row(finding=finding, title=gate.title, said=finding_text(finding, sealed.measured))))
+        tell(
+            block(Row(finding=finding, title=gate.title, said=finding_text(finding, sealed.measured)), everything=True)
+        )
         tell([printable(f"{INDENT}by {finding.kind}/{finding.kind_version}, limits {limits or 'none'}")])
     measured = [(one, file, digest) for one in stated.subjects for file, digest in one.digests.items()]
     digested = [(f"{s.name}@{s.instance}", *of, _commit(s.commit, s.dirty)) for s, *of in measured]

@@ -56,7 +56,7 @@ def check_ledger(folder: Path, base: str | None) -> None:
         tell([f"problems: {len(problems)}"])
         sys.exit(ExitCode.BLOCKED if {one.code for one in problems} == {OTHER_VERSION} else ExitCode.FAILED)
     chains = ledger.chains()
-    tell([f"whole: {sum(map(len, chains.values()))} entries of {len(chains)} gates and instances"])
+    tell([f"whole: {sum(map(len, chains.values()))} entries of {len(chains)} gates, counted by instance"])
 
 
 @verb("record", "Record bundles that were sealed elsewhere.", "2f6a7cfc0f86", of=command)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from weighbridge.core import Json, UsageError, bare, bare_json, dumps, uncommanded
+from weighbridge.core import Json, UsageError, bare, bare_json, dumps, singular, uncommanded
 
 F = TypeVar("F", bound=Callable[..., Any])
 Texts: TypeAlias = tuple[str, ...]  # of an option or argument that may be given again
@@ -100,7 +100,7 @@ def tell(lines: Iterable[str], *, err: bool = False, whole: bool = False) -> Non
     columns = columns_of(stream)
     try:
         for line in map(bare, lines):
-            line = line if whole else uncommanded(line)  # noqa: PLW2901 -- a name from outside commands nothing
+            line = line if whole else singular(uncommanded(line))  # noqa: PLW2901 -- a name from outside commands nothing
             for part in [line] if whole or columns is None else broken(line, columns):
                 click.echo(part, file=stream)
     except BrokenPipeError:  # a reader that leaves early, as `head` does, changes no exit code

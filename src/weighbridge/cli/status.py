@@ -22,8 +22,9 @@ from weighbridge.ledger.causes import Causes
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, LedgerEntry, LedgerStep
 from weighbridge.ledger.overview import Contracts, Gate, Instance, blockers, criteria, discharged, overview, tally
 from weighbridge.ledger.store import DIGEST, Ledger
-from weighbridge.report import STATUS_WORDS, Row, block, finding_text
+from weighbridge.report import STATUS_WORDS, Row, finding_text
 from weighbridge.report import tally as tally_of
+from weighbridge.report.terminal import block
 
 OF_CONTRACT = "Show only the gates of this contract; a file is read as the contract that stands now."
 EXEMPT = f"Show what is waived.  [default: {WAIVERS}, where there is one]"

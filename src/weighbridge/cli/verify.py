@@ -5,25 +5,39 @@ from __future__ import annotations
 import datetime as dt
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from weighbridge.cli.completion import contracts, gates
-from weighbridge.cli.options import PATH, as_json, debug, on_github, pairs, progress, repeated, settings, tell, verb
+from weighbridge.cli.options import (
+    PATH,
+    Texts,
+    as_json,
+    debug,
+    on_github,
+    pairs,
+    progress,
+    repeated,
+    settings,
+    tell,
+    verb,
+)
 from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract, written_in
-from weighbridge.core import Finding, Outcome, UsageError, nearest, printable
+from weighbridge.core import ExitCode, UsageError, nearest, printable
 from weighbridge.core.project import LOCAL, local
-from weighbridge.evaluation.verification import ContractResult, VerifyRequest, code_of, verify
+from weighbridge.evaluation.verification import ContractResult, UnsealedError, VerifyRequest, code_of, verify
 from weighbridge.evidence.disk import disk_error, make_folders, replace_file
 from weighbridge.judging.requests import DEFAULT, all_requests
 from weighbridge.lanes.waivers import waivers_of
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.report import INDENT, STATUS_WORDS, block, heading, run_told
+from weighbridge.report import STATUS_WORDS, Row, heading, run_told
 from weighbridge.report.formats import BROUGHT, FORMS, data_of, rendered
 from weighbridge.report.rows import Report, report_of
+from weighbridge.report.terminal import blocks, summary
 
 if TYPE_CHECKING:
     from weighbridge.evaluation.runner import Evaluation
@@ -54,10 +68,11 @@ SEALED = "Seal the text of a log, CSV or test report into the bundle, redacted."
 @repeated("--attach", "attached", "ROLE=FILE", SEALED)
 @repeated("--input", "inputs", "ROLE=FILE", "Seal the digest of a corpus, tokenizer or configuration.")
 @repeated("--report", "reports", "FORM:FILE", f"Write a report: {', '.join(FORMS)}; - prints it.")
+@click.option("-v", "--verbose", is_flag=True, help="Show every finding whole, with its trials.")
 @as_json
 @debug
 @click.pass_context
-def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: bool, **_asked: object) -> None:
+def command(context: click.Context, /, reports: Texts, *, as_json: bool, verbose: bool, **_asked: object) -> None:
     """Check subjects against CONTRACTS, and write what was found into an evidence bundle.
 
     Example: weighbridge verify builtin:training-run --subject run=runs/a
@@ -69,16 +84,20 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
     """
     asked = _asked_for(context)
     files = _reports(reports, as_json=as_json)
+    unsealed = None
     with progress() as show:
-        results = verify(asked, show)
-    code = code_of(results, asked.excuses)
+        try:
+            results = verify(asked, show)
+        except UnsealedError as error:
+            results, unsealed = error.results, error
+    code = ExitCode.ERROR if unsealed else code_of(results, asked.excuses)
     report = report_of(results, code, asked.excuses)
     judged = {(suite.contract, row.finding.gate, row.finding.instance): row.outcome for suite, row in report.rows}
     tell((line for remark in asked.waivers.remarks(judged) for line in str(remark).splitlines()), err=True)
     if as_json:
         _write(STDOUT, data_of("json", report))
     else:
-        tell(lines_of(results, report, asked), err=STDOUT in files)
+        tell(lines_of(results, report, asked, everything=verbose), err=STDOUT in files)
     if on_github():
         from weighbridge.report import github
 
@@ -87,6 +106,8 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
         github.summarise(report)
     for path, form in files.items():
         _write(path, data_of(form, report))
+    if unsealed:
+        raise unsealed
     sys.exit(code)
 
 
@@ -158,8 +179,10 @@ def _write(path: Path, data: bytes) -> None:
         raise disk_error(problem, "the report", path) from None
 
 
-def lines_of(results: Sequence[ContractResult], report: Report, asked: VerifyRequest) -> Iterator[str]:
-    """Yield the lines of every result, the tally, and where the evidence is."""
+def lines_of(
+    results: Sequence[ContractResult], report: Report, asked: VerifyRequest, *, everything: bool = False
+) -> Iterator[str]:
+    """Yield the lines of every result, where the evidence is, and last the table of what did not pass and the tally."""
     for result, suite in zip(results, report.suites, strict=True):
         contract, evaluation = result.loaded.contract, result.evaluation
         subjects = []
@@ -176,16 +199,8 @@ def lines_of(results: Sequence[ContractResult], report: Report, asked: VerifyReq
             yield from [f"not of lane {asked.lane}: {', '.join(others)}"] if others else ()
         for item in evaluation.bound:
             yield from run_told(evaluation.measured.get(f"facts.{item.subject}.{item.instance}"))
-        refused: set[tuple[str, ...]] = set()  # a subject that cannot be read is named once, not once a gate
-        for row in suite.rows:
-            first, *rest = block(row)
-            said = tuple(rest[:-1]) if row.outcome is Outcome.ERROR else ()
-            yield from (first, f"{INDENT}as above") if said in refused else (first, *rest)
-            doubts = _doubts(result.loaded, row.finding, evaluation)
-            yield from (f"{INDENT}{click.style(doubt, bold=True)}" for doubt in doubts)
-            refused |= {said} if said else set()
+        yield from blocks(suite.rows, partial(_doubts, result.loaded, evaluation), everything=everything)
         yield ""
-    yield report.tally
     for result in results:
         if result.bundle or asked.evidence is None:
             yield printable(f"evidence: {result.bundle.path if result.bundle else 'none was kept (--no-evidence)'}")
@@ -195,6 +210,8 @@ def lines_of(results: Sequence[ContractResult], report: Report, asked: VerifyReq
             unknown = [path for path, digest in paths_read(result.bundle.environment).items() if not digest]
             yield from (printable(f"no lane will accept it: of {path}, {UNCOMMITTED}") for path in unknown)
         yield from _moved(result.moves)
+    yield from summary([row for _, row in report.rows])
+    yield report.tally
 
 
 def _moved(moves: Sequence[Move]) -> Iterator[str]:
@@ -216,8 +233,9 @@ def _moved(moves: Sequence[Move]) -> Iterator[str]:
         yield printable(f"{change}: {', '.join(places)}")
 
 
-def _doubts(loaded: LoadedContract, finding: Finding, evaluation: Evaluation) -> Iterator[str]:
+def _doubts(loaded: LoadedContract, evaluation: Evaluation, row: Row) -> Iterator[str]:
     """Yield what the person may have meant instead: the sides exchanged, or another policy, with the line to change."""
+    finding = row.finding
     if finding.kind not in ("value-preservation", "dtype-preservation") or not finding.verdict.offences:
         return
     from weighbridge.evaluation.policies_tried import policy_that_passes

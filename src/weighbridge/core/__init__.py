@@ -50,4 +50,4 @@ from weighbridge.core.model import (
     Value,
     Verdict,
 )
-from weighbridge.core.printable import bare, bare_json, printable, quoted, scheme_of, uncommanded
+from weighbridge.core.printable import bare, bare_json, printable, quoted, scheme_of, singular, uncommanded

@@ -12,12 +12,23 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weighbridge.contract.load import LoadedContract, load_contract, reused
 from weighbridge.contract.resolved import digests
 from weighbridge.contract.strict_yaml import collected
-from weighbridge.core import ContractError, UsageError, __version__, dataclass, dumps, git, model, nearest, sha256
+from weighbridge.core import (
+    BundleError,
+    ContractError,
+    UsageError,
+    __version__,
+    dataclass,
+    dumps,
+    git,
+    model,
+    nearest,
+    sha256,
+)
 from weighbridge.core.exit_code import Excuses, ExitCode, exit_code
 from weighbridge.core.local_files import is_file, read_regular_file
 from weighbridge.core.project import LOCAL, in_project, make_local
@@ -75,6 +86,12 @@ class ContractResult:
     elsewhere: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
 
 
+class UnsealedError(BundleError):
+    """A bundle that could not be written, with the `results` that were measured all the same."""
+
+    results: tuple[ContractResult, ...] = ()
+
+
 def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, ...]:
     """Verify every contract that was asked for; nothing is measured before all of them are read and bound."""
     loaded = load_all(request.contracts, request.params)
@@ -98,7 +115,8 @@ def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, 
     texts = {role: read_regular_file(path, 64 << 20, UsageError) for role, path in request.attached}
     logs = {role: data.decode(errors="replace") for role, data in texts.items()}
     companions, lane = tuple(_companions(request, texts, redactor)), turn.sealed if turn else model.EMPTY
-    results = []
+    results: list[ContractResult] = []
+    unsealed: UnsealedError | None = None
     for one, subjects, instances in zip(loaded, bound, everywhere, strict=True):
         wanted = frozenset(gate for gate in instances if _wanted(gate, request.gates))
         mine = turn.of(one.contract, wanted) if turn else wanted
@@ -108,22 +126,34 @@ def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, 
         result = ContractResult(loaded=one, evaluation=evaluation, bundle=None)
         if request.evidence is not None and (mine or not turn):
             progress("sealing")
-            bundle = keep(
-                evaluation, one.source, redactor, request.evidence, command, logs=logs, companions=companions, lane=lane
-            )
-            result = dataclasses.replace(result, bundle=bundle)
-            if request.record:
-                from weighbridge.ledger.record import record  # what reads bundles again loads as long as the rest
-                from weighbridge.ledger.store import Ledger
-
-                digest = digests(one.contract).whole
-                moves = record(bundle, Ledger(request.ledger), now=evaluation.finished, contract_digest=digest)
-                result = dataclasses.replace(result, moves=moves)
+            try:
+                result = _sealed(result, request, redactor, command, logs=logs, companions=companions, lane=lane)
+            except BundleError as error:  # what was measured is told first
+                unsealed = UnsealedError(error.code, error.what, where=error.where, remedy=error.remedy)
         if turn:
             evaluation, elsewhere = turn.with_others(evaluation, wanted - mine)
             result = dataclasses.replace(result, evaluation=evaluation, elsewhere=elsewhere)
         results.append(result)
+    if unsealed:
+        unsealed.results = tuple(results)
+        raise unsealed
     return tuple(results)
+
+
+def _sealed(
+    result: ContractResult, request: VerifyRequest, redactor: Redactor, command: tuple[str, ...], **more: Any
+) -> ContractResult:
+    assert request.evidence is not None
+    one, evaluation = result.loaded, result.evaluation
+    bundle = keep(evaluation, one.source, redactor, request.evidence, command, **more)
+    moves: tuple[Move, ...] = ()
+    if request.record:
+        from weighbridge.ledger.record import record  # what reads bundles again loads as long as the rest
+        from weighbridge.ledger.store import Ledger
+
+        digest = digests(one.contract).whole
+        moves = record(bundle, Ledger(request.ledger), now=evaluation.finished, contract_digest=digest)
+    return dataclasses.replace(result, bundle=bundle, moves=moves)
 
 
 def code_of(results: Sequence[ContractResult], excuses: Excuses) -> ExitCode:

@@ -15,7 +15,8 @@ from weighbridge.core import uncommanded
 from weighbridge.evaluation.runner import EvaluationSession
 from weighbridge.evaluation.verification import keep
 from weighbridge.evidence.redact import own_key, redactor_here
-from weighbridge.report import Row, block, finding_text
+from weighbridge.report import Row, finding_text
+from weighbridge.report.terminal import block
 
 if TYPE_CHECKING:
     import pytest
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from weighbridge.evaluation.binding import Binding
     from weighbridge.evaluation.runner import Evaluation
 
+AS_HERE = re.compile(r" \(under pytest [^)]*\)")
 OPTION = re.compile(r"(?<![\w-])--(subject|param|expect-blocked|evidence|waivers)\b")
 
 
@@ -41,15 +43,17 @@ def evaluate(
     return evaluation
 
 
-def summary(finding: Finding, evaluation: Evaluation, excused: str = "") -> str:
+def summary(finding: Finding, evaluation: Evaluation, excused: str = "", *, everything: bool = False) -> str:
     """Return what a gate came to, in lines."""
     title = next(gate.title for gate in evaluation.contract.gates if gate.id == finding.gate)
     row = Row(finding=finding, title=title, said=finding_text(finding, evaluation.measured), excused=excused)
-    return under_pytest(click.unstyle("\n".join(block(row))), (one.target for one in evaluation.bound))
+    return under_pytest(
+        click.unstyle("\n".join(block(row, everything=everything))), (one.target for one in evaluation.bound)
+    )
 
 
 def under_pytest(text: str, targets: Iterable[str] = ()) -> str:
     """Return a message with the options as they are called here, and without absolute paths: it goes into reports."""
     for target in filter(os.path.isabs, targets):
         text = text.replace(target, os.path.relpath(target))
-    return uncommanded(OPTION.sub(r"--gate-\1", text)).replace(f"{Path.cwd()}{os.sep}", "")
+    return uncommanded(OPTION.sub(r"--gate-\1", AS_HERE.sub("", text))).replace(f"{Path.cwd()}{os.sep}", "")

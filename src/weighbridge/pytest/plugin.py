@@ -298,7 +298,7 @@ class GateItem(pytest.Item):
             raise NotPassedError(f"expected to be blocked, and {outcome}: take it off --gate-expect-blocked")
         if outcome is Outcome.PASS:
             return
-        text = summary(finding, evaluation)
+        text = summary(finding, evaluation, everything=self.config.get_verbosity() > 0)
         if outcome is Outcome.NOT_APPLICABLE:
             pytest.skip(text)
         if excuse := gates.excuses.of(contract, finding):
@@ -314,7 +314,7 @@ class GateItem(pytest.Item):
         text = str(excinfo.value)
         first = (text.splitlines()[1:2] or [text])[0].strip()
         place = ReprFileLocation(str(self.path), (self._line() or 0) + 1, first)
-        return ReprExceptionInfo(reprcrash=place, reprtraceback=ReprTracebackNative([text]))
+        return ReprExceptionInfo(reprcrash=place, reprtraceback=ReprTracebackNative([f"{text}\n"]))
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Return the gate's place and name in headings."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import itertools
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -19,16 +20,20 @@ from weighbridge.quantities.facts import Fact
 if TYPE_CHECKING:
     from weighbridge.cards.words import CodeCard
 
-LISTED = 8
+LISTED, NAMED = 8, 3  # lines of a finding, and names of what is alike
 ENOUGH = "would pass with"
 UNCOUNTED = "not counted (condition not met); otherwise:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingText:
-    """One finding in words: what it says, what it would have said, what would have passed, hints, and its trials."""
+    """One finding in words: what it says, what it would have said, what would have passed, hints, and its trials.
+
+    `brief` says the same shorter: of a PASS what was looked at, of anything else one line for all places of one cause.
+    """
 
     lines: tuple[str, ...]
+    brief: tuple[str, ...]
     uncounted: tuple[str, ...] = ()
     besides: str = ""
     enough: str = ""
@@ -80,13 +85,18 @@ class Row:
             return Level.NOTICE
         return Level.WARNING if self.finding.severity is Severity.ADVISORY else Level.ERROR
 
-    def lines(self) -> list[str]:
-        """Return what there is to say of the finding but its hints, eight places at most."""
+    @property
+    def remarks(self) -> list[str]:
+        """Return what makes the outcome count otherwise than it stands."""
+        return [printable(why) for why in (self.excused, self.elsewhere, self.unexpected) if why]
+
+    def lines(self, *, everything: bool = False) -> list[str]:
+        """Return what there is to say of the finding but its hints, eight lines at most of what it found."""
         uncounted = self.finding.uncounted
         otherwise = (f"{UNCOUNTED} {uncounted.outcome} {line}" for line in self.said.uncounted) if uncounted else ()
         return [
-            *(printable(why) for why in (self.excused, self.elsewhere, self.unexpected) if why),
-            *capped(self.said.lines),
+            *self.remarks,
+            *(self.said.lines if everything else capped(self.said.brief)),
             *capped([*otherwise], 2),
             *([self.said.besides] if self.said.besides else []),
             *([f"{ENOUGH}: {self.said.enough}"] if self.said.enough else []),
@@ -104,14 +114,44 @@ def finding_text(finding: Finding, measured: Mapping[str, model.Measured]) -> Fi
     item = measured.get(str(verdict.figures.get("measurement", "")))
     missing = item if isinstance(item, (Unmeasured, model.Faulted)) and item.code == verdict.code else None
     hinted = [printable(missing.remedy)] if missing and missing.remedy else []
+    lines = (printable(f"{missing.why} ({missing.code})"),) if missing else tuple(render(card, verdict))
+    brief = lines
+    if verdict.offences and not missing:
+        noun = "tensors" if OF_TENSORS & verdict.offences[0].figures.keys() else "places"
+        brief = tuple(by_cause(zip((one.place for one in verdict.offences), lines, strict=True), verdict.of, noun))
+    elif verdict.outcome is Outcome.PASS and card.briefly:
+        brief = (fill(card.briefly, figures),)
     return FindingText(
-        lines=(printable(f"{missing.why} ({missing.code})"),) if missing else tuple(render(card, verdict)),
+        lines=lines,
+        brief=brief,
         uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
         besides=besides(card, verdict),
         enough=fill(words.enough, figures) if words and words.enough else "",
         hints=tuple(_hints(words, verdict, figures) if words else hinted),
         trials=trials_summary(finding.trials),
     )
+
+
+OF_TENSORS = {"elements", "dtype", "source_dtype"}  # figures that only a tensor has
+WHOLE = re.compile(r"\b([1-9]\d*) of \1 elements explained")
+
+
+def by_cause(said: Iterable[tuple[str, str]], of: int, noun: str, alone: int = 2) -> Iterator[str]:
+    """Yield the line of each place; where so many as are not left `alone` have one cause, one line for all of them."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for place, line in said:
+        cause = line.removeprefix(f"{printable(place)}: ")
+        groups.setdefault(WHOLE.sub("every element explained", cause), []).append((place, line))
+    for cause, alike in groups.items():
+        if len(alike) < alone or alike[0][1] == cause:
+            yield from dict.fromkeys(line for _, line in alike)
+            continue
+        names: dict[str, list[str]] = {}
+        for place, _ in alike:
+            names.setdefault(re.sub(r"(?<=\.)\d+(?=\.)", "*", place), []).append(place)
+        named = [printable(one[0] if len(one) == 1 else f"{len(one)} {name}") for name, one in names.items()]
+        many = f"{len(alike)} of {of}" if of >= len(alike) else len(alike)
+        yield f"{many} {noun}: {cause} ({', '.join(capped(named, NAMED))})"
 
 
 def verdict_lines(kind: str, verdict: model.Verdict) -> list[str]:
@@ -176,22 +216,19 @@ def run_told(facts: model.Measured | None) -> Iterator[str]:
         yield f"{INDENT}{printable(', '.join(said))}"
 
 
-def block(row: Row) -> list[str]:
-    """Return the lines of a finding: outcome, gate and title, what was found, what would have passed, and hints."""
-    faint = list(row.said.hints)
-    if row.outcome is Outcome.PASS:
-        faint.append(f"trials: {row.said.trials}")
-    elif row.file:
-        faint.append(printable(f"{row.file}:{row.line}"))
-    lines = [outcome_line(row.finding, row.title), *(f"{INDENT}{line}" for line in row.lines())]
-    return [*lines, *(f"{INDENT}{click.style(line, dim=True)}" for line in faint)]
-
-
 def outcome_line(finding: Finding, title: str) -> str:
     """Return the line that says what a gate came to."""
-    outcome = click.style(f"{finding.verdict.outcome:<8}", fg=COLOURS[finding.verdict.outcome], bold=True)
-    advisory = " (advisory)" if finding.severity is Severity.ADVISORY else ""
-    return f"{outcome} {printable(gate_name(finding))}{advisory}  {printable(title)}"
+    return f"{outcome_word(finding.verdict.outcome)} {gate_named(finding)}  {printable(title)}"
+
+
+def outcome_word(outcome: Outcome, width: int = 8) -> str:
+    """Return an outcome in its colour."""
+    return click.style(f"{outcome:<{width}}", fg=COLOURS[outcome], bold=True)
+
+
+def gate_named(finding: Finding) -> str:
+    """Return a gate's name as it is shown, and that it is advisory."""
+    return printable(gate_name(finding)) + " (advisory)" * (finding.severity is Severity.ADVISORY)
 
 
 def gate_name(finding: Finding) -> str:

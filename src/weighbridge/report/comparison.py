@@ -18,7 +18,7 @@ from weighbridge.gates.families.block_types import BOUND, TYPICAL_ERROR
 from weighbridge.gates.value_preservation import RANK, Class
 from weighbridge.model_config.conversion_facts import CONVERTER
 from weighbridge.quantities.tensors import PADDED, MomentChanges, TensorPair
-from weighbridge.report import COLOURS, LISTED, capped, finding_text
+from weighbridge.report import COLOURS, LISTED, NAMED, by_cause, capped, finding_text
 
 Moments: TypeAlias = Mapping[str, MomentChanges]
 Passes: TypeAlias = Callable[[Fields], bool]
@@ -35,8 +35,7 @@ GROWN = "the vocabulary was padded, and every row that it had is compared: {}"
 OF_VOCABULARY = ("vocab_size", "token_types", "tokens")
 EXCHANGE, MEANT = "exchange the two? ", "meant? it passes with "
 ALONE = "missing", "extra"  # of one side
-MANY, NAMED = 4, 3  # tensors of one cause, which a line then tells together, and names of these
-WHOLE = re.compile(r"\b([1-9]\d*) of \1 elements explained")
+MANY = 4  # tensors of one cause, which a line then tells together
 UNSHOWN = "dropped by the converter's rule, not shown to be superfluous"
 RENAMED = "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
 IN_WORDS = {
@@ -271,19 +270,8 @@ def _by_cause(finding: Finding, tensors: str, alone: int, without: Collection[st
 
     lines = zip(finding.verdict.offences, render(gate_words(finding.kind), finding.verdict), strict=True)
     matching = [pair for pair in lines if pair[0].code not in without and fnmatch.fnmatchcase(pair[0].place, tensors)]
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for place, line in ((one.place, line) for one, line in sorted(matching, key=lambda pair: _badness(pair[0]))):
-        said = line.removeprefix(f"{printable(place)}: ")
-        groups.setdefault(WHOLE.sub("every element explained", said), []).append((place, line))
-    for said, alike in groups.items():
-        if len(alike) < alone:
-            yield from (line for _, line in alike)
-            continue
-        names: dict[str, list[str]] = {}
-        for place, _ in alike:
-            names.setdefault(re.sub(r"(?<=\.)\d+(?=\.)", "*", place), []).append(place)
-        named = (printable(one[0] if len(one) == 1 else f"{len(one)} {name}") for name, one in names.items())
-        yield f"{len(alike)} tensors ({', '.join(capped([*named], NAMED))}): {said}"
+    said = ((one.place, line) for one, line in sorted(matching, key=lambda pair: _badness(pair[0])))
+    yield from by_cause(said, finding.verdict.of, "tensors", alone)
 
 
 def _badness(offence: Offence) -> tuple[int, float]:

@@ -1,0 +1,134 @@
+"""Findings on a terminal: a PASS in a line, all else in twelve, what has one cause together, and a table at the end."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import click
+
+from weighbridge.core import Outcome, printable
+from weighbridge.quantities.facts import HAS
+from weighbridge.report import (
+    INDENT,
+    LISTED,
+    NAMED,
+    Level,
+    Row,
+    capped,
+    gate_name,
+    gate_named,
+    outcome_line,
+    outcome_word,
+)
+
+SCREEN, ONE_LINE, A_FAIL = 80, 120, 12  # columns of a terminal, characters of a PASS, rows of anything else
+ROW = SCREEN - 2 * len(INDENT)  # what `tell` leaves of a row of a broken line
+A_NAME = 32  # columns of the table for a gate
+WORST_FIRST = (Outcome.ERROR, Outcome.FAIL, Outcome.BLOCKED, Outcome.NOT_APPLICABLE, Outcome.PASS)
+MORE = re.compile(r"\+(\d+) more")
+QUIET = (Outcome.PASS, Outcome.NOT_APPLICABLE)
+Besides = Callable[[Row], Iterable[str]]
+
+
+def blocks(rows: Sequence[Row], besides: Besides = lambda _: (), *, everything: bool = False) -> Iterator[str]:
+    """Yield the lines of some findings: those of one cause in one block, and last the gates that are not meant."""
+    if everything:
+        yield from (line for row in rows for line in block(row, [*besides(row)], everything=True))
+        return
+    for alike in _alike(row for row in rows if row.outcome is not Outcome.NOT_APPLICABLE):
+        names = [gate_named(row.finding) for row in alike]
+        head = f"{outcome_word(alike[0].outcome)} {', '.join(capped(names, LISTED))}"
+        lines = block(alike[0], [*besides(alike[0])])
+        yield from lines if len(alike) == 1 else (head, *lines[1:])
+    yield from _unmeant([row for row in rows if row.outcome is Outcome.NOT_APPLICABLE])
+
+
+def _alike(rows: Iterable[Row]) -> Iterable[list[Row]]:
+    groups: dict[object, list[Row]] = {}
+    for row in rows:
+        own = gate_name(row.finding) if row.outcome is Outcome.PASS else ""
+        groups.setdefault((own, row.outcome, *row.lines(), row.said.hints), []).append(row)
+    return groups.values()
+
+
+def _unmeant(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a line for each cause why gates are not meant for what was looked at."""
+    causes: dict[str, list[tuple[str, str]]] = {}
+    for row in rows:
+        fact = str(row.finding.verdict.figures.get("fact"))
+        name, _, count = fact.removeprefix(HAS).partition(":")
+        cause, what = ("too few numbers: ", f"{name} needs {count}") if count else ("the run has no ", name)
+        if row.remarks or not fact.startswith(HAS) or row.finding.verdict.figures.get("found") is not False:
+            cause, what = row.lines()[0], ""
+        causes.setdefault(cause, []).append((gate_named(row.finding), what))
+    for cause, pairs in causes.items():
+        names, lacking = [name for name, _ in pairs], [*dict.fromkeys(what for _, what in pairs)]
+        many = f"{len(names)} gates: " if len(names) > 1 else ""
+        why = cause + printable(", ".join(capped(lacking, NAMED)))
+        yield f"{outcome_word(Outcome.NOT_APPLICABLE)} {many}{', '.join(capped(names, NAMED))} ({why})"
+
+
+def block(row: Row, besides: Sequence[str] = (), *, everything: bool = False) -> list[str]:
+    """Return the lines of a finding: a PASS in one, all else in twelve rows of a terminal, or `everything`.
+
+    They come in this order: outcome, gate and title, what was found, hints, what would have passed, what may have been
+    meant `besides`, and where the gate is written.
+    """
+    if row.outcome is Outcome.PASS and not everything:
+        left = ONE_LINE - len(click.unstyle(outcome_line(row.finding, "")))
+        return [outcome_line(row.finding, cut(row.said.brief[0], left)), *(f"{INDENT}{why}" for why in row.remarks)]
+    found, hints = row.lines(everything=everything), [*row.said.hints]
+    enough = [found.pop()] if row.said.enough else []
+    last = [printable(f"{row.file}:{row.line}")] if row.file else []
+    if row.outcome is Outcome.PASS:
+        last = [f"trials: {row.said.trials}"]
+    head = outcome_line(row.finding, row.title)
+    if not everything and _rows((head, *found, *hints, *enough, *besides, *last)) > A_FAIL:
+        found = [cut(line, 3 * ROW - 12) for line in found]
+        hints, enough = ([cut(line, 2 * ROW - 12) for line in lines] for lines in (hints, enough))
+        found, over = _fitting(found, _rows((head, *found, *hints, *enough, *besides, *last)) - A_FAIL, least=1)
+        hints, _ = _fitting(hints, over)
+    faint, meant = [click.style(line, dim=True) for line in hints], [click.style(line, bold=True) for line in besides]
+    lines = (*found, *faint, *enough, *meant, *(click.style(line, dim=True) for line in last))
+    return [head, *(f"{INDENT}{line}" for line in lines)]
+
+
+def _fitting(lines: list[str], over: int, least: int = 0) -> tuple[list[str], int]:
+    """Return the first of some lines, without so many rows of a terminal as are over, and how many are over then."""
+    kept, more = [*lines], 0
+    while over > 0 and len(kept) > least:
+        over += (not more) - _rows([last := kept.pop()])
+        more += int(counted[1]) if (counted := MORE.fullmatch(last)) else 1
+    return [*kept, *([f"+{more} more (--verbose)"] if more else [])], over
+
+
+def _rows(lines: Iterable[str]) -> int:
+    return sum(len(textwrap.wrap(click.unstyle(line), ROW)) for line in lines)
+
+
+def cut(text: str, width: int) -> str:
+    """Return a text in at most so many characters, cut between words."""
+    return textwrap.shorten(text, max(width, 2), placeholder=" …") if len(text) > width else text
+
+
+def summary(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a table of what did not pass, the worst first, of 80 columns; nothing of one gate, or where all passed."""
+    bad = sorted((row for row in rows if row.outcome not in QUIET), key=lambda row: WORST_FIRST.index(row.outcome))
+    if not bad or len(rows) == 1:
+        return
+    cells = []
+    for alike in _alike(bad):
+        more = f" +{len(alike) - 1} more" if len(alike) > 1 else ""
+        why = "excused: " if alike[0].excused else "advisory: " * (alike[0].level is Level.WARNING)
+        said = why + alike[0].said.brief[0]
+        cells.append((alike[0].outcome, cut(gate_name(alike[0].finding), A_NAME - len(more)) + more, said))
+    counts = Counter(row.outcome for row in rows)
+    cells += [(quiet, f"{counts[quiet]} gates", "") for quiet in QUIET if counts[quiet]]
+    first, second = (max(len(str(cell[index])) for cell in cells) for index in (0, 1))
+    yield ""
+    yield click.style(f"{'outcome':<{first}}  {'gate':<{second}}  found", underline=True)
+    for outcome, name, found in cells:
+        yield f"{outcome_word(outcome, first)}  {name:<{second}}  {cut(found, SCREEN - first - second - 4)}".rstrip()

@@ -1,0 +1,142 @@
+"""Findings on a terminal of 80 columns: a PASS in a line, all else in twelve rows, what has one cause together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from tests.cli.conftest import Cli, cli
+from tests.verifiers.logs_of_others import trainer_state
+
+from weighbridge.cards.words import gate_card
+from weighbridge.cli.options import broken
+from weighbridge.core import Finding, Json, Offence, Outcome, Severity, Verdict
+from weighbridge.core.data import data_path
+from weighbridge.core.printable import singular
+from weighbridge.gates import KINDS
+from weighbridge.report import Row, finding_text
+from weighbridge.report.terminal import block, blocks, summary
+
+__all__ = ["cli"]
+
+RUN = data_path("verifiers") / "specimens" / "runs" / "wrapped"
+
+
+def row(code: str, offences: tuple[Offence, ...] = (), gate: str = "G-ONE", **more: Json) -> Row:
+    outcome = Outcome.FAIL if offences else Outcome.BLOCKED
+    verdict = Verdict(outcome=outcome, code=code, of=max(len(offences), 1), offences=offences, figures=more)
+    finding = Finding(
+        gate=gate,
+        instance="default",
+        kind="value-preservation",
+        kind_version=1,
+        severity=Severity.REQUIRED,
+        facts={},
+        verdict=verdict,
+    )
+    return Row(finding=finding, title="Every tensor is its source's", said=finding_text(finding, {}), file="c", line=9)
+
+
+def tensors(many: int, alike: bool) -> tuple[Offence, ...]:
+    figures: dict[str, Json] = {"source_dtype": "BF16", "held": "bits", "candidate_dtype": "F16", "mechanism": "other"}
+    return tuple(
+        Offence(
+            place=f"model.layers.{index}.self_attn.q_proj.weight",
+            code="dtype",
+            figures=figures | {"elements": 96, "explained": 96 if alike else index},
+        )
+        for index in range(many)
+    )
+
+
+def screen(lines: list[str]) -> list[str]:
+    return [part for line in lines for part in broken(line, 80)]
+
+
+def test_a_pass_is_one_line_of_120_characters(cli: Cli, workplace: Path) -> None:
+    trainer_state(workplace / "trainer_state.json")
+    runs = (("training-run", RUN), ("training-log", "trainer_state.json"), ("pretraining", RUN))
+    told = [line for name, run in runs for line in cli("verify", f"builtin:{name}", "--subject", f"run={run}").lines]
+    passes = [line for line in told if line.startswith("PASS     GATE")]
+    assert (len(passes) > 15, max(map(len, passes)) <= 120) == (True, True)
+    assert "PASS     GATE-RUN-001  8 of 8 columns in order over 60 steps" in told
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if gate_card(kind).briefly])
+def test_what_is_said_briefly_is_shorter(kind: str) -> None:
+    assert len(gate_card(kind).briefly) < len(gate_card(kind).passes)
+
+
+def test_what_repeats_is_one_line() -> None:
+    lines = block(row("dtype", tensors(53, alike=True)))
+    assert lines[1] == (
+        "    53 of 53 tensors: wrong dtype (BF16 bits stored as F16); every element explained: other"
+        " (53 model.layers.*.self_attn.q_proj.weight)"
+    )
+
+
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("many", [1, 2, 9, 400])
+def test_a_fail_is_twelve_rows_and_says_how_many_more_there_are(many: int, alike: bool) -> None:
+    besides = ["meant? the tensors pass with `policy: rounded:F16` in contracts/a-contract-of-mine.yaml:17, so they do"]
+    shown = screen(block(row("dtype", tensors(many, alike=alike)), besides))
+    assert (len(shown) <= 12, max(map(len, shown)) <= 80) == (True, True)
+    listed = sum("wrong dtype" in line for line in shown)
+    more = [int(line.split()[0]) for line in shown if "more (--verbose)" in line]
+    assert (sum(more[:1]) + listed == many) or alike
+
+
+def test_everything_is_told_where_it_is_asked_for() -> None:
+    lines = block(row("dtype", tensors(53, alike=False)), everything=True)
+    assert sum("wrong dtype" in line for line in lines) == 53
+
+
+def test_gates_that_are_blocked_by_one_cause_are_one_block() -> None:
+    rows = [row("unbound", gate=f"G-{name}", subject="import") for name in ("ONE", "TWO", "SIX")]
+    lines = [*blocks([*rows, row("nothing-falsified", gate="G-FIX")])]
+    assert [line for line in map(click.unstyle, lines) if line.startswith("BLOCKED")] == [
+        "BLOCKED  G-ONE, G-TWO, G-SIX",
+        "BLOCKED  G-FIX  Every tensor is its source's",
+    ]
+
+
+def test_gates_that_are_not_meant_for_a_run_are_told_by_cause(cli: Cli) -> None:
+    told = cli("verify", "builtin:training-run", "--subject", f"run={RUN}").lines
+    unmeant = [line for line in told if line.startswith("NOT_APPLICABLE ")]
+    assert unmeant[0].startswith("NOT_APPLICABLE 25 gates: GATE-RUN-STEPS, GATE-RUN-SCALE, ")
+    assert unmeant[0].endswith(", +22 more (the run has no requested_steps, loss_gradient_scale, own_loss, +22 more)")
+    assert "(too few numbers: loss needs 300, grad_norm needs 100, val_loss needs 5)" in unmeant[1]
+    assert (len(unmeant), len(told) < 40) == (3, True)  # the third is of the table
+
+
+def test_a_table_of_80_columns_stands_last_and_names_failures_first(cli: Cli, workplace: Path) -> None:
+    save_file({"a": np.arange(4, dtype=np.float32)}, workplace / "a.safetensors")
+    save_file({"a": np.arange(1, 5, dtype=np.float32)}, workplace / "b.safetensors")
+    ended = cli(
+        "verify", "builtin:model-import", "--subject", "source=a.safetensors", "--subject", "import=b.safetensors"
+    )
+    head, failed, blocked, tally = ended.lines[-4:]
+    assert head.split() == ["outcome", "gate", "found"]
+    assert (failed.split()[:2], blocked.split()[:2]) == (["FAIL", "GATE-MODEL-001"], ["BLOCKED", "GATE-MODEL-002"])
+    assert max(map(len, (head, failed, blocked))) <= 80
+    assert tally == "1 failed, 1 blocked of 2 -> exit 1 (failed)"
+
+
+def test_one_gate_has_no_table() -> None:
+    assert not [*summary([row("unbound", subject="import")])]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("1 of 1 tensors are what was meant", "1 of 1 tensor is what was meant"),
+        ("1 samples have nothing", "1 sample has nothing"),
+        ("1 statuses, 1 entries, 1 tallies", "1 status, 1 entry, 1 tally"),
+        ("1 of 53 tensors, 11 steps, 0.1 steps", "1 of 53 tensors, 11 steps, 0.1 steps"),
+    ],
+)
+def test_one_thing_is_one(text: str, told: str) -> None:
+    assert singular(text) == told
