@@ -3,21 +3,57 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from tests.cli.conftest import Cli, cli
-from tests.test_readme import folder
 
 import weighbridge
+from weighbridge.core.data import data_path
+from weighbridge.demo import mislabel, to_gguf
 from weighbridge.evidence.bundle import unseal
 
-__all__ = ["cli", "folder"]
+__all__ = ["cli"]
 
 PAGE = (Path(__file__).resolve().parents[1] / "spec" / "python-api.md").read_text(encoding="utf-8")
 CODE = "\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+WIDTH = 96
+
+
+def shapes() -> dict[str, tuple[int, ...]]:
+    """Give the names and shapes of the demo's model, as its import has them."""
+    linear = {f"attn.{part}": (WIDTH, WIDTH) for part in "qkvo"}
+    linear |= {"up": (4 * WIDTH, WIDTH), "down": (WIDTH, 4 * WIDTH)}
+    block: dict[str, tuple[int, ...]] = {}
+    for name, (out, into) in linear.items():
+        block |= {f"{name}.weight": (out, into), f"{name}.bias": (out,)}
+    for name in ("attn_norm", "ffn_norm"):
+        block |= {f"{name}.weight": (WIDTH,), f"{name}.bias": (WIDTH,)}
+    ends: dict[str, tuple[int, ...]] = {
+        "token.weight": (256, WIDTH),
+        "position.weight": (128, WIDTH),
+        "head.weight": (256, WIDTH),
+    }
+    ends |= {"norm.weight": (WIDTH,), "norm.bias": (WIDTH,)}
+    return ends | {f"blocks.{layer}.{name}": shape for layer in range(3) for name, shape in block.items()}
+
+
+@pytest.fixture
+def folder(workplace: Path) -> Path:
+    """Prepare a folder with the files that the page names."""
+    rng = np.random.default_rng(0)
+    model = {name: rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for name, shape in shapes().items()}
+    save_file(model, workplace / "model.safetensors")
+    to_gguf(workplace / "model.safetensors", workplace / "model.gguf")
+    mislabel(workplace / "model.safetensors", workplace / "mislabelled.safetensors")
+    shutil.copytree(data_path("verifiers") / "specimens" / "runs" / "wrapped", workplace / "runs" / "a")
+    return workplace
 
 
 @pytest.mark.slow

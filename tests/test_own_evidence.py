@@ -101,9 +101,9 @@ def test_the_evidence_is_small_and_names_no_machine() -> None:
 
 
 @pytest.mark.exhaustive
-def test_the_commands_of_the_readme_run_as_printed() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (section,) = re.findall(r"^## Our own evidence\n(.*?)^## ", readme, re.MULTILINE | re.DOTALL)
+def test_the_commands_of_the_page_run_as_printed() -> None:
+    page = (ROOT / "docs" / "why.md").read_text(encoding="utf-8")
+    (section,) = re.findall(r"^## Our own evidence\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
     (block,) = re.findall(r"^```console\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     typed = [line.removeprefix("$ ") for line in block.splitlines()]
     assert typed.pop() == "make evidence"

@@ -15,12 +15,21 @@ from weighbridge.core import ExitCode, UsageError
 from weighbridge.core.project import local, make_local
 
 FOLDER = "The folder to create and work in.  [default: .weighbridge/demo-TIME]"
+FILES = "Only write small files to try the commands on into this new folder, some of them wrong. Needs no PyTorch."
 
 
 @verb("demo", "Train, import, compare and verify a small model.", "--dir /tmp/weighbridge-demo")
 @click.option("--dir", "folder", type=click.Path(path_type=Path, file_okay=False), help=FOLDER)
-def command(folder: Path | None) -> None:
+@click.option("--files", type=click.Path(path_type=Path, file_okay=False), help=FILES)
+def command(folder: Path | None, files: Path | None) -> None:
     """Train, import, compare and verify a small model, and print each command. Needs weighbridge[torch]."""
+    if files is not None:
+        from weighbridge.demo.files import write
+
+        _make(files)
+        write(files)
+        options.tell(sorted(str(path) for path in files.rglob("*") if path.is_file()))
+        return
     if not all(map(importlib.util.find_spec, ("torch", "safetensors"))):
         what = "the demo trains a model, and PyTorch or safetensors is not installed"
         raise UsageError("no-torch", what, remedy="pip install 'weighbridge[torch]'")
@@ -29,13 +38,17 @@ def command(folder: Path | None) -> None:
     if folder is None:
         make_local(local())
     folder = folder or local() / f"demo-{dt.datetime.now():%Y%m%d-%H%M%S}"  # noqa: DTZ005 -- a folder's name for the person who waits
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        what = "the folder is there already"
-        raise UsageError("folder-exists", what, where=str(folder), remedy="name a new one") from None
+    _make(folder)
     whole = tell(folder, lambda text: options.tell(text.splitlines()))
     places = f"bundles: {folder}/evidence/bundles", f"ledger:  {folder}/evidence/ledger"
     options.tell(("", *places, f"status:  cd {folder} && weighbridge status"), whole=True)
     options.tell(["every step ended as expected" if whole else "a step did not end as expected: see above"])
     sys.exit(ExitCode.PASSED if whole else ExitCode.FAILED)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        what = "the folder is there already"
+        raise UsageError("folder-exists", what, where=str(folder), remedy="name a new one") from None

@@ -27,6 +27,7 @@ EXTRAS = {
     "cluster": "comparing on Dask or Ray",
     "sign": "signed evidence",
     "onnxruntime": "forward parity of an ONNX file",
+    "trainers": "the callbacks of Transformers, Accelerate and Lightning",
 }
 COMPLETIONS = {
     "bash": (".bashrc", 'eval "$(_WEIGHBRIDGE_COMPLETE=bash_source weighbridge)"'),

@@ -1,0 +1,121 @@
+"""Small files to try the commands on: a model, its imports, logs; some of them wrong in a way that is met in practice."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import ml_dtypes
+import numpy as np
+
+from weighbridge.demo import IMPORT, MISLABELLED, SOURCE, mislabel
+
+LAYERS, WIDTH, INNER, HEADS, VOCABULARY = 2, 64, 128, 4, 256
+LINEAR = {"self_attn.q_proj": ("attn_q", WIDTH, WIDTH), "self_attn.k_proj": ("attn_k", WIDTH, WIDTH),
+          "self_attn.v_proj": ("attn_v", WIDTH, WIDTH), "self_attn.o_proj": ("attn_output", WIDTH, WIDTH),
+          "mlp.gate_proj": ("ffn_gate", INNER, WIDTH), "mlp.up_proj": ("ffn_up", INNER, WIDTH),
+          "mlp.down_proj": ("ffn_down", WIDTH, INNER)}  # fmt: skip
+NORMS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": WIDTH, "rms_norm_eps": 1e-05,
+          "intermediate_size": INNER, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "vocab_size": VOCABULARY,
+          "num_key_value_heads": HEADS, "max_position_embeddings": 512, "rope_theta": 10000.0, "dtype": "bfloat16",
+          "tie_word_embeddings": False}  # fmt: skip
+STEPS, LOST = 120, 40
+Tensors = Mapping[str, np.ndarray[Any, Any]]
+
+
+def write(folder: Path) -> None:
+    """Write a Llama in miniature, its GGUF imports and three logs into a folder."""
+    (folder / "hf").mkdir()
+    (folder / "hf" / "config.json").write_text(json.dumps(CONFIG, indent=2))
+    model, names = _model()
+    _safetensors(folder / "hf" / SOURCE, model)
+    mislabel(folder / "hf" / SOURCE, folder / MISLABELLED)
+    for name, kind in ((IMPORT, "BF16"), ("mislabelled.gguf", "F16"), ("q8_0.gguf", "Q8_0")):
+        _gguf(folder / name, {names[name_]: tensor for name_, tensor in model.items()}, kind)
+    for name, lost in (("good", 0), ("out", LOST)):
+        (folder / name).mkdir()
+        state = {"global_step": STEPS, "max_steps": STEPS, "log_history": _history(lost)}
+        (folder / name / "trainer_state.json").write_text(json.dumps(state, indent=1))
+    logs = folder / "lightning_logs" / "version_0"
+    logs.mkdir(parents=True)
+    rows = [f"{row['epoch']},{row['step']},{row['loss']}" for row in _history(0)[:LOST]]
+    rows += [f"0,{step},nan" for step in range(LOST + 1, STEPS + 1)]
+    (logs / "metrics.csv").write_text("\n".join(("epoch,step,train_loss", *rows, "")))
+
+
+def _model() -> tuple[Tensors, Mapping[str, str]]:
+    """Return the tensors as Transformers names them, and what llama.cpp calls each."""
+    shapes = {"model.embed_tokens": ("token_embd", VOCABULARY, WIDTH), "lm_head": ("output", VOCABULARY, WIDTH)}
+    layers = range(LAYERS)
+    shapes |= {
+        f"model.layers.{n}.{at}": (f"blk.{n}.{to}", *shape) for n in layers for at, (to, *shape) in LINEAR.items()
+    }
+    norms = {"model.norm": "output_norm"}
+    norms |= {f"model.layers.{n}.{at}": f"blk.{n}.{to}" for n in layers for at, to in NORMS.items()}
+    chance = np.random.default_rng(0)
+    model = {name: chance.normal(0, 0.02, shape).astype(ml_dtypes.bfloat16) for name, (_, *shape) in shapes.items()}
+    model |= {name: chance.normal(1, 0.1, WIDTH).astype(ml_dtypes.bfloat16) for name in norms}
+    names = {name: to for name, (to, *_) in shapes.items()} | norms
+    return {f"{n}.weight": one for n, one in model.items()}, {f"{n}.weight": f"{to}.weight" for n, to in names.items()}
+
+
+def _safetensors(path: Path, model: Tensors) -> None:
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, tensor in model.items():
+        header[name] = {"dtype": "BF16", "shape": tensor.shape, "data_offsets": (end, end := end + tensor.nbytes)}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(one.tobytes() for one in model.values()))
+
+
+def _gguf(path: Path, model: Tensors, kind: str) -> None:
+    """Write what llama.cpp's converter makes of the model; as F16, the BF16 bytes under another label."""
+    dtype = gguf.GGMLQuantizationType[kind]
+    writer = gguf.GGUFWriter(str(path), arch="llama")
+    writer.add_block_count(LAYERS)
+    writer.add_embedding_length(WIDTH)
+    writer.add_feed_forward_length(INNER)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(HEADS)
+    writer.add_context_length(512)
+    writer.add_vocab_size(VOCABULARY)
+    writer.add_layer_norm_rms_eps(1e-05)
+    writer.add_rope_dimension_count(WIDTH // HEADS)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{kind}"])
+    for name, tensor in model.items():
+        if ".attn_q." in name or ".attn_k." in name:
+            halves = tensor.reshape(HEADS, 2, -1, WIDTH)
+            tensor = halves.swapaxes(1, 2).reshape(WIDTH, WIDTH)
+        if tensor.ndim == 1:
+            writer.add_tensor(name, tensor.astype(np.float32))
+        elif kind == "Q8_0":
+            writer.add_tensor(name, gguf.quantize(tensor.astype(np.float32), dtype), raw_dtype=dtype)
+        else:
+            writer.add_tensor(
+                name, np.ascontiguousarray(tensor).view(np.float16 if kind == "F16" else np.uint8), raw_dtype=dtype
+            )
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _history(lost: int) -> list[dict[str, float]]:
+    """Return what a Trainer logs; from step `lost` on, as it does by default, 0 in the place of a NaN loss."""
+    chance, rows = random.Random(7), []
+    for step in range(1, STEPS + 1):
+        norm = 4 * (1 - step / 2 / STEPS) * chance.lognormvariate(0, 0.1)
+        row = {"loss": norm**2 / 4 + chance.gauss(0, 0.02), "grad_norm": norm}
+        if lost and step >= lost:
+            row = {"loss": 0.0, "grad_norm": math.nan}
+        rows.append(row | {"learning_rate": 0.001 * (1 - step / 2 / STEPS), "epoch": step / STEPS, "step": step})
+    return rows

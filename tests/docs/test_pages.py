@@ -1,0 +1,94 @@
+"""The pages of docs/ can be followed as printed, their figures are those of committed pages, and no link is dead."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Cli, cli
+from tests.consoles import Typed, follow, steps
+
+from weighbridge.evidence.statement import Tool
+
+__all__ = ["cli"]
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {
+    str(path.relative_to(ROOT / "docs")): path.read_text("utf-8") for path in sorted((ROOT / "docs").rglob("*.md"))
+}
+CHECKOUT = re.compile(r"^## Our own evidence\n.*?(?=^## )", re.MULTILINE | re.DOTALL)  # test_own_evidence.py runs it
+FOLLOWED = {name: CHECKOUT.sub("", page) for name, page in PAGES.items() if "```console" in page}
+OTHERS = ROOT / "tests" / "cli"
+GIVEN = {  # what the reader has already
+    "how-to/packed-weights.md": {
+        "bf16": "packed_by_others/source-32", "gptq": "packed_by_others/gptq-4", "awq": "scaled_by_awq/packed",
+        "unscaled": "scaled_by_awq/source",
+    },
+    "how-to/lora.md": {name: f"adapter_by_peft/{name}" for name in ("base.safetensors", "merged.safetensors", "adapter")},
+}  # fmt: skip
+SIGNED = "tutorials/evidence.md"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_a_page_is_followed_as_printed(cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    if name == SIGNED:
+        pytest.importorskip("securesystemslib")
+        monkeypatch.setattr("weighbridge.evaluation.verification.tool", lambda: Tool(version="0", dirty=False))
+    for here, there in GIVEN.get(name, {}).items():
+        copy = shutil.copytree if (OTHERS / there).is_dir() else shutil.copyfile
+        copy(OTHERS / there, workplace / here)
+    assert follow(FOLLOWED[name], cli) == sum(isinstance(step, Typed) for step in steps(FOLLOWED[name])) > 0
+
+
+def test_every_tutorial_says_how_its_files_are_made_or_needs_none() -> None:
+    pages = {name: page for name, page in FOLLOWED.items() if name.startswith("tutorials/")}
+    assert len(pages) >= 6
+    assert [name for name, page in pages.items() if "$ weighbridge demo --files try\n$ cd try\n" not in page] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_leads_to_a_file_and_a_heading(name: str) -> None:
+    for target, heading in re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", PAGES[name]):
+        there = (ROOT / "docs" / name).parent / target if target else ROOT / "docs" / name
+        if "reference" in there.parts:
+            continue  # written when the site is built, which is strict
+        assert there.exists(), target
+        headings = re.findall(r"^#+ (.+)$", there.read_text("utf-8"), re.MULTILINE) if heading else []
+        known = {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+        assert not heading or heading in known, (target, heading)
+
+
+def test_the_figures_are_those_of_the_committed_pages() -> None:
+    def read(path: str) -> str:
+        return (ROOT / path).read_text(encoding="utf-8")
+
+    page = PAGES["why.md"]
+    (cases,) = re.findall(r"^\| +\| all \| ([\d,]+) \| \1 \| 0 \| 0 \| 0 \|$", read("spec/robustness.md"), re.MULTILINE)
+    assert f"of {cases} cases none" in page
+    tried, _, honest = re.findall(
+        r"^\| all \| +\| +\| (\d+) \| (\d+) \| (\d+) \| 0 \|$", read("spec/damaged-families.md"), re.MULTILINE
+    )[0]
+    assert f"of {tried} none was accepted or called something else; {honest} are refused without a cause" in page
+    (accepted,) = re.findall(r"^\| compared, and accepted \| (\d+) \|", read("spec/conversions.md"), re.MULTILINE)
+    (classes,) = re.findall(r"^\| all \| (\d+) \| \|$", read("spec/conversions.md"), re.MULTILINE)
+    assert f"{accepted} of {classes} classes" in page
+    logs = re.findall(
+        r"^\| all \| (\d+) \| \d+ \| (\d+) \| (\d+) \| (\d+) \| \d+ \|$",
+        read("benchmarks/published_logs.md"),
+        re.MULTILINE,
+    )
+    assert "of {} logs {} are said right; {} are held back, {} is said wrong".format(*logs[0]) in page
+    faults = read("benchmarks/training_faults/results.md").partition("## default cadence")[2]
+    caught = re.search(r"^- caught: (\d+ of \d+ runs)", faults, re.MULTILINE)
+    clean = re.search(r"^- false alarms: 0 of (\d+)", faults, re.MULTILINE)
+    assert caught is not None and clean is not None
+    assert f"{caught[1]} are caught, and none of {clean[1]} sound ones is" in page
+
+
+def test_nothing_that_is_built_is_committed() -> None:
+    listed = subprocess.run(("git", "ls-files", "site", "docs/reference"), cwd=ROOT, check=True, capture_output=True)
+    assert listed.stdout == b""
