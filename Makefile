@@ -7,7 +7,7 @@ comma  := ,
 # The tests of a file stay together: they share what they build.
 ABREAST ?= -n auto --dist loadfile
 
-.PHONY: demo test test-all test-fast lint spec evidence evidence-anew bench clean
+.PHONY: docs pictures demo test test-all test-fast lint spec evidence evidence-anew bench clean
 
 # The stamp depends on pyproject.toml, so that a changed dependency installs itself.
 $(VENV)/.ready: pyproject.toml
@@ -38,6 +38,19 @@ lint: $(VENV)/.ready
 # The page of spec/ that follows from the code.
 spec: $(VENV)/.ready
 	$(BIN)/weighbridge schema --quantities > spec/quantities.md
+
+# The documentation as a site, strictly: a dead link or a warning ends it. It needs neither torch nor the tests.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+$(VENV)/.docs: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
+# The pictures of the documentation, of what the commands print today.
+pictures: $(VENV)/.ready
+	$(BIN)/python scripts/terminal_picture.py
 
 # What this project has shown of itself: measured again where it is STALE or missing, on a checkout without changes.
 evidence: $(VENV)/.ready

@@ -73,7 +73,10 @@ def _run(line: str, cli: Cli) -> tuple[int, str]:
         os.chdir(words[1])
         return 0, ""
     if words[0] == "weighbridge" and not set(words) & {"|", ">", "&&"}:
-        ended = cli(*(str(bundles[-1]) if word == "BUNDLE" else word for word in words[1:]))
+        named = [str(bundles[-1]) if word == "BUNDLE" else word for word in words[1:]]
+        ended = cli(
+            *(one for word in named for one in (sorted(Path().glob(word)) if "*" in word else [word]) or [word])
+        )
         return ended.code, ended.out + ended.err
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     plain = {**os.environ, "PATH": path, "PYTEST_ADDOPTS": "-p no:cacheprovider"}

@@ -27,7 +27,9 @@ GIVEN = {  # what the reader has already
         "bf16": "packed_by_others/source-32", "gptq": "packed_by_others/gptq-4", "awq": "scaled_by_awq/packed",
         "unscaled": "scaled_by_awq/source",
     },
-    "how-to/lora.md": {name: f"adapter_by_peft/{name}" for name in ("base.safetensors", "merged.safetensors", "adapter")},
+    "how-to/lora.md": {
+        name: f"adapter_by_peft/{name}" for name in ("base.safetensors", "merged.safetensors", "adapter")
+    },
 }  # fmt: skip
 SIGNED = "tutorials/evidence.md"
 
@@ -62,31 +64,28 @@ def test_every_link_leads_to_a_file_and_a_heading(name: str) -> None:
         assert not heading or heading in known, (target, heading)
 
 
-def test_the_figures_are_those_of_the_committed_pages() -> None:
-    def read(path: str) -> str:
-        return (ROOT / path).read_text(encoding="utf-8")
+def figures(path: str, pattern: str) -> tuple[str, ...]:
+    """Return what the groups of a pattern hold where it first fits a line of a committed page."""
+    found = re.search(pattern, (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+    assert found, pattern
+    return found.groups()
 
+
+def test_the_figures_are_those_of_the_committed_pages() -> None:
     page = PAGES["why.md"]
-    (cases,) = re.findall(r"^\| +\| all \| ([\d,]+) \| \1 \| 0 \| 0 \| 0 \|$", read("spec/robustness.md"), re.MULTILINE)
+    (cases,) = figures("spec/robustness.md", r"^\| +\| all \| ([\d,]+) \| \1 \| 0 \| 0 \| 0 \|$")
     assert f"of {cases} cases none" in page
-    tried, _, honest = re.findall(
-        r"^\| all \| +\| +\| (\d+) \| (\d+) \| (\d+) \| 0 \|$", read("spec/damaged-families.md"), re.MULTILINE
-    )[0]
+    tried, honest = figures("spec/damaged-families.md", r"^\| all \| +\| +\| (\d+) \| \d+ \| (\d+) \| 0 \|$")
     assert f"of {tried} none was accepted or called something else; {honest} are refused without a cause" in page
-    (accepted,) = re.findall(r"^\| compared, and accepted \| (\d+) \|", read("spec/conversions.md"), re.MULTILINE)
-    (classes,) = re.findall(r"^\| all \| (\d+) \| \|$", read("spec/conversions.md"), re.MULTILINE)
+    (accepted,) = figures("spec/conversions.md", r"^\| compared, and accepted \| (\d+) \|")
+    (classes,) = figures("spec/conversions.md", r"^\| all \| (\d+) \| \|$")
     assert f"{accepted} of {classes} classes" in page
-    logs = re.findall(
-        r"^\| all \| (\d+) \| \d+ \| (\d+) \| (\d+) \| (\d+) \| \d+ \|$",
-        read("benchmarks/published_logs.md"),
-        re.MULTILINE,
-    )
-    assert "of {} logs {} are said right; {} are held back, {} is said wrong".format(*logs[0]) in page
-    faults = read("benchmarks/training_faults/results.md").partition("## default cadence")[2]
-    caught = re.search(r"^- caught: (\d+ of \d+ runs)", faults, re.MULTILINE)
-    clean = re.search(r"^- false alarms: 0 of (\d+)", faults, re.MULTILINE)
-    assert caught is not None and clean is not None
-    assert f"{caught[1]} are caught, and none of {clean[1]} sound ones is" in page
+    pattern = r"^\| all \| (\d+) \| \d+ \| (\d+) \| (\d+) \| (\d+) \| \d+ \|$"
+    logs = figures("benchmarks/published_logs.md", pattern)
+    assert "of {} logs {} are said right; {} are held back, {} is said wrong".format(*logs) in page
+    (caught,) = figures("benchmarks/training_faults/results.md", r"^- caught: (\d+ of \d+ runs)")
+    (clean,) = figures("benchmarks/training_faults/results.md", r"^- false alarms: 0 of (\d+)")
+    assert f"{caught} are caught, and none of {clean} sound ones is" in page
 
 
 def test_nothing_that_is_built_is_committed() -> None:

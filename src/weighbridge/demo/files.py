@@ -1,4 +1,4 @@
-"""Small files to try the commands on: a model, its imports, logs; some of them wrong in a way that is met in practice."""
+"""Small files to try the commands on: a model, its imports, logs; some of them wrong, as it happens."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LINEAR = {"self_attn.q_proj": ("attn_q", WIDTH, WIDTH), "self_attn.k_proj": ("at
           "mlp.down_proj": ("ffn_down", WIDTH, INNER)}  # fmt: skip
 NORMS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": WIDTH, "rms_norm_eps": 1e-05,
-          "intermediate_size": INNER, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "vocab_size": VOCABULARY,
-          "num_key_value_heads": HEADS, "max_position_embeddings": 512, "rope_theta": 10000.0, "dtype": "bfloat16",
-          "tie_word_embeddings": False}  # fmt: skip
+          "intermediate_size": INNER, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+          "num_key_value_heads": HEADS, "vocab_size": VOCABULARY, "max_position_embeddings": 512,
+          "rope_theta": 10000.0, "dtype": "bfloat16", "tie_word_embeddings": False}  # fmt: skip
 STEPS, LOST = 120, 40
 Tensors = Mapping[str, np.ndarray[Any, Any]]
 
@@ -53,12 +53,10 @@ def write(folder: Path) -> None:
 def _model() -> tuple[Tensors, Mapping[str, str]]:
     """Return the tensors as Transformers names them, and what llama.cpp calls each."""
     shapes = {"model.embed_tokens": ("token_embd", VOCABULARY, WIDTH), "lm_head": ("output", VOCABULARY, WIDTH)}
-    layers = range(LAYERS)
-    shapes |= {
-        f"model.layers.{n}.{at}": (f"blk.{n}.{to}", *shape) for n in layers for at, (to, *shape) in LINEAR.items()
-    }
     norms = {"model.norm": "output_norm"}
-    norms |= {f"model.layers.{n}.{at}": f"blk.{n}.{to}" for n in layers for at, to in NORMS.items()}
+    for n in range(LAYERS):
+        shapes |= {f"model.layers.{n}.{at}": (f"blk.{n}.{to}", out, into) for at, (to, out, into) in LINEAR.items()}
+        norms |= {f"model.layers.{n}.{at}": f"blk.{n}.{to}" for at, to in NORMS.items()}
     chance = np.random.default_rng(0)
     model = {name: chance.normal(0, 0.02, shape).astype(ml_dtypes.bfloat16) for name, (_, *shape) in shapes.items()}
     model |= {name: chance.normal(1, 0.1, WIDTH).astype(ml_dtypes.bfloat16) for name in norms}
@@ -91,18 +89,16 @@ def _gguf(path: Path, model: Tensors, kind: str) -> None:
     writer.add_rope_dimension_count(WIDTH // HEADS)
     writer.add_rope_freq_base(10000.0)
     writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{kind}"])
-    for name, tensor in model.items():
+    for name, given in model.items():
+        tensor = given
         if ".attn_q." in name or ".attn_k." in name:
-            halves = tensor.reshape(HEADS, 2, -1, WIDTH)
-            tensor = halves.swapaxes(1, 2).reshape(WIDTH, WIDTH)
+            tensor = np.ascontiguousarray(given.reshape(HEADS, 2, -1, WIDTH).swapaxes(1, 2)).reshape(WIDTH, WIDTH)
         if tensor.ndim == 1:
             writer.add_tensor(name, tensor.astype(np.float32))
         elif kind == "Q8_0":
             writer.add_tensor(name, gguf.quantize(tensor.astype(np.float32), dtype), raw_dtype=dtype)
         else:
-            writer.add_tensor(
-                name, np.ascontiguousarray(tensor).view(np.float16 if kind == "F16" else np.uint8), raw_dtype=dtype
-            )
+            writer.add_tensor(name, tensor.view(np.float16 if kind == "F16" else np.uint8), raw_dtype=dtype)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -111,7 +107,7 @@ def _gguf(path: Path, model: Tensors, kind: str) -> None:
 
 def _history(lost: int) -> list[dict[str, float]]:
     """Return what a Trainer logs; from step `lost` on, as it does by default, 0 in the place of a NaN loss."""
-    chance, rows = random.Random(7), []
+    chance, rows = random.Random(7), []  # noqa: S311 -- no secret
     for step in range(1, STEPS + 1):
         norm = 4 * (1 - step / 2 / STEPS) * chance.lognormvariate(0, 0.1)
         row = {"loss": norm**2 / 4 + chance.gauss(0, 0.02), "grad_norm": norm}
