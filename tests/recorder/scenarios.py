@@ -66,6 +66,7 @@ def loop(
     scaler: bool = False,
     micro_batches: int = 1,
     compile_step: str = "",
+    evaluate: bool = False,
     **options: Any,
 ) -> nn.Module:
     """Train as PyTorch's own recipes do; the recorder is given the raw model, or what `given` makes of the wrapped."""
@@ -87,6 +88,11 @@ def loop(
                     scale.update()
                 else:
                     update()
+                if evaluate:
+                    forward.eval()
+                    with torch.no_grad():
+                        forward(batch[:, :-1])
+                    forward.train()
                 if rec:
                     rec.step(loss)
                 work.optimizer.zero_grad()

@@ -55,6 +55,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "bfloat16": {"autocast": torch.bfloat16},
     "scaler": {"autocast": torch.float16, "scaler": True},
     "accumulation": {"micro_batches": 2},
+    "evaluation": {"evaluate": True},
+    "compiled, evaluation": {"wrap": compiled, "evaluate": True},
     "compiled, raw model given": {"wrap": compiled},
     "compiled, compiled model given": {"wrap": compiled, "given": lambda model: model},
     "compiled in place": {"wrap": in_place},

@@ -109,7 +109,7 @@ def test_rows_that_are_wide_or_not_in_a_row_are_read_the_same(monkeypatch: pytes
     monkeypatch.setattr(batches, "WIDTH", 8)
 
     def read(rows: Any) -> set[int]:
-        kept: list[list[Any]] = []
+        kept: list[Any] = []
         batches._keep(kept, (rows,), {})
         return set(batches._hashes(kept))
 

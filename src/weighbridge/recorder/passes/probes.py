@@ -81,8 +81,8 @@ def _padded(model: torch.nn.Module, call: Call, ids: torch.Tensor, before: torch
     if not isinstance(pad, int) or not isinstance(mask, torch.Tensor) or mask.shape != ids.shape:
         return {}
     is_pad = ids == pad
-    runs = is_pad.cumprod(1), is_pad.flip(1).cumprod(1).flip(1)
-    ends = sum(run * (run.sum(1, keepdim=True) > 1) for run in runs) > 0  # one may be written
+    runs = torch.stack([is_pad.cumprod(1), is_pad.flip(1).cumprod(1).flip(1)])
+    ends = (runs * (runs.sum(2, keepdim=True) > 1)).any(0)  # one may be written
     seen = ends & (mask != 0)
     if not seen.any():
         return {"padding_change": 0.0} if ends.any() else {}
