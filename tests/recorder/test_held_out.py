@@ -50,6 +50,14 @@ def test_rows_that_are_batches_are_none_that_were_trained_on(tmp_path: Path) -> 
     assert shares(tmp_path, lambda model, _: model(OTHERS)) == [None, 0, 0]
 
 
+def test_an_evaluation_in_inference_mode_is_one(tmp_path: Path) -> None:
+    def evaluate(model: Any, _: int) -> None:
+        with torch.inference_mode():
+            model(ROWS.clone())
+
+    assert shares(tmp_path, evaluate) == [None, 2 / 6, 4 / 6]
+
+
 def test_the_share_of_evaluated_rows_that_were_trained_on_grows_with_the_pass(tmp_path: Path) -> None:
     # Those of the step under way are left out of it: who looks at the batch of the step evaluates nothing held out.
     assert shares(tmp_path, lambda model, _: model(ROWS)) == [None, 2 / 6, 4 / 6]

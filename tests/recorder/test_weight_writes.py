@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ torch = pytest.importorskip("torch")
 from tests.recorder.models import column  # noqa: E402
 from tests.recorder.recorded import Language, images, recorded  # noqa: E402
 
+from weighbridge.recorder import Recorder  # noqa: E402
 from weighbridge.recorder.learning.bit_sums import bit_sums, parameters_sum  # noqa: E402
 
 
@@ -82,6 +84,22 @@ def test_an_evaluation_in_training_mode_writes_to_the_statistics_of_norms_over_b
     assert column(rows, "outside_writes") == [None, *[int(training)] * 2]
     without = recorded(tmp_path / "b", make=images)
     assert training or column(rows, "parameters_sum") == column(without, "parameters_sum")
+
+
+def test_a_pass_with_gradients_after_the_update_moves_running_means_by_rights(tmp_path: Path) -> None:
+    critic = images()
+    optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
+    with Recorder(tmp_path / "run", critic, optimizer, channels="all", on_fail="raise") as rec:
+        for step in range(4):
+            critic(torch.randn(4, 1, 8, 8)).square().mean().backward()
+            optimizer.step()
+            critic(torch.randn(4, 1, 8, 8)).mean().backward()  # what the generator learns from
+            optimizer.zero_grad()
+            rec.step(0.0)
+            if step == 2:
+                critic[-1].bias.data += 1
+    rows = [json.loads(line) for line in (tmp_path / "run" / "steps.jsonl").read_text().splitlines()]
+    assert column(rows, "outside_writes") == [None, 0, 0, 1]
 
 
 def test_weights_that_were_exchanged_and_put_back_are_left_open_where_bits_are_not_looked_at(tmp_path: Path) -> None:

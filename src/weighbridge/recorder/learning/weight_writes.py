@@ -60,11 +60,14 @@ class WeightWrites(Channel):
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Compare with what the update of the step before left."""
+        after, own = self._after, len(self.watched.parameters())
         if self._before is not None:
+            if after is not None and self.watched.updated:  # running means move by rights, as a critic's in a GAN
+                self._after = after[0], after[1][:own]
             return
-        self._before, after = self._sums(), self._after
-        if after is not None and after[0] == self.watched.step - 1 and len(after[1]) == len(self._before):
-            self.found["outside_writes"] = (self._before != after[1]).sum()
+        self._before = self._sums()
+        if after is not None and after[0] == self.watched.step - 1 and len(after[1]) in (own, len(self._before)):
+            self.found["outside_writes"] = (self._before[: len(after[1])] != after[1]).sum()
 
     def update_begins(self) -> None:
         """Look here where no forward pass was seen."""
