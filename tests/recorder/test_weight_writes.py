@@ -87,7 +87,7 @@ def test_an_evaluation_in_training_mode_writes_to_the_statistics_of_norms_over_b
 
 
 def test_a_pass_with_gradients_after_the_update_moves_running_means_by_rights(tmp_path: Path) -> None:
-    critic = images()
+    critic: Any = images()
     optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
     with Recorder(tmp_path / "run", critic, optimizer, channels="all", on_fail="raise") as rec:
         for step in range(4):
