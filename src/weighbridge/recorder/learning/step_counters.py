@@ -53,9 +53,12 @@ class StepCounters(Channel):
         counters = ((id(one), self._counter(one, None)) for one in self.watched.owned())
         lags = [self._ahead[one] + self._updates - at for one, at in counters if at is not None and one in self._ahead]
         stateful, self._stateful, lost, self._lost = self._stateful, self._count(), self._lost, 0
-        if not lags and (stateful or self._stateful):
-            return {"step_counter_lag": float(lost)}
-        return {"step_counter_lag": _largest(lags)} if lags else {}
+        if not lags:
+            return {"step_counter_lag": float(lost)} if stateful or self._stateful else {}
+        if not (apart := [one for one in lags if isinstance(one, torch.Tensor)]):
+            return {"step_counter_lag": float(max(lags))}
+        together = [torch.as_tensor(one, device=apart[0].device, dtype=torch.float32) for one in lags]
+        return {"step_counter_lag": torch.stack(together).max()}
 
     def _state(self) -> Any:
         return self.watched.optimizer.state if self.watched.optimizer is not None else {}
@@ -70,10 +73,3 @@ class StepCounters(Channel):
         if not isinstance(found, torch.Tensor):
             return found
         return found.item() if found.device.type == "cpu" else found.detach().clone()
-
-
-def _largest(lags: list[Any]) -> Cell:
-    apart = [one for one in lags if isinstance(one, torch.Tensor)]
-    if not apart:
-        return float(max(lags))
-    return torch.stack([torch.as_tensor(one, device=apart[0].device, dtype=torch.float32) for one in lags]).max()

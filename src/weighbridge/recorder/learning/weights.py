@@ -52,14 +52,9 @@ class FirstWeights(Channel):
         if matrices := [one for one in weights if one.dim() == 2]:
             self.found["init_std_max"] = torch.stack([one.std().to(device, torch.float32) for one in matrices]).max()
         if many := [one for one in trained if one.numel() >= MANY]:
-            self.found["equal_tensors"] = _equal(many)
-
-
-def _equal(tensors: list[torch.Tensor]) -> torch.Tensor:
-    device, kinds = tensors[0].device, dict[Any, int]()
-    varies = torch.stack([(one.amin() != one.amax()).to(device) for one in tensors])
-    kind = torch.tensor([kinds.setdefault((one.shape, one.dtype), len(kinds)) for one in tensors], device=device)
-    place = torch.tensor([one.untyped_storage().data_ptr() for one in tensors], device=device)
-    sums = bit_sums(tensors)
-    same = (kind == kind[:, None]) & (sums == sums[:, None]) & (place != place[:, None]) & varies
-    return same.triu(1).sum()
+            device, kinds, sums = many[0].device, dict[Any, int](), bit_sums(many)
+            varies = torch.stack([(one.amin() != one.amax()).to(device) for one in many])
+            kind = torch.tensor([kinds.setdefault((one.shape, one.dtype), len(kinds)) for one in many], device=device)
+            place = torch.tensor([one.untyped_storage().data_ptr() for one in many], device=device)
+            same = (kind == kind[:, None]) & (sums == sums[:, None]) & (place != place[:, None]) & varies
+            self.found["equal_tensors"] = same.triu(1).sum()
