@@ -14,9 +14,8 @@ from typing import Any, NoReturn
 from weighbridge.comparison.aligned_tensor import ELEMENTS
 from weighbridge.comparison.casts import decode, words
 from weighbridge.comparison.value_errors import PRECISION, SMALLEST
-from weighbridge.core import SubjectError
+from weighbridge.core import SubjectError, np
 from weighbridge.core.frozen import dataclass, fields, replace
-from weighbridge.formats.arrays import np
 from weighbridge.mapping.mapping_plan import Pairing
 from weighbridge.views.checkpoint import CheckpointView, json_beside
 

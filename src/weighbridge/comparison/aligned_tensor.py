@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from weighbridge.comparison.casts import ExactCast, decode, encode, find_exact_cast, words
-from weighbridge.core import dataclass
-from weighbridge.formats.arrays import Bytes, NDArray, Words, np
+from weighbridge.core import Bytes, NDArray, Words, dataclass, np
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.mapping.mapping_plan import Pairing, Part
 from weighbridge.views.checkpoint import CheckpointView, Tensor

@@ -8,8 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from weighbridge.core import dataclass, field
-from weighbridge.formats.arrays import np
+from weighbridge.core import dataclass, field, np
 from weighbridge.views.checkpoint import CheckpointView
 
 Buffer: TypeAlias = Any  # whatever offers its bytes: a memoryview, an array

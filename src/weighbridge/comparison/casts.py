@@ -9,8 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 
-from weighbridge.core import dataclass
-from weighbridge.formats.arrays import Bytes, Floats, NDArray, Values, Words, np
+from weighbridge.core import Bytes, Floats, NDArray, Values, Words, dataclass, np
 from weighbridge.formats.tensor import GGUF_TYPES
 from weighbridge.formats.word_types import EXTENDED, INTEGERS, numpy_dtype
 

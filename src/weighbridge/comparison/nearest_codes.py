@@ -11,8 +11,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from weighbridge.core import dataclass
-from weighbridge.formats.arrays import Bytes, Floats, NDArray, np
+from weighbridge.core import Bytes, Floats, NDArray, dataclass, np
 
 Scales: TypeAlias = tuple[Floats, Floats | None]  # of each part of a block: factor, and what is added
 

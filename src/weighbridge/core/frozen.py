@@ -1,19 +1,42 @@
-"""Dataclasses whose methods are written as they are first called: writing all at once was half of start-up."""
+"""What start-up does not wait for: methods of dataclasses, written at their first call, and large libraries."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import operator
 import reprlib
 from collections.abc import Callable
 from dataclasses import MISSING, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-__all__ = ["dataclass", "field", "fields", "replace"]
+__all__ = ["Bytes", "Doubles", "Floats", "NDArray", "Values", "Words", "np", "torch"]
+__all__ += ["dataclass", "field", "fields", "replace"]
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
+
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+
+    Words: TypeAlias = NDArray[np.unsignedinteger[Any]]  # as stored
+    Values: TypeAlias = NDArray[Any]
+    Bytes: TypeAlias = NDArray[np.uint8]
+    Floats: TypeAlias = NDArray[np.float32]
+    Doubles: TypeAlias = NDArray[np.float64]
 else:
+
+    class _OnFirstUse(ModuleType):
+        """A library that is imported when it is first asked for something, which is then kept."""
+
+        def __getattr__(self, name: str) -> Any:
+            self.__dict__[name] = getattr(importlib.import_module(self.__name__), name)
+            return self.__dict__[name]
+
+    np, torch = _OnFirstUse("numpy"), _OnFirstUse("torch")
+    NDArray = Words = Values = Bytes = Floats = Doubles = Any
 
     def dataclass(**asked: bool) -> Callable[[type], type]:
         """Make a dataclass as the standard library does, with its methods later."""

@@ -8,12 +8,10 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from weighbridge.core import Scalar, dataclass, field
+from weighbridge.core import NDArray, Scalar, dataclass, field, np
 from weighbridge.storage.readable import WINDOW, ReadableFile
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     Words: TypeAlias = NDArray[Any]
 
 MAX_ELEMENTS = 2**63 - 1
@@ -238,8 +236,6 @@ def windows_of(files: Mapping[str, ReadableFile], tensor: Tensor, size: int) -> 
 
 def read_pieces(files: Mapping[str, ReadableFile], tensor: Tensor, start: int, stop: int) -> memoryview:
     """Return bytes `start` to `stop` of the tensor in row-major order; refuse with `subject-changed`."""
-    import numpy as np
-
     size, tiled = tensor.unit[1], tensor.pieces
     if tiled is None:
         assert tensor.strides is not None
@@ -277,8 +273,6 @@ def boxes(shape: tuple[int, ...], first: int, many: int) -> Iterator[Box]:
 
 def _fill(out: Words, box: Box, piece: Piece, file: ReadableFile) -> None:
     """Copy into a box what a piece holds of it, in bands along its longest step, giving back each that was read."""
-    import numpy as np
-
     sides = zip(*box, piece.at, piece.sizes, strict=True)
     ranges = [(max(mine, its), min(mine + long, its + its_long)) for mine, long, its, its_long in sides]
     if any(start >= stop for start, stop in ranges):

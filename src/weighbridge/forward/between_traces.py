@@ -9,13 +9,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core import dataclass
+from weighbridge.core import NDArray, dataclass, np
 from weighbridge.forward.trace_file import Trace
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     Floats = NDArray[np.floating[Any]]
     Sums = NDArray[np.float64]
 
@@ -44,8 +41,6 @@ class Apart:
 
 def apart(one: Trace, other: Trace, point: str) -> Apart | None:
     """Return how far a point of the second trace lies from the first's; None where it has not one shape in both."""
-    import numpy as np
-
     if (shape := one.shape(point)) is None or other.shape(point) != shape:
         return None
     rows, tokens, channels = shape
@@ -64,8 +59,6 @@ def apart(one: Trace, other: Trace, point: str) -> Apart | None:
 
 def same(one: Trace, other: Trace, point: str) -> bool:
     """Return whether all bits of a point are equal; no more is read than up to the first block that differs."""
-    import numpy as np
-
     if one.shape(point) != other.shape(point) or one.held_as(point) != other.held_as(point):
         return False
     words = f"u{one.itemsize(point)}"
@@ -89,8 +82,6 @@ class _Sums:
     scratch: NDArray[np.uint32] | None = None
 
     def add(self, at: int, mine: NDArray[Any], theirs: NDArray[Any]) -> None:
-        import numpy as np
-
         words = f"u{mine.itemsize}"
         alike = mine.view(words) == theirs.view(words) if mine.dtype == theirs.dtype else None
         self.equal += int(np.count_nonzero(alike)) if alike is not None else 0
@@ -109,8 +100,6 @@ class _Sums:
 
     def _narrow(self, mine: NDArray[Any], theirs: NDArray[Any]) -> tuple[Floats, Floats] | None:
         """Return the first side and the difference, squared in float32; None where their dtypes are no such."""
-        import numpy as np
-
         if mine.dtype != theirs.dtype or mine.dtype.name not in ("float32", "bfloat16", "float16"):
             return None
         if self.scratch is None or self.scratch[0].shape != mine.shape:
@@ -132,8 +121,6 @@ class _Sums:
 
 
 def _exact(by_token: Sequence[Floats], mine: NDArray[Any], theirs: NDArray[Any]) -> bool:
-    import numpy as np
-
     norm, error = (float(part.sum()) for part in by_token)
     if not all(math.isfinite(total) and (total > TOO_SMALL or total == 0) for total in (norm, error)):
         return False

@@ -7,15 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from weighbridge.core import Doc, dataclass
+from weighbridge.core import Doc, NDArray, dataclass, np, torch
 from weighbridge.forward.widened import widened
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-    from numpy.typing import NDArray
 
 DIGITS = {8: "bfloat16", 11: "float16"}  # significant binary digits
 DIGITS_PLAIN = 4  # a value of at most so many digits (0.5, 0.75, 8) tells nothing about rounding
@@ -36,8 +31,6 @@ class Constants:
 @contextmanager
 def rebuilt(module: torch.nn.Module) -> Iterator[Constants]:
     """Put float64 constants in the place of computed ones inside the block, and return what was found."""
-    import torch
-
     stored, parts = set(module.state_dict()), dict(module.named_modules())
     computed = ((name, current) for name, current in module.named_buffers() if name not in stored)
     names = [name for name, current in computed if current.is_floating_point() and current.numel()]
@@ -80,7 +73,6 @@ def _made_again(part: torch.nn.Module) -> Any:
 
 def _lower(current: torch.Tensor) -> str:
     """Return the lower precision that every value of a constant has, though they are not round numbers; else empty."""
-    import numpy as np
 
     def to_digits(values: NDArray[np.float64], digits: int) -> NDArray[np.float64]:
         mantissa, exponent = np.frexp(values)

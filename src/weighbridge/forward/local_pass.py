@@ -10,15 +10,13 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from weighbridge.core import SubjectError, dataclass, replace
+from weighbridge.core import SubjectError, dataclass, replace, torch
 from weighbridge.forward.constants import Constants, rebuilt
 from weighbridge.forward.relations import Neighbours, Relation
 from weighbridge.forward.stacks import captured
 from weighbridge.forward.widened import Audit, unwatched, widened
 
 if TYPE_CHECKING:
-    import torch
-
     from weighbridge.forward.points import Visit
     from weighbridge.forward.stacks import Tokens, Torch
     from weighbridge.forward.trace_file import Trace
@@ -159,8 +157,6 @@ def _choices(scores: torch.Tensor | None, made: torch.Tensor, values: torch.Tens
 
 def compare(made: torch.Tensor, values: torch.Tensor) -> Distance:
     """Compare captured values with those made in float64, both `[sequences, tokens, channels]`; NaN equals nothing."""
-    import torch
-
     sums = _sums(made, values)
     largest, odd, truth_odd, elements = 1.0, 0, 0, made.numel()
     if not all(bool(torch.isfinite(one).all()) for one in sums) or not PLAIN[0] < float(sums[0].sum()) < PLAIN[1]:
@@ -186,8 +182,6 @@ def compare(made: torch.Tensor, values: torch.Tensor) -> Distance:
 
 def _sums(made: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the squares of values and of errors summed by token and by channel, without copies of whole tensors."""
-    import torch
-
     truth, value = made.flatten(0, 1), values.flatten(0, 1)
     tokens, channels = truth.new_empty(2, truth.shape[0]), truth.new_zeros(2, truth.shape[1])
     height = max(1, TILE // truth.shape[1])

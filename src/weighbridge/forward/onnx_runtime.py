@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from weighbridge.core import SubjectError, dataclass, replace
+from weighbridge.core import NDArray, SubjectError, dataclass, np, replace
 from weighbridge.forward.stacks import Digests, Stack, Tokens
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from weighbridge.forward.points import Points
     from weighbridge.forward.trace_file import Trace
 
@@ -151,8 +149,6 @@ def _points(graph: Any) -> Mapping[str, str]:
 
 
 def _run(session: Any, points: Mapping[str, str], tokens: Tokens) -> Mapping[str, NDArray[Any]]:
-    import numpy as np
-
     ids = np.array(tokens, dtype=np.int64)
     others = {"attention_mask": np.ones_like(ids), "position_ids": np.arange(ids.shape[1])[None].repeat(len(ids), 0)}
     names = [output.name for output in session.get_outputs()]

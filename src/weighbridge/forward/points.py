@@ -13,12 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from weighbridge.core import SubjectError
+from weighbridge.core import SubjectError, torch
 from weighbridge.forward.widened import unwatched
 
 if TYPE_CHECKING:
-    import torch
-
     # What is done at a point: it is given the id and the rows, and returns rows to go on with, or None for the same.
     Visit = Callable[[str, torch.Tensor], torch.Tensor | None]
 
@@ -59,8 +57,6 @@ class Pass:
     def __init__(
         self, visit: Visit, shape: tuple[int, int], wanted: Points, casts: frozenset[str], weights: frozenset[int]
     ) -> None:
-        import torch
-
         self.visit, self.shape, self.wanted, self.casts, self.weights = visit, shape, wanted, casts, weights
         self.seen = torch.utils.weak.WeakIdKeyDictionary() if wanted is None else None
         self.calls: dict[str, int] = {}
@@ -128,8 +124,6 @@ def _named(point: str, key: object, at: int) -> str:
 
 
 def _is_tensor(value: object) -> bool:
-    import torch
-
     return isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
 
 

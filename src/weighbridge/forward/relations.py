@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from weighbridge.core import Doc, dataclass
-
-if TYPE_CHECKING:
-    import torch
+from weighbridge.core import Doc, dataclass, torch
 
 RECENT = 8  # points whose values are kept to be compared with
 LARGE = 1 << 22  # elements: a larger point is not kept
@@ -44,8 +41,6 @@ class Neighbours:
 
     def relation(self, point: str, made: torch.Tensor, captured: torch.Tensor) -> Relation | None:
         """Return the simplest relation among those that leave least over; None where nothing is finite."""
-        import torch
-
         if made.shape != captured.shape or not bool(torch.isfinite(made).all() and torch.isfinite(captured).all()):
             return None
         norm = float(captured.norm()) or 1.0
@@ -60,8 +55,6 @@ class Neighbours:
         return next(one for one in fitted if one.left <= 2 * least)
 
     def _simple(self, made: torch.Tensor, captured: torch.Tensor, norm: float) -> Iterator[Relation]:
-        import torch
-
         flat_made, flat_captured = made.flatten(0, 1), captured.flatten(0, 1)
         factor = float((captured * made).sum() / (made * made).sum().clamp(min=1e-300))
         yield Relation(name="scale", to=f"{factor:.6g}", left=float((captured - factor * made).norm()) / norm)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+from weighbridge.core import torch
 
 PARTS = 8  # partial sums of a product, each rounded, and so is what they come to one after another
 FUNCTIONS = ("tanh", "erf", "exp", "sigmoid")
@@ -18,7 +17,6 @@ ROUNDING = 0.42  # u: what one rounding comes to, root mean square, over numbers
 @contextmanager
 def rough() -> Iterator[None]:
     """Compute inside the block as the roughest correct kernels would."""
-    import torch
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -48,8 +46,6 @@ def _attention(  # noqa: PLR0917 -- the arguments of the function that it stands
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    import torch
-
     if enable_gqa:
         key, value = (one.repeat_interleave(query.shape[-3] // one.shape[-3], -3) for one in (key, value))
     scores = (query @ key.transpose(-2, -1)) * (query.shape[-1] ** -0.5 if scale is None else scale)
@@ -64,8 +60,6 @@ def _attention(  # noqa: PLR0917 -- the arguments of the function that it stands
 
 def _product(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """Multiply widened, and add what partial sums that were rounded would come to, with signs as drawn."""
-    import torch
-
     wide = torch.float32 if one.itemsize == 2 else torch.float64
     made = one.new_zeros(one.shape[0], other.shape[1], dtype=wide)
     squares = torch.zeros_like(made)
@@ -77,8 +71,6 @@ def _product(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def _off(made: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-    import torch
-
     drawn = torch.Generator(made.device).manual_seed(made.numel())
     above = torch.randint(0, 2, made.shape, generator=drawn, device=made.device, dtype=torch.bool)
     return torch.where(above, made + by, made - by)

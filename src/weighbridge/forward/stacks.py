@@ -11,15 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from weighbridge.core import SubjectError, dataclass, field, replace
+from weighbridge.core import NDArray, SubjectError, dataclass, field, np, replace, torch
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.forward.points import Points, visited
 from weighbridge.forward.trace_file import STORED, Device, Facts, Trace, TraceWriter, open_trace, weight_digest
 
 if TYPE_CHECKING:
-    import torch
-    from numpy.typing import NDArray
-
     from weighbridge.forward.points import Visit
 
 Tokens: TypeAlias = Sequence[Sequence[int]]  # [sequences, tokens]
@@ -50,8 +47,6 @@ class Stack:
 
     def digests(self, dtype: str) -> Mapping[str, str]:
         """Return the digest of each weight in a dtype."""
-        import numpy as np
-
         kind, found = numpy_dtype(STORED[dtype]), {}
         for name, array in self.weights.items():
             data = array if array.dtype.kind in "iub" else array.astype(kind)
@@ -60,8 +55,6 @@ class Stack:
 
     def capture(self, tokens: Tokens, path: Path, _wanted: Points = None, weights: Digests = None) -> Trace:
         """Run it forward, and write a trace; the digests of the `weights` are made where they are not given."""
-        import numpy as np
-
         with TraceWriter(path) as writer:
             for point, values in self.run(tokens).items():
                 array = np.ascontiguousarray(values)
@@ -104,8 +97,6 @@ class Torch:
 
     def prepared(self, dtype: str = "") -> Torch:
         """Return it ready to compute in a dtype: itself, or a copy whose stored weights are cast, and nothing else."""
-        import torch
-
         wanted = dtype or self.dtype
         lists = ("_keep_in_fp32_modules", "_keep_in_fp32_modules_strict")
         apart = {part for name in lists for part in getattr(self.plain, name, None) or ()}
@@ -132,8 +123,6 @@ class Torch:
 
     def digests(self, dtype: str, other: Torch | None = None, known: Digests = None) -> Mapping[str, str]:
         """Return the digest of each weight in a dtype; of those with the bits of another model's, its `known` one."""
-        import torch
-
         kind = getattr(torch, dtype)
         theirs = other.plain.state_dict() if other is not None and known else {}
         found: dict[str, str] = {}
@@ -184,8 +173,6 @@ class Torch:
 
     def forward(self, tokens: Tokens, visit: Visit, wanted: Points = None, casts: frozenset[str] = frozenset()) -> None:
         """Run it forward, and call `visit` at each point with its rows; `casts` as in `visited`."""
-        import torch
-
         named = _taps(self.taps)
 
         def tapped(point: str, rows: torch.Tensor) -> torch.Tensor | None:
@@ -214,8 +201,6 @@ class Torch:
 
     def drawn(self) -> Tokens:
         """Return token ids by a fixed rule, below the size of the vocabulary."""
-        import torch
-
         # A model that sees states no vocabulary, or another part's.
         tables = (getattr(self.plain, "get_input_embeddings", lambda: None)(), *self.plain.modules())
         first = next((m.num_embeddings for m in tables if isinstance(m, torch.nn.Embedding)), 0)
@@ -263,8 +248,6 @@ def _taps(taps: Mapping[str, str]) -> dict[str, list[tuple[str, slice]]]:
 
 
 def _same_bits(one: torch.Tensor, other: torch.Tensor | None) -> bool:
-    import numpy as np
-
     if other is None or (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
     ours, theirs = _bytes(one), _bytes(other)
@@ -275,8 +258,6 @@ def _same_bits(one: torch.Tensor, other: torch.Tensor | None) -> bool:
 
 def captured(trace: Trace, point: str, like: torch.Tensor) -> torch.Tensor:
     """Return a point's values of as many sequences as another tensor has, as they are stored, on its device."""
-    import torch
-
     values = trace.stored(point, 0, like.shape[0])
     if values.dtype.name == "bfloat16":
         return torch.from_numpy(values.view("int16")).view(torch.bfloat16).to(like.device)
@@ -284,16 +265,12 @@ def captured(trace: Trace, point: str, like: torch.Tensor) -> torch.Tensor:
 
 
 def _bytes(tensor: torch.Tensor) -> Any:
-    import torch
-
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def _closed(writer: TraceWriter, stack: Stack | Torch, tokens: Tokens, observed: str, weights: Digests) -> Trace:
     name, device = stack.name, Device(requested=stack.device, observed=observed)
     if not name:
-        import torch
-
         name = f"torch {torch.__version__}, {type(getattr(stack, 'plain', stack)).__name__}"
     ids, order = tuple(tuple(map(int, row)) for row in tokens), tuple(writer.parts)
     digests = stack.digests(stack.dtype) if weights is None else weights

@@ -9,9 +9,22 @@ import re
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
+from typing import Annotated, Any, BinaryIO, Self
 
-from weighbridge.core import Doc, LimitsError, SubjectError, dataclass, dumps, field, plain, quoted, replace, sha256
+from weighbridge.core import (
+    Doc,
+    LimitsError,
+    NDArray,
+    SubjectError,
+    dataclass,
+    dumps,
+    field,
+    np,
+    plain,
+    quoted,
+    replace,
+    sha256,
+)
 from weighbridge.core.limits import read
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json
@@ -19,10 +32,6 @@ from weighbridge.formats.tensor import Tensor
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.forward.trace_key import KEY
 from weighbridge.storage.mapped_file import MappedFile
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 FORMAT = "trace/v0"
 ROUNDOFF: Mapping[str, float] = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
@@ -119,8 +128,6 @@ class Trace:
 
     def windows(self, point: str, step: int) -> Iterator[NDArray[Any]]:
         """Yield its values `[tokens, channels]` as they are stored, not copied, some tokens at a time."""
-        import numpy as np
-
         tensor, dtype = self.tensors[point], _dtype(self.tensors[point].dtype)
         rows, tokens, channels = self.shape(point) or (0, 0, 0)
         assert tokens == tensor.shape[1]  # of cut tokens, no two sequences lie side by side
@@ -130,8 +137,6 @@ class Trace:
 
     def stored(self, point: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """Return the values of some of its sequences as they are stored, copied: `[sequences, tokens, channels]`."""
-        import numpy as np
-
         tensor, dtype = self.tensors[point], _dtype(self.tensors[point].dtype)
         rows, tokens, _ = self.shape(point) or (0, 0, 0)
         start, stop = min(start, rows), min(rows if stop is None else stop, rows)

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from weighbridge.core import dataclass, field
-
-if TYPE_CHECKING:
-    import torch
+from weighbridge.core import dataclass, field, torch
 
 LOWER = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 WIDER = {**dict.fromkeys(LOWER, "float64"), "complex64": "complex128"}
@@ -47,7 +44,6 @@ def widened() -> Iterator[Audit]:
 
     One that writes into a tensor below float64 is counted as lower. A view stays one of the same memory.
     """
-    import torch
     from torch.overrides import TorchFunctionMode
     from torch.utils import _pytree
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -100,8 +96,6 @@ def _with_bias(product: torch.Tensor, bias: list[torch.Tensor], *, alpha: float 
 
 def _product(rows: torch.Tensor, weight: torch.Tensor, scratch: dict[torch.device, torch.Tensor]) -> torch.Tensor:
     """Multiply rows by a matrix of weights, of which no float64 copy is made: some of it at a time is widened."""
-    import torch
-
     if weight.device not in scratch:
         scratch[weight.device] = rows.new_empty(AT_ONCE)
     made = rows.new_zeros(rows.shape[0], weight.shape[1])
@@ -123,8 +117,6 @@ def _product(rows: torch.Tensor, weight: torch.Tensor, scratch: dict[torch.devic
 
 
 def _grouped_mm(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor, *_none: None, **_nothing: None) -> Any:
-    import torch
-
     stops = ends.tolist()
     groups = zip([0, *stops], stops, weights, strict=False)
     return torch.cat([rows[start:stop] @ weight for start, stop, weight in groups])
@@ -152,7 +144,6 @@ def _audit(audit: Audit, func: Any, made: list[torch.Tensor], given: list[torch.
 @contextmanager
 def unwatched() -> Iterator[None]:
     """Leave what is done inside the block out of every mode: neither widened nor counted."""
-    import torch
     from torch.utils._python_dispatch import _disable_current_modes
 
     with _disable_current_modes(), torch._C.DisableTorchFunction():  # noqa: SLF001 -- the one way to leave that mode

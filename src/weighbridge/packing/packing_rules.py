@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeGuard
 
 from weighbridge.comparison.casts import decode, words
-from weighbridge.core import WeighbridgeError, loads
-from weighbridge.formats.arrays import NDArray, np
+from weighbridge.core import NDArray, WeighbridgeError, loads, np
 from weighbridge.formats.tensor import Tensor
 from weighbridge.formats.word_types import FLOATS, numpy_dtype
 from weighbridge.packing.packed_weights import PackedWeight

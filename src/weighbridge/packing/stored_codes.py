@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from weighbridge.comparison.casts import decode
-from weighbridge.core import dataclass
-from weighbridge.formats.arrays import Doubles, Floats, NDArray, Words, np
+from weighbridge.core import Doubles, Floats, NDArray, Words, dataclass, np
 from weighbridge.packing.unpacking import Rule, Tile, band
 from weighbridge.views.checkpoint import CheckpointView
 

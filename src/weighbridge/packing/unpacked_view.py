@@ -8,8 +8,8 @@ from typing import Any
 
 from weighbridge.comparison.aligned_tensor import ELEMENTS, AlignedTensor
 from weighbridge.comparison.casts import BLOCKS, DECODED
+from weighbridge.core import Words, np
 from weighbridge.core.frozen import dataclass, fields, replace
-from weighbridge.formats.arrays import Words, np
 from weighbridge.formats.tensor import Tensor
 from weighbridge.mapping.mapping_plan import Pairing
 from weighbridge.packing.packed_weights import alike, recognised, settings_of, unlike_keys

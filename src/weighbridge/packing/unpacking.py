@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from weighbridge.comparison.casts import decode, dequantise, encode, words
-from weighbridge.core import dataclass
-from weighbridge.formats.arrays import Bytes, Floats, NDArray, Words, np
+from weighbridge.core import Bytes, Floats, NDArray, Words, dataclass, np
 from weighbridge.formats.tensor import Tensor
 from weighbridge.views.checkpoint import CheckpointView
 

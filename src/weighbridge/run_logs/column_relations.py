@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from weighbridge.core import np
 from weighbridge.quantities.runs import RateAgreement, Relation
 from weighbridge.run_logs.column_statistics import Dense
 from weighbridge.run_logs.log_table import STEP
@@ -20,8 +21,6 @@ MANY_COLUMNS = 32  # beyond, pairs that were not logged in the same rows are ran
 
 def rank_correlations(columns: Mapping[str, Dense]) -> Mapping[str, tuple[float, str]]:
     """Return each column's largest |rank correlation| × √n with another, ties at their mean rank, and that other."""
-    import numpy as np
-
     names = list(columns)
     some = [_every(columns[name], RANKED_ROWS) for name in names]
     fewer = some if len(names) <= MANY_COLUMNS else [_every(columns[name], PARTNER_ROWS) for name in names]
@@ -49,8 +48,6 @@ def _every(column: Dense, rows: int) -> Dense:
 
 def _correlations(columns: Sequence[Floats]) -> Floats:
     """Return |correlation| × √n of the ranks `[columns, columns]`; 0 for two points, which always lie on a line."""
-    import numpy as np
-
     rows = len(columns[0])
     if rows <= 2:
         return np.zeros((len(columns), len(columns)))
@@ -79,8 +76,6 @@ def relations(columns: Mapping[str, Dense]) -> Mapping[str, tuple[Relation, ...]
 
 def _partners(kind: str, columns: Mapping[str, Dense]) -> Mapping[str, str]:
     """Choose for each column the other one whose product or quotient with it is the steadiest on a few rows."""
-    import numpy as np
-
     few = {name: _every(column, PARTNER_ROWS) for name, column in columns.items()}
     values = np.stack([column.values for column in few.values()])
     usable = np.stack([column.known & (column.values != 0) for column in few.values()])
@@ -95,8 +90,6 @@ def _partners(kind: str, columns: Mapping[str, Dense]) -> Mapping[str, str]:
 
 def _formed(kind: str, one: Floats, others: Floats, both: Marks) -> tuple[Floats, Floats]:
     """Return how much a column's product or quotient with each other varies, and its middle; infinite where none is."""
-    import numpy as np
-
     with np.errstate(all="ignore"):
         formed = one * others if kind == "product" else one / others
         low, high = np.where(both, formed, math.inf).min(axis=1), np.where(both, formed, -math.inf).max(axis=1)
@@ -117,8 +110,6 @@ def _relation(kind: str, columns: Mapping[str, Dense], name: str, partner: str, 
 
 
 def _line(column: Dense, steps: Dense) -> Iterator[Relation]:
-    import numpy as np
-
     both = column.known & steps.known
     values, step = column.values[both], steps.values[both]
     if len(values) < 3 or values.min() == values.max() or step.min() == step.max():
@@ -133,8 +124,6 @@ def _line(column: Dense, steps: Dense) -> Iterator[Relation]:
 
 def rate_agreement(columns: Mapping[str, Dense]) -> RateAgreement | None:
     """Return the median of tokens_per_sec × wall_ms / 1000 / tokens over the rows that have all three, if any do."""
-    import numpy as np
-
     if not {"tokens", "wall_ms"} <= columns.keys():
         return None
     rate, wall, tokens = columns["tokens_per_sec"], columns["wall_ms"], columns["tokens"]

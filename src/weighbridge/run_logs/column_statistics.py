@@ -6,14 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core import dataclass
+from weighbridge.core import NDArray, dataclass, np
 from weighbridge.quantities.runs import QuickSteps, Recurrence, StepOrder, Stretch
 from weighbridge.run_logs.log_table import MISSING, NOT_OWED, NUMBER, STEP, UNREADABLE
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from weighbridge.views.run import RunView
 
     Floats = NDArray[np.float64]
@@ -42,8 +39,6 @@ class Dense:
 
 def dense(view: RunView, name: str) -> Dense:
     """Return a column as arrays."""
-    import numpy as np
-
     cells = view.dense(name)
     values = np.frombuffer(cells.values, dtype=np.float64) if cells.values else np.zeros(0)
     state = np.frombuffer(bytes(cells.state), dtype=np.uint8)
@@ -52,8 +47,6 @@ def dense(view: RunView, name: str) -> Dense:
 
 def counts(column: Dense, steps: Dense) -> Mapping[str, Any]:
     """Count a column's cells by what they hold, and the steps of which no row holds a number."""
-    import numpy as np
-
     numbers = column.state == NUMBER
     nan, infinite = numbers & np.isnan(column.values), numbers & np.isinf(column.values)
     unreadable = column.state == UNREADABLE
@@ -84,15 +77,11 @@ def _first(steps: Floats) -> int | float | None:
 
 def distinct(column: Dense) -> int:
     """Count the different finite numbers of a column."""
-    import numpy as np
-
     return len(np.unique(column.values[column.known]))
 
 
 def order(steps: Dense) -> StepOrder:
     """Count what is out of order in the steps, and find where first: repeats, backward steps, the largest gap."""
-    import numpy as np
-
     values = steps.values[steps.known]
     falls = np.flatnonzero(np.diff(values) < 0) + 1
     reached = np.maximum.accumulate(values)[falls - 1]
@@ -119,8 +108,6 @@ def order(steps: Dense) -> StepOrder:
 
 def cadences(columns: Mapping[str, Dense]) -> Mapping[str, Mapping[str, Any]]:
     """Return for each column how often it holds a number or owes none, where it lacks one longest, where several."""
-    import numpy as np
-
     steps = columns[STEP]
     values = steps.values[steps.known]
     passes = np.cumsum(np.diff(values, prepend=values[:1]) < 0)
@@ -136,8 +123,6 @@ def cadences(columns: Mapping[str, Dense]) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _cadence(mine: Floats, passes: NDArray[np.int64], values: Floats) -> Mapping[str, Any]:
-    import numpy as np
-
     every = np.unique(mine)
     ends = np.concatenate(([values.min()], every, [values.max()])) if len(values) else every
     holes = np.diff(ends)
@@ -155,8 +140,6 @@ def _cadence(mine: Floats, passes: NDArray[np.int64], values: Floats) -> Mapping
 
 def shape(column: Dense) -> Mapping[str, Any]:
     """Describe how a column's finite numbers lie: range, evenness over the range, memory from one to the next."""
-    import numpy as np
-
     values = column.values[column.known]
     low, high = (float(values.min()), float(values.max())) if len(values) else (None, None)
     found: dict[str, Any] = {"finite": len(values), "distinct": distinct(column), "min": low, "max": high}
@@ -180,8 +163,6 @@ def shape(column: Dense) -> Mapping[str, Any]:
 
 def levels(column: Dense, steps: Dense) -> Mapping[str, Any]:
     """Describe a column's printed resolution, its most frequent number, its signs, and its least likely repetitions."""
-    import numpy as np
-
     values = column.values[column.known]
     return {
         "resolution": _decimal(_some(values)),
@@ -200,8 +181,6 @@ def _some(values: Floats) -> Floats:
 
 def _recurrence(values: Floats) -> Recurrence | None:
     """Return the number that most samples come near, and how far the others that follow them lie from it."""
-    import numpy as np
-
     ordered = np.sort(values[values != 0])
     times = np.searchsorted(ordered, ordered + NEARLY * np.abs(ordered), side="right") - np.arange(len(ordered))
     if not len(times) or times.max() < 2:
@@ -217,8 +196,6 @@ def _recurrence(values: Floats) -> Recurrence | None:
 
 def resolution(values: Floats) -> float:
     """Return the largest power of 10 (not above 1) or of 2 that all of some numbers are multiples of."""
-    import numpy as np
-
     scale = float(np.abs(values).max(initial=0.0))
     with np.errstate(over="ignore", invalid="ignore"):
         binary = next((2.0**-n for n in BITS if (np.ldexp(values, n) == np.floor(np.ldexp(values, n))).all()), 0.0)
@@ -227,8 +204,6 @@ def resolution(values: Floats) -> float:
 
 def _decimal(values: Floats) -> float:
     """Return the power of 10, at most 1, that all of some numbers are multiples of but for dust, 0 where none is."""
-    import numpy as np
-
     dust = DUST * np.abs(values)
     with np.errstate(over="ignore", invalid="ignore"):
         return next((10.0**-n for n in DECIMALS if (np.abs(np.round(values, n) - values) <= dust).all()), 0.0)
@@ -236,8 +211,6 @@ def _decimal(values: Floats) -> float:
 
 def stretches_at(column: Dense, steps: Dense) -> list[tuple[int, Stretch]]:
     """Return the runs of samples of one number that rounding explains worst, at most 8, each with its first place."""
-    import numpy as np
-
     rows = np.flatnonzero(column.known)
     values, found = column.values[rows], dict[tuple[int, int], Stretch]()
     for share in (0.0, NEARLY):
@@ -267,8 +240,6 @@ def _distances(
     values: Floats, begin: int, end: int, begins: NDArray[np.int64], dust: float
 ) -> tuple[float, float, float]:
     """Return jump, moves and changes of a run of equal numbers among its neighbours, in units of their resolution."""
-    import numpy as np
-
     sides = values[max(begin - NEAR - 1, 0) : begin], values[end : end + NEAR + 1]
     moves = [np.abs(np.diff(side)) for side in sides]
     enough = [side for side in moves if len(side) >= ENOUGH_MOVES]
@@ -288,8 +259,6 @@ def _distances(
 
 def quick_steps(column: Dense, steps: Dense) -> QuickSteps | None:
     """Return the times below the widest gap that parts three times in a row from 16 in a row, or from half of all."""
-    import numpy as np
-
     rows = np.flatnonzero(column.known & (column.values > 0))
     times = column.values[rows]
     ordered = np.unique(times)
@@ -305,8 +274,6 @@ def quick_steps(column: Dense, steps: Dense) -> QuickSteps | None:
 
 def _longest(marks: Marks) -> tuple[int, int]:
     """Return where the longest run of marks begins, and how long it is."""
-    import numpy as np
-
     edges = np.flatnonzero(np.diff(np.r_[False, marks, False].astype(np.int8)))
     begins, lengths = edges[::2], edges[1::2] - edges[::2]
     at = int(lengths.argmax()) if len(lengths) else 0

@@ -10,8 +10,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from weighbridge.core import Basis, Fields, Measurement, Origin, Rows, SubjectError, SubjectKind, Unmeasured
-from weighbridge.formats.arrays import np
+from weighbridge.core import Basis, Fields, Measurement, Origin, Rows, SubjectError, SubjectKind, Unmeasured, np
 from weighbridge.quantities.agreement import ColumnAgreement, Parting
 from weighbridge.run_logs.column_statistics import dense
 from weighbridge.run_logs.json_log import LAYERS, read_layers

@@ -7,8 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from weighbridge.core import Basis, Fields, Measurement, Record, SubjectKind, Unmeasured
-from weighbridge.formats.arrays import np
+from weighbridge.core import Basis, Fields, Measurement, Record, SubjectKind, Unmeasured, np
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.runs import CorpusProgress, Coverage, EqualLosses
 from weighbridge.run_logs import column_statistics as statistics

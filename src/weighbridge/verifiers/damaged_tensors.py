@@ -9,8 +9,7 @@ from weighbridge.comparison import bytewise
 from weighbridge.comparison.adapters import update_of
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import BLOCKS, values
-from weighbridge.core import Fields, Measurement, Unmeasured
-from weighbridge.formats.arrays import np
+from weighbridge.core import Fields, Measurement, Unmeasured, np
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.mapping.mapping_plan import Pairing
 from weighbridge.packing.unpacked_view import both_unpacked, packed_parts, stored_as

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import NamedTuple
 
-from weighbridge.core import Fields, Measurement, SubjectKind, Unmeasured, dumps, sha256
-from weighbridge.formats.arrays import NDArray, np
+from weighbridge.core import Fields, Measurement, NDArray, SubjectKind, Unmeasured, dumps, np, sha256
 from weighbridge.forward import local_pass
 from weighbridge.forward.constants import Constants
 from weighbridge.forward.local_pass import NOTHING, Distance, Step, Steps, end_to_end

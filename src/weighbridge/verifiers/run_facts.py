@@ -9,8 +9,7 @@ from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from weighbridge.core import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured, dataclass
-from weighbridge.formats.arrays import Doubles, np
+from weighbridge.core import Basis, Doubles, Fields, Measurement, Rows, SubjectKind, Unmeasured, dataclass, np
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import ALL, AS_LOGGED, HAS, RECORDER_FAILED, Fact
 from weighbridge.run_logs.column_statistics import LARGEST_STEP, dense, distinct

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from weighbridge.comparison.casts import words
-from weighbridge.core import dataclass, field
-from weighbridge.formats.arrays import NDArray, Words, np
+from weighbridge.core import NDArray, Words, dataclass, field, np
 from weighbridge.quantities.tensors import BitReading, TensorBits
 from weighbridge.verifiers.tensor_walk import Damage, instrument
 from weighbridge.views.checkpoint import CheckpointView, Tensor

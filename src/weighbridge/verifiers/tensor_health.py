@@ -11,8 +11,7 @@ from typing import Any
 
 from weighbridge.comparison import bytewise
 from weighbridge.comparison.casts import DECODED, not_finite
-from weighbridge.core import dataclass
-from weighbridge.formats.arrays import NDArray, np
+from weighbridge.core import NDArray, dataclass, np
 from weighbridge.formats.word_types import EXTENDED, FLOATS, INTEGERS, numpy_dtype
 from weighbridge.packing.packed_weights import marked
 from weighbridge.quantities.tensors import TensorHealth

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from weighbridge.comparison.casts import decode, words
-from weighbridge.core import dataclass, field
-from weighbridge.formats.arrays import Values, np
+from weighbridge.core import Values, dataclass, field, np
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.packing.unpacked_view import UnpackedView, unpacked
 from weighbridge.packing.unpacking import WORD, Rule
