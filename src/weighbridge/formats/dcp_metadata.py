@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
-from weighbridge.core import SubjectError, dataclass, quoted
+from weighbridge.core import SubjectError, dataclass, np, quoted
 from weighbridge.formats.pickle_machine import DICTIONARY, MAX_PICKLE, Global, Made, Vocabulary, read_pickle
 from weighbridge.formats.tensor import span
 from weighbridge.formats.torch_pickle import DTYPES, MAX_RANK, beside_the_model, in_values, whole
@@ -207,8 +207,6 @@ class _Reader:
 
 def doubled(shape: tuple[int, ...], blocks: Sequence[Block]) -> tuple[int, ...] | None:
     """Return an element that two of the blocks inside a shape hold, or None; a ValueError tells of too many cells."""
-    import numpy as np
-
     edges = []  # cut the shape into cells, so that the work grows with these, not with the pairs of blocks
     for axis, size in enumerate(shape):
         edges.append(sorted({0, size, *(at[axis] for at, _ in blocks), *(at[axis] + of[axis] for at, of in blocks)}))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
+from weighbridge.core import np
 
 EXTENDED = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
 EXTENDED |= {"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}
@@ -17,8 +16,6 @@ INTEGERS = {f"{letter}{8 * size}": f"<{letter.lower()}{size}" for size in (1, 2,
 @functools.cache
 def numpy_dtype(dtype: str) -> np.dtype[Any] | None:
     """Return the NumPy type that reads this dtype's words, or None for blocks, packed bits, booleans and complex."""
-    import numpy as np
-
     if dtype in EXTENDED:
         import ml_dtypes
 

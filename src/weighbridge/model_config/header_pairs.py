@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from weighbridge.core import Json, dataclass, field, replace, table
+from weighbridge.core import Json, dataclass, field, np, replace, table
 from weighbridge.model_config.literal_keys import as_text
 from weighbridge.model_config.model_description import ModelDescription
 from weighbridge.model_config.model_keys import GGUF, Stated
@@ -89,8 +89,6 @@ def _layers(tensors: Mapping[str, Any], name: str) -> list[int]:
 
 def shortest(value: Any) -> Any:
     """Round a float to 32 bits, and give the shortest decimal that names the result; beyond them it stays."""
-    import numpy as np
-
     with np.errstate(over="ignore"):
         narrow = np.float32(value) if isinstance(value, float) else np.float32("nan")
     return float(str(narrow)) if np.isfinite(narrow) else value

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from weighbridge.core import np
 from weighbridge.quantities.runs import RateAgreement, Relation
-from weighbridge.run_logs.column_statistics import Dense
+from weighbridge.run_logs.column_statistics import Dense, Floats, Marks
 from weighbridge.run_logs.log_table import STEP
-
-if TYPE_CHECKING:
-    from weighbridge.run_logs.column_statistics import Floats, Marks
 
 RANKED_ROWS = 1 << 14  # rank correlations are of at most so many evenly spaced rows
 PARTNER_ROWS = 256  # a relation's partner is chosen on so many rows; its deviation is over all

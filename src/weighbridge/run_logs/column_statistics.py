@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weighbridge.core import NDArray, dataclass, np
 from weighbridge.quantities.runs import QuickSteps, Recurrence, StepOrder, Stretch
@@ -13,9 +13,8 @@ from weighbridge.run_logs.log_table import MISSING, NOT_OWED, NUMBER, STEP, UNRE
 if TYPE_CHECKING:
     from weighbridge.views.run import RunView
 
-    Floats = NDArray[np.float64]
-    Marks = NDArray[np.bool_]
-
+Floats: TypeAlias = "NDArray[np.float64]"
+Marks: TypeAlias = "NDArray[np.bool_]"
 LARGEST_STEP = 2.0**53  # beyond, whole numbers have gaps
 LONGEST_STRETCHES = 64  # of these the least likely are listed
 NEAR = 8  # moves on either side of a stretch that are looked at, and as many that are no repetition

@@ -8,19 +8,16 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from weighbridge.core import Basis, Fields, Measurement, Origin, Rows, SubjectError, SubjectKind, Unmeasured, np
 from weighbridge.quantities.agreement import ColumnAgreement, Parting
-from weighbridge.run_logs.column_statistics import dense
+from weighbridge.run_logs.column_statistics import Floats, Marks, dense
 from weighbridge.run_logs.json_log import LAYERS, read_layers
 from weighbridge.run_logs.log_table import NUMBER
 from weighbridge.verifiers.step_series import WHOLE, spread, stranger
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name
 from weighbridge.views.run import STEP, RunView
-
-if TYPE_CHECKING:
-    from weighbridge.run_logs.column_statistics import Floats, Marks
 
 QUANTITY = "column_agreement"
 TWICE = 2.0  # runs that part are told of again when they are so many times as far apart
