@@ -126,18 +126,6 @@ def column_moves(
     return moves
 
 
-def record_moves(code: str, need: str, column: str, place: str = "", outcome: Outcome = Outcome.FAIL) -> Moves:
-    """Return how to move a field of a record; the judge must object at `place`."""
-
-    def moves(limit: Limit) -> Iterator[Mutation[Any]]:
-        def change(record: Any, _limits: Any) -> Any:
-            return dataclasses.replace(record, **{column: limit.value})
-
-        yield in_record("beyond", code, need, object, change, place=place, outcome=outcome)
-
-    return moves
-
-
 def table_moves(
     name: str, code: str, need: str, row: type[R], *, change: Callable[[Sequence[R], Any], Sequence[R] | None],
     outcome: Outcome = Outcome.FAIL,
@@ -241,12 +229,12 @@ class Breaks:
 
         return Mutation(name, code, apply, Outcome.BLOCKED)
 
-    def beyond(self, *ways: Way, at: At = as_asked) -> Moves:
+    def beyond(self, *ways: Way, **where: Any) -> Moves:
         """Return how to move a figure that a limit bounds, in each of these ways."""
 
         def moved(way: Way, value: Any) -> Mutation[Any]:
             name, code, change = way
-            return self(name, code, lambda row, limits: change(row, limits, value), "not at these places", at=at)
+            return self(name, code, lambda row, limits: change(row, limits, value), "not at these places", **where)
 
         return lambda limit: (moved(way, limit.value) for way in ways)
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, TypeAlias
 
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, failed, passed, record_of
-from weighbridge.clauses.mutations import Breaks, record_moves
+from weighbridge.clauses.mutations import Breaks
 from weighbridge.core import Doc, Fields, Offence, SubjectKind, Verdict, dataclass, replace
 from weighbridge.gates.families.command_cases import NONZERO, cut_short
 from weighbridge.quantities.commands import CommandOutcome, Leftover
 
-LATE = record_moves("too-late", "outcome", "wall_seconds", "time")
+_breaks = Breaks(need="outcome", row=CommandOutcome)
+LATE = _breaks.beyond(("beyond", "too-late", lambda _row, _limits, value: {"wall_seconds": value}), place="time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,6 @@ def check(limits: Limits, measure: Measure) -> list[str]:
 
 
 Change: TypeAlias = Callable[[CommandOutcome, Limits], Fields | None]
-_breaks = Breaks(need="outcome", row=CommandOutcome)
 
 
 def _lacking(at: int) -> Change:

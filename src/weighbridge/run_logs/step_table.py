@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from weighbridge.core import Fields, SubjectError
+from weighbridge.run_logs.json_log import no_rows
 from weighbridge.run_logs.log_table import MAX_CELLS, MAX_ROWS, STEP, Cells, Log, TableBuilder, read_cell
 
 Sample: TypeAlias = tuple[float, int, str, object]  # when it was logged, its step, its name, and a number
@@ -56,8 +57,7 @@ class StepTable:
     def log(self, *, facts: Fields, notes: Fields, units: Mapping[str, str]) -> Log:
         """Return what was collected; refuse with `no-rows` where that is nothing."""
         if not self.rows:
-            remedy = "bind a log with at least one step"
-            raise SubjectError("no-rows", "the log has no row", where=str(self._path), remedy=remedy)
+            raise no_rows(self._path)
         for column in self._table.columns.values():
             _lengthened(column, self.rows)
         steps = {STEP: self._steps} if self._latest else {}
