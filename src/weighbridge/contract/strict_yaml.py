@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import functools
 import math
 import re
 from typing import Any, Final, TypeAlias
@@ -77,6 +80,12 @@ def load(text: str | bytes, where: str) -> Document:
 
 def read(text: str | bytes, where: str) -> tuple[Document | None, tuple[ContractError, ...]]:
     """Read one YAML document, and list its problems; the document is None where the text is no YAML at all."""
+    document, problems = _read(text, where)
+    return document and dataclasses.replace(document, data=copy.deepcopy(document.data)), problems
+
+
+@functools.lru_cache(maxsize=64)  # each section of a spec asks for every contract again
+def _read(text: str | bytes, where: str) -> tuple[Document | None, tuple[ContractError, ...]]:
     composer = _Composer(where)
     try:
         data = composer.compose(_decoded(text, where))
