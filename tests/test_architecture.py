@@ -136,6 +136,7 @@ def circle(graph: Mapping[str, set[str]]) -> list[str]:
     return []
 
 
+@pytest.mark.slow
 def test_no_module_imports_itself_by_way_of_others_even_inside_functions() -> None:
     assert circle(import_graph()) == []
 

@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+import weighbridge
 from weighbridge.core.data import data_path
 
 SPECIMENS = data_path("verifiers") / "specimens"
@@ -28,51 +30,58 @@ from pathlib import Path
 from weighbridge.verifiers import descendants
 descendants.PROC = Path("no-proc")
 from weighbridge.cli import main
-main()
+import json
+ended = []
+for words in json.loads(sys.argv[1]):
+    sys.argv[1:] = words
+    try:
+        main()
+    except SystemExit as one:
+        ended.append(one.code or 0)
+        print("\\0", flush=True)
+print(json.dumps(ended))
 """
 
 
-def run(*words: object, cwd: Path) -> tuple[int, str]:
-    argv = (sys.executable, "-W", "ignore", "-c", WITHOUT, *map(str, words))
+def run(*commands: Sequence[object], cwd: Path) -> tuple[list[int], list[str], str]:
+    """Return the exit codes of commands of one process, what each wrote, and all that was written to standard error."""
+    typed = json.dumps([[str(word) for word in words] for words in commands])
+    argv = (sys.executable, "-W", "ignore", "-c", WITHOUT, typed)
     ended = subprocess.run(argv, cwd=cwd, check=False, capture_output=True, text=True, env=os.environ)
     assert "Traceback" not in ended.stderr
     assert "internal:" not in ended.stderr, ended.stderr
-    return ended.returncode, ended.stdout + ended.stderr
+    *out, codes = ended.stdout.split("\0\n")
+    return json.loads(codes), out, ended.stderr
 
 
 @pytest.mark.slow
 def test_without_posix_checkpoints_and_runs_are_verified_sealed_recorded_and_judged_again(tmp_path: Path) -> None:
-    assert run("lint", cwd=tmp_path)[0] == 0
-    assert run("compare", SOURCE, IMPORT, cwd=tmp_path)[0] == 0
     bound = ("--subject", f"source={SOURCE}", "--subject", f"import={IMPORT}")
-    assert run("verify", "builtin:checkpoint-import", *bound, "--record", cwd=tmp_path)[0] == 0
+    verify = ("verify", "builtin:checkpoint-import", *bound, "--record")
+    assert run(("lint",), ("compare", SOURCE, IMPORT), verify, cwd=tmp_path)[0] == [0, 0, 0]
     (bundle,) = (tmp_path / "evidence" / "bundles").iterdir()
-    assert run("evidence", "verify", bundle, "--require-pass", "--require-anchor", cwd=tmp_path)[0] == 0
-    assert run("ledger", "check", cwd=tmp_path)[0] == 0
-    wrapped = ("--subject", f"run={SPECIMENS / 'runs' / 'wrapped'}")
-    code, told = run("verify", "builtin:training-run", *wrapped, cwd=tmp_path)
-    assert (code, "2 blocked, 29 not applicable, 8 passed of 39" in told) == (3, True)
+    again = ("evidence", "verify", bundle, "--require-pass", "--require-anchor")
+    training = ("verify", "builtin:training-run", "--subject", f"run={SPECIMENS / 'runs' / 'wrapped'}")
+    codes, told, _ = run(again, ("ledger", "check"), training, cwd=tmp_path)
+    assert (codes, "2 blocked, 29 not applicable, 8 passed of 39" in told[-1]) == ([0, 0, 3], True)
 
 
 @pytest.mark.slow
 def test_without_posix_a_link_in_a_bundle_is_still_refused(tmp_path: Path) -> None:
-    health = ("builtin:checkpoint-health", "--subject", f"checkpoint={SOURCE}")
-    run("verify", *health, cwd=tmp_path)
-    (bundle,) = (tmp_path / ".weighbridge" / "bundles").iterdir()
+    weighbridge.verify("builtin:checkpoint-health", subjects={"checkpoint": SOURCE}, evidence=tmp_path / "evidence")
+    (bundle,) = (tmp_path / "evidence" / "bundles").iterdir()
     (bundle / "verdicts.json").rename(tmp_path / "verdicts.json")
     (bundle / "verdicts.json").symlink_to(tmp_path / "verdicts.json")
-    code, told = run("evidence", "verify", bundle, cwd=tmp_path)
-    assert (code, "is a symbolic link" in told or "not-regular" in told) == (1, True), told
+    codes, (told,), said = run(("evidence", "verify", bundle), cwd=tmp_path)
+    assert (codes, "is a symbolic link" in told + said or "not-regular" in told + said) == ([1], True), told + said
 
 
 @pytest.mark.slow
 def test_without_linux_a_gate_over_a_command_is_blocked_and_nothing_is_run(tmp_path: Path) -> None:
     program = f"{sys.executable} -c \"open('{tmp_path}/ran', 'w')\""
-    code, told = run(
-        "verify", "builtin:pretraining", "--gate", "GATE-GPUTRAIN-002", "--json",
-        "--subject", f"refusal={program}", cwd=tmp_path,
-    )  # fmt: skip
+    gate = ("--gate", "GATE-GPUTRAIN-002", "--json", "--subject", f"refusal={program}")
+    codes, (told,), _ = run(("verify", "builtin:pretraining", *gate), cwd=tmp_path)
     (finding,) = json.loads(told)[0]["findings"]
-    assert (code, finding["outcome"]) == (3, "BLOCKED")
+    assert (codes, finding["outcome"]) == ([3], "BLOCKED")
     assert "only be found on Linux" in told
     assert not (tmp_path / "ran").exists()

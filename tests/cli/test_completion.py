@@ -1,7 +1,9 @@
-"""Completion as a shell asks for it, by click's protocol, in processes of their own and in a real bash."""
+"""Completion as a shell asks for it, by click's protocol, and in a real bash."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shutil
 import subprocess
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Cli
 
+from weighbridge.cli import main
 from weighbridge.contract.load import builtin_names, load_contract
 from weighbridge.core.data import data_path
 from weighbridge.gates import KINDS
@@ -24,11 +27,17 @@ def offered(line: str, shell: str = "zsh") -> list[str]:
     """Return what is offered at the end of a command line; zsh's words are whole, bash's in parts."""
     words = line.split(" ")
     asked = {"_WEIGHBRIDGE_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    program = "import sys; sys.argv[0] = 'weighbridge'; from weighbridge.cli import main; main()"
-    where = {**os.environ, **asked}
-    ended = subprocess.run((sys.executable, "-c", program), check=False, env=where, capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    told = ended.stdout.splitlines()
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        for name, value in asked.items():
+            patch.setenv(name, value)
+        patch.setattr("sys.argv", ["weighbridge"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    for written in (out, err):
+        written.seek(0)
+    assert (ended.value.code, err.read()) == (0, "")
+    told = out.read().splitlines()
     if shell == "zsh":  # a type, a word, a help
         return [told[at + 1] for at in range(0, len(told) - 2, 3) if told[at] == "plain"]
     return [one.partition(",")[2] for one in told if one.startswith("plain,")]

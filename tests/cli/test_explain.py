@@ -108,6 +108,7 @@ def test_every_word_that_is_printed_or_refused_with_is_explained(cli: Cli) -> No
     assert [word for word in sorted(found) if cli("explain", *word.split()).code != 0] == []
 
 
+@pytest.mark.slow
 def test_no_code_is_explained_that_the_source_does_not_know() -> None:
     there = {node.value for node in nodes() if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     groups = glossary("codes")

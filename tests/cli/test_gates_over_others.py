@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def contract(folder: Path) -> Path:
 def test_a_device_grammar_and_what_a_build_says_of_itself_are_gates(cli: Cli, workplace: Path) -> None:
     Path("train.py").write_text(TRAINER.replace("CUDA", "False"))
     path = contract(workplace)
-    ended = cli("verify", path, "--subject", "trainer=python3 -S train.py")
+    ended = cli("verify", path, "--subject", f"trainer={sys.executable} -I -S train.py")
     assert (ended.code, "2 passed of 2 -> exit 0 (passed)" in ended.lines) == (0, True)
     (bundle,) = (workplace / ".weighbridge" / "bundles").iterdir()
     assert cli("evidence", "verify", bundle, "--require-pass").code == 0
@@ -61,7 +62,7 @@ def test_a_device_grammar_and_what_a_build_says_of_itself_are_gates(cli: Cli, wo
     Path("train.py").write_text(
         TRAINER.replace("CUDA", "True").replace("auto falls", "it falls").replace("(:[0-9]|", "(:[0-9]+|")
     )
-    ended = cli("verify", path, "--subject", "trainer=python3 -S train.py")
+    ended = cli("verify", path, "--subject", f"trainer={sys.executable} -I -S train.py")
     assert ended.code == 1
     told = [line.strip() for line in ended.lines]
     assert "--device cuda:99: exit code 0, expected nonzero; its last line is 'nothing'" in told

@@ -200,6 +200,7 @@ def test_no_name_of_a_tensor_commands_the_job_that_looks_at_it(
         assert set(json.loads(ended.out)["table"]) == set(names)
 
 
+@pytest.mark.slow
 def test_of_ranks_each_is_judged_and_other_folders_of_runs_name_them(cli: Cli, workplace: Path) -> None:
     wrapped = data_path("verifiers") / "specimens" / "runs" / "wrapped"
     for name in ("ranks/rank-0", "ranks/rank-1", "runs/a", "runs/b"):

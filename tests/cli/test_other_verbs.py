@@ -35,6 +35,7 @@ def test_an_unknown_verb_is_2(cli: Cli) -> None:
     assert cli("verfy").code == 2
 
 
+@pytest.mark.slow
 def test_the_starter_contracts_are_usable_and_obey_the_schema(cli: Cli) -> None:
     names = builtin_names()
     ended = cli("lint")

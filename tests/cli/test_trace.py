@@ -105,15 +105,24 @@ def test_a_trace_of_another_process_is_judged_as_the_model_itself(
 
 
 @pytest.mark.slow
-def test_a_trace_is_judged_without_the_candidates_code(tmp_path: Path) -> None:
+def test_a_trace_is_judged_without_the_candidates_code(cli: Cli, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     engine = tmp_path / "engine.py"
     engine.write_text(f"import sys\nsys.path.insert(0, {str(MODELS)!r})\nfrom tiny_gpt import fused as candidate\n")
-    weighbridge = (sys.executable, "-m", "weighbridge")
     out = tmp_path / "engine.trace"
-    subprocess.run((*weighbridge, "trace", "capture", f"{engine}:candidate", out), check=True, capture_output=True)
+    assert cli("trace", "capture", f"{engine}:candidate", out).code == 0
     engine.unlink()
-    words = (*weighbridge, *PARITY, "--subject", f"candidate={out}", "--evidence", tmp_path / "evidence")
+    shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+    words = (
+        sys.executable,
+        "-m",
+        "weighbridge",
+        *PARITY,
+        "--subject",
+        f"candidate={out}",
+        "--evidence",
+        tmp_path / "evidence",
+    )
     done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "42 of 42 points within their limit" in done.stdout

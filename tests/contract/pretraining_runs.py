@@ -178,7 +178,7 @@ def program(text: str) -> Bound:
 
     def write(folder: Path) -> str:
         (folder / "trainer.py").write_text(text)
-        return shlex.join((sys.executable, str(folder / "trainer.py")))
+        return shlex.join((sys.executable, "-I", "-S", str(folder / "trainer.py")))
 
     return write
 

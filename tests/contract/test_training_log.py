@@ -39,14 +39,28 @@ def verified(contract: str, run: Path) -> Verification:
     return weighbridge.verify(f"builtin:{contract}", subjects={"run": run}, evidence=run.parent / "evidence")
 
 
+def by_gate(found: Verification) -> Mapping[str, Finding]:
+    """Return what each gate came to, by the end of its id."""
+    return {one.gate.split("-", 2)[2]: one for one in found.findings}
+
+
 def judged(contract: str, run: Path) -> Mapping[str, Finding]:
     """Return what each gate comes to, by the end of its id."""
-    return {one.gate.split("-", 2)[2]: one for one in verified(contract, run).findings}
+    return by_gate(verified(contract, run))
 
 
 def outcomes(contract: str, run: Path) -> dict[str, str]:
     """Return the outcome of each gate."""
     return {name: str(one.verdict.outcome) for name, one in judged(contract, run).items()}
+
+
+COLUMNS = ("grad_norm", "val_loss")
+
+
+@pytest.fixture(scope="module")
+def of_a_good_log(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """Judge a log that nothing is wrong with, once."""
+    return outcomes("training-log", log(tmp_path_factory.mktemp("good") / "log.jsonl", *COLUMNS))
 
 
 def spike(made: Rows) -> None:
@@ -82,8 +96,9 @@ def test_a_log_that_says_neither_its_end_nor_more_than_a_loss_passes_and_the_res
     tmp_path: Path,
 ) -> None:
     path = log(tmp_path / "log.jsonl")
-    assert verified("training-log", path).exit_code is ExitCode.PASSED
-    found = judged("training-log", path)
+    whole = verified("training-log", path)
+    assert whole.exit_code is ExitCode.PASSED
+    found = by_gate(whole)
     green = {name for name, one in found.items() if one.verdict.outcome == "PASS"}
     assert green == {"FINITE", "UNFILTERED", "LEARNED", "STAYED", "SPIKES"}
     rest = {str(one.verdict.outcome) for name, one in found.items() if name not in green}
@@ -97,10 +112,12 @@ def test_a_log_without_steps_is_judged_row_by_row(tmp_path: Path) -> None:
 
 def test_a_log_without_a_loss_is_blocked(tmp_path: Path) -> None:
     path = log(tmp_path / "log.jsonl", "grad_norm", change=lambda made: [row.pop("loss") for row in made])
-    assert verified("training-log", path).exit_code is ExitCode.BLOCKED
-    assert judged("training-log", path)["FINITE"].verdict.code == "absent"
+    whole = verified("training-log", path)
+    assert whole.exit_code is ExitCode.BLOCKED
+    assert by_gate(whole)["FINITE"].verdict.code == "absent"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "gate"),
     [
@@ -110,11 +127,10 @@ def test_a_log_without_a_loss_is_blocked(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_log_is_found_by_the_gate_for_it(
-    change: Callable[[Rows], object], gate: str, tmp_path: Path
+    change: Callable[[Rows], object], gate: str, of_a_good_log: Mapping[str, str], tmp_path: Path
 ) -> None:
-    columns = ("grad_norm", "val_loss")
-    assert outcomes("training-log", log(tmp_path / "good.jsonl", *columns))[gate] == "PASS"
-    assert outcomes("training-log", log(tmp_path / "bad.jsonl", *columns, change=change))[gate] == "FAIL"
+    assert of_a_good_log[gate] == "PASS"
+    assert outcomes("training-log", log(tmp_path / "bad.jsonl", *COLUMNS, change=change))[gate] == "FAIL"
 
 
 @pytest.mark.parametrize("reward", ["rollout/ep_rew_mean", "reward", "time/fps"])
@@ -136,6 +152,7 @@ def test_the_course_of_a_loss_beside_rewards_is_not_judged_and_a_nan_in_it_is(re
     assert outcomes("training-log", log(tmp_path / "log.jsonl", change=broken))["FINITE"] == "FAIL"
 
 
+@pytest.mark.slow
 def test_a_vocabulary_that_is_known_bounds_the_loss_and_an_end_that_is_asked_for_is_looked_at(tmp_path: Path) -> None:
     for vocab, first, sign, factor in (
         (256, "PASS", "PASS", 1.0),
@@ -182,6 +199,7 @@ def double(made: Rows) -> None:
         row["tokens"] *= 2
 
 
+@pytest.mark.slow
 def test_batches_that_differ_in_tokens_are_held_against_the_position(tmp_path: Path) -> None:
     good = judged("training-run", fine_tune(tmp_path / "good"))["002"].verdict
     assert (good.outcome, good.figures["by"], good.measured) == ("PASS", "corpus_position", 1)

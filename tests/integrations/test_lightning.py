@@ -95,10 +95,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "every-channel": {"accumulate_grad_batches": 2, "gradient_clip_val": 0.1},
     "compiled": {"compiled": True, "gradient_clip_val": 0.1},
 }
+RARE = ("bfloat16", "compiled")
 
 
 @pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=[pytest.mark.exhaustive] if way == "bfloat16" else []) for way in WAYS]
+    "way", [pytest.param(way, marks=[pytest.mark.exhaustive] if way in RARE else []) for way in WAYS]
 )
 def test_lightning_learns_the_same_and_each_row_is_what_a_hand_computes_of_its_update(way: str, tmp_path: Path) -> None:
     made: list[Any] = []
@@ -176,7 +177,9 @@ SAVED = {
 }
 
 
-@pytest.mark.parametrize("how", SAVED)
+@pytest.mark.parametrize(
+    "how", [pytest.param(how, marks=[pytest.mark.exhaustive] if how != "within-a-pass" else []) for how in SAVED]
+)
 def test_a_training_that_resumes_is_the_next_attempt_and_goes_on_with_its_steps(how: str, tmp_path: Path) -> None:
     steps = 2 * EPOCHS * PASS
     of_run: dict[str, Any] = {"requested_device": "cpu", "corpus_tokens": ROWS * SEQ}

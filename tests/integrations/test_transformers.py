@@ -301,7 +301,10 @@ def test_an_option_that_the_recorder_does_not_know_is_refused_before_the_trainin
 # --- Resumed ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("fails_at", "saved"), [(10, 9), (8, 7)], ids=["within-a-pass", "between-two"])
+@pytest.mark.parametrize(
+    ("fails_at", "saved"),
+    [pytest.param(10, 9, id="within-a-pass"), pytest.param(8, 7, id="between-two", marks=pytest.mark.exhaustive)],
+)
 def test_a_training_that_resumes_is_the_next_attempt_and_goes_on_with_its_steps(
     fails_at: int, saved: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -259,7 +259,7 @@ def test_nobody_else_can_lock_the_ledger_while_an_entry_is_decided(ledger: Ledge
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [4, pytest.param(16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [4, pytest.param(16, marks=pytest.mark.exhaustive)])
 def test_processes_that_append_at_once_lose_nothing_and_fork_nothing(tmp_path: Path, count: int) -> None:
     for hours in range(1, 9):
         sealed(tmp_path, bad=True, hours=hours)

@@ -163,6 +163,7 @@ def test_an_optimizer_without_counters_has_none_to_compare(tmp_path: Path) -> No
 
 
 @pytest.mark.filterwarnings("default")  # torch warns of itself while it compiles
+@pytest.mark.slow
 def test_updates_that_run_compiled_are_not_counted_and_not_judged(tmp_path: Path) -> None:
     def compiled(model: Any) -> Any:
         optimizer = torch.optim.AdamW(model.parameters())

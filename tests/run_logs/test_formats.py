@@ -526,6 +526,7 @@ def test_what_is_broken_in_its_packing_is_one_clear_error(name: str, data: bytes
     assert problem.remedy
 
 
+@pytest.mark.slow
 def test_what_unpacks_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_file, "MAX_UNPACKED", 1 << 22)
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"step,loss\n" + b"\n" * (1 << 23)))

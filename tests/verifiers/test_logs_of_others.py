@@ -25,24 +25,30 @@ from weighbridge.views.run import open_run
 
 RUNS = data_path("verifiers") / "specimens" / "runs"
 METRICS = {"required": ["loss", "grad_norm", "lr"], "allow_filtered": ["loss"]}
-TRAINER = """
-import sys, torch
-from transformers import Trainer, TrainingArguments
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(4, 1)
-    def forward(self, x):
-        return {"loss": (self.linear(x) ** 2).mean()}
-torch.manual_seed(7)
-data = [{"x": torch.randn(4)} for _ in range(32)]
-for folder, every in zip(sys.argv[1::2], map(int, sys.argv[2::2])):
-    arguments = TrainingArguments(folder, max_steps=60 * every, logging_steps=every, use_cpu=True, report_to=[], seed=7,
-                             save_strategy="no", disable_tqdm=True, eval_strategy="steps", eval_steps=20)
+
+
+def trained(folder: Path, every: int) -> None:
+    """Train by the Trainer of Transformers, which logs so often and evaluates."""
+    import torch
+    from transformers import Trainer, TrainingArguments
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 1)
+
+        def forward(self, x: Any) -> Any:
+            return {"loss": (self.linear(x) ** 2).mean()}
+
+    torch.manual_seed(7)
+    data: Any = [{"x": torch.randn(4)} for _ in range(32)]
+    arguments = TrainingArguments(
+        str(folder), max_steps=60 * every, logging_steps=every, use_cpu=True, report_to=[], seed=7,
+        save_strategy="no", disable_tqdm=True, eval_strategy="steps", eval_steps=20,
+    )  # fmt: skip
     trainer = Trainer(Model(), arguments, train_dataset=data, eval_dataset=data[:4])
     trainer.train()
     trainer.save_state()
-"""
 
 
 def came_to(finding: Finding) -> tuple[Outcome, str]:
@@ -77,12 +83,12 @@ def test_a_log_too_short_to_tell_from_noise_is_blocked_unless_its_columns_are_na
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # its warnings are its own
 def test_a_log_of_the_trainer_itself(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    words = [word for every in ("1", "4") for word in (str(tmp_path / every), every)]
-    subprocess.run([sys.executable, "-c", TRAINER, *words], check=True, capture_output=True)
-    for every in ("1", "4"):
-        log = tmp_path / every / "trainer_state.json"
+    for every in (1, 4):
+        trained(tmp_path / str(every), every)
+        log = tmp_path / str(every) / "trainer_state.json"
         passed, filtered = (weighed(log, tmp_path, **{"with": one}) for one in (METRICS, {"required": ["loss"]}))
         assert (every, came_to(passed)) == (every, (Outcome.PASS, "pass"))
         assert (every, came_to(filtered)) == (every, (Outcome.BLOCKED, "nan-filtered"))

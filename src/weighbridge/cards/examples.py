@@ -14,6 +14,7 @@ What a family of kinds asks is shown once, in `gates/families/`: a kind runs tho
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Any, get_args, get_type_hints
@@ -126,7 +127,13 @@ def _typed(known: Quantity, body: Mapping[str, Any]) -> Any:
 
 def _changed(fields: Mapping[str, Any], body: Mapping[str, Any], cls: Any) -> dict[str, Any]:
     """Return fields with some changed; of a field that is a dataclass, or may be one, only what is named."""
-    hints = get_type_hints(cls)
-    parts = {key: next(filter(is_dataclass, (hint, *get_args(hint))), None) for key, hint in hints.items()}
+    parts = _parts(cls)
     within = {key for key, value in body.items() if parts.get(key) and isinstance(value, Mapping)}
     return {**fields, **body, **{key: _changed(_mapping(fields.get(key)), body[key], parts[key]) for key in within}}
+
+
+@functools.cache
+def _parts(cls: Any) -> Mapping[str, Any]:
+    """Return the dataclass that each field is, or may be."""
+    hints = get_type_hints(cls)
+    return {key: next(filter(is_dataclass, (hint, *get_args(hint))), None) for key, hint in hints.items()}
