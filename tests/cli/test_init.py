@@ -12,13 +12,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
-from tests.cli.test_suggestions import HERE, Asked, of_blocks, of_gguf, packed, stating
+from tests.cli.test_compare_packed import HERE
+from tests.cli.test_suggestions import Asked, of_blocks, of_gguf, packed, stating
 from tests.verifiers.logs_of_others import trainer_state
 
 from weighbridge.contract.load import load_contract
@@ -271,7 +273,7 @@ def test_a_recorded_run_passes_the_contract_that_is_written_for_it(cli: Cli, wor
     model = torch.nn.Sequential(torch.nn.Embedding(32, 16), torch.nn.Linear(16, 32))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     rows = [(torch.randint(0, 32, (8, 1)) + 3 * torch.arange(17)) % 32 for _ in range(80)]
-    shape = {"seq_len": 16, "batch_size": 8, "vocab": 32, "requested_steps": 80}
+    shape: dict[str, Any] = {"seq_len": 16, "batch_size": 8, "vocab": 32, "requested_steps": 80}
     with Recorder(workplace / "runs" / "a", model, optimizer, loader=rows, requested_device="cpu", **shape) as rec:
         for batch in rec.loader:
             loss = torch.nn.functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())

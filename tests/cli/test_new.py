@@ -152,3 +152,26 @@ def test_the_pages_of_contributing_lead_to_a_kind_and_a_verifier_that_hold(check
     held = python(checkout, "pytest", "-q", "-p", "no:cacheprovider", *generated, "-k", "still-falling")
     assert held.returncode == 0, held.stdout
     assert int(re.findall(r"(\d+) passed", held.stdout)[0]) >= 3
+
+
+def test_a_plug_in_is_a_package_that_the_selftest_finds_and_says_what_it_lacks(tmp_path: Path) -> None:
+    """Outside of a checkout there was nothing to begin with."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(tmp_path / "site")))}
+    command = (sys.executable, "-m", "weighbridge")
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
+
+    begun = run(*command, "new", "plugin", "my-rule")
+    told = "next: pip install -e my-rule, then weighbridge selftest my-rule  # says what is missing"
+    assert (begun.returncode, begun.stdout.splitlines()[-1]) == (0, told)
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation", "--no-deps")
+    assert run(*pip, "--target", str(tmp_path / "site"), "./my-rule").returncode == 0
+    tried = run(*command, "selftest", "my-rule")
+    assert tried.returncode == 1
+    assert "wrong   my-rule: every word is written" in tried.stdout.splitlines()
+    assert "name-taken" in run(*command, "new", "plugin", "my-rule").stderr
+    (tmp_path / "site" / "my_rule" / "my-rule.yaml").write_text("card: gate/v1\n")
+    tried = run(*command, "selftest", "my-rule", "loss-spike", "--verbose")
+    assert "wrong   my-rule: its card can be used" in tried.stdout.splitlines()
+    assert any(line.startswith("holds   loss-spike") for line in tried.stdout.splitlines())

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from weighbridge import gates, quantities, verifiers
 from weighbridge.cards.examples import Example, examples
 from weighbridge.cards.words import GateCard, Specimen, VerifierCard, any_gate, hints, read_card, render, unfilled
 from weighbridge.clauses.kind import Kind
 from weighbridge.clauses.mutations import bounding, nudged
-from weighbridge.core import PluginError, SubjectError, SubjectKind, WeighbridgeError, data_path, model, nearest, plain
+from weighbridge.core import (
+    ContractError,
+    PluginError,
+    SubjectError,
+    SubjectKind,
+    WeighbridgeError,
+    data_path,
+    model,
+    nearest,
+    plain,
+)
 from weighbridge.core.frozen import dataclass
 from weighbridge.core.limits import LimitsError
 from weighbridge.core.plugins import GROUPS, Brought, entry_points, package, what_is
@@ -26,6 +36,8 @@ from weighbridge.report import formats as reports
 from weighbridge.run_logs.formats import recognition
 from weighbridge.verifiers import MODULES, VERIFIERS
 from weighbridge.verifiers.verifier import Verifier
+
+C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +65,20 @@ def selftest(cards: Path | None = None, names: Collection[str] = (), *more: Brou
         if name not in {path.stem for path in (*of_gates, *of_verifiers)}:
             yield Check(name=name, wrong=(f"there is no card {name}.yaml in gates/ or verifiers/",))
     for path in (path for path in of_gates if not names or path.stem in names):
-        yield from check_gate_card(read_card(GateCard, path))
+        yield from _of_card(GateCard, path, check_gate_card)
     for path in (path for path in of_verifiers if not names or path.stem in names):
-        yield from check_verifier_card(read_card(VerifierCard, path), path.parent / "specimens")
+        beside = path.parent / "specimens"
+        yield from _of_card(VerifierCard, path, lambda card, beside=beside: check_verifier_card(card, beside))
+
+
+def _of_card(cls: type[C], path: Path, check: Callable[[C], Iterator[Check]]) -> Iterator[Check]:
+    """Yield the checks of a card; one that cannot be used is wrong, and ends no other's."""
+    try:
+        card = read_card(cls, path)
+    except ContractError as error:
+        yield Check(name=f"{path.stem}: its card can be used", wrong=tuple(map(str, error.problems)))
+    else:
+        yield from check(card)
 
 
 def _brought(table: Brought[Any]) -> Iterator[Path]:

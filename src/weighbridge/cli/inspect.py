@@ -53,24 +53,22 @@ def command(
         parts = [] if others else parts_of(file)
         looked = list(look_at(parts, verdict_lines, show, headers=headers, moments=everything))
         how: Any = {"headers": headers, "moments": everything, "progress": show}
-        found = (
-            [] if parts else [inspect(one, verdict_lines, **how) for one in (map(run_in, files) if others else files)]
-        )
+        targets = [] if parts else list(map(run_in, files)) if others else [file]
+        found = [inspect(one, verdict_lines, **how) for one in targets]
     two = beside(found[0], found[1]) if others else None
-    if as_json:
-        shown = {"parts": [_part(one) for one in looked]} if parts else {"runs": [_document(one) for one in found]}
-        print_json(_document(found[0]) if not (parts or two) else {"file": list(files), **shown, "beside": plain(two)})
+    if as_json and (parts or two):
+        each = {"parts": list(map(_part, looked))} if parts else {"runs": list(map(_document, found))}
+        print_json({"file": list(files), **each, **({"beside": plain(two)} if two else {})})
+    elif as_json:
+        print_json(_document(found[0]))
     elif two:
         tell(lines_of_two((found[0], found[1]), two))
+    elif parts:
+        tell(lines_of_parts(file, looked, everything=everything))
     else:
-        shown = (
-            lines_of_parts(file, looked, everything=everything) if parts else lines_of(found[0], everything=everything)
-        )
-        tell(shown)
-    if (
-        strict
-        and (code := _strict(looked or [Part(name="", target="", found=one) for one in found])) is not ExitCode.PASSED
-    ):
+        tell(lines_of(found[0], everything=everything))
+    looked = looked or [Part(name=one.target, target=one.target, found=one) for one in found]
+    if strict and (code := _strict(looked)) is not ExitCode.PASSED:
         context.exit(code)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from weighbridge.cli.options import tell, verb, verbs
-from weighbridge.core import UsageError
+from weighbridge.core import UsageError, data_path
 
 LONGEST = 40  # characters of a name: longer ones break the lines of the templates otherwise
 SHORT = f"at most {LONGEST} characters"
@@ -19,12 +19,13 @@ PACKAGE = Path("src", "weighbridge")
 OF: dict[str, Any] = {"type": click.Choice(("run", "checkpoint")), "default": "checkpoint", "show_default": True}
 QUANTITIES = {"run": ("runs", ', key="column"'), "checkpoint": ("tensors", "")}  # the file of the rows, and their key
 VERIFIER = "Write a verifier: module, card, dataclass, a line in the table."
-NEXT = 'next: weighbridge selftest {name}  # says what is missing; CONTRIBUTING.md, "{page}", goes through it'
+PLUGIN = "pip install -e {name}, then weighbridge selftest {name}  # says what is missing"
+NEXT = 'weighbridge selftest {name}  # says what is missing; CONTRIBUTING.md, "{page}", goes through it'
 
 
-@verbs("new", "Write the files of a new rule, gate kind or verifier.", "rule still-falling")
+@verbs("new", "Write the files of a new rule, gate kind, verifier or plug-in.", "rule still-falling")
 def command() -> None:
-    """Write the files of a new rule, gate kind or verifier into the checkout around the current folder.
+    """Write the files of a new rule, gate kind or verifier into the checkout around the current folder, or a plug-in.
 
     They are whole and small: `weighbridge selftest` fails until they are filled.
     """
@@ -44,11 +45,31 @@ def kind(name: str) -> None:
     _write_kind(name, "kind_over_checkpoint", "Add a kind")
 
 
-def _write_kind(name: str, template: str, page: str) -> None:
+@verb("plugin", "Write a package of your own that brings a rule.", "still-falling", of=command)
+@click.argument("name")
+def plugin(name: str) -> None:
+    """Write the folder NAME (in kebab-case): a package that brings the rule NAME, with its card and entry point."""
+    module, root = _module(name), data_path("templates").parent
+    if Path(name).exists():
+        raise UsageError("name-taken", "this is there already", where=name, remedy="take another name")
+    words = {"new-kind": name, "new_kind": module}
+    files = {"pyproject.toml": "plugin.toml", f"{module}/rule.py": "rule.py", f"{module}/{name}.yaml": "rule.yaml"}
+    texts = {Path(name, path): _template(root, template, words) for path, template in files.items()}
+    Path(name, module).mkdir(parents=True)
+    _write(Path(), texts | {Path(name, module, "__init__.py"): f'"""The rule {name}."""\n'}, name, PLUGIN)
+
+
+def _module(name: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or len(name) > LONGEST:
         remedy = f"write kebab-case, as in still-falling; {SHORT}"
         raise UsageError("name-form", f"{name!r} is no name of a kind", remedy=remedy)
-    root, module = _checkout(), name.replace("-", "_")
+    if keyword.iskeyword(name):
+        raise UsageError("name-taken", f"{name!r} is a word of Python", remedy="take another name")
+    return name.replace("-", "_")
+
+
+def _write_kind(name: str, template: str, page: str) -> None:
+    module, root = _module(name), _checkout()
     _require_free(root, module, Path("gates", f"{name}.yaml"))
     words = {"new-kind": name, "new_kind": module}
     table = PACKAGE / "gates" / "__init__.py"
@@ -66,7 +87,11 @@ def _write_kind(name: str, template: str, page: str) -> None:
 @click.option("--of", **OF, help="What it measures: each column of a run, or each tensor of a checkpoint.")
 def verifier(quantity: str, of: str) -> None:
     """Write the verifier of QUANTITY (in snake_case): module, card, the dataclass of a row, and a line in the table."""
-    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", quantity) or len(quantity) > LONGEST:
+    if (
+        not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", quantity)
+        or len(quantity) > LONGEST
+        or keyword.iskeyword(quantity)
+    ):
         remedy = f"write snake_case, as in expert_load; {SHORT}"
         raise UsageError("name-form", f"{quantity!r} is no name of a quantity", remedy=remedy)
     root, row = _checkout(), quantity.title().replace("_", "")
@@ -106,8 +131,6 @@ def _require_free(root: Path, module: str, card: Path) -> None:
     taken += [table] if f'"{module}"' in (root / table).read_text("utf-8") else []
     if taken:
         raise UsageError("name-taken", f"{module!r} is there already: {taken[0]}", remedy="take another name")
-    if keyword.iskeyword(module):
-        raise UsageError("name-taken", f"{module!r} is a word of Python", remedy="take another name")
 
 
 def _template(root: Path, name: str, words: Mapping[str, str]) -> str:
@@ -129,4 +152,4 @@ def _write(root: Path, files: Mapping[Path, str], name: str, page: str) -> None:
     for path, text in files.items():
         done.append(f"{'changed' if (root / path).exists() else 'written'} {path}")
         (root / path).write_text(text, "utf-8")
-    tell([*done, NEXT.format(name=name, page=page)], whole=True)
+    tell([*done, f"next: {(PLUGIN if page == PLUGIN else NEXT).format(name=name, page=page)}"], whole=True)
