@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
+from tests.cli.test_compare_packed import HERE
+from tests.formats.files import Entry, safetensors
 
 from weighbridge.core.data import data_path
 
@@ -357,3 +361,70 @@ def test_the_next_command_works_on_what_it_was_said_of(cli: Cli, workplace: Path
     words = shlex.split(said.partition(" next ")[2])
     ended = cli(*words[1:], "--no-evidence")
     assert (words[0], ended.code) == ("weighbridge", 1), ended.out
+
+
+OF_SCALES = {"F32": np.dtype("<f4"), "BF16": np.dtype(ml_dtypes.bfloat16), "F16": np.dtype("<f2")}
+
+
+def rescaled(folder: Path, name: str, change: Callable[[Any], Any], layers: int = 1) -> Path:
+    """Write a checkpoint of FP8 again, its weights in so many layers, with other scales in the last of them."""
+    folder.mkdir()
+    data = (HERE / name / "model.safetensors").read_bytes()
+    behind = 8 + int.from_bytes(data[:8], "little")
+    entries: dict[str, Entry] = {}
+    for at, (key, one) in itertools.product(range(layers), json.loads(data[8:behind]).items()):
+        if key == "__metadata__":
+            continue
+        stored = data[behind + one["data_offsets"][0] : behind + one["data_offsets"][1]]
+        if "_scale" in key and at == layers - 1:
+            stored = change(np.frombuffer(stored, OF_SCALES[one["dtype"]])).astype(OF_SCALES[one["dtype"]]).tobytes()
+        elif one["dtype"].startswith("F8"):
+            stored = stored[at:] + stored[:at]
+        entries[key.replace("model.", f"model.layers.{at}.", 1)] = one["dtype"], tuple(one["shape"]), stored
+    safetensors(folder / "model.safetensors", entries)
+    shutil.copy(HERE / name / "config.json", folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda scales: 1 / scales, "their inverse may be meant"),
+        (lambda scales: -scales, "which no quantiser writes"),
+        (lambda scales: scales * np.float32(np.nan), "which no quantiser writes"),
+        (lambda scales: scales * np.float32(2), ""),  # nobody can tell that from the file alone
+    ],
+)
+@pytest.mark.parametrize("name", ["transformers-fp8-blocks", "compressed-tensors-fp8-channel"])
+def test_scales_of_fp8_that_look_wrong_are_told(
+    cli: Cli, tmp_path: Path, name: str, change: Callable[[Any], Any], told: str
+) -> None:
+    assert "  looks wrong        nothing" in cli("inspect", HERE / name).lines
+    ended = cli("inspect", rescaled(tmp_path / "x", name, change), "--strict")
+    assert (ended.code, "scales from" in ended.out or "scales up to" in ended.out) == (int(bool(told)), bool(told))
+    assert told in ended.out
+
+
+def test_a_scale_far_from_those_of_the_other_layers_is_told(cli: Cli, tmp_path: Path) -> None:
+    folder = rescaled(tmp_path / "x", "transformers-fp8-blocks", lambda scales: scales * np.float32(100), layers=6)
+    told = [line for line in cli("inspect", folder, "--all").lines if "the median of 6 layers is" in line]
+    names = [line.split(":")[0].strip() for line in told]
+    assert names == [f"model.layers.5.{name}_proj.weight_scale_inv" for name in ("down", "up")]
+
+
+@pytest.mark.parametrize("given", ["out", "out/trainer_state.json", "out/model.safetensors"])
+def test_what_is_no_contract_is_sent_to_inspect_which_works_on_it(cli: Cli, workplace: Path, given: str) -> None:
+    out(workplace / "out", GOOD)
+    ended = cli("verify", given)
+    assert (ended.code, len(ended.err.splitlines())) == (2, 2)
+    command = ended.err.split("`")[1]
+    assert command == f"weighbridge inspect {given}"
+    assert cli(*shlex.split(command)[1:]).code == 0
+
+
+def test_a_json_that_is_no_index_is_not_taken_for_one(cli: Cli, workplace: Path) -> None:
+    out(workplace / "out", [*GOOD[:30], float("nan")])
+    for name in ("trainer_state.json", "config.json"):
+        shutil.copy(workplace / "out" / "trainer_state.json", name)
+        ended = cli("compare", name, "out/model.safetensors")
+        assert (ended.code, "is JSON, and no index of shards (checkpoint-format)" in ended.out) == (4, True)

@@ -13,6 +13,7 @@ from weighbridge.core import Fields, SubjectError, SubjectKind, UsageError, Verd
 from weighbridge.core.frozen import dataclass, replace
 from weighbridge.core.limits import read
 from weighbridge.core.local_files import exists, is_file, is_folder, local_path
+from weighbridge.evaluation import scales_alone
 from weighbridge.evaluation.binding import Binding, all_instances, bind
 from weighbridge.evaluation.runner import Evaluation, EvaluationSession
 from weighbridge.formats import detect, unread_formats
@@ -180,6 +181,7 @@ def look(
         verdict = verdicts[gate] = KINDS[gate].judge(evidence, read(KINDS[gate].limits, {}))
         said = zip(verdict.offences, words(gate, verdict), strict=True) if verdict.outcome is model.Outcome.FAIL else ()
         findings += [{"place": one.place, "gate": gate, "code": one.code, "says": says} for one, says in said]
+    findings += scales_alone.findings(view)
     rows: dict[str, dict[str, Any]] = {}
     for row in rows_of(measured["tensor_bits"], TensorBits):
         decision, unused, all_bits = decide(row, Limits()), row.trailing_zero_bits, row.mantissa_bits
