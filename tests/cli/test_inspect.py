@@ -64,6 +64,17 @@ def test_a_file_without_tensors_is_not_said_to_look_right(cli: Cli) -> None:
     assert "  looks wrong        there is no tensor, so nothing was looked at" in ended.lines
 
 
+def test_one_weight_under_two_names_is_no_copy_of_another(cli: Cli) -> None:
+    """A module of Lightning's that also keeps its model under another name had sixteen of them."""
+    torch = pytest.importorskip("torch")
+    weight = torch.randn(40, 50)
+    torch.save({"net.w": weight, "ref.w": weight}, "tied.pt")
+    assert cli("inspect", "tied.pt", "--strict").code == 0
+    torch.save({"net.w": weight, "ref.w": weight.clone()}, "copied.pt")
+    ended = cli("inspect", "copied.pt", "--strict")
+    assert (ended.code, "ref.w: byte for byte the same as net.w" in ended.out) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("head", "told"),
     [
@@ -248,6 +259,8 @@ def test_a_log_is_judged_by_what_holds_of_every_training_and_strict_says_so(cli:
     trained(workplace / "short.jsonl", falling[:4])
     ended = cli("inspect", "short.jsonl", "--strict")
     assert (ended.code, "  looks wrong        nothing" in ended.lines) == (3, True)
+    trained(workplace / "short.jsonl", falling[:4], grad_norm=[1.0, 1.5, 1.25, 1.75])
+    assert cli("inspect", "short.jsonl", "--strict").code == 3  # a norm that is in order shows nothing of the loss
     judged = json.loads(cli("inspect", "bad.jsonl", "--json").out)["judged"]
     assert {one["outcome"] for one in judged} >= {"PASS", "FAIL", "NOT_APPLICABLE"}
 

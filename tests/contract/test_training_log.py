@@ -122,7 +122,8 @@ def test_a_log_without_a_loss_is_blocked(tmp_path: Path) -> None:
     ("change", "gate"),
     [
         (lambda made: made[200].update(loss=math.nan), "FINITE"),
-        (lambda made: made[200].update(grad_norm=math.nan), "NORMS"), (level_off, "LEARNED"), (rise, "STAYED"), (spike, "SPIKES"),
+        (lambda made: made[200].update(grad_norm=math.nan), "NORMS"),
+        (level_off, "LEARNED"), (rise, "STAYED"), (spike, "SPIKES"),
         (lambda made: made[300].update(grad_norm=50.0), "JUMP"), (explode, "GROWTH"), (overfit, "PARTING"),
     ],
 )  # fmt: skip

@@ -99,12 +99,22 @@ def _part(part: Part) -> dict[str, Json]:
 
 
 def _strict(parts: Sequence[Part]) -> ExitCode:
-    """Return whether something looks wrong in any part, and whether any could be looked at."""
-    seen = [part.found for part in parts if part.found]
-    outcomes = {one.verdict.outcome for found in seen if found.judged for one in found.judged.findings}
-    reports = [found.report for found in seen if found.report]
+    """Return whether something looks wrong in any part, and whether each of them could be looked at."""
     refused = any(part.refused and part.refused.code != "several-runs" for part in parts)
-    if refused or Outcome.FAIL in outcomes or any(one.findings for one in reports):
+    if refused or any(_looks_wrong(part.found) for part in parts if part.found):
         return ExitCode.FAILED
-    looked = Outcome.PASS in outcomes or any(one.tensors for one in reports)
+    looked = all(part.found is not None and _was_looked_at(part.found) for part in parts if not part.says)
     return ExitCode.PASSED if looked else ExitCode.BLOCKED
+
+
+def _looks_wrong(found: Inspection) -> bool:
+    failed = found.judged and any(one.verdict.outcome is Outcome.FAIL for one in found.judged.findings)
+    return bool(failed or (found.report and found.report.findings))
+
+
+def _was_looked_at(found: Inspection) -> bool:
+    """Return whether a checkpoint's values were, or a log's steps and their loss, by the first of its gates."""
+    if found.judged is None:
+        return bool(found.report and found.report.tensors)
+    first = [one.verdict.outcome for one in found.judged.findings if one.gate == found.judged.findings[0].gate]
+    return all(outcome is Outcome.PASS for outcome in first)

@@ -72,12 +72,20 @@ class Health:
         """Describe the tensor; all tensors must be described in order."""
         tensor, (per, size) = self.tensor, self.tensor.unit
         repeats = self.alike.before(tensor.name) if tensor.nbytes and tensor.name not in self.helpers else None
+        if repeats is not None and _is_one(self.alike.view.tensor(repeats), tensor):
+            repeats = None  # one weight under two names, which torch.save stores once
         return TensorHealth(
             name=tensor.name, dtype=tensor.dtype, shape=tensor.shape, elements=tensor.elements, bytes=tensor.nbytes,
             name_flaws=flaws(tensor.name), row_bytes=(tensor.shape[-1] if tensor.shape else 1) * size // per,
             all_zero=self.last_set < 0, constant=self.constant, nan=self.nan, infinite=self.infinite,
             zero_tail_bytes=(tensor.nbytes - 1 - self.last_set) // size * size, repeats=repeats,
         )  # fmt: skip
+
+
+def _is_one(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors lie in the very same bytes of a file."""
+    here, there = ([(part.file, part.extent, part.strides) for part in tensor.stored] for tensor in (one, other))
+    return here == there
 
 
 def _not_finite(data: NDArray[np.uint8], tensor: Tensor) -> tuple[int, int]:
@@ -124,7 +132,8 @@ def _damaged(cut: CheckpointView, last: Tensor) -> tuple[CheckpointView, dict[st
     like, unlike = b"\1" * size, b"\2" * size
     odd = units[0] if units else 2 * unlike
     pattern = like * (last.nbytes // size - ZEROS - BODY) + odd + unlike + bytes(ZEROS * size)
-    twin = next((name for name, tensor in cut.tensors.items() if name != last.name and is_alike(tensor, last)), None)
+    twins = (name for name, one in cut.tensors.items() if is_alike(one, last) and not _is_one(one, last))
+    twin = next(twins, None)
     damaged = cut.overlaid(last.name, 0, pattern)
     wanted = {"all_zero": False, "constant": False, "zero_tail_bytes": ZEROS * size, "repeats": twin}
     wanted |= {"nan": units[1], "infinite": units[2]} if units else {}
