@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -67,8 +68,9 @@ def selftest(cards: Path | None = None, names: Collection[str] = (), *more: Brou
     for path in (path for path in of_gates if not names or path.stem in names):
         yield from _of_card(GateCard, path, check_gate_card)
     for path in (path for path in of_verifiers if not names or path.stem in names):
-        beside = path.parent / "specimens"
-        yield from _of_card(VerifierCard, path, lambda card, beside=beside: check_verifier_card(card, beside))
+        yield from _of_card(
+            VerifierCard, path, functools.partial(check_verifier_card, specimens=path.parent / "specimens")
+        )
 
 
 def _of_card(cls: type[C], path: Path, check: Callable[[C], Iterator[Check]]) -> Iterator[Check]:

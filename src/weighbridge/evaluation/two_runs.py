@@ -36,8 +36,9 @@ def beside(one: Inspection, other: Inspection) -> Beside:
     if one.kind is not SubjectKind.RUN or other.kind is not SubjectKind.RUN:
         remedy = "`weighbridge compare SOURCE IMPORT` compares checkpoints"
         raise UsageError("two-files", "two files are looked at together where both are runs", remedy=remedy)
-    both = {name: _common(*columns) for name, columns in _shared(one, other).items()}
-    both = {name: rows for name, rows in both.items() if rows}
+    views: list[Any] = [opened(found.target, found.kind) for found in (one, other)]
+    mine, theirs = (view.ranks[0] if view.ranks else view for view in views)
+    both = {name: rows for name in COMPARED if (rows := _common(mine.column(name), theirs.column(name)))}
     apart = {name: [row for row in rows if not _same(*row[1:])] for name, rows in both.items()}
     parts = {name: rows[0] for name, rows in apart.items() if rows}
     losses = [row for row in both.get(LOSS, []) if math.isfinite(row[1]) and math.isfinite(row[2])]
@@ -48,17 +49,10 @@ def beside(one: Inspection, other: Inspection) -> Beside:
     return Beside(steps=steps, parts=parts, above=_above(losses), ends=ends, worse=worse, by=by)
 
 
-def _shared(one: Inspection, other: Inspection) -> dict[str, tuple[Column, Column]]:
-    views: list[Any] = [opened(found.target, found.kind) for found in (one, other)]
-    views = [view.ranks[0] if view.ranks else view for view in views]
-    columns = {name: [view.column(name) for view in views] for name in COMPARED}
-    return {name: (mine, theirs) for name, (mine, theirs) in columns.items() if mine and theirs}
-
-
-def _common(mine: Column, theirs: Column) -> list[tuple[int, float, float]]:
-    there = dict(zip(theirs.step, theirs.value, strict=True))
-    here = dict(zip(mine.step, mine.value, strict=True))
-    return [(step, here[step], there[step]) for step in sorted(here.keys() & there.keys())]
+def _common(mine: Column | None, theirs: Column | None) -> list[tuple[int, float, float]]:
+    """Return the steps that both columns have, each with both numbers."""
+    columns = [dict(zip(one.step, one.value, strict=True)) if one else {} for one in (mine, theirs)]
+    return [(step, columns[0][step], columns[1][step]) for step in sorted(columns[0].keys() & columns[1].keys())]
 
 
 def _same(one: float, other: float) -> bool:

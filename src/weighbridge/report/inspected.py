@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
 from weighbridge.cards.words import fill
-from weighbridge.core import Fields, Finding, Outcome, Severity, SubjectKind, printable
-from weighbridge.core.frozen import dataclass, replace
-from weighbridge.evaluation.inspection import Inspection
+from weighbridge.core import Fields, Outcome, Severity, SubjectKind, printable
+from weighbridge.core.frozen import dataclass
+from weighbridge.evaluation.inspection import CheckpointReport, Inspection
 from weighbridge.evaluation.parts import MODEL, Part
 from weighbridge.evaluation.two_runs import Beside
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.report import capped, finding_text
 
-LINES, CODES = 12, 5  # of one checkpoint; of these, so many codes
+LINES, RUN_LINES = 12, 20  # of one checkpoint; of the columns of a run
 NOT_FINITE = ("not-finite", "non-finite")
-EMPTY = "there is no tensor, so nothing was looked at"
-ABSENT = ", {many} need what this log has not (--all lists them)"
+EMPTY, UNREAD = "there is no tensor, so nothing was looked at", "the values, which --headers leaves unread"
+TABLE = f"{'column':<18} {'samples':>8} {'missing':>8} {'min':>14} {'max':>14}  basis"
+COLUMN = "{name:<18} {samples:>8} {missing:>8} {min:>14.6g} {max:>14.6g}  {basis}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrong:
-    """One thing that looks wrong: how grave, in which lines, what helps, and from which step on."""
+    """One thing that looks wrong, at so many places: how grave, in which lines, what helps, and from which step on."""
 
     grave: tuple[bool, bool, bool]  # advisory, finite, of a checkpoint: the least is the gravest
     lines: tuple[str, ...]
@@ -41,17 +42,16 @@ def lines_of(found: Inspection, *, everything: bool) -> Iterator[str]:
     if run or everything:
         first += (f"  {name:<18} {_fact(fact, basis=True)}" for name, fact in found.facts.items())
     else:
-        shown = (f"{name} {_fact(fact)}" for name, fact in found.facts.items())
-        first += [f"  {', '.join(shown)}"]
-    first += _looked_at(found)
-    unknown, wrong = _unknown(found), _wrong(found, everything=everything)
+        first.append(f"  {', '.join(f'{name} {_fact(fact)}' for name, fact in found.facts.items())}")
+    first += _dtypes(found.report) if found.report and found.report.tensors else ()
     nothing = EMPTY if found.report and not found.report.tensors else "nothing"
-    last = [*_passed(found, everything=everything), *_ended(unknown, wrong, _next(found), nothing)]
-    table = list(_rows(found))
-    room = max(LINES - len(first) - len(last), 1)
-    most = len(table) if everything else 20 if run else room - (len(table) > room)
+    of = Part(name="", target=found.target, found=found)
+    last = [*_passed(found, everything=everything), *_ended([of], nothing, everything=everything)]
+    rows = [*([TABLE] if run else []), *(_row({**one, "name": name}, run=run) for name, one in found.table.items())]
+    room = RUN_LINES if run else LINES - len(first) - len(last)
+    most = len(rows) if everything else max(room - (len(rows) > room and not run), 0)
     yield from first
-    yield from (f"  {line}" for line in (capped(table, most) if most else [f"{len(table)} tensors (--all lists them)"]))
+    yield from (f"  {line}" for line in (capped(rows, most) if most else [f"{len(rows)} tensors (--all lists them)"]))
     yield from last
 
 
@@ -59,33 +59,104 @@ def lines_of_parts(target: str, parts: Sequence[Part], *, everything: bool) -> I
     """Yield what a folder of training shows: a line a part, then what looks wrong in any, and the last good one."""
     yield click.style(printable(f"{target}: a folder of training, {len(parts)} parts"), bold=True)
     width = max(len(part.name) for part in parts)
-    unknown, wrong = list[str](), list[Wrong]()
     good, bad = "", False
     for part in parts:
         yield f"  {printable(part.name):<{width}}  {_part(part)}"
-        own, left = _of_part(part, everything=everything)
-        unknown += left
-        wrong += own
-        saved = part.name != MODEL and not part.says and (part.found is None or part.found.judged is None)
-        good, bad = part.name if saved and not own and not bad else good, bad or bool(saved and own)
+        if part.name != MODEL and not part.says and (part.found is None or part.found.judged is None):
+            bad = bad or bool(_seen(part, everything=False)[1])
+            good = good if bad else part.name
     if bad and good:
         yield f"  last in order      {printable(good)}"
-    yield from _ended(unknown, wrong, _next_of(target, parts))
+    log = any(part.found and part.found.judged for part in parts)
+    yield from _ended(parts, everything=everything, whole=target if log else "")
 
 
-def _of_part(part: Part, *, everything: bool) -> tuple[list[Wrong], list[str]]:
-    before = f"{printable(part.name)}: "
+def lines_of_two(both: Sequence[Inspection], found: Beside) -> Iterator[str]:
+    """Yield where two runs part, what looks wrong in each, and last which one ends worse."""
+    names = [printable(one.target) for one in both]
+    yield click.style(f"{', '.join(names)}: two runs", bold=True)
+    for name, many in found.steps.items():
+        step, *values = found.parts.get(name, (None,))
+        parted = f"parts at step {step} ({values[0]:.6g}, {values[1]:.6g})" if values else "the same throughout"
+        yield f"  {name:<18} {many} steps of both: {parted}"
+    if not found.steps:
+        yield "  where they part    not known: no column that is compared is logged at a step of both"
+    if found.above:
+        step, side = found.above
+        yield f"  loss, for good     {names[side > 0]} is above the other from step {step} on"
+    worse = found.worse or 0
+    parts = [Part(name=one.target, target=one.target, found=one) for one in (both[worse], both[1 - worse])]
+    *last, again = _ended(parts, everything=False)
+    yield from last
+    yield f"  worse              {'neither' if found.worse is None else f'{names[worse]}: {found.by}'}"
+    if found.parts:
+        yield f"  they part at       step {min(row[0] for row in found.parts.values())}"
+    yield again
+
+
+def _seen(part: Part, *, everything: bool) -> tuple[list[str], list[Wrong]]:
+    """Return what could not be told of a part, and what looks wrong in it."""
+    before, found = f"{printable(part.name)}: " if part.name else "", part.found
     if part.refused is not None:
         line = before + printable(f"{part.refused.what} ({part.refused.code}); {part.refused.remedy}")
-        told = part.refused.code == "several-runs"
-        return ([] if told else [Wrong(grave=(False, True, True), lines=(line,))]), ([line] if told else [])
-    if part.found is None:
+        several = part.refused.code == "several-runs"
+        return [line] * several, [Wrong(grave=(False, True, True), lines=(line,))] * (not several)
+    if found is None:
         return [], []
-    found = _wrong(part.found, everything=everything)
-    named = [replace(one, lines=tuple(before + line for line in one.lines)) for one in found]
-    return named, [before + line for line in _unknown(part.found)] + (
-        [before + EMPTY] if part.found.report and not part.found.report.tensors else []
-    )
+    if found.judged is None:
+        report = found.report
+        left = UNREAD if report is None else EMPTY if part.name and not report.tensors else ""
+        return [before + left] * bool(left), list(_tensors(report, before, everything=everything)) if report else []
+    unknown, wrong = list[str](), list[Wrong]()
+    for one in found.judged.findings:
+        said, rank = finding_text(one, found.judged.measured), f"[{one.instance}] " if one.instance != DEFAULT else ""
+        if one.verdict.outcome in (Outcome.BLOCKED, Outcome.ERROR):
+            unknown.append(f"{before}{rank}{one.kind}: {said.lines[0]}")
+        if one.verdict.outcome is Outcome.FAIL:
+            lines = tuple(before + rank + line for line in (said.lines if everything else capped(said.lines, 3)))
+            grave = one.severity is Severity.ADVISORY, one.verdict.code not in NOT_FINITE, False
+            steps = [of.figures.get("first_step", of.figures.get("step")) for of in one.verdict.offences]
+            step = min((step for step in steps if isinstance(step, int)), default=None)
+            wrong.append(Wrong(grave=grave, lines=lines, hints=said.hints, step=step))
+    if every := found.facts.get("logging_steps"):
+        unknown.append(f"{before}it was logged every {_fact(every)} steps: train with logging_steps=1")
+    return list(dict.fromkeys(unknown)), wrong
+
+
+def _tensors(report: CheckpointReport, before: str, *, everything: bool) -> Iterator[Wrong]:
+    """Yield what looks wrong of each code: the first place and how many more there are, or all places."""
+    for code in dict.fromkeys(one["code"] for one in report.findings):
+        says = [before + one["says"] for one in report.findings if one["code"] == code]
+        more = f" (+{len(says) - 1} more {code})" if len(says) > 1 else ""
+        lines = tuple(says) if everything else (says[0] + more,)
+        yield Wrong(grave=(False, code not in NOT_FINITE, True), lines=lines, places=len(says))
+
+
+def _ended(parts: Sequence[Part], nothing: str = "nothing", *, everything: bool, whole: str = "") -> Iterator[str]:
+    """Yield what could not be told, what looks wrong, the worst first and no line twice, and where to look next."""
+    seen = [_seen(part, everything=everything) for part in parts]
+    if unknown := [line for left, _ in seen for line in left]:
+        yield f"  could not be told  {len(unknown)}"
+        yield from (f"    {line}" for line in unknown)
+    wrong = sorted((one for _, found in seen for one in found), key=lambda one: one.grave)
+    lines, places = dict[str, str](), 0
+    for one in wrong:
+        new = [line for line in one.lines if line not in lines]
+        places += one.places if new else 0
+        hints = (hint for hint in one.hints if new and hint not in lines)
+        lines |= {line: f"    {line}" for line in new} | {
+            hint: click.style(f"      {hint}", dim=True) for hint in hints
+        }
+    yield click.style(f"  looks wrong        {places or nothing}", fg="red" if wrong or nothing == EMPTY else None)
+    yield from lines.values()
+    if steps := [one.step for one in wrong if one.step is not None]:
+        yield f"  look at            step {min(steps)}"
+    found = next((part.found for part in parts if part.found), None)
+    run = found is not None and found.judged is not None
+    kind = ("training-run" if found and "pid" in found.facts else "training-log") if run else "checkpoint-health"
+    target = whole or (found.target if found else parts[0].target)
+    subject = f"{'run' if run else 'checkpoint'}={shlex.quote(target)}"
+    yield f"  next               weighbridge verify builtin:{kind} --subject {printable(subject)}"
 
 
 def _part(part: Part) -> str:
@@ -108,10 +179,7 @@ def _fact(fact: Any, *, basis: bool = False) -> str:
     return f"{said}  ({fact.get('basis')}{contradicted})" if basis else said + contradicted
 
 
-def _looked_at(found: Inspection) -> Iterator[str]:
-    report = found.report
-    if report is None or not report.tensors:
-        return
+def _dtypes(report: CheckpointReport) -> Iterator[str]:
     for how, many in report.packed.items():
         yield f"  packed weights     {many} by {printable(how)}"
     if report.labels["decided"] or not report.packed:  # codes and scales are nothing that this could be told of
@@ -121,134 +189,20 @@ def _looked_at(found: Inspection) -> Iterator[str]:
 
 
 def _passed(found: Inspection, *, everything: bool) -> Iterator[str]:
-    if found.judged is None:
-        return
-    by = [one.verdict.outcome for one in found.judged.findings]
-    absent = [one for one in found.judged.findings if one.verdict.outcome is Outcome.NOT_APPLICABLE]
-    yield f"  gates              {by.count(Outcome.PASS)} passed" + (ABSENT.format(many=len(absent)) if absent else "")
-    for one in absent if everything else ():
+    findings = found.judged.findings if found.judged else ()
+    absent = [one for one in findings if one.verdict.outcome is Outcome.NOT_APPLICABLE]
+    lacking = f", {len(absent)} need what this log has not (--all lists them)" if absent else ""
+    if found.judged:
+        yield f"  gates              {sum(one.verdict.outcome is Outcome.PASS for one in findings)} passed{lacking}"
+    for one in absent if everything and found.judged else ():
         yield f"    {one.kind:<22} {', '.join(finding_text(one, found.judged.measured).lines)}"
 
 
-def _unknown(found: Inspection) -> list[str]:
-    if found.judged is None:
-        return ["the values, which --headers leaves unread"] if found.report is None else []
-    held = [one for one in found.judged.findings if one.verdict.outcome in (Outcome.BLOCKED, Outcome.ERROR)]
-    said = (f"{_rank(one)}{one.kind}: {finding_text(one, found.judged.measured).lines[0]}" for one in held)
-    every = found.facts.get("logging_steps")
-    seldom = [f"it was logged every {_fact(every)} steps: train with logging_steps=1"] if every else []
-    return [*dict.fromkeys(said), *seldom]
-
-
-def _rank(one: Finding) -> str:
-    return f"[{one.instance}] " if one.instance != DEFAULT else ""
-
-
-def _wrong(found: Inspection, *, everything: bool) -> list[Wrong]:
-    if found.judged is None:
-        return [*_wrong_tensors(found, everything=everything)] if found.report else []
-    wrong = []
-    for one in (one for one in found.judged.findings if one.verdict.outcome is Outcome.FAIL):
-        said = finding_text(one, found.judged.measured)
-        lines = said.lines if everything else capped(said.lines, 3)
-        grave = one.severity is Severity.ADVISORY, one.verdict.code not in NOT_FINITE, False
-        lines = tuple(_rank(one) + line for line in lines)
-        wrong.append(Wrong(grave=grave, lines=lines, hints=said.hints, step=_step(one)))
-    return wrong
-
-
-def _step(one: Finding) -> int | None:
-    steps = (of.figures.get("first_step", of.figures.get("step")) for of in one.verdict.offences)
-    return min((step for step in steps if isinstance(step, int)), default=None)
-
-
-def _wrong_tensors(found: Inspection, *, everything: bool) -> Iterator[Wrong]:
-    """Yield what looks wrong of each code: the first place and how many more there are, or all places."""
-    assert found.report is not None
-    by_code: dict[str, list[str]] = {}
-    for one in found.report.findings:
-        by_code.setdefault(one["code"], []).append(one["says"])
-    for code, says in by_code.items():
-        more = f" (+{len(says) - 1} more {code})" if len(says) > 1 else ""
-        lines = says if everything else [says[0] + more]
-        yield Wrong(grave=(False, code not in NOT_FINITE, True), lines=tuple(lines), places=len(says))
-
-
-def _ended(unknown: list[str], wrong: list[Wrong], again: str, nothing: str = "nothing") -> Iterator[str]:
-    """Yield what could not be told, what looks wrong, the worst first and no line twice, and where to look next."""
-    if unknown:
-        yield f"  could not be told  {len(unknown)}"
-        yield from (f"    {line}" for line in unknown)
-    lines, seen, places = list[str](), set[str](), 0
-    for one in sorted(wrong, key=lambda one: one.grave):
-        new = [line for line in one.lines if line not in seen]
-        hints = [hint for hint in one.hints if hint not in seen] if new else []
-        seen.update(new, hints)
-        places += one.places if new else 0
-        lines += [*(f"    {line}" for line in new), *(click.style(f"      {hint}", dim=True) for hint in hints)]
-    yield click.style(f"  looks wrong        {places or nothing}", fg="red" if wrong or nothing == EMPTY else None)
-    yield from lines
-    if steps := [one.step for one in wrong if one.step is not None]:
-        yield f"  look at            step {min(steps)}"
-    yield f"  next               {printable(again)}"
-
-
-def _next(found: Inspection) -> str:
-    named = {SubjectKind.RUN: "training-run" if "pid" in found.facts else "training-log"}
-    contract = named.get(found.kind, "checkpoint-health")
-    return f"weighbridge verify builtin:{contract} --subject {found.kind}={shlex.quote(found.target)}"
-
-
-def _next_of(target: str, parts: Iterable[Part]) -> str:
-    log = next((one.found for one in parts if one.found and one.found.kind is SubjectKind.RUN), None)
-    if log is not None:
-        return f"weighbridge verify builtin:training-log --subject run={shlex.quote(target)}"
-    saved = [one.target for one in parts if one.found and one.found.kind is SubjectKind.CHECKPOINT]
-    return f"weighbridge verify builtin:checkpoint-health --subject checkpoint={shlex.quote((saved or [target])[-1])}"
-
-
-def _rows(found: Inspection) -> Iterator[str]:
-    run = found.kind is SubjectKind.RUN
+def _row(shown: Fields, *, run: bool) -> str:
     if run:
-        yield f"{'column':<18} {'samples':>8} {'missing':>8} {'min':>14} {'max':>14}  basis"
-    row: Callable[[Fields], str] = _column if run else _tensor
-    yield from (row({**one, "name": name}) for name, one in found.table.items())
-
-
-def _column(shown: Fields) -> str:
-    return fill("{name:<18} {samples:>8} {missing:>8} {min:>14.6g} {max:>14.6g}  {basis}", shown)
-
-
-def _tensor(shown: Fields) -> str:
+        return fill(COLUMN, shown)
     more = "  {used_bits} of {mantissa_bits} bits used" if shown.get("used_bits") is not None else ""
     label = "  stored dtype {label}" if shown.get("label", "undecided") != "undecided" else ""
     if shown.get("mean") is not None:
         label += "  mean {mean:.4g}, std {std:.4g}, {min:.4g} to {max:.4g}"
     return fill("{name:<40} {dtype:<8} [{shape}]  {bytes} bytes" + more + label, shown)
-
-
-def lines_of_two(both: tuple[Inspection, Inspection], found: Beside) -> Iterator[str]:
-    """Yield where two runs part, what looks wrong in each, and last which one ends worse."""
-    first, second = (printable(one.target) for one in both)
-    yield click.style(f"{first}, {second}: two runs", bold=True)
-    for name, many in found.steps.items():
-        step, *values = found.parts.get(name, (None,))
-        parted = f"parts at step {step} ({values[0]:.6g}, {values[1]:.6g})" if values else "the same throughout"
-        yield f"  {name:<18} {many} steps of both: {parted}"
-    if found.above:
-        step, side = found.above
-        yield f"  {'loss, for good':<18} {second if side > 0 else first} is above the other from step {step} on"
-    unknown = [] if found.steps else ["where they part: no column that is compared is logged at a step of both"]
-    wrong = list[Wrong]()
-    for one in both:
-        own, left = _of_part(Part(name=one.target, target=one.target, found=one), everything=False)
-        wrong, unknown = [*wrong, *own], [*unknown, *left]
-    last = list(_ended(unknown, wrong, _next(both[found.worse or 0])))
-    yield from last[:-1]
-    yield f"  {'worse':<18} " + (
-        f"{(first, second)[found.worse]}: {found.by}" if found.worse is not None else "neither"
-    )
-    steps = [row[0] for row in found.parts.values()]
-    if steps:
-        yield f"  {'they part at':<18} step {min(steps)}"
-    yield last[-1]
