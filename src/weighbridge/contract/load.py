@@ -19,6 +19,7 @@ from weighbridge.contract.parameters import read_parameters, substitute, value_a
 from weighbridge.core import ContractError, LimitsError, data_path, model, nearest, plain, read_regular_file, sha256
 from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.limits import read
+from weighbridge.core.local_files import is_folder
 from weighbridge.gates import KINDS
 
 BUILTIN: Final = "builtin:"
@@ -127,7 +128,7 @@ def _read(name: str, extending: tuple[Path, ...]) -> _File:
     if path.resolve() in extending or len(extending) > MAX_EXTENDS:
         what = f"it extends itself in turn, or is the last of more than {MAX_EXTENDS}"
         raise ContractError("extends-itself", what, where=name, remedy="extend a contract that stands on its own")
-    if path.is_dir() and path.suffix not in SUFFIXES:
+    if is_folder(path) and path.suffix not in SUFFIXES:
         raise _no_contract("a folder", name)
     file = _parsed(path, name, read_regular_file(path, strict_yaml.MAX_BYTES, ContractError))
     extends = file.layered.data.get("extends")
