@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from weighbridge import __version__, gates
+from weighbridge.contract.load import builtin_names
 from weighbridge.gates import KINDS
 from weighbridge.verifiers import MODULES
 
@@ -155,7 +156,7 @@ def packages_in(installed: Path) -> set[str]:
 
 def test_installed_alone_it_tells_its_version_and_reads_its_own_contracts(installed: Path) -> None:
     assert run(installed, "--version").stdout.decode() == f"weighbridge, version {__version__}\n"
-    linted = run(installed, "lint")
+    linted = run(installed, "lint", *(f"builtin:{name}" for name in builtin_names()))
     assert (linted.returncode, linted.stdout.decode()) == (0, "7 of 7 contracts are usable\n")
 
 

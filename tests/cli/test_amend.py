@@ -571,9 +571,11 @@ def test_a_number_with_a_unit_and_no_citation_is_a_warning(kept: Kept) -> None:
 def test_a_place_that_is_left_to_the_author_is_filled_before_landing(kept: Kept) -> None:
     draft = kept.draft()
     draft.write_text(draft.read_text().replace("### Claim\n", "### Claim\n\n<!-- author: why -->\n"))
-    ended = kept.land(draft)
-    line = draft.read_text().splitlines().index("<!-- author: why -->") + 1
-    assert ended.lines[0].startswith(f"{draft}:{line}:1: unfilled ")
+    draft.write_text(draft.read_text() + "\n<!-- author: and what next -->\n")
+    ended, lines = kept.land(draft), draft.read_text().splitlines()
+    at = [index for index, line in enumerate(lines, 1) if line.startswith("<!-- author")]
+    told = [line.split(":")[1] for line in ended.lines if ": unfilled " in line]
+    assert (len(at), told) == (2, [*map(str, at)])
 
 
 # --- What may go wrong on the way -------------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ def test_crlf_lines_count_as_lines() -> None:
         ),
         (
             "a: 1\nbc\nd: 2",
-            "c.yaml:3:1: yaml-syntax while scanning a simple key, could not find expected ':'\n"
+            "c.yaml:2:1: yaml-syntax while scanning a simple key, could not find expected ':'\n"
             '  every key needs ": " and a value on its line',
         ),
         (

@@ -106,8 +106,8 @@ def test_gates_that_are_blocked_by_one_cause_are_one_block() -> None:
 def test_gates_that_are_not_meant_for_a_run_are_told_by_cause(cli: Cli) -> None:
     told = cli("verify", "builtin:training-run", "--subject", f"run={RUN}").lines
     unmeant = [line for line in told if line.startswith("NOT_APPLICABLE ")]
-    assert unmeant[0].startswith("NOT_APPLICABLE 25 gates: GATE-RUN-STEPS, GATE-RUN-SCALE, ")
-    assert unmeant[0].endswith(", +22 more (the run has no requested_steps, loss_gradient_scale, own_loss, +22 more)")
+    assert unmeant[0].startswith("NOT_APPLICABLE 27 gates: GATE-RUN-STEPS, GATE-RUN-SCALE, ")
+    assert unmeant[0].endswith(", +24 more (the run has no requested_steps, loss_gradient_scale, own_loss, +24 more)")
     assert "(too few numbers: loss needs 300, grad_norm needs 100, val_loss needs 5)" in unmeant[1]
     assert (len(unmeant), len(told) < 40) == (3, True)  # the third is of the table
 
@@ -134,6 +134,7 @@ def test_one_gate_has_no_table() -> None:
     [
         ("1 of 1 tensors are what was meant", "1 of 1 tensor is what was meant"),
         ("1 samples have nothing", "1 sample has nothing"),
+        ("1 samples of loss are too few", "1 sample of loss is too few"),
         ("1 statuses, 1 entries, 1 tallies", "1 status, 1 entry, 1 tally"),
         ("1 of 53 tensors, 11 steps, 0.1 steps", "1 of 53 tensors, 11 steps, 0.1 steps"),
     ],

@@ -97,6 +97,11 @@ def main() -> None:
     except click.exceptions.Abort:
         tell(["interrupted: unfinished work was discarded"], err=True)
         code = ExitCode.INTERRUPTED
+    except click.MissingParameter as error:
+        name = error.param.make_metavar(error.ctx) if error.param and error.ctx else "an argument"
+        usage = error.ctx.get_usage().removeprefix("Usage: ") if error.ctx else ""
+        tell(str(UsageError("missing-argument", f"{name} is missing", remedy=f"write: {usage}")).splitlines(), err=True)
+        code = ExitCode.INVALID
     except click.ClickException as error:
         error.show()
         code = ExitCode.INVALID

@@ -60,7 +60,7 @@ def draft_section(bundles: Texts, gates: Texts, out: Path | None, folder: Path, 
         write_new(out, text.encode())
     except OSError as problem:
         raise UsageError("out", f"cannot be written: {problem.strerror}", where=str(out)) from None
-    tell([f"drafted: {out}", "fill in what is left to the author, then: weighbridge amend land"])
+    tell([f"drafted: {out}", f"fill in what is left to the author, then: weighbridge amend land {out}"])
 
 
 @verb("land", "Make a draft a numbered section of the spec.", "spec/amendments/drafts/step-time.md", of=command)

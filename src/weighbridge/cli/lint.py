@@ -10,12 +10,15 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.completion import contracts as complete
+from weighbridge.cli.contracts import contracts_named
 from weighbridge.cli.options import LEDGER, as_json, on_github, print_json, tell, verb
 from weighbridge.contract import load
 from weighbridge.contract.layers import Found, from_errors
 from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
 from weighbridge.contract.resolved import digests
 from weighbridge.core import ContractError, ExitCode, is_file, is_folder
+
+NOTHING_OWN = "no contract of yours was checked: contracts/ holds no .yaml or .yml file; {}"
 
 
 @verb("lint", "Check contracts for mistakes.", "contracts/*.yaml")
@@ -29,13 +32,16 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
     another version. The lanes in weighbridge.toml and the waivers in waivers.yaml are checked, where they are: no gate
     may be left out by all lanes.
 
-    CONTRACTS are files or builtin:NAME. Default: those in contracts/ and below, else those that ship with the tool.
+    CONTRACTS are files, folders or builtin:NAME. Default: those in contracts/ and below; without any, those that ship
+    with the tool are checked.
 
-    Exit 0: all can be used; 2: not.
+    Exit 0: all can be used; 2: not; 5: there is none of your own.
     """
     problems: list[ContractError] = []
     loaded: list[LoadedContract] = []
-    names = contracts or load.written_in() or tuple(f"{BUILTIN}{name}" for name in load.builtin_names())
+    names = tuple(contracts_named(contracts)) or load.written_in()
+    shipped = () if names else tuple(f"{BUILTIN}{name}" for name in load.builtin_names())
+    names += shipped
     for name in names:
         try:
             loaded.append(load_contract(name))
@@ -58,14 +64,24 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
         print_json([{"level": level, **{key: getattr(one, key) for key in said}} for level, one in levels])
     else:
         tell((line for one in (*problems, *warnings) for line in str(one).splitlines()), err=True)
-        tell([f"{len(loaded)} of {len(names)} contracts are usable"])
+        if shipped:
+            tell([NOTHING_OWN.format("; ".join(_elsewhere()))], err=True)
+        of = "contracts that ship with weighbridge" if shipped else "contracts"
+        tell([f"{len(loaded)} of {len(names)} {of} are usable"])
     if on_github():
         from weighbridge.report import Level, github
 
         found = [(Level.ERROR, problem) for problem in problems] + [(Level.WARNING, one.error) for one in warnings]
         tell(github.of_problems(found).splitlines(), err=as_json, whole=True)
         github.summarise_problems(found)
-    sys.exit(ExitCode.INVALID if problems else ExitCode.PASSED)
+    sys.exit(ExitCode.INVALID if problems else ExitCode.NOTHING_SHOWN if shipped else ExitCode.PASSED)
+
+
+def _elsewhere() -> Iterator[str]:
+    """Yield what to do where contracts/ holds none: the folders here that do."""
+    here = (one for one in sorted(Path().iterdir()) if one.is_dir() and not one.name.startswith("."))
+    found = [str(one) for one in here if any(b"weighbridge:" in Path(file).read_bytes() for file in one.glob("*.y*ml"))]
+    yield f"name the folder: weighbridge lint {' '.join(found)}" if found else "write one: weighbridge init"
 
 
 def _beside(loaded: Sequence[LoadedContract]) -> Iterator[Found]:

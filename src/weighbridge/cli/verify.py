@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from weighbridge.cli.completion import contracts, gates
+from weighbridge.cli.contracts import contracts_named
 from weighbridge.cli.options import (
     PATH,
     Texts,
@@ -122,7 +123,7 @@ def _asked_for(context: click.Context) -> VerifyRequest:
 
         refuse_contracts(lane, given["contracts"])
         project = load_project()
-    contracts = given["contracts"] or (project.names(lane) if project else written_in())
+    contracts = tuple(contracts_named(given["contracts"])) or (project.names(lane) if project else written_in())
     if not contracts:
         raise UsageError("no-contracts", "no contract was named, and contracts/ holds no .yaml or .yml file")
     needs = [name for name in ("record", "attach", "input", "evidence") if given[NAMED.get(name, name)]]

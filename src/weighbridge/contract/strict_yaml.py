@@ -178,7 +178,8 @@ class _Composer:
             at, what = f"{self.where}:{source.line + 1}:{source.column + 1}", "an escape beyond U+10FFFF"
             raise ContractError("yaml-character", what, where=at, remedy="write a code point that exists") from None
         except yaml.MarkedYAMLError as problem:
-            mark = problem.problem_mark or problem.context_mark
+            of_key = "simple key" in (problem.context or "")  # found at the next line to be none
+            mark = (problem.context_mark if of_key else None) or problem.problem_mark or problem.context_mark
             at = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
             what = ", ".join(part for part in (problem.context, problem.problem) if part)
             remedy = next(hint for words, hint in _HINTS.items() if words in what)

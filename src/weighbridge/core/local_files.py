@@ -38,6 +38,13 @@ def local_path(target: str) -> Path | None:
     return Path(target[len(scheme) + 3 :]) if scheme in LOCAL_SCHEMES else None
 
 
+def where_else(target: str, remedy: str) -> str:
+    """Return what to do about a path that is not there: two words may be a repository of a hub."""
+    folder, _, name = target.partition("/")
+    of_hub = folder and name and "/" not in name and not folder.startswith((".", "~")) and not exists(folder)
+    return f"{remedy}; a repository of the Hugging Face hub is named hf://{target}" if of_hub else remedy
+
+
 def read_regular_file(path: Path, limit: int, error: type[WeighbridgeError]) -> bytes:
     """Return the bytes of a regular file of at most `limit` bytes, or raise an `error`.
 

@@ -21,14 +21,14 @@ def printable(text: str) -> str:
 _ONE = re.compile(
     r"(?<![\w.,/-])(?<!step )(1 (?:of 1 )?)(case|check|citation|column|contract|digest|element|entr|epoch|event|field|"
     r"file|finding|gate|instance|key|norm|place|point|problem|row|run|sample|section|sequence|spike|status|step|tall|"
-    r"tensor|token|verdict|warning|weight)(ies|es|s)\b(?: (are|have|were|follow)\b)?"
+    r"tensor|token|verdict|warning|weight)(ies|es|s)\b(?:((?: of [\w.]+)?) (are|have|were|follow)\b)?"
 )
 _OF_ONE = {"are": " is", "have": " has", "were": " was", "follow": " follows", None: ""}
 
 
 def singular(text: str) -> str:
     """Return a text in which one thing is one: `1 step`, and not `1 steps`."""
-    return _ONE.sub(lambda of: f"{of[1]}{of[2]}{'y' * (of[3] == 'ies')}{_OF_ONE[of[4]]}", text)
+    return _ONE.sub(lambda of: f"{of[1]}{of[2]}{'y' * (of[3] == 'ies')}{of[4] or ''}{_OF_ONE[of[5]]}", text)
 
 
 _COMMAND = re.compile(r"^(\s*)(?=::)|(?<=#)(?=#(?:vso)?\[)", re.MULTILINE)

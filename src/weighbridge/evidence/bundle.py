@@ -186,7 +186,9 @@ def open_bundle(
     folder = folder or (open_archive(path, given) if is_file(path) else DiskFolder(path))
     if isinstance(folder, DiskFolder) and not exists(path / statement.FILE):
         what = f"there is no {statement.FILE} in it" if is_folder(path) else "is not a folder"
-        raise BundleError("not-a-bundle", what, where=str(path), remedy="name the folder of a bundle")
+        what = what if exists(path) else "there is no such folder or archive"
+        remedy = "name a bundle's folder: `verify` writes them to .weighbridge/bundles, --record to evidence/bundles"
+        raise BundleError("not-a-bundle", what, where=str(path), remedy=remedy)
     data = folder.read(statement.FILE, manifest.MAX_FILE)
     read = partial(Opened, path=path, folder=folder, id=sha256(data))
     named = FOLDER.fullmatch(folder.name)

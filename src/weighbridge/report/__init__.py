@@ -127,7 +127,7 @@ def finding_text(finding: Finding, measured: Mapping[str, model.Measured]) -> Fi
         uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
         besides=besides(card, verdict),
         enough=fill(words.enough, figures) if words and words.enough else "",
-        hints=tuple(_hints(words, verdict, figures) if words else hinted),
+        hints=_rarely_logged(verdict, measured) or tuple(_hints(words, verdict, figures) if words else hinted),
         trials=trials_summary(finding.trials),
     )
 
@@ -179,6 +179,20 @@ def _hints(words: CodeCard, verdict: model.Verdict, figures: Mapping[str, object
     of_code = [offence for offence in verdict.offences if offence.code == verdict.code]
     if not found or any(offence.figures.get("mechanism") not in found for offence in of_code):
         yield from (f"{label}: {fill(text, figures)}" for label, text in hints(words).items() if text)
+
+
+TOO_FEW = ("too-few-steps", "too-few-samples", "column-undecided")
+
+
+def _rarely_logged(verdict: model.Verdict, measured: Mapping[str, model.Measured]) -> tuple[str, ...]:
+    """Return what helps where steps are few because the log itself says that most are left out; else nothing."""
+    facts = (item for key, item in measured.items() if key.startswith("facts.") and isinstance(item, model.Measurement))
+    said = {fact.name: fact.value for item in facts for fact in rows_of(item, Fact)} if verdict.code in TOO_FEW else {}
+    every, steps = said.get("logging_steps"), said.get("requested_steps", "its")
+    if not isinstance(every, int) or every < 2:
+        return ()
+    why = f"likely cause: logging_steps is {every}, so that most of {steps} steps were not logged"
+    return why, "try first: train with logging_steps=1"
 
 
 def trials_summary(trials: Sequence[model.Trial]) -> str:

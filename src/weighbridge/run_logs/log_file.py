@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from weighbridge.core import SubjectError, dataclass
-from weighbridge.core.local_files import READ
+from weighbridge.core.local_files import READ, where_else
 
 BLOCK = 1 << 20
 MAX_LINE = 1 << 20
@@ -38,7 +38,7 @@ def open_regular(path: Path) -> BinaryIO:
     try:
         handle = os.open(path, READ)
     except FileNotFoundError:
-        remedy = "check the path that the subject is bound to"
+        remedy = where_else(str(path), "check the path")
         raise SubjectError("not-found", "there is no such file", where=str(path), remedy=remedy) from None
     except (OSError, ValueError):
         what, remedy = "the file cannot be opened", "check its permissions"

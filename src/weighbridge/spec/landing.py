@@ -122,9 +122,10 @@ def _about(draft: Section, sections: Sequence[Section]) -> Iterator[Found]:
         yield found(where, "already-landed", f"{about.id} is §{known[about.id].number}", "delete this draft")
     if not about.author.strip():
         yield found(where, "front-matter", "names no author", "write author:")
-    if AUTHOR in draft.body:
-        line = draft.first_line + draft.body[: draft.body.index(AUTHOR)].count("\n")
-        yield found(where, "unfilled", "has a place that is left to the author", "fill it and delete its line", line)
+    for index, line in enumerate(draft.body.split("\n")):
+        if AUTHOR in line:
+            what, at = "has a place that is left to the author", draft.first_line + index
+            yield found(where, "unfilled", what, "fill it and delete its line", at)
     needs = {"correction": bool(takes_back), "editorial": not (about.gates or about.evidence), "record": True}
     if not needs[about.kind] or (takes_back and about.kind != "correction"):
         what = f"is of the kind {about.kind}, which its refutes, supersedes, gates and evidence contradict"

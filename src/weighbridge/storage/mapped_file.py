@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from weighbridge.core import SubjectError, dataclass, is_file, is_folder, lexists, local_path
-from weighbridge.core.local_files import KINDS, READ
+from weighbridge.core.local_files import KINDS, READ, where_else
 from weighbridge.storage.readable import WINDOW, Place
 
 CAN_ADVISE = hasattr(mmap, "MADV_DONTNEED")  # Windows gives pages back when it wants to
@@ -178,7 +178,7 @@ def _changed(name: str) -> SubjectError:
 
 def _unreadable(problem: OSError | ValueError, name: str) -> SubjectError:
     if isinstance(problem, (FileNotFoundError, NotADirectoryError)):
-        remedy = "check the path of the subject"
+        remedy = where_else(name, "check the path")
         return SubjectError("file-missing", "there is no such file", where=name, remedy=remedy)
     number = problem.errno if isinstance(problem, OSError) else None
     remedy = "raise the limit of open files (ulimit -n)" if number == errno.EMFILE else "make it readable for this user"

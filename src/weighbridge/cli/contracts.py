@@ -1,0 +1,52 @@
+"""Contracts as they are named to `verify` and `lint`: files, folders of files, and not what a contract judges."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from weighbridge.contract.load import BUILTIN, written_in
+from weighbridge.core import ContractError, SubjectKind, exists, is_file, is_folder, printable, scheme_of
+
+SUFFIXES = (".yaml", ".yml")
+SAYS_SO = re.compile(rb"weighbridge[\"']?\s*:\s*[\"']?contract")  # the first key of every contract
+HEAD = 1 << 16
+FITS = {SubjectKind.RUN: ("training-log", "run"), SubjectKind.CHECKPOINT: ("checkpoint-health", "checkpoint")}
+
+
+def contracts_named(names: Iterable[str]) -> Iterator[str]:
+    """Yield contracts as they are named, of a folder each one in it; refuse a URL, and what a contract would judge."""
+    for name in names:
+        path = Path(name)
+        if name.startswith(BUILTIN):
+            yield name
+        elif scheme_of(name) and not exists(path):
+            what = "a contract is a file on this machine, and this is a URL"
+            raise ContractError("no-contract", what, where=printable(name), remedy="fetch it first")
+        elif is_folder(path) and any(_says_so(Path(one)) for one in written_in(path)):
+            yield from written_in(path)
+        elif is_folder(path) or (is_file(path) and path.suffix not in SUFFIXES and not _says_so(path)):
+            raise _judged_by_one(name)
+        else:
+            yield name
+
+
+def _says_so(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return bool(SAYS_SO.search(file.read(HEAD)))
+    except OSError:  # reading it as a contract says why
+        return True
+
+
+def _judged_by_one(name: str) -> ContractError:
+    from weighbridge.evaluation.inspection import kind_of
+
+    path, kind = Path(name), kind_of(name)
+    if is_folder(path) and kind is SubjectKind.CHECKPOINT and not any(map(is_file, path.iterdir())):
+        return ContractError("no-contract", "no .yaml file in this folder is a contract", where=name)
+    builtin, role = FITS[kind]
+    what = f"this is no contract; it looks like a {kind} that one would judge"
+    remedy = f"a contract comes first: weighbridge verify {BUILTIN}{builtin} --subject {role}={name}"
+    return ContractError("no-contract", what, where=name, remedy=remedy)
