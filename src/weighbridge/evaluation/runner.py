@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from weighbridge.evidence.redact import Redactor
 
 Announce = Callable[[str], None]
+COURSE = "step_course"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +84,9 @@ class EvaluationSession:
         self.prefetch(item for gate, on in self.gates() if not gate.requires for item in all_requests(gate, on))
         for gate, instance in self.gates():
             self.measure_gate(gate, instance)
+        for subject, instance in sorted(self.views) if redactor else ():  # for pictures: no gate reads it
+            if any(item.key == (subject, instance) and item.kind is model.SubjectKind.RUN for item in self.bound):
+                self.measure(Request(quantity=COURSE, subjects=(subject,), instance=instance, options="{}"))
         return self.judged(redactor)
 
     def gates(self) -> Iterator[tuple[model.GateDecl, str]]:

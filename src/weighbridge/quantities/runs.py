@@ -158,6 +158,26 @@ class StepColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepCourse:
+    """One column as a picture shows it: neighbouring rows together, at most 800 times, numbers to six digits.
+
+    No gate reads it. What is not finite is counted, as are exact zeros and cells without a number; an empty list of
+    counts says that there is none in the whole column.
+    """
+
+    column: Annotated[str, Doc("standard name; of several ranks behind that of its rank", typical="loss")]
+    rows_each: Annotated[int, Doc("rows that stand together, of the last ones perhaps fewer", unit="rows", typical=1)]
+    rows: Annotated[int, Doc("rows of the log", unit="rows", typical=3)]
+    step: Annotated[tuple[Step, ...], Doc("step of the first row of each", unit="step", typical=(0, 1, 2))]
+    least: Annotated[tuple[float | None, ...], Doc("least finite number, null without one", typical=(3.0, 2.0, 1.0))]
+    median: Annotated[tuple[float | None, ...], Doc("lower median; empty where rows stand alone", typical=())]
+    greatest: Annotated[tuple[float | None, ...], Doc("greatest number; empty where rows stand alone", typical=())]
+    missing: Annotated[tuple[int, ...], Doc("cells without a number", unit="rows", typical=())]
+    nan: Annotated[tuple[int, ...], Doc("numbers that are not finite", unit="rows", typical=())]
+    zeros: Annotated[tuple[int, ...], Doc("numbers that are exactly 0", unit="rows", typical=())]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EqualLosses:
     """A run of bit-equal losses, with what else stood still in it."""
 
@@ -299,5 +319,6 @@ QUANTITIES = (
     rows("digest_formulas", StatedDigest, key="place"),
     rows("device_evidence", DeviceProbe, key="place"),
     rows("step_columns", StepColumn, key="column"),
+    rows("step_course", StepCourse, key="column"),
     Quantity(name="step_series", form=Form.SERIES),
 )

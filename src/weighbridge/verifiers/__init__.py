@@ -31,6 +31,7 @@ MODULES: Mapping[Key, str] = {
     ("model_config", (*_CHECKPOINT, *_CHECKPOINT)): "model_config",
     ("moment_changes", (*_CHECKPOINT, *_CHECKPOINT)): "moment_changes",
     ("step_columns", _RUN): "step_columns",
+    ("step_course", _RUN): "step_course",
     ("step_series", _RUN): "step_series",
     ("tensor_bits", _CHECKPOINT): "tensor_bits",
     ("tensor_health", _CHECKPOINT): "tensor_health",

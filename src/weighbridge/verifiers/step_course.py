@@ -1,0 +1,94 @@
+"""Every column of a run as a picture shows it: least, median and greatest of neighbouring rows, so that no spike is lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from weighbridge.core import Basis, Fields, Measurement, Origin, SubjectKind, Unmeasured
+from weighbridge.quantities.runs import StepCourse
+from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE
+from weighbridge.verifiers.step_series import spread, stranger
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
+from weighbridge.views.run import STEP, RunView
+
+QUANTITY = "step_course"
+BUCKETS, FEWEST, COLUMNS = 800, 50, 64  # of a column; of one among very many; columns that have all of them
+
+
+def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
+    """Return the course of every column, of every rank."""
+    named = list(_columns(views[0]))
+    if not named:
+        return Unmeasured(code="no-column", why="the run logs no column of numbers", remedy="log the loss of each step")
+    many = max(FEWEST, min(BUCKETS, BUCKETS * COLUMNS // len(named)))
+    basis = Basis.MEASURED if views[0].origin is Origin.LIVE else Basis.REPORTED
+    return table(QUANTITY, [_course(name, view, column, many) for name, view, column in named], basis=basis)
+
+
+def _columns(view: RunView) -> Iterator[tuple[str, RunView, str]]:
+    for index, rank in enumerate(view.ranks):
+        yield from ((f"rank {index} {name}", rank, name) for name in rank.column_names if name != STEP)
+    yield from ((name, view, name) for name in view.column_names if name != STEP)
+
+
+def _course(name: str, view: RunView, column: str, many: int) -> StepCourse:
+    """Put so many rows together that there are at most `many` places."""
+    each = max(1, -(-view.rows // many))
+    cells, steps = view.dense(column), view.dense(STEP)
+    found: dict[str, list[float | None]] = {"least": [], "median": [], "greatest": []}
+    counts: dict[str, list[int]] = {"missing": [], "nan": [], "zeros": []}
+    begins = range(0, view.rows, each)
+    for begin in begins:
+        values, state = cells.values[begin : begin + each], cells.state[begin : begin + each]
+        numbers: Sequence[float] = values
+        if (there := state.count(NUMBER)) < len(state):
+            numbers = [value for value, known in zip(values, state, strict=True) if known == NUMBER]
+        finite = sorted(filter(math.isfinite, numbers))
+        for key, at in {"least": 0, "median": (len(finite) - 1) // 2, "greatest": -1}.items():
+            found[key].append(_short(finite[at]) if finite else None)
+        one = {"missing": state.count(MISSING) + state.count(UNREADABLE), "nan": there - len(finite), "zeros": finite.count(0.0)}
+        for key, count in one.items():
+            counts[key].append(count)
+    alone = {"median": [], "greatest": []} if each == 1 else {}
+    return StepCourse(
+        column=name,
+        rows_each=each,
+        rows=view.rows,
+        step=tuple(_step(steps.values[at]) if steps.state[at] == NUMBER else None for at in begins),
+        **{key: tuple(values) for key, values in (found | alone).items()},
+        **{key: tuple(values) if any(values) else () for key, values in counts.items()},
+    )
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _step(value: float) -> float | int:
+    return int(value) if value.is_integer() else value
+
+
+def extent(views: Views, _options: Fields) -> int:
+    """Count the columns that there are."""
+    return len(list(_columns(views[0])))
+
+
+def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
+    """Overlay the last row of the last column of a few rows with a number that the column has nowhere."""
+    view: RunView = views[0].ranks[-1] if views[0].ranks else views[0]
+    name = view.column_names[-1]
+    few = view.cut(spread(view.rows))
+    strange = stranger(few, name)
+
+    def seen(again: Measurement | Unmeasured) -> bool:
+        course: StepCourse | None = rows_by_name(again).get(name)
+        return course is not None and course.least[-1] == _short(strange)
+
+    place = f"{name}, last row"
+    return Canary(
+        name="another number in the last row", place=place, views=(few.overlaid(few.rows - 1, name, strange),), seen=seen
+    )
+
+
+VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)
