@@ -50,7 +50,10 @@ def test_not_finite_exactly_zero_and_missing_are_three_counts() -> None:
     view.cells["c0"].values[2], view.cells["c0"].values[3] = math.nan, 0.0
     view.cells["c0"].state[4] = MISSING
     course = courses(view)["c0"]
-    at = {name: [index for index, count in enumerate(getattr(course, name)) if count] for name in ("nan", "zeros", "missing")}
+    at = {
+        name: [index for index, count in enumerate(getattr(course, name)) if count]
+        for name in ("nan", "zeros", "missing")
+    }
     assert at == {"nan": [2], "zeros": [3], "missing": [4]}
     assert [course.least[index] for index in (2, 3, 4)] == [None, 0.0, None]
 
@@ -65,7 +68,9 @@ def test_a_column_takes_64_kib_at_most_and_very_many_take_less(columns: int) -> 
     assert sum(sizes) <= 64 * (64 << 10)
 
 
-def test_every_bundle_of_a_run_holds_the_course_of_every_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_bundle_of_a_run_holds_the_course_of_every_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     asked = VerifyRequest(
         contracts=("builtin:training-log",), subjects=(f"run={recorded(tmp_path / 'run')}",),

@@ -172,8 +172,11 @@ def _rate(show: Callable[[str], None]) -> Progress:
 
 def _json(source: str, one: ImportComparison) -> dict[str, Json]:
     from weighbridge.report.machine import finding_json
+    from weighbridge.report.reading import looked_at
 
-    words = [finding_text(found, one.evaluation.measured) for found in one.evaluation.findings]
-    finding, configuration = map(finding_json, one.evaluation.findings, words)
+    contract, measured, findings = one.evaluation.contract, one.evaluation.measured, one.evaluation.findings
+    words = [finding_text(found, measured) for found in findings]
+    places = [looked_at(contract, found, measured) for found in findings]
+    finding, configuration = map(finding_json, findings, words, places)
     judged = {"policy": dict(one.policy.limits), "finding": finding, "configuration": configuration}
     return {"source": source, "import": one.path, **judged, "classes": dict(one.classes), "notes": list(one.notes)}

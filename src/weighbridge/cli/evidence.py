@@ -13,7 +13,19 @@ import click
 from weighbridge.cli.options import PATH, Paths, Texts, as_json, pairs, print_json, repeated, tell, verb, verbs
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
-from weighbridge.core import ExitCode, Outcome, UsageError, dumps, exit_code, is_folder, printable, sha256
+from weighbridge.core import (
+    ExitCode,
+    Json,
+    Outcome,
+    UsageError,
+    dumps,
+    exit_code,
+    is_folder,
+    json_value,
+    plain,
+    printable,
+    sha256,
+)
 from weighbridge.core import show as shown
 from weighbridge.core.project import local, root
 from weighbridge.evidence import prune, review, signatures, statement
@@ -25,9 +37,10 @@ from weighbridge.evidence.disk import disk_error, link_new
 from weighbridge.evidence.review import Against, Answer, Answers, State
 from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
-from weighbridge.report import INDENT, Row, capped, finding_text, heading, outcome_line
+from weighbridge.report import INDENT, capped, heading, outcome_line
 from weighbridge.report.attestations import about, svr, test_result
 from weighbridge.report.model_card import model_card
+from weighbridge.report.reading import rows_of_bundle
 from weighbridge.report.terminal import block
 
 BUNDLE = click.argument("bundle", type=PATH)
@@ -129,24 +142,30 @@ def _lines(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
 @verb("show", "Print what a bundle holds.", "BUNDLE", of=command)
 @BUNDLE
 @IDENTITY
-def show(bundle: Path, *, given: str) -> None:
+@as_json
+def show(bundle: Path, *, given: str, as_json: bool) -> None:
     """Print the findings of BUNDLE with kinds, limits and trials, its subjects with their digests, and its origin.
 
-    BUNDLE is a folder, or a zip or tar that holds one.
+    BUNDLE is a folder, or a zip or tar that holds one. With --json, findings are as in a report of `verify`.
     """
     sealed = unseal(bundle, given)
     stated, tool = sealed.statement, sealed.statement.tool
+    if as_json:
+        from weighbridge.report.machine import row_json
+
+        about = {"id": sealed.id, "contract": stated.contract.id, "version": stated.contract.version}
+        found: Json = [row_json(row) for row in rows_of_bundle(sealed)]
+        print_json({**about, "statement": json_value(plain(stated)), "findings": found})
+        return
     subjects = [f"{item.name}={item.path} ({item.origin})" for item in stated.subjects]
     made = f"{stated.finished} on {stated.host} by {tool.name} {tool.version}{_commit(tool.commit, tool.dirty)}"
     environment = ", ".join(f"{name} {value}" for name, value in sealed.environment.items())
     tell((heading(sealed.contract, subjects), f"bundle {sealed.id}", made, f"$ {' '.join(stated.command)}", ""))
     gates = {gate.id: gate for gate in sealed.contract.gates}
-    for finding in sealed.findings:
-        gate = gates[finding.gate]
+    for row in rows_of_bundle(sealed):
+        finding, gate = row.finding, gates[row.finding.gate]
         limits = ", ".join(f"{name}: {value}" for name, value in gate.limits.items() if value not in (None, [], {}))
-        tell(
-            block(Row(finding=finding, title=gate.title, said=finding_text(finding, sealed.measured)), everything=True)
-        )
+        tell(block(row, everything=True))
         tell([printable(f"{INDENT}by {finding.kind}/{finding.kind_version}, limits {limits or 'none'}")])
     measured = [(one, file, digest) for one in stated.subjects for file, digest in one.digests.items()]
     digested = [(f"{s.name}@{s.instance}", *of, _commit(s.commit, s.dirty)) for s, *of in measured]

@@ -16,6 +16,7 @@ from weighbridge.evaluation.parts import Part, look_at, parts_of, run_in
 from weighbridge.evaluation.two_runs import beside
 from weighbridge.report import finding_text, verdict_lines
 from weighbridge.report.machine import finding_json
+from weighbridge.report.reading import looked_at
 
 EXAMPLES = ("model.gguf", "out", "runs/a runs/b", "model.gguf --values 8 'blk.0.*'")
 ALL = "List every tensor, with mean, spread, least and largest value, and every problem."
@@ -89,7 +90,10 @@ def _document(found: Inspection) -> dict[str, Json]:
     if report := found.report:
         document |= {"findings": report.findings, "labels": report.labels, "health": report.health}
     if judged := found.judged:
-        document["judged"] = [finding_json(one, finding_text(one, judged.measured)) for one in judged.findings]
+        document["judged"] = [
+            finding_json(one, finding_text(one, judged.measured), looked_at(judged.contract, one, judged.measured))
+            for one in judged.findings
+        ]
     return document
 
 

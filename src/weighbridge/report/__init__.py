@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from weighbridge.core import ExitCode, Finding, Outcome, Severity, Status, TrialResult, Unmeasured, model, printable
-from weighbridge.core.frozen import dataclass
+from weighbridge.core.frozen import dataclass, field
 from weighbridge.judging.conditions import RUN_FACTS
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
@@ -68,6 +68,7 @@ class Row:
     elsewhere: str = ""
     unexpected: str = ""
     seconds: float = 0.0
+    looked_at: model.Fields = field(default_factory=dict)
 
     @property
     def outcome(self) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from weighbridge.contract.document import DIALECT
@@ -11,6 +12,7 @@ from weighbridge.report import FindingText, Level, Row
 from weighbridge.report.rows import Report, Suite
 
 SCHEMA = "weighbridge.report/v0"
+HINTS = {"likely cause": "cause", "try first": "knob", "look at": "look"}
 
 
 def document(report: Report) -> str:
@@ -38,14 +40,23 @@ def row_json(row: Row) -> dict[str, Json]:
     """Return a finding with its words, its place, and what it means for the exit code."""
     of_row = ("title", "level", "file", "line", "column", "excused", "elsewhere", "unexpected")
     more: dict[str, Json] = {name: getattr(row, name) for name in of_row}
-    return finding_json(row.finding, row.said) | more | {"seconds": round(row.seconds, 3)}
+    return finding_json(row.finding, row.said, row.looked_at) | more | {"seconds": round(row.seconds, 3)}
 
 
-def finding_json(finding: Finding, said: FindingText) -> dict[str, Json]:
-    """Return a finding with its words."""
+def finding_json(finding: Finding, said: FindingText, looked_at: Mapping[str, Json]) -> dict[str, Json]:
+    """Return a finding with its words, and what it looked at."""
     words: dict[str, Json] = {"says": said.lines, "uncounted_says": said.uncounted, "besides": said.besides}
-    hints = "; ".join(said.hints)
-    return finding_to_json(finding) | words | {"enough_says": said.enough, "hint": hints, "trials_told": said.trials}
+    words |= {"enough_says": said.enough, "hints": dict(hints_by_word(said)), "trials_told": said.trials}
+    return finding_to_json(finding) | words | {"looked_at": dict(looked_at)}
+
+
+def hints_by_word(said: FindingText) -> Mapping[str, tuple[str, ...]]:
+    """Return the likely causes, what to try first, and what to look at; what has no label is to be tried."""
+    found: dict[str, list[str]] = {word: [] for word in HINTS.values()}
+    for label, text in (hint.partition(": ")[::2] for hint in said.hints):
+        known = label in HINTS and text
+        found[HINTS[label] if known else "knob"].append(text if known else ": ".join(filter(None, (label, text))))
+    return {word: tuple(texts) for word, texts in found.items()}
 
 
 def _suite_json(suite: Suite) -> dict[str, Json]:
@@ -70,11 +81,14 @@ def report_schema(form: str) -> dict[str, Any]:
     verdict |= {"offences": {"type": "array", "items": offence}, "figures": {"type": "object"}}
     trial = _closed({"kind": TEXT, "name": TEXT, "code": TEXT, "result": _one_of(TrialResult), "why": TEXT})
     texts = ("gate", "instance", "kind", "title", "file", "excused", "elsewhere", "unexpected")
-    finding = dict.fromkeys((*texts, "besides", "enough_says", "hint", "trials_told"), TEXT) | verdict
+    finding = dict.fromkeys((*texts, "besides", "enough_says", "trials_told"), TEXT) | verdict
     finding |= {"severity": _one_of(Severity), "level": _one_of(Level), "seconds": SECONDS, "facts": {"type": "object"}}
     finding |= dict.fromkeys(("kind_version", "line", "column"), COUNT)
     finding |= dict.fromkeys(("says", "uncounted_says"), TEXTS)
     finding |= {"trials": {"type": "array", "items": trial}}
+    finding["hints"] = _closed(dict.fromkeys(HINTS.values(), TEXTS))
+    looked = {"column": {"type": ["string", "null"]}, **dict.fromkeys(("from_step", "to_step"), NUMBER)}
+    finding["looked_at"] = _closed({**looked, "places": TEXTS})
     finding |= {"uncounted": {"anyOf": [{"type": "null"}, _closed(verdict)]}}
     contract = {"exit_code": {"enum": [*map(int, ExitCode)]}, "started": TEXT, "seconds": SECONDS}
     contract |= {**suite, "findings": {"type": "array", "items": _closed(finding)}}

@@ -11,6 +11,7 @@ from weighbridge.contract.load import BUILTIN
 from weighbridge.contract.resolved import digests
 from weighbridge.core import Excuses, ExitCode, data_path, dataclass, dumps, printable, sha256, unblocked
 from weighbridge.report import Row, finding_text, tally
+from weighbridge.report.reading import looked_at
 
 if TYPE_CHECKING:
     from weighbridge.evaluation.verification import ContractResult
@@ -86,6 +87,7 @@ def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuse
                 elsewhere=result.elsewhere.get(place, ""),
                 unexpected=UNEXPECTED.format(finding.verdict.outcome) if unblocked(finding, excuses) else "",
                 seconds=evaluation.seconds.get(place, 0.0),
+                looked_at=looked_at(contract, finding, evaluation.measured),
             )
             rows.append(row)
         suite = Suite(

@@ -1,4 +1,4 @@
-"""Every column of a run as a picture shows it: least, median and greatest of neighbouring rows, so that no spike is lost."""
+"""Every column of a run as a picture shows it: least, median and greatest of neighbouring rows; no spike is lost."""
 
 from __future__ import annotations
 
@@ -47,7 +47,11 @@ def _course(name: str, view: RunView, column: str, many: int) -> StepCourse:
         finite = sorted(filter(math.isfinite, numbers))
         for key, at in {"least": 0, "median": (len(finite) - 1) // 2, "greatest": -1}.items():
             found[key].append(_short(finite[at]) if finite else None)
-        one = {"missing": state.count(MISSING) + state.count(UNREADABLE), "nan": there - len(finite), "zeros": finite.count(0.0)}
+        one = {
+            "missing": state.count(MISSING) + state.count(UNREADABLE),
+            "nan": there - len(finite),
+            "zeros": finite.count(0.0),
+        }
         for key, count in one.items():
             counts[key].append(count)
     alone = {"median": [], "greatest": []} if each == 1 else {}
@@ -87,7 +91,10 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
 
     place = f"{name}, last row"
     return Canary(
-        name="another number in the last row", place=place, views=(few.overlaid(few.rows - 1, name, strange),), seen=seen
+        name="another number in the last row",
+        place=place,
+        views=(few.overlaid(few.rows - 1, name, strange),),
+        seen=seen,
     )
 
 
