@@ -74,9 +74,8 @@ def _run(line: str, cli: Cli) -> tuple[int, str]:
         return 0, ""
     if words[0] == "weighbridge" and not set(words) & {"|", ">", "&&"}:
         named = [str(bundles[-1]) if word == "BUNDLE" else word for word in words[1:]]
-        ended = cli(
-            *(one for word in named for one in (sorted(Path().glob(word)) if "*" in word else [word]) or [word])
-        )
+        found = (sorted(map(str, Path().glob(word))) if "*" in word else [] for word in named)
+        ended = cli(*(one for word, files in zip(named, found, strict=True) for one in files or [word]))
         return ended.code, ended.out + ended.err
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     plain = {**os.environ, "PATH": path, "PYTEST_ADDOPTS": "-p no:cacheprovider"}
