@@ -33,14 +33,41 @@ FORMAT = EVIDENCE / "frozen" / PREDICATE_TYPE.rpartition(":")[2]
 RUN, MODEL, IMPORT, STACKS = (BUILD / name for name in ("run", demo.SOURCE, demo.IMPORT, "models.py"))
 IMPORTED = (f"source={MODEL}", f"import={IMPORT}")
 PARITY = (f"reference={STACKS}:reference", f"candidate={STACKS}:numpy_backend", f"cuda={STACKS}:on_cuda")
-OURS: dict[str, tuple[str, ...]] = {  # by contract: what is claimed of the demo, and its subjects
-    "training-run": ("The demo logged what it did, on the device that it was asked for.", f"run={RUN}"),
-    "checkpoint-health": ("The demo's checkpoint is complete, and its bits fit its dtypes.", f"checkpoint={MODEL}"),
-    "checkpoint-import": ("The GGUF import of the demo's checkpoint keeps every dtype and every value.", *IMPORTED),
-    "model-import": ("Every tensor of the demo's import is what a lossless conversion makes of it.", *IMPORTED),
-    "forward-parity": ("PyTorch on the checkpoint and NumPy on its import compute the same everywhere.", *PARITY),
-    "pretraining": ("The demo is trained on the CPU; this says beforehand what one on CUDA has to show.",),
-    "training-log": ("The demo's log, read as any other, shows a loss that falls and stays down.", f"run={RUN}"),
+OURS: dict[str, tuple[str, ...]] = {  # by contract: what is claimed of the demo and what that means, and its subjects
+    "training-run": (
+        "The demo logged what it did, on the device that it was asked for. Its loss fell and stayed down, every gradient "
+        "was used as it arrived, and nothing but the optimizer wrote the weights. So what the other sections say of its "
+        "checkpoint is about a model that was trained as its log says.",
+        f"run={RUN}",
+    ),
+    "checkpoint-health": (
+        "The demo's checkpoint is complete, and its bits fit its dtypes. That is as much as one file can show by itself: "
+        "whether it holds what was trained, only its source tells.",
+        f"checkpoint={MODEL}",
+    ),
+    "checkpoint-import": (
+        "The GGUF import of the demo's checkpoint keeps every dtype and every value. An importer that copied BF16 bytes "
+        "under the label F16 would be found here; such a file loads without an error.",
+        *IMPORTED,
+    ),
+    "model-import": (
+        "Every tensor of the demo's import is what a lossless conversion makes of it. The configuration is another matter: "
+        "perfect tensors under a wrong rope base are another model.",
+        *IMPORTED,
+    ),
+    "forward-parity": (
+        "PyTorch on the checkpoint and NumPy on its import compute the same everywhere, at each capture point and not "
+        "only at the end. Two stacks that share no code are not wrong in the same way by chance.",
+        *PARITY,
+    ),
+    "pretraining": (
+        "The demo is trained on the CPU; this says beforehand what one on CUDA has to show. Nothing of it is claimed yet.",
+    ),
+    "training-log": (
+        "The demo's log, read as any other, shows a loss that falls and stays down. The rules are those for logs of "
+        "other people's tools: nothing was declared, and the recorder's own columns were not needed.",
+        f"run={RUN}",
+    ),
 }
 MODELS, WRAPPED = "verifiers/specimens/models", "verifiers/specimens/runs/wrapped"
 FROZEN = (

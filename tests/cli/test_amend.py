@@ -207,7 +207,7 @@ def test_a_section_over_several_bundles_and_gates_tells_where_each_stood_and_sta
         ["ACTIVE_WITH_LIVE_EVIDENCE", "DISCHARGED |"],
         ["PARTIAL_ALGORITHM_LEVEL", "PARTIAL_ALGORITHM_LEVEL |"],
     ]
-    assert f"- measured: `264.74` [ev:{kept.timed}#/findings/0/measured] ms" in text
+    assert f" | `264.74` [ev:{kept.timed}#/findings/0/measured] ms | " in text
     assert "- Live evidence: run[default] is a fixture subject." in text
     assert [text.count(told) for told in ("- host: ", "- python: ", "\nweighbridge verify ")] == [1, 1, 1]
     assert kept.land(DRAFTS / "both.md").code == 0
@@ -236,7 +236,7 @@ def test_a_draft_lands_though_only_the_kind_knows_its_unit(kept: Kept) -> None:
     Path("contracts/run.yaml").write_text((data_path("contracts") / "training-run.yaml").read_text())
     (wrapped,) = (path.name[-12:] for path in Path("evidence/bundles").glob("*training-run*"))
     draft = kept.draft(gate="GATE-RUN-002", bundle=wrapped)
-    assert re.search(r"^- measured: `\d+` \[ev:.*\] wraps$", draft.read_text(), re.MULTILINE)
+    assert re.search(r" \| `\d+` \[ev:[^|]*/measured\] wraps \| ", draft.read_text())
     assert "number-mismatch" not in codes(kept.land(draft))
     assert codes(kept.check(f"It made 1 tensors [ev:{wrapped}#/findings/0/measured].")) == ["unit-mismatch"]
 
@@ -248,7 +248,7 @@ def test_a_draft_of_a_failure_says_where_it_failed(kept: Kept) -> None:
     (failed,) = (path.name[-12:] for path in Path("evidence/bundles").glob("*mine*") if kept.imported not in path.name)
     draft = kept.draft(bundle=failed)
     at = f"[ev:{failed}#/findings/0/offences/0"
-    assert f"- offence: `w` {at}/place], `dtype` {at}/code]\n" in draft.read_text()
+    assert f": `w` {at}/place], `dtype` {at}/code]\n" in draft.read_text()
     assert kept.land(draft).code == 0
 
 
@@ -603,7 +603,7 @@ def test_a_figure_in_a_unit_of_its_kind_is_drafted_as_it_is_held(kept: Kept) -> 
     assert kept.cli("verify", "wraps.yaml", "--subject", f"run={run}", "--record").code == 0
     (bundle,) = (path.name[-12:] for path in Path("evidence/bundles").glob("*-wraps-*"))
     draft = kept.draft("wraps", gate="GATE-WRAP", bundle=bundle)
-    assert re.search(rf"- measured: `\d+` \[ev:{bundle}#/findings/0/measured\] wraps\n", draft.read_text())
+    assert re.search(rf" \| `\d+` \[ev:{bundle}#/findings/0/measured\] wraps \| ", draft.read_text())
     assert codes(kept.cli("amend", "check", draft)) == ["premise-stale"]  # the contract is not in contracts/
     for unit in ("", "laps", "wrapsody", "ms"):
         ended = kept.check(f"It wraps `2` [ev:{bundle}#/findings/0/measured] {unit}.")
@@ -662,7 +662,8 @@ def test_a_new_version_of_a_kind_breaks_no_landed_section_and_lands_no_new_one(
     assert "STALE: kind changed" in kept.cli("status", "--contract", "mine").lines[0]
     assert "not-rederivable" in codes(kept.land(draft))
     section = Path(landed.lines[1])
-    text = section.read_text().replace("counted: `1`", "counted: `2`")
+    text, forged = re.subn(r"`1`( \[ev:\w+#/findings/0/counted\])", r"`2`\1", section.read_text())
+    assert forged == 1
     section.unlink()
     section.with_name(f"0001-section-a-{sha256(text.encode()).hexdigest()[:12]}.md").write_text(text)
     assert "number-mismatch" in codes(kept.cli("amend", "check"))  # figures are held all the same

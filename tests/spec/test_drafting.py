@@ -9,7 +9,7 @@ from tests.evidence import drafts
 from tests.ledgers import FILES, sealed
 
 from weighbridge.core.errors import UsageError
-from weighbridge.core.model import Basis, Measurement, Origin, Rows
+from weighbridge.core.model import Basis, Measurement, Origin, Rows, TrialResult
 from weighbridge.evidence.bundle import Bundle, seal
 from weighbridge.judging.judging import judge_contract
 from weighbridge.quantities.facts import Fact
@@ -50,7 +50,7 @@ def test_every_cited_figure_equals_the_evidence_to_the_printed_digits(tmp_path: 
     for bundle in (sealed(tmp_path), with_facts(tmp_path)):
         text = drafted(bundle)
         found = citations(text)
-        assert len(found) == text.count("[ev:") >= 8
+        assert len(found) == text.count("[ev:") >= 7
         for citation in found:
             assert bundle.id.startswith(citation.id)
             assert agrees(citation.text, resolve(bundle, citation)), citation
@@ -69,6 +69,7 @@ def test_a_draft_has_all_its_parts_and_no_number(tmp_path: Path) -> None:
     assert heads == [
         "## The import keeps every dtype",
         "### Claim",
+        "### Why, gate by gate",
         "### Command",
         "### Figures",
         "### Device",
@@ -92,8 +93,34 @@ def test_a_fail_on_a_fixture_says_what_it_is_not(tmp_path: Path) -> None:
 def test_the_impact_table_names_every_gate(tmp_path: Path) -> None:
     bundle = sealed(tmp_path, given=drafts.contract())
     rows = [line for line in drafted(bundle).splitlines() if line.startswith("| GATE-")]
+    assert len(rows) == 2
     assert [row.split(" | ")[0] for row in rows] == [f"| GATE-IMPORT-001[{FILES}]", f"| GATE-IMPORT-002[{FILES}]"]
-    assert rows[1].endswith("| pass | 2 of 2 | none | none |")
+    assert rows[1].endswith("| advisory | none | none |")
+
+
+def test_each_gate_is_a_row_of_the_figures_that_matter_and_the_rest_is_in_the_bundle(tmp_path: Path) -> None:
+    bundle = sealed(tmp_path)
+    text, at = drafted(bundle), f"[ev:{bundle.id[:12]}#/findings/0"
+    (row,) = (line for line in text.splitlines() if line.startswith(f"| `{GATE}`"))
+    caught = sum(trial.result is TrialResult.CAUGHT for trial in bundle.findings[0].trials)
+    assert 0 < caught < len(bundle.findings[0].trials)  # what had nothing to break is not counted as caught
+    assert (
+        row
+        == f"| `{GATE}` | `PASS` {at}/outcome] |  |  | `2` {at}/counted] of `2` {at}/of] | {caught} of {caught} caught |"
+    )
+    assert f"weighbridge evidence show {bundle.id[:12]}" in text
+
+
+def test_a_gate_that_did_not_pass_says_by_which_code_and_where(tmp_path: Path) -> None:
+    bundle = sealed(tmp_path, bad=True)
+    at = f"[ev:{bundle.id[:12]}#/findings/0"
+    assert f"`FAIL` {at}/outcome], `dtype` {at}/code] |" in drafted(bundle)
+    assert f"- offence against `{GATE}`: `" in drafted(bundle)
+
+
+def test_a_fact_that_several_gates_share_is_told_once(tmp_path: Path) -> None:
+    text = drafted(with_facts(tmp_path))
+    assert len([line for line in text.splitlines() if line.startswith("- seq_len: `512`")]) == 1
 
 
 def test_a_device_fact_is_cited_from_its_measurement(tmp_path: Path) -> None:

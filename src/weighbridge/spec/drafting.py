@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -12,6 +11,7 @@ from typing import TypeAlias
 from weighbridge.core import UsageError, dataclass, dumps, model, nearest
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle
+from weighbridge.judging.requests import DEFAULT
 from weighbridge.ledger.fold import DISCHARGED, LedgerPlace
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
@@ -21,8 +21,8 @@ from weighbridge.spec.hypotheses import HEADS
 from weighbridge.spec.premises import IDENTICALLY
 from weighbridge.spec.tally import Stood, place_in
 
-COUNTS = ("counted", "of")
-FIGURES = ("measured", "limit", "enough")
+FIGURES = ("measured", "limit")
+TOLD = ("weighbridge", "python", "torch", "cuda", "system", "machine")  # of the environment; the bundle has the rest
 DEVICE_FACTS = ("requested_device", "resolved_device", "device_name", "driver")
 AUTHOR = "<!-- author:"
 DECIDED = "OPEN, ELIMINATED, CONFIRMED or REFUTED, each with its evidence"
@@ -30,7 +30,18 @@ UNDECIDED = "for each OPEN hypothesis the values that would decide it"
 Places: TypeAlias = Mapping[LedgerPlace, Stood]
 Earned: TypeAlias = frozenset[LedgerPlace]
 NOT = "What this section is not"
-WRITTEN = ("Command", "Figures", "Device", "Impact, gate by gate", "Hypotheses", "Next experiment", "Evidence", NOT)
+WHY = "Why, gate by gate"
+WRITTEN = (
+    "Command",
+    "Figures",
+    "Device",
+    "Impact, gate by gate",
+    "Hypotheses",
+    "Next experiment",
+    "Evidence",
+    NOT,
+    WHY,
+)
 HYPOTHESES, EXPERIMENT = ((f"| {' | '.join(head)} |", "|---|---|---|---|") for head in HEADS)
 
 
@@ -99,11 +110,10 @@ def draft(bundles: Sequence[Bundle], gates: Sequence[str], notes: AuthorNotes, s
 
 def _body(title: str, bundles: Sequence[Bundle], mine: Sequence[Cited], stood: Places, earned: Earned) -> str:
     commands = dict.fromkeys(shlex.join(of.statement.command) or "(not recorded)" for of in bundles)
-    gates = {(one.gate.id, one.bundle.contract.id, one.bundle.contract.version): one.gate.why for one in mine}
-    about = (f"- `{name}`, of contract `{of}` {version}. {why}".rstrip() for (name, of, version), why in gates.items())
     parts: tuple[tuple[str, Iterable[str]], ...] = (
-        (f"## {title}", about),
+        (f"## {title}", dict.fromkeys(_about(one) for one in bundles)),
         ("### Claim", (f"{AUTHOR} what this section claims and why; then delete this line -->",)),
+        (f"### {WHY}", dict.fromkeys(f"- `{one.gate.id}`. {one.gate.why or one.gate.title}" for one in mine)),
         ("### Command", ("```", *commands, "```")),
         ("### Figures", _figures(mine)),
         ("### Device", _device(bundles)),
@@ -116,38 +126,46 @@ def _body(title: str, bundles: Sequence[Bundle], mine: Sequence[Cited], stood: P
     return "\n".join("\n".join((head, "", *lines, "")) for head, lines in parts)
 
 
+def _about(of: Bundle) -> str:
+    return (
+        f"Of contract `{of.contract.id}` {of.contract.version}. Every figure: `weighbridge evidence show {of.id[:12]}`."
+    )
+
+
 def _figures(mine: Sequence[Cited]) -> Iterator[str]:
-    for number, one in enumerate(mine):
-        bundle, finding, verdict, at = one.bundle, one.finding, one.finding.verdict, f"/findings/{one.index}"
-        yield from [""] * bool(number)
-        outcome = cite(bundle, f"{at}/outcome", str(verdict.outcome))
-        named = f"`{finding.gate}` on `{finding.instance}`"
-        yield f"{named}: {outcome}, code {cite(bundle, f'{at}/code', verdict.code)}."
-        yield ""
-        unit = f" {verdict.unit}" if verdict.unit else ""
-        for name in (*COUNTS, *FIGURES):
-            value: model.Scalar = getattr(verdict, name)
-            if value is not None:
-                yield f"- {name}: {cite(bundle, f'{at}/{name}', value)}{unit if name in FIGURES else ''}"
-        for offence in range(min(3, len(verdict.offences))):
-            place, code = verdict.offences[offence].place, verdict.offences[offence].code
-            here = f"{at}/offences/{offence}"
-            yield f"- offence: {cite(bundle, f'{here}/place', place)}, {cite(bundle, f'{here}/code', code)}"
-        for group, facts in (("figures", verdict.figures), ("facts", finding.facts)):
-            for name, fact in facts.items():
-                yield from _flat(bundle, name, fact, f"{at}/{group}/{_escaped(name)}")
-        results = Counter(trial.result for trial in finding.trials)
-        skipped = results[model.TrialResult.UNTRIED]
-        idle = f", {skipped} had nothing to break" if skipped else ""
-        yield f"- trials: {results[model.TrialResult.CAUGHT]} of {len(finding.trials) - skipped} caught{idle}"
+    """Yield a row for each finding, then where those that are no PASS offend, and the facts of each bundle, once."""
+    yield "| gate | came to | measured | limit | looked at | trials |"
+    yield "|---|---|---|---|---|---|"
+    for one in mine:
+        yield f"| {' | '.join(_cells(one))} |"
+    yield ""
+    for one in mine:
+        for offence, offended in enumerate(one.finding.verdict.offences[:3]):
+            here = f"/findings/{one.index}/offences/{offence}"
+            place, code = (cite(one.bundle, f"{here}/{name}", getattr(offended, name)) for name in ("place", "code"))
+            yield f"- offence against `{one.finding.gate}`: {place}, {code}"
+    facts: dict[tuple[str, str, object], str] = {}
+    for one in mine:
+        for name, fact in one.finding.facts.items():
+            value = fact["value"] if isinstance(fact, Mapping) else None
+            if isinstance(value, (str, int, float)) and value not in (True, False, ""):
+                pointer = f"/findings/{one.index}/facts/{_escaped(name)}/value"
+                facts.setdefault((one.bundle.id, name, value), cite(one.bundle, pointer, value))
+    yield from (f"- {name}: {cited}" for (_, name, _), cited in facts.items())
 
 
-def _flat(bundle: Bundle, name: str, value: model.Json, pointer: str) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _flat(bundle, f"{name}, {key}", item, f"{pointer}/{_escaped(key)}")
-    elif isinstance(value, (str, int, float)) and value != "":
-        yield f"- {name}: {cite(bundle, pointer, value)}"
+def _cells(one: Cited) -> Iterator[str]:
+    verdict, at = one.finding.verdict, f"/findings/{one.index}"
+    yield f"`{one.finding.gate}`" + (f" on `{one.finding.instance}`" if one.finding.instance != DEFAULT else "")
+    code = "" if verdict.outcome is model.Outcome.PASS else f", {cite(one.bundle, f'{at}/code', verdict.code)}"
+    yield cite(one.bundle, f"{at}/outcome", str(verdict.outcome)) + code
+    unit = f" {verdict.unit}" if verdict.unit else ""
+    for name in FIGURES:
+        value: model.Scalar = getattr(verdict, name)
+        yield "" if value is None else f"{cite(one.bundle, f'{at}/{name}', value)}{unit}"
+    yield " of ".join(cite(one.bundle, f"{at}/{name}", getattr(verdict, name)) for name in ("counted", "of"))
+    results = [trial.result for trial in one.finding.trials if trial.result is not model.TrialResult.UNTRIED]
+    yield f"{results.count(model.TrialResult.CAUGHT)} of {len(results)} caught"
 
 
 def _escaped(key: str) -> str:
@@ -158,7 +176,7 @@ def _device(bundles: Sequence[Bundle]) -> Iterator[str]:
     """Yield hosts and environments, those of several bundles that are the same once, and the facts of each device."""
     for bundle in {dumps([of.statement.host, of.environment]): of for of in reversed(bundles)}.values():
         yield f"- host: `{bundle.statement.host}`"
-        for name, value in bundle.environment.items():
+        for name, value in ((name, bundle.environment[name]) for name in TOLD if name in bundle.environment):
             yield f"- {name}: {cite(bundle, f'/{_escaped(name)}', value, manifest.ENVIRONMENT)}"
     for bundle, (key, item) in ((of, pair) for of in bundles for pair in of.measured.items()):
         facts = rows_of(item, Fact) if isinstance(item, model.Measurement) and item.quantity == "facts" else ()
@@ -169,17 +187,15 @@ def _device(bundles: Sequence[Bundle]) -> Iterator[str]:
 
 
 def _impact(bundles: Sequence[Bundle], stood: Places, earned: Earned) -> Iterator[str]:
-    yield "| gate | severity | verdict | code | in order | prior status | status after |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| gate | severity | prior status | status after |"
+    yield "|---|---|---|---|"
     for bundle in bundles:
-        for index, finding in enumerate(bundle.findings):
-            verdict, place = finding.verdict, place_in(bundle, finding, stood)
+        for finding in bundle.findings:
+            place = place_in(bundle, finding, stood)
             prior = stood[place].standing.status if place in stood else None
             after = DISCHARGED if place in earned else prior
-            outcome = cite(bundle, f"/findings/{index}/outcome", str(verdict.outcome))
             named = f"{finding.gate}[{place.instance}]"
-            cells = (named, finding.severity, outcome, verdict.code, f"{verdict.counted} of {verdict.of}")
-            yield f"| {' | '.join(map(str, (*cells, prior or 'none', after or 'none')))} |"
+            yield f"| {named} | {finding.severity} | {prior or 'none'} | {after or 'none'} |"
 
 
 def _evidence(bundle: Bundle) -> Iterator[str]:
@@ -208,6 +224,6 @@ def _is_not(bundles: Sequence[Bundle], mine: Sequence[Cited]) -> Iterator[str]:
         verdict, named = one.finding.verdict, f"`{one.gate.id}` on {one.finding.instance}"
         if verdict.outcome is not model.Outcome.PASS:
             yield f"- A pass of {named}: it is {verdict.outcome} ({printed(verdict.code)})."
-        skipped = [trial.name for trial in one.finding.trials if trial.result is model.TrialResult.UNTRIED]
-        if skipped:
-            yield f"- Tried against {', '.join(skipped)}, for {named}: these had nothing to break."
+    idle = sum(trial.result is model.TrialResult.UNTRIED for one in mine for trial in one.finding.trials)
+    if idle:
+        yield f"- Tried against {idle} trials that had nothing to break here; the bundle names each."
