@@ -33,41 +33,45 @@ FORMAT = EVIDENCE / "frozen" / PREDICATE_TYPE.rpartition(":")[2]
 RUN, MODEL, IMPORT, STACKS = (BUILD / name for name in ("run", demo.SOURCE, demo.IMPORT, "models.py"))
 IMPORTED = (f"source={MODEL}", f"import={IMPORT}")
 PARITY = (f"reference={STACKS}:reference", f"candidate={STACKS}:numpy_backend", f"cuda={STACKS}:on_cuda")
-OURS: dict[str, tuple[str, ...]] = {  # by contract: what is claimed of the demo and what that means, and its subjects
+CLAIMS = {  # by contract: what is claimed of the demo, and what that means
     "training-run": (
-        "The demo logged what it did, on the device that it was asked for. Its loss fell and stayed down, every gradient "
-        "was used as it arrived, and nothing but the optimizer wrote the weights. So what the other sections say of its "
-        "checkpoint is about a model that was trained as its log says.",
-        f"run={RUN}",
+        "The demo logged what it did, on the device that it was asked for. Its loss fell and stayed down, every "
+        "gradient was used as it arrived, and nothing but the optimizer wrote the weights. So what the other "
+        "sections say of its checkpoint is about a model that was trained as its log says."
     ),
     "checkpoint-health": (
-        "The demo's checkpoint is complete, and its bits fit its dtypes. That is as much as one file can show by itself: "
-        "whether it holds what was trained, only its source tells.",
-        f"checkpoint={MODEL}",
+        "The demo's checkpoint is complete, and its bits fit its dtypes. That is as much as one file can show by "
+        "itself: whether it holds what was trained, only its source tells."
     ),
     "checkpoint-import": (
-        "The GGUF import of the demo's checkpoint keeps every dtype and every value. An importer that copied BF16 bytes "
-        "under the label F16 would be found here; such a file loads without an error.",
-        *IMPORTED,
+        "The GGUF import of the demo's checkpoint keeps every dtype and every value. An importer that copied BF16 "
+        "bytes under the label F16 would be found here; such a file loads without an error."
     ),
     "model-import": (
-        "Every tensor of the demo's import is what a lossless conversion makes of it. The configuration is another matter: "
-        "perfect tensors under a wrong rope base are another model.",
-        *IMPORTED,
+        "Every tensor of the demo's import is what a lossless conversion makes of it. The configuration is "
+        "another matter: perfect tensors under a wrong rope base are another model."
     ),
     "forward-parity": (
-        "PyTorch on the checkpoint and NumPy on its import compute the same everywhere, at each capture point and not "
-        "only at the end. Two stacks that share no code are not wrong in the same way by chance.",
-        *PARITY,
+        "PyTorch on the checkpoint and NumPy on its import compute the same everywhere, at each capture point and "
+        "not only at the end. Two stacks that share no code are not wrong in the same way by chance."
     ),
     "pretraining": (
-        "The demo is trained on the CPU; this says beforehand what one on CUDA has to show. Nothing of it is claimed yet.",
+        "The demo is trained on the CPU; this says beforehand what one on CUDA has to show. Nothing of it is "
+        "claimed yet."
     ),
     "training-log": (
-        "The demo's log, read as any other, shows a loss that falls and stays down. The rules are those for logs of "
-        "other people's tools: nothing was declared, and the recorder's own columns were not needed.",
-        f"run={RUN}",
+        "The demo's log, read as any other, shows a loss that falls and stays down. The rules are those for logs "
+        "of other people's tools: nothing was declared, and the recorder's own columns were not needed."
     ),
+}
+OURS: dict[str, tuple[str, ...]] = {  # by contract: its subjects
+    "training-run": (f"run={RUN}",),
+    "checkpoint-health": (f"checkpoint={MODEL}",),
+    "checkpoint-import": (*IMPORTED,),
+    "model-import": (*IMPORTED,),
+    "forward-parity": (*PARITY,),
+    "pretraining": (),
+    "training-log": (f"run={RUN}",),
 }
 MODELS, WRAPPED = "verifiers/specimens/models", "verifiers/specimens/runs/wrapped"
 FROZEN = (
@@ -115,7 +119,7 @@ def land(path: Path, again: str) -> None:
     author = "--author=the maintainers of weighbridge"
     weighbridge("amend", "draft", "--bundle", path, *gates, f"--title={title}", author, "--out", draft)
     titles = {gate.id: gate.title for gate in contract.gates}
-    told = [OURS[contract.id][0], *(f"`{gate}` could not look ({code}) and claims nothing." for gate, code in unseen)]
+    told = [CLAIMS[contract.id], *(f"`{gate}` could not look ({code}) and claims nothing." for gate, code in unseen)]
     named = [(gate, gate.replace("GATE", "H", 1)) for gate, _ in unseen]  # one id for one hypothesis, in every section
     open_ = [f"| {name} | {titles[gate]} | OPEN | |" for gate, name in named]
     next_ = [f"| {name} | `{gate}` where it can look | PASS | FAIL |" for gate, name in named]
@@ -145,7 +149,7 @@ def main(*words: str) -> None:
         shutil.copy(Path(demo.__file__).with_name(STACKS.name), STACKS)
     store = BUILD / "recorded" if anew else EVIDENCE
     record = ("--record", "--evidence", store)
-    bundles = [verify(f"contracts/{name}.yaml", OURS[name][1:], *record) for name in names]
+    bundles = [verify(f"contracts/{name}.yaml", OURS[name], *record) for name in names]
     if anew or not FORMAT.exists():
         beside = (f"--attach=facts={WRAPPED}/run.json", f"--input=log={WRAPPED}/steps.jsonl", "--evidence", BUILD)
         frozen = verify("scripts/frozen.yaml", FROZEN, *beside, ends=(1,))  # some of its gates fail, as they should
