@@ -28,7 +28,7 @@ TYPED = [step.line for step in STEPS if isinstance(step, Typed)]
 
 def test_there_are_commands_to_type() -> None:
     assert TYPED[:3] == ["pip install weighbridge", "weighbridge demo --files try", "cd try"]
-    assert [line.split()[0] for line in TYPED[3:]] == [*["weighbridge"] * 6, "pytest", *["weighbridge"] * 5]
+    assert [line.split()[0] for line in TYPED[3:]] == [*["weighbridge"] * 7, "pytest", *["weighbridge"] * 5]
 
 
 @pytest.mark.slow
