@@ -150,7 +150,7 @@ def test_a_status_that_is_typed_is_red(copy: Cli, page: str) -> None:
     assert copy("amend", "check").code != 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_gate_whose_contract_changed_is_stale_by_name_and_nothing_is_red(copy: Cli) -> None:
     contract = Path("contracts/training-run.yaml")
     changed = contract.read_text().replace("min_samples: 30", "min_samples: 29").replace("1.1.0", "1.1.1")
@@ -163,7 +163,7 @@ def test_a_gate_whose_contract_changed_is_stale_by_name_and_nothing_is_red(copy:
     assert copy("evidence", "verify", next(Path("evidence/bundles").glob("*-training-run-*"))).code in HOLDS
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_gate_whose_kind_has_a_new_version_is_stale_by_name_and_nothing_is_red(
     copy: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,13 +77,13 @@ def _all(work: Callable[[World, Path], Tally], folder: Path) -> Tally:
 
 ROWS: tuple[Row | Elsewhere, ...] = (
     Row("R1", "the process dies at each effect on the disk of sealing, appending, landing, merging",
-        _faults(faults.CRASH, 41)),
-    Row("R1", "the disk is full (ENOSPC) at each effect", _faults(errno.ENOSPC, 43)),
-    Row("R1", "the disk fails (EIO) at each effect", _faults(errno.EIO, 47)),
+        _faults(faults.CRASH, 83)),
+    Row("R1", "the disk is full (ENOSPC) at each effect", _faults(errno.ENOSPC, 89)),
+    Row("R1", "the disk fails (EIO) at each effect", _faults(errno.EIO, 97)),
     Row("R2", "a real disk with a page more room each time", mounts=True,
         cases=lambda folder, whole: _all(lambda w, at: faults.full_disks(w, at, 4 if whole else 24), folder)),
     Row("R3", "SIGKILL at any moment, each time on what the last has left",
-        lambda folder, whole: _all(lambda w, at: faults.storm(w, at, 256 if whole else 8), folder)),
+        lambda folder, whole: _all(lambda w, at: faults.storm(w, at, 256 if whole else 4), folder)),
     Row("R4", "8 processes append to one gate",
         lambda folder, whole: crowds.appended_at_once(folder, 8, 60 if whole else 3)),
     Row("R4", "16 processes append to one gate",
