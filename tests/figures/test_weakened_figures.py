@@ -7,6 +7,7 @@ is counted for each figure, exactly: they mean the same for all that can be meas
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import sys
@@ -48,13 +49,21 @@ def rules() -> dict[types.ModuleType, dict[str, list[str]]]:
     return found
 
 
+@functools.cache
+def compiled(module: types.ModuleType) -> types.CodeType:
+    return compile(inspect.getsource(module), "<weakened>", "exec")
+
+
 def over(weak: types.ModuleType, figures: types.ModuleType, kind: str, monkeypatch: pytest.MonkeyPatch) -> Kind[object]:
-    """Return a kind whose figures are those of a weakened module."""
+    """Return a kind whose figures are those of a weakened module; the kinds of one module are made once."""
     module = importlib.import_module(f"weighbridge.gates.{MODULES[kind]}")
-    again = types.ModuleType(f"{module.__name__}_weakened")
-    monkeypatch.setitem(sys.modules, again.__name__, again)
-    monkeypatch.setitem(sys.modules, figures.__name__, weak)
-    exec(compile(inspect.getsource(module), "<weakened>", "exec"), again.__dict__)
+    remade: dict[types.ModuleType, types.ModuleType] = vars(weak).setdefault("remade", {})
+    if module not in remade:
+        again = remade[module] = types.ModuleType(f"{module.__name__}_weakened")
+        monkeypatch.setitem(sys.modules, again.__name__, again)
+        monkeypatch.setitem(sys.modules, figures.__name__, weak)
+        exec(compiled(module), again.__dict__)
+    again = remade[module]
     made: Kind[object] = again.KIND[kind] if isinstance(again.KIND, dict) else again.KIND
     return made
 
