@@ -16,20 +16,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weighbridge.cli.options import PATH, as_json, debug, print_json, progress, tell, verb, verbs
-from weighbridge.core import (
-    ExitCode,
-    Json,
-    Origin,
-    SubjectError,
-    Unmeasured,
-    UsageError,
-    is_folder,
-    loads,
-    plain,
-    printable,
-    quoted,
-    read_regular_file,
-)
+from weighbridge.core import ExitCode, Json, Origin, SubjectError, Unmeasured, UsageError, loads, plain
+from weighbridge.core.local_files import is_folder, read_regular_file
+from weighbridge.core.printable import printable, quoted
 from weighbridge.report import capped
 
 if TYPE_CHECKING:

@@ -17,19 +17,9 @@ from typing import TYPE_CHECKING, Any
 from weighbridge.contract.load import LoadedContract, load_contract, reused
 from weighbridge.contract.resolved import digests
 from weighbridge.contract.strict_yaml import collected
-from weighbridge.core import (
-    BundleError,
-    ContractError,
-    UsageError,
-    __version__,
-    dataclass,
-    dumps,
-    git,
-    model,
-    nearest,
-    sha256,
-)
+from weighbridge.core import BundleError, ContractError, UsageError, __version__, dumps, git, model, nearest, sha256
 from weighbridge.core.exit_code import Excuses, ExitCode, exit_code
+from weighbridge.core.frozen import dataclass
 from weighbridge.core.local_files import is_file, read_regular_file
 from weighbridge.core.project import LOCAL, in_project, make_local
 from weighbridge.evaluation.binding import ARGUMENT, Binding, all_instances, bind

@@ -11,26 +11,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from weighbridge.contract.resolved import contract_from_json, contract_to_json, digests
-from weighbridge.core import (
-    BundleError,
-    CanaryResult,
-    Contract,
-    Fields,
-    Finding,
-    Measured,
-    WeighbridgeError,
-    build,
-    closed,
-    dataclass,
-    dumps,
-    exists,
-    field,
-    is_file,
-    is_folder,
-    loads,
-    plain,
-    sha256,
-)
+from weighbridge.core import BundleError, CanaryResult, Contract, Fields, Finding, Measured, WeighbridgeError, plain
+from weighbridge.core.canonical import build, closed, dumps, loads, sha256
+from weighbridge.core.frozen import dataclass, field
+from weighbridge.core.local_files import exists, is_file, is_folder
 from weighbridge.core.plugins import Plugin, here
 from weighbridge.evidence import codec, manifest, statement
 from weighbridge.evidence.archive import open_archive

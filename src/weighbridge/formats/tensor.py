@@ -6,14 +6,12 @@ import math
 import operator
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from weighbridge.core import NDArray, Scalar, dataclass, field, np
 from weighbridge.storage.readable import WINDOW, ReadableFile
 
-if TYPE_CHECKING:
-    Words: TypeAlias = NDArray[Any]
-
+Words: TypeAlias = "NDArray[Any]"
 MAX_ELEMENTS = 2**63 - 1
 MAX_TEXT = 1 << 10  # characters of a text in metadata
 # dtype: (elements, bytes) of the smallest whole unit that is stored.

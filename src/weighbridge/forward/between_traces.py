@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from weighbridge.core import NDArray, dataclass, np
 from weighbridge.forward.trace_file import Trace
 
-if TYPE_CHECKING:
-    Floats = NDArray[np.floating[Any]]
-    Sums = NDArray[np.float64]
-
+Floats: TypeAlias = "NDArray[np.floating[Any]]"
+Sums: TypeAlias = "NDArray[np.float64]"
 AT_ONCE = 1 << 16  # elements whose float32 of both sides stay in a core's cache
 SMALL = 1e-3  # of the mean norm: a token or channel of less is measured against so much, as for local errors
 TOO_SMALL = 1e-30  # of a sum of squares: below it, float32 may have lost some

@@ -8,18 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from weighbridge.core import SubjectError, dataclass, replace, torch
 from weighbridge.forward.constants import Constants, rebuilt
+from weighbridge.forward.points import Visit
 from weighbridge.forward.relations import Neighbours, Relation
-from weighbridge.forward.stacks import captured
+from weighbridge.forward.stacks import Tokens, Torch, captured
+from weighbridge.forward.trace_file import Trace
 from weighbridge.forward.widened import Audit, unwatched, widened
-
-if TYPE_CHECKING:
-    from weighbridge.forward.points import Visit
-    from weighbridge.forward.stacks import Tokens, Torch
-    from weighbridge.forward.trace_file import Trace
 
 PLAIN = (1e-200, 1e200)  # sums of squares between these neither overflowed nor vanished
 TILE = 1 << 16  # elements that are compared while they stay in a core's cache

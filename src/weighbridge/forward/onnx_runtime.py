@@ -11,15 +11,13 @@ import hashlib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl
 
 from weighbridge.core import NDArray, SubjectError, dataclass, np, replace
+from weighbridge.forward.points import Points
 from weighbridge.forward.stacks import Digests, Stack, Tokens
-
-if TYPE_CHECKING:
-    from weighbridge.forward.points import Points
-    from weighbridge.forward.trace_file import Trace
+from weighbridge.forward.trace_file import Trace
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 ALONE = "run it in ONNX Runtime alone, on that provider"

@@ -11,15 +11,13 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from weighbridge.core import SubjectError, torch
 from weighbridge.forward.widened import unwatched
 
-if TYPE_CHECKING:
-    # What is done at a point: it is given the id and the rows, and returns rows to go on with, or None for the same.
-    Visit = Callable[[str, torch.Tensor], torch.Tensor | None]
-
+# What is done at a point: it is given the id and the rows, and returns rows to go on with, or None for the same.
+Visit: TypeAlias = "Callable[[str, torch.Tensor], torch.Tensor | None]"
 INTEGERS = ("torch.int64", "torch.int32")
 Points: TypeAlias = frozenset[str] | None  # the ids of some points; None is all
 

@@ -9,15 +9,12 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from weighbridge.core import NDArray, SubjectError, dataclass, field, np, replace, torch
 from weighbridge.formats.word_types import numpy_dtype
-from weighbridge.forward.points import Points, visited
+from weighbridge.forward.points import Points, Visit, visited
 from weighbridge.forward.trace_file import STORED, Device, Facts, Trace, TraceWriter, open_trace, weight_digest
-
-if TYPE_CHECKING:
-    from weighbridge.forward.points import Visit
 
 Tokens: TypeAlias = Sequence[Sequence[int]]  # [sequences, tokens]
 Digests: TypeAlias = Mapping[str, str] | None  # of weights, by name; None where they are not made yet

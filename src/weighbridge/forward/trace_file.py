@@ -11,20 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Self
 
-from weighbridge.core import (
-    Doc,
-    LimitsError,
-    NDArray,
-    SubjectError,
-    dataclass,
-    dumps,
-    field,
-    np,
-    plain,
-    quoted,
-    replace,
-    sha256,
-)
+from weighbridge.core import Doc, LimitsError, SubjectError, dumps, plain, quoted, sha256
+from weighbridge.core.frozen import NDArray, dataclass, field, np, replace
 from weighbridge.core.limits import read
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from weighbridge.core import NDArray, dataclass, np
 from weighbridge.quantities.runs import QuickSteps, Recurrence, StepOrder, Stretch
 from weighbridge.run_logs.log_table import MISSING, NOT_OWED, NUMBER, STEP, UNREADABLE
-
-if TYPE_CHECKING:
-    from weighbridge.views.run import RunView
+from weighbridge.views.run import RunView
 
 Floats: TypeAlias = "NDArray[np.float64]"
 Marks: TypeAlias = "NDArray[np.bool_]"
