@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from weighbridge.comparison import casts
-from weighbridge.formats.arrays import np
+from weighbridge.core import np
 from weighbridge.packing.packed_weights import marked
 from weighbridge.packing.unpacking import LARGEST_F8
 
