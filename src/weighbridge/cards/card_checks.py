@@ -14,19 +14,9 @@ from weighbridge.cards.examples import Example, examples
 from weighbridge.cards.words import GateCard, Specimen, VerifierCard, any_gate, hints, read_card, render, unfilled
 from weighbridge.clauses.kind import Kind
 from weighbridge.clauses.mutations import bounding, nudged
-from weighbridge.core import (
-    ContractError,
-    PluginError,
-    SubjectError,
-    SubjectKind,
-    WeighbridgeError,
-    data_path,
-    model,
-    nearest,
-    plain,
-)
+from weighbridge.core import ContractError, PluginError, SubjectError, SubjectKind, WeighbridgeError, data_path, model
 from weighbridge.core.frozen import dataclass
-from weighbridge.core.limits import LimitsError
+from weighbridge.core.limits import LimitsError, nearest, plain
 from weighbridge.core.plugins import GROUPS, Brought, entry_points, package, what_is
 from weighbridge.evaluation.binding import Binding
 from weighbridge.evaluation.runner import lay_canary

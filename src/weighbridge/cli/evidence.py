@@ -13,20 +13,9 @@ import click
 from weighbridge.cli.options import PATH, Paths, Texts, as_json, pairs, print_json, repeated, tell, verb, verbs
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
-from weighbridge.core import (
-    ExitCode,
-    Json,
-    Outcome,
-    UsageError,
-    dumps,
-    exit_code,
-    is_folder,
-    json_value,
-    plain,
-    printable,
-    sha256,
-)
+from weighbridge.core import ExitCode, Json, Outcome, UsageError, exit_code, is_folder, plain, printable
 from weighbridge.core import show as shown
+from weighbridge.core.canonical import dumps, json_value, sha256
 from weighbridge.core.project import local, root
 from weighbridge.evidence import prune, review, signatures, statement
 from weighbridge.evidence.archive import PackedFolder, pack

@@ -6,7 +6,7 @@ All that judging again needs: pure functions of decoded evidence. Imports no vie
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from weighbridge.clauses.kind import Kind, blocked
 from weighbridge.core import Finding, GateDecl, Measured, Measurement, Outcome, Trial, TrialResult, Verdict, model
@@ -16,6 +16,8 @@ from weighbridge.judging.conditions import RUN_FACTS, facts_of, is_of_run, seale
 from weighbridge.judging.requests import NOT_HERE, all_requests, facts_request, request_for
 from weighbridge.judging.trials import answer, falsify
 from weighbridge.quantities.facts import Fact
+
+Trials: TypeAlias = tuple[Trial, ...]
 
 
 def judge_contract(
@@ -62,12 +64,8 @@ def judge_gate(
 
 
 def _under_conditions(
-    gate: GateDecl,
-    instance: str,
-    facts: Mapping[str, Fact],
-    measured: Mapping[str, Measured],
-    canary_trials: tuple[Trial, ...],
-) -> tuple[Verdict, tuple[Trial, ...], Verdict | None]:
+    gate: GateDecl, instance: str, facts: Mapping[str, Fact], measured: Mapping[str, Measured], canary_trials: Trials
+) -> tuple[Verdict, Trials, Verdict | None]:
     """Return the verdict of a gate, its trials, and what is not counted where a condition holds it back."""
     kind = KINDS[gate.kind]
     keys = {name: request_for(gate, need, instance).key for name, need in kind.needed(gate.limits).items()}
@@ -82,12 +80,8 @@ def _under_conditions(
 
 
 def _judged(
-    kind: Kind[Any],
-    limits: object,
-    keys: Mapping[str, str],
-    measured: Mapping[str, Measured],
-    canary_trials: tuple[Trial, ...],
-) -> tuple[Verdict, tuple[Trial, ...]]:
+    kind: Kind[Any], limits: object, keys: Mapping[str, str], measured: Mapping[str, Measured], canary_trials: Trials
+) -> tuple[Verdict, Trials]:
     evidence = _evidence(kind, keys, measured)
     if isinstance(evidence, Verdict):
         return evidence, ()

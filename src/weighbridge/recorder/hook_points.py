@@ -13,6 +13,7 @@ from weighbridge.recorder.channels import MOMENTS, Cell, Channel, Watched, is_ea
 from weighbridge.recorder.residency import DispatchAudit
 
 Look: TypeAlias = tuple[Channel, Callable[..., Any]]
+Failed: TypeAlias = Callable[[Channel, str, Exception], None]
 FRAMES = 12  # from an optimizer's hook up to the gradient scaler that called it
 
 
@@ -23,12 +24,7 @@ class HookPoints:
     """
 
     def __init__(
-        self,
-        watched: Watched,
-        channels: Sequence[Channel],
-        every: int,
-        audit: DispatchAudit,
-        failed: Callable[[Channel, str, Exception], None],
+        self, watched: Watched, channels: Sequence[Channel], every: int, audit: DispatchAudit, failed: Failed
     ) -> None:
         self._watched, self._channels, self._every, self._failed = watched, list(channels), every, failed
         self._audit = audit

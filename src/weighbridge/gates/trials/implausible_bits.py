@@ -78,20 +78,13 @@ def undecided(*ways: tuple[str, Short]) -> Moves:
 
 
 def words(
-    row: TensorBits,
-    limits: Limits,
-    *,
-    label: float = 0.0,
-    other: float = FAR,
-    swapped: float = FAR,
-    nonzero: int | None = None,
-    **more: Any,
+    row: TensorBits, limits: Limits, *, label: float = 0.0, other: float = FAR, swapped: float = FAR, **more: Any
 ) -> TensorBits | None:
     """Return a row of words with these excesses, or None where the promise is not about such a row."""
     if row.dtype not in READINGS or not any(fnmatchcase(row.name, glob) for glob in limits.tensors):
         return None
     reading, rival = READINGS[row.dtype]
-    many = limits.min_nonzero if nonzero is None else nonzero
+    many = more.get("nonzero", limits.min_nonzero)
     stored = BitReading(
         negative=math.floor(many * limits.one_sign_at_most_share),
         symbols=limits.min_symbols,
