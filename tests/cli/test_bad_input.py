@@ -484,6 +484,9 @@ def test_colour_and_progress_are_for_terminals_that_want_them(workplace: Path) -
     assert b"\x1b[31m" in on_a_terminal("compare", a, b, TERM="xterm")
     assert b"\x1b" not in on_a_terminal("compare", a, b, TERM="xterm", NO_COLOR="1")
     assert b"\x1b" not in on_a_terminal("compare", a, b, TERM="dumb")
+    bound = ("--subject", f"source={a}", "--subject", f"import={b}", "--no-evidence")
+    told = on_a_terminal("verify", "builtin:model-import", *bound, TERM="xterm", NO_COLOR="1").decode()
+    assert ("✗ FAIL     GATE-MODEL-001" in told, "… BLOCKED" in told) == (True, True)
 
 
 def test_a_ledger_that_is_not_there_is_not_whole(cli: Cli, workplace: Path) -> None:

@@ -228,7 +228,7 @@ def test_who_asks_hears_how_far_it_has_come(tmp_path: Path) -> None:
     execution = Execution(on_progress=lambda done, whole: heard.append((done, whole)))
     batch([MeasurementJob(VERIFIER, views(tmp_path, SOURCE, SOURCE))], {}, execution)
     assert heard == sorted(heard)
-    assert heard[-1][0] == heard[-1][1] == 12 + 4 * (3 << 18)
+    assert heard[-1][0] == heard[-1][1] == 2 * (12 + 4 * (3 << 18))
 
 
 def test_bytes_that_are_equal_cost_one_look_and_are_never_decoded(

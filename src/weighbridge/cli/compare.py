@@ -165,7 +165,7 @@ def _rate(show: Callable[[str], None]) -> Progress:
         now = time.monotonic()
         if now - last >= 0.2:  # seconds between two lines of progress
             last = now
-            show(f"comparing {rate(done, whole, started)}")
+            show(f"comparing both sides, {rate(done, whole, started)}")
 
     return on_progress
 

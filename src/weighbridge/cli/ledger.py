@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.completion import recorded_gates
-from weighbridge.cli.options import LEDGER, tell, verb, verbs
+from weighbridge.cli.options import LEDGER, progress, tell, verb, verbs
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
 from weighbridge.core import ExitCode, LedgerError, UsageError, is_folder, printable
@@ -69,8 +69,10 @@ def record_bundles(folder: Path, bundles: tuple[str, ...]) -> None:
     """
     ledger, now = Ledger(folder), dt.datetime.now(dt.UTC)
     causes = Causes(ledger=ledger, chains={})
-    for named in bundles:
-        causes.shown(named)  # whole, and judged again
+    with progress() as show:
+        for count, named in enumerate(bundles, 1):
+            show(f"judging again: {count} of {len(bundles)}")
+            causes.shown(named)  # whole, and judged again
     here = {name: digests(one.contract).whole for name, one in contracts_here().items()}
     for bundle in (unseal(causes.folders[one[:ID_SHOWN]]) for one in causes.stated if one.startswith(bundles)):
         about = bundle.statement.contract

@@ -23,7 +23,9 @@ Paths: TypeAlias = tuple[Path, ...]
 
 WIDEST = 100  # columns of running text, which `explain` breaks in a pipe, too
 HANGING = 4  # columns by which the rest of a broken line is indented further
-IN_ASCII = dict(zip("≤≥≠×−–…→·σ", ("<=", ">=", "!=", "x", "-", "-", "...", "->", "*", "sigma"), strict=True))
+IN_ASCII = dict(
+    zip("≤≥≠×−–…→·σ✓✗", ["<=", ">=", "!=", "x", "-", "-", "...", "->", "*", "sigma", "+", "x"], strict=True)
+)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 debug = click.option("--debug", is_flag=True, help="Show tracebacks of internal errors.")

@@ -17,6 +17,7 @@ from weighbridge.cli.options import (
     PATH,
     Texts,
     as_json,
+    columns_of,
     debug,
     on_github,
     pairs,
@@ -38,7 +39,7 @@ from weighbridge.quantities.tensors import TensorPair
 from weighbridge.report import STATUS_WORDS, Row, heading, run_told
 from weighbridge.report.formats import BROUGHT, FORMS, data_of, rendered
 from weighbridge.report.rows import Report, report_of
-from weighbridge.report.terminal import blocks, summary
+from weighbridge.report.terminal import blocks, signed, summary
 
 if TYPE_CHECKING:
     from weighbridge.evaluation.runner import Evaluation
@@ -98,7 +99,8 @@ def command(context: click.Context, /, reports: Texts, *, as_json: bool, verbose
     if as_json:
         _write(STDOUT, data_of("json", report))
     else:
-        tell(lines_of(results, report, asked, everything=verbose), err=STDOUT in files)
+        lines = lines_of(results, report, asked, everything=verbose)
+        tell(map(signed, lines) if columns_of(sys.stdout) else lines, err=STDOUT in files)
     if on_github():
         from weighbridge.report import github
 

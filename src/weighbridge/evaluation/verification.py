@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-import importlib.metadata
 import os
 import platform
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -292,15 +292,20 @@ def environment() -> model.Fields:
         "machine": platform.machine(),
         "weighbridge": __version__,
         "cpu_count": os.cpu_count(),
-        **{name: version for name in PACKAGES if (version := version_of(name))},
+        **{name: version for name in PACKAGES if find_spec(name) and (version := version_of(name))},
     }
 
 
 def version_of(name: str) -> str:
     """Return the installed version of a package, empty where there is none."""
+    for folder in sys.path:  # a folder says it at once; importlib.metadata takes as long to load as linting does to run
+        for path in Path(folder).glob(f"{name}-*.dist-info"):
+            return path.name.removeprefix(f"{name}-").removesuffix(".dist-info")
+    from importlib import metadata
+
     try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
         return ""
 
 

@@ -24,11 +24,13 @@ from weighbridge.report import (
     outcome_word,
 )
 
-SCREEN, ONE_LINE, A_FAIL = 80, 120, 12  # columns of a terminal, characters of a PASS, rows of anything else
+SCREEN, ONE_LINE, A_FAIL = 78, 118, 12  # columns beside a sign, characters of a PASS, rows of anything else
 ROW = SCREEN - 2 * len(INDENT)  # what `tell` leaves of a row of a broken line
+HEAD = "outcome"  # of the table
 A_NAME = 32  # columns of the table for a gate
 WORST_FIRST = (Outcome.ERROR, Outcome.FAIL, Outcome.BLOCKED, Outcome.NOT_APPLICABLE, Outcome.PASS)
 MORE = re.compile(r"\+(\d+) more")
+SIGNS = dict(zip(map(str, WORST_FIRST), "✗✗…–✓", strict=True))
 QUIET = (Outcome.PASS, Outcome.NOT_APPLICABLE)
 Besides = Callable[[Row], Iterable[str]]
 
@@ -114,6 +116,12 @@ def cut(text: str, width: int) -> str:
     return textwrap.shorten(text, max(width, 2), placeholder=" …") if len(text) > width else text
 
 
+def signed(line: str) -> str:
+    """Return a line with the sign of the outcome that it begins with, for a terminal."""
+    first = click.unstyle(line).partition(" ")[0]
+    return f"{SIGNS[first]} {line}" if first in SIGNS else f"  {line}" if first == HEAD else line
+
+
 def summary(rows: Sequence[Row]) -> Iterator[str]:
     """Yield a table of what did not pass, the worst first, of 80 columns; nothing of one gate, or where all passed."""
     bad = sorted((row for row in rows if row.outcome not in QUIET), key=lambda row: WORST_FIRST.index(row.outcome))
@@ -129,6 +137,6 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
     cells += [(quiet, f"{counts[quiet]} gates", "") for quiet in QUIET if counts[quiet]]
     first, second = (max(len(str(cell[index])) for cell in cells) for index in (0, 1))
     yield ""
-    yield click.style(f"{'outcome':<{first}}  {'gate':<{second}}  found", underline=True)
+    yield click.style(f"{HEAD:<{first}}  {'gate':<{second}}  found", underline=True)
     for outcome, name, found in cells:
         yield f"{outcome_word(outcome, first)}  {name:<{second}}  {cut(found, SCREEN - first - second - 4)}".rstrip()

@@ -118,11 +118,14 @@ class _Pair:
     channels: Channels | None
 
     def sizes(self) -> dict[Place, int]:
-        """Return the bytes of what there is to describe: the candidate's tensors, then the source's that make none."""
+        """Return the bytes of both sides to describe: the candidate's tensors, then the source's that make none."""
         used = self.plan.used()
+        pairs = ((name, one.parts) for name, one in self.plan.pairings.items())
+        made_of = {name: sum(self.source.tensor(part.source).nbytes for part in parts) for name, parts in pairs}
         found = {(name, True): self.candidate.tensor(name) for name in self.candidate.names()}
         found |= {(name, False): self.source.tensor(name) for name in self.source.names() if name not in used}
-        return {place: tensor.nbytes * self.contents for place, tensor in found.items()}
+        both = ((place, one.nbytes + made_of.get(place[0], 0) * place[1]) for place, one in found.items())
+        return {place: size * self.contents for place, size in both}
 
     def locality(self, place: Place) -> str:
         """Return the source's tensor that is read, or the candidate's where it has none."""
