@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COMPLETING = "_WEIGHBRIDGE_COMPLETE"  # set by the shell: click then completes, and runs nothing
 VERBS = (
     *("init", "verify", "compare", "inspect", "lint", "show", "explain", "schema", "status", "ledger", "evidence"),
-    *("amend", "selftest", "doctor", "demo", "new", "trace"),
+    *("amend", "report", "selftest", "doctor", "demo", "new", "trace"),
 )
 
 

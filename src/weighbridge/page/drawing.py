@@ -1,0 +1,311 @@
+"""Charts as SVG text and palette PNG: attributes beside classes, so that they read without style."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, TypeAlias
+
+from weighbridge.core import dataclass
+
+Number: TypeAlias = float | None
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 1160, 250, 70, 26, 16, 52
+INK = {"line": "#0b63b5", "other": "#8a5a00", "bad": "#b3261e", "dim": "#5b636d", "grid": "#e6e9ec", "nan": "#a8009e"}
+SIGNS = {"nan": ("✕", "not finite"), "zeros": ("○", "exactly 0"), "missing": ("▁", "missing")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One course to draw: at each step the least, the median and the greatest number; counts of the three absences."""
+
+    name: str
+    step: Sequence[float]
+    least: Sequence[Number]
+    median: Sequence[Number] = ()
+    greatest: Sequence[Number] = ()
+    nan: Sequence[int] = ()
+    zeros: Sequence[int] = ()
+    missing: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something at a step, or a span of steps, or a level: what a gate looked at, where it failed, its limit."""
+
+    kind: str  # window, hit, limit
+    text: str
+    at: float
+    to: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A linear or logarithmic scale from numbers to pixels."""
+
+    low: float
+    high: float
+    begin: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high, value = (math.log10(one) for one in (self.low, self.high, value)) if self.log else (
+            self.low, self.high, value)  # fmt: skip
+        part = (value - low) / (high - low) if high > low else 0.5
+        return round(self.begin + part * (self.end - self.begin), 1)
+
+    def ticks(self) -> Iterator[float]:
+        if self.log:
+            first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+            yield from (10.0**power for power in range(first, last + 1, max(1, (last - first) // 8)))
+            return
+        size = (self.high - self.low) / 6 or 1.0
+        unit = 10.0 ** math.floor(math.log10(size))
+        gap = next(unit * one for one in (1, 2, 5, 10) if unit * one >= size)
+        first = math.ceil(self.low / gap)
+        yield from (gap * (first + turn) for turn in range(8))
+
+
+def tag(name: str, body: str = "", /, **attributes: object) -> str:
+    """Return one element; the body is text, or elements made here, never what came from outside."""
+    named = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items())
+    return f"<{name}{named}>{body}</{name}>" if body else f"<{name}{named}/>"
+
+
+def escape(text: str) -> str:
+    """Return a text as an element or an attribute holds it."""
+    for char, name in {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}.items():
+        text = text.replace(char, name)
+    return text
+
+
+def text(x: float, y: float, words: str, *, dim: bool = True, anchor: str = "start", **more: object) -> str:
+    """Return a text of a chart."""
+    ink = INK["dim"] if dim else "currentColor"
+    return tag("text", escape(words), x=x, y=y, text_anchor=anchor, fill=ink, class_="dim" if dim else "", **more)
+
+
+def short(value: Number) -> str:
+    """Return a number as a chart shows it."""
+    return "none" if value is None else f"{value:.4g}"
+
+
+def curves(title: str, unit: str, lines: Sequence[Line], marks: Sequence[Mark] = ()) -> str:
+    """Return courses over steps: a median over its pale band, windows shaded, and signs where there is no number."""
+    every = [value for one in lines for part in (one.least, one.greatest) for value in part if value is not None]
+    steps = [step for one in lines for step in one.step]
+    limits = [mark.at for mark in marks if mark.kind == "limit"]
+    log = bool(every) and min(every) > 0 and max(every) > 50 * min(every)
+    near = [at for at in limits if every and (not log or at > 0) and at <= 3 * max(map(abs, every))]
+    low, high = (min(every + near), max(every + near)) if every else (0.0, 1.0)
+    pad = 0.0 if log else (high - low or abs(high) or 1.0) * 0.06
+    y = _Axis(low - pad, high + pad, HEIGHT - BOTTOM, TOP, log)
+    x = _Axis(min(steps, default=0), max(steps, default=1), LEFT, WIDTH - RIGHT)
+    parts = [*_frame(x, y, f"{title}{f' ({unit})' if unit else ''}{', log scale' if log else ''}")]
+    parts += _marks(marks, x, y, {mark.at for mark in marks if mark.kind != "limit" or mark.at in near})
+    for index, line in enumerate(lines):
+        parts += _course(line, x, y, other=index > 0)
+        if len(lines) > 1:
+            where, ink = WIDTH - 250 + 130 * index, INK["other" if index else "line"]
+            dash = {"stroke_dasharray": "5 3"} if index else {}
+            parts.append(tag("line", x1=where, x2=where + 24, y1=14, y2=14, stroke=ink, class_=f"l{index}", **dash))
+            parts.append(text(where + 30, 18, line.name, dim=False))
+    parts.append(tag("line", class_="cur", stroke=INK["dim"], y1=TOP, y2=HEIGHT - BOTTOM, x1=-9, x2=-9))
+    shown = {"x": steps[: len(lines[0].step)], "l": LEFT, "w": WIDTH - LEFT - RIGHT, "W": WIDTH}
+    shown["s"] = [{"n": one.name, "v": [_told(one, at) for at in range(len(one.step))]} for one in lines]
+    data = json.dumps(shown, separators=(",", ":"))
+    return _svg(HEIGHT, f"{title} over steps", "".join(parts), data_x=data)
+
+
+def _told(line: Line, at: int) -> str | float | None:
+    """Return what a course holds at a place, for the cursor."""
+    least = line.least[at]
+    for key in ("nan", "missing"):
+        counts = getattr(line, key)
+        if counts and counts[at] and (least is None or not line.greatest):
+            return SIGNS[key][1]
+    if not line.greatest or least is None:
+        return None if least is None else float(f"{least:.5g}")
+    return f"{short(least)} .. {short(line.median[at])} .. {short(line.greatest[at])}"
+
+
+def _svg(height: int, label: str, body: str, **more: object) -> str:
+    return tag("svg", body, viewBox=f"0 0 {WIDTH} {height}", width="100%", role="img", aria_label=label, **more)
+
+
+def _frame(x: _Axis, y: _Axis, title: str) -> Iterator[str]:
+    for value in y.ticks():
+        if y.low <= value <= y.high:
+            at = y(value)
+            yield tag("line", class_="grid", stroke=INK["grid"], x1=LEFT, x2=WIDTH - RIGHT, y1=at, y2=at)
+            yield text(LEFT - 8, at + 4, f"{value:.3g}", anchor="end")
+    for value in x.ticks():
+        if x.low <= value <= x.high:
+            yield text(x(value), HEIGHT - BOTTOM + 30, f"{value:,.0f}", anchor="middle")
+    foot = HEIGHT - BOTTOM
+    yield tag("line", class_="axis", stroke=INK["dim"], x1=LEFT, x2=WIDTH - RIGHT, y1=foot, y2=foot)
+    yield text(LEFT, HEIGHT - 6, title, dim=False)
+    yield text(WIDTH - RIGHT, HEIGHT - 6, "step", anchor="end")
+
+
+def _marks(marks: Sequence[Mark], x: _Axis, y: _Axis, shown: set[float]) -> Iterator[str]:
+    foot, hits = HEIGHT - BOTTOM, 0
+    for mark in (one for one in marks if one.at in shown):
+        if mark.kind == "window":
+            begin, end = x(max(mark.at, x.low)), x(min(mark.to, x.high))
+            size = {"x": begin, "y": TOP, "width": round(max(end - begin, 2), 1), "height": foot - TOP}
+            yield tag("rect", class_="win", fill=INK["line"], fill_opacity="0.07", **size)
+            anchor = "end" if begin > WIDTH / 2 else "start"
+            yield text(end if anchor == "end" else begin, TOP - 8, mark.text, anchor=anchor)
+        elif mark.kind == "limit":
+            at = y(mark.at)
+            yield tag("line", class_="lim", stroke=INK["bad"], stroke_dasharray="6 4", x1=LEFT, x2=WIDTH - RIGHT,
+                      y1=at, y2=at)  # fmt: skip
+            yield text(LEFT + 6, at + (14 if at < TOP + 14 else -5), mark.text, dim=False)
+        elif x.low <= mark.at <= x.high:
+            at = x(mark.at)
+            yield tag("path", class_="hit", fill=INK["bad"], d=f"M{at} {foot + 2}l5 9h-10z")
+            anchor = "end" if at > WIDTH * 0.7 else "start"
+            yield text(at + (-8 if anchor == "end" else 8), TOP + 12 + 15 * hits, mark.text, dim=False, anchor=anchor)
+            hits += 1
+
+
+def _course(line: Line, x: _Axis, y: _Axis, *, other: bool) -> Iterator[str]:
+    where = [x(step) for step in line.step]
+    middle = line.median or line.least
+    if line.greatest:
+        known = [at for at, value in enumerate(line.least) if value is not None]
+        edge = [f"{where[at]} {y(line.greatest[at] or 0.0)}" for at in known]
+        edge += [f"{where[at]} {y(line.least[at] or 0.0)}" for at in reversed(known)]
+        yield tag("path", class_="band", fill=INK["line"], fill_opacity="0.3", d=f"M{'L'.join(edge)}z") if edge else ""
+    pieces = []
+    for there, group in groupby(range(len(middle)), key=lambda at: middle[at] is not None):
+        run = list(group)
+        if there:
+            head = "M" + "L".join(f"{where[at]} {y(middle[at] or 0.0)}" for at in run)
+            pieces.append(head if len(run) > 1 else head + "h.1")
+    dash = {"stroke_dasharray": "5 3"} if other else {}
+    ink = INK["other" if other else "line"]
+    look = {"fill": "none", "stroke": ink, "stroke_width": "1.6", "stroke_linecap": "round", **dash}
+    yield tag("path", class_="l1" if other else "l0", d="".join(pieces), **look) if pieces else ""
+    yield from () if other else _signs(line, where)
+
+
+def _signs(line: Line, where: Sequence[float]) -> Iterator[str]:
+    """Yield a sign at each place that holds no number, or exactly 0; none of what most places hold."""
+    for key, (sign, words) in SIGNS.items():
+        counts = getattr(line, key)
+        at = [where[index] for index, count in enumerate(counts) if count]
+        if 0 < len(at) <= len(where) / 2:
+            thin = [place for index, place in enumerate(at) if not index or place - at[index - 1] > 4]
+            level = {"nan": TOP + 4, "zeros": HEIGHT - BOTTOM + 4, "missing": HEIGHT - BOTTOM + 14}[key]
+            signs = "".join(text(place, level, sign, anchor="middle", dim=False) for place in thin)
+            yield tag("g", tag("title", words) + signs, class_=f"sign {key}", fill=INK["nan"])
+
+
+def bars(title: str, rows: Sequence[tuple[str, Number, Number, str]], limit: Number = None) -> str:
+    """Return a bar a row on a logarithmic scale: solid is its own, pale arrived, red where a word says why."""
+    known = [value for _, own, came, _ in rows for value in (own, came, limit) if value and value > 0]
+    low, high = (10.0 ** math.floor(math.log10(min(known))), max(known)) if known else (0.1, 1.0)
+    left, begin, height = 250, 30 if limit else 8, 20
+    x = _Axis(low, max(high, low * 10), left, WIDTH - 210, log=True)
+    foot = begin + height * len(rows)
+    parts = []
+    for value in x.ticks():
+        if low <= value <= x.high:
+            parts.append(tag("line", class_="grid", stroke=INK["grid"], x1=x(value), x2=x(value), y1=begin, y2=foot))
+            parts.append(text(x(value), foot + 16, f"1e{math.log10(value):.0f}", anchor="middle"))
+    for index, (name, own, came, bad) in enumerate(rows):
+        top, ends = begin + height * index, [left]
+        cut = name if len(name) <= 34 else f"…{name[-33:]}"
+        parts.append(text(left - 8, top + 14, cut, dim=False, anchor="end"))
+        for value, kind in ((came, "inh"), (own, "bad" if bad else "own")):
+            if value and math.isfinite(value) and value > 0:
+                ends.append(round(x(value)))
+                ink, pale = INK[{"inh": "other", "bad": "bad", "own": "line"}[kind]], "0.35" if kind == "inh" else "1"
+                size = {"x": left, "y": top + 3, "width": max(ends[-1] - left, 1), "height": height - 6}
+                parts.append(tag("rect", class_=f"bar {kind}", fill=ink, fill_opacity=pale, **size))
+        said = "exactly 0" if own == 0 else short(own)
+        parts.append(text(max(ends) + 8, top + 14, f"{said} {bad}".rstrip(), dim=not bad))
+    if limit and limit > 0:
+        at = x(limit)
+        dashed = {"stroke": INK["bad"], "stroke_dasharray": "6 4"}
+        parts.append(tag("line", class_="lim", x1=at, x2=at, y1=begin - 6, y2=foot, **dashed))
+        parts.append(text(at, begin - 12, f"limit {limit:.3g}", dim=False, anchor="middle"))
+    return _svg(foot + 26, title, "".join(parts))
+
+
+SHADES = 64
+VIRIDIS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
+ZERO, ODD, NONE = SHADES, SHADES + 1, SHADES + 2
+OF_SIGNS = {ZERO: (179, 38, 30), ODD: (255, 0, 255), NONE: (150, 150, 150)}
+
+
+def heatmap(title: str, names: Sequence[str], steps: Sequence[float], cells: Sequence[Sequence[Number]]) -> str:
+    """Return one row a name and one column a step, on a logarithmic scale; three signs are colours of their own.
+
+    A cell that is None is missing.
+    """
+    known = [value for row in cells for value in row if value and 0 < value < math.inf]
+    low, high = (math.log10(min(known)), math.log10(max(known))) if known else (0.0, 1.0)
+    high = max(high, low + 1e-9)
+
+    def shade(value: Number) -> int:
+        if value is None or value == 0:
+            return NONE if value is None else ZERO
+        return int((math.log10(value) - low) / (high - low) * (SHADES - 1)) if 0 < value < math.inf else ODD
+
+    image = _png([bytes(map(shade, row)) for row in cells])
+    left, size = 150, max(8, min(26, 520 // max(len(names), 1)))
+    foot, wide = 12 + size * len(names), WIDTH - 150 - RIGHT
+    href = f"data:image/png;base64,{base64.b64encode(image).decode()}"
+    box = {"x": left, "y": 12, "width": wide, "height": size * len(names), "preserveAspectRatio": "none"}
+    parts = [tag("image", class_="pixels", href=href, **box)]
+    every = max(1, -(-12 // size))
+    for index, name in enumerate(names[::every]):
+        cut = name if len(name) <= 20 else f"…{name[-19:]}"
+        parts.append(text(left - 8, 12 + size * index * every + size / 2 + 4, cut, dim=False, anchor="end"))
+    for turn in range(7):
+        at = round(turn * (len(steps) - 1) / 6)
+        anchor = {0: "start", 6: "end"}.get(turn, "middle")
+        parts.append(text(left + wide * turn / 6, foot + 16, f"{steps[at]:,.0f}", anchor=anchor))
+    for turn in range(8):
+        ink = _hex(_colour(turn / 7))
+        parts.append(tag("rect", x=left + 24 * turn, y=foot + 28, width=24, height=10, fill=ink))
+    parts.append(text(left, foot + 52, f"{10**low:.1e}"))
+    parts.append(text(left + 192, foot + 52, f"{10**high:.1e}", anchor="end"))
+    for turn, (key, words) in enumerate(zip(OF_SIGNS, ("exactly 0", "not finite", "missing"), strict=True)):
+        ink, at = _hex(OF_SIGNS[key]), left + 240 + 130 * turn
+        parts.append(tag("rect", x=at, y=foot + 28, width=24, height=10, fill=ink))
+        parts.append(text(at + 30, foot + 37, words, dim=False))
+    shown: dict[str, Any] = {"l": left, "t": 12, "w": wide, "h": size * len(names), "W": WIDTH, "H": foot + 58}
+    shown |= {"n": names, "x": steps, "lo": round(low, 3), "hi": round(high, 3), "k": SHADES}
+    return _svg(foot + 58, title, "".join(parts), data_h=json.dumps(shown, separators=(",", ":")))
+
+
+def _hex(colour: Sequence[int]) -> str:
+    return f"#{bytes(colour).hex()}"
+
+
+def _colour(part: float) -> tuple[int, ...]:
+    at = min(int(part * (len(VIRIDIS) - 1)), len(VIRIDIS) - 2)
+    rest = part * (len(VIRIDIS) - 1) - at
+    return tuple(round(one + (other - one) * rest) for one, other in zip(VIRIDIS[at], VIRIDIS[at + 1], strict=True))
+
+
+def _png(rows: Sequence[bytes]) -> bytes:
+    """Return an image of one byte a pixel, by the palette."""
+    palette = b"".join(bytes(_colour(turn / (SHADES - 1))) for turn in range(SHADES))
+    palette += b"".join(map(bytes, OF_SIGNS.values()))
+    head = struct.pack(">IIBBBBB", max(len(rows[0]), 1) if rows else 1, max(len(rows), 1), 8, 3, 0, 0, 0)
+    data = zlib.compress(b"".join(b"\0" + row for row in rows) or b"\0\0", 9)
+    chunks = ((b"IHDR", head), (b"PLTE", palette), (b"IDAT", data), (b"IEND", b""))
+    made = (
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(made)

@@ -1,0 +1,57 @@
+"""The page as one file: template, style and script with their digests in its own content policy."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+
+from weighbridge.core import Outcome, UsageError, __version__, printable
+from weighbridge.page.sources import Sources
+from weighbridge.page.tabs import SIGNS, counted, hints_of, tabs, worst
+
+HERE = Path(__file__).parent
+PASSED = (Outcome.PASS, Outcome.NOT_APPLICABLE)
+ANSWERS = {Outcome.PASS: "Yes.", Outcome.FAIL: "No.", Outcome.ERROR: "No.", Outcome.BLOCKED: "Not shown."}
+
+
+def page(given: Sources) -> bytes:
+    """Return the page; the same bundles give the same bytes."""
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+        from markupsafe import Markup
+    except ImportError:
+        what, remedy = "the page needs Jinja2, which is not installed", "pip install 'weighbridge[report]'"
+        raise UsageError("needs-extra", what, remedy=remedy) from None
+    style, script = (HERE.joinpath(name).read_text(encoding="utf-8").strip() for name in ("page.css", "page.js"))
+    loader = FileSystemLoader(HERE)
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters |= {"plain": printable, "drawn": Markup}
+    outcome, shown = worst(given.judged), tabs(given)
+    links = {id(one): tab.id for tab in reversed(shown) for one in tab.judged}
+    order = list(SIGNS)
+    judged = sorted(given.judged, key=lambda one: (order.index(one.outcome), one.row.finding.severity != "required"))
+    contracts = sorted({f"{one.contract.id} {one.contract.version}" for one in given.bundles})
+    text: str = made.get_template("page.html").render(
+        title=" · ".join(contracts) + (f" · run {given.run_name}" if given.run_name else ""),
+        bundles=given.bundles,
+        dates=sorted({one.statement.finished[:10] for one in given.bundles}),
+        answer=f"{ANSWERS[outcome] if outcome else 'Not shown.'} {counted(judged)}",
+        outcome=outcome,
+        signs=SIGNS,
+        sign=SIGNS[outcome] if outcome else "–",
+        cards=[one for one in judged if one.outcome not in PASSED],
+        passes=[one for one in judged if one.outcome in PASSED],
+        hints_of=hints_of,
+        tabs=shown,
+        links=lambda one: links.get(id(one), ""),
+        version=__version__,
+        style=style,
+        script=script,
+        policy=f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}",
+    )
+    return text.encode(errors="replace")
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,175 @@
+"""What a page is drawn from: bundles judged again, and run directories that are those which were sealed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from weighbridge.core import BundleError, Measurement, Outcome, SubjectError, SubjectKind, dataclass
+from weighbridge.evidence import review
+from weighbridge.evidence.bundle import Bundle
+from weighbridge.evidence.review import Against, State
+from weighbridge.page.drawing import Number
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.runs import StepCourse
+from weighbridge.report import Row
+from weighbridge.report.reading import keys_of, rows_of_bundle
+from weighbridge.run_logs.json_log import LAYERS
+from weighbridge.verifiers import step_course
+from weighbridge.views.run import RunView, open_run
+
+MOST = 256 << 20  # bytes of layers.jsonl
+BLOCK = re.compile(r"(.*?\.\d+)\.")  # a block of layers, by its first number
+GROUPS = 96
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One finding with the bundle that holds it; `older` says what a newer bundle says of the same gate."""
+
+    bundle: Bundle
+    row: Row
+    older: str = ""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return what the gate came to."""
+        return self.row.outcome
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Return the names of what it stands on."""
+        return keys_of(self.bundle.contract, self.row.finding)
+
+    @property
+    def quantities(self) -> set[str]:
+        """Return the quantities of what it stands on."""
+        return {key.partition(".")[0] for key in self.keys}
+
+    @property
+    def where(self) -> str:
+        """Return the gate, the bundle and the measurement, as captions name them."""
+        keys = ", ".join(self.keys[:2]) or "no measurement"
+        return f"{self.row.finding.gate} of bundle {self.bundle.id[:12]}, measured as {keys}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """All that a page is drawn from."""
+
+    bundles: tuple[Bundle, ...]
+    judged: tuple[Judged, ...]
+    run: RunView | None = None
+    run_name: str = ""
+    base: RunView | None = None
+
+    def courses(self) -> Mapping[str, StepCourse]:
+        """Return the course of every column that the bundles sealed, those of the newest bundle first."""
+        found: dict[str, StepCourse] = {}
+        for bundle in reversed(self.bundles):
+            for key, item in bundle.measured.items():
+                if key.startswith("step_course.") and isinstance(item, Measurement):
+                    found = {row.column: row for row in rows_of(item, StepCourse)} | found
+        return found or (courses_of(self.run) if self.run else {})
+
+
+def sources(paths: Sequence[Path], run: Path | None, base: Path | None) -> Sources:
+    """Judge every bundle again, and open the run that it is of; refuse what does not hold."""
+    bundles = sorted((_sound(path) for path in paths), key=lambda one: (one.statement.finished, one.id))
+    known: dict[tuple[str, str, str], Judged] = {}
+    judged: list[Judged] = []
+    for bundle in reversed({one.id: one for one in bundles}.values()):
+        for row in rows_of_bundle(bundle):
+            place = (bundle.contract.id, row.finding.gate, row.finding.instance)
+            newer = known.get(place)
+            said = newer and f"a newer bundle, of {newer.bundle.statement.finished[:19]}, says {newer.outcome}"
+            judged.append(Judged(bundle, row, said or ""))
+            known.setdefault(place, judged[-1])
+    view = _sealed_run(bundles, run) if run else None
+    of_base = open_run(base) if base else None
+    named = run.name if run else ""
+    return Sources(bundles=tuple(bundles), judged=tuple(judged), run=view, run_name=named, base=of_base)
+
+
+def _sound(path: Path) -> Bundle:
+    answers = review.verify(path, Against(now=dt.datetime.now(dt.UTC)))
+    if answers.bundle is not None and not answers.exit_code:
+        return answers.bundle
+    asked = (answers.integrity, answers.rederivation, answers.authenticity)
+    why = next(one.says for one in asked if one.held not in (State.HOLDS, State.NONE))
+    remedy = "nothing is drawn of it; see: weighbridge evidence verify"
+    raise BundleError("not-judged-again", why, where=str(path), remedy=remedy)
+
+
+def _sealed_run(bundles: Iterable[Bundle], path: Path) -> RunView:
+    """Open the directory of a run that one of the bundles is of, by the digests of its files."""
+    runs = [(one.statement, item) for one in bundles for item in one.statement.subjects if item.kind is SubjectKind.RUN]
+    if any(item.digests and review.subject(stated, item.name, path).held is State.HOLDS for stated, item in runs):
+        return open_run(path)
+    what = "is not the run that was sealed: a file of it is missing or has another digest" if runs else "belongs to no"
+    what = what if runs else "no bundle is of a run"
+    raise BundleError("other-run", what, where=str(path), remedy="name the directory that `verify` looked at")
+
+
+def courses_of(view: RunView) -> dict[str, StepCourse]:
+    """Return the course of every column of a run that is open."""
+    found = step_course.measure((view,), {})
+    return {row.column: row for row in rows_of(found, StepCourse)} if isinstance(found, Measurement) else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layers:
+    """Norms by group of layers and step, `[groups][steps]`; None where nothing was logged."""
+
+    names: tuple[str, ...]
+    steps: tuple[float, ...]
+    grad: tuple[tuple[Number, ...], ...]
+    change: tuple[tuple[Number, ...], ...]  # update over weight
+    more: int  # groups that are left out
+
+
+def layers_of(view: RunView) -> Layers | None:
+    """Read what a recorder logged of tensors, tensors of one block together."""
+    if view.layers is None or view.layers.stat().st_size > MOST:
+        return None
+    sums: dict[str, dict[float, dict[str, float]]] = {}
+    steps: dict[float, None] = {}
+    try:
+        for line in view.layers.read_text(encoding="utf-8").splitlines():
+            row: dict[str, Any] = json.loads(line)
+            name, step = str(row["name"]), float(row["step"])
+            block = match[1] if (match := BLOCK.match(name)) else name.rpartition(".")[0] or name
+            steps[step] = None
+            cell = sums.setdefault(block, {}).setdefault(step, {})
+            norms = {
+                "grad": row.get("grad_used", row.get("grad")),
+                "weight": row.get("weight"),
+                "update": row.get("update"),
+            }
+            for key, norm_of in norms.items():
+                if isinstance(norm_of, (int, float)):
+                    cell[key] = cell.get(key, 0.0) + float(norm_of) ** 2
+    except (ValueError, KeyError, TypeError) as problem:
+        raise SubjectError("layer-rows", f"holds no row of layers ({problem})", where=LAYERS, remedy="") from None
+    order, names = sorted(steps), list(sums)[:GROUPS]
+
+    def norm(name: str, step: float, key: str) -> Number:
+        square = sums[name].get(step, {}).get(key)
+        return None if square is None else math.sqrt(square)
+
+    def ratio(name: str, step: float) -> Number:
+        update, weight = norm(name, step, "update"), norm(name, step, "weight")
+        return update / weight if update is not None and weight else None
+
+    return Layers(
+        names=tuple(names),
+        steps=tuple(order),
+        grad=tuple(tuple(norm(name, step, "grad") for step in order) for name in names),
+        change=tuple(tuple(ratio(name, step) for step in order) for name in names),
+        more=len(sums) - len(names),
+    )

@@ -1,0 +1,374 @@
+"""The tabs of the page, each a question: what it comes to, its pictures with what judged them, its tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from weighbridge.core import Measurement, Outcome, dataclass, printable, show
+from weighbridge.evidence.difference import differences
+from weighbridge.page.drawing import Line, Mark, bars, curves, heatmap, short
+from weighbridge.page.sources import Judged, Layers, Sources, courses_of, layers_of
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.facts import Fact
+from weighbridge.quantities.forward import ForwardError
+from weighbridge.quantities.runs import StepCourse
+from weighbridge.quantities.tensors import TensorPair
+from weighbridge.report.machine import hints_by_word
+from weighbridge.run_logs.units import promised_unit
+
+SIGNS = {Outcome.FAIL: "✗", Outcome.ERROR: "✗", Outcome.BLOCKED: "…", Outcome.PASS: "✓", Outcome.NOT_APPLICABLE: "–"}
+WORST = (Outcome.ERROR, Outcome.FAIL, Outcome.BLOCKED, Outcome.PASS)
+NOT_JUDGED = "Not judged: no gate reads it."
+FIRST = ("loss", "val_loss", "lr", "grad_norm")
+PICTURES, POINTS, TENSORS, DIFFERENT = 8, 120, 5000, 200
+OF_TENSORS = ("tensor_values", "tensor_health", "tensor_bits", "moment_changes", "files_beside", "model_config")
+LABELS = {"cause": "Likely cause", "knob": "Try first", "look": "Look at"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A picture with its caption, a table, or a sentence."""
+
+    picture: str = ""
+    caption: str = ""
+    head: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    bad: frozenset[int] = frozenset()  # of the rows
+    filtered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tab:
+    """One question: the gates that ask it, what there is to say beside them, and what is shown."""
+
+    id: str
+    question: str
+    judged: Sequence[Judged]
+    more: str = ""
+    parts: Sequence[Part] = ()
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Return the worst outcome of its gates."""
+        return worst(self.judged)
+
+    @property
+    def sign(self) -> str:
+        """Return the sign of its outcome."""
+        return SIGNS[self.outcome] if self.outcome else "–"
+
+    @property
+    def answer(self) -> str:
+        """Return what its gates came to."""
+        return f"{counted(self.judged) or 'No gate asks it.'} {self.more}".strip()
+
+
+def tabs(given: Sources) -> tuple[Tab, ...]:
+    """Return every tab of the page but the board."""
+    return _training(given), _layers(given), _parity(given), _tensors(given), _changed(given)
+
+
+def worst(judged: Sequence[Judged]) -> Outcome | None:
+    """Return the worst outcome, none where no gate looked."""
+    found = {one.outcome for one in judged}
+    return next((one for one in WORST if one in found), None)
+
+
+def counted(judged: Sequence[Judged]) -> str:
+    """Return how many gates came to what, and what the first of the worst says."""
+    words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "could not look"}
+    words |= {Outcome.PASS: "passed", Outcome.NOT_APPLICABLE: "not applicable"}
+    many = {word: sum(one.outcome is outcome for one in judged) for outcome, word in words.items()}
+    said = ", ".join(f"{count} {word}" for word, count in many.items() if count)
+    first = next((one for outcome in WORST[:3] for one in judged if one.outcome is outcome), None)
+    more = f" First: {first.row.finding.gate}: {first.row.lines()[0].rstrip('.')}." if first else ""
+    return f"Of {len(judged)} gate{'s' * (len(judged) > 1)}: {said}.{more}" if judged else ""
+
+
+def hints_of(one: Judged) -> Iterator[tuple[str, str]]:
+    """Yield the hints of a finding with their labels."""
+    for word, texts in hints_by_word(one.row.said).items():
+        yield from ((LABELS[word], text) for text in texts)
+
+
+def _of(given: Sources, *quantities: str) -> list[Judged]:
+    return [one for one in given.judged if one.quantities & set(quantities)]
+
+
+def _about_gradients(column: str) -> bool:
+    return "grad" in column or column in ("frozen", "unmoved", "unowned", "update_ratio")
+
+
+def _column(one: Judged) -> str:
+    return str(one.row.looked_at.get("column") or "")
+
+
+def _training(given: Sources) -> Tab:
+    all_of_run = _of(given, "step_series", "step_columns", "corpus_progress", "corpus_epochs", "device_evidence")
+    judged = [one for one in all_of_run if not _about_gradients(_column(one))]
+    courses = given.courses()
+    failing = [_column(one) for one in all_of_run if one.outcome in WORST[:2]]
+    names = [name for name in dict.fromkeys((*FIRST, *failing)) if name in courses]
+    names += (
+        [name for name in courses if name not in names][: PICTURES - len(names)] if len(courses) <= PICTURES else []
+    )
+    parts = [_curve(given, courses[name], [one for one in all_of_run if _column(one) == name]) for name in names]
+    rest = [course for name, course in courses.items() if name not in names]
+    parts += [_table_of(rest, all_of_run)] if rest else []
+    if not courses:
+        lines = 'The recorder logs them: `with Recorder("runs/a", model, optimizer) as rec: … rec.step(loss)`'
+        parts = [Part(caption=f"No course of a run is sealed in these bundles. {lines}; then verify that run again.")]
+    return Tab(id="training", question="Is it training?", judged=judged, parts=parts)
+
+
+def _curve(given: Sources, course: StepCourse, judged: Sequence[Judged]) -> Part:
+    unit, marks = promised_unit(course.column), list[Mark]()
+    for one in [one for one in judged if one.outcome is not Outcome.NOT_APPLICABLE]:
+        verdict, at = one.row.finding.verdict, dict[str, Any](one.row.looked_at)
+        steps = course.step[0] or 0, course.step[-1] or 0
+        windows = sum(mark.kind == "window" for mark in marks)
+        if at["from_step"] is not None and at["from_step"] > steps[0] and not windows:
+            marks.append(Mark("window", f"{one.row.finding.gate} looks here", at["from_step"], at["to_step"]))
+        if unit and verdict.unit == unit and isinstance(verdict.limit, (int, float)):
+            marks.append(Mark("limit", f"limit of {one.row.finding.gate}: {verdict.limit:g} {unit}", verdict.limit))
+        if one.outcome is Outcome.FAIL:
+            found = {**verdict.figures, **(verdict.offences[0].figures if verdict.offences else {})}
+            steps_of = (found.get(name) for name in ("worst_step", "step", "slowest_step", "first_step"))
+            hit = next((step for step in steps_of if isinstance(step, (int, float))), None)
+            marks += [Mark("hit", f"{one.row.finding.gate}, step {hit}", hit)] if hit is not None else []
+    if course.column == "loss" and (vocab := _vocab(given)):
+        marks.append(Mark("limit", f"ln {vocab}: a model that knows nothing", math.log(vocab)))
+    return Part(
+        picture=curves(printable(course.column), unit, [_line(course, "")], marks), caption=_caption(course, judged)
+    )
+
+
+def _caption(course: StepCourse, judged: Sequence[Judged]) -> str:
+    counts = {"not finite": course.nan, "exactly 0": course.zeros, "missing": course.missing}
+    absent = [f"{sum(found)} {word}" for word, found in counts.items() if any(found)]
+    each = f"{course.rows} rows, {course.rows_each} to a place" if course.rows_each > 1 else f"{course.rows} rows"
+    looking = [one for one in _by_outcome(judged) if one.outcome is not Outcome.NOT_APPLICABLE]
+    said = [f"{one.outcome} {one.row.finding.gate}: {one.row.lines()[0].rstrip('.')}." for one in looking[:3]]
+    said += [f"{len(looking) - 3} more gates read it."] if len(looking) > 3 else []
+    said += [f"Bundle {looking[0].bundle.id[:12]}, measured as {looking[0].keys[0]}."] if looking else [NOT_JUDGED]
+    return " ".join((f"{course.column}: {', '.join((each, *absent))}.", *said))
+
+
+def _by_outcome(judged: Sequence[Judged]) -> list[Judged]:
+    order = [*WORST, Outcome.NOT_APPLICABLE]
+    return sorted(judged, key=lambda one: order.index(one.outcome))
+
+
+def _vocab(given: Sources) -> int:
+    items = (item for one in given.bundles for key, item in one.measured.items() if key.startswith("facts."))
+    facts = (fact for item in items if isinstance(item, Measurement) for fact in rows_of(item, Fact))
+    return next(
+        (fact.value for fact in facts if fact.name == "vocab" and type(fact.value) is int and fact.value > 1), 0
+    )
+
+
+def _line(course: StepCourse, name: str) -> Line:
+    step = [index * course.rows_each if one is None else one for index, one in enumerate(course.step)]
+    named = {key: getattr(course, key) for key in ("least", "median", "greatest", "nan", "zeros", "missing")}
+    return Line(name=name or printable(course.column), step=step, **named)
+
+
+def _table_of(courses: Sequence[StepCourse], judged: Sequence[Judged]) -> Part:
+    rows, bad = [], set()
+    for index, course in enumerate(courses):
+        mine = _by_outcome([one for one in judged if _column(one) == course.column])
+        known = [value for value in course.least if value is not None]
+        top = [value for value in (course.greatest or course.least) if value is not None]
+        counts = [str(sum(found)) for found in (course.nan, course.zeros, course.missing)]
+        by = f"{mine[0].outcome}: {', '.join(one.row.finding.gate for one in mine)}" if mine else "not judged"
+        last = (course.median or course.least)[-1]
+        rows.append((course.column, *map(short, (min(known, default=None), max(top, default=None), last)), *counts, by))
+        bad |= {index} if mine and mine[0].outcome in WORST[:2] else set()
+    head = ("column", "least", "greatest", "last", "not finite", "exactly 0", "missing", "judged by")
+    caption = f"{len(rows)} more columns of the run, as they are sealed."
+    return Part(head=head, rows=tuple(rows), caption=caption, bad=frozenset(bad), filtered=True)
+
+
+def _layers(given: Sources) -> Tab:
+    judged = [one for one in _of(given, "step_series") if _about_gradients(_column(one))]
+    layers = layers_of(given.run) if given.run else None
+    named: Any = {"id": "layers", "question": "Do gradients reach every layer?", "judged": judged}
+    if layers is None or not layers.steps:
+        why = "layers.jsonl was not recorded" if given.run else "No run directory was given: --run DIR draws it"
+        why += '. The recorder writes layers.jsonl, the norms of every tensor: `Recorder("runs/a", model, optimizer)`.'
+        return Tab(**named, parts=(Part(caption=why), *_verdicts(judged)))
+    dead = {name: sum(value == 0 for value in row) for name, row in zip(layers.names, layers.grad, strict=True)}
+    said = [f"{name} is exactly 0 at {count} of {len(layers.steps)} steps" for name, count in dead.items() if count]
+    more = f"{'; '.join(said) or 'No layer is exactly 0 at any step that was recorded'}."
+    caption = f"2-norm of the gradients that the update used, by group of layers, at {len(layers.steps)} steps. "
+    caption += f"{NOT_JUDGED} From layers.jsonl of --run, which no bundle seals."
+    picture = heatmap("gradient norm by layer and step", layers.names, layers.steps, layers.grad)
+    parts = (Part(picture=picture, caption=caption), *_bars_of(layers), *_verdicts(judged))
+    return Tab(**named, more=more, parts=parts)
+
+
+def _bars_of(layers: Layers) -> Iterator[Part]:
+    last = layers.steps[-1]
+    rows = [(name, row[-1], None, "gets no gradient" if row[-1] == 0 else "") for name, row in
+            zip(layers.names, layers.grad, strict=True)]  # fmt: skip
+    more = f" {layers.more} groups are left out." if layers.more else ""
+    caption = f"Gradient norm at step {last:g}, first layer on top. {NOT_JUDGED}{more}"
+    yield Part(picture=bars("gradient norm by layer", rows), caption=caption)
+    if any(value is not None for row in layers.change for value in row):
+        moved = [(name, row[-1], None, "does not move" if row[-1] == 0 else "") for name, row in
+                 zip(layers.names, layers.change, strict=True)]  # fmt: skip
+        caption = f"Update over weight at step {last:g}; 1e-3 is usual. {NOT_JUDGED}"
+        yield Part(picture=bars("update over weight by layer", moved), caption=caption)
+
+
+def _verdicts(judged: Sequence[Judged]) -> Iterator[Part]:
+    rows = tuple((str(one.outcome), one.row.finding.gate, one.row.lines()[0]) for one in _by_outcome(judged))
+    bad = frozenset(index for index, row in enumerate(rows) if row[0] in ("FAIL", "ERROR"))
+    if rows:
+        yield Part(
+            head=("outcome", "gate", "found"), rows=rows, bad=bad, caption="Gates that read gradients of this run."
+        )
+
+
+def _parity(given: Sources) -> Tab:
+    judged, parts = _of(given, "forward_errors"), []
+    for one in _by_outcome(judged):
+        item = next((one.bundle.measured.get(key) for key in one.keys), None)
+        if isinstance(item, Measurement):
+            parts.append(_waterfall(one, sorted(rows_of(item, ForwardError), key=lambda row: row.order)))
+    if not parts:
+        parts = [Part(caption="No forward pass of two sides is sealed in these bundles: `weighbridge verify "
+                 "builtin:forward-parity --subject reference=… --subject candidate=…` measures one.")]  # fmt: skip
+    return Tab(id="parity", question="Where do the two sides part?", judged=judged, parts=parts)
+
+
+def _waterfall(one: Judged, rows: Sequence[ForwardError]) -> Part:
+    verdict = one.row.finding.verdict
+    places = [offence.place for offence in verdict.offences]
+    known = {name: turn for turn, name in enumerate(places)}
+    at = [index for index, row in enumerate(rows) if row.point in known]
+    kept = {near for index in at for near in range(index - 5, index + 6)}
+    kept |= set(range(max(0, POINTS - len(kept))))
+    shown = [(row.point, _largest(row), row.candidate_end_to_end,
+              ("first point that parts" if known.get(row.point) == 0 else "parts") if row.point in known else "")
+             for index, row in enumerate(rows) if index in kept][:POINTS]  # fmt: skip
+    limit = verdict.limit if isinstance(verdict.limit, float) else None
+    many = f"{len(shown)} of {len(rows)} points" if len(shown) < len(rows) else f"{len(rows)} points"
+    caption = (
+        f"{one.outcome}: {one.row.lines()[0]} ({one.where}). {many} in the order of computing: solid is the error "
+    )
+    caption += "that an operation adds (the largest of all, worst token, worst channel), pale what arrived at it."
+    return Part(picture=bars("error of each capture point", shown, limit), caption=caption)
+
+
+def _largest(row: ForwardError) -> float | None:
+    local = row.candidate
+    return max((one for one in (local.all, local.token, local.channel) if one is not None), default=None)
+
+
+def _tensors(given: Sources) -> Tab:
+    judged = _of(
+        given, "tensor_values", "tensor_health", "tensor_bits", "moment_changes", "files_beside", "model_config"
+    )
+    parts: list[Part] = []
+    tables: dict[int, list[Judged]] = {}
+    for one in _by_outcome(judged):
+        item = next((one.bundle.measured.get(key) for key in one.keys if key.startswith("tensor_values.")), None)
+        if isinstance(item, Measurement):
+            tables.setdefault(id(item), []).append(one)
+            if len(tables[id(item)]) == 1:
+                parts.append(_table_of_pairs(one, rows_of(item, TensorPair)))
+    if not parts:
+        parts = [Part(caption="No tensor of two checkpoints is sealed in these bundles: `weighbridge verify "
+                 "builtin:checkpoint-import --subject source=… --subject import=…` compares them.")]  # fmt: skip
+    return Tab(id="tensors", question="Is every tensor its source's?", judged=judged, parts=parts)
+
+
+def _table_of_pairs(one: Judged, pairs: Sequence[TensorPair]) -> Part:
+    offences = {offence.place: offence for offence in one.row.finding.verdict.offences}
+    rows = []
+    for pair in sorted(pairs, key=lambda pair: pair.name not in offences)[:TENSORS]:
+        offence = offences.get(pair.name)
+        happened = str(offence.figures.get("mechanism") or offence.code) if offence else "as its source"
+        wrong = "" if pair.differing_bytes is None else f"{pair.differing_bytes:,}"
+        sides = (_side(pair.source_dtype, pair.source_shape), _side(pair.candidate_dtype, pair.candidate_shape))
+        rows.append((pair.name, *sides, f"{pair.elements:,}", wrong, happened))
+    bad = frozenset(index for index, row in enumerate(rows) if row[0] in offences)
+    head = ("tensor", "source", "here", "elements", "differing bytes", "what happened")
+    caption = (
+        f"{one.outcome}: {one.row.lines()[0]} ({one.where}). {len(rows)} of {len(pairs)} tensors, those that differ "
+    )
+    return Part(head=head, rows=tuple(rows), bad=bad, filtered=True, caption=f"{caption}first.")
+
+
+def _side(dtype: str, shape: Sequence[int]) -> str:
+    return f"{dtype} [{', '.join(map(str, shape))}]" if dtype else "none"
+
+
+def _changed(given: Sources) -> Tab:
+    judged, parts = _of(given, "column_agreement", "fact_agreement"), []
+    if given.base is not None:
+        here, there = given.courses(), courses_of(given.base)
+        for name in [name for name in FIRST if name in here and name in there]:
+            lines = [_line(there[name], "base"), _line(here[name], "this run")]
+            caption = f"{name}: {_parting(given, here[name], there[name])} {NOT_JUDGED}"
+            parts.append(Part(picture=curves(name, promised_unit(name), lines), caption=caption))
+        facts = _facts_apart(given)
+        parts += (
+            [Part(head=("fact", "base", "this run"), rows=facts, caption="What run.json says otherwise.")]
+            if facts
+            else []
+        )
+    pairs = zip(given.bundles, given.bundles[1:], strict=False)
+    for one, other in [pair for pair in pairs if pair[0].contract.id == pair[1].contract.id][:1]:
+        found = [(matter, at, show(old), show(new)) for matter, places in differences(one, other).items()
+                 for at, (old, new) in places.items() if matter != "figures"]  # fmt: skip
+        caption = f"What differs from bundle {one.id[:12]} to bundle {other.id[:12]}: {len(found)} places."
+        head = ("matter", "place", one.id[:12], other.id[:12])
+        parts.append(Part(head=head, rows=tuple(found[:DIFFERENT]), caption=caption, filtered=True))
+    if not parts:
+        parts = [Part(caption="No earlier run was given: --base DIR names the directory of the last good one.")]
+    more = _first_parting(given) if given.base else ""
+    return Tab(id="changed", question="What changed since the last good run?", judged=judged, more=more, parts=parts)
+
+
+def _first_parting(given: Sources) -> str:
+    here, there = given.courses(), courses_of(given.base) if given.base else {}
+    known = [name for name in FIRST if name in here and name in there]
+    return _parting(given, here[known[0]], there[known[0]]).capitalize() if known else "No column is in both runs."
+
+
+def _parting(given: Sources, here: StepCourse, there: StepCourse) -> str:
+    """Return the first step at which two courses differ, to the bit where both runs are there."""
+    if given.run is not None and given.base is not None:
+        one, other = given.run.column(here.column), given.base.column(there.column)
+        pairs = dict(zip(other.step, other.value, strict=True)) if other else {}
+        mine = zip(one.step, one.value, strict=True) if one else ()
+        apart: list[tuple[float, int | float]]
+        apart = [(abs(value - pairs[step]), step) for step, value in mine if step in pairs and value != pairs[step]]
+        how = "to the bit"
+    else:
+        known = {step: value for step, value in zip(there.step, there.least, strict=False) if value is not None}
+        seen = ((step, value) for step, value in zip(here.step, here.least, strict=False) if step in known)
+        both = [(value, known[step], step) for step, value in seen if value is not None]
+        apart = [(abs(value - other), step or 0) for value, other, step in both if value != other]
+        how = "to six digits"
+    if not apart:
+        return f"equal {how} at every step that both have."
+    distance, where = max(apart)
+    return f"equal {how} before step {apart[0][1]}, where they part; farthest {distance:.4g} at step {where}."
+
+
+def _facts_apart(given: Sources) -> tuple[tuple[str, str, str], ...]:
+    if given.run is None or given.base is None:
+        return ()
+    here, there = dict(_leaves(given.run.facts)), dict(_leaves(given.base.facts))
+    names = [name for name in {**there, **here} if here.get(name) != there.get(name)]
+    return tuple((name, show(there.get(name)), show(here.get(name))) for name in names)
+
+
+def _leaves(facts: Mapping[str, object], at: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in facts.items():
+        yield from _leaves(value, f"{at}{name}.") if isinstance(value, Mapping) else ((f"{at}{name}", value),)
