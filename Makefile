@@ -7,7 +7,7 @@ comma  := ,
 # The tests of a file stay together: they share what they build.
 ABREAST ?= -n auto --dist loadfile
 
-.PHONY: docs pictures demo test test-all test-fast lint spec evidence evidence-anew bench clean
+.PHONY: docs look pictures demo test test-all test-fast lint spec evidence evidence-anew bench clean
 
 # The stamp depends on pyproject.toml, so that a changed dependency installs itself.
 $(VENV)/.ready: pyproject.toml
@@ -47,6 +47,10 @@ $(VENV)/.docs: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch $@
+
+# The page in headless Chromium: CHROMIUM, or the one on the path; it fails without one and where the console says anything.
+look: $(VENV)/.ready
+	$(BIN)/python scripts/look.py --demo --into .weighbridge/look --keep docs/pictures/page.png
 
 # The pictures of the documentation, of what the commands print today.
 pictures: $(VENV)/.ready

@@ -111,7 +111,7 @@ def test_the_action_passes_a_good_import_and_hands_on_its_bundle(
     step = act(repository, packages, version=str(wheel), working_directory="model")
     assert (step.code, step.outputs["exit-code"]) == (0, "0"), step.out
     assert (repository / step.outputs["bundle"] / "statement.json").is_file()
-    (upload,) = (one["with"] for one in ACTION["runs"]["steps"] if "upload-artifact" in one.get("uses", ""))
+    upload, _ = (one["with"] for one in ACTION["runs"]["steps"] if "upload-artifact" in one.get("uses", ""))
     assert upload["path"] == ACTION["outputs"]["bundle"]["value"]
     assert upload["include-hidden-files"] is True
     assert "1 passed of 1" in (repository / "summary").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -101,6 +102,8 @@ def command(context: click.Context, /, reports: Texts, *, as_json: bool, verbose
     else:
         lines = lines_of(results, report, asked, everything=verbose)
         tell(map(signed, lines) if columns_of(sys.stdout) else lines, err=STDOUT in files)
+        if kept := [str(one.bundle.path) for one in results if one.bundle and columns_of(sys.stdout)]:
+            tell([printable(f"to look at it: weighbridge report {shlex.join(kept)} -o report.html")], whole=True)
     if on_github():
         from weighbridge.report import github
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from weighbridge.core import dataclass
 
 Number: TypeAlias = float | None
-WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 1160, 250, 70, 26, 16, 52
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 1160, 240, 70, 26, 16, 36
 INK = {"line": "#0b63b5", "other": "#8a5a00", "bad": "#b3261e", "dim": "#5b636d", "grid": "#e6e9ec", "nan": "#a8009e"}
 SIGNS = {"nan": ("✕", "not finite"), "zeros": ("○", "exactly 0"), "missing": ("▁", "missing")}
 
@@ -149,8 +149,8 @@ def _frame(x: _Axis, y: _Axis, title: str) -> Iterator[str]:
             yield text(x(value), HEIGHT - BOTTOM + 30, f"{value:,.0f}", anchor="middle")
     foot = HEIGHT - BOTTOM
     yield tag("line", class_="axis", stroke=INK["dim"], x1=LEFT, x2=WIDTH - RIGHT, y1=foot, y2=foot)
-    yield text(LEFT, HEIGHT - 6, title, dim=False)
-    yield text(WIDTH - RIGHT, HEIGHT - 6, "step", anchor="end")
+    yield text(LEFT, TOP - 10, title, dim=False, font_weight="bold")
+    yield text(LEFT - 8, foot + 30, "step", anchor="end")
 
 
 def _marks(marks: Sequence[Mark], x: _Axis, y: _Axis, shown: set[float]) -> Iterator[str]:
@@ -160,8 +160,7 @@ def _marks(marks: Sequence[Mark], x: _Axis, y: _Axis, shown: set[float]) -> Iter
             begin, end = x(max(mark.at, x.low)), x(min(mark.to, x.high))
             size = {"x": begin, "y": TOP, "width": round(max(end - begin, 2), 1), "height": foot - TOP}
             yield tag("rect", class_="win", fill=INK["line"], fill_opacity="0.07", **size)
-            anchor = "end" if begin > WIDTH / 2 else "start"
-            yield text(end if anchor == "end" else begin, TOP - 8, mark.text, anchor=anchor)
+            yield text(end, TOP - 10, mark.text, anchor="end")
         elif mark.kind == "limit":
             at = y(mark.at)
             yield tag("line", class_="lim", stroke=INK["bad"], stroke_dasharray="6 4", x1=LEFT, x2=WIDTH - RIGHT,
@@ -221,17 +220,17 @@ def bars(title: str, rows: Sequence[tuple[str, Number, Number, str]], limit: Num
             parts.append(tag("line", class_="grid", stroke=INK["grid"], x1=x(value), x2=x(value), y1=begin, y2=foot))
             parts.append(text(x(value), foot + 16, f"1e{math.log10(value):.0f}", anchor="middle"))
     for index, (name, own, came, bad) in enumerate(rows):
-        top, ends = begin + height * index, [left]
+        top, ends = begin + height * index, [float(left)]
         cut = name if len(name) <= 34 else f"…{name[-33:]}"
         parts.append(text(left - 8, top + 14, cut, dim=False, anchor="end"))
         for value, kind in ((came, "inh"), (own, "bad" if bad else "own")):
             if value and math.isfinite(value) and value > 0:
-                ends.append(round(x(value)))
+                ends.append(x(value))
                 ink, pale = INK[{"inh": "other", "bad": "bad", "own": "line"}[kind]], "0.35" if kind == "inh" else "1"
-                size = {"x": left, "y": top + 3, "width": max(ends[-1] - left, 1), "height": height - 6}
+                size = {"x": left, "y": top + 3, "width": round(max(ends[-1] - left, 1.0), 1), "height": height - 6}
                 parts.append(tag("rect", class_=f"bar {kind}", fill=ink, fill_opacity=pale, **size))
         said = "exactly 0" if own == 0 else short(own)
-        parts.append(text(max(ends) + 8, top + 14, f"{said} {bad}".rstrip(), dim=not bad))
+        parts.append(text(max(ends) + 8, top + 14, f"{said}, {bad}" if bad else said, dim=not bad))
     if limit and limit > 0:
         at = x(limit)
         dashed = {"stroke": INK["bad"], "stroke_dasharray": "6 4"}

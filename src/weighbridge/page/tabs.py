@@ -197,7 +197,7 @@ def _layers(given: Sources) -> Tab:
     named: Any = {"id": "layers", "question": "Do gradients reach every layer?", "judged": judged}
     if layers is None or not layers.steps:
         why = "layers.jsonl was not recorded" if given.run else "No run directory was given: --run DIR draws it"
-        why += '. The recorder writes layers.jsonl, the norms of every tensor: `Recorder("runs/a", model, optimizer)`.'
+        why += '. The recorder writes layers.jsonl, norms of each tensor: `Recorder("runs/a", model, optimizer)`.'
         return Tab(**named, parts=(Part(caption=why), *_verdicts(judged)))
     dead = {name: sum(value == 0 for value in row) for name, row in zip(layers.names, layers.grad, strict=True)}
     said = [f"{name} is exactly 0 at {count} of {len(layers.steps)} steps" for name, count in dead.items() if count]

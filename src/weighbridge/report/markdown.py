@@ -63,4 +63,10 @@ def _found(row: Row) -> str:
     lines = "\n".join((row.title, *(f"  {line}" for line in (*row.lines(), *row.said.hints))))
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", lines)), default=0))
     place = f"{_cell(row.file)}:{row.line}"
-    return f"**{row.outcome} {_cell(gate_name(row.finding))}** {place}\n\n{fence}text\n{lines}\n{fence}\n"
+    head = f"<details><summary><b>{row.outcome}</b> {_shown(gate_name(row.finding))}</summary>"
+    return f"{head}\n\n{place}\n\n{fence}text\n{lines}\n{fence}\n\n</details>\n"
+
+
+def _shown(text: str) -> str:
+    """Return a text inside an element, where Markdown's own escapes would be shown."""
+    return "".join(f"&#{ord(char)};" if char in "&<>\"'`*_@[]:|#~" else char for char in printable(text))
