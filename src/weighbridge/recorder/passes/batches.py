@@ -15,7 +15,7 @@ from weighbridge.recorder.learning.tensor_norms import every_so_many
 
 REMEMBERED = 1 << 18  # batches of a pass, and rows of a run
 ELEMENTS = 1 << 17  # of an array that are looked at, evenly spaced
-PASSES, ROWS, WIDTH = 16, 64, 4096  # of a step, of each, and of each row: held against what is evaluated
+PASSES, ROWS, WIDTH = 16, 64, 1024  # of a step, of each, and of each row: held against what is evaluated
 PARTS = 16  # of a list that are looked through for arrays
 ROW = 4  # elements of which a row has at least, to be like another by no chance
 LABELS = ("labels", "label", "label_ids", "targets", "target")
