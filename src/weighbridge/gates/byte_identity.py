@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Annotated
 
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.kind import Evidence, blocked, rows_of
+from weighbridge.clauses.kind import Evidence, Mutation, blocked, rows_of
 from weighbridge.clauses.mutations import Breaks, without_all_of_a_glob
 from weighbridge.core import Doc, Outcome, Verdict, dataclass
 from weighbridge.gates.families import tensor_pairs
@@ -18,6 +18,7 @@ FIGURES = (
     *("source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "source_bytes", "candidate_bytes"),
     *("differing_bytes", "first_difference", "packed", "no_rule"),
 )
+IDLE = "names-nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,25 +40,22 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     verdict = tensor_pairs.verdict_of(coded, lambda pair, *_: columns_of(pair, FIGURES), size, names=len(pairs))
     idle = [glob for glob in limits.tensors if not any(fnmatchcase(pair.name, glob) for pair in named)]
     if verdict.outcome is Outcome.PASS and idle:
-        return blocked("names-nothing", {"globs": idle, "names": len(pairs)})
+        return blocked(IDLE, {"globs": idle, "names": len(pairs)})
     return tensor_pairs.with_files(verdict, evidence, limits)
 
 
 def code_of(pair: TensorPair) -> str:
     """Return what is not the same of a tensor, or nothing."""
-    if not pair.candidate_dtype:
-        return "missing"
-    if not pair.source_dtype:
-        return "extra"
-    if pair.packed and KEYS not in pair.reproduced:
-        return "packed"
-    if pair.source_dtype != pair.candidate_dtype:
-        return "dtype"
-    if pair.source_shape != pair.candidate_shape:
-        return "shape"
-    if not pair.compared:
-        return "not-compared"
-    return "" if pair.differing_bytes == 0 else "bytes"
+    wrong = {
+        "missing": not pair.candidate_dtype,
+        "extra": not pair.source_dtype,
+        "packed": pair.packed and KEYS not in pair.reproduced,
+        "dtype": pair.source_dtype != pair.candidate_dtype,
+        "shape": pair.source_shape != pair.candidate_shape,
+        "not-compared": not pair.compared,
+        "bytes": pair.differing_bytes != 0,
+    }
+    return next((code for code, is_so in wrong.items() if is_so), "")
 
 
 _breaks = Breaks(
@@ -68,26 +66,21 @@ _breaks = Breaks(
     spares=lambda pair, limits, _: not listed(pair.name, limits.tensors),
 )
 
+DAMAGE: tuple[Mutation[Limits], ...] = (
+    _breaks("one byte differs", "bytes", differing_bytes=1),
+    _breaks("bytes not counted", "bytes", differing_bytes=None),
+    _breaks("the same bytes under another dtype", "dtype", candidate_dtype=NO_DTYPE),
+    _breaks("another dtype in the source", "dtype", source_dtype=NO_DTYPE),
+    _breaks("a dimension more", "shape", deeper),
+    _breaks("one longer", "shape", longer),
+    _breaks("dropped", "missing", candidate_dtype=""),
+    _breaks("added", "extra", source_dtype=""),
+    _breaks("not compared", "not-compared", compared=False),
+    _breaks("packed on one side", "packed", packed="an unknown method", reproduced={}),
+    _breaks("dropped where no rule speaks", "no-rule", candidate_dtype="", no_rule="a family"),
+    _breaks.only("every tensor empty", "nothing-compared", lambda *_: {"elements": 0}, "there is no tensor"),
+    without_all_of_a_glob(IDLE, "pairs", TensorPair, lambda limits: limits.tensors),
+)
 KIND = tensor_pairs.kind_of_pairs(
-    "byte-identity",
-    version=6,
-    limits=Limits,
-    judge=judge,
-    fails=("bytes",),
-    blocked=("names-nothing",),
-    mutations=(
-        _breaks("one byte differs", "bytes", differing_bytes=1),
-        _breaks("bytes not counted", "bytes", differing_bytes=None),
-        _breaks("the same bytes under another dtype", "dtype", candidate_dtype=NO_DTYPE),
-        _breaks("another dtype in the source", "dtype", source_dtype=NO_DTYPE),
-        _breaks("a dimension more", "shape", deeper),
-        _breaks("one longer", "shape", longer),
-        _breaks("dropped", "missing", candidate_dtype=""),
-        _breaks("added", "extra", source_dtype=""),
-        _breaks("not compared", "not-compared", compared=False),
-        _breaks("packed on one side", "packed", packed="an unknown method", reproduced={}),
-        _breaks("dropped where no rule speaks", "no-rule", candidate_dtype="", no_rule="a family"),
-        _breaks.only("every tensor empty", "nothing-compared", lambda *_: {"elements": 0}, "there is no tensor"),
-        without_all_of_a_glob("names-nothing", "pairs", TensorPair, lambda limits: limits.tensors),
-    ),
+    "byte-identity", version=6, limits=Limits, judge=judge, fails=("bytes",), blocked=(IDLE,), mutations=DAMAGE
 )

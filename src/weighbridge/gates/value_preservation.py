@@ -21,7 +21,7 @@ from weighbridge.gates.families import block_types, tensor_pairs
 from weighbridge.gates.families.block_types import BLOCK, BOUND, MIXTURES, NOT_NEAREST, TYPICAL_ERROR
 from weighbridge.gates.families.policies import FORM, PATTERN, Policy, parse, spelled
 from weighbridge.gates.families.tensor_pairs import EXACT, Meant, is_exact, two_sided
-from weighbridge.gates.trials import pair_trials
+from weighbridge.gates.trials.pair_trials import OF_CONVERSIONS
 from weighbridge.quantities.tensors import OWN_KEYS, TensorPair
 
 
@@ -260,12 +260,7 @@ def _figures(policy: Policy, pair: TensorPair, code: str, together: str) -> Fiel
     }
 
 
+BLOCKED = ("rescaled",)
 KIND = tensor_pairs.kind_of_pairs(
-    "value-preservation",
-    version=7,
-    limits=Limits,
-    judge=judge,
-    fails=FAILS,
-    blocked=("rescaled",),
-    mutations=pair_trials.OF_CONVERSIONS,
+    "value-preservation", version=7, limits=Limits, judge=judge, fails=FAILS, blocked=BLOCKED, mutations=OF_CONVERSIONS
 )

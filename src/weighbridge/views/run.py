@@ -31,9 +31,8 @@ CONSTANT = frozenset({
     "global batch size", "global_batch_size", "batch_size", "loss scale", "loss_scale", "number of skipped iterations",
     "number of nan iterations", "vocab", "vocab_size", "index", "power.limit",
 })  # fmt: skip
-COUNT = re.compile(
-    r"(?:.*/)?num_\w+"
-)  # and so may be a whole number of something, such as detectron2's samples an image
+# And so may be a whole number of something, such as detectron2's samples an image.
+COUNT = re.compile(r"(?:.*/)?num_\w+")
 
 
 @dataclass(frozen=True, slots=True)
