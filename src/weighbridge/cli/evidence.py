@@ -10,19 +10,8 @@ from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import (
-    PATH,
-    Paths,
-    Texts,
-    as_json,
-    pairs,
-    print_json,
-    progress,
-    repeated,
-    tell,
-    verb,
-    verbs,
-)
+from weighbridge.cli import options
+from weighbridge.cli.options import PATH, Paths, Texts, as_json, pairs, print_json, repeated, tell, verb, verbs
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
 from weighbridge.core import ExitCode, Json, Outcome, UsageError, exit_code, is_folder, plain, printable
@@ -104,7 +93,7 @@ def verify_bundle(
         anchored=require_anchor,
         keys={str(key): signatures.public_key(key) for key in keys},
     )
-    with progress() as show:
+    with options.progress() as show:
         show("judging again")
         answers = review.verify(bundle, against)
     found: dict[str, Answer] = {name: getattr(answers, name) for name in QUESTIONS}
@@ -321,7 +310,7 @@ def rejudge_bundle(bundle: Path, *, given: str, printed: bool) -> None:
         why = "; ".join(review.brought_otherwise(sealed)) or f"judged by {', '.join(others)}"
         tell([f"not re-derivable here: {why}"], err=True)
         sys.exit(ExitCode.BLOCKED)
-    with progress() as show:
+    with options.progress() as show:
         show(f"judging {len(sealed.findings)} findings again")
         again = review.rejudge(sealed)
     if printed:

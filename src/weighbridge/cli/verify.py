@@ -14,20 +14,8 @@ import click
 
 from weighbridge.cli.completion import contracts, gates
 from weighbridge.cli.contracts import contracts_named
-from weighbridge.cli.options import (
-    PATH,
-    Texts,
-    as_json,
-    columns_of,
-    debug,
-    on_github,
-    pairs,
-    progress,
-    repeated,
-    settings,
-    tell,
-    verb,
-)
+from weighbridge.cli import options
+from weighbridge.cli.options import PATH, Texts, as_json, debug, on_github, repeated, settings, tell, verb
 from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract, written_in
 from weighbridge.core import ExitCode, UsageError, nearest, printable
 from weighbridge.core.project import LOCAL, local
@@ -88,7 +76,7 @@ def command(context: click.Context, /, reports: Texts, *, as_json: bool, verbose
     asked = _asked_for(context)
     files = _reports(reports, as_json=as_json)
     unsealed = None
-    with progress() as show:
+    with options.progress() as show:
         try:
             results = verify(asked, show)
         except UnsealedError as error:
@@ -101,8 +89,8 @@ def command(context: click.Context, /, reports: Texts, *, as_json: bool, verbose
         _write(STDOUT, data_of("json", report))
     else:
         lines = lines_of(results, report, asked, everything=verbose)
-        tell(map(signed, lines) if columns_of(sys.stdout) else lines, err=STDOUT in files)
-        if kept := [str(one.bundle.path) for one in results if one.bundle and columns_of(sys.stdout)]:
+        tell(map(signed, lines) if options.columns_of(sys.stdout) else lines, err=STDOUT in files)
+        if kept := [str(one.bundle.path) for one in results if one.bundle and options.columns_of(sys.stdout)]:
             tell([printable(f"to look at it: weighbridge report {shlex.join(kept)} -o report.html")], whole=True)
     if on_github():
         from weighbridge.report import github
@@ -143,8 +131,8 @@ def _asked_for(context: click.Context) -> VerifyRequest:
         expect_blocked=frozenset(given["expect_blocked"]),
         evidence=None if given["no_evidence"] else evidence or (Path(RECORDED) if record else local()),
         ledger=(evidence or Path(RECORDED)) / "ledger",
-        attached=tuple(pairs(given["attached"], "attach")),
-        inputs=tuple(pairs(given["inputs"], "input")),
+        attached=tuple(options.pairs(given["attached"], "attach")),
+        inputs=tuple(options.pairs(given["inputs"], "input")),
         record=record,
         debug=given["debug"],
         waivers=waivers_of(given["waivers"], dt.datetime.now(dt.UTC)),

@@ -206,11 +206,9 @@ def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> Subject
     return SubjectError(code, what, where=folder.name, remedy=remedy)
 
 
-OTHER_JSON = {  # keys by which another file of JSON is known, what it is, and what to do
-    b'"log_history"': ("is the log of a Trainer, and holds no weights", "weighbridge inspect shows it"),
-    b'"architectures"': ("describes a model, and holds no weights", "name the folder that it lies in"),
-    b'"model_type"': ("describes a model, and holds no weights", "name the folder that it lies in"),
-}
+MODEL = ("describes a model, and holds no weights", "name the folder that it lies in")
+LOG = ("is the log of a Trainer, and holds no weights", "weighbridge inspect shows it")
+OTHER_JSON = {b'"log_history"': LOG, b'"architectures"': MODEL, b'"model_type"': MODEL}  # by keys that these hold
 
 
 def homes(index: ReadableFile) -> dict[str, str]:
