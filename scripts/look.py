@@ -1,6 +1,7 @@
 """Look at a page in headless Chromium: a picture of every tab in every guise, and what its console says.
 
-    python scripts/look.py report.html --into pictures        # or `make look`
+    python scripts/look.py report.html --into pictures
+    python scripts/look.py --demo --into pictures --keep docs/pictures/page.png     # `make look`
 
 The browser is the one of CHROMIUM, or the first of `chromium`, `chromium-browser`, `google-chrome` on the path.
 Without one, and where the console says anything, it fails.
@@ -20,7 +21,7 @@ from pathlib import Path
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr", "--v=0")
-WIDE, NARROW, PAPER = (1280, 1000), (400, 900), (1000, 1400)
+WIDE, NARROW = (1280, 900), (400, 900)
 DARK = "--blink-settings=preferredColorScheme=0"  # 1 is light
 CONSOLE = re.compile(r"CONSOLE[:(]\d*.*")
 
@@ -61,11 +62,22 @@ def look(page: Path, into: Path) -> list[str]:
             done = subprocess.run(opened, capture_output=True, text=True, check=False)
             if not (into / f"{name}.png").exists():
                 sys.exit(f"look: {program} made no picture of {name}:\n{done.stderr[-2000:]}")
-            said += [f"{name}: {line}" for line in CONSOLE.findall(done.stderr)]
+            if file != bare:  # where images are forbidden, the browser says so
+                said += [f"{name}: {line}" for line in CONSOLE.findall(done.stderr)]
         target = f"--print-to-pdf={into / 'printed.pdf'}"
         printing = [*common, "--no-pdf-header-footer", target, f"file://{page.resolve()}"]
         subprocess.run(printing, capture_output=True, check=True)
     return said
+
+
+def of_the_demo(folder: Path) -> Path:
+    """Run the demo in a new folder, and draw all its bundles."""
+    tool = (sys.executable, "-m", "weighbridge")
+    subprocess.run([*tool, "demo", "--dir", str(folder)], check=True, stdout=subprocess.DEVNULL)
+    bundles = sorted(str(one.relative_to(folder)) for one in folder.glob("*evi*/bundles/*"))
+    bundles += sorted(str(one.relative_to(folder)) for one in folder.glob(".weighbridge/bundles/*"))
+    subprocess.run([*tool, "report", *bundles, "--run", "run", "-o", "page.html"], check=True, cwd=folder)
+    return folder / "page.html"
 
 
 def without(page: str, *elements: str) -> str:
@@ -79,10 +91,18 @@ def without(page: str, *elements: str) -> str:
 def main() -> None:
     """Look at the page that was named."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    asked.add_argument("page", type=Path)
+    asked.add_argument("page", type=Path, nargs="?")
+    asked.add_argument("--demo", action="store_true", help="draw the page of the demo first")
     asked.add_argument("--into", type=Path, default=Path("pictures"))
+    asked.add_argument("--keep", type=Path, help="a copy of the picture of where two sides part")
     given = asked.parse_args()
-    said = look(given.page, given.into)
+    if (given.page is None) is not given.demo:
+        asked.error("name a page, or give --demo")
+    browser()  # before the demo takes its minute
+    with tempfile.TemporaryDirectory() as folder:
+        said = look(of_the_demo(Path(folder) / "demo") if given.demo else given.page, given.into)
+    if given.keep:
+        shutil.copyfile(given.into / "parity-light.png", given.keep)
     print(f"{len(list(given.into.glob('*.png')))} pictures in {given.into}, {len(said)} console messages")
     print("\n".join(said))
     sys.exit(bool(said))
