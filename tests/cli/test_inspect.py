@@ -423,21 +423,3 @@ def test_a_scale_far_from_those_of_the_other_layers_is_told(cli: Cli, tmp_path: 
     told = [line for line in cli("inspect", folder, "--all").lines if "the median of 6 layers is" in line]
     names = [line.split(":")[0].strip() for line in told]
     assert names == [f"model.layers.5.{name}_proj.weight_scale_inv" for name in ("down", "up")]
-
-
-@pytest.mark.parametrize("given", ["out", "out/trainer_state.json", "out/model.safetensors"])
-def test_what_is_no_contract_is_sent_to_inspect_which_works_on_it(cli: Cli, workplace: Path, given: str) -> None:
-    out(workplace / "out", GOOD)
-    ended = cli("verify", given)
-    assert (ended.code, len(ended.err.splitlines())) == (2, 2)
-    command = ended.err.split("`")[1]
-    assert command == f"weighbridge inspect {given}"
-    assert cli(*shlex.split(command)[1:]).code == 0
-
-
-def test_a_json_that_is_no_index_is_not_taken_for_one(cli: Cli, workplace: Path) -> None:
-    out(workplace / "out", [*GOOD[:30], float("nan")])
-    for name in ("trainer_state.json", "config.json"):
-        shutil.copy(workplace / "out" / "trainer_state.json", name)
-        ended = cli("compare", name, "out/model.safetensors")
-        assert (ended.code, "is JSON, and no index of shards (checkpoint-format)" in ended.out) == (4, True)

@@ -189,13 +189,13 @@ def _dtypes(report: CheckpointReport) -> Iterator[str]:
 
 
 def _passed(found: Inspection, *, everything: bool) -> Iterator[str]:
-    findings = found.judged.findings if found.judged else ()
-    absent = [one for one in findings if one.verdict.outcome is Outcome.NOT_APPLICABLE]
+    if (judged := found.judged) is None:
+        return
+    absent = [one for one in judged.findings if one.verdict.outcome is Outcome.NOT_APPLICABLE]
     lacking = f", {len(absent)} need what this log has not (--all lists them)" if absent else ""
-    if found.judged:
-        yield f"  gates              {sum(one.verdict.outcome is Outcome.PASS for one in findings)} passed{lacking}"
-    for one in absent if everything and found.judged else ():
-        yield f"    {one.kind:<22} {', '.join(finding_text(one, found.judged.measured).lines)}"
+    yield f"  gates              {sum(one.verdict.outcome is Outcome.PASS for one in judged.findings)} passed{lacking}"
+    if everything:
+        yield from (f"    {one.kind:<22} {', '.join(finding_text(one, judged.measured).lines)}" for one in absent)
 
 
 def _row(shown: Fields, *, run: bool) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import posixpath
 import re
-import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -19,14 +18,12 @@ from weighbridge.contract.parameters import read_parameters, substitute, value_a
 from weighbridge.core import ContractError, LimitsError, data_path, model, nearest, plain, read_regular_file, sha256
 from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.limits import read
-from weighbridge.core.local_files import is_folder
 from weighbridge.gates import KINDS
 
 BUILTIN: Final = "builtin:"
 PROJECT: Final = "weighbridge.toml"  # read by `weighbridge.lanes.lanes`
 WAIVERS: Final = "waivers.yaml"  # read by `weighbridge.lanes.waivers`
 MAX_EXTENDS: Final = 8
-SUFFIXES: Final = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +79,7 @@ def builtin_names() -> tuple[str, ...]:
 
 def written_in(folder: Path = Path("contracts")) -> tuple[str, ...]:
     """List the contracts of a folder and those below it, by path, as pytest collects them."""
-    found = (path for path in folder.rglob("*") if path.suffix in SUFFIXES)
+    found = (path for path in folder.rglob("*") if path.suffix in (".yaml", ".yml"))
     return tuple(str(path) for path in sorted(found) if "/." not in f"/{path.relative_to(folder).as_posix()}")
 
 
@@ -128,8 +125,6 @@ def _read(name: str, extending: tuple[Path, ...]) -> _File:
     if path.resolve() in extending or len(extending) > MAX_EXTENDS:
         what = f"it extends itself in turn, or is the last of more than {MAX_EXTENDS}"
         raise ContractError("extends-itself", what, where=name, remedy="extend a contract that stands on its own")
-    if is_folder(path) and path.suffix not in SUFFIXES:
-        raise _no_contract("a folder", name)
     file = _parsed(path, name, read_regular_file(path, strict_yaml.MAX_BYTES, ContractError))
     extends = file.layered.data.get("extends")
     if not isinstance(extends, str) or not extends:
@@ -147,24 +142,14 @@ def _read(name: str, extending: tuple[Path, ...]) -> _File:
 
 
 def _parsed(path: Path, name: str, source: bytes) -> _File:
-    if b"\0" in source and path.suffix not in SUFFIXES:
-        raise _no_contract("a binary file", name)
     document, errors = strict_yaml.read(source, name)
     if document is None:
         raise strict_yaml.collected(errors)
     if not isinstance(document.data, dict):
         remedy = "write `weighbridge: contract/v0` and the rest of a contract"
         raise ContractError("wrong-type", "the document is not a mapping", where=document.at(()), remedy=remedy)
-    if document.data and not document.data.keys() & {one.name for one in dataclasses.fields(ContractDocument)}:
-        raise _no_contract("no key of a contract stands in it", name)
     layered = Layered(document.data, {(): (document, ())})
     return _File(path=path, source=source, layered=layered, base=None, problems=from_errors(errors))
-
-
-def _no_contract(what: str, name: str) -> ContractError:
-    look = f"`weighbridge inspect {shlex.quote(name)}` looks at it without one"
-    remedy = f"a contract comes first, what it looks at by --subject NAME=PATH; {look}"
-    return ContractError("no-contract", f"this is no contract: {what}", where=name, remedy=remedy)
 
 
 # --- Resolving --------------------------------------------------------------------------------------------------------

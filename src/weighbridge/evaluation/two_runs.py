@@ -39,12 +39,18 @@ def beside(one: Inspection, other: Inspection) -> Beside:
     views: list[Any] = [opened(found.target, found.kind) for found in (one, other)]
     mine, theirs = (view.ranks[0] if view.ranks else view for view in views)
     both = {name: rows for name in COMPARED if (rows := _common(mine.column(name), theirs.column(name)))}
-    apart = {name: [row for row in rows if not _same(*row[1:])] for name, rows in both.items()}
+    apart = {name: [row for row in rows if repr(row[1]) != repr(row[2])] for name, rows in both.items()}  # NaN is NaN
     parts = {name: rows[0] for name, rows in apart.items() if rows}
     losses = [row for row in both.get(LOSS, []) if math.isfinite(row[1]) and math.isfinite(row[2])]
     last = losses[-max(len(losses) // LAST, 1) :]
     ends = (statistics.median(row[1] for row in last), statistics.median(row[2] for row in last)) if last else None
-    worse, by = _worse(one, other, ends)
+    failed, worse, by = [_failed(found) for found in (one, other)], None, ""
+    if failed[0] != failed[1]:
+        many, few = sorted(map(sum, failed), reverse=True)
+        worse = int(failed[1] > failed[0])
+        by = f"{many} gates fail, {few} of the other" if many != few else "a graver gate fails"
+    elif ends and ends[0] != ends[1]:
+        worse, by = int(ends[1] > ends[0]), f"loss {max(ends):.6g} against {min(ends):.6g} at the end"
     steps = {name: len(rows) for name, rows in both.items()}
     return Beside(steps=steps, parts=parts, above=_above(losses), ends=ends, worse=worse, by=by)
 
@@ -55,10 +61,6 @@ def _common(mine: Column | None, theirs: Column | None) -> list[tuple[int, float
     return [(step, columns[0][step], columns[1][step]) for step in sorted(columns[0].keys() & columns[1].keys())]
 
 
-def _same(one: float, other: float) -> bool:
-    return one == other or (math.isnan(one) and math.isnan(other))
-
-
 def _above(losses: list[tuple[int, float, float]]) -> tuple[int, int] | None:
     """Return the step since which one loss stays on its side of the other, and the side; None where they end equal."""
     sides = [(step, (there > here) - (there < here)) for step, here, there in losses]
@@ -66,16 +68,6 @@ def _above(losses: list[tuple[int, float, float]]) -> tuple[int, int] | None:
         return None
     others = [at for at, (_, one) in enumerate(sides) if one != side]
     return sides[others[-1] + 1 if others else 0][0], side
-
-
-def _worse(one: Inspection, other: Inspection, ends: tuple[float, float] | None) -> tuple[int | None, str]:
-    failed = [_failed(found) for found in (one, other)]
-    if failed[0] != failed[1]:
-        many, few = sorted(map(sum, failed), reverse=True)
-        return int(failed[1] > failed[0]), f"{many} gates fail, {few} of the other" if many != few else "a graver gate"
-    if ends is None or ends[0] == ends[1]:
-        return None, ""
-    return int(ends[1] > ends[0]), f"loss {max(ends):.6g} against {min(ends):.6g} at the end"
 
 
 def _failed(found: Inspection) -> tuple[int, int]:

@@ -30,7 +30,6 @@ FILES = {GGUF: "gguf_file", b"APR\0": "apr_file", b"\x93NUMPY": "npy_file"}
 READERS: Mapping[bytes, Callable[[ReadableFile], Reading]] = OnDemand(__package__, "read", FILES)
 OWN = ("safetensors", "gguf", "torch", "torch-legacy", "dcp", "apr", "onnx", "npy", "npz")
 BROUGHT: Brought[Format] = Brought("reader of checkpoints", OWN)
-INDEX_ENDING, LOOK = ".index.json", "`weighbridge inspect FILE`"
 ZIPPED = b"PK\x03\x04", b"PK\x05\x06"  # the second: an archive without members
 
 
@@ -51,11 +50,6 @@ def parse(file: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Readab
     """Read a checkpoint and its files by name, from its file, index or `.metadata`; refuse with code and reason."""
     head = bytes(file.read(0, HEAD))
     if head.lstrip().startswith(b"{") and 0 not in head[:8]:  # of a safetensors file's length the last byte is zero
-        if not file.name.endswith(INDEX_ENDING) and b'"weight_map"' not in bytes(
-            file.read(0, min(file.size, MAX_INDEX))
-        ):
-            remedy = f"bind the folder that it lies in, or the file of the weights; {LOOK} shows a run log"
-            raise SubjectError("checkpoint-format", "is JSON, and no index of shards", where=file.name, remedy=remedy)
         return _sharded(file, folder)
     if head.startswith(b"\x80"):  # a pickle
         from weighbridge.formats import dcp_directory, dcp_metadata
