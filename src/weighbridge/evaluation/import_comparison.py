@@ -276,7 +276,9 @@ def _alone(evaluation: Evaluation, gates: Sequence[GateDecl]) -> Evaluation:
     keys = {item.key for gate in gates for item in all_requests(gate, DEFAULT)}
     findings = (dataclasses.replace(one, gate=ids[one.gate]) for one in evaluation.findings if one.gate in ids)
     measured = {key: item for key, item in evaluation.measured.items() if key in keys}
-    return dataclasses.replace(evaluation, findings=tuple(findings), measured=measured)
+    named = (dataclasses.replace(gate, id=ids[gate.id]) for gate in evaluation.contract.gates if gate.id in ids)
+    contract = dataclasses.replace(evaluation.contract, gates=tuple(named))
+    return dataclasses.replace(evaluation, contract=contract, findings=tuple(findings), measured=measured)
 
 
 def _found_anywhere(path: str, *, away: bool) -> str:
