@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from weighbridge.recorder.channels import Cell, Channel
-from weighbridge.recorder.learning.tensor_norms import DENSE, gradient_norms, stacked, stamps
+from weighbridge.recorder.learning.tensor_norms import stacked, stamps
+
+PLAIN = (torch.Tensor, torch.float32, torch.strided)
 
 
 def unwrapped(optimizer: Any) -> Any:
@@ -88,8 +90,8 @@ class Norms(Channel):
     def _norm(self, gradients: list[torch.Tensor]) -> torch.Tensor | None:
         if not gradients:
             return None
-        if all(type(one) in DENSE and one.dtype is torch.float32 and not one.is_sparse for one in gradients):
-            found = gradient_norms(self.watched, gradients)  # what clip_grad_norm_ adds up, bit for bit
+        if {(type(one), one.dtype, one.layout, one.device) for one in gradients} == {(*PLAIN, gradients[0].device)}:
+            found = self.watched.norms = torch.stack(torch._foreach_norm(gradients))  # noqa: SLF001 -- as clip_grad_norm_
         else:
             dense = [one.coalesce().values() if one.is_sparse else one for one in gradients]
             found = stacked(torch._foreach_norm(dense))  # noqa: SLF001
