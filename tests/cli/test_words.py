@@ -138,8 +138,8 @@ def test_a_full_ledger_is_a_table_as_wide_as_its_words(cli: Cli) -> None:
 
 def test_a_folder_that_is_no_bundle_is_said_to_be_none(cli: Cli) -> None:
     ended = cli("evidence", "verify", SPECIMENS)
-    told = f"{SPECIMENS}: not-a-bundle there is no statement.json in it\n  name the folder of a bundle\n"
-    assert (ended.code, ended.err) == (4, told)
+    told = f"{SPECIMENS}: not-a-bundle there is no statement.json in it\n"
+    assert (ended.code, ended.err.startswith(f"{told}  name a bundle's folder: ")) == (4, True)
 
 
 def test_a_folder_without_cards_shows_nothing_and_is_2(cli: Cli) -> None:

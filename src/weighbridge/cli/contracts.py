@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -48,5 +49,7 @@ def _judged_by_one(name: str) -> ContractError:
         return ContractError("no-contract", "no .yaml file in this folder is a contract", where=name)
     builtin, role = FITS[kind]
     what = f"this is no contract; it looks like a {kind} that one would judge"
-    remedy = f"a contract comes first: weighbridge verify {BUILTIN}{builtin} --subject {role}={name}"
+    quoted = shlex.quote(name)
+    remedy = f"a contract comes first: weighbridge verify {BUILTIN}{builtin} --subject {role}={quoted}"
+    remedy += f"; `weighbridge inspect {quoted}` needs none"
     return ContractError("no-contract", what, where=name, remedy=remedy)

@@ -30,7 +30,7 @@ from weighbridge.ledger.store import Ledger
 from weighbridge.report import INDENT, capped, heading, outcome_line
 from weighbridge.report.attestations import about, svr, test_result
 from weighbridge.report.model_card import model_card
-from weighbridge.report.reading import rows_of_bundle
+from weighbridge.report.rows import rows_of_bundle
 from weighbridge.report.terminal import block
 
 BUNDLE = click.argument("bundle", type=PATH)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from weighbridge.cli import options
 from weighbridge.cli.completion import contracts, gates
 from weighbridge.cli.contracts import contracts_named
-from weighbridge.cli import options
 from weighbridge.cli.options import PATH, Texts, as_json, debug, on_github, repeated, settings, tell, verb
 from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract, written_in
 from weighbridge.core import ExitCode, UsageError, nearest, printable

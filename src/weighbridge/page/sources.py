@@ -18,7 +18,7 @@ from weighbridge.page.drawing import Number
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import StepCourse
 from weighbridge.report import Row
-from weighbridge.report.reading import keys_of, rows_of_bundle
+from weighbridge.report.rows import keys_of, rows_of_bundle
 from weighbridge.run_logs.json_log import LAYERS
 from weighbridge.verifiers import step_course
 from weighbridge.views.run import RunView, open_run
