@@ -73,6 +73,19 @@ def test_a_folder_without_contracts_is_told(cli: Cli, workplace: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("hf/config.json", "describes a model, and holds no weights (checkpoint-format)"),
+        ("trainer_state.json", "is the log of a Trainer, and holds no weights (checkpoint-format)"),
+    ],
+)
+def test_json_that_holds_no_weights_is_told_for_what_it_is(cli: Cli, here: Path, named: str, told: str) -> None:
+    Path(named).write_text(Path(named).read_text().replace("{", '{"loss": NaN, ', 1))  # as some are
+    ended = cli("compare", named, WEIGHTS)
+    assert (ended.code, f"  {named}: {told}" in ended.lines) == (4, True)
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ("compare", "org/model", WEIGHTS),

@@ -200,11 +200,19 @@ def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> Subject
     return SubjectError(code, what, where=folder.name, remedy=remedy)
 
 
+MODEL = ("describes a model, and holds no weights", "name the folder that it lies in")
+LOG = ("is the log of a Trainer, and holds no weights", "`weighbridge inspect FILE` shows it")
+OTHER_JSON = {b'"log_history"': LOG, b'"architectures"': MODEL, b'"model_type"': MODEL}  # by keys that these hold
+
+
 def homes(index: ReadableFile) -> dict[str, str]:
     """Return which file holds each tensor, as an index says; refuse what is none with `index`."""
     if index.size > MAX_INDEX:
         _refuse("index", f"the index has {index.size} bytes, more than the {MAX_INDEX} that are read", index)
-    data = strict_json(index.read(0, index.size), "index", index)
+    text = bytes(index.read(0, index.size))
+    for what, remedy in [said for key, said in OTHER_JSON.items() if key in text and b'"weight_map"' not in text]:
+        raise SubjectError("checkpoint-format", what, where=index.name, remedy=remedy)
+    data = strict_json(memoryview(text), "index", index)
     named = data.get("weight_map") if isinstance(data, dict) else None
     if not isinstance(named, dict) or not all(isinstance(shard, str) for shard in named.values()):
         _refuse("index", "weight_map is not a mapping of tensor names to shards", index)
