@@ -58,7 +58,7 @@ def run(*commands: Sequence[object], cwd: Path) -> tuple[list[int], list[str], s
 def test_without_posix_checkpoints_and_runs_are_verified_sealed_recorded_and_judged_again(tmp_path: Path) -> None:
     bound = ("--subject", f"source={SOURCE}", "--subject", f"import={IMPORT}")
     verify = ("verify", "builtin:checkpoint-import", *bound, "--record")
-    assert run(("lint",), ("compare", SOURCE, IMPORT), verify, cwd=tmp_path)[0] == [0, 0, 0]
+    assert run(("lint", "builtin:checkpoint-import"), ("compare", SOURCE, IMPORT), verify, cwd=tmp_path)[0] == [0, 0, 0]
     (bundle,) = (tmp_path / "evidence" / "bundles").iterdir()
     again = ("evidence", "verify", bundle, "--require-pass", "--require-anchor")
     training = ("verify", "builtin:training-run", "--subject", f"run={SPECIMENS / 'runs' / 'wrapped'}")
