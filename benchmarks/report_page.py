@@ -17,7 +17,7 @@ from pathlib import Path
 
 from weighbridge.core import Measurement
 from weighbridge.evaluation.verification import VerifyRequest, verify
-from weighbridge.page.rendering import page
+from weighbridge.page.one_file import page
 from weighbridge.page.sources import layers_of, sources
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import StepCourse
@@ -87,7 +87,7 @@ def main() -> None:
         data = page(given)
         drawing = time.process_time() - began - reading
     loss = next(row for row in rows_of(courses, StepCourse) if row.column == "loss")
-    print(f"courses of {STEPS:,} steps, {COLUMNS} columns: {sealing:.2f} s; a spike of one step: {max(loss.greatest)}")
+    print(f"courses of {STEPS:,} steps, {COLUMNS} columns: {sealing:.2f} s; a spike of one step: {max(filter(None, loss.greatest))}")
     print(f"layers.jsonl of {LAYERS} x {LOGGED:,} norms read: {reading:.2f} s")
     print(f"page: {len(data):,} of {BUDGET_BYTES:,} bytes, drawn in {drawing:.2f} of {BUDGET_SECONDS} s")
     sys.exit(len(data) > BUDGET_BYTES or drawing > BUDGET_SECONDS)

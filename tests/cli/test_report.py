@@ -230,7 +230,7 @@ def test_not_a_number_exactly_zero_and_missing_are_three_signs() -> None:
     numbers = [1.0, 2.0, None, 2.0, 0.0, 3.0, None, 2.0, 1.0, 2.0]
     counts = {"nan": [2], "zeros": [4], "missing": [6]}
     marks = {name: [int(step in at) for step in steps] for name, at in counts.items()}
-    text = curves("loss", "", [Line(name="loss", step=steps, least=numbers, **marks)])  # type: ignore[arg-type]
+    text = curves("loss", "", [Line(name="loss", step=steps, least=numbers, **marks)])
     assert re.findall(r'class="sign (\w+)" fill="#\w+"><title>([^<]*)</title>', text) == [
         ("nan", "not finite"), ("zeros", "exactly 0"), ("missing", "missing"),
     ]  # fmt: skip

@@ -19,7 +19,7 @@ from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.reports import ReportedTest, Result
 from weighbridge.run_logs.junit_xml import MAX_DEPTH
 from weighbridge.verifiers.test_results import VERIFIER
-from weighbridge.views.report import ReportView, open_report
+from weighbridge.views.test_cases import ReportView, open_report
 
 REPORTS = data_path("verifiers") / "specimens" / "reports"
 RUN = """

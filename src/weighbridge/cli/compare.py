@@ -171,8 +171,8 @@ def _rate(show: Callable[[str], None]) -> Progress:
 
 
 def _json(source: str, one: ImportComparison) -> dict[str, Json]:
+    from weighbridge.judging.places import looked_at
     from weighbridge.report.machine import finding_json
-    from weighbridge.report.rows import looked_at
 
     contract, measured, findings = one.evaluation.contract, one.evaluation.measured, one.evaluation.findings
     words = [finding_text(found, measured) for found in findings]

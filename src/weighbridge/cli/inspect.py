@@ -14,9 +14,9 @@ from weighbridge.core import ExitCode, Json, Outcome, UsageError, plain
 from weighbridge.evaluation.inspection import Inspection, first_values, inspect
 from weighbridge.evaluation.parts import Part, look_at, parts_of, run_in
 from weighbridge.evaluation.two_runs import beside
+from weighbridge.judging.places import looked_at
 from weighbridge.report import finding_text, verdict_lines
 from weighbridge.report.machine import finding_json
-from weighbridge.report.rows import looked_at
 
 EXAMPLES = ("model.gguf", "out", "runs/a runs/b", "model.gguf --values 8 'blk.0.*'")
 ALL = "List every tensor, with mean, spread, least and largest value, and every problem."

@@ -25,7 +25,7 @@ def command(bundles: Paths, run: Path | None, base: Path | None, output: Path) -
 
     Exit 0: written; 4: a bundle, a run or the disk refused.
     """
-    from weighbridge.page.rendering import page
+    from weighbridge.page.one_file import page
     from weighbridge.page.sources import sources
 
     data = page(sources(bundles, run, base))

@@ -73,7 +73,7 @@ class Binding:
 
                 return open_command(self.target)
             case SubjectKind.REPORT:
-                from weighbridge.views.report import open_report
+                from weighbridge.views.test_cases import open_report
 
                 return open_report(self.target)
             case SubjectKind.MODEL | SubjectKind.TRACE:

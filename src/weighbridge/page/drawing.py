@@ -146,11 +146,11 @@ def _frame(x: _Axis, y: _Axis, title: str) -> Iterator[str]:
             yield text(LEFT - 8, at + 4, f"{value:.3g}", anchor="end")
     for value in x.ticks():
         if x.low <= value <= x.high:
-            yield text(x(value), HEIGHT - BOTTOM + 30, f"{value:,.0f}", anchor="middle")
+            yield text(x(value), HEIGHT - BOTTOM + 24, f"{value:,.0f}", anchor="middle")
     foot = HEIGHT - BOTTOM
     yield tag("line", class_="axis", stroke=INK["dim"], x1=LEFT, x2=WIDTH - RIGHT, y1=foot, y2=foot)
     yield text(LEFT, TOP - 10, title, dim=False, font_weight="bold")
-    yield text(LEFT - 8, foot + 30, "step", anchor="end")
+    yield text(LEFT - 8, foot + 24, "step", anchor="end")
 
 
 def _marks(marks: Sequence[Mark], x: _Axis, y: _Axis, shown: set[float]) -> Iterator[str]:
@@ -165,7 +165,8 @@ def _marks(marks: Sequence[Mark], x: _Axis, y: _Axis, shown: set[float]) -> Iter
             at = y(mark.at)
             yield tag("line", class_="lim", stroke=INK["bad"], stroke_dasharray="6 4", x1=LEFT, x2=WIDTH - RIGHT,
                       y1=at, y2=at)  # fmt: skip
-            yield text(LEFT + 6, at + (14 if at < TOP + 14 else -5), mark.text, dim=False)
+            level = at + (14 if at < TOP + 14 else -5)
+            yield text(WIDTH - RIGHT - 4, level, mark.text, dim=False, anchor="end")
         elif x.low <= mark.at <= x.high:
             at = x(mark.at)
             yield tag("path", class_="hit", fill=INK["bad"], d=f"M{at} {foot + 2}l5 9h-10z")
@@ -219,6 +220,11 @@ def bars(title: str, rows: Sequence[tuple[str, Number, Number, str]], limit: Num
         if low <= value <= x.high:
             parts.append(tag("line", class_="grid", stroke=INK["grid"], x1=x(value), x2=x(value), y1=begin, y2=foot))
             parts.append(text(x(value), foot + 16, f"1e{math.log10(value):.0f}", anchor="middle"))
+    if limit and limit > 0:
+        at = x(limit)
+        dashed = {"stroke": INK["bad"], "stroke_dasharray": "6 4"}
+        parts.append(tag("line", class_="lim", x1=at, x2=at, y1=begin - 6, y2=foot, **dashed))
+        parts.append(text(at, begin - 12, f"limit {limit:.3g}", dim=False, anchor="middle"))
     for index, (name, own, came, bad) in enumerate(rows):
         top, ends = begin + height * index, [float(left)]
         cut = name if len(name) <= 34 else f"…{name[-33:]}"
@@ -231,11 +237,6 @@ def bars(title: str, rows: Sequence[tuple[str, Number, Number, str]], limit: Num
                 parts.append(tag("rect", class_=f"bar {kind}", fill=ink, fill_opacity=pale, **size))
         said = "exactly 0" if own == 0 else short(own)
         parts.append(text(max(ends) + 8, top + 14, f"{said}, {bad}" if bad else said, dim=not bad))
-    if limit and limit > 0:
-        at = x(limit)
-        dashed = {"stroke": INK["bad"], "stroke_dasharray": "6 4"}
-        parts.append(tag("line", class_="lim", x1=at, x2=at, y1=begin - 6, y2=foot, **dashed))
-        parts.append(text(at, begin - 12, f"limit {limit:.3g}", dim=False, anchor="middle"))
     return _svg(foot + 26, title, "".join(parts))
 
 

@@ -14,11 +14,12 @@ from weighbridge.core import BundleError, Measurement, Outcome, SubjectError, Su
 from weighbridge.evidence import review
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import Against, State
+from weighbridge.judging.places import keys_of
 from weighbridge.page.drawing import Number
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import StepCourse
 from weighbridge.report import Row
-from weighbridge.report.rows import keys_of, rows_of_bundle
+from weighbridge.report.rows import rows_of_bundle
 from weighbridge.run_logs.json_log import LAYERS
 from weighbridge.verifiers import step_course
 from weighbridge.views.run import RunView, open_run

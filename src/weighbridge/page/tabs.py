@@ -297,10 +297,8 @@ def _table_of_pairs(one: Judged, pairs: Sequence[TensorPair]) -> Part:
         rows.append((pair.name, *sides, f"{pair.elements:,}", wrong, happened))
     bad = frozenset(index for index, row in enumerate(rows) if row[0] in offences)
     head = ("tensor", "source", "here", "elements", "differing bytes", "what happened")
-    caption = (
-        f"{one.outcome}: {one.row.lines()[0]} ({one.where}). {len(rows)} of {len(pairs)} tensors, those that differ "
-    )
-    return Part(head=head, rows=tuple(rows), bad=bad, filtered=True, caption=f"{caption}first.")
+    caption = f"{one.outcome}: {one.row.lines()[0]} ({one.where}). {len(rows)} of {len(pairs)} tensors, worst first."
+    return Part(head=head, rows=tuple(rows), bad=bad, filtered=True, caption=caption)
 
 
 def _side(dtype: str, shape: Sequence[int]) -> str:

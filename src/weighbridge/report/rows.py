@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weighbridge.contract.load import BUILTIN
 from weighbridge.contract.resolved import digests
-from weighbridge.core import (
-    Contract,
-    Excuses,
-    ExitCode,
-    Finding,
-    Json,
-    Measured,
-    Measurement,
-    Rows,
-    Series,
-    data_path,
-    dataclass,
-    dumps,
-    printable,
-    sha256,
-    unblocked,
-)
-from weighbridge.gates import KINDS
-from weighbridge.judging.requests import request_for
+from weighbridge.core import Excuses, ExitCode, data_path, dataclass, dumps, printable, sha256, unblocked
+from weighbridge.judging.places import looked_at
 from weighbridge.report import Row, finding_text, tally
 
 if TYPE_CHECKING:
     from weighbridge.evaluation.verification import ContractResult
     from weighbridge.evidence.bundle import Bundle
 
-PLACES = 20  # that what a gate looked at names
 ROOTS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
 UNEXPECTED = "expected to be blocked, and {}: take it off --expect-blocked"
 NOTHING_SHOWN = "no gate passed, so nothing was shown"
@@ -126,6 +108,16 @@ def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuse
     return Report(suites=tuple(suites), code=code)
 
 
+def rows_of_bundle(bundle: Bundle) -> tuple[Row, ...]:
+    """Return the findings of a bundle as reports show them."""
+    titles, rows = {gate.id: gate.title for gate in bundle.contract.gates}, []
+    for one in bundle.findings:
+        places = looked_at(bundle.contract, one, bundle.measured)
+        said = finding_text(one, bundle.measured)
+        rows.append(Row(finding=one, title=printable(titles[one.gate]), said=said, looked_at=places))
+    return tuple(rows)
+
+
 def shown(file: str) -> str:
     """Return the name of a file: relative to the root of a checkout in CI, else to where one is, or `builtin:NAME`."""
     path = Path(file)
@@ -135,36 +127,3 @@ def shown(file: str) -> str:
     roots = [Path(os.environ[name]).resolve() for name in ROOTS if os.environ.get(name)]
     root = next((one for one in roots if here.is_relative_to(one)), here)
     return printable(Path(os.path.relpath(path.parent.resolve() / path.name, root)).as_posix())
-
-
-def keys_of(contract: Contract, finding: Finding) -> tuple[str, ...]:
-    """Return the names of the measurements that a finding stands on."""
-    gate = next(one for one in contract.gates if one.id == finding.gate)
-    needs = KINDS[gate.kind].needed(gate.limits).values() if gate.kind in KINDS else ()
-    return tuple(request_for(gate, need, finding.instance).key for need in needs)
-
-
-def looked_at(contract: Contract, finding: Finding, measured: Mapping[str, Measured]) -> dict[str, Json]:
-    """Return the column and the steps that a gate looked at, and 20 places at most, of those that offend if any."""
-    gate = next(one for one in contract.gates if one.id == finding.gate)
-    items = [one for key in keys_of(contract, finding) if isinstance(one := measured.get(key), Measurement)]
-    series = next((one for one in items if isinstance(one.value, Series) and len(one.value.step)), None)
-    places = [one.place for one in finding.verdict.offences] or ([series.at] if series else [])
-    places = places or [place for item in items if isinstance(item.value, Rows) for place in item.value.places()]
-    found: dict[str, Json] = {"column": None, "from_step": None, "to_step": None, "places": places[:PLACES]}
-    if series is None:
-        return found
-    value: Any = series.value
-    window: Any = gate.limits.get("steps") or (gate.limits.get("warmup_steps", value.step[0]), value.step[-1])
-    first, last = max(window[0], value.step[0]), min(window[1], value.step[-1])
-    return found | {"column": series.at, "from_step": first, "to_step": last}
-
-
-def rows_of_bundle(bundle: Bundle) -> tuple[Row, ...]:
-    """Return the findings of a bundle as reports show them."""
-    titles, rows = {gate.id: gate.title for gate in bundle.contract.gates}, []
-    for one in bundle.findings:
-        places = looked_at(bundle.contract, one, bundle.measured)
-        said = finding_text(one, bundle.measured)
-        rows.append(Row(finding=one, title=printable(titles[one.gate]), said=said, looked_at=places))
-    return tuple(rows)

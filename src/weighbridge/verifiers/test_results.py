@@ -8,7 +8,7 @@ from weighbridge.core import Basis, Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.reports import ReportedTest, Result
 from weighbridge.run_logs.junit_xml import WORST, documents, entries, full_name, plain
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
-from weighbridge.views.report import ReportView
+from weighbridge.views.test_cases import ReportView
 
 MARK = "weighbridge canary"
 ADDED = {  # the tests of the suite that the canary adds to the others, each there twice, and how they ended
