@@ -20,7 +20,7 @@ from tests.cli.conftest import Cli
 from tests.verifiers.weighing import recorded
 
 from weighbridge.core.data import data_path
-from weighbridge.page.drawing import Line, Mark, curves, heatmap
+from weighbridge.page.drawing import Line, Mark, bars, curves, heatmap
 
 HERE = data_path("verifiers") / "specimens" / "checkpoints"
 SOURCE, GOOD, BAD = (HERE / name for name in ("source.safetensors", "import.gguf", "relabelled.safetensors"))
@@ -276,3 +276,17 @@ def test_a_bundle_shows_hints_by_what_they_are_and_what_each_finding_looked_at(c
         if one["kind"] == "loss-spike"
     )
     assert loss == {"column": "loss", "from_step": 100, "to_step": 119, "places": ["loss"]}
+
+
+@pytest.mark.parametrize(
+    "numbers", [[1e308, -1e308], [5e-324, 1e-310], [0.0, 0.0], [None, None], [1e-320, 1e308], [7.0], []]
+)
+def test_numbers_at_the_ends_of_what_there_is_are_drawn(numbers: list[float | None]) -> None:
+    text = curves(
+        "x", "", [Line(name="x", step=list(range(len(numbers))), least=numbers)], [Mark("limit", "far", 1e300)]
+    )
+    text += bars(
+        "x", [(str(at), value, value, "") for at, value in enumerate(numbers)], numbers[0] if numbers else None
+    )
+    text += heatmap("x", ["x"], list(range(len(numbers))), [numbers]) if numbers else ""
+    assert not re.search(r'="[^"]*\b(nan|inf)\b[^"]*"', re.sub(r'data-\w="[^"]*"', "", text))

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from weighbridge.core import dataclass
 
 Number: TypeAlias = float | None
+TINY, HUGE = 1e-300, 1e300  # beyond them an axis has no numbers left
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 1160, 240, 70, 26, 16, 36
 INK = {"line": "#0b63b5", "other": "#8a5a00", "bad": "#b3261e", "dim": "#5b636d", "grid": "#e6e9ec", "nan": "#a8009e"}
 SIGNS = {"nan": ("✕", "not finite"), "zeros": ("○", "exactly 0"), "missing": ("▁", "missing")}
@@ -54,6 +55,7 @@ class _Axis:
     log: bool = False
 
     def __call__(self, value: float) -> float:
+        value = max(self.low, min(self.high, value))
         low, high, value = (math.log10(one) for one in (self.low, self.high, value)) if self.log else (
             self.low, self.high, value)  # fmt: skip
         part = (value - low) / (high - low) if high > low else 0.5
@@ -64,7 +66,7 @@ class _Axis:
             first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
             yield from (10.0**power for power in range(first, last + 1, max(1, (last - first) // 8)))
             return
-        size = (self.high - self.low) / 6 or 1.0
+        size = max((self.high - self.low) / 6, TINY)
         unit = 10.0 ** math.floor(math.log10(size))
         gap = next(unit * one for one in (1, 2, 5, 10) if unit * one >= size)
         first = math.ceil(self.low / gap)
@@ -104,7 +106,8 @@ def curves(title: str, unit: str, lines: Sequence[Line], marks: Sequence[Mark] =
     near = [at for at in limits if every and (not log or at > 0) and at <= 3 * max(map(abs, every))]
     low, high = (min(every + near), max(every + near)) if every else (0.0, 1.0)
     pad = 0.0 if log else (high - low or abs(high) or 1.0) * 0.06
-    y = _Axis(low - pad, high + pad, HEIGHT - BOTTOM, TOP, log)
+    low, high = max(low - pad, -HUGE), min(high + pad, HUGE)
+    y = _Axis(low, high, HEIGHT - BOTTOM, TOP, log)
     x = _Axis(min(steps, default=0), max(steps, default=1), LEFT, WIDTH - RIGHT)
     parts = [*_frame(x, y, f"{title}{f' ({unit})' if unit else ''}{', log scale' if log else ''}")]
     parts += _marks(marks, x, y, {mark.at for mark in marks if mark.kind != "limit" or mark.at in near})
@@ -210,27 +213,27 @@ def _signs(line: Line, where: Sequence[float]) -> Iterator[str]:
 
 def bars(title: str, rows: Sequence[tuple[str, Number, Number, str]], limit: Number = None) -> str:
     """Return a bar a row on a logarithmic scale: solid is its own, pale arrived, red where a word says why."""
-    known = [value for _, own, came, _ in rows for value in (own, came, limit) if value and value > 0]
+    known = [value for _, own, came, _ in rows for value in (own, came, limit) if value and TINY < value < HUGE]
     low, high = (10.0 ** math.floor(math.log10(min(known))), max(known)) if known else (0.1, 1.0)
     left, begin, height = 250, 30 if limit else 8, 20
     x = _Axis(low, max(high, low * 10), left, WIDTH - 210, log=True)
     foot = begin + height * len(rows)
     parts = []
-    for value in x.ticks():
-        if low <= value <= x.high:
-            parts.append(tag("line", class_="grid", stroke=INK["grid"], x1=x(value), x2=x(value), y1=begin, y2=foot))
-            parts.append(text(x(value), foot + 16, f"1e{math.log10(value):.0f}", anchor="middle"))
+    for power in x.ticks():
+        if low <= power <= x.high:
+            at = x(power)
+            parts.append(tag("line", class_="grid", stroke=INK["grid"], x1=at, x2=at, y1=begin, y2=foot))
+            parts.append(text(at, foot + 16, f"1e{math.log10(power):.0f}", anchor="middle"))
     if limit and limit > 0:
-        at = x(limit)
-        dashed = {"stroke": INK["bad"], "stroke_dasharray": "6 4"}
-        parts.append(tag("line", class_="lim", x1=at, x2=at, y1=begin - 6, y2=foot, **dashed))
-        parts.append(text(at, begin - 12, f"limit {limit:.3g}", dim=False, anchor="middle"))
+        line = {"x1": x(limit), "x2": x(limit), "y1": begin - 6, "y2": foot, "stroke": INK["bad"]}
+        parts.append(tag("line", class_="lim", stroke_dasharray="6 4", **line))
+        parts.append(text(x(limit), begin - 12, f"limit {limit:.3g}", dim=False, anchor="middle"))
     for index, (name, own, came, bad) in enumerate(rows):
         top, ends = begin + height * index, [float(left)]
         cut = name if len(name) <= 34 else f"…{name[-33:]}"
         parts.append(text(left - 8, top + 14, cut, dim=False, anchor="end"))
         for value, kind in ((came, "inh"), (own, "bad" if bad else "own")):
-            if value and math.isfinite(value) and value > 0:
+            if value and TINY < value < HUGE:
                 ends.append(x(value))
                 ink, pale = INK[{"inh": "other", "bad": "bad", "own": "line"}[kind]], "0.35" if kind == "inh" else "1"
                 size = {"x": left, "y": top + 3, "width": round(max(ends[-1] - left, 1.0), 1), "height": height - 6}
