@@ -21,7 +21,7 @@ def printable(text: str) -> str:
 _ONE = re.compile(
     r"(?<![\w.,/-])(?<!step )(1 (?:of 1 )?)(case|check|citation|column|contract|digest|element|entr|epoch|event|field|"
     r"file|finding|gate|instance|key|norm|place|point|problem|row|run|sample|section|sequence|spike|status|step|tall|"
-    r"tensor|token|verdict|warning|weight|wrap)(ies|es|s)\b(?:((?: of [\w.]+)?) (are|have|were|follow)\b)?"
+    r"tensor|token|verdict|warning|weight|wrap|bound)(ies|es|s)\b(?:((?: of [\w.]+)?) (are|have|were|follow)\b)?"
 )
 _OF_ONE = {"are": " is", "have": " has", "were": " was", "follow": " follows", None: ""}
 
