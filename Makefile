@@ -65,7 +65,7 @@ evidence-anew: $(VENV)/.ready
 	$(BIN)/python scripts/record_evidence.py --anew
 
 bench: $(VENV)/.ready
-	for bench in $(filter-out %conversions.py %conversions_page.py %damages.py %families.py %keys.py %models.py %registered.py %tensors.py %variants.py,$(wildcard benchmarks/*.py)); do \
+	for bench in $(filter-out %conversions.py %conversions_page.py %damages.py %families.py %keys.py %models.py %peers.py %registered.py %tensors.py %variants.py,$(wildcard benchmarks/*.py)); do \
 	  $(BIN)/python $$bench || exit 1; done
 
 clean:

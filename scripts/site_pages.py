@@ -27,9 +27,17 @@ from weighbridge.verifiers import MODULES
 ROOT = Path(__file__).resolve().parents[1]
 MOVED = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md"}
 TAKEN = (*sorted(str(path.relative_to(ROOT)) for path in (ROOT / "spec").glob("*.md") if path.name != "base.md"),
-         "benchmarks/published_logs.md", "benchmarks/training_faults/results.md")  # fmt: skip
+         "benchmarks/peers.md", "benchmarks/published_logs.md", "benchmarks/training_faults/results.md")  # fmt: skip
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
 ADDRESS = os.environ.get("WEIGHBRIDGE_REPOSITORY", "").rstrip("/")
+
+
+def on_config(config: Any) -> Any:
+    """Add what stands nowhere in the navigation to the formats, under its own heading."""
+    placed = str(config["nav"])
+    (formats,) = (part["Formats"] for part in config["nav"] if "Formats" in part)
+    formats += [page for page in TAKEN if page not in placed]
+    return config
 
 
 def on_files(files: Any, config: Any) -> Any:

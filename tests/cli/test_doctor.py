@@ -15,7 +15,7 @@ def told(cli: Cli, start: str) -> str:
 
 def test_every_extra_is_told_with_what_it_gives_and_lacks(cli: Cli) -> None:
     extras = json.loads(cli("doctor", "--json").out)["extras"]
-    assert set(extras) == {"torch", "remote", "cluster", "sign", "onnxruntime", "trainers"}
+    assert set(extras) == {"torch", "remote", "cluster", "sign", "onnxruntime", "report", "trainers"}
     assert extras["sign"] == {"gives": "signed evidence", "lacks": []}
     assert told(cli, "extra sign") == "installed: signed evidence"
 

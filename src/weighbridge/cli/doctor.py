@@ -27,6 +27,7 @@ EXTRAS = {
     "cluster": "comparing on Dask or Ray",
     "sign": "signed evidence",
     "onnxruntime": "forward parity of an ONNX file",
+    "report": "a page of bundles",
     "trainers": "the callbacks of Transformers, Accelerate and Lightning",
 }
 COMPLETIONS = {
