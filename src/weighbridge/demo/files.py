@@ -16,7 +16,7 @@ import numpy as np
 
 from weighbridge.demo import IMPORT, MISLABELLED, SOURCE, mislabel
 
-LAYERS, WIDTH, INNER, HEADS, VOCABULARY = 2, 64, 128, 4, 256
+LAYERS, WIDTH, INNER, HEADS, VOCABULARY, STEPS, LOST = 2, 64, 128, 4, 256, 120, 40
 LINEAR = {"self_attn.q_proj": ("attn_q", WIDTH, WIDTH), "self_attn.k_proj": ("attn_k", WIDTH, WIDTH),
           "self_attn.v_proj": ("attn_v", WIDTH, WIDTH), "self_attn.o_proj": ("attn_output", WIDTH, WIDTH),
           "mlp.gate_proj": ("ffn_gate", INNER, WIDTH), "mlp.up_proj": ("ffn_up", INNER, WIDTH),
@@ -26,7 +26,9 @@ CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_
           "intermediate_size": INNER, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
           "num_key_value_heads": HEADS, "vocab_size": VOCABULARY, "max_position_embeddings": 512,
           "rope_theta": 10000.0, "dtype": "bfloat16", "tie_word_embeddings": False}  # fmt: skip
-STEPS, LOST = 120, 40
+HEADER = {"block_count": LAYERS, "embedding_length": WIDTH, "feed_forward_length": INNER, "head_count": HEADS,
+          "head_count_kv": HEADS, "context_length": 512, "vocab_size": VOCABULARY, "layer_norm_rms_eps": 1e-05,
+          "rope_dimension_count": WIDTH // HEADS, "rope_freq_base": 10000.0}  # fmt: skip
 Tensors = Mapping[str, np.ndarray[Any, Any]]
 
 
@@ -35,7 +37,13 @@ def write(folder: Path) -> None:
     (folder / "hf").mkdir()
     (folder / "hf" / "config.json").write_text(json.dumps(CONFIG, indent=2))
     model, names = _model()
-    _safetensors(folder / "hf" / SOURCE, model)
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, tensor in model.items():
+        header[name] = {"dtype": "BF16", "shape": tensor.shape, "data_offsets": (end, end := end + tensor.nbytes)}
+    text = json.dumps(header).encode()
+    parts = (struct.pack("<Q", len(text)), text, *(tensor.tobytes() for tensor in model.values()))
+    (folder / "hf" / SOURCE).write_bytes(b"".join(parts))
     mislabel(folder / "hf" / SOURCE, folder / MISLABELLED)
     for name, kind in ((IMPORT, "BF16"), ("mislabelled.gguf", "F16"), ("q8_0.gguf", "Q8_0")):
         _gguf(folder / name, {names[name_]: tensor for name_, tensor in model.items()}, kind)
@@ -45,13 +53,11 @@ def write(folder: Path) -> None:
         (folder / name / "trainer_state.json").write_text(json.dumps(state, indent=1))
     logs = folder / "lightning_logs" / "version_0"
     logs.mkdir(parents=True)
-    rows = [f"{row['epoch']},{row['step']},{row['loss']}" for row in _history(0)[:LOST]]
-    rows += [f"0,{step},nan" for step in range(LOST + 1, STEPS + 1)]
+    rows = (f"{one['epoch']},{one['step']},{'nan' if one['step'] > LOST else one['loss']}" for one in _history(0))
     (logs / "metrics.csv").write_text("\n".join(("epoch,step,train_loss", *rows, "")))
 
 
 def _model() -> tuple[Tensors, Mapping[str, str]]:
-    """Return the tensors as Transformers names them, and what llama.cpp calls each."""
     shapes = {"model.embed_tokens": ("token_embd", VOCABULARY, WIDTH), "lm_head": ("output", VOCABULARY, WIDTH)}
     norms = {"model.norm": "output_norm"}
     for n in range(LAYERS):
@@ -64,35 +70,16 @@ def _model() -> tuple[Tensors, Mapping[str, str]]:
     return {f"{n}.weight": one for n, one in model.items()}, {f"{n}.weight": f"{to}.weight" for n, to in names.items()}
 
 
-def _safetensors(path: Path, model: Tensors) -> None:
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, tensor in model.items():
-        header[name] = {"dtype": "BF16", "shape": tensor.shape, "data_offsets": (end, end := end + tensor.nbytes)}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(one.tobytes() for one in model.values()))
-
-
 def _gguf(path: Path, model: Tensors, kind: str) -> None:
     """Write what llama.cpp's converter makes of the model; as F16, the BF16 bytes under another label."""
     dtype = gguf.GGMLQuantizationType[kind]
     writer = gguf.GGUFWriter(str(path), arch="llama")
-    writer.add_block_count(LAYERS)
-    writer.add_embedding_length(WIDTH)
-    writer.add_feed_forward_length(INNER)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(HEADS)
-    writer.add_context_length(512)
-    writer.add_vocab_size(VOCABULARY)
-    writer.add_layer_norm_rms_eps(1e-05)
-    writer.add_rope_dimension_count(WIDTH // HEADS)
-    writer.add_rope_freq_base(10000.0)
+    for name, value in HEADER.items():
+        getattr(writer, f"add_{name}")(value)
     writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{kind}"])
     for name, given in model.items():
-        tensor = given
-        if ".attn_q." in name or ".attn_k." in name:
-            tensor = np.ascontiguousarray(given.reshape(HEADS, 2, -1, WIDTH).swapaxes(1, 2)).reshape(WIDTH, WIDTH)
+        turned = ".attn_q." in name or ".attn_k." in name
+        tensor = given.reshape(HEADS, 2, -1, WIDTH).swapaxes(1, 2).reshape(WIDTH, WIDTH) if turned else given
         if tensor.ndim == 1:
             writer.add_tensor(name, tensor.astype(np.float32))
         elif kind == "Q8_0":

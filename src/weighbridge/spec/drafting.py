@@ -21,7 +21,6 @@ from weighbridge.spec.hypotheses import HEADS
 from weighbridge.spec.premises import IDENTICALLY
 from weighbridge.spec.tally import Stood, place_in
 
-FIGURES = ("measured", "limit")
 TOLD = ("weighbridge", "python", "torch", "cuda", "system", "machine")  # of the environment; the bundle has the rest
 DEVICE_FACTS = ("requested_device", "resolved_device", "device_name", "driver")
 AUTHOR = "<!-- author:"
@@ -29,19 +28,11 @@ DECIDED = "OPEN, ELIMINATED, CONFIRMED or REFUTED, each with its evidence"
 UNDECIDED = "for each OPEN hypothesis the values that would decide it"
 Places: TypeAlias = Mapping[LedgerPlace, Stood]
 Earned: TypeAlias = frozenset[LedgerPlace]
+ABOUT = "Of contract `{}` {}. Every figure: `weighbridge evidence show {}`."
 NOT = "What this section is not"
 WHY = "Why, gate by gate"
-WRITTEN = (
-    "Command",
-    "Figures",
-    "Device",
-    "Impact, gate by gate",
-    "Hypotheses",
-    "Next experiment",
-    "Evidence",
-    NOT,
-    WHY,
-)
+WRITTEN = ("Command", "Figures", "Device", "Impact, gate by gate", "Hypotheses", "Next experiment", "Evidence", NOT,
+           WHY)  # fmt: skip
 HYPOTHESES, EXPERIMENT = ((f"| {' | '.join(head)} |", "|---|---|---|---|") for head in HEADS)
 
 
@@ -111,7 +102,7 @@ def draft(bundles: Sequence[Bundle], gates: Sequence[str], notes: AuthorNotes, s
 def _body(title: str, bundles: Sequence[Bundle], mine: Sequence[Cited], stood: Places, earned: Earned) -> str:
     commands = dict.fromkeys(shlex.join(of.statement.command) or "(not recorded)" for of in bundles)
     parts: tuple[tuple[str, Iterable[str]], ...] = (
-        (f"## {title}", dict.fromkeys(_about(one) for one in bundles)),
+        (f"## {title}", (ABOUT.format(of.contract.id, of.contract.version, of.id[:12]) for of in bundles)),
         ("### Claim", (f"{AUTHOR} what this section claims and why; then delete this line -->",)),
         (f"### {WHY}", dict.fromkeys(f"- `{one.gate.id}`. {one.gate.why or one.gate.title}" for one in mine)),
         ("### Command", ("```", *commands, "```")),
@@ -124,12 +115,6 @@ def _body(title: str, bundles: Sequence[Bundle], mine: Sequence[Cited], stood: P
         (f"### {NOT}", dict.fromkeys(_is_not(bundles, mine))),
     )
     return "\n".join("\n".join((head, "", *lines, "")) for head, lines in parts)
-
-
-def _about(of: Bundle) -> str:
-    return (
-        f"Of contract `{of.contract.id}` {of.contract.version}. Every figure: `weighbridge evidence show {of.id[:12]}`."
-    )
 
 
 def _figures(mine: Sequence[Cited]) -> Iterator[str]:
@@ -148,7 +133,7 @@ def _figures(mine: Sequence[Cited]) -> Iterator[str]:
     for one in mine:
         for name, fact in one.finding.facts.items():
             value = fact["value"] if isinstance(fact, Mapping) else None
-            if isinstance(value, (str, int, float)) and value not in (True, False, ""):
+            if isinstance(value, (str, int, float)) and not isinstance(value, bool) and value != "":
                 pointer = f"/findings/{one.index}/facts/{_escaped(name)}/value"
                 facts.setdefault((one.bundle.id, name, value), cite(one.bundle, pointer, value))
     yield from (f"- {name}: {cited}" for (_, name, _), cited in facts.items())
@@ -160,7 +145,7 @@ def _cells(one: Cited) -> Iterator[str]:
     code = "" if verdict.outcome is model.Outcome.PASS else f", {cite(one.bundle, f'{at}/code', verdict.code)}"
     yield cite(one.bundle, f"{at}/outcome", str(verdict.outcome)) + code
     unit = f" {verdict.unit}" if verdict.unit else ""
-    for name in FIGURES:
+    for name in ("measured", "limit"):
         value: model.Scalar = getattr(verdict, name)
         yield "" if value is None else f"{cite(one.bundle, f'{at}/{name}', value)}{unit}"
     yield " of ".join(cite(one.bundle, f"{at}/{name}", getattr(verdict, name)) for name in ("counted", "of"))
