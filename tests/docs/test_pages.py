@@ -11,7 +11,9 @@ import pytest
 from tests.cli.conftest import Cli, cli
 from tests.consoles import Typed, follow, steps
 
+from weighbridge.cards.words import any_gate, glossary
 from weighbridge.evidence.statement import Tool
+from weighbridge.gates import KINDS
 
 __all__ = ["cli"]
 
@@ -86,6 +88,15 @@ def test_the_figures_are_those_of_the_committed_pages() -> None:
     (caught,) = figures("benchmarks/training_faults/results.md", r"^- caught: (\d+ of \d+ runs)")
     (clean,) = figures("benchmarks/training_faults/results.md", r"^- false alarms: 0 of (\d+)")
     assert f"{caught} are caught, and none of {clean} sound ones is" in page
+
+
+def test_the_codes_that_are_explained_exist() -> None:
+    codes = {code for kind in KINDS.values() for code in kind.codes} | set(any_gate())
+    codes |= {code for listed in glossary("codes").values() for code in listed}
+    table = PAGES["faq.md"].partition("| code |")[2].partition("\n\n")[0]
+    named = [code for line in table.splitlines()[2:] for code in re.findall(r"`([a-z-]+)`", line.split(" | ")[0])]
+    assert len(named) >= 6
+    assert [code for code in named if code not in codes] == []
 
 
 def test_nothing_that_is_built_is_committed() -> None:
