@@ -20,7 +20,8 @@ from tests.cli.conftest import Cli
 from tests.verifiers.weighing import recorded
 
 from weighbridge.core.data import data_path
-from weighbridge.page.drawing import Line, Mark, bars, curves, heatmap
+from weighbridge.page.drawing import Line, Mark, bars, curves
+from weighbridge.page.heatmap import heatmap
 
 HERE = data_path("verifiers") / "specimens" / "checkpoints"
 SOURCE, GOOD, BAD = (HERE / name for name in ("source.safetensors", "import.gguf", "relabelled.safetensors"))

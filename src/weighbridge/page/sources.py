@@ -69,14 +69,13 @@ class Sources:
     run_name: str = ""
     base: RunView | None = None
 
-    def courses(self) -> Mapping[str, StepCourse]:
-        """Return the course of every column that the bundles sealed, those of the newest bundle first."""
-        found: dict[str, StepCourse] = {}
+    def courses(self) -> tuple[Mapping[str, StepCourse], Bundle | None]:
+        """Return the course of every column of a run, and the newest bundle that sealed it; else those of `run`."""
         for bundle in reversed(self.bundles):
             for key, item in bundle.measured.items():
                 if key.startswith("step_course.") and isinstance(item, Measurement):
-                    found = {row.column: row for row in rows_of(item, StepCourse)} | found
-        return found or (courses_of(self.run) if self.run else {})
+                    return {row.column: row for row in rows_of(item, StepCourse)}, bundle
+        return courses_of(self.run) if self.run else {}, None
 
 
 def sources(paths: Sequence[Path], run: Path | None, base: Path | None) -> Sources:

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from weighbridge.core import Measurement, Outcome, dataclass, printable, show
+from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.difference import differences
-from weighbridge.page.drawing import Line, Mark, bars, curves, heatmap, short
+from weighbridge.page.drawing import Line, Mark, Number, bars, curves, short
+from weighbridge.page.heatmap import heatmap
 from weighbridge.page.sources import Judged, Layers, Sources, courses_of, layers_of
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
@@ -108,22 +110,21 @@ def _column(one: Judged) -> str:
 def _training(given: Sources) -> Tab:
     all_of_run = _of(given, "step_series", "step_columns", "corpus_progress", "corpus_epochs", "device_evidence")
     judged = [one for one in all_of_run if not _about_gradients(_column(one))]
-    courses = given.courses()
-    failing = [_column(one) for one in all_of_run if one.outcome in WORST[:2]]
+    courses, bundle = given.courses()
+    of_bundle = [one for one in all_of_run if one.bundle is bundle]
+    failing = [_column(one) for one in of_bundle if one.outcome in WORST[:2]]
     names = [name for name in dict.fromkeys((*FIRST, *failing)) if name in courses]
-    names += (
-        [name for name in courses if name not in names][: PICTURES - len(names)] if len(courses) <= PICTURES else []
-    )
-    parts = [_curve(given, courses[name], [one for one in all_of_run if _column(one) == name]) for name in names]
+    names = names if len(courses) > PICTURES else [*names, *(name for name in courses if name not in names)]
+    parts = [_curve(given, courses[name], [one for one in of_bundle if _column(one) == name], bundle) for name in names]
     rest = [course for name, course in courses.items() if name not in names]
-    parts += [_table_of(rest, all_of_run)] if rest else []
+    parts += [_table_of(rest, of_bundle)] if rest else []
     if not courses:
         lines = 'The recorder logs them: `with Recorder("runs/a", model, optimizer) as rec: … rec.step(loss)`'
         parts = [Part(caption=f"No course of a run is sealed in these bundles. {lines}; then verify that run again.")]
     return Tab(id="training", question="Is it training?", judged=judged, parts=parts)
 
 
-def _curve(given: Sources, course: StepCourse, judged: Sequence[Judged]) -> Part:
+def _curve(given: Sources, course: StepCourse, judged: Sequence[Judged], bundle: Bundle | None) -> Part:
     unit, marks = promised_unit(course.column), list[Mark]()
     for one in [one for one in judged if one.outcome is not Outcome.NOT_APPLICABLE]:
         verdict, at = one.row.finding.verdict, dict[str, Any](one.row.looked_at)
@@ -140,19 +141,20 @@ def _curve(given: Sources, course: StepCourse, judged: Sequence[Judged]) -> Part
             marks += [Mark("hit", f"{one.row.finding.gate}, step {hit}", hit)] if hit is not None else []
     if course.column == "loss" and (vocab := _vocab(given)):
         marks.append(Mark("limit", f"ln {vocab}: a model that knows nothing", math.log(vocab)))
-    return Part(
-        picture=curves(printable(course.column), unit, [_line(course, "")], marks), caption=_caption(course, judged)
-    )
+    picture = curves(printable(course.column), unit, [_line(course, "")], marks)
+    return Part(picture=picture, caption=_caption(course, judged, bundle))
 
 
-def _caption(course: StepCourse, judged: Sequence[Judged]) -> str:
+def _caption(course: StepCourse, judged: Sequence[Judged], bundle: Bundle | None) -> str:
     counts = {"not finite": course.nan, "exactly 0": course.zeros, "missing": course.missing}
     absent = [f"{sum(found)} {word}" for word, found in counts.items() if any(found)]
     each = f"{course.rows} rows, {course.rows_each} to a place" if course.rows_each > 1 else f"{course.rows} rows"
     looking = [one for one in _by_outcome(judged) if one.outcome is not Outcome.NOT_APPLICABLE]
     said = [f"{one.outcome} {one.row.finding.gate}: {one.row.lines()[0].rstrip('.')}." for one in looking[:3]]
     said += [f"{len(looking) - 3} more gates read it."] if len(looking) > 3 else []
-    said += [f"Bundle {looking[0].bundle.id[:12]}, measured as {looking[0].keys[0]}."] if looking else [NOT_JUDGED]
+    said += [] if looking else [NOT_JUDGED]
+    key = looking[0].keys[0] if looking else "step_course"
+    said.append(f"Bundle {bundle.id[:12]}, measured as {key}." if bundle else "Of --run: no bundle seals its course.")
     return " ".join((f"{course.column}: {', '.join((each, *absent))}.", *said))
 
 
@@ -164,9 +166,8 @@ def _by_outcome(judged: Sequence[Judged]) -> list[Judged]:
 def _vocab(given: Sources) -> int:
     items = (item for one in given.bundles for key, item in one.measured.items() if key.startswith("facts."))
     facts = (fact for item in items if isinstance(item, Measurement) for fact in rows_of(item, Fact))
-    return next(
-        (fact.value for fact in facts if fact.name == "vocab" and type(fact.value) is int and fact.value > 1), 0
-    )
+    found = (fact.value for fact in facts if fact.name == "vocab")
+    return next((value for value in found if type(value) is int and value > 1), 0)
 
 
 def _line(course: StepCourse, name: str) -> Line:
@@ -227,9 +228,8 @@ def _verdicts(judged: Sequence[Judged]) -> Iterator[Part]:
     rows = tuple((str(one.outcome), one.row.finding.gate, one.row.lines()[0]) for one in _by_outcome(judged))
     bad = frozenset(index for index, row in enumerate(rows) if row[0] in ("FAIL", "ERROR"))
     if rows:
-        yield Part(
-            head=("outcome", "gate", "found"), rows=rows, bad=bad, caption="Gates that read gradients of this run."
-        )
+        caption = "Gates that read gradients of this run."
+        yield Part(head=("outcome", "gate", "found"), rows=rows, bad=bad, caption=caption)
 
 
 def _parity(given: Sources) -> Tab:
@@ -246,8 +246,7 @@ def _parity(given: Sources) -> Tab:
 
 def _waterfall(one: Judged, rows: Sequence[ForwardError]) -> Part:
     verdict = one.row.finding.verdict
-    places = [offence.place for offence in verdict.offences]
-    known = {name: turn for turn, name in enumerate(places)}
+    known = {offence.place: turn for turn, offence in enumerate(verdict.offences)}
     at = [index for index, row in enumerate(rows) if row.point in known]
     kept = {near for index in at for near in range(index - 5, index + 6)}
     kept |= set(range(max(0, POINTS - len(kept))))
@@ -256,10 +255,8 @@ def _waterfall(one: Judged, rows: Sequence[ForwardError]) -> Part:
              for index, row in enumerate(rows) if index in kept][:POINTS]  # fmt: skip
     limit = verdict.limit if isinstance(verdict.limit, float) else None
     many = f"{len(shown)} of {len(rows)} points" if len(shown) < len(rows) else f"{len(rows)} points"
-    caption = (
-        f"{one.outcome}: {one.row.lines()[0]} ({one.where}). {many} in the order of computing: solid is the error "
-    )
-    caption += "that an operation adds (the largest of all, worst token, worst channel), pale what arrived at it."
+    caption = f"{one.outcome}: {one.row.lines()[0]} ({one.where}). {many} in the order of computing: solid is the "
+    caption += "error that an operation adds (the largest of all, worst token, worst channel), pale what arrived at it."
     return Part(picture=bars("error of each capture point", shown, limit), caption=caption)
 
 
@@ -269,17 +266,12 @@ def _largest(row: ForwardError) -> float | None:
 
 
 def _tensors(given: Sources) -> Tab:
-    judged = _of(
-        given, "tensor_values", "tensor_health", "tensor_bits", "moment_changes", "files_beside", "model_config"
-    )
-    parts: list[Part] = []
-    tables: dict[int, list[Judged]] = {}
+    judged, parts, drawn = _of(given, *OF_TENSORS), list[Part](), set[int]()
     for one in _by_outcome(judged):
         item = next((one.bundle.measured.get(key) for key in one.keys if key.startswith("tensor_values.")), None)
-        if isinstance(item, Measurement):
-            tables.setdefault(id(item), []).append(one)
-            if len(tables[id(item)]) == 1:
-                parts.append(_table_of_pairs(one, rows_of(item, TensorPair)))
+        if isinstance(item, Measurement) and id(item) not in drawn:  # several gates read one table
+            drawn.add(id(item))
+            parts.append(_table_of_pairs(one, rows_of(item, TensorPair)))
     if not parts:
         parts = [Part(caption="No tensor of two checkpoints is sealed in these bundles: `weighbridge verify "
                  "builtin:checkpoint-import --subject source=… --subject import=…` compares them.")]  # fmt: skip
@@ -306,19 +298,20 @@ def _side(dtype: str, shape: Sequence[int]) -> str:
 
 
 def _changed(given: Sources) -> Tab:
-    judged, parts = _of(given, "column_agreement", "fact_agreement"), []
+    judged, parts, more = _of(given, "column_agreement", "fact_agreement"), list[Part](), ""
     if given.base is not None:
-        here, there = given.courses(), courses_of(given.base)
+        (here, _), there = given.courses(), courses_of(given.base)
         for name in [name for name in FIRST if name in here and name in there]:
-            lines = [_line(there[name], "base"), _line(here[name], "this run")]
-            caption = f"{name}: {_parting(given, here[name], there[name])} {NOT_JUDGED}"
-            parts.append(Part(picture=curves(name, promised_unit(name), lines), caption=caption))
-        facts = _facts_apart(given)
-        parts += (
-            [Part(head=("fact", "base", "this run"), rows=facts, caption="What run.json says otherwise.")]
-            if facts
-            else []
-        )
+            lines, said = (
+                [_line(there[name], "base"), _line(here[name], "this run")],
+                _parting(given, here, there, name),
+            )
+            picture, more = curves(name, promised_unit(name), lines), more or said.capitalize()
+            parts.append(Part(picture=picture, caption=f"{name}: {said} {NOT_JUDGED}"))
+        if facts := _facts_apart(given):
+            caption = "What the two say of themselves otherwise."
+            parts.append(Part(head=("fact", "base", "this run"), rows=facts, caption=caption))
+        more = more or "No column is in both runs."
     pairs = zip(given.bundles, given.bundles[1:], strict=False)
     for one, other in [pair for pair in pairs if pair[0].contract.id == pair[1].contract.id][:1]:
         found = [(matter, at, show(old), show(new)) for matter, places in differences(one, other).items()
@@ -328,31 +321,20 @@ def _changed(given: Sources) -> Tab:
         parts.append(Part(head=head, rows=tuple(found[:DIFFERENT]), caption=caption, filtered=True))
     if not parts:
         parts = [Part(caption="No earlier run was given: --base DIR names the directory of the last good one.")]
-    more = _first_parting(given) if given.base else ""
     return Tab(id="changed", question="What changed since the last good run?", judged=judged, more=more, parts=parts)
 
 
-def _first_parting(given: Sources) -> str:
-    here, there = given.courses(), courses_of(given.base) if given.base else {}
-    known = [name for name in FIRST if name in here and name in there]
-    return _parting(given, here[known[0]], there[known[0]]).capitalize() if known else "No column is in both runs."
-
-
-def _parting(given: Sources, here: StepCourse, there: StepCourse) -> str:
-    """Return the first step at which two courses differ, to the bit where both runs are there."""
-    if given.run is not None and given.base is not None:
-        one, other = given.run.column(here.column), given.base.column(there.column)
-        pairs = dict(zip(other.step, other.value, strict=True)) if other else {}
-        mine = zip(one.step, one.value, strict=True) if one else ()
-        apart: list[tuple[float, int | float]]
-        apart = [(abs(value - pairs[step]), step) for step, value in mine if step in pairs and value != pairs[step]]
-        how = "to the bit"
-    else:
-        known = {step: value for step, value in zip(there.step, there.least, strict=False) if value is not None}
-        seen = ((step, value) for step, value in zip(here.step, here.least, strict=False) if step in known)
-        both = [(value, known[step], step) for step, value in seen if value is not None]
-        apart = [(abs(value - other), step or 0) for value, other, step in both if value != other]
-        how = "to six digits"
+def _parting(given: Sources, here: Mapping[str, StepCourse], there: Mapping[str, StepCourse], name: str) -> str:
+    """Return the first step at which a column differs, to the bit where both runs are there."""
+    one, other = (view.column(name) if view else None for view in (given.run, given.base))
+    mine: Mapping[Any, Number] = dict(zip(here[name].step, here[name].least, strict=True))
+    theirs: Mapping[Any, Number] = dict(zip(there[name].step, there[name].least, strict=True))
+    if exact := one is not None and other is not None:
+        mine, theirs = (dict(zip(column.step, column.value, strict=True)) for column in (one, other))
+    both = [(step, a, theirs.get(step)) for step, a in mine.items()]
+    numbers = [(step, a, b) for step, a, b in both if a is not None and b is not None and a != b]
+    apart = [(math.inf if math.isnan(a - b) else abs(a - b), step) for step, a, b in numbers]
+    how = "to the bit" if exact else "to six digits"
     if not apart:
         return f"equal {how} at every step that both have."
     distance, where = max(apart)
