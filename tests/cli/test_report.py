@@ -22,6 +22,7 @@ from tests.verifiers.weighing import recorded
 from weighbridge.core.data import data_path
 from weighbridge.page.drawing import Line, Mark, bars, curves
 from weighbridge.page.heatmap import heatmap
+from weighbridge.page.sources import courses_of
 
 HERE = data_path("verifiers") / "specimens" / "checkpoints"
 SOURCE, GOOD, BAD = (HERE / name for name in ("source.safetensors", "import.gguf", "relabelled.safetensors"))
@@ -291,3 +292,11 @@ def test_numbers_at_the_ends_of_what_there_is_are_drawn(numbers: list[float | No
     )
     text += heatmap("x", ["x"], list(range(len(numbers))), [numbers]) if numbers else ""
     assert not re.search(r'="[^"]*\b(nan|inf)\b[^"]*"', re.sub(r'data-\w="[^"]*"', "", text))
+
+
+def test_a_course_that_an_older_bundle_did_not_seal_is_drawn_of_its_run_with_the_gates_that_read_it(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weighbridge.page.sources.Sources.courses", lambda self: (courses_of(self.run), self.run_of))
+    text = drawn(cli, of_run(cli, tmp_path / "run"), "--run", tmp_path / "run")
+    assert re.search(r"<figcaption><bdi>loss: 120 rows\. PASS GATE-", text)

@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,7 @@ class Sources:
     bundles: tuple[Bundle, ...]
     judged: tuple[Judged, ...]
     run: RunView | None = None
+    run_of: Bundle | None = None  # which sealed that run
     run_name: str = ""
     base: RunView | None = None
 
@@ -75,7 +76,7 @@ class Sources:
             for key, item in bundle.measured.items():
                 if key.startswith("step_course.") and isinstance(item, Measurement):
                     return {row.column: row for row in rows_of(item, StepCourse)}, bundle
-        return courses_of(self.run) if self.run else {}, None
+        return courses_of(self.run) if self.run else {}, self.run_of
 
 
 def sources(paths: Sequence[Path], run: Path | None, base: Path | None) -> Sources:
@@ -90,10 +91,11 @@ def sources(paths: Sequence[Path], run: Path | None, base: Path | None) -> Sourc
             said = newer and f"a newer bundle, of {newer.bundle.statement.finished[:19]}, says {newer.outcome}"
             judged.append(Judged(bundle, row, said or ""))
             known.setdefault(place, judged[-1])
-    view = _sealed_run(bundles, run) if run else None
+    run_of = _sealed(bundles, run) if run else None
+    view = open_run(run) if run else None
     of_base = open_run(base) if base else None
     named = run.name if run else ""
-    return Sources(bundles=tuple(bundles), judged=tuple(judged), run=view, run_name=named, base=of_base)
+    return Sources(bundles=tuple(bundles), judged=tuple(judged), run=view, run_of=run_of, run_name=named, base=of_base)
 
 
 def _sound(path: Path) -> Bundle:
@@ -106,12 +108,13 @@ def _sound(path: Path) -> Bundle:
     raise BundleError("not-judged-again", why, where=str(path), remedy=remedy)
 
 
-def _sealed_run(bundles: Iterable[Bundle], path: Path) -> RunView:
-    """Open the directory of a run that one of the bundles is of, by the digests of its files."""
-    runs = [(one.statement, item) for one in bundles for item in one.statement.subjects if item.kind is SubjectKind.RUN]
-    if any(item.digests and review.subject(stated, item.name, path).held is State.HOLDS for stated, item in runs):
-        return open_run(path)
-    what = "is not the run that was sealed: a file of it is missing or has another digest" if runs else "belongs to no"
+def _sealed(bundles: Sequence[Bundle], path: Path) -> Bundle:
+    """Return the newest bundle that is of a run's directory, by the digests of its files."""
+    runs = [(one, item) for one in bundles for item in one.statement.subjects if item.kind is SubjectKind.RUN]
+    for one, item in reversed(runs):
+        if item.digests and review.subject(one.statement, item.name, path).held is State.HOLDS:
+            return one
+    what = "is not the run that was sealed: a file of it is missing or has another digest"
     what = what if runs else "no bundle is of a run"
     raise BundleError("other-run", what, where=str(path), remedy="name the directory that `verify` looked at")
 

@@ -154,7 +154,7 @@ def _caption(course: StepCourse, judged: Sequence[Judged], bundle: Bundle | None
     said += [f"{len(looking) - 3} more gates read it."] if len(looking) > 3 else []
     said += [] if looking else [NOT_JUDGED]
     key = looking[0].keys[0] if looking else "step_course"
-    said.append(f"Bundle {bundle.id[:12]}, measured as {key}." if bundle else "Of --run: no bundle seals its course.")
+    said += [f"Bundle {bundle.id[:12]}, measured as {key}."] if bundle else []
     return " ".join((f"{course.column}: {', '.join((each, *absent))}.", *said))
 
 
