@@ -34,15 +34,15 @@ def test_a_row_that_other_tests_hold_names_files_that_are_there() -> None:
     assert [name for name in named if not (ROOT / "tests" / name).exists()] == []
 
 
-def test_the_page_holds_the_rows_that_are_tried_and_the_readme_their_sum() -> None:
-    page, readme = ((ROOT / name).read_text() for name in ("spec/robustness.md", "README.md"))
+def test_the_page_holds_the_rows_that_are_tried_and_the_docs_their_sum() -> None:
+    page, why = ((ROOT / name).read_text() for name in ("spec/robustness.md", "docs/why.md"))
     lines = re.findall(r"^\| (R\d+ \| .*?| \| all)((?: \| [\d,]+){5}) \|$", page, re.MULTILINE)
     table = {says: [int(count.replace(",", "")) for count in counts.split(" | ")[1:]] for says, counts in lines}
     whole = table.pop(" | all")
     assert set(table) == {f"{row.name} | {row.says}{'' if isinstance(row, Row) else MARK}" for row in ROWS}
     assert whole == [sum(each) for each in zip(*table.values(), strict=True)]
     assert whole[2:] == [0, 0, 0]
-    assert f"of {whole[0]:,} cases none was undetected, corrupted anything or hung" in readme
+    assert f"of {whole[0]:,} cases none was undetected, corrupted anything or hung" in why
 
 
 def test_the_rows_count_what_goes_wrong(tmp_path: Path) -> None:

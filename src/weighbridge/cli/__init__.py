@@ -99,6 +99,7 @@ def main() -> None:
         code = ExitCode.INTERRUPTED
     except click.MissingParameter as error:
         name = error.param.make_metavar(error.ctx) if error.param and error.ctx else "an argument"
+        name = f"{error.param.opts[0]} {name}" if isinstance(error.param, click.Option) else name
         usage = error.ctx.get_usage().removeprefix("Usage: ") if error.ctx else ""
         tell(str(UsageError("missing-argument", f"{name} is missing", remedy=f"write: {usage}")).splitlines(), err=True)
         code = ExitCode.INVALID

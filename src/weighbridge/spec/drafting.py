@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from weighbridge.spec.tally import Stood, place_in
 
 TOLD = ("weighbridge", "python", "torch", "cuda", "system", "machine")  # of the environment; the bundle has the rest
 DEVICE_FACTS = ("requested_device", "resolved_device", "device_name", "driver")
+OF_REQUEST = re.compile(r"\.[0-9a-f]{8}$")  # that tells two requests of one quantity apart
 AUTHOR = "<!-- author:"
 DECIDED = "OPEN, ELIMINATED, CONFIRMED or REFUTED, each with its evidence"
 UNDECIDED = "for each OPEN hypothesis the values that would decide it"
@@ -163,12 +165,15 @@ def _device(bundles: Sequence[Bundle]) -> Iterator[str]:
         yield f"- host: `{bundle.statement.host}`"
         for name, value in ((name, bundle.environment[name]) for name in TOLD if name in bundle.environment):
             yield f"- {name}: {cite(bundle, f'/{_escaped(name)}', value, manifest.ENVIRONMENT)}"
+    facts: dict[tuple[str, str, str, object], str] = {}  # gates that ask for other facts measure the device again
     for bundle, (key, item) in ((of, pair) for of in bundles for pair in of.measured.items()):
-        facts = rows_of(item, Fact) if isinstance(item, model.Measurement) and item.quantity == "facts" else ()
-        for index, fact in enumerate(facts):
+        rows = rows_of(item, Fact) if isinstance(item, model.Measurement) and item.quantity == "facts" else ()
+        for index, fact in enumerate(rows):
             if fact.name in DEVICE_FACTS and fact.value is not None:
-                pointer = f"/measured/measurement/value/rows/{index}/value"
-                yield f"- {key}, {fact.name}: {cite(bundle, pointer, fact.value, manifest.measurement_file(key))}"
+                pointer, about = f"/measured/measurement/value/rows/{index}/value", OF_REQUEST.sub("", key)
+                figure = cite(bundle, pointer, fact.value, manifest.measurement_file(key))
+                facts.setdefault((bundle.id, about, fact.name, fact.value), f"- {about}, {fact.name}: {figure}")
+    yield from facts.values()
 
 
 def _impact(bundles: Sequence[Bundle], stood: Places, earned: Earned) -> Iterator[str]:

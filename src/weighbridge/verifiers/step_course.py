@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from weighbridge.core import Basis, Fields, Measurement, Origin, SubjectKind, Unmeasured
 from weighbridge.quantities.runs import StepCourse
@@ -54,14 +55,17 @@ def _course(name: str, view: RunView, column: str, many: int) -> StepCourse:
         }
         for key, count in one.items():
             counts[key].append(count)
-    alone = {"median": [], "greatest": []} if each == 1 else {}
+    if each == 1:
+        found |= {"median": [], "greatest": []}
+    courses: Mapping[str, Any] = {key: tuple(values) for key, values in found.items()}
+    absent: Mapping[str, Any] = {key: tuple(values) if any(values) else () for key, values in counts.items()}
     return StepCourse(
         column=name,
         rows_each=each,
         rows=view.rows,
         step=tuple(_step(steps.values[at]) if steps.state[at] == NUMBER else None for at in begins),
-        **{key: tuple(values) for key, values in (found | alone).items()},
-        **{key: tuple(values) if any(values) else () for key, values in counts.items()},
+        **courses,
+        **absent,
     )
 
 
