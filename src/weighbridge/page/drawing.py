@@ -198,11 +198,11 @@ def _course(line: Line, x: _Axis, y: _Axis, *, other: bool) -> Iterator[str]:
 
 
 def _signs(line: Line, where: Sequence[float]) -> Iterator[str]:
-    """Yield a sign at each place that holds no number, or exactly 0; none of what most places hold."""
+    """Yield a sign at each place that holds no number, or exactly 0; of what most places hold, only what is not finite."""
     for key, (sign, words) in SIGNS.items():
         counts = getattr(line, key)
         at = [where[index] for index, count in enumerate(counts) if count]
-        if 0 < len(at) <= len(where) / 2:
+        if at and (key == "nan" or len(at) <= len(where) / 2):
             thin = [place for index, place in enumerate(at) if not index or place - at[index - 1] > 4]
             level = {"nan": TOP + 4, "zeros": HEIGHT - BOTTOM + 4, "missing": HEIGHT - BOTTOM + 14}[key]
             signs = "".join(text(place, level, sign, anchor="middle", dim=False) for place in thin)
