@@ -87,7 +87,8 @@ def main() -> None:
         data = page(given)
         drawing = time.process_time() - began - reading
     loss = next(row for row in rows_of(courses, StepCourse) if row.column == "loss")
-    print(f"courses of {STEPS:,} steps, {COLUMNS} columns: {sealing:.2f} s; a spike of one step: {max(filter(None, loss.greatest))}")
+    spike = max(filter(None, loss.greatest))
+    print(f"courses of {STEPS:,} steps, {COLUMNS} columns: {sealing:.2f} s; a spike of one step: {spike}")
     print(f"layers.jsonl of {LAYERS} x {LOGGED:,} norms read: {reading:.2f} s")
     print(f"page: {len(data):,} of {BUDGET_BYTES:,} bytes, drawn in {drawing:.2f} of {BUDGET_SECONDS} s")
     sys.exit(len(data) > BUDGET_BYTES or drawing > BUDGET_SECONDS)

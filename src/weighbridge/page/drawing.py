@@ -198,7 +198,7 @@ def _course(line: Line, x: _Axis, y: _Axis, *, other: bool) -> Iterator[str]:
 
 
 def _signs(line: Line, where: Sequence[float]) -> Iterator[str]:
-    """Yield a sign at each place that holds no number, or exactly 0; of what most places hold, only what is not finite."""
+    """Yield a sign at each place without a number or with exactly 0; of what most hold, only what is not finite."""
     for key, (sign, words) in SIGNS.items():
         counts = getattr(line, key)
         at = [where[index] for index, count in enumerate(counts) if count]
