@@ -128,6 +128,13 @@ def test_a_device_fact_is_cited_from_its_measurement(tmp_path: Path) -> None:
     assert f"- facts.source.default, resolved_device: {cited}" in drafted(bundle)
 
 
+def test_a_device_fact_that_is_measured_under_several_options_is_told_once(tmp_path: Path) -> None:
+    bundle = with_facts(tmp_path)
+    again = {"facts.source.default": FACTS, "facts.source.default.00c37f7a": FACTS}
+    several = dataclasses.replace(bundle, measured={**bundle.measured, **again})
+    assert drafted(several).count("- facts.source.default, resolved_device: `cuda:0`") == 1
+
+
 def test_a_gate_that_was_not_judged_cannot_be_drafted(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"unknown-gate bundle .* has no gate 'GATE-X'; known: GATE-IMPORT-001"):
         drafted(sealed(tmp_path), gates=("GATE-X",))
