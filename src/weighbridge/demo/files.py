@@ -98,7 +98,6 @@ def _history(lost: int) -> list[dict[str, float]]:
     for step in range(1, STEPS + 1):
         norm = 4 * (1 - step / 2 / STEPS) * chance.lognormvariate(0, 0.1)
         row = {"loss": norm**2 / 4 + chance.gauss(0, 0.02), "grad_norm": norm}
-        if lost and step >= lost:
-            row = {"loss": 0.0, "grad_norm": math.nan}
+        row = {"loss": 0.0, "grad_norm": math.nan} if lost and step >= lost else row
         rows.append(row | {"learning_rate": 0.001 * (1 - step / 2 / STEPS), "epoch": step / STEPS, "step": step})
     return rows
