@@ -73,6 +73,26 @@ def figures(path: str, pattern: str) -> tuple[str, ...]:
     return found.groups()
 
 
+def test_the_recorder_is_used_as_printed(workplace: Path) -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train_step(batch: object) -> object:
+        optimizer.zero_grad()
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    (snippet,) = re.findall(
+        r"^```python\n(from weighbridge\.recorder .*?)^```$", PAGES["runs.md"], re.MULTILINE | re.DOTALL
+    )
+    names = {"model": model, "optimizer": optimizer, "device": "cpu", "N": 12, "train_step": train_step}
+    exec(snippet, names | {"loader": [torch.ones(3, 2)] * 4})
+    assert len((workplace / "runs" / "a" / "steps.jsonl").read_text().splitlines()) == 4
+
+
 def test_the_figures_are_those_of_the_committed_pages() -> None:
     page = PAGES["why.md"]
     (cases,) = figures("spec/robustness.md", r"^\| +\| all \| ([\d,]+) \| \1 \| 0 \| 0 \| 0 \|$")

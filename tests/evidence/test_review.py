@@ -178,9 +178,7 @@ def test_a_folder_without_an_id_in_its_name_vouches_for_nothing(bundle: Bundle) 
 def test_what_is_no_bundle_is_an_error_not_an_answer(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"not-a-bundle there is no such folder or archive"):
         verify(tmp_path / "nowhere", NOW)
-    with pytest.raises(
-        BundleError, match=r"not-a-bundle there is no statement.json in it\n  name a bundle's folder"
-    ):
+    with pytest.raises(BundleError, match=r"not-a-bundle there is no statement.json in it\n  name a bundle's folder"):
         verify(tmp_path, NOW)
 
 
