@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,7 @@ class Layers:
     steps: tuple[float, ...]
     grad: tuple[tuple[Number, ...], ...]
     change: tuple[tuple[Number, ...], ...]  # update over weight
+    zero: Mapping[str, int]  # tensors whose gradient is exactly 0, at how many steps
     more: int  # groups that are left out
 
 
@@ -142,6 +144,7 @@ def layers_of(view: RunView) -> Layers | None:
         return None
     sums: dict[str, dict[float, dict[str, float]]] = {}
     steps: dict[float, None] = {}
+    zero = Counter[str]()
     try:
         for line in view.layers.read_text(encoding="utf-8").splitlines():
             row: dict[str, Any] = json.loads(line)
@@ -154,6 +157,7 @@ def layers_of(view: RunView) -> Layers | None:
                 "weight": row.get("weight"),
                 "update": row.get("update"),
             }
+            zero.update([name] if norms["grad"] == 0 else [])
             for key, norm_of in norms.items():
                 if isinstance(norm_of, (int, float)):
                     cell[key] = cell.get(key, 0.0) + float(norm_of) ** 2
@@ -174,5 +178,6 @@ def layers_of(view: RunView) -> Layers | None:
         steps=tuple(order),
         grad=tuple(tuple(norm(name, step, "grad") for step in order) for name in names),
         change=tuple(tuple(ratio(name, step) for step in order) for name in names),
+        zero=dict(zero.most_common()),
         more=len(sums) - len(names),
     )

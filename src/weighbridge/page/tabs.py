@@ -17,6 +17,7 @@ from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.forward import ForwardError
 from weighbridge.quantities.runs import StepCourse
 from weighbridge.quantities.tensors import TensorPair
+from weighbridge.report import NAMED, capped
 from weighbridge.report.machine import hints_by_word
 from weighbridge.run_logs.units import promised_unit
 
@@ -107,6 +108,10 @@ def _column(one: Judged) -> str:
     return str(one.row.looked_at.get("column") or "")
 
 
+def _reads(one: Judged, column: str) -> bool:
+    return column == (_column(one) or column) and column in (_column(one), *dict[str, Any](one.row.looked_at)["places"])
+
+
 def _training(given: Sources) -> Tab:
     all_of_run = _of(given, "step_series", "step_columns", "corpus_progress", "corpus_epochs", "device_evidence")
     judged = [one for one in all_of_run if not _about_gradients(_column(one))]
@@ -115,7 +120,7 @@ def _training(given: Sources) -> Tab:
     failing = [_column(one) for one in of_bundle if one.outcome in WORST[:2]]
     names = [name for name in dict.fromkeys((*FIRST, *failing)) if name in courses]
     names = names if len(courses) > PICTURES else [*names, *(name for name in courses if name not in names)]
-    parts = [_curve(given, courses[name], [one for one in of_bundle if _column(one) == name], bundle) for name in names]
+    parts = [_curve(given, courses[name], [one for one in of_bundle if _reads(one, name)], bundle) for name in names]
     rest = [course for name, course in courses.items() if name not in names]
     parts += [_table_of(rest, of_bundle)] if rest else []
     if not courses:
@@ -179,7 +184,7 @@ def _line(course: StepCourse, name: str) -> Line:
 def _table_of(courses: Sequence[StepCourse], judged: Sequence[Judged]) -> Part:
     rows, bad = [], set()
     for index, course in enumerate(courses):
-        mine = _by_outcome([one for one in judged if _column(one) == course.column])
+        mine = _by_outcome([one for one in judged if _reads(one, course.column)])
         known = [value for value in course.least if value is not None]
         top = [value for value in (course.greatest or course.least) if value is not None]
         counts = [str(sum(found)) for found in (course.nan, course.zeros, course.missing)]
@@ -201,8 +206,12 @@ def _layers(given: Sources) -> Tab:
         why += '. The recorder writes layers.jsonl, norms of each tensor: `Recorder("runs/a", model, optimizer)`.'
         return Tab(**named, parts=(Part(caption=why), *_verdicts(judged)))
     dead = {name: sum(value == 0 for value in row) for name, row in zip(layers.names, layers.grad, strict=True)}
-    said = [f"{name} is exactly 0 at {count} of {len(layers.steps)} steps" for name, count in dead.items() if count]
-    more = f"{'; '.join(said) or 'No layer is exactly 0 at any step that was recorded'}."
+    dead = {name: count for name, count in dead.items() if count}
+    dead |= {
+        name: count for name, count in layers.zero.items() if not name.startswith(tuple(f"{one}." for one in dead))
+    }
+    said = [f"{name} is exactly 0 at {count} of {len(layers.steps)} steps" for name, count in dead.items()]
+    more = f"{'; '.join(capped(said, NAMED)) or 'No tensor is exactly 0 at any step that was recorded'}."
     caption = f"2-norm of the gradients that the update used, by group of layers, at {len(layers.steps)} steps. "
     caption += f"{NOT_JUDGED} From layers.jsonl of --run, which no bundle seals."
     picture = heatmap("gradient norm by layer and step", layers.names, layers.steps, layers.grad)
