@@ -258,6 +258,17 @@ def test_an_index_that_names_the_one_file_beside_it_alone_is_of_that_checkpoint(
         assert "note:" not in ended.out
 
 
+@each("verb", ("inspect", "verify", "compare"))
+def test_one_shard_of_two_is_no_checkpoint(cli: Cli, tmp_path: Path, verb: str) -> None:
+    half = folder(tmp_path / "half")
+    (half / MODEL).rename(half / "model-00001-of-00002.safetensors")
+    words = {"inspect": (half, "--strict"), "compare": (half, half / "model-00001-of-00002.safetensors"),
+             "verify": ("builtin:checkpoint-health", "--subject", f"checkpoint={half}")}  # fmt: skip
+    ended = cli(verb, *words[verb])
+    assert ended.code == 4
+    assert "'model-00001-of-00002.safetensors' is part 1 of 2, and no other part is beside it" in ended.out + ended.err
+
+
 OTHER_INDEXES: dict[str, tuple[object, str]] = {
     "another file": ({"w": "model-00001-of-00001.safetensors"}, "checkpoint-ambiguous"),
     "this file and another": ({"w": MODEL, "x": "other.safetensors"}, "checkpoint-ambiguous"),

@@ -298,11 +298,18 @@ def test_a_junit_report_of_pytest_holds_no_absolute_path_of_ours(tmp_path: Path)
 
 def test_other_yaml_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text("a: 1\n")
+    (tmp_path / "contract.yaml").write_text(TEXT)  # as a bundle seals it
+    (tmp_path / "MANIFEST.json").write_text("{}")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "other.yaml"], cwd=tmp_path, check=False, capture_output=True, text=True
+        [sys.executable, "-m", "pytest", "other.yaml", "contract.yaml"],
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "not found: " in done.stderr + done.stdout or "found no collectors" in done.stderr
+    told = done.stderr + done.stdout
+    assert [told.count("not found: ") + told.count("found no collectors")] == [2]
 
 
 def test_loading_the_plugin_imports_nothing_of_ours_but_itself() -> None:

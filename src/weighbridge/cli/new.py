@@ -20,6 +20,7 @@ OF: dict[str, Any] = {"type": click.Choice(("run", "checkpoint")), "default": "c
 QUANTITIES = {"run": ("runs", ', key="column"'), "checkpoint": ("tensors", "")}  # the file of the rows, and their key
 VERIFIER = "Write a verifier: module, card, dataclass, a line in the table."
 PLUGIN = "pip install -e {name}, then weighbridge selftest {name}  # says what is missing"
+OF_THEIR_NAMES = "OF_THEIR_NAMES = (  # modules\n"  # in the table of gates
 NEXT = 'weighbridge selftest {name}  # says what is missing; CONTRIBUTING.md, "{page}", goes through it'
 
 
@@ -73,11 +74,10 @@ def _write_kind(name: str, template: str, page: str) -> None:
     _require_free(root, module, Path("gates", f"{name}.yaml"))
     words = {"new-kind": name, "new_kind": module}
     table = PACKAGE / "gates" / "__init__.py"
-    line = f'    "{name}": "{module}",'
     files = {
         PACKAGE / "gates" / f"{module}.py": _template(root, f"{template}.py", words),
         Path("gates", f"{name}.yaml"): _template(root, f"{template}.yaml", words),
-        table: _listed((root / table).read_text("utf-8"), r'^    "([\w-]+)": "\w+",$', name, line),
+        table: (root / table).read_text("utf-8").replace(OF_THEIR_NAMES, f'{OF_THEIR_NAMES}    "{name}",\n'),
     }
     _write(root, files, name, page)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -155,6 +156,9 @@ def checkpoint_in(folder: Folder) -> str:
         return indexes[0]
     found = sorted(name for name in folder.names() if name.endswith(SAFETENSORS))
     if len(found) == 1:
+        if (shard := SHARD.search(found[0])) and int(shard[2]) > 1:
+            what = f"{quoted(found[0])} is part {int(shard[1])} of {int(shard[2])}, and no other part is beside it"
+            raise SubjectError("shard-missing", what, where=folder.name, remedy=DOWNLOAD_AGAIN)
         return found[0]
     from weighbridge.formats import gguf_split
 
@@ -200,6 +204,7 @@ def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> Subject
     return SubjectError(code, what, where=folder.name, remedy=remedy)
 
 
+SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.safetensors$")
 MODEL = ("describes a model, and holds no weights", "name the folder that it lies in")
 LOG = ("is the log of a Trainer, and holds no weights", "`weighbridge inspect FILE` shows it")
 OTHER_JSON = {b'"log_history"': LOG, b'"architectures"': MODEL, b'"model_type"': MODEL}  # by keys that these hold
