@@ -229,6 +229,8 @@ FALSE = (
     "2 ms [ev:GOOD#/findings/0/counted]",
     "2/3 [ev:GOOD#/findings/0/counted]",
     "2e3 [ev:GOOD#/findings/0/counted]",
+    "12 tokens/s [ev:GOOD/statement.json#/predicate/subjects/0/size]",
+    "12 [ev:GOOD/statement.json#/predicate/subjects/0/size] tokens per second",
 )
 
 TRUE = (
@@ -272,6 +274,8 @@ TRUE = (
     "GATE-IMPORT-001 passed [ev:GOOD].",
     "GATE-IMPORT-001 came to FAIL [ev:BAD].",
     "GATE-IMPORT-001 passed with 2 tensors [ev:GOOD#/findings/0/counted].",
+    "12 bytes [ev:GOOD/statement.json#/predicate/subjects/0/size]",
+    "12 [ev:GOOD/statement.json#/predicate/subjects/0/size] bytes",
     "<!-- weighbridge:quote -->\n> GATE-A is DISCHARGED, they said.",
     "```\nGATE-A is DISCHARGED\n```",
     # Ordinary English of a specification.
@@ -331,4 +335,44 @@ TRUE = (
     "GATE-GPUTRAIN-002 is DISCHARGED; GATE-GPUTRAIN-001 is not.",
     "Two gates are discharged, one is retired and one has regressed.",
     "We pass 3 arguments, 2 of them by name, and read the red channel.",
+)  # fmt: skip
+
+# In the author's own prose, where 2 tensors were counted of 2, and a file of 12 bytes was cited.
+MADE_UP = (
+    "Perplexity fell from `7.31` to a few.",
+    "The loss is `5.68`.",
+    "It kept `20 of 21` tensors.",
+    "It kept `20` of `2` tensors.",
+    "It takes `13 ms`.",
+    "It takes 13ms.",
+    "The loss is `loss=5.68`.",
+    "It is 3x faster.",
+    "It is `3×` faster.",
+    "It is half as large.",
+    "It is twice as fast.",
+    "It is threefold faster.",
+    "The model of 7B was kept.",
+    "It holds 70 billion parameters.",
+    "It holds 2 million tensors.",
+    "It holds 2B tensors.",
+    "It took 2 times as long.",
+    "It kept twenty-four tensors.",
+    "It kept eleven tensors.",
+    "It kept a hundred tensors.",
+    "It lost a quarter of the tensors.",
+    "The time doubled.",
+    "It took 2 ms.",
+    "It wrote 2 tokens per second.",
+    "It wrote 12 tokens per second.",
+    "It wrote `12 tokens/s`.",
+)
+NO_FIGURES = (
+    "It kept `2` of `2` tensors, and 12 bytes.",
+    "It kept `2 of 2`, `12` bytes and 12 of them.",
+    "`GATE-A-001` is about `BF16`, `Q8_0`, `model-00001.safetensors` and `blk.0.attn_k.weight`.",
+    "`v1.2.0` of `1.2.0` and `3b8e562210f4`, `9af15b336e6a9619928537df30b2e6a2376569fcf9d7e773eccede65606529a0`.",
+    "`weighbridge verify x.yaml --steps 30 --lr=0.1` was typed.",
+    "One gate is about two files, the second half of the run, and a one-way door.",
+    "Half of the gates are about time.",
+    "It is a 16-bit float, and a three-way comparison.",
 )  # fmt: skip

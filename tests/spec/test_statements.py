@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cases import each
 from tests.ledgers import NOW, sealed
-from tests.spec.sentences import FALSE, TRUE
+from tests.spec.sentences import FALSE, MADE_UP, NO_FIGURES, TRUE
 
 from weighbridge.ledger.fold import (
     ACTIVE,
@@ -95,8 +95,10 @@ def test_the_table_is_as_large_as_what_it_stands_for() -> None:
 FIGURES = "### Figures\n\n- counted: `2` [ev:GOOD#/findings/0/counted]\n- of: `2` [ev:GOOD#/findings/0/of]\n"
 
 
-def wrong_in_section(claim: str, known: tuple[Known, dict[str, str]], head: str = "### Claim") -> list[tuple[int, str]]:
-    text = f"## Title\n\n{head}\n\nFirst.\n{claim}\n\n{FIGURES}"
+def wrong_in_section(
+    claim: str, known: tuple[Known, dict[str, str]], head: str = "### Claim", figures: str = FIGURES
+) -> list[tuple[int, str]]:
+    text = f"## Title\n\n{head}\n\nFirst.\n{claim}\n\n{figures}"
     strict = replace(known[0], strict=True), known[1]
     return [(one.line, one.code) for one in looked(text, strict).problems if not one.warning]
 
@@ -118,6 +120,21 @@ def test_a_number_that_is_neither_cited_nor_a_figure_is_a_problem_at_its_own_lin
     known: tuple[Known, dict[str, str]], claim: str, head: str
 ) -> None:
     assert wrong_in_section(claim, known, head) == [(6, "uncited")]
+
+
+SIZED = FIGURES + "- size: `12` [ev:GOOD/statement.json#/predicate/subjects/0/size] bytes\n"
+
+
+@each("claim", MADE_UP)
+def test_a_made_up_figure_is_a_problem_in_backticks_in_words_and_as_a_multiple(
+    known: tuple[Known, dict[str, str]], claim: str
+) -> None:
+    assert set(wrong_in_section(claim, known, figures=SIZED)) == {(6, "uncited")}
+
+
+@each("claim", NO_FIGURES)
+def test_a_name_and_a_figure_are_no_problem_in_backticks(known: tuple[Known, dict[str, str]], claim: str) -> None:
+    assert wrong_in_section(claim, known, figures=SIZED) == []
 
 
 def test_more_than_the_whole_is_a_problem_though_both_are_figures(known: tuple[Known, dict[str, str]]) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from weighbridge.contract.layers import Found
 from weighbridge.core import WeighbridgeError
-from weighbridge.evidence import manifest
+from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import State, rederivation
 from weighbridge.spec.citations import Citation, agrees, citations, computed, resolve
 from weighbridge.spec.drafting import WRITTEN
 from weighbridge.spec.hypotheses import undecided
 from weighbridge.spec.reading import Known, Looked, Text, Unit, folded
-from weighbridge.spec.statements import FORMS, GATE, form, outcomes, statements
+from weighbridge.spec.statements import FORMS, GATE, NUMERALS, form, outcomes, statements
 from weighbridge.spec.tally import block
 
 VERDICT = re.compile(r"/findings/(?P<index>\d+)/(?:measured|limit|enough)")
@@ -88,14 +88,16 @@ def _evidence(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
         what = f"says {one.text}, the evidence {value if isinstance(value, float) else str(value)[:80]}"
         yield text.found(unit.line, "number-mismatch", f"{what} [ev:{one.id}#{one.pointer}]", "print what was measured")
     verdict = VERDICT.fullmatch(one.pointer) if one.file == manifest.VERDICTS else None
-    wanted = bundle.findings[int(verdict["index"])].verdict.unit if verdict else ""
+    size = one.file == statement.FILE and one.pointer.endswith("/size")
+    wanted = bundle.findings[int(verdict["index"])].verdict.unit if verdict else "bytes" if size else ""
     plain = bool(verdict) or one.pointer.endswith(("/counted", "/of")) or not re.search("percent|share", one.pointer)
     # A unit that only its kind knows (`wraps`, `relative L2`) may stand before or after the citation.
     before, after = unit.text[slice(*one.span)].rpartition(" [")[0], unit.text[one.span[1] :]
     named = before.endswith(f" {wanted}") or re.match(rf" {re.escape(wanted)}(?!\w)", after)
     more = FORMS["more"].search(f"{before.rpartition(one.text)[2]} {after}")
     count = one.pointer.endswith(("/counted", "/of")) and one.unit not in ("", "files")
-    if (wanted and one.unit != wanted and (one.unit or not named)) or count or (plain and wanted != "%" and more):
+    other = (verdict or size) and one.unit != wanted and (one.unit or not named)
+    if other or count or (plain and wanted != "%" and more):
         has = one.unit or (more and more[0].strip())
         what = f"{one.text} has {f'the unit {has}' if has else 'no unit'}; it was measured in {wanted or 'none'}"
         yield text.found(unit.line, "unit-mismatch", what, f"write {one.text} {wanted}".rstrip())
@@ -191,20 +193,28 @@ def _refuted(text: Text) -> Iterator[Found]:
 def _uncited(text: Text) -> Iterator[Found]:
     """Yield the numbers that nothing holds: a warning beside a unit, a problem in the author's own prose."""
     remedy = "cite where it was measured: [ev:ID12#/POINTER]"
-    known = {one.text.replace(",", "") for unit in text.units for one in citations(unit.text)}
+    known = {(one.text.replace(",", ""), one.unit) for unit in text.units for one in citations(unit.text)}
     for unit in text.units:
         found = citations(unit.text)
-        spans = [one.span for one in found]
-        spans += [match.span() for name in ("logarithm", "sum", "held") for match in FORMS[name].finditer(unit.text)]
         own = unit.head.startswith("###") and unit.head.strip("# ") not in WRITTEN
+        names = ("logarithm", "sum", "held", *(() if own else ("code",)))
+        spans = [one.span for one in found]
+        spans += [match.span() for name in names for match in FORMS[name].finditer(unit.text)]
         for match in FORMS["bare" if own else "measured"].finditer(unit.text):
             cited = any(start <= match.start() < end for start, end in spans)
             named = any(match[0] in (one.pointer or "") for one in found)  # by numbers, as `7 of 7 bits`
             why, over = "has a unit and no citation", False
             if own:  # what is said of gates is held by the ledger
-                numbers = [one.replace(",", "") for one in (match["number"], match["of"]) if one]
-                named = bool(FORMS["ofgates"].match(unit.text, match.end())) or {*numbers} <= known
-                over = Decimal(numbers[0]) > Decimal(numbers[-1])
+                numbers = [_digits(one) for one in (match["number"], match["of"]) if one]
+                of = match["unit"] or match["attached"]
+                figures = {number for number, its in known if of in (None, its)} if not match["times"] else set()
+                gates = FORMS["ofgates"].match(unit.text, match.end())
+                named = bool(gates or (numbers and figures.issuperset(numbers)))
+                over = bool(numbers) and Decimal(numbers[0]) > Decimal(numbers[-1])
                 why = "more than its whole" if over else "neither cited nor a figure"
             if over or not (cited or named or unit.line in text.planned):
                 yield text.found(unit.line, "uncited", f"{match[0]!r} {why}", remedy, warning=not own)
+
+
+def _digits(number: str) -> str:
+    return str(NUMERALS.get(number.lower(), number.replace(",", "")))

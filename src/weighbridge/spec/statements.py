@@ -21,14 +21,19 @@ WORDS: Mapping[str, tuple[tuple[Status, ...], Outcome | None]] = {
     for words, means in TABLE["words"].items()
     for word in words.split()
 }
-NUMERALS: Mapping[str, int] = {word: number for number, word in enumerate(TABLE["numerals"])}
+NUMERALS: Mapping[str, int] = {word: number for number, word in enumerate(TABLE["numerals"])} | {
+    f"{ten}-{one}".rstrip("-"): 10 * tens + more
+    for tens, ten in enumerate(TABLE["tens"], start=2)
+    for more, one in enumerate(("", *TABLE["numerals"][1:10]))
+}
 SEE = "see: weighbridge status"
 
 
 def form(name: str) -> str:
     """Return the pattern of a name in the table, with what it is made of."""
     lists = {"words": "|".join(sorted(WORDS, key=len, reverse=True)), "statuses": "|".join(Status)}
-    lists |= {"numerals": "|".join(NUMERALS), "value": NUMBER, "unit": UNIT, "formula": FORMULA.pattern}
+    lists |= {"numerals": "|".join(sorted(NUMERALS, key=len, reverse=True))}
+    lists |= {"value": NUMBER, "unit": UNIT, "formula": FORMULA.pattern}
     return re.sub(r"(?<!\(\?P)<([a-z]+)>", lambda one: form(one[1]), TABLE["forms"].get(name) or lists[name])
 
 
