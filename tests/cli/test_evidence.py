@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from tests.cases import each
 from tests.cli.conftest import Cli
 from tests.evidence.test_review import resealed
 
@@ -40,6 +41,29 @@ def test_a_bundle_that_passed_says_so_first(cli: Cli) -> None:
     bundle = sealed(cli, GOOD)
     ended = cli("evidence", "verify", bundle, "--require-pass")
     assert (ended.code, ended.lines[1].split()[:2]) == (0, ["PASS", "GATE-IMPORT-001"])
+
+
+@each("verb", ["show", "verify", "export --as svr", "pack", "rejudge", "sign --key ada.key", "diff"])
+def test_a_bundle_that_is_kept_here_is_found_by_its_id(cli: Cli, verb: str) -> None:
+    cli("evidence", "keygen", "ada.key")
+    id12 = (bundle := sealed(cli, GOOD)).name[-12:]
+    more = {"pack": ("one.tar",), "diff": (bundle,)}.get(verb, ())
+    assert cli("evidence", *verb.split(), id12, *more).code == 0
+
+
+def test_a_draft_names_a_command_that_shows_its_figures(cli: Cli) -> None:
+    bundle = sealed(cli, GOOD)
+    draft = cli("amend", "draft", "--bundle", bundle, "--gate", "GATE-IMPORT-001").out
+    (command,) = re.findall("`weighbridge (evidence show [0-9a-f]*)`", draft)
+    whole = re.findall("(?m)^bundle ([0-9a-f]{64})$", cli(*command.split()).out)
+    assert cli("evidence", "show", *whole).code == 0
+
+
+def test_digits_that_no_kept_bundle_has_are_said_to_be_unknown(cli: Cli) -> None:
+    id12 = sealed(cli, GOOD).name[-12:]
+    for digits in ("0" * 12, id12 + "0" * 52):
+        ended = cli("evidence", "show", digits)
+        assert (ended.code, "unknown-bundle" in ended.err) == (2, True)
 
 
 def test_a_bundle_of_a_fail_holds_and_says_first_that_it_failed(cli: Cli) -> None:

@@ -33,7 +33,7 @@ from weighbridge.report.model_card import model_card
 from weighbridge.report.rows import rows_of_bundle
 from weighbridge.report.terminal import block
 
-BUNDLE = click.argument("bundle", type=PATH)
+BUNDLE = click.argument("bundle", type=options.BUNDLE)
 ID = re.compile(r"(?:[0-9a-f]{12,64})?")
 
 
@@ -79,8 +79,8 @@ def verify_bundle(
 
     Example: weighbridge evidence verify BUNDLE --require-anchor
 
-    BUNDLE is a folder, or a zip or tar that holds one. Its integrity, re-derivation, authenticity, freshness and
-    coverage are answered apart.
+    BUNDLE is a folder, a zip or tar that holds one, or the first digits of the id of one that is kept here. Its
+    integrity, re-derivation, authenticity, freshness and coverage are answered apart.
 
     Exit 0: unchanged, same verdicts; 1: not, or not what was required; 3: cannot be judged again here; 4: unreadable.
     """
@@ -138,7 +138,7 @@ def _lines(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
 def show(bundle: Path, *, given: str, as_json: bool) -> None:
     """Print the findings of BUNDLE with kinds, limits and trials, its subjects with their digests, and its origin.
 
-    BUNDLE is a folder, or a zip or tar that holds one. With --json, findings are as in a report of `verify`.
+    BUNDLE is as of `evidence verify`. With --json, findings are as in a report of `verify`.
     """
     sealed = unseal(bundle, given)
     stated, tool = sealed.statement, sealed.statement.tool
@@ -173,8 +173,8 @@ def _commit(commit: str, dirty: bool | None) -> str:
 
 
 @verb("diff", "Print what differs between two bundles.", "BUNDLE OTHER", of=command)
-@click.argument("one", type=PATH)
-@click.argument("other", type=PATH)
+@click.argument("one", type=options.BUNDLE)
+@click.argument("other", type=options.BUNDLE)
 @as_json
 def diff(one: Path, other: Path, *, as_json: bool) -> None:
     """Print what differs between the bundles ONE and OTHER: outcomes, figures, subjects, environment, contract.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import PATH, Paths, tell, verb
+from weighbridge.cli.options import BUNDLE, PATH, Paths, tell, verb
 from weighbridge.core import printable
 from weighbridge.evidence.disk import disk_error, replace_file
 
@@ -14,7 +14,7 @@ EXAMPLES = ("evidence/bundles/* -o report.html", "BUNDLE --run runs/b --base run
 
 
 @verb("report", "Draw bundles as one page for a browser.", *EXAMPLES)
-@click.argument("bundles", nargs=-1, required=True, type=PATH)
+@click.argument("bundles", nargs=-1, required=True, type=BUNDLE)
 @click.option("--run", type=PATH, metavar="DIR", help="The run that was sealed: draws what it logged of layers.")
 @click.option("--base", type=PATH, metavar="DIR", help="An earlier run to hold it against.")
 @click.option("-o", "--output", type=PATH, default=Path("report.html"), show_default=True, help="The file to write.")
