@@ -269,6 +269,15 @@ def test_landing_again_does_what_a_crash_left_undone(kept: Kept) -> None:
     assert (ended.code, "already-landed" in codes(ended)) == (1, True)
 
 
+def test_a_section_under_the_title_of_the_one_that_it_refutes_lands_on_the_same_day(kept: Kept) -> None:
+    kept.land(kept.draft())
+    (first,) = Path("spec/amendments").glob("0001-*.md")
+    id_ = section_of(first).about.id
+    assert kept.land(kept.draft("b", "--refutes", id_, "--title", "Section a")).code == 0
+    (second,) = Path("spec/amendments").glob("0002-*.md")
+    assert section_of(second).about.id == f"{id_}-2"
+
+
 def test_a_landed_section_is_never_edited(kept: Kept) -> None:
     kept.land(kept.draft())
     (section,) = Path("spec/amendments").glob("0001-*.md")

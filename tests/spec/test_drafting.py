@@ -67,7 +67,7 @@ def test_a_draft_has_all_its_parts_and_no_number(tmp_path: Path) -> None:
     text = drafted(with_facts(tmp_path))
     heads = [line for line in text.splitlines() if line.startswith("#")]
     assert heads == [
-        "## The import keeps every dtype",
+        "## The import keeps every dtype: FAIL",
         "### Claim",
         "### Why, gate by gate",
         "### Command",
@@ -88,6 +88,23 @@ def test_a_fail_on_a_fixture_says_what_it_is_not(tmp_path: Path) -> None:
     assert "- Live evidence: import[default] is a fixture subject." in text
     assert "- A pass of `GATE-IMPORT-001` on default: it is FAIL (dtype)." in text
     assert '[default]", "expect": "FAIL"}' in text
+
+
+def test_the_title_of_a_fail_does_not_claim_what_its_gate_promises(tmp_path: Path) -> None:
+    assert "\n## The import keeps every dtype: FAIL\n" in drafted(sealed(tmp_path, bad=True))
+    assert "\n## The import keeps every dtype\n" in drafted(sealed(tmp_path))
+
+
+def test_a_correction_has_another_id_than_what_it_refutes_on_the_same_day(tmp_path: Path) -> None:
+    bundle, id_ = sealed(tmp_path), f"A-{drafts.NOON:%Y%m%d}-same"
+    for taken, refutes, wanted in (
+        ((id_,), (id_,), f"{id_}-2"),
+        ((id_, f"{id_}-2"), (f"{id_}-2",), f"{id_}-3"),
+        ((id_,), (), id_),
+        ((), (id_,), id_),
+    ):
+        notes = AuthorNotes(at=drafts.NOON, title="Same", landed=taken, refutes=refutes)
+        assert f'\nid: "{wanted}"\n' in draft((bundle,), (GATE,), notes, {}, frozenset())
 
 
 def test_the_impact_table_names_every_gate(tmp_path: Path) -> None:
@@ -114,6 +131,18 @@ def test_a_gate_that_did_not_pass_says_by_which_code_and_where(tmp_path: Path) -
     at = f"[ev:{bundle.id[:12]}#/findings/0"
     assert f"`FAIL` {at}/outcome], `dtype` {at}/code] |" in drafted(bundle)
     assert f"- offence against `{GATE}`: `" in drafted(bundle)
+
+
+def test_the_figures_say_how_many_passed_of_those_looked_at_and_how_many_offences_are_left_out(tmp_path: Path) -> None:
+    bundle = with_facts(tmp_path)
+    (finding,) = bundle.findings
+    assert "| passing of looked at |" in (text := drafted(bundle))
+    at = f"[ev:{bundle.id[:12]}#/findings/0"
+    assert (f"`1` {at}/counted] of `2` {at}/of]" in text, "more" in text) == (True, False)
+    verdict = dataclasses.replace(finding.verdict, offences=finding.verdict.offences * 16)
+    many = dataclasses.replace(bundle, findings=(dataclasses.replace(finding, verdict=verdict),))
+    lines = [line for line in drafted(many).splitlines() if line.startswith("- offence")]
+    assert (len(lines), lines[-1]) == (4, f"- offence against `{GATE}`: +13 more")
 
 
 def test_a_fact_that_several_gates_share_is_told_once(tmp_path: Path) -> None:

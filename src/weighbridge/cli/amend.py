@@ -39,18 +39,20 @@ TO_DRAFT = """--bundle 2f6a7cfc0f86 --gate GATE-RUN-004 \\
 @click.option("--bundle", "bundles", multiple=True, required=True, help=BUNDLE)
 @click.option("--gate", "gates", multiple=True, required=True, help="The id of a gate. Repeatable.")
 @click.option("--out", type=PATH, help="The new file to write.  [default: standard output]")
-@click.option("--title", default="", help="The title.  [default: that of the first gate]")
+@click.option("--title", default="", help="The title.  [default: that of the first gate, and what it came to]")
 @click.option("--author", default="", help="Who answers for the section.")
 @repeated("--supersedes", "supersedes", "ID", "A section that this one replaces.")
 @repeated("--refutes", "refutes", "ID", "A section that this one shows to be wrong.")
 @repeated("--depends-on", "depends_on", "ID", "A section that this one rests on.")
+@SPEC_FOLDER
 @LEDGER
-def draft_section(bundles: Texts, gates: Texts, out: Path | None, folder: Path, **given: object) -> None:
+def draft_section(bundles: Texts, gates: Texts, out: Path | None, spec: Path, folder: Path, **given: object) -> None:
     """Write a spec section for some gates: command, figures, statuses, evidence, and places for the author."""
     unsealed = [unseal(find(bundle)) for bundle in bundles]
     now, stood = dt.datetime.now(dt.UTC), history(Ledger(folder).chains())
     places = earned(cited(unsealed, gates), stood, now)
-    text = draft(unsealed, gates, AuthorNotes(at=now, **given), stood, places)  # type: ignore[arg-type]
+    known = tuple(one.about.id for one in landed(spec / AMENDMENTS))
+    text = draft(unsealed, gates, AuthorNotes(at=now, landed=known, **given), stood, places)  # type: ignore[arg-type]
     text += f"\n{block(discharged(stood, map(str, places)))}"
     if out is None:
         tell([text.removesuffix("\n")], whole=True)

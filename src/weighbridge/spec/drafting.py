@@ -48,6 +48,7 @@ class AuthorNotes:
     supersedes: tuple[str, ...] = ()
     refutes: tuple[str, ...] = ()
     depends_on: tuple[str, ...] = ()
+    landed: tuple[str, ...] = ()  # ids of the sections that are there
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +80,19 @@ def cited(bundles: Iterable[Bundle], gates: Sequence[str]) -> tuple[Cited, ...]:
 def draft(bundles: Sequence[Bundle], gates: Sequence[str], notes: AuthorNotes, stood: Places, earned: Earned) -> str:
     """Write the unnumbered section of some gates; `earned` are the places that landing it would discharge."""
     mine = cited(bundles, gates)
-    title = notes.title or mine[0].gate.title
+    came_to = [one.finding.verdict.outcome for one in mine if one.gate.id == mine[0].gate.id]
+    other = next((f": {one}" for one in came_to if one is not model.Outcome.PASS), "")
+    title = notes.title or mine[0].gate.title + other  # which says of a PASS alone what is so
+    correction = bool(notes.refutes or notes.supersedes)
+    dated = f"A-{notes.at.astimezone(UTC):%Y%m%d}-{slug(title)}"
+    ids = (dated, *(f"{dated}-{number}" for number in range(2, len(notes.landed) + 2)))
     contracts = {one.bundle.contract.id: one.bundle for one in mine}
     named = [(f"{one.bundle.id[:12]}/{one.finding.gate}[{one.finding.instance}]", one.finding.verdict) for one in mine]
     about = Amendment(
-        id=f"A-{notes.at.astimezone(UTC):%Y%m%d}-{slug(title)}",
+        id=next(one for one in ids if one not in notes.landed or not correction),
         title=title,
         author=notes.author,
-        kind="correction" if notes.refutes or notes.supersedes else "record",
+        kind="correction" if correction else "record",
         gates=tuple(dict.fromkeys(gates)),
         evidence=tuple(bundle.id for bundle in bundles),
         premises=(
@@ -121,7 +127,7 @@ def _body(title: str, bundles: Sequence[Bundle], mine: Sequence[Cited], stood: P
 
 def _figures(mine: Sequence[Cited]) -> Iterator[str]:
     """Yield a row for each finding, then where those that are no PASS offend, and the facts of each bundle, once."""
-    yield "| gate | came to | measured | limit | looked at | trials |"
+    yield "| gate | came to | measured | limit | passing of looked at | trials |"
     yield "|---|---|---|---|---|---|"
     for one in mine:
         yield f"| {' | '.join(_cells(one))} |"
@@ -131,6 +137,8 @@ def _figures(mine: Sequence[Cited]) -> Iterator[str]:
             here = f"/findings/{one.index}/offences/{offence}"
             place, code = (cite(one.bundle, f"{here}/{name}", getattr(offended, name)) for name in ("place", "code"))
             yield f"- offence against `{one.finding.gate}`: {place}, {code}"
+        if (more := len(one.finding.verdict.offences) - 3) > 0:
+            yield f"- offence against `{one.finding.gate}`: +{more} more"
     facts: dict[tuple[str, str, object], str] = {}
     for one in mine:
         for name, fact in one.finding.facts.items():
