@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cases import each
 from tests.cli.conftest import Cli
 
 import weighbridge
@@ -137,6 +138,29 @@ def test_a_word_is_found_in_any_letter_case_and_in_every_sense(cli: Cli) -> None
     assert cli("explain", "stale").lines[0] == cli("explain", "STALE").lines[0] == "STALE (status)"
     assert "stale (code of the ledger)" in cli("explain", "Stale").lines
     assert cli("explain", "rounded:F16").lines[0] == "rounded:TYPE (policy)"
+
+
+MEANT = {
+    "undecided": ("(basis)", "(subject)"),
+    "too-few-elements": ("(subject)", "forward-parity: BLOCKED"),
+    "too few elements": ("(subject)", "forward-parity: BLOCKED"),
+    "precision": ("(subject)",),
+    "looks wrong": ("(report)",),
+    "expect-blocked": ("(gate)",),
+    "planted faults": ("(trial)",),
+    "broken": ("(evidence)", "(gate)"),
+}
+
+
+@each("word", MEANT)
+def test_a_word_that_the_tool_prints_is_explained_in_each_of_its_meanings(cli: Cli, word: str) -> None:
+    told = cli("explain", *word.split())
+    assert told.code == 0
+    assert [sense for sense in MEANT[word] if sense not in told.out] == []
+
+
+def test_an_uncited_figure_of_the_author_is_explained_as_an_error(cli: Cli) -> None:
+    assert "an error" in " ".join(cli("explain", "uncited").lines)
 
 
 def test_a_near_word_is_suggested_as_it_is_written(cli: Cli) -> None:

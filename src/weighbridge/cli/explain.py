@@ -77,8 +77,8 @@ def _item(text: str) -> list[str]:
 
 
 def _folded(word: str) -> str:
-    """Return a word as it is looked up: in lower case, and `rounded:F16` as any other `rounded:`."""
-    head, colon, rest = word.casefold().partition(":")
+    """Return a word as it is looked up: in lower case, without hyphens, and `rounded:F16` as any other `rounded:`."""
+    head, colon, rest = word.casefold().replace("-", " ").strip().partition(":")
     return head + colon + rest if f"{head}:" == BUILTIN else head
 
 
