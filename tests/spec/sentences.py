@@ -371,6 +371,7 @@ NO_FIGURES = (
     "It kept `2 of 2`, `12` bytes and 12 of them.",
     "`GATE-A-001` is about `BF16`, `Q8_0`, `model-00001.safetensors` and `blk.0.attn_k.weight`.",
     "`v1.2.0` of `1.2.0` and `3b8e562210f4`, `9af15b336e6a9619928537df30b2e6a2376569fcf9d7e773eccede65606529a0`.",
+    "Every figure: `weighbridge evidence show 123456789012`, of bundle `1234e5678901`.",
     "`weighbridge verify x.yaml --steps 30 --lr=0.1` was typed.",
     "One gate is about two files, the second half of the run, and a one-way door.",
     "Half of the gates are about time.",

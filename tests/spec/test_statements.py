@@ -115,7 +115,7 @@ def wrong_in_section(
         "The median is 264.74 ms.",
     ],
 )
-@each("head", ["### Claim", "### What we claim", "### Notes", "#### More"])
+@each("head", ["### Claim", "### What we claim", "### Notes", "#### More", "## Results", "# Results"])
 def test_a_number_that_is_neither_cited_nor_a_figure_is_a_problem_at_its_own_line(
     known: tuple[Known, dict[str, str]], claim: str, head: str
 ) -> None:

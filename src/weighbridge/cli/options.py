@@ -30,7 +30,6 @@ IN_ASCII = dict(
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 debug = click.option("--debug", is_flag=True, help="Show tracebacks of internal errors.")
 PATH = click.Path(path_type=Path)
-DIGITS = re.compile("[0-9a-f]{6,64}")  # of an id
 OF_LEDGER: Any = {"default": Path("evidence/ledger"), "show_default": True, "help": "The folder of the ledger."}
 LEDGER = click.option("--ledger", "folder", type=PATH, **OF_LEDGER)
 
@@ -40,7 +39,7 @@ class _Bundle(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return its path."""
-        if not DIGITS.fullmatch(str(value)) or os.path.lexists(value):
+        if not re.fullmatch("[0-9a-f]{6,64}", str(value)) or os.path.lexists(value):
             return super().convert(value, param, ctx)
         from weighbridge.spec.citations import Bundles, find
 

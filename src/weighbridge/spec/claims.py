@@ -196,7 +196,7 @@ def _uncited(text: Text) -> Iterator[Found]:
     known = {(one.text.replace(",", ""), one.unit) for unit in text.units for one in citations(unit.text)}
     for unit in text.units:
         found = citations(unit.text)
-        own = unit.head.startswith("###") and unit.head.strip("# ") not in WRITTEN
+        own = bool(unit.head) and unit.head.strip("# ") not in WRITTEN
         names = ("logarithm", "sum", "held", *(() if own else ("code",)))
         spans = [one.span for one in found]
         spans += [match.span() for name in names for match in FORMS[name].finditer(unit.text)]
@@ -205,7 +205,8 @@ def _uncited(text: Text) -> Iterator[Found]:
             named = any(match[0] in (one.pointer or "") for one in found)  # by numbers, as `7 of 7 bits`
             why, over = "has a unit and no citation", False
             if own:  # what is said of gates is held by the ledger
-                numbers = [_digits(one) for one in (match["number"], match["of"]) if one]
+                words = [one.lower() for one in (match["number"], match["of"]) if one]
+                numbers = [str(NUMERALS.get(one, one.replace(",", ""))) for one in words]
                 of = match["unit"] or match["attached"]
                 figures = {number for number, its in known if of in (None, its)} if not match["times"] else set()
                 gates = FORMS["ofgates"].match(unit.text, match.end())
@@ -214,7 +215,3 @@ def _uncited(text: Text) -> Iterator[Found]:
                 why = "more than its whole" if over else "neither cited nor a figure"
             if over or not (cited or named or unit.line in text.planned):
                 yield text.found(unit.line, "uncited", f"{match[0]!r} {why}", remedy, warning=not own)
-
-
-def _digits(number: str) -> str:
-    return str(NUMERALS.get(number.lower(), number.replace(",", "")))
