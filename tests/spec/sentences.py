@@ -118,6 +118,8 @@ FALSE = (
     "7 gates passed.",
     "Seven gates are discharged.",
     "Seven of eight gates are discharged.",
+    "Twenty-four gates are discharged.",
+    "Twenty-four of thirty gates passed.",
     "8 gates are live.",
     "3 of 8 gates are red.",
     "2 of 99 gates are DISCHARGED.",
