@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from weighbridge.core.project import local, make_local, root
+from weighbridge.core.project import in_project, local, make_local, root
 
 
 def test_a_project_begins_at_the_repository_else_at_its_configuration_else_here(tmp_path: Path) -> None:
@@ -37,3 +37,8 @@ def test_git_sees_nothing_of_it_and_what_a_person_wrote_there_stays(workplace: P
     Path(".weighbridge/.gitignore").write_text("demo-*\n")
     make_local(Path(".weighbridge"))
     assert Path(".weighbridge/.gitignore").read_text() == "demo-*\n"
+
+
+@pytest.mark.parametrize("command", ["true", "python -m train", "a/b:c d"])
+def test_a_command_stays_as_it_was_bound(workplace: Path, command: str) -> None:
+    assert in_project(command) == command

@@ -126,6 +126,15 @@ def test_no_report_holds_an_absolute_path_or_leaves_a_gate_out(report: Report, f
     assert [place for place in (str(HERE), "/project") if place in text] == []
 
 
+@pytest.mark.parametrize("form", sorted({*FORMS} - {"gitlab"}))
+def test_a_report_says_what_was_checked_against_what_and_by_which_policy(report: Report, form: str) -> None:
+    checked = report.suites[0].checked
+    assert re.fullmatch(r"command=true, source=\S+/source\.safetensors, .*bad=\S+, .*policy lossless", checked), checked
+    text = re.sub(r"\\(?=[^\w])", "", rendered(form, report)) if form == "markdown" else rendered(form, report)
+    wanted = (part for part in ("source.safetensors", "relabelled.safetensors", "policy lossless"))
+    assert [part for part in wanted if part not in text] == []
+
+
 def test_in_ci_paths_are_those_of_the_checkout(report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from weighbridge.report.rows import shown
 

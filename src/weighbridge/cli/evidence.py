@@ -27,7 +27,7 @@ from weighbridge.evidence.disk import disk_error, link_new
 from weighbridge.evidence.review import Against, Answer, Answers, State
 from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
-from weighbridge.report import INDENT, capped, heading, outcome_line
+from weighbridge.report import INDENT, bound_as, capped, heading, outcome_line
 from weighbridge.report.attestations import about, svr, test_result
 from weighbridge.report.model_card import model_card
 from weighbridge.report.rows import rows_of_bundle
@@ -149,7 +149,7 @@ def show(bundle: Path, *, given: str, as_json: bool) -> None:
         found: Json = [row_json(row) for row in rows_of_bundle(sealed)]
         print_json({**about, "statement": json_value(plain(stated)), "findings": found})
         return
-    subjects = [f"{item.name}={item.path} ({item.origin})" for item in stated.subjects]
+    subjects = [f"{bound_as(one.name, one.instance, one.path)} ({one.origin})" for one in stated.subjects]
     made = f"{stated.finished} on {stated.host} by {tool.name} {tool.version}{_commit(tool.commit, tool.dirty)}"
     environment = ", ".join(f"{name} {value}" for name, value in sealed.environment.items())
     tell((heading(sealed.contract, subjects), f"bundle {sealed.id}", made, f"$ {' '.join(stated.command)}", ""))

@@ -25,7 +25,7 @@ from weighbridge.judging.requests import DEFAULT, all_requests
 from weighbridge.lanes.waivers import waivers_of
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.report import STATUS_WORDS, Row, heading, run_told
+from weighbridge.report import STATUS_WORDS, Row, bound_as, heading, run_told
 from weighbridge.report.formats import BROUGHT, FORMS, data_of, rendered
 from weighbridge.report.rows import Report, report_of
 from weighbridge.report.terminal import blocks, signed, summary
@@ -179,12 +179,9 @@ def lines_of(
     """Yield the lines of every result, where the evidence is, and last the table of what did not pass and the tally."""
     for result, suite in zip(results, report.suites, strict=True):
         contract, evaluation = result.loaded.contract, result.evaluation
-        subjects = []
-        for item in evaluation.bound:
-            instance = "" if item.instance == DEFAULT else f"@{item.instance}"
-            origin = evaluation.origins.get((item.subject, item.instance))
-            subjects.append(f"{item.subject}{instance}={item.target}{f' ({origin})' if origin else ''}")
-        yield heading(contract, subjects)
+        named = {one.key: bound_as(one.subject, one.instance, one.target) for one in evaluation.bound}
+        origins = ((text, evaluation.origins.get(key)) for key, text in named.items())
+        yield heading(contract, [f"{text} ({origin})" if origin else text for text, origin in origins])
         yield from (str(warning) for warning in result.loaded.warnings)
         if not contract.gates:
             yield "no gate is declared: this contract shows nothing"

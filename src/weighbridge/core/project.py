@@ -23,7 +23,7 @@ def in_project(target: str) -> str:
     """Return a path, or `PATH:FUNCTION`, as it is from the project's root; one outside that is absolute, as it is."""
     head, colon, name = target.rpartition(":") if not exists(Path(target)) else (target, "", "")
     path = local_path(head)
-    if path is None or not exists(path):
+    if not head or path is None or not exists(path):
         return target
     found = os.path.relpath(path.absolute(), root(Path()))
     outside = path.is_absolute() and found.startswith("..")

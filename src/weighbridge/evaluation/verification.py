@@ -71,6 +71,7 @@ class ContractResult:
     loaded: LoadedContract
     evaluation: Evaluation
     bundle: Bundle | None  # None where nothing is kept, or the lane measures nothing of the contract
+    subjects: tuple[tuple[str, str, str], ...]  # each by name, instance and redacted target
     moves: tuple[Move, ...] = ()
     # What findings stand on that another lane measured, by gate and instance: they are not in the bundle.
     elsewhere: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
@@ -113,7 +114,12 @@ def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, 
         on = {gate: names if gate in mine else () for gate, names in instances.items()}
         run = EvaluationSession(contract=one.contract, bound=subjects, on=on, progress=progress, debug=request.debug)
         evaluation = run.evaluate(redactor)
-        result = ContractResult(loaded=one, evaluation=evaluation, bundle=None)
+        result = ContractResult(
+            loaded=one,
+            evaluation=evaluation,
+            bundle=None,
+            subjects=tuple((*item.key, redactor.text(in_project(item.target))) for item in subjects),
+        )
         if request.evidence is not None and (mine or not turn):
             progress("sealing")
             try:

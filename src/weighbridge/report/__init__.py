@@ -14,6 +14,7 @@ import click
 from weighbridge.core import ExitCode, Finding, Outcome, Severity, Status, TrialResult, Unmeasured, model, printable
 from weighbridge.core.frozen import dataclass, field
 from weighbridge.judging.conditions import RUN_FACTS
+from weighbridge.judging.requests import DEFAULT
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 LISTED, NAMED = 8, 3  # lines of a finding, and names of what is alike
 ENOUGH = "would pass with"
+ELSEWHERE = re.compile(r"\$\{ELSEWHERE\}/dir-\w+/")  # a folder outside of the project, redacted
 UNCOUNTED = "not counted (condition not met); otherwise:"
 
 
@@ -217,9 +219,24 @@ INDENT = " " * 4
 
 
 def heading(contract: model.Contract, subjects: Sequence[str]) -> str:
-    """Return the line that names a contract and the subjects compared with it."""
+    """Return the line that names a contract, the subjects compared with it, and by which policies."""
     name = click.style(f"{contract.id} {contract.version}", bold=True)
-    return f"{name}   {'  '.join(map(printable, subjects))}".rstrip()
+    return f"{name}   {'  '.join(map(printable, (*subjects, *_policies(contract))))}".rstrip()
+
+
+def checked(contract: model.Contract, subjects: Iterable[tuple[str, str, str]]) -> str:
+    """Return what was checked, by which policies: subjects by name, instance and redacted path."""
+    bound = (bound_as(name, instance, ELSEWHERE.sub("…/", path)) for name, instance, path in subjects)
+    return ", ".join(map(printable, (*bound, *_policies(contract)))) or "no subject"
+
+
+def bound_as(name: str, instance: str, target: str) -> str:
+    """Return a subject as the command line binds it."""
+    return f"{name}{'' if instance == DEFAULT else f'@{instance}'}={target}"
+
+
+def _policies(contract: model.Contract) -> Iterator[str]:
+    yield from dict.fromkeys(f"policy {gate.limits['policy']}" for gate in contract.gates if "policy" in gate.limits)
 
 
 def run_told(facts: model.Measured | None) -> Iterator[str]:
@@ -248,7 +265,7 @@ def gate_named(finding: Finding) -> str:
 
 def gate_name(finding: Finding) -> str:
     """Return a gate's name, with its instance where it has one."""
-    return finding.gate if finding.instance == "default" else f"{finding.gate}[{finding.instance}]"
+    return finding.gate if finding.instance == DEFAULT else f"{finding.gate}[{finding.instance}]"
 
 
 def tally(findings: Sequence[Finding], code: ExitCode, excused: int = 0) -> str:

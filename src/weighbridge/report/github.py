@@ -32,8 +32,9 @@ def commands(report: Report) -> str:
     """Return a command for each finding that did not pass."""
     nothing = report.nothing_shown
     found = [(Level.ERROR, annotation(Level.ERROR, "weighbridge", nothing))] if nothing else []
-    for row in (row for _, row in report.rows if row.level is not Level.NONE):
-        title, text = f"{row.outcome} {gate_name(row.finding)}", "\n".join((row.title, *row.lines(), *row.said.hints))
+    for suite, row in (pair for pair in report.rows if pair[1].level is not Level.NONE):
+        title, lines = f"{row.outcome} {gate_name(row.finding)}", (row.title, *row.lines(), *row.said.hints)
+        text = "\n".join((*lines, f"checked: {suite.checked}"))
         found.append((row.level, annotation(row.level, title, text, (row.file, row.line, row.column))))
     return capped(found)
 

@@ -32,8 +32,9 @@ def suites(report: Report) -> str:
         about = {"name": _xml(f"{suite.contract} {suite.version}{changed}"), "tests": str(len(cases)), **counts}
         about |= {"time": f"{suite.seconds:.3f}", "timestamp": suite.started.partition("+")[0]}
         element = ET.SubElement(root, "testsuite", about)
-        sealed = {"contract digest": suite.digest, "bundle": suite.bundle, "bundle id": suite.bundle_id}
-        element.append(_properties(sealed | {"exit code": str(int(report.code))}))
+        sealed = {"checked": suite.checked, "contract digest": suite.digest, "bundle": suite.bundle}
+        sealed |= {"bundle id": suite.bundle_id, "exit code": str(int(report.code))}
+        element.append(_properties(sealed))
         element.extend(cases)
     ET.indent(root)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(root, encoding="unicode")}\n'

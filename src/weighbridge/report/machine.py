@@ -62,7 +62,7 @@ def hints_by_word(said: FindingText) -> Mapping[str, tuple[str, ...]]:
 def _suite_json(suite: Suite) -> dict[str, Json]:
     bundle = {"bundle": suite.bundle, "bundle_id": suite.bundle_id}
     contract = {"contract_digest": suite.digest, "contract_file": suite.file}
-    return {"contract": suite.contract, "version": suite.version, **contract, **bundle}
+    return {"contract": suite.contract, "version": suite.version, "checked": suite.checked, **contract, **bundle}
 
 
 TEXT, TEXTS, COUNT = {"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "integer"}
@@ -73,8 +73,8 @@ SECONDS = {"type": "number", "minimum": 0}
 
 def report_schema(form: str) -> dict[str, Any]:
     """Describe a JSON report, or with `jsonl` a line of one, as a JSON Schema (2020-12)."""
-    suite = dict.fromkeys(("contract", "version", "contract_digest", "contract_file", "bundle", "bundle_id"), TEXT)
-    suite = {"schema": {"const": SCHEMA}, **suite}
+    about = ("contract", "version", "checked", "contract_digest", "contract_file", "bundle", "bundle_id")
+    suite = {"schema": {"const": SCHEMA}, **dict.fromkeys(about, TEXT)}
     offence = _closed({"place": TEXT, "code": TEXT, "figures": {"type": "object"}})
     verdict = {"outcome": _one_of(Outcome), "code": TEXT, "unit": TEXT, "counted": COUNT, "of": COUNT}
     verdict |= dict.fromkeys(("measured", "limit", "enough"), NUMBER)

@@ -19,6 +19,7 @@ def page(report: Report, limit: int = COMMENT) -> str:
     rows = sorted(report.rows, key=lambda pair: list(Level).index(pair[1].level))
     head = [f"### weighbridge: {escaped(report.tally)}", ""]
     head += [f"**{report.nothing_shown}**", ""] if report.nothing_shown else []
+    head += [f"{escaped(f'{suite.contract} {suite.version}')}: {_cell(suite.checked)}\n" for suite in report.suites]
     head += ["| outcome | gate | promise | found | contract |", "|---|---|---|---|---|"]
     evidence = [f"evidence of {escaped(suite.contract)}: {escaped(suite.bundle)}\n" for suite in report.suites]
     left = limit - SPARE - sum(_size(line) for line in (*head, *evidence))

@@ -11,7 +11,7 @@ from weighbridge.contract.load import BUILTIN
 from weighbridge.contract.resolved import digests
 from weighbridge.core import Excuses, ExitCode, data_path, dataclass, dumps, printable, sha256, unblocked
 from weighbridge.judging.places import looked_at
-from weighbridge.report import Row, finding_text, tally
+from weighbridge.report import Row, checked, finding_text, tally
 
 if TYPE_CHECKING:
     from weighbridge.evaluation.verification import ContractResult
@@ -28,6 +28,7 @@ class Suite:
 
     contract: str
     version: str
+    checked: str  # the subjects as they were bound, redacted, and the policies
     digest: str
     file: str
     bundle: str
@@ -94,6 +95,7 @@ def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuse
         suite = Suite(
             contract=contract.id,
             version=contract.version,
+            checked=checked(contract, result.subjects),
             digest=digests(contract).whole,
             file=shown(str(loaded.path)),
             bundle=shown(str(bundle.path)) if bundle else "",

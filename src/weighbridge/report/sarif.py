@@ -40,6 +40,7 @@ def log(report: Report) -> str:
         "tool": {"driver": driver},
         "invocations": [invocation],
         "columnKind": "unicodeCodePoints",
+        "properties": {"checked": {f"{one.contract} {one.version}": one.checked for one in report.suites}},
         "results": [_result(suite, row, kinds.index(row.finding.kind)) for suite, row in found],
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
@@ -60,7 +61,7 @@ def _result(suite: Suite, row: Row, rule: int) -> dict[str, Any]:
         "ruleIndex": rule,
         "kind": "notApplicable" if unmeant else "fail",
         "level": "none" if unmeant else LEVELS[row.level],
-        "message": {"text": "\n".join((heading, *row.lines(), *row.said.hints))},
+        "message": {"text": "\n".join((heading, f"checked: {suite.checked}", *row.lines(), *row.said.hints))},
         "locations": [{"physicalLocation": location}],
         # GitHub would make the first one of the line alone, which the instances of a gate have in common.
         "partialFingerprints": {"primaryLocationLineHash": fingerprint, "weighbridge/v0": fingerprint},

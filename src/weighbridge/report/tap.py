@@ -23,7 +23,8 @@ def points(report: Report) -> str:
         directive = f" # {'SKIP' if unmeant else 'TODO'} {_escaped(why)}" if why and row.level in TODO else ""
         lines.append(f"{'ok' if unmeant or row.level is Level.NONE else 'not ok'} {number} - {name}{directive}")
         diagnostic: dict[str, object] = {"outcome": row.outcome, "severity": row.finding.severity}
-        diagnostic |= {"at": f"{row.file}:{row.line}", "duration_ms": round(row.seconds * 1000)}
+        diagnostic |= {"checked": suite.checked, "at": f"{row.file}:{row.line}"}
+        diagnostic |= {"duration_ms": round(row.seconds * 1000)}
         diagnostic |= {"found": row.lines(), "hints": row.said.hints}
         said = (f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in diagnostic.items())
         lines += ["  ---", *said, "  ..."]
