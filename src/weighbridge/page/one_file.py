@@ -7,8 +7,9 @@ import hashlib
 from pathlib import Path
 
 from weighbridge.core import Outcome, UsageError, __version__, printable
-from weighbridge.page.sources import Sources
+from weighbridge.page.sources import Sources, checked_by
 from weighbridge.page.tabs import SIGNS, counted, hints_of, tabs, worst
+from weighbridge.report import gate_name
 
 HERE = Path(__file__).parent
 PASSED = (Outcome.PASS, Outcome.NOT_APPLICABLE)
@@ -27,10 +28,12 @@ def page(given: Sources) -> bytes:
     loader = FileSystemLoader(HERE)
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.filters |= {"plain": printable, "drawn": Markup}
-    outcome, shown = worst(given.judged), tabs(given)
-    links = {id(one): tab.id for tab in reversed(shown) for one in tab.judged}
+    outcome, asked = worst(given.judged), tabs(given)
+    shown = [tab for tab in asked if tab.judged or tab.parts]
+    links = {id(one): tab for tab in reversed(shown) if tab.shows for one in tab.judged}
     order = list(SIGNS)
     judged = sorted(given.judged, key=lambda one: (order.index(one.outcome), one.row.finding.severity != "required"))
+    numbers = {id(one): at for at, one in enumerate(judged, 1)}
     contracts = sorted({f"{one.contract.id} {one.contract.version}" for one in given.bundles})
     text: str = made.get_template("page.html").render(
         title=" · ".join(contracts) + (f" · run {given.run_name}" if given.run_name else ""),
@@ -38,13 +41,17 @@ def page(given: Sources) -> bytes:
         dates=sorted({one.statement.finished[:10] for one in given.bundles}),
         answer=f"{ANSWERS[outcome] if outcome else 'Not shown.'} {counted(judged)}",
         outcome=outcome,
+        name=lambda one: gate_name(one.row.finding),
         signs=SIGNS,
         sign=SIGNS[outcome] if outcome else "–",
         cards=[one for one in judged if one.outcome not in PASSED],
         passes=[one for one in judged if one.outcome in PASSED],
         hints_of=hints_of,
         tabs=shown,
-        links=lambda one: links.get(id(one), ""),
+        unasked=[tab.question for tab in asked if not (tab.judged or tab.parts)],
+        link=lambda one: links.get(id(one)),
+        number=lambda one: numbers[id(one)],
+        checked_by=checked_by,
         version=__version__,
         style=style,
         script=script,

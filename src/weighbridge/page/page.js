@@ -18,7 +18,12 @@ const show = (id, focus) => {
   }
   if (focus) chosen.focus();
 };
-const top_ = () => requestAnimationFrame(() => scrollTo(0, 0));
+const top_ = () => requestAnimationFrame(() => {
+  const found = location.hash && D.getElementById(location.hash.slice(1));
+  if (!found || found.matches('section')) return scrollTo(0, 0);
+  found.closest('details')?.setAttribute('open', '');
+  found.scrollIntoView({block: 'center'});
+});
 addEventListener('hashchange', () => { show(location.hash.slice(1)); top_(); });
 addEventListener('load', top_);
 show(location.hash.slice(1));

@@ -7,11 +7,11 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core import BundleError, Measurement, Outcome, SubjectError, SubjectKind, dataclass
+from weighbridge.core import BundleError, Finding, Measurement, Outcome, SubjectError, SubjectKind, dataclass
 from weighbridge.evidence import review
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import Against, State
@@ -19,7 +19,7 @@ from weighbridge.judging.places import keys_of
 from weighbridge.page.drawing import Number
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import StepCourse
-from weighbridge.report import Row
+from weighbridge.report import Row, checked
 from weighbridge.report.rows import rows_of_bundle
 from weighbridge.run_logs.json_log import LAYERS
 from weighbridge.verifiers import step_course
@@ -54,10 +54,44 @@ class Judged:
         return {key.partition(".")[0] for key in self.keys}
 
     @property
-    def where(self) -> str:
-        """Return the gate, the bundle and the measurement, as captions name them."""
-        keys = ", ".join(self.keys[:2]) or "no measurement"
-        return f"{self.row.finding.gate} of bundle {self.bundle.id[:12]}, measured as {keys}"
+    def subjects(self) -> frozenset[str]:
+        """Return the names of the subjects that its gate looks at."""
+        return names_of(self.bundle, self.row.finding)
+
+    @property
+    def checked(self) -> str:
+        """Return what its bundle checked."""
+        return checked_by(self.bundle)
+
+    @property
+    def faults(self) -> str:
+        """Return how many faults that were planted it caught."""
+        return self.row.said.trials.replace("/", " of ", 1)
+
+
+def names_of(bundle: Bundle, finding: Finding) -> frozenset[str]:
+    """Return the names of the subjects that the gate of a finding looks at."""
+    (gate,) = (one for one in bundle.contract.gates if one.id == finding.gate)
+    return frozenset(gate.subjects.values())
+
+
+def checked_by(bundle: Bundle, names: Collection[str] | None = None) -> str:
+    """Return what a bundle checked, of these subjects alone where they are named."""
+    bound = (one for one in bundle.statement.subjects if names is None or one.name in names)
+    return checked(bundle.contract, ((one.name, one.instance, one.path) for one in bound))
+
+
+def of_the_same(one: Bundle, other: Bundle, names: Collection[str] | None = None) -> bool:
+    """Return whether two bundles checked the same: each subject is at the same path, or is the same to the byte."""
+    mine, theirs = (
+        {(item.name, item.instance): item for item in bundle.statement.subjects if names is None or item.name in names}
+        for bundle in (one, other)
+    )
+    pairs = [(mine[key], theirs[key]) for key in mine.keys() & theirs.keys()]
+    alike = all(
+        a.path == b.path or (a.digests and sorted(a.digests.values()) == sorted(b.digests.values())) for a, b in pairs
+    )
+    return mine.keys() == theirs.keys() and alike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,20 +117,25 @@ class Sources:
 def sources(paths: Sequence[Path], run: Path | None, base: Path | None) -> Sources:
     """Judge every bundle again, and open the run that it is of; refuse what does not hold."""
     bundles = sorted((_sound(path) for path in paths), key=lambda one: (one.statement.finished, one.id))
-    known: dict[tuple[str, str, str], Judged] = {}
     judged: list[Judged] = []
     for bundle in reversed({one.id: one for one in bundles}.values()):
-        for row in rows_of_bundle(bundle):
-            place = (bundle.contract.id, row.finding.gate, row.finding.instance)
-            newer = known.get(place)
-            said = newer and f"a newer bundle, of {newer.bundle.statement.finished[:19]}, says {newer.outcome}"
-            judged.append(Judged(bundle, row, said or ""))
-            known.setdefault(place, judged[-1])
+        judged += [Judged(bundle, row, _newer(bundle, row, judged)) for row in rows_of_bundle(bundle)]
     run_of = _sealed(bundles, run) if run else None
     view = open_run(run) if run else None
     of_base = open_run(base) if base else None
     named = run.name if run else ""
     return Sources(bundles=tuple(bundles), judged=tuple(judged), run=view, run_of=run_of, run_name=named, base=of_base)
+
+
+def _newer(bundle: Bundle, row: Row, judged: Sequence[Judged]) -> str:
+    """Return what the newest bundle says that judged the same gate of the same subject; else nothing."""
+    finding, names = row.finding, names_of(bundle, row.finding)
+    for one in judged:
+        its, newer = one.row.finding, one.bundle
+        alike = (newer.contract.id, its.gate, its.instance) == (bundle.contract.id, finding.gate, finding.instance)
+        if alike and newer is not bundle and of_the_same(newer, bundle, names | one.subjects):
+            return f"a newer bundle of {checked_by(newer, names)} ({newer.statement.finished[:19]}) says {one.outcome}"
+    return ""
 
 
 def _sound(path: Path) -> Bundle:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
-from weighbridge.core import Measurement, Outcome, dataclass, printable, show
+from weighbridge.core import Measurement, Outcome, dataclass, printable, show, singular
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.difference import differences
 from weighbridge.page.drawing import Line, Mark, Number, bars, curves, short
 from weighbridge.page.heatmap import heatmap
-from weighbridge.page.sources import Judged, Layers, Sources, courses_of, layers_of
+from weighbridge.page.sources import Judged, Layers, Sources, checked_by, courses_of, layers_of, of_the_same
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.forward import ForwardError
 from weighbridge.quantities.runs import StepCourse
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.report import NAMED, capped
+from weighbridge.report import NAMED, capped, gate_name
 from weighbridge.report.machine import hints_by_word
 from weighbridge.run_logs.units import promised_unit
 
@@ -63,14 +64,19 @@ class Tab:
         return SIGNS[self.outcome] if self.outcome else "–"
 
     @property
+    def shows(self) -> bool:
+        """Return whether there is a picture or a table to see."""
+        return any(part.picture or part.head for part in self.parts)
+
+    @property
     def answer(self) -> str:
         """Return what its gates came to."""
         return f"{counted(self.judged) or 'No gate asks it.'} {self.more}".strip()
 
 
 def tabs(given: Sources) -> tuple[Tab, ...]:
-    """Return every tab of the page but the board."""
-    return _training(given), _layers(given), _parity(given), _tensors(given), _changed(given)
+    """Return every tab of the page but the board; one without gates and without parts is not shown."""
+    return _training(given), _layers(given), _parity(given), *_tensors(given), _changed(given)
 
 
 def worst(judged: Sequence[Judged]) -> Outcome | None:
@@ -85,9 +91,9 @@ def counted(judged: Sequence[Judged]) -> str:
     words |= {Outcome.PASS: "passed", Outcome.NOT_APPLICABLE: "not applicable"}
     many = {word: sum(one.outcome is outcome for one in judged) for outcome, word in words.items()}
     said = ", ".join(f"{count} {word}" for word, count in many.items() if count)
-    first = next((one for outcome in WORST[:3] for one in judged if one.outcome is outcome), None)
-    more = f" First: {first.row.finding.gate}: {first.row.lines()[0].rstrip('.')}." if first else ""
-    return f"Of {len(judged)} gate{'s' * (len(judged) > 1)}: {said}.{more}" if judged else ""
+    gates = len({(one.bundle.contract.id, one.row.finding.gate) for one in judged})
+    of = singular(f"{gates} gates") + (f" in {len(judged)} findings" if len(judged) > gates else "")
+    return f"Of {of}: {said}." if judged else ""
 
 
 def hints_of(one: Judged) -> Iterator[tuple[str, str]]:
@@ -123,9 +129,6 @@ def _training(given: Sources) -> Tab:
     parts = [_curve(given, courses[name], [one for one in of_bundle if _reads(one, name)], bundle) for name in names]
     rest = [course for name, course in courses.items() if name not in names]
     parts += [_table_of(rest, of_bundle)] if rest else []
-    if not courses:
-        lines = 'The recorder logs them: `with Recorder("runs/a", model, optimizer) as rec: … rec.step(loss)`'
-        parts = [Part(caption=f"No course of a run is sealed in these bundles. {lines}; then verify that run again.")]
     return Tab(id="training", question="Is it training?", judged=judged, parts=parts)
 
 
@@ -155,11 +158,9 @@ def _caption(course: StepCourse, judged: Sequence[Judged], bundle: Bundle | None
     absent = [f"{sum(found)} {word}" for word, found in counts.items() if any(found)]
     each = f"{course.rows} rows, {course.rows_each} to a place" if course.rows_each > 1 else f"{course.rows} rows"
     looking = [one for one in _by_outcome(judged) if one.outcome is not Outcome.NOT_APPLICABLE]
-    said = [f"{one.outcome} {one.row.finding.gate}: {one.row.lines()[0].rstrip('.')}." for one in looking[:3]]
-    said += [f"{len(looking) - 3} more gates read it."] if len(looking) > 3 else []
-    said += [] if looking else [NOT_JUDGED]
-    key = looking[0].keys[0] if looking else "step_course"
-    said += [f"Bundle {bundle.id[:12]}, measured as {key}."] if bundle else []
+    names = [f"{one.outcome} {gate_name(one.row.finding)}" for one in looking]
+    said = [f"{', '.join(capped(names, NAMED))}." if names else NOT_JUDGED]
+    said += [f"Bundle {bundle.id[:12]}."] if bundle else []
     return " ".join((f"{course.column}: {', '.join((each, *absent))}.", *said))
 
 
@@ -202,9 +203,8 @@ def _layers(given: Sources) -> Tab:
     layers = layers_of(given.run) if given.run else None
     named: Any = {"id": "layers", "question": "Do gradients reach every layer?", "judged": judged}
     if layers is None or not layers.steps:
-        why = "layers.jsonl was not recorded" if given.run else "No run directory was given: --run DIR draws it"
-        why += '. The recorder writes layers.jsonl, norms of each tensor: `Recorder("runs/a", model, optimizer)`.'
-        return Tab(**named, parts=(Part(caption=why), *_verdicts(judged)))
+        why = "layers.jsonl was not recorded." if given.run else "No run directory was given: --run DIR draws it."
+        return Tab(**named, parts=[Part(caption=why)] if judged or given.run else ())
     dead = {name: sum(value == 0 for value in row) for name, row in zip(layers.names, layers.grad, strict=True)}
     dead = {name: count for name, count in dead.items() if count}
     dead |= {
@@ -215,7 +215,7 @@ def _layers(given: Sources) -> Tab:
     caption = f"2-norm of the gradients that the update used, by group of layers, at {len(layers.steps)} steps. "
     caption += f"{NOT_JUDGED} From layers.jsonl of --run, which no bundle seals."
     picture = heatmap("gradient norm by layer and step", layers.names, layers.steps, layers.grad)
-    parts = (Part(picture=picture, caption=caption), *_bars_of(layers), *_verdicts(judged))
+    parts = (Part(picture=picture, caption=caption), *_bars_of(layers))
     return Tab(**named, more=more, parts=parts)
 
 
@@ -233,12 +233,8 @@ def _bars_of(layers: Layers) -> Iterator[Part]:
         yield Part(picture=bars("update over weight by layer", moved), caption=caption)
 
 
-def _verdicts(judged: Sequence[Judged]) -> Iterator[Part]:
-    rows = tuple((str(one.outcome), one.row.finding.gate, one.row.lines()[0]) for one in _by_outcome(judged))
-    bad = frozenset(index for index, row in enumerate(rows) if row[0] in ("FAIL", "ERROR"))
-    if rows:
-        caption = "Gates that read gradients of this run."
-        yield Part(head=("outcome", "gate", "found"), rows=rows, bad=bad, caption=caption)
+def _judged_by(one: Judged) -> str:
+    return f"{one.outcome} {gate_name(one.row.finding)} of bundle {one.bundle.id[:12]}: {one.checked}."
 
 
 def _parity(given: Sources) -> Tab:
@@ -247,9 +243,6 @@ def _parity(given: Sources) -> Tab:
         item = next((one.bundle.measured.get(key) for key in one.keys), None)
         if isinstance(item, Measurement):
             parts.append(_waterfall(one, sorted(rows_of(item, ForwardError), key=lambda row: row.order)))
-    if not parts:
-        parts = [Part(caption="No forward pass of two sides is sealed in these bundles: `weighbridge verify "
-                 "builtin:forward-parity --subject reference=… --subject candidate=…` measures one.")]  # fmt: skip
     return Tab(id="parity", question="Where do the two sides part?", judged=judged, parts=parts)
 
 
@@ -264,7 +257,7 @@ def _waterfall(one: Judged, rows: Sequence[ForwardError]) -> Part:
              for index, row in enumerate(rows) if index in kept][:POINTS]  # fmt: skip
     limit = verdict.limit if isinstance(verdict.limit, float) else None
     many = f"{len(shown)} of {len(rows)} points" if len(shown) < len(rows) else f"{len(rows)} points"
-    caption = f"{one.outcome}: {one.row.lines()[0]} ({one.where}). {many} in the order of computing: solid is the "
+    caption = f"{_judged_by(one)} {many} in the order of computing: solid is the "
     caption += "error that an operation adds (the largest of all, worst token, worst channel), pale what arrived at it."
     return Part(picture=bars("error of each capture point", shown, limit), caption=caption)
 
@@ -274,17 +267,18 @@ def _largest(row: ForwardError) -> float | None:
     return max((one for one in (local.all, local.token, local.channel) if one is not None), default=None)
 
 
-def _tensors(given: Sources) -> Tab:
-    judged, parts, drawn = _of(given, *OF_TENSORS), list[Part](), set[int]()
+def _tensors(given: Sources) -> Iterator[Tab]:
+    """Yield the gates that read tensors, those of one checkpoint by itself apart from those that hold it to another."""
+    judged, drawn = _of(given, *OF_TENSORS), set[int]()
+    parts = []
     for one in _by_outcome(judged):
         item = next((one.bundle.measured.get(key) for key in one.keys if key.startswith("tensor_values.")), None)
         if isinstance(item, Measurement) and id(item) not in drawn:  # several gates read one table
             drawn.add(id(item))
             parts.append(_table_of_pairs(one, rows_of(item, TensorPair)))
-    if not parts:
-        parts = [Part(caption="No tensor of two checkpoints is sealed in these bundles: `weighbridge verify "
-                 "builtin:checkpoint-import --subject source=… --subject import=…` compares them.")]  # fmt: skip
-    return Tab(id="tensors", question="Is every tensor its source's?", judged=judged, parts=parts)
+    of_one, of_two = ([one for one in judged if (len(one.subjects) > 1) is many] for many in (False, True))
+    yield Tab(id="tensors", question="Is every tensor its source's?", judged=of_two, parts=parts)
+    yield Tab(id="sound", question="Are the tensors sound?", judged=of_one)
 
 
 def _table_of_pairs(one: Judged, pairs: Sequence[TensorPair]) -> Part:
@@ -293,12 +287,15 @@ def _table_of_pairs(one: Judged, pairs: Sequence[TensorPair]) -> Part:
     for pair in sorted(pairs, key=lambda pair: pair.name not in offences)[:TENSORS]:
         offence = offences.get(pair.name)
         happened = str(offence.figures.get("mechanism") or offence.code) if offence else "as its source"
-        wrong = "" if pair.differing_bytes is None else f"{pair.differing_bytes:,}"
+        wrong = "-" if pair.differing_bytes is None else f"{pair.differing_bytes:,}"
         sides = (_side(pair.source_dtype, pair.source_shape), _side(pair.candidate_dtype, pair.candidate_shape))
         rows.append((pair.name, *sides, f"{pair.elements:,}", wrong, happened))
     bad = frozenset(index for index, row in enumerate(rows) if row[0] in offences)
     head = ("tensor", "source", "here", "elements", "differing bytes", "what happened")
-    caption = f"{one.outcome}: {one.row.lines()[0]} ({one.where}). {len(rows)} of {len(pairs)} tensors, worst first."
+    many = f"{len(rows)} of {len(pairs)} tensors" if len(rows) < len(pairs) else singular(f"{len(rows)} tensors")
+    caption = f"{_judged_by(one)} {many}{', those that fail first' if 0 < len(bad) < len(rows) else ''}."
+    if any(row[4] == "-" for row in rows):
+        caption += " Bytes are not counted (-) where sizes differ or a cast explains every element."
     return Part(head=head, rows=tuple(rows), bad=bad, filtered=True, caption=caption)
 
 
@@ -321,16 +318,20 @@ def _changed(given: Sources) -> Tab:
             caption = "What the two say of themselves otherwise."
             parts.append(Part(head=("fact", "base", "this run"), rows=facts, caption=caption))
         more = more or "No column is in both runs."
-    pairs = zip(given.bundles, given.bundles[1:], strict=False)
-    for one, other in [pair for pair in pairs if pair[0].contract.id == pair[1].contract.id][:1]:
-        found = [(matter, at, show(old), show(new)) for matter, places in differences(one, other).items()
-                 for at, (old, new) in places.items() if matter != "figures"]  # fmt: skip
-        caption = f"What differs from bundle {one.id[:12]} to bundle {other.id[:12]}: {len(found)} places."
-        head = ("matter", "place", one.id[:12], other.id[:12])
-        parts.append(Part(head=head, rows=tuple(found[:DIFFERENT]), caption=caption, filtered=True))
-    if not parts:
-        parts = [Part(caption="No earlier run was given: --base DIR names the directory of the last good one.")]
+    pairs = ((one, other) for one, other in combinations(reversed(given.bundles), 2)
+             if one.contract.id == other.contract.id and of_the_same(one, other))  # fmt: skip
+    if newest := next(pairs, None):
+        parts.append(_between(*reversed(newest)))
     return Tab(id="changed", question="What changed since the last good run?", judged=judged, more=more, parts=parts)
+
+
+def _between(one: Bundle, other: Bundle) -> Part:
+    """Return what differs between two bundles of one contract and one subject, figures apart."""
+    found = [(matter, at, show(old), show(new)) for matter, places in differences(one, other).items()
+             for at, (old, new) in places.items() if matter != "figures"]  # fmt: skip
+    caption = singular(f"{len(found)} places differ between the two newest bundles of {checked_by(other)}.")
+    head = ("matter", "place", f"older, {one.id[:12]}", f"newer, {other.id[:12]}")
+    return Part(head=head, rows=tuple(found[:DIFFERENT]), caption=caption, filtered=True)
 
 
 def _parting(given: Sources, here: Mapping[str, StepCourse], there: Mapping[str, StepCourse], name: str) -> str:

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weighbridge.core import ExitCode, Finding, Outcome, Severity, Status, TrialResult, Unmeasured, model, printable
+from weighbridge.core import (
+    ExitCode,
+    Finding,
+    Outcome,
+    Severity,
+    Status,
+    TrialResult,
+    Unmeasured,
+    model,
+    printable,
+    singular,
+)
 from weighbridge.core.frozen import dataclass, field
 from weighbridge.judging.conditions import RUN_FACTS
 from weighbridge.judging.requests import DEFAULT
@@ -97,13 +108,14 @@ class Row:
         """Return what there is to say of the finding but its hints, eight lines at most of what it found."""
         uncounted = self.finding.uncounted
         otherwise = (f"{UNCOUNTED} {uncounted.outcome} {line}" for line in self.said.uncounted) if uncounted else ()
-        return [
+        lines = (
             *self.remarks,
             *(self.said.lines if everything else capped(self.said.brief)),
             *capped([*otherwise], 2),
             *([self.said.besides] if self.said.besides else []),
             *([f"{ENOUGH}: {self.said.enough}"] if self.said.enough else []),
-        ]
+        )
+        return [*map(singular, lines)]
 
 
 def finding_text(finding: Finding, measured: Mapping[str, model.Measured]) -> FindingText:
