@@ -143,7 +143,7 @@ def test_a_run_that_is_not_the_sealed_one_is_refused(cli: Cli, tmp_path: Path) -
 def test_of_two_bundles_both_are_shown_and_their_gate_counts_once(cli: Cli) -> None:
     text = Page(drawn(cli, of_import(cli, BAD), of_import(cli, GOOD))).text
     assert "2 bundles" in text
-    assert "Of 1 gate in 2 findings: 1 failed, 1 passed." in text
+    assert "2 findings of 1 gate: 1 failed, 1 passed." in text
 
 
 def test_an_older_finding_is_one_of_the_same_subject_and_says_which(cli: Cli) -> None:
@@ -179,6 +179,7 @@ def test_a_sentence_stands_once_and_else_the_gate_with_a_link_to_it(cli: Cli) ->
     page = Page(drawn(cli, of_import(cli, BAD)))
     assert page.text.count("wrong dtype") == 1
     targets = {one["id"] for _, one in page.elements if "id" in one}
+    assert "see Is every tensor its source's?" in page.text
     assert {one["href"][1:] for one in page.all("a")} <= targets
 
 

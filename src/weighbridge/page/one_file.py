@@ -30,7 +30,7 @@ def page(given: Sources) -> bytes:
     made.filters |= {"plain": printable, "drawn": Markup}
     outcome, asked = worst(given.judged), tabs(given)
     shown = [tab for tab in asked if tab.judged or tab.parts]
-    links = {id(one): tab for tab in reversed(shown) if tab.shows for one in tab.judged}
+    links = {id(one): tab for tab in shown for part in tab.parts for one in part.of}
     order = list(SIGNS)
     judged = sorted(given.judged, key=lambda one: (order.index(one.outcome), one.row.finding.severity != "required"))
     numbers = {id(one): at for at, one in enumerate(judged, 1)}
@@ -51,6 +51,7 @@ def page(given: Sources) -> bytes:
         unasked=[tab.question for tab in asked if not (tab.judged or tab.parts)],
         link=lambda one: links.get(id(one)),
         number=lambda one: numbers[id(one)],
+        gates=lambda tab: sorted(tab.judged, key=lambda one: numbers[id(one)]),
         checked_by=checked_by,
         version=__version__,
         style=style,

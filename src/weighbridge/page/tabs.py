@@ -41,6 +41,7 @@ class Part:
     rows: tuple[tuple[str, ...], ...] = ()
     bad: frozenset[int] = frozenset()  # of the rows
     filtered: bool = False
+    of: Sequence[Judged] = ()  # what is seen in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +63,6 @@ class Tab:
     def sign(self) -> str:
         """Return the sign of its outcome."""
         return SIGNS[self.outcome] if self.outcome else "–"
-
-    @property
-    def shows(self) -> bool:
-        """Return whether there is a picture or a table to see."""
-        return any(part.picture or part.head for part in self.parts)
 
     @property
     def answer(self) -> str:
@@ -92,8 +88,8 @@ def counted(judged: Sequence[Judged]) -> str:
     many = {word: sum(one.outcome is outcome for one in judged) for outcome, word in words.items()}
     said = ", ".join(f"{count} {word}" for word, count in many.items() if count)
     gates = len({(one.bundle.contract.id, one.row.finding.gate) for one in judged})
-    of = singular(f"{gates} gates") + (f" in {len(judged)} findings" if len(judged) > gates else "")
-    return f"Of {of}: {said}." if judged else ""
+    of = f"{len(judged)} findings of " if len(judged) > gates else "Of "
+    return singular(f"{of}{gates} gates: {said}.") if judged else ""
 
 
 def hints_of(one: Judged) -> Iterator[tuple[str, str]]:
@@ -150,7 +146,7 @@ def _curve(given: Sources, course: StepCourse, judged: Sequence[Judged], bundle:
     if course.column == "loss" and (vocab := _vocab(given)):
         marks.append(Mark("limit", f"ln {vocab}: a model that knows nothing", math.log(vocab)))
     picture = curves(printable(course.column), unit, [_line(course, "")], marks)
-    return Part(picture=picture, caption=_caption(course, judged, bundle))
+    return Part(picture=picture, caption=_caption(course, judged, bundle), of=judged)
 
 
 def _caption(course: StepCourse, judged: Sequence[Judged], bundle: Bundle | None) -> str:
@@ -194,8 +190,9 @@ def _table_of(courses: Sequence[StepCourse], judged: Sequence[Judged]) -> Part:
         rows.append((course.column, *map(short, (min(known, default=None), max(top, default=None), last)), *counts, by))
         bad |= {index} if mine and mine[0].outcome in WORST[:2] else set()
     head = ("column", "least", "greatest", "last", "not finite", "exactly 0", "missing", "judged by")
-    caption = f"{len(rows)} more columns of the run, as they are sealed."
-    return Part(head=head, rows=tuple(rows), caption=caption, bad=frozenset(bad), filtered=True)
+    caption = singular(f"{len(rows)} more columns of the run, as they are sealed.")
+    of = [one for one in judged if any(_reads(one, course.column) for course in courses)]
+    return Part(head=head, rows=tuple(rows), caption=caption, bad=frozenset(bad), filtered=True, of=of)
 
 
 def _layers(given: Sources) -> Tab:
@@ -259,7 +256,7 @@ def _waterfall(one: Judged, rows: Sequence[ForwardError]) -> Part:
     many = f"{len(shown)} of {len(rows)} points" if len(shown) < len(rows) else f"{len(rows)} points"
     caption = f"{_judged_by(one)} {many} in the order of computing: solid is the "
     caption += "error that an operation adds (the largest of all, worst token, worst channel), pale what arrived at it."
-    return Part(picture=bars("error of each capture point", shown, limit), caption=caption)
+    return Part(picture=bars("error of each capture point", shown, limit), caption=caption, of=[one])
 
 
 def _largest(row: ForwardError) -> float | None:
@@ -269,19 +266,19 @@ def _largest(row: ForwardError) -> float | None:
 
 def _tensors(given: Sources) -> Iterator[Tab]:
     """Yield the gates that read tensors, those of one checkpoint by itself apart from those that hold it to another."""
-    judged, drawn = _of(given, *OF_TENSORS), set[int]()
-    parts = []
-    for one in _by_outcome(judged):
+    judged, tables = _of(given, *OF_TENSORS), dict[int, tuple[Measurement, list[Judged]]]()
+    for one in _by_outcome(judged):  # several gates read one table
         item = next((one.bundle.measured.get(key) for key in one.keys if key.startswith("tensor_values.")), None)
-        if isinstance(item, Measurement) and id(item) not in drawn:  # several gates read one table
-            drawn.add(id(item))
-            parts.append(_table_of_pairs(one, rows_of(item, TensorPair)))
+        if isinstance(item, Measurement):
+            tables.setdefault(id(item), (item, []))[1].append(one)
+    parts = [_table_of_pairs(readers, rows_of(item, TensorPair)) for item, readers in tables.values()]
     of_one, of_two = ([one for one in judged if (len(one.subjects) > 1) is many] for many in (False, True))
     yield Tab(id="tensors", question="Is every tensor its source's?", judged=of_two, parts=parts)
     yield Tab(id="sound", question="Are the tensors sound?", judged=of_one)
 
 
-def _table_of_pairs(one: Judged, pairs: Sequence[TensorPair]) -> Part:
+def _table_of_pairs(judged: Sequence[Judged], pairs: Sequence[TensorPair]) -> Part:
+    one = judged[0]
     offences = {offence.place: offence for offence in one.row.finding.verdict.offences}
     rows = []
     for pair in sorted(pairs, key=lambda pair: pair.name not in offences)[:TENSORS]:
@@ -296,7 +293,7 @@ def _table_of_pairs(one: Judged, pairs: Sequence[TensorPair]) -> Part:
     caption = f"{_judged_by(one)} {many}{', those that fail first' if 0 < len(bad) < len(rows) else ''}."
     if any(row[4] == "-" for row in rows):
         caption += " Bytes are not counted (-) where sizes differ or a cast explains every element."
-    return Part(head=head, rows=tuple(rows), bad=bad, filtered=True, caption=caption)
+    return Part(head=head, rows=tuple(rows), bad=bad, filtered=True, caption=caption, of=judged)
 
 
 def _side(dtype: str, shape: Sequence[int]) -> str:
