@@ -191,32 +191,28 @@ def layers_of(view: RunView) -> Layers | None:
             block = match[1] if (match := BLOCK.match(name)) else name.rpartition(".")[0] or name
             steps[step] = None
             cell = sums.setdefault(block, {}).setdefault(step, {})
-            norms = {
+            found = {
                 "grad": row.get("grad_used", row.get("grad")),
                 "weight": row.get("weight"),
                 "update": row.get("update"),
             }
-            zero.update([name] if norms["grad"] == 0 else [])
-            for key, norm_of in norms.items():
+            zero.update([name] if found["grad"] == 0 else [])
+            for key, norm_of in found.items():
                 if isinstance(norm_of, (int, float)):
                     cell[key] = cell.get(key, 0.0) + float(norm_of) ** 2
     except (ValueError, KeyError, TypeError) as problem:
         raise SubjectError("layer-rows", f"holds no row of layers ({problem})", where=LAYERS, remedy="") from None
     order, names = sorted(steps), list(sums)[:GROUPS]
 
-    def norm(name: str, step: float, key: str) -> Number:
-        square = sums[name].get(step, {}).get(key)
-        return None if square is None else math.sqrt(square)
-
-    def ratio(name: str, step: float) -> Number:
-        update, weight = norm(name, step, "update"), norm(name, step, "weight")
-        return update / weight if update is not None and weight else None
-
+    norms = {name: [{key: math.sqrt(square) for key, square in sums[name].get(step, {}).items()} for step in order]
+             for name in names}  # fmt: skip
+    change = {name: [one["update"] / one["weight"] if one.get("weight") and "update" in one else None for one in row]
+              for name, row in norms.items()}  # fmt: skip
     return Layers(
         names=tuple(names),
         steps=tuple(order),
-        grad=tuple(tuple(norm(name, step, "grad") for step in order) for name in names),
-        change=tuple(tuple(ratio(name, step) for step in order) for name in names),
+        grad=tuple(tuple(one.get("grad") for one in row) for row in norms.values()),
+        change=tuple(map(tuple, change.values())),
         zero=dict(zero.most_common()),
         more=len(sums) - len(names),
     )

@@ -202,11 +202,10 @@ def _layers(given: Sources) -> Tab:
     if layers is None or not layers.steps:
         why = "layers.jsonl was not recorded." if given.run else "No run directory was given: --run DIR draws it."
         return Tab(**named, parts=[Part(caption=why)] if judged or given.run else ())
-    dead = {name: sum(value == 0 for value in row) for name, row in zip(layers.names, layers.grad, strict=True)}
-    dead = {name: count for name, count in dead.items() if count}
-    dead |= {
-        name: count for name, count in layers.zero.items() if not name.startswith(tuple(f"{one}." for one in dead))
-    }
+    counts = {name: sum(value == 0 for value in row) for name, row in zip(layers.names, layers.grad, strict=True)}
+    groups = tuple(f"{name}." for name, count in counts.items() if count)
+    alone = {name: count for name, count in layers.zero.items() if not name.startswith(groups)}
+    dead = {name: count for name, count in (counts | alone).items() if count}
     said = [f"{name} is exactly 0 at {count} of {len(layers.steps)} steps" for name, count in dead.items()]
     more = f"{'; '.join(capped(said, NAMED)) or 'No tensor is exactly 0 at any step that was recorded'}."
     caption = f"2-norm of the gradients that the update used, by group of layers, at {len(layers.steps)} steps. "
@@ -217,17 +216,22 @@ def _layers(given: Sources) -> Tab:
 
 
 def _bars_of(layers: Layers) -> Iterator[Part]:
-    last = layers.steps[-1]
-    rows = [(name, row[-1], None, "gets no gradient" if row[-1] == 0 else "") for name, row in
-            zip(layers.names, layers.grad, strict=True)]  # fmt: skip
+    at = f"at step {layers.steps[-1]:g}"
     more = f" {layers.more} groups are left out." if layers.more else ""
-    caption = f"Gradient norm at step {last:g}, first layer on top. {NOT_JUDGED}{more}"
-    yield Part(picture=bars("gradient norm by layer", rows), caption=caption)
-    if any(value is not None for row in layers.change for value in row):
-        moved = [(name, row[-1], None, "does not move" if row[-1] == 0 else "") for name, row in
-                 zip(layers.names, layers.change, strict=True)]  # fmt: skip
-        caption = f"Update over weight at step {last:g}; 1e-3 is usual. {NOT_JUDGED}"
-        yield Part(picture=bars("update over weight by layer", moved), caption=caption)
+    gradients = ("gradient norm by layer", layers.grad, "gets no gradient", f"Gradient norm {at}, first layer on top.")
+    updates = (
+        "update over weight by layer",
+        layers.change,
+        "does not move",
+        f"Update over weight {at}; 1e-3 is usual.",
+    )
+    for title, norms, at_zero, caption in (gradients, updates):
+        last = [
+            (name, row[-1], None, at_zero if row[-1] == 0 else "")
+            for name, row in zip(layers.names, norms, strict=True)
+        ]
+        if any(value is not None for row in norms for value in row):
+            yield Part(picture=bars(title, last), caption=f"{caption} {NOT_JUDGED}{more}")
 
 
 def _judged_by(one: Judged) -> str:
@@ -249,7 +253,8 @@ def _waterfall(one: Judged, rows: Sequence[ForwardError]) -> Part:
     at = [index for index, row in enumerate(rows) if row.point in known]
     kept = {near for index in at for near in range(index - 5, index + 6)}
     kept |= set(range(max(0, POINTS - len(kept))))
-    shown = [(row.point, _largest(row), row.candidate_end_to_end,
+    own = [(row.candidate.all, row.candidate.token, row.candidate.channel) for row in rows]
+    shown = [(row.point, max((one for one in own[index] if one is not None), default=None), row.candidate_end_to_end,
               ("first point that parts" if known.get(row.point) == 0 else "parts") if row.point in known else "")
              for index, row in enumerate(rows) if index in kept][:POINTS]  # fmt: skip
     limit = verdict.limit if isinstance(verdict.limit, float) else None
@@ -257,11 +262,6 @@ def _waterfall(one: Judged, rows: Sequence[ForwardError]) -> Part:
     caption = f"{_judged_by(one)} {many} in the order of computing: solid is the "
     caption += "error that an operation adds (the largest of all, worst token, worst channel), pale what arrived at it."
     return Part(picture=bars("error of each capture point", shown, limit), caption=caption, of=[one])
-
-
-def _largest(row: ForwardError) -> float | None:
-    local = row.candidate
-    return max((one for one in (local.all, local.token, local.channel) if one is not None), default=None)
 
 
 def _tensors(given: Sources) -> Iterator[Tab]:
@@ -305,15 +305,12 @@ def _changed(given: Sources) -> Tab:
     if given.base is not None:
         (here, _), there = given.courses(), courses_of(given.base)
         for name in [name for name in FIRST if name in here and name in there]:
-            lines, said = (
-                [_line(there[name], "base"), _line(here[name], "this run")],
-                _parting(given, here, there, name),
-            )
+            lines = [_line(there[name], "base"), _line(here[name], "this run")]
+            said = _parting(given, here, there, name)
             picture, more = curves(name, promised_unit(name), lines), more or said.capitalize()
             parts.append(Part(picture=picture, caption=f"{name}: {said} {NOT_JUDGED}"))
         if facts := _facts_apart(given):
-            caption = "What the two say of themselves otherwise."
-            parts.append(Part(head=("fact", "base", "this run"), rows=facts, caption=caption))
+            parts.append(Part(head=("fact", "base", "this run"), rows=facts, caption="What the two say of themselves."))
         more = more or "No column is in both runs."
     pairs = ((one, other) for one, other in combinations(reversed(given.bundles), 2)
              if one.contract.id == other.contract.id and of_the_same(one, other))  # fmt: skip
