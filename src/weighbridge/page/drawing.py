@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from html import escape
 from itertools import groupby
 from typing import TypeAlias
 
@@ -74,13 +75,6 @@ def tag(name: str, body: str = "", /, **attributes: object) -> str:
     """Return one element; the body is text, or elements made here, never what came from outside."""
     named = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items())
     return f"<{name}{named}>{body}</{name}>" if body else f"<{name}{named}/>"
-
-
-def escape(text: str) -> str:
-    """Return a text as an element or an attribute holds it."""
-    for char, name in {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}.items():
-        text = text.replace(char, name)
-    return text
 
 
 def text(x: float, y: float, words: str, *, dim: bool = True, anchor: str = "start", **more: object) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core import BundleError, Finding, Measurement, Outcome, SubjectError, SubjectKind, dataclass
+from weighbridge.core import BundleError, Measurement, Outcome, SubjectError, SubjectKind, dataclass
+from weighbridge.core.frozen import replace
 from weighbridge.evidence import review
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import Against, State
@@ -56,7 +57,8 @@ class Judged:
     @property
     def subjects(self) -> frozenset[str]:
         """Return the names of the subjects that its gate looks at."""
-        return names_of(self.bundle, self.row.finding)
+        (gate,) = (one for one in self.bundle.contract.gates if one.id == self.row.finding.gate)
+        return frozenset(gate.subjects.values())
 
     @property
     def checked(self) -> str:
@@ -67,12 +69,6 @@ class Judged:
     def faults(self) -> str:
         """Return how many faults that were planted it caught."""
         return self.row.said.trials.replace("/", " of ", 1)
-
-
-def names_of(bundle: Bundle, finding: Finding) -> frozenset[str]:
-    """Return the names of the subjects that the gate of a finding looks at."""
-    (gate,) = (one for one in bundle.contract.gates if one.id == finding.gate)
-    return frozenset(gate.subjects.values())
 
 
 def checked_by(bundle: Bundle, names: Collection[str] | None = None) -> str:
@@ -119,7 +115,8 @@ def sources(paths: Sequence[Path], run: Path | None, base: Path | None) -> Sourc
     bundles = sorted((_sound(path) for path in paths), key=lambda one: (one.statement.finished, one.id))
     judged: list[Judged] = []
     for bundle in reversed({one.id: one for one in bundles}.values()):
-        judged += [Judged(bundle, row, _newer(bundle, row, judged)) for row in rows_of_bundle(bundle)]
+        found = [Judged(bundle, row) for row in rows_of_bundle(bundle)]
+        judged += [replace(one, older=_newer(one, judged)) for one in found]
     run_of = _sealed(bundles, run) if run else None
     view = open_run(run) if run else None
     of_base = open_run(base) if base else None
@@ -127,15 +124,18 @@ def sources(paths: Sequence[Path], run: Path | None, base: Path | None) -> Sourc
     return Sources(bundles=tuple(bundles), judged=tuple(judged), run=view, run_of=run_of, run_name=named, base=of_base)
 
 
-def _newer(bundle: Bundle, row: Row, judged: Sequence[Judged]) -> str:
-    """Return what the newest bundle says that judged the same gate of the same subject; else nothing."""
-    finding, names = row.finding, names_of(bundle, row.finding)
-    for one in judged:
-        its, newer = one.row.finding, one.bundle
-        alike = (newer.contract.id, its.gate, its.instance) == (bundle.contract.id, finding.gate, finding.instance)
-        if alike and newer is not bundle and of_the_same(newer, bundle, names | one.subjects):
-            return f"a newer bundle of {checked_by(newer, names)} ({newer.statement.finished[:19]}) says {one.outcome}"
+def _newer(one: Judged, judged: Sequence[Judged]) -> str:
+    """Return what the newest bundle says that judged the same gate of the same subjects; else nothing."""
+    for other in judged:
+        if _place(one) == _place(other) and of_the_same(one.bundle, other.bundle, one.subjects):
+            bundle = other.bundle
+            when = bundle.statement.finished[:19]
+            return f"a newer bundle of {checked_by(bundle, one.subjects)} ({when}) says {other.outcome}"
     return ""
+
+
+def _place(one: Judged) -> tuple[object, ...]:
+    return one.bundle.contract.id, one.row.finding.gate, one.row.finding.instance, one.subjects
 
 
 def _sound(path: Path) -> Bundle:
