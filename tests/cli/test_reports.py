@@ -178,3 +178,8 @@ def test_forced_colours_reach_a_pipe(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
     forced = cli("verify", IMPORT, *bound(BAD)).lines
     assert re.match("\x1b\\[31m\x1b\\[1mFAIL", forced[1])
     assert [click.unstyle(line) for line in forced[:6]] == plain[:6]
+
+
+def test_the_head_line_names_the_policy_of_the_gate_that_has_one(cli: Cli) -> None:
+    head = cli("verify", IMPORT, *bound(GOOD)).out.splitlines()[0]
+    assert head.endswith("import.gguf (fixture)  policy lossless")

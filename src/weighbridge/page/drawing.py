@@ -60,6 +60,9 @@ class _Axis:
         return round(self.begin + part * (self.end - self.begin), 1)
 
     def ticks(self) -> Iterator[float]:
+        return (value for value in self._round() if self.low <= value <= self.high)
+
+    def _round(self) -> Iterator[float]:
         if self.log:
             first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
             yield from (10.0**power for power in range(first, last + 1, max(1, (last - first) // 8)))
@@ -134,15 +137,12 @@ def svg(height: int, label: str, body: str, **more: object) -> str:
 
 
 def _frame(x: _Axis, y: _Axis, title: str) -> Iterator[str]:
-    for value in y.ticks():
-        if y.low <= value <= y.high:
-            at = y(value)
-            yield tag("line", class_="grid", stroke=INK["grid"], x1=LEFT, x2=WIDTH - RIGHT, y1=at, y2=at)
-            yield text(LEFT - 8, at + 4, f"{value:.3g}", anchor="end")
-    for value in x.ticks():
-        if x.low <= value <= x.high:
-            yield text(x(value), HEIGHT - BOTTOM + 24, f"{value:,.0f}", anchor="middle")
     foot = HEIGHT - BOTTOM
+    for value in y.ticks():
+        at = y(value)
+        yield tag("line", class_="grid", stroke=INK["grid"], x1=LEFT, x2=WIDTH - RIGHT, y1=at, y2=at)
+        yield text(LEFT - 8, at + 4, f"{value:.3g}", anchor="end")
+    yield from (text(x(value), foot + 24, f"{value:,.0f}", anchor="middle") for value in x.ticks())
     yield tag("line", class_="axis", stroke=INK["dim"], x1=LEFT, x2=WIDTH - RIGHT, y1=foot, y2=foot)
     yield text(LEFT, TOP - 10, title, dim=False, font_weight="bold")
     yield text(LEFT - 8, foot + 24, "step", anchor="end")
@@ -212,10 +212,9 @@ def bars(title: str, rows: Sequence[tuple[str, Number, Number, str]], limit: Num
     foot = begin + height * len(rows)
     parts = []
     for power in x.ticks():
-        if low <= power <= x.high:
-            at = x(power)
-            parts.append(tag("line", class_="grid", stroke=INK["grid"], x1=at, x2=at, y1=begin, y2=foot))
-            parts.append(text(at, foot + 16, f"1e{math.log10(power):.0f}", anchor="middle"))
+        at = x(power)
+        parts.append(tag("line", class_="grid", stroke=INK["grid"], x1=at, x2=at, y1=begin, y2=foot))
+        parts.append(text(at, foot + 16, f"1e{math.log10(power):.0f}", anchor="middle"))
     if limit and limit > 0:
         line = {"x1": x(limit), "x2": x(limit), "y1": begin - 6, "y2": foot, "stroke": INK["bad"]}
         parts.append(tag("line", class_="lim", stroke_dasharray="6 4", **line))

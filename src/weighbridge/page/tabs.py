@@ -94,8 +94,7 @@ def counted(judged: Sequence[Judged]) -> str:
 
 def hints_of(one: Judged) -> Iterator[tuple[str, str]]:
     """Yield the hints of a finding with their labels."""
-    for word, texts in hints_by_word(one.row.said).items():
-        yield from ((LABELS[word], text) for text in texts)
+    return ((LABELS[word], text) for word, texts in hints_by_word(one.row.said).items() for text in texts)
 
 
 def _of(given: Sources, *quantities: str) -> list[Judged]:
