@@ -15,6 +15,7 @@ from tests.cli.conftest import Cli
 from weighbridge import verifiers
 from weighbridge.core.data import data_path
 from weighbridge.core.model import Fields, Measurement, SubjectKind
+from weighbridge.demo import files
 from weighbridge.verifiers.verifier import Views
 
 HERE = data_path("verifiers") / "specimens" / "checkpoints"
@@ -216,6 +217,27 @@ def test_what_a_message_says_would_pass_passes(cli: Cli, workplace: Path) -> Non
         text.replace("policy: lossless", "policy: lossless, allow: [{from: F32, to: F16}]")
     )
     assert cli("verify", "c.yaml", *pair).code == 0
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ("mislabelled", "the tensors stored as BF16, or their values converted, under a policy that means F16"),
+        ("q8_0", "the tensors stored as BF16, or a policy that means Q8_0"),
+    ],
+)
+def test_no_entry_of_allow_is_offered_for_what_it_would_not_let_pass(
+    cli: Cli, workplace: Path, made: str, told: str
+) -> None:
+    files.write(workplace)
+    pair = bound(workplace / "hf", workplace / f"{made}.gguf")
+    done = cli("verify", IMPORT, *pair)
+    assert f"    would pass with: {told}" in done.lines
+    text = (data_path("contracts") / "checkpoint-import.yaml").read_text()
+    to = told.rsplit(maxsplit=1)[-1]
+    allowed = text.replace("policy: lossless", f"policy: lossless, allow: [{{from: BF16, to: {to}}}]")
+    (workplace / "allowed.yaml").write_text(allowed)
+    assert (done.code, cli("verify", "allowed.yaml", *pair).code) in ((1, 1), (1, 3))
 
 
 def test_a_run_of_the_recorder_has_every_metric_that_the_starter_contracts_ask_for(cli: Cli) -> None:
