@@ -14,10 +14,12 @@ import pytest
 from jsonschema import Draft4Validator, Draft202012Validator
 from junitparser import JUnitXml
 
+from weighbridge.cards.words import gate_words, unfigured
 from weighbridge.core.data import data_path
 from weighbridge.core.exit_code import ExitCode
 from weighbridge.core.model import Severity
 from weighbridge.evaluation.verification import VerifyRequest, code_of, verify
+from weighbridge.gates import KINDS
 from weighbridge.report import Level, Row
 from weighbridge.report.formats import FORMS, rendered
 from weighbridge.report.github import annotation
@@ -223,6 +225,15 @@ def test_sarif_obeys_the_schema_of_oasis(report: Report) -> None:
         Draft4Validator(schema).validate(log)
     log["runs"][0]["results"][0]["levle"] = "error"
     assert list(Draft4Validator(schema).iter_errors(log))
+
+
+def test_the_help_of_a_rule_in_sarif_holds_no_place_that_nothing_fills(report: Report) -> None:
+    rules = json.loads(rendered("sarif", report))["runs"][0]["tool"]["driver"]["rules"]
+    cards = [words for kind in KINDS for words in gate_words(kind).codes.values()]
+    texts = [unfigured(text) for words in cards for text in dataclasses.asdict(words).values()]
+    texts += [rule["help"]["text"] for rule in rules]
+    assert not [text for text in texts if re.search(r"\{\w+[}[]|<<|>>", text)]
+    assert unfigured("leave it out: '{place}'<< of {of[0]:.3g}>>") == "leave it out: 'PLACE' of OF"
 
 
 def test_sarif_hides_nothing_that_did_not_pass_and_suppresses_what_is_excused(report: Report) -> None:

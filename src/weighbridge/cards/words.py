@@ -199,6 +199,12 @@ def unfilled(template: str, figures: Mapping[str, object]) -> list[str]:
     return [name for name in names if _Filled().get_field(name, (), dict(figures))[0] == "?"]
 
 
+def unfigured(template: str) -> str:
+    """Return a template for a reader without a verdict: names of figures in capitals, optional parts as they stand."""
+    text = template.replace(">><<", "; or ").replace("<<", "").replace(">>", "")
+    return "".join(said + re.split(r"\W", name or "")[0].upper() for said, name, _, _ in string.Formatter().parse(text))
+
+
 def hints(card: GateWords, verdict: Verdict) -> list[tuple[str, dict[str, Json]]]:
     """Return every text that a verdict may be shown with, and the figures that fill it."""
     figures = numbers(verdict)

@@ -14,7 +14,16 @@ from typing import Any, TypeAlias
 
 import click
 
-from weighbridge.cards.words import Meaning, any_gate, code_card, gate_card, gate_words, glossary, verifier_words
+from weighbridge.cards.words import (
+    Meaning,
+    any_gate,
+    code_card,
+    gate_card,
+    gate_words,
+    glossary,
+    unfigured,
+    verifier_words,
+)
 from weighbridge.clauses.kind import Kind
 from weighbridge.cli.completion import cards as complete
 from weighbridge.cli.options import WIDEST, columns_of, tell, verb
@@ -210,7 +219,8 @@ def _code(of: str, code: str, kind: str = "") -> Iterator[str]:
     if words is None:
         return
     yield click.style(of, bold=True)
-    yield from _items(says=words.says, **{ENOUGH: words.enough}, **hints(words))
+    said = {"says": words.says, ENOUGH: words.enough, **hints(words)}
+    yield from _items(**{label: unfigured(text) for label, text in said.items()})
 
 
 def _items(**named: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from weighbridge import __version__
-from weighbridge.cards.words import code_card, gate_words
+from weighbridge.cards.words import code_card, gate_words, unfigured
 from weighbridge.core import Outcome
 from weighbridge.gates import KINDS
 from weighbridge.report import Level, Row, gate_name, hints
@@ -26,7 +26,9 @@ def log(report: Report) -> str:
         card = gate_words(kind)
         known = KINDS[kind].codes if kind in KINDS else ()
         of_codes = ((code, hints(words).items()) for code in known if (words := code_card(kind, code)))
-        said = {code: "; ".join(f"{label}: {text}" for label, text in each if text) for code, each in of_codes}
+        said = {
+            code: "; ".join(f"{label}: {unfigured(text)}" for label, text in each if text) for code, each in of_codes
+        }
         codes = [f"{code}: {text}" for code, text in said.items() if text]
         named = {"id": kind, "name": "".join(word.capitalize() for word in kind.split("-"))}
         texts = {"shortDescription": card.asks, "fullDescription": card.why}
