@@ -30,7 +30,7 @@ gates:
     stale_on: [commit]
 """
 CHILD = "weighbridge: contract/v0\nid: child\nversion: 1.0.0\nextends: base.yaml\n"
-REMEDY = "\n  keep the tighter value, or give the reason in relax:"
+REMEDY = "\n  keep the tighter value, or add `relax: REASON` to the gate"
 
 
 def loaded(folder: Path, child: str, base: str = BASE) -> LoadedContract:
@@ -145,7 +145,7 @@ def test_a_parameter_that_loosens_is_told_where_its_value_is_given(tmp_path: Pat
     child = CHILD + "params: {budget_ms: {default: 600}}\n"
     assert refusal(tmp_path, child) == [
         ("child.yaml:5:31: loosened G-1: below_ms was 500, is 600\n"
-        "  keep the tighter value, or give the reason in relax:")
+        "  keep the tighter value, or add `relax: REASON` to the gate")
     ]  # fmt: skip
 
 

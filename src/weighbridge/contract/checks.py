@@ -216,7 +216,7 @@ def loosenings(base: model.Contract, child: model.Contract, layered: Layered) ->
             yield layered.found((*path, "relax"), "needless-relax", what, "delete relax", at_key=True, warning=True)
         elif not relax:
             for place, what in found.items():
-                remedy = "keep the tighter value, or give the reason in relax:"
+                remedy = "keep the tighter value, or add `relax: REASON` to the gate"
                 yield layered.found(place, "loosened", f"{gate.id}: {what}", remedy)
 
 
