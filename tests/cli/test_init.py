@@ -23,6 +23,7 @@ from tests.cli.test_compare_packed import HERE
 from tests.cli.test_suggestions import Asked, of_blocks, of_gguf, packed, stating
 from tests.verifiers.logs_of_others import trainer_state
 
+from weighbridge import __version__
 from weighbridge.contract.load import load_contract
 from weighbridge.core.data import data_path
 from weighbridge.core.printable import singular
@@ -98,6 +99,23 @@ def test_a_shipped_contract_that_fails_so_says_how_to_write_one(cli: Cli, workpl
         assert told in cli("verify", f"builtin:{name}", *pair).out
 
 
+def test_a_policy_that_no_file_states_is_said_to_be_a_guess(cli: Cli, workplace: Path) -> None:
+    shutil.copytree(CONVERTED, workplace, dirs_exist_ok=True)
+    missing = cli("init", "--for", "import", "--subject", "source=hf", "--subject", "import=absent.gguf")
+    assert "guessed import: no file says what was meant, so policy: lossless is a guess" in missing.lines
+    for name, more in (("a", ("--subject", "import=model.gguf")), ("b", ("--param", "policy=same"))):
+        assert "guess" not in cli("init", "--for", "import", "--subject", "source=hf", "--name", name, *more).out
+
+
+def test_the_workflow_runs_once_for_a_pull_request_with_the_version_that_wrote_it(cli: Cli, workplace: Path) -> None:
+    assert cli("init", "--for", "parity").code == 0
+    text = GITHUB.read_text()
+    assert "\non: {pull_request: {}, push: {branches: [main, master]}}\n" in text
+    assert f"pip install 'weighbridge[torch]=={__version__}' transformers\n" in text
+    assert cli("init", "--for", "import", "--ci", "gitlab").code == 0
+    assert f"pip install weighbridge=={__version__}\n" in Path(".gitlab", "weighbridge.yml").read_text()
+
+
 def test_a_policy_is_a_committed_line_in_the_letters_that_are_kept(cli: Cli, workplace: Path) -> None:
     assert cli("init", "--for", "import", "--param", "policy=ROUNDED:f16").code == 0
     text = (workplace / "contracts" / "import.yaml").read_text()
@@ -112,7 +130,7 @@ def test_a_contract_is_never_overwritten_and_other_files_only_grow(cli: Cli, wor
     first = cli("init", "--for", "run")
     assert f"kept    {GITHUB}: let it run the command below, too" in first.lines
     assert GITHUB.read_text() == "mine\n"
-    assert (workplace / ".gitignore").read_text() == "build/\n.weighbridge/\nevidence/ledger/.lock\n"
+    assert (workplace / ".gitignore").read_text() == "build/\n.weighbridge/\nreports/\nevidence/ledger/.lock\n"
     assert (workplace / ".gitattributes").read_text() == "evidence/** -text\n"
     before = sorted(path for path in workplace.rglob("*") if path.is_file())
     again = cli("init", "--for", "run", "--param", "device=cuda")

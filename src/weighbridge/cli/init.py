@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from weighbridge import __version__
 from weighbridge.cli.options import Texts, repeated, settings, tell, verb
 from weighbridge.contract.document import KEBAB
 from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
@@ -20,14 +21,14 @@ from weighbridge.evaluation.starting import contract_of, is_here, policy_of
 
 STARTERS = {"import": "model-import", "run": "training-run", "parity": "forward-parity"}
 PURPOSES = {**{purpose: (purpose,) for purpose in STARTERS}, "project": ("import", "run")}
-PACKAGES = {"parity": "'weighbridge[torch]' transformers"}  # beside the tool itself
+PACKAGES = {"parity": f"'weighbridge[torch]=={__version__}' transformers"}  # beside the tool itself, as it wrote this
 LOOKED_AT = {SubjectKind.MODEL: "hf:path/to/{name}", SubjectKind.RUN: "runs/a"}  # what stands for a subject not named
 GITLAB = Path(".gitlab-ci.yml")
 CI = {"github": Path(".github", "workflows", "weighbridge.yml"), "gitlab": Path(".gitlab", "weighbridge.yml")}
 INCLUDED = f"include: [{{local: {CI['gitlab']}}}]"
 FOR_GIT = {
     Path(".gitattributes"): ("evidence/** -text",),  # evidence is digested byte for byte: no line end may change
-    Path(".gitignore"): (".weighbridge/", "evidence/ledger/.lock"),
+    Path(".gitignore"): (".weighbridge/", "reports/", "evidence/ledger/.lock"),
 }
 CONTRACT = """\
 # `weighbridge show {base}` prints the gates that this contract takes over, and
@@ -83,13 +84,16 @@ def command(
         policy, where = policy_of(targets["source"], targets["import"])
         stated |= {"policy": policy} if policy else {}
         looked_at += [f"read    import: {where} says policy: {policy}"] if policy else []
-    given = _values(loaded.values(), stated | settings(params, "param"), asking=asking)
+    stated |= settings(params, "param")
+    given = _values(loaded.values(), stated, asking=asking)
+    if "import" in parts and "policy" not in stated and not asking:
+        looked_at.append(f"guessed import: no file says what was meant, so policy: {given['policy']} is a guess")
     files = {Path("contracts", f"{one}.yaml"): _contract(one, base, given) for one, base in loaded.items()}
     verify = _command(tuple(files), loaded.values(), targets)
     ci = ci or ("gitlab" if GITLAB.exists() else "github")
     if ci != "none":
         text = (data_path("templates") / "ci" / f"{ci}.yml").read_text("utf-8").replace("WEIGHBRIDGE_VERIFY", verify)
-        packages = next((PACKAGES[part] for part in parts if part in PACKAGES), "weighbridge")
+        packages = next((PACKAGES[part] for part in parts if part in PACKAGES), f"weighbridge=={__version__}")
         files[CI[ci]] = text.replace("WEIGHBRIDGE_PACKAGES", packages)
         files |= {GITLAB: f"{INCLUDED}\n"} if ci == "gitlab" else {}
     done = [*looked_at, *_write(files), *_append()]
