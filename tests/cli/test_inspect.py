@@ -20,6 +20,7 @@ from tests.cli.test_compare_packed import HERE
 from tests.formats.files import Entry, safetensors
 
 from weighbridge.core.data import data_path
+from weighbridge.demo import files
 
 SPECIMENS = data_path("verifiers") / "specimens" / "checkpoints"
 WEIGHTS = 0.02 * np.random.default_rng(0).standard_normal((40, 50))
@@ -37,7 +38,7 @@ def test_says_what_looks_wrong_and_lists_those_tensors_first(cli: Cli) -> None:
     assert ended.lines == [
         "x.safetensors: checkpoint",
         "  format safetensors, files 1, tensors 3, elements 4009, bytes 12036, dtypes F16: 1, F32: 2, metadata_keys 0",
-        "  stored dtypes      mislabelled: 2 of 3 tensors decided; undecided: too few elements: 1",
+        "  stored dtypes      1 ok, 1 mislabelled, 1 undecided (too few elements)",
         "  precision          F16 with 10 of 10 bits: 1, F32 with 0 of 23 bits: 1, F32 with 23 of 23 bits: 1",
         "  z                                        F16      [40, 50]  4000 bytes  10 of 10 bits used"
         "  stored dtype mislabelled",
@@ -52,6 +53,24 @@ def test_says_what_looks_wrong_and_lists_those_tensors_first(cli: Cli) -> None:
 
 def test_finds_nothing_wrong_where_nothing_is(cli: Cli) -> None:
     assert "  looks wrong        nothing" in cli("inspect", saved(a=WEIGHTS.astype("<f2"))).lines
+
+
+def test_every_tensor_is_counted_under_what_it_came_to(cli: Cli) -> None:
+    noise = np.random.default_rng(1).integers(0, 1 << 16, (10, 50), dtype=np.uint16).view("<f2")
+    noise = np.where(np.isfinite(noise), noise, np.float16(1))
+    told = cli("inspect", saved(a=WEIGHTS.astype("<f2"), b=WEIGHTS.astype("<f2"), n=noise)).lines
+    assert "  stored dtypes      2 ok, 1 implausible" in told
+    assert "  like no weights    n: looks wrong where more than half of the elements are so" in told
+
+
+def test_the_command_that_comes_next_passes_on_a_sound_file_of_blocks(cli: Cli, workplace: Path) -> None:
+    files.write(workplace)
+    ended = cli("inspect", "q8_0.gguf", "--strict")
+    (following,) = [line.split("weighbridge ")[1].split() for line in ended.lines if line.startswith("  next ")]
+    assert (ended.code, cli(*following).code) == (0, 0)
+    told = cli(*following[:-2], "--expect-blocked", "GATE-HEALTH-002")
+    assert told.code == 3
+    assert "    --expect-blocked does not apply: what was looked at lacks this, not the host" in told.lines
 
 
 def test_a_file_without_tensors_is_not_said_to_look_right(cli: Cli) -> None:

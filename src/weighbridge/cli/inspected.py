@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +15,13 @@ from weighbridge.core.frozen import dataclass
 from weighbridge.evaluation.inspection import CheckpointReport, Inspection
 from weighbridge.evaluation.parts import MODEL, Part
 from weighbridge.evaluation.two_runs import Beside
+from weighbridge.gates.label_plausibility import OK, UNDECIDED
 from weighbridge.judging.requests import DEFAULT
-from weighbridge.report import capped, finding_text
+from weighbridge.report import NAMED, capped, finding_text
 
+HEALTH = "checkpoint-health"
 LINES, RUN_LINES = 12, 20  # of one checkpoint; of the columns of a run
+IMPLAUSIBLE, FEW = "implausible", "looks wrong where more than half of the elements are so"
 NOT_FINITE = ("not-finite", "non-finite")
 EMPTY, UNREAD = "there is no tensor, so nothing was looked at", "the values, which --headers leaves unread"
 TABLE = f"{'column':<18} {'samples':>8} {'missing':>8} {'min':>14} {'max':>14}  basis"
@@ -153,10 +157,13 @@ def _ended(parts: Sequence[Part], nothing: str = "nothing", *, everything: bool,
         yield f"  look at            step {min(steps)}"
     found = next((part.found for part in parts if part.found), None)
     run = found is not None and found.judged is not None
-    kind = ("training-run" if found and "pid" in found.facts else "training-log") if run else "checkpoint-health"
+    kind = ("training-run" if found and "pid" in found.facts else "training-log") if run else HEALTH
     target = whole or (found.target if found else parts[0].target)
     subject = f"{'run' if run else 'checkpoint'}={shlex.quote(target)}"
-    yield f"  next               weighbridge verify builtin:{kind} --subject {printable(subject)}"
+    labels = found.report.labels if found and found.report else {}
+    told = not labels or (labels["decided"] and "needed_percent" not in labels)  # else the gate on dtypes is BLOCKED
+    only = "" if told or kind != HEALTH or wrong else " --gate GATE-HEALTH-001"
+    yield f"  next               weighbridge verify builtin:{kind} --subject {printable(subject)}{only}"
 
 
 def _part(part: Part) -> str:
@@ -183,8 +190,20 @@ def _dtypes(report: CheckpointReport) -> Iterator[str]:
     for how, many in report.packed.items():
         yield f"  packed weights     {many} by {printable(how)}"
     if report.labels["decided"] or not report.packed:  # codes and scales are nothing that this could be told of
-        says = "  stored dtypes      {vote}: {decided} of {tensors} tensors decided; undecided: {why}"
-        yield fill(says, report.labels)
+        counts = Counter(row["label"] for row in report.tensors.values())
+        why = report.labels["why"]
+        counted = [
+            f"{many} {label}"
+            for label, many in sorted(counts.items(), key=lambda one: one[0] != OK)
+            if label != UNDECIDED
+        ]
+        causes = fill("{why}" if len(why) > 1 else next(iter(why), ""), {"why": why})
+        counted += [f"{counts[UNDECIDED]} undecided ({causes})"] if counts[UNDECIDED] else []
+        yield f"  stored dtypes      {', '.join(counted)}"
+        listed = {one["place"] for one in report.findings if one["code"] == IMPLAUSIBLE}
+        odd = [name for name, row in report.tensors.items() if row["label"] == IMPLAUSIBLE and name not in listed]
+        if odd:
+            yield printable(f"  like no weights    {', '.join(capped(odd, NAMED))}: {FEW}")
     yield fill("  precision          {precision}", report.labels)
 
 

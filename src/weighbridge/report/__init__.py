@@ -67,8 +67,8 @@ class Level(enum.StrEnum):
 class Row:
     """One finding as every report shows it: in words, where its gate is written, and how long measuring for it took.
 
-    `excused` says why a FAIL or a BLOCKED does not count, `unexpected` why an outcome fails that would not alone, and
-    `elsewhere` on whose evidence it stands where another lane measured.
+    `excused` says why a FAIL or a BLOCKED does not count, `unexcused` why it does after all, `unexpected` why an
+    outcome fails that would not alone, and `elsewhere` on whose evidence it stands where another lane measured.
     """
 
     finding: Finding
@@ -78,6 +78,7 @@ class Row:
     line: int = 0
     column: int = 0
     excused: str = ""
+    unexcused: str = ""
     elsewhere: str = ""
     unexpected: str = ""
     seconds: float = 0.0
@@ -102,7 +103,7 @@ class Row:
     @property
     def remarks(self) -> list[str]:
         """Return what makes the outcome count otherwise than it stands."""
-        return [printable(why) for why in (self.excused, self.elsewhere, self.unexpected) if why]
+        return [printable(why) for why in (self.excused, self.unexcused, self.elsewhere, self.unexpected) if why]
 
     def lines(self, *, everything: bool = False) -> list[str]:
         """Return what there is to say of the finding but its hints, eight lines at most of what it found."""

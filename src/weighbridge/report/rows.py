@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from weighbridge.contract.load import BUILTIN
 from weighbridge.contract.resolved import digests
-from weighbridge.core import Excuses, ExitCode, data_path, dataclass, dumps, printable, sha256, unblocked
+from weighbridge.core import Excuses, ExitCode, Outcome, data_path, dataclass, dumps, printable, sha256, unblocked
 from weighbridge.judging.places import looked_at
 from weighbridge.report import Row, checked, finding_text, tally
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ROOTS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
 UNEXPECTED = "expected to be blocked, and {}: take it off --expect-blocked"
+NOT_OF_HOST = "--expect-blocked does not apply: what was looked at lacks this, not the host"
 NOTHING_SHOWN = "no gate passed, so nothing was shown"
 
 
@@ -78,6 +79,8 @@ def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuse
         rows = []
         for finding in evaluation.findings:
             at, place = loaded.gate_at(finding.gate), (finding.gate, finding.instance)
+            excused = excuses.of(contract.id, finding)
+            known = finding.gate in excuses.expect_blocked and finding.verdict.outcome is Outcome.BLOCKED
             row = Row(
                 finding=finding,
                 title=printable(titles[finding.gate]),
@@ -85,7 +88,8 @@ def report_of(results: Sequence[ContractResult], code: ExitCode, excuses: Excuse
                 file=shown(at.file),
                 line=at.line,
                 column=at.column,
-                excused=excuses.of(contract.id, finding),
+                excused=excused,
+                unexcused=NOT_OF_HOST if known and not excused else "",
                 elsewhere=result.elsewhere.get(place, ""),
                 unexpected=UNEXPECTED.format(finding.verdict.outcome) if unblocked(finding, excuses) else "",
                 seconds=evaluation.seconds.get(place, 0.0),
