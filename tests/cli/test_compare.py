@@ -164,7 +164,7 @@ def test_one_flipped_bit_is_told_with_tensor_offset_and_both_values(cli: Cli) ->
     ended = cli("compare", SOURCE, specimen("flipped-bit.safetensors"))
     assert ended.code == 1
     assert ended.lines[1].startswith(
-        "  embed: F32 -> F32, but 1 of 8 elements are not the source's: element 7 at byte 220 was -0.0 (0x80000000)"
+        "  embed: F32 -> F32, but 1 of 8 elements is not the source's: element 7 at byte 220 was -0.0 (0x80000000)"
         " and is -2.350988701644575e-38 (0x81000000)"
     )
 
@@ -236,7 +236,7 @@ def test_a_block_quantised_import_is_held_to_the_types_that_it_declares(cli: Cli
         "policy: at-most:quantised:IQ4_NL (the types that the file declares: 1 IQ4_NL, 1 Q8_0)"
     )
     assert ended.lines[1].endswith("(1 VALUE_EQUAL, 1 REQUANT_EXACT)")
-    lost = "  lost: 1 of 2 tensors are of a type that holds less: 1 F32 -> Q8_0"
+    lost = "  lost: 1 of 2 tensors is of a type that holds less: 1 F32 -> Q8_0"
     assert ended.lines[2] == lost
     assert ended.lines[-2] == "  meant? it passes with --policy at-most:quantised:IQ4_NL"
     assert ended.lines[-1].startswith("LOSSY: 2 of 2 tensors (")

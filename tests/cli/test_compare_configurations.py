@@ -43,7 +43,7 @@ def test_a_wrong_rope_base_alone_makes_the_import_different(cli: Cli, model: tup
     assert ended.lines[-3:] == [
         "  configuration: rope_base: 500000 (config.json rope_theta) became 10000 (nothing said; the default)",
         "  configuration: 1 not compared: architecture (--all says why)",
-        "DIFFERENT: 21 of 21 tensors are what was meant, but 1 of 6 configuration fields differ: rope_base",
+        "DIFFERENT: 21 of 21 tensors are what was meant, but 1 of 6 configuration fields differs: rope_base",
     ]
 
 
@@ -97,13 +97,16 @@ def test_labels_alone_leave_the_configuration_to_be_compared(cli: Cli, model: tu
     rewritten(model[0], rope_theta=500000)
     ended = cli("compare", *model, "--headers")
     assert ended.code == 1
-    assert ended.lines[-1].startswith("DIFFERENT: 1 of 6 configuration fields differ: rope_base; BLOCKED: not-compared")
+    answer = "DIFFERENT: 1 of 6 configuration fields differs: rope_base; BLOCKED: not-compared"
+    assert ended.lines[-1].startswith(answer)
+        "DIFFERENT: 1 of 6 configuration fields differs: rope_base; BLOCKED: not-compared"
+    )
 
 
 def test_both_halves_stand_in_one_answer(cli: Cli) -> None:
     ended = cli("compare", CONFIGS / "llama", CONFIGS / "wrong-base.gguf")
     assert ended.code == 1
-    answer = "DIFFERENT: 2 of 2 tensors: 1 extra, 1 missing; 1 of 18 configuration fields differ: rope_base"
+    answer = "DIFFERENT: 2 of 2 tensors: 1 extra, 1 missing; 1 of 18 configuration fields differs: rope_base"
     assert ended.lines[-1] == answer
 
 
@@ -191,7 +194,7 @@ def test_an_old_row_that_changed_differs_however_many_were_added(cli: Cli, workp
     said = directory(workplace / "said", longer, {**CONFIG, "vocab_size": VOCAB + 8})
     ended = cli("compare", source, said, "--may-differ", "vocab_size")
     assert ended.code == 1
-    assert "lm_head.weight: F32 -> F32, but 1 of 2048 elements are not the source's" in ended.out
+    assert "lm_head.weight: F32 -> F32, but 1 of 2048 elements is not the source's" in ended.out
 
 
 @pytest.mark.parametrize("said", [VOCAB, 9 << 12])

@@ -473,7 +473,7 @@ def test_rows_that_end_between_two_steps_are_held_whole(cli: Cli, tmp_path: Path
     assert cli("compare", source, packed).code == 0
     codes[32, 64] ^= 1
     ended = cli("compare", source, model(tmp_path / "other", settings, p__weight=codes, p__weight_scale=scales))
-    assert "1 of 2145 codes are not the nearest" in ended.lines[1]
+    assert "1 of 2145 codes is not the nearest" in ended.lines[1]
 
 
 # --- Packed weights as a source ---------------------------------------------------------------------------------------

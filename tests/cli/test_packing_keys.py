@@ -212,5 +212,5 @@ def test_codes_that_differ_under_other_keys_are_compared_as_values(cli: Cli, tmp
 
     ended = cli("compare", HERE / "gptq-4", kept(tmp_path / "x", "gptq-4", damaged))
     assert ended.code == 1
-    assert "1 of 2048 elements are not the source's" in ended.lines[1]
+    assert "1 of 2048 elements is not the source's" in ended.lines[1]
     assert "packing-keys" not in ended.lines[1]

@@ -438,7 +438,7 @@ def test_two_traces_are_compared_bit_for_bit(cli: Cli, tmp_path: Path) -> None:
     ended = cli("compare", one, other)
     assert ended.code == 1
     assert ended.lines[1:3] == [
-        "  DIFFERENT: 1 of 2 points have equal bits",
+        "  DIFFERENT: 1 of 2 points has equal bits",
         "  the first in order of computing that differs is logits",
     ]
     assert "at sequence 1, token 2" in ended.lines[3]

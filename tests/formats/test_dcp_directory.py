@@ -200,5 +200,5 @@ def test_shards_of_two_ranks_are_the_tensors_that_were_sharded(tmp_path: Path) -
     flipped(Path(last.file), last.offset)
     code, output = compared(tmp_path / "model.safetensors", tmp_path / "x")
     assert code == 1
-    assert "col: BF16 -> BF16, but 1 of 30 elements are not the source's: element 3 at byte " in output
+    assert "col: BF16 -> BF16, but 1 of 30 elements is not the source's: element 3 at byte " in output
     assert output.splitlines()[-1].startswith("DIFFERENT: 1 of 10 tensors")

@@ -11,9 +11,9 @@ from safetensors.numpy import save_file
 from tests.cli.conftest import Cli, cli
 from tests.verifiers.logs_of_others import trainer_state
 
-from weighbridge.cards.words import gate_card
+from weighbridge.cards.words import fill, gate_card
 from weighbridge.cli.options import broken
-from weighbridge.core import Finding, Json, Offence, Outcome, Severity, Verdict
+from weighbridge.core import Finding, Json, Offence, Outcome, Severity, Verdict, replace
 from weighbridge.core.data import data_path
 from weighbridge.core.printable import singular
 from weighbridge.gates import KINDS
@@ -46,7 +46,9 @@ def tensors(many: int, alike: bool) -> tuple[Offence, ...]:
         Offence(
             place=f"model.layers.{index}.self_attn.q_proj.weight",
             code="dtype",
-            figures=figures | {"elements": 96, "explained": 96 if alike else index},
+            figures=figures
+            | {"elements": 96, "explained": 96 if alike else index}
+            | ({} if alike else {"mechanism": f"other {chr(97 + index // 20)}{chr(97 + index % 20)}"}),
         )
         for index in range(many)
     )
@@ -87,6 +89,63 @@ def test_a_fail_is_twelve_rows_and_says_how_many_more_there_are(many: int, alike
     listed = sum("wrong dtype" in line for line in shown)
     more = [int(line.split()[0]) for line in shown if "more (--verbose)" in line]
     assert (sum(more[:1]) + listed == many) or alike
+
+
+def test_what_differs_in_numbers_alone_is_one_line_with_those_of_the_first() -> None:
+    offences = tuple(
+        replace(one, figures={**one.figures, "explained": at}) for at, one in enumerate(tensors(9, alike=True))
+    )
+    lines = block(row("dtype", offences))
+    assert lines[1] == (
+        "    9 of 9 tensors, first model.layers.0.self_attn.q_proj.weight: wrong dtype (BF16 bits stored as F16); "
+        "0 of 96 elements explained: other (9 model.layers.*.self_attn.q_proj.weight)"
+    )
+    assert sum("wrong dtype" in line for line in block(row("dtype", offences), everything=True)) == 9
+
+
+@pytest.mark.parametrize("many", [1, 9, 400])
+def test_what_is_left_out_is_said_once(many: int) -> None:
+    besides = ["meant? the tensors pass with `policy: rounded:F16` in contracts/a-contract-of-mine.yaml:17, so they do"]
+    lines = block(row("dtype", tensors(many, alike=False)), besides)
+    assert sum("more (--verbose)" in line for line in lines) <= 1
+
+
+def test_the_head_of_the_table_stands_over_its_columns() -> None:
+    failing = row("dtype", tensors(1, alike=True))
+    verdict = Verdict(outcome=Outcome.PASS, code="pass", of=1)
+    passing = replace(failing, finding=replace(failing.finding, verdict=verdict))
+    head, failed, passed = [click.unstyle(line) for line in summary([failing, passing])][1:]
+    assert [failed.index("G-ONE"), passed.index("1 gates")] == [head.index("gate")] * 2
+    assert failed.index("model.") == head.index("found")
+
+
+@pytest.mark.parametrize(
+    ("figures", "told"),
+    [
+        ({"candidate_dtype": "Q8_0", "differing": 32}, "BF16 -> Q8_0, but 1 of 256 blocks are not the source's"),
+        ({"candidate_dtype": "Q8_0", "differing": 33}, "BF16 -> Q8_0, but 33 of 8192 elements are not the source's"),
+        ({"candidate_dtype": "BF16", "differing": 32}, "BF16 -> BF16, but 32 of 8192 elements are not the source's"),
+        (
+            {"candidate_dtype": "BF16", "differing": 9, "source_dtype": "F32", "packed": "Q8_0"},
+            "Q8_0 -> BF16, but 9 of",
+        ),
+    ],
+)
+def test_content_is_counted_in_what_can_differ_alone(figures: dict[str, Json], told: str) -> None:
+    figures = {"source_dtype": "BF16", "elements": 8192, "explained": 0, "mechanism": "other", **figures}
+    (line,) = row("content", (Offence(place="x", code="content", figures=figures),)).said.lines
+    assert line.startswith(f"x: {told}")
+
+
+def test_a_type_of_a_file_is_told_by_its_name() -> None:
+    figures: dict[str, Json] = {"file_type": 32, "made": 7}
+    (line,) = row("file-type", (Offence(place="x", code="file-type", figures=figures),)).said.lines
+    assert line == "x: the header says that the file is BF16 (32), and the policy makes Q8_0 (7)"
+
+
+def test_a_part_of_a_card_says_otherwise_where_its_figures_are_nothing() -> None:
+    card = "<<{count} checksums agree||the file holds no checksums>>"
+    assert [fill(card, {"count": 0}), fill(card, {"count": 2})] == ["the file holds no checksums", "2 checksums agree"]
 
 
 def test_everything_is_told_where_it_is_asked_for() -> None:
@@ -136,6 +195,9 @@ def test_one_gate_has_no_table() -> None:
         ("1 samples have nothing", "1 sample has nothing"),
         ("1 samples of loss are too few", "1 sample of loss is too few"),
         ("1 statuses, 1 entries, 1 tallies", "1 status, 1 entry, 1 tally"),
+        ("1 of 256 blocks are not, 11 of 12 steps are", "1 of 256 blocks is not, 11 of 12 steps are"),
+        ("1 of 10 configuration fields differ", "1 of 10 configuration fields differs"),
+        ("0 NaN and 1 infinities; looked at: 1 drafts", "0 NaN and 1 infinity; looked at: 1 draft"),
         ("1 of 53 tensors, 11 steps, 0.1 steps", "1 of 53 tensors, 11 steps, 0.1 steps"),
     ],
 )

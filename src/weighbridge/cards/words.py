@@ -12,9 +12,10 @@ from typing import Annotated, Any, TypeVar
 
 from weighbridge import gates
 from weighbridge.contract import strict_yaml
-from weighbridge.core import ContractError, Doc, Json, LimitsError, Outcome, Verdict, data_path, printable
+from weighbridge.core import ContractError, Doc, Json, LimitsError, Offence, Outcome, Verdict, data_path, printable
 from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.limits import read
+from weighbridge.gates.families.block_types import BLOCK, FILE_TYPES
 
 T = TypeVar("T")
 EXAMPLES, SPECIMENS = b"\ngiven:", b"\nspecimens:\n"
@@ -187,9 +188,15 @@ def _shown(value: Any) -> Any:
 
 def fill(template: str, figures: Mapping[str, object]) -> str:
     """Fill one template; control characters of hostile names are escaped."""
-    # Parts between << and >> that no figure fills are left out.
-    known = re.sub(r"<<(.*?)>>", lambda part: "" if unfilled(part[1], figures) else part[1], template)
+    known = re.sub(r"<<(.*?)(?:\|\|(.*?))?>>", lambda part: _part(part, figures), template)
     return printable(_Filled().vformat(known, (), dict(figures)))
+
+
+def _part(part: re.Match[str], figures: Mapping[str, object]) -> str:
+    """Return a part between << and >>, without one that no figure fills; behind || stands what is said of nothing."""
+    names = [name for _, name, _, _ in string.Formatter().parse(part[1]) if name]
+    nothing = unfilled(part[1], figures) or (part[2] is not None and not any(map(figures.get, names)))
+    return (part[2] or "") if nothing else part[1]
 
 
 def unfilled(template: str, figures: Mapping[str, object]) -> list[str]:
@@ -201,7 +208,7 @@ def unfilled(template: str, figures: Mapping[str, object]) -> list[str]:
 
 def unfigured(template: str) -> str:
     """Return a template for a reader without a verdict: names of figures in capitals, optional parts as they stand."""
-    text = template.replace(">><<", "; or ").replace("<<", "").replace(">>", "")
+    text = template.replace(">><<", "; or ").replace("||", "; or ").replace("<<", "").replace(">>", "")
     return "".join(said + re.split(r"\W", name or "")[0].upper() for said, name, _, _ in string.Formatter().parse(text))
 
 
@@ -210,7 +217,7 @@ def hints(card: GateWords, verdict: Verdict) -> list[tuple[str, dict[str, Json]]
     figures = numbers(verdict)
     if verdict.outcome is Outcome.PASS:
         return [(card.passes, figures), (card.briefly, figures)]
-    blamed = [(one.code, {**figures, **one.figures, "place": one.place}) for one in verdict.offences]
+    blamed = [(one.code, said_of(one, figures)) for one in verdict.offences]
     cards = ((code_card(card.kind, code), of) for code, of in blamed or [(verdict.code, figures)])
     texts = [(text, of) for words, of in cards if words for text in dataclasses.asdict(words).values()]
     return [*texts, *([(card.besides, figures)] if verdict.outcome is Outcome.FAIL else [])]
@@ -224,10 +231,22 @@ def render(card: GateWords, verdict: Verdict) -> list[str]:
     lines = []
     for one in verdict.offences:
         words = code_card(card.kind, one.code)
-        said = {**figures, **one.figures, "place": one.place}
-        lines.append(fill(words.says, said) if words else f"{one.place}: {one.code}")
+        lines.append(fill(words.says, said_of(one, figures)) if words else f"{one.place}: {one.code}")
     words = code_card(card.kind, verdict.code)
     return lines or [fill(words.says, figures) if words else verdict.code]
+
+
+def said_of(one: Offence, figures: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the figures of an offence as a card's words call them: blocks by their own dtype, and counted whole."""
+    said: dict[str, Json] = {**figures, **one.figures, "place": one.place}
+    if said.get("packed") in BLOCK:  # its values were compared as F32
+        said["source_dtype"] = said["packed"]
+    if "file_type" in said:
+        said |= {name: f"{FILE_TYPES.get(said.get(name), 'type')} ({said.get(name)})" for name in ("file_type", "made")}
+    differing, elements, size = said.get("differing"), said.get("elements"), BLOCK.get(str(said.get("candidate_dtype")))
+    if size and isinstance(differing, int) and isinstance(elements, int) and not (differing % size or elements % size):
+        return said | {"differing": differing // size, "pieces": f"{elements // size} blocks"}
+    return said | {"pieces": f"{elements} elements"}
 
 
 def besides(card: GateWords, verdict: Verdict) -> str:

@@ -121,12 +121,12 @@ class Row:
 
 def finding_text(finding: Finding, measured: Mapping[str, model.Measured]) -> FindingText:
     """Return a finding in words, from the card of its kind."""
-    from weighbridge.cards.words import besides, code_card, fill, gate_words, numbers, render
+    from weighbridge.cards.words import besides, code_card, fill, gate_words, numbers, render, said_of
 
     card, verdict = gate_words(finding.kind), finding.verdict
     words = None if verdict.outcome is Outcome.PASS else code_card(finding.kind, verdict.code)
     first = verdict.offences[0] if verdict.offences else None
-    figures = numbers(verdict) | ({**first.figures, "place": first.place} if first else {})
+    figures = said_of(first, numbers(verdict)) if first else numbers(verdict)
     wrong = [one.figures for one in verdict.offences if one.code == "dtype"]
     if wrong and all(one.get("mechanism") == "value-cast" for one in wrong):
         figures |= ALLOWED
@@ -157,25 +157,32 @@ def finding_text(finding: Finding, measured: Mapping[str, model.Measured]) -> Fi
 # What would do instead of the source's dtype: an entry of `allow:` asks for what the source's values give, and no less.
 ALLOWED, MEANT = {"allow": "`allow:`"}, "a policy that means"
 OF_TENSORS = {"elements", "dtype", "source_dtype"}  # figures that only a tensor has
+NUMBER = re.compile(r"(?<![\w.])-?\d[\w.+-]*")
+NEARLY = 4  # tensors whose lines differ in numbers alone, from which on the first one stands for all
 WHOLE = re.compile(r"\b([1-9]\d*) of \1 elements explained")
 
 
 def by_cause(said: Iterable[tuple[str, str]], of: int, noun: str, alone: int = 2) -> Iterator[str]:
     """Yield the line of each place; where so many as are not left `alone` have one cause, one line for all of them."""
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for place, line in said:
-        cause = line.removeprefix(f"{printable(place)}: ")
-        groups.setdefault(WHOLE.sub("every element explained", cause), []).append((place, line))
-    for cause, alike in groups.items():
-        if len(alike) < alone or alike[0][1] == cause:
-            yield from dict.fromkeys(line for _, line in alike)
+    groups: dict[str, list[tuple[str, str, str]]] = {}
+    stripped = ((place, line, line.removeprefix(f"{printable(place)}: ")) for place, line in said)
+    each = [(place, line, WHOLE.sub("every element explained", cause)) for place, line, cause in stripped]
+    near = Counter(NUMBER.sub("", cause) for *_, cause in each if noun == "tensors")
+    for one in each:
+        key = NUMBER.sub("", one[2])
+        groups.setdefault(key if near[key] >= max(alone, NEARLY) else one[2], []).append(one)
+    for alike in groups.values():
+        first, line, cause = alike[0]
+        if len(alike) < alone or line == cause:
+            yield from dict.fromkeys(line for _, line, _ in alike)
             continue
         names: dict[str, list[str]] = {}
-        for place, _ in alike:
+        for place, *_ in alike:
             names.setdefault(re.sub(r"(?<=\.)\d+(?=\.)", "*", place), []).append(place)
         named = [printable(one[0] if len(one) == 1 else f"{len(one)} {name}") for name, one in names.items()]
         many = f"{len(alike)} of {of}" if of >= len(alike) else len(alike)
-        yield f"{many} {noun}: {cause} ({', '.join(capped(named, NAMED))})"
+        of_first = f", first {printable(first)}" * any(one[2] != cause for one in alike)
+        yield f"{many} {noun}{of_first}: {cause} ({', '.join(capped(named, NAMED))})"
 
 
 def verdict_lines(kind: str, verdict: model.Verdict) -> list[str]:

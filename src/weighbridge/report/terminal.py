@@ -91,20 +91,21 @@ def block(row: Row, besides: Sequence[str] = (), *, everything: bool = False) ->
     if not everything and _rows((head, *found, *hints, *enough, *besides, *last)) > A_FAIL:
         found = [cut(line, 3 * ROW - 12) for line in found]
         hints, enough = ([cut(line, 2 * ROW - 12) for line in lines] for lines in (hints, enough))
-        found, over = _fitting(found, _rows((head, *found, *hints, *enough, *besides, *last)) - A_FAIL, least=1)
-        hints, _ = _fitting(hints, over)
+        shown, over = _fitting(found, _rows((head, *found, *hints, *enough, *besides, *last)) - A_FAIL, least=1)
+        hints, _ = _fitting(hints, over, said=shown != found)
+        found = shown
     faint, meant = [click.style(line, dim=True) for line in hints], [click.style(line, bold=True) for line in besides]
     lines = (*found, *faint, *enough, *meant, *(click.style(line, dim=True) for line in last))
     return [head, *(f"{INDENT}{line}" for line in lines)]
 
 
-def _fitting(lines: list[str], over: int, least: int = 0) -> tuple[list[str], int]:
-    """Return the first of some lines, without so many rows of a terminal as are over, and how many are over then."""
+def _fitting(lines: list[str], over: int, least: int = 0, *, said: bool = False) -> tuple[list[str], int]:
+    """Return the first lines, how many more there are unless it is `said`, and how many rows are over then."""
     kept, more = [*lines], 0
     while over > 0 and len(kept) > least:
-        over += (not more) - _rows([last := kept.pop()])
+        over += (not more and not said) - _rows([last := kept.pop()])
         more += int(counted[1]) if (counted := MORE.fullmatch(last)) else 1
-    return [*kept, *([f"+{more} more (--verbose)"] if more else [])], over
+    return [*kept, *([f"+{more} more (--verbose)"] if more and not said else [])], over
 
 
 def _rows(lines: Iterable[str]) -> int:
@@ -135,7 +136,7 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
         cells.append((alike[0].outcome, cut(gate_name(alike[0].finding), A_NAME - len(more)) + more, said))
     counts = Counter(row.outcome for row in rows)
     cells += [(quiet, f"{counts[quiet]} gates", "") for quiet in QUIET if counts[quiet]]
-    first, second = (max(len(str(cell[index])) for cell in cells) for index in (0, 1))
+    first, second = (max(len(str(cell[index])) for cell in (*cells, (HEAD, "gate"))) for index in (0, 1))
     yield ""
     yield click.style(f"{HEAD:<{first}}  {'gate':<{second}}  found", underline=True)
     for outcome, name, found in cells:

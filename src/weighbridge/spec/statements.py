@@ -244,7 +244,7 @@ class _Sentence:
             absent = f"{name} is not in the ledger, nor bound by gates that all are, so has no status"
             wrong = self._contradicted(name, instance or "", members, said) if name in self.places else absent
             if wrong:
-                yield self.text.found(self.unit.line, "status-mismatch", wrong, f"{SEE} why GATE")
+                yield self.text.found(self.unit.line, "status-mismatch", wrong, f"{SEE} why {name}")
 
     def _contradicted(self, name: str, instance: str, members: Sequence[Stood], said: Sequence[Token]) -> str:
         """Return how the ledger contradicts the last word, as what is claimed, or those before it, as what once was."""

@@ -104,6 +104,8 @@ RECIPES = {
     name: Recipe(int(number), default, {one.split(":")[0]: tuple(one.split(":")[1].split(",")) for one in kinds})
     for name, number, default, *kinds in map(str.split, TABLE.split(";"))
 }
+NUMBERED = {"F32": 0, **ROUNDED_TYPES, **{name: one.number for name, one in reversed(RECIPES.items())}}
+FILE_TYPES: Mapping[object, str] = {number: name for name, number in NUMBERED.items()}
 # The least precise type that a mixture holds; a type of its own is one, too.
 MIXTURES: Mapping[str, str] = {dtype: dtype for dtype in TYPICAL_ERROR} | {
     name: max((one.default, *itertools.chain(*one.besides.values())), key=TYPICAL_ERROR.__getitem__)
