@@ -105,15 +105,12 @@ def _part(part: Part) -> dict[str, Json]:
 def _strict(parts: Sequence[Part]) -> ExitCode:
     """Return whether something looks wrong in any part, and whether each of them could be looked at."""
     refused = any(part.refused and part.refused.code != "several-runs" for part in parts)
-    if refused or any(_looks_wrong(part.found) for part in parts if part.found):
+    found = [part.found for part in parts if part.found]
+    failed = (one for of in found if of.judged for one in of.judged.findings if one.verdict.outcome is Outcome.FAIL)
+    if refused or any(failed) or any(one.report and one.report.findings for one in found):
         return ExitCode.FAILED
     looked = all(part.found is not None and _was_looked_at(part.found) for part in parts if not part.says)
     return ExitCode.PASSED if looked else ExitCode.BLOCKED
-
-
-def _looks_wrong(found: Inspection) -> bool:
-    failed = found.judged and any(one.verdict.outcome is Outcome.FAIL for one in found.judged.findings)
-    return bool(failed or (found.report and found.report.findings))
 
 
 def _was_looked_at(found: Inspection) -> bool:

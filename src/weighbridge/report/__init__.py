@@ -127,12 +127,12 @@ def finding_text(finding: Finding, measured: Mapping[str, model.Measured]) -> Fi
     words = None if verdict.outcome is Outcome.PASS else code_card(finding.kind, verdict.code)
     first = verdict.offences[0] if verdict.offences else None
     figures = said_of(first, numbers(verdict)) if first else numbers(verdict)
-    wrong = [one.figures for one in verdict.offences if one.code == "dtype"]
-    if wrong and all(one.get("mechanism") == "value-cast" for one in wrong):
-        figures |= ALLOWED
-    elif wrong:
-        are_values = all(str(one.get("held")).startswith("values") for one in wrong)
-        figures |= {"policy": MEANT if are_values else f"their values converted, under {MEANT}"}
+    if wrong := [one.figures for one in verdict.offences if one.code == "dtype"]:
+        as_values = all(str(one.get("held")).startswith("values") for one in wrong)
+        meant = ("" if as_values else "their values converted, under ") + "a policy that means"
+        # An entry of `allow:` asks for what the source's values give, and for no less.
+        cast = all(one.get("mechanism") == "value-cast" for one in wrong)
+        figures |= {"allow": "`allow:`"} if cast else {"policy": meant}
     item = measured.get(str(verdict.figures.get("measurement", "")))
     missing = item if isinstance(item, (Unmeasured, model.Faulted)) and item.code == verdict.code else None
     hinted = [printable(missing.remedy)] if missing and missing.remedy else []
@@ -154,8 +154,6 @@ def finding_text(finding: Finding, measured: Mapping[str, model.Measured]) -> Fi
     )
 
 
-# What would do instead of the source's dtype: an entry of `allow:` asks for what the source's values give, and no less.
-ALLOWED, MEANT = {"allow": "`allow:`"}, "a policy that means"
 OF_TENSORS = {"elements", "dtype", "source_dtype"}  # figures that only a tensor has
 NUMBER = re.compile(r"(?<![\w.])-?\d[\w.+-]*")
 NEARLY = 4  # tensors whose lines differ in numbers alone, from which on the first one stands for all

@@ -305,11 +305,8 @@ def _table(one: ImportComparison, tensors: str, moments: Moments) -> Iterable[st
             found = moments.get(row.name)
             if found is not None and found.source:
                 pairs = ((name, found.source[name], found.candidate[name]) for name in ("mean", "std", "min", "max"))
-                yield " " * 16 + ", ".join(f"{name} {_figure(was)} -> {_figure(now)}" for name, was, now in pairs)
-
-
-def _figure(value: float | None) -> str:
-    return "none" if value is None else f"{value:.6g}"
+                changes = {name: ["none" if one is None else f"{one:.6g}" for one in both] for name, *both in pairs}
+                yield " " * 16 + ", ".join(f"{name} {was} -> {now}" for name, (was, now) in changes.items())
 
 
 def answer(one: ImportComparison) -> str:
