@@ -78,6 +78,11 @@ def test_that_no_gate_has_a_status_is_true_where_none_has(
     assert len(look(f"{none} is discharged.\n", "x.md", without).problems) == 1
 
 
+def test_what_tells_why_is_a_command_for_that_very_gate(workplace: Path, known: tuple[Known, dict[str, str]]) -> None:
+    (problem,) = looked("GATE-D is RETIRED.\n", known).problems
+    assert problem.remedy == "see: weighbridge status why GATE-D"
+
+
 @each("sentence", TRUE)
 def test_a_true_sentence_and_plain_english_are_no_problem(
     workplace: Path, known: tuple[Known, dict[str, str]], sentence: str
