@@ -83,7 +83,7 @@ def test_keys_of_two_directories_decide_unless_they_are_harmless_or_meant_to_dif
     other = directory(workplace / "other", decoder(), {**CONFIG, "attention_bias": True, "rope_theta": 10000})
     ended = cli("compare", model[0], other)
     assert ended.code == 1
-    assert ended.lines[-1].endswith("fields differ: config.json:attention_bias")
+    assert ended.lines[-1].endswith("fields differs: config.json:attention_bias")
     assert cli("compare", model[0], other, "--may-differ", "config.json:attention_bias").code == 0
     other = directory(workplace / "again", decoder(), {**CONFIG, "use_cache": True, "rope_theta": 10000})
     ended = cli("compare", model[0], other)
