@@ -39,7 +39,8 @@ seeds, from the first step that a fault touches to the last one that the gate mu
 """
 
 DECLARING = tuple(
-    f"BENCH-{name}" for name in ("SCHEDULE", "FIRST", "SHRUNK", "GROWN", "CLIP", "USED", "LABELS", "TOKENS", "INPUT", "DECAY")
+    f"BENCH-{name}"
+    for name in ["SCHEDULE", "FIRST", "SHRUNK", "GROWN", "CLIP", "USED", "LABELS", "TOKENS", "INPUT", "DECAY"]
 )
 Cell = tuple[str, str, str]  # group, fault, program
 

@@ -191,12 +191,9 @@ def _dtypes(report: CheckpointReport) -> Iterator[str]:
         yield f"  packed weights     {many} by {printable(how)}"
     if report.labels["decided"] or not report.packed:  # codes and scales are nothing that this could be told of
         counts = Counter(row["label"] for row in report.tensors.values())
-        why = report.labels["why"]
-        counted = [
-            f"{many} {label}"
-            for label, many in sorted(counts.items(), key=lambda one: one[0] != OK)
-            if label != UNDECIDED
-        ]
+        why: Any = report.labels["why"]
+        decided = sorted((one for one in counts.items() if one[0] != UNDECIDED), key=lambda one: one[0] != OK)
+        counted = [f"{many} {label}" for label, many in decided]
         causes = fill("{why}" if len(why) > 1 else next(iter(why), ""), {"why": why})
         counted += [f"{counts[UNDECIDED]} undecided ({causes})"] if counts[UNDECIDED] else []
         yield f"  stored dtypes      {', '.join(counted)}"
