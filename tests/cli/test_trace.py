@@ -256,7 +256,7 @@ def test_the_writer_in_numpy_is_short_and_its_trace_is_judged(cli: Cli, tmp_path
     said = {"stack": "NumPy", "dtype": "float32", "tokens": tokens, "device": "cpu", "observed": "cpu"}
     example().write_trace(tmp_path / "a.trace", points, **said, weights=weights)
     ended = judged(cli, tmp_path / "a.trace")
-    assert (ended.code, "39 of 39 weights compared; run once" in ended.out) == (0, True), ended.out
+    assert (ended.code, "42 of 42 points within their limit" in ended.out) == (0, True), ended.out
     points["L1.attn.k.post_bias"] = points["L1.attn.k.post_bias"] - weights["layers.1.attn.k.bias"]
     example().write_trace(tmp_path / "b.trace", points, **said, weights=weights)
     ended = judged(cli, tmp_path / "b.trace")

@@ -72,7 +72,7 @@ def test_a_package_is_used_sealed_and_judged_again_without_it(run: Run, site: Pa
     shown = run("selftest", "no-dead-rows", "dead_rows", sites=(site,))
     assert (shown.returncode, shown.stdout) == (0, "11 of 11 hold, 0 wrong, 0 not tried\n")
     ended = run(*VERIFY, "--report", "tsv:report.tsv", sites=(site,))
-    assert (ended.returncode, "1 of 1 tensors have at most 2 dead rows" in ended.stdout) == (0, True), ended
+    assert (ended.returncode, "1 of 1 tensor has at most 2 dead rows" in ended.stdout) == (0, True), ended
     report = (workplace / "report.tsv").read_text("utf-8")
     assert report == "embedding\tGATE-ROWS\tPASS\nembedding\tGATE-LOSS\tPASS\n"
     (bundle,) = (workplace / ".weighbridge" / "bundles").iterdir()

@@ -44,15 +44,14 @@ def test_every_step_ends_as_it_must(told: str) -> None:
 
 def test_the_corpus_is_wrapped_once_and_that_is_told(told: str) -> None:
     part = step(told, "weighbridge verify builtin:training-run")
-    told_so = r" wraps: 1, logged: 1 \(from corpus_position\); \d+ tokens \(from tokens\) over \d+ steps"
-    assert re.search(told_so, " ".join(part.split()))
+    assert re.search(r"\nPASS +GATE-RUN-002  1 wraps?, 1 logged; \d+ tokens are 1\.\d\d epochs of \d+", part)
     gates = load_contract("builtin:training-run").contract.gates
     assert (part.count("\nPASS "), part.count("\nNOT_APPLICABLE ")) == (len(gates) - 4, 4)
 
 
 def test_no_column_of_the_run_has_too_few_samples_to_tell_from_noise(told: str) -> None:
     part = step(told, "weighbridge verify builtin:training-run")
-    assert "loss: not uniform noise (" in " ".join(part.split())
+    assert re.search(r"\nPASS +GATE-RUN-001  (\d+) of \1 columns in order over \d+ steps", part)
     assert "too few samples" not in " ".join(part.split())
 
 
@@ -70,12 +69,11 @@ def test_two_backends_agree_and_a_dropped_bias_is_named_where_it_first_shows(tol
                       "--subject candidate=models.py:numpy_backend_without_a_bias")  # fmt: skip
     first = part.partition("FAIL     GATE-PARITY-001")[2].splitlines()[1]
     assert first.startswith("    L1.attn.q.post_bias: local error ")
-    assert "first point: L1.attn.q.post_bias; last in order before it: L1.attn_norm.out" in part
 
 
 @pytest.mark.skipif(CUDA, reason="this host has CUDA, so the gate can look")
 def test_the_gate_that_needs_cuda_is_blocked_where_there_is_none(told: str) -> None:
-    assert told.count("BLOCKED  GATE-PARITY-CUDA") == 2
+    assert told.count("BLOCKED  GATE-PARITY-CUDA") == 4  # each once, and once in the table
     assert "the gate requires cuda: true on this host, found false" in told
     assert "1 blocked, 1 passed of 2, 1 excused -> exit 0 (passed)" in told
 

@@ -153,7 +153,11 @@ PACKED = "nothing is packed here"
 PADDED = "no vocabulary is padded here; the tests of configurations check it"
 UNTOUCHED = "the canary does not touch it; the card's specimens and the tests check it"
 INEXACT = "read only where a tensor does not follow, which has then failed already"
+COUNTED = "what progress counts, and no measurement"
 ONE_PAIR = {
+    "sizes: for name, one in self.plan.pairings.items()": COUNTED,
+    "sizes: for name, parts in pairs": COUNTED,
+    "sizes: for part in parts": COUNTED,
     "batch: for _, views in asked:": SAME,
     "batch: for job in prepared": SAME,
     "batch: for job in prepared if isinstance(job, _Pair)": SAME,
