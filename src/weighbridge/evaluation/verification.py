@@ -114,12 +114,8 @@ def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, 
         on = {gate: names if gate in mine else () for gate, names in instances.items()}
         run = EvaluationSession(contract=one.contract, bound=subjects, on=on, progress=progress, debug=request.debug)
         evaluation = run.evaluate(redactor)
-        result = ContractResult(
-            loaded=one,
-            evaluation=evaluation,
-            bundle=None,
-            subjects=tuple((*item.key, redactor.text(in_project(item.target))) for item in subjects),
-        )
+        bound_as = tuple((*item.key, redactor.text(in_project(item.target))) for item in subjects)
+        result = ContractResult(loaded=one, evaluation=evaluation, bundle=None, subjects=bound_as)
         if request.evidence is not None and (mine or not turn):
             progress("sealing")
             try:
