@@ -155,7 +155,7 @@ def test_keys_that_change_what_a_model_computes_are_compared(
     pair = copy(tmp_path, name, {key: value})
     ended = cli("compare", *pair)
     assert ended.code == 1
-    assert ended.lines[-1].endswith(f"configuration fields differ: config.json:quantization_config.{key}")
+    assert ended.lines[-1].endswith(f"configuration fields differs: config.json:quantization_config.{key}")
     assert cli("compare", *pair, "--may-differ", f"config.json:quantization_config.{key}").code == 0
 
 
