@@ -216,7 +216,7 @@ def test_what_diffusers_saves_is_read_in_each_form_and_its_configuration_key_by_
             ended = cli("compare", source, other)
             assert (ended.code, ended.lines[-1].partition(" (")[0]) == (0, "SAME: 2 of 2 tensors")
     said("config.json", sample_size=9)(forms[1])
-    assert cli("compare", *forms[:2]).lines[-1].endswith("configuration fields differ: config.json:sample_size")
+    assert cli("compare", *forms[:2]).lines[-1].endswith("configuration fields differs: config.json:sample_size")
     (forms[1] / "diffusion_pytorch_model-00002-of-00002.safetensors").unlink()
     assert cli("compare", *forms[:2]).lines[-1] == "UNREADABLE: shard-missing"
 
@@ -324,4 +324,4 @@ def test_what_auto_round_says_again_beside_the_configuration_is_compared_key_by_
     laid("quantization_config.json", '{"bits": 4}')(copy)
     assert cli("compare", source, copy).code == 0
     laid("quantization_config.json", '{"bits": 8}')(source)
-    assert cli("compare", source, copy).lines[-1].endswith("fields differ: quantization_config.json:bits")
+    assert cli("compare", source, copy).lines[-1].endswith("fields differs: quantization_config.json:bits")
