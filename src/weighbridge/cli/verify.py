@@ -232,7 +232,7 @@ def _doubts(loaded: LoadedContract, evaluation: Evaluation, row: Row) -> Iterato
     from weighbridge.evaluation.policies_tried import policy_that_passes
     from weighbridge.report.comparison import exchanged
 
-    gate = next(one for one in loaded.contract.gates if one.id == finding.gate)
+    gate = loaded.contract.gate(finding.gate)
     key = all_requests(gate, finding.instance)[0].key
     if key not in evaluation.measured:
         return  # another lane measured it

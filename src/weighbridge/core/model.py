@@ -269,6 +269,10 @@ class Contract:
     params: Fields = field(default_factory=dict)
     overridden: tuple[str, ...] = ()
 
+    def gate(self, name: str) -> GateDecl:
+        """Return the gate of an id that this contract has."""
+        return next(one for one in self.gates if one.id == name)
+
     @property
     def overrides(self) -> tuple[str, ...]:
         """Return the parameters that were overridden, as `NAME=VALUE`."""

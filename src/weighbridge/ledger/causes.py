@@ -75,7 +75,7 @@ def demand_rederivable(bundle: Bundle) -> None:
 
 def place_of(bundle: Bundle, finding: model.Finding) -> LedgerPlace:
     """Return the place that a finding is about."""
-    gate = next(gate for gate in bundle.contract.gates if gate.id == finding.gate)
+    gate = bundle.contract.gate(finding.gate)
     return _place(bundle.contract, gate, finding.instance, bundle.statement.subjects)
 
 
@@ -93,7 +93,7 @@ def _place(contract: model.Contract, gate: model.GateDecl, instance: str, bound:
 
 def bundle_evidence(bundle: Bundle, finding: model.Finding) -> BundleEvidence:
     """Return what a bundle shows that matters to one gate's status."""
-    gate = next(gate for gate in bundle.contract.gates if gate.id == finding.gate)
+    gate = bundle.contract.gate(finding.gate)
     mine = _subjects(gate.subjects.values(), finding.instance, bundle.statement.subjects)
     began = [moment(one.started) for one in mine if one is not None and one.started]  # the oldest recorded run counts
     return BundleEvidence(

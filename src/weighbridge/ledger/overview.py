@@ -138,7 +138,7 @@ def stands_on(entries: Entries, heads: Sequence[str]) -> Iterator[str]:
 def stale(at: Instance, shown: Shown, newest: Shown, contract: Contract | None, now: datetime) -> Iterator[str]:
     """Yield why an instance is STALE: what changed since its bundle, and its age; `newest` may have moved nothing."""
     place, standing = at.place, at.standing
-    old = next(gate for gate in shown.contract.gates if gate.id == place.gate)
+    old = shown.contract.gate(place.gate)
     new = next((gate for gate in contract.gates if gate.id == place.gate), None) if contract else None
     if contract is None:
         yield f"its contract {place.contract} is not in contracts/, or cannot be used"

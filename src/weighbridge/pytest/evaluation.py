@@ -45,7 +45,7 @@ def evaluate(
 
 def summary(finding: Finding, evaluation: Evaluation, excused: str = "", *, everything: bool = False) -> str:
     """Return what a gate came to, in lines."""
-    title = next(gate.title for gate in evaluation.contract.gates if gate.id == finding.gate)
+    title = evaluation.contract.gate(finding.gate).title
     row = Row(finding=finding, title=title, said=finding_text(finding, evaluation.measured), excused=excused)
     return under_pytest(
         click.unstyle("\n".join(block(row, everything=everything))), (one.target for one in evaluation.bound)

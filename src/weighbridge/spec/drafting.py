@@ -70,7 +70,7 @@ def cited(bundles: Iterable[Bundle], gates: Sequence[str]) -> tuple[Cited, ...]:
             shown = ", ".join(bundle.id[:12] for bundle in bundles)
             raise UsageError("unknown-gate", f"bundle {shown} has no gate {gate!r}{nearest(gate, known)}")
     return tuple(
-        Cited(bundle, index, finding, next(one for one in bundle.contract.gates if one.id == finding.gate))
+        Cited(bundle, index, finding, bundle.contract.gate(finding.gate))
         for bundle in bundles
         for index, finding in enumerate(bundle.findings)
         if finding.gate in gates
