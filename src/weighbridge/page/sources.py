@@ -7,12 +7,11 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from weighbridge.core import BundleError, Measurement, Outcome, SubjectError, SubjectKind, dataclass
-from weighbridge.core.frozen import replace
 from weighbridge.evidence import review
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import Against, State
@@ -33,11 +32,13 @@ GROUPS = 96
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One finding with the bundle that holds it; `older` says what a newer bundle says of the same gate."""
+    """One finding, the bundle that holds it, what it stands on and looks at by name, and what a newer bundle says."""
 
     bundle: Bundle
     row: Row
-    older: str = ""
+    keys: tuple[str, ...]
+    subjects: frozenset[str]
+    older: str
 
     @property
     def outcome(self) -> Outcome:
@@ -45,20 +46,9 @@ class Judged:
         return self.row.outcome
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """Return the names of what it stands on."""
-        return keys_of(self.bundle.contract, self.row.finding)
-
-    @property
     def quantities(self) -> set[str]:
         """Return the quantities of what it stands on."""
         return {key.partition(".")[0] for key in self.keys}
-
-    @property
-    def subjects(self) -> frozenset[str]:
-        """Return the names of the subjects that its gate looks at."""
-        (gate,) = (one for one in self.bundle.contract.gates if one.id == self.row.finding.gate)
-        return frozenset(gate.subjects.values())
 
     @property
     def checked(self) -> str:
@@ -113,10 +103,14 @@ class Sources:
 def sources(paths: Sequence[Path], run: Path | None, base: Path | None) -> Sources:
     """Judge every bundle again, and open the run that it is of; refuse what does not hold."""
     bundles = sorted((_sound(path) for path in paths), key=lambda one: (one.statement.finished, one.id))
-    judged: list[Judged] = []
+    judged, of_gate = list[Judged](), dict[object, list[Judged]]()  # those of the newest bundle first
     for bundle in reversed({one.id: one for one in bundles}.values()):
-        found = [Judged(bundle, row) for row in rows_of_bundle(bundle)]
-        judged += [replace(one, older=_newer(one, judged)) for one in found]
+        for row in rows_of_bundle(bundle):
+            finding, subjects = row.finding, frozenset(bundle.contract.gate(row.finding.gate).subjects.values())
+            newer = of_gate.setdefault((bundle.contract.id, finding.gate, finding.instance, subjects), [])
+            older = _newer(bundle, subjects, newer)
+            newer.append(Judged(bundle, row, keys_of(bundle.contract, finding), subjects, older))
+            judged.append(newer[-1])
     run_of = _sealed(bundles, run) if run else None
     view = open_run(run) if run else None
     of_base = open_run(base) if base else None
@@ -124,18 +118,13 @@ def sources(paths: Sequence[Path], run: Path | None, base: Path | None) -> Sourc
     return Sources(bundles=tuple(bundles), judged=tuple(judged), run=view, run_of=run_of, run_name=named, base=of_base)
 
 
-def _newer(one: Judged, judged: Sequence[Judged]) -> str:
-    """Return what the newest bundle says that judged the same gate of the same subjects; else nothing."""
-    for other in judged:
-        if _place(one) == _place(other) and of_the_same(one.bundle, other.bundle, one.subjects):
-            bundle = other.bundle
-            when = bundle.statement.finished[:19]
-            return f"a newer bundle of {checked_by(bundle, one.subjects)} ({when}) says {other.outcome}"
+def _newer(bundle: Bundle, subjects: Collection[str], newer: Iterable[Judged]) -> str:
+    """Return what the newest that judged a gate of the same subjects says of it; else nothing."""
+    for other in newer:
+        if of_the_same(bundle, other.bundle, subjects):
+            when = other.bundle.statement.finished[:19]
+            return f"a newer bundle of {checked_by(other.bundle, subjects)} ({when}) says {other.outcome}"
     return ""
-
-
-def _place(one: Judged) -> tuple[object, ...]:
-    return one.bundle.contract.id, one.row.finding.gate, one.row.finding.instance, one.subjects
 
 
 def _sound(path: Path) -> Bundle:
