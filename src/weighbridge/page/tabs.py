@@ -18,7 +18,7 @@ from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.forward import ForwardError
 from weighbridge.quantities.runs import StepCourse
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.report import NAMED, capped, gate_name
+from weighbridge.report import HINTS, NAMED, capped, gate_name
 from weighbridge.report.machine import hints_by_word
 from weighbridge.run_logs.units import promised_unit
 
@@ -28,7 +28,6 @@ NOT_JUDGED = "Not judged: no gate reads it."
 FIRST = ("loss", "val_loss", "lr", "grad_norm")
 PICTURES, POINTS, TENSORS, DIFFERENT = 8, 120, 5000, 200
 OF_TENSORS = ("tensor_values", "tensor_health", "tensor_bits", "moment_changes", "files_beside", "model_config")
-LABELS = {"cause": "Likely cause", "knob": "Try first", "look": "Look at"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +93,7 @@ def counted(judged: Sequence[Judged]) -> str:
 
 def hints_of(one: Judged) -> Iterator[tuple[str, str]]:
     """Yield the hints of a finding with their labels."""
-    return ((LABELS[word], text) for word, texts in hints_by_word(one.row.said).items() for text in texts)
+    return ((HINTS[word].capitalize(), text) for word, texts in hints_by_word(one.row.said).items() for text in texts)
 
 
 def _of(given: Sources, *quantities: str) -> list[Judged]:

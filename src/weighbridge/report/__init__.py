@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 LISTED, NAMED = 8, 3  # lines of a finding, and names of what is alike
 ENOUGH = "would pass with"
+HINTS = {"cause": "likely cause", "knob": "try first", "look": "look at"}  # by the field of a card
 ELSEWHERE = re.compile(r"\$\{ELSEWHERE\}/dir-\w+/")  # a folder outside of the project, redacted
 UNCOUNTED = "not counted (condition not met); otherwise:"
 
@@ -50,8 +51,13 @@ class FindingText:
     uncounted: tuple[str, ...] = ()
     besides: str = ""
     enough: str = ""
-    hints: tuple[str, ...] = ()
+    helps: tuple[tuple[str, str], ...] = ()  # each by the field of a card that says it; "" is to be tried
     trials: str = ""
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Return the lines of what helps."""
+        return tuple(f"{HINTS[word]}: {text}" if word else text for word, text in self.helps)
 
 
 class Level(enum.StrEnum):
@@ -135,7 +141,7 @@ def finding_text(finding: Finding, measured: Mapping[str, model.Measured]) -> Fi
         figures |= {"allow": "`allow:`"} if cast else {"policy": meant}
     item = measured.get(str(verdict.figures.get("measurement", "")))
     missing = item if isinstance(item, (Unmeasured, model.Faulted)) and item.code == verdict.code else None
-    hinted = [printable(missing.remedy)] if missing and missing.remedy else []
+    hinted = [("", printable(missing.remedy))] if missing and missing.remedy else []
     lines = (printable(f"{missing.why} ({missing.code})"),) if missing else tuple(render(card, verdict))
     brief = lines
     if verdict.offences and not missing:
@@ -149,7 +155,7 @@ def finding_text(finding: Finding, measured: Mapping[str, model.Measured]) -> Fi
         uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
         besides=besides(card, verdict),
         enough=fill(words.enough, figures) if words and words.enough else "",
-        hints=_rarely_logged(verdict, measured) or tuple(_hints(words, verdict, figures) if words else hinted),
+        helps=_rarely_logged(verdict, measured) or tuple(_helps(words, verdict, figures) if words else hinted),
         trials=trials_summary(finding.trials),
     )
 
@@ -191,11 +197,11 @@ def verdict_lines(kind: str, verdict: model.Verdict) -> list[str]:
 
 
 def hints(words: CodeCard) -> Mapping[str, str]:
-    """Return what helps with a code, by what the hint is."""
-    return {"likely cause": words.cause, "try first": words.knob, "look at": words.look}
+    """Return what helps with a code, by what the hint is called."""
+    return {label: getattr(words, word) for word, label in HINTS.items()}
 
 
-def _hints(words: CodeCard, verdict: model.Verdict, figures: Mapping[str, object]) -> Iterator[str]:
+def _helps(words: CodeCard, verdict: model.Verdict, figures: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Yield what the mechanisms that were found say of the cause, the most frequent first; else what the code says."""
     from weighbridge.cards.words import fill, glossary
 
@@ -203,25 +209,25 @@ def _hints(words: CodeCard, verdict: model.Verdict, figures: Mapping[str, object
     known = glossary("terms")["mechanism"] if counted else {}
     found = {name: known[name] for name, _ in counted.most_common() if name in known and known[name].do}
     for name, meaning in itertools.islice(found.items(), 3):
-        yield f"likely cause: {name}: {meaning.means}"
-        yield f"try first: {meaning.do}"
+        yield "cause", f"{name}: {meaning.means}"
+        yield "knob", meaning.do
     of_code = [offence for offence in verdict.offences if offence.code == verdict.code]
     if not found or any(offence.figures.get("mechanism") not in found for offence in of_code):
-        yield from (f"{label}: {fill(text, figures)}" for label, text in hints(words).items() if text)
+        yield from ((word, fill(text, figures)) for word in HINTS if (text := getattr(words, word)))
 
 
 TOO_FEW = ("too-few-steps", "too-few-samples", "column-undecided")
 
 
-def _rarely_logged(verdict: model.Verdict, measured: Mapping[str, model.Measured]) -> tuple[str, ...]:
+def _rarely_logged(verdict: model.Verdict, measured: Mapping[str, model.Measured]) -> tuple[tuple[str, str], ...]:
     """Return what helps where steps are few because the log itself says that most are left out; else nothing."""
     facts = (item for key, item in measured.items() if key.startswith("facts.") and isinstance(item, model.Measurement))
     said = {fact.name: fact.value for item in facts for fact in rows_of(item, Fact)} if verdict.code in TOO_FEW else {}
     every, steps = said.get("logging_steps"), said.get("requested_steps", "its")
     if not isinstance(every, int) or every < 2:
         return ()
-    why = f"likely cause: logging_steps is {every}, so that most of {steps} steps were not logged"
-    return why, "try first: train with logging_steps=1"
+    why = f"logging_steps is {every}, so that most of {steps} steps were not logged"
+    return ("cause", why), ("knob", "train with logging_steps=1")
 
 
 def trials_summary(trials: Sequence[model.Trial]) -> str:

@@ -8,11 +8,10 @@ from typing import Any
 from weighbridge.contract.document import DIALECT
 from weighbridge.core import ExitCode, Finding, Json, Outcome, Severity, TrialResult, bare_json, dumps
 from weighbridge.evidence.codec import finding_to_json
-from weighbridge.report import FindingText, Level, Row
+from weighbridge.report import HINTS, FindingText, Level, Row
 from weighbridge.report.rows import Report, Suite
 
 SCHEMA = "weighbridge.report/v0"
-HINTS = {"likely cause": "cause", "try first": "knob", "look at": "look"}
 
 
 def document(report: Report) -> str:
@@ -52,11 +51,7 @@ def finding_json(finding: Finding, said: FindingText, looked_at: Mapping[str, Js
 
 def hints_by_word(said: FindingText) -> Mapping[str, tuple[str, ...]]:
     """Return the likely causes, what to try first, and what to look at; what has no label is to be tried."""
-    found: dict[str, list[str]] = {word: [] for word in HINTS.values()}
-    for label, text in (hint.partition(": ")[::2] for hint in said.hints):
-        known = label in HINTS and text
-        found[HINTS[label] if known else "knob"].append(text if known else ": ".join(filter(None, (label, text))))
-    return {word: tuple(texts) for word, texts in found.items()}
+    return {word: tuple(text for of, text in said.helps if (of or "knob") == word) for word in HINTS}
 
 
 def _suite_json(suite: Suite) -> dict[str, Json]:
@@ -86,7 +81,7 @@ def report_schema(form: str) -> dict[str, Any]:
     finding |= dict.fromkeys(("kind_version", "line", "column"), COUNT)
     finding |= dict.fromkeys(("says", "uncounted_says"), TEXTS)
     finding |= {"trials": {"type": "array", "items": trial}}
-    finding["hints"] = _closed(dict.fromkeys(HINTS.values(), TEXTS))
+    finding["hints"] = _closed(dict.fromkeys(HINTS, TEXTS))
     looked = {"column": {"type": ["string", "null"]}, **dict.fromkeys(("from_step", "to_step"), NUMBER)}
     finding["looked_at"] = _closed({**looked, "places": TEXTS})
     finding |= {"uncounted": {"anyOf": [{"type": "null"}, _closed(verdict)]}}
