@@ -8,11 +8,12 @@ from pathlib import Path
 
 from weighbridge.core import Outcome, UsageError, __version__, printable
 from weighbridge.page.sources import Sources, checked_by
-from weighbridge.page.tabs import SIGNS, counted, hints_of, tabs, worst
-from weighbridge.report import gate_name
+from weighbridge.page.tabs import counted, hints_of, tabs, worst
+from weighbridge.report import SIGNS, gate_name
 
 HERE = Path(__file__).parent
 PASSED = (Outcome.PASS, Outcome.NOT_APPLICABLE)
+ORDER = (Outcome.FAIL, Outcome.ERROR, Outcome.BLOCKED, *PASSED)  # of the cards
 ANSWERS = {Outcome.PASS: "Yes.", Outcome.FAIL: "No.", Outcome.ERROR: "No.", Outcome.BLOCKED: "Not shown."}
 
 
@@ -31,8 +32,7 @@ def page(given: Sources) -> bytes:
     outcome, asked = worst(given.judged), tabs(given)
     shown = [tab for tab in asked if tab.judged or tab.parts]
     links = {id(one): tab for tab in shown for part in tab.parts for one in part.of}
-    order = list(SIGNS)
-    judged = sorted(given.judged, key=lambda one: (order.index(one.outcome), one.row.finding.severity != "required"))
+    judged = sorted(given.judged, key=lambda one: (ORDER.index(one.outcome), one.row.finding.severity != "required"))
     numbers = {id(one): at for at, one in enumerate(judged, 1)}
     contracts = sorted({f"{one.contract.id} {one.contract.version}" for one in given.bundles})
     text: str = made.get_template("page.html").render(

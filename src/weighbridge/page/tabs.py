@@ -18,11 +18,10 @@ from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.forward import ForwardError
 from weighbridge.quantities.runs import StepCourse
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.report import HINTS, NAMED, capped, gate_name
+from weighbridge.report import HINTS, NAMED, SIGNS, capped, gate_name
 from weighbridge.report.machine import hints_by_word
 from weighbridge.run_logs.units import promised_unit
 
-SIGNS = {Outcome.FAIL: "✗", Outcome.ERROR: "✗", Outcome.BLOCKED: "…", Outcome.PASS: "✓", Outcome.NOT_APPLICABLE: "–"}
 WORST = (Outcome.ERROR, Outcome.FAIL, Outcome.BLOCKED, Outcome.PASS)
 NOT_JUDGED = "Not judged: no gate reads it."
 FIRST = ("loss", "val_loss", "lr", "grad_norm")

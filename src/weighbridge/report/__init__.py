@@ -245,6 +245,7 @@ def capped(lines: Sequence[str], limit: int = LISTED) -> list[str]:
 
 
 COLOURS = dict(zip(Outcome, ("green", "red", "yellow", "blue", "magenta"), strict=True))
+SIGNS: Mapping[str, str] = dict(zip(Outcome, "✓✗…–✗", strict=True))
 STATUS_WORDS = {status: status.value for status in Status}
 STATUS_WORDS |= {Status.PARTIAL_ALGORITHM_LEVEL: "fixture only", Status.ACTIVE_WITH_LIVE_EVIDENCE: "live"}
 INDENT = " " * 4

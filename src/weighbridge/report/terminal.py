@@ -15,6 +15,7 @@ from weighbridge.report import (
     INDENT,
     LISTED,
     NAMED,
+    SIGNS,
     Level,
     Row,
     capped,
@@ -30,7 +31,6 @@ HEAD = "outcome"  # of the table
 A_NAME = 32  # columns of the table for a gate
 WORST_FIRST = (Outcome.ERROR, Outcome.FAIL, Outcome.BLOCKED, Outcome.NOT_APPLICABLE, Outcome.PASS)
 MORE = re.compile(r"\+(\d+) more")
-SIGNS = dict(zip(map(str, WORST_FIRST), "✗✗…–✓", strict=True))
 QUIET = (Outcome.PASS, Outcome.NOT_APPLICABLE)
 Besides = Callable[[Row], Iterable[str]]
 
