@@ -191,6 +191,16 @@ def test_a_tab_without_gates_and_data_is_a_name_in_one_line_and_a_checkpoint_alo
     assert "in 1 files" not in page.text
 
 
+def test_a_run_with_a_nan_is_equal_to_itself(cli: Cli, tmp_path: Path) -> None:
+    steps = recorded(tmp_path / "run") / "steps.jsonl"
+    rows = [json.loads(line) for line in steps.read_text().splitlines()]
+    rows[7]["loss"] = math.nan
+    steps.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    bundle = sealed(cli, "builtin:training-log", "--subject", f"run={tmp_path / 'run'}")
+    text = drawn(cli, bundle, "--run", tmp_path / "run", "--base", tmp_path / "run")
+    assert "loss: equal to the bit at every step that both have." in text
+
+
 def test_layers_are_drawn_of_the_sealed_run_and_the_dead_one_is_named(cli: Cli, tmp_path: Path) -> None:
     bundle, rows = of_run(cli, tmp_path / "run"), []
     for step in range(0, 120, 10):

@@ -12,7 +12,7 @@ from weighbridge.contract.load import BUILTIN, load_contract
 from weighbridge.core import Fields, SubjectError, SubjectKind, UsageError, Verdict, model, nearest, plain, quoted
 from weighbridge.core.frozen import dataclass, replace
 from weighbridge.core.limits import read
-from weighbridge.core.local_files import exists, is_file, is_folder, local_path
+from weighbridge.core.local_files import is_file, is_folder, local_path
 from weighbridge.evaluation import scales_alone
 from weighbridge.evaluation.binding import Binding, all_instances, bind
 from weighbridge.evaluation.runner import Evaluation, EvaluationSession
@@ -27,14 +27,13 @@ from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.runs import StepColumn
 from weighbridge.quantities.tensors import TensorBits, TensorMoments
 from weighbridge.run_logs.formats import recognition
-from weighbridge.run_logs.json_log import runs_inside
+from weighbridge.run_logs.json_log import is_run, runs_inside
 from weighbridge.storage.readable import METADATA
 from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_moments, tensor_walk
 
 GATES = ("checkpoint-integrity", "label-plausibility")
 INDEXES = ".safetensors.index.json", ".bin.index.json", METADATA
 MOMENTS = "mean", "std", "min", "max"
-RUN_FILES = ("run.json", "steps.jsonl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +126,8 @@ def kind_of(target: str) -> SubjectKind:
     if path is None:
         return SubjectKind.CHECKPOINT
     if is_folder(path):
-        run = any(exists(path / name) for name in RUN_FILES)
         runs = runs_inside(path) and not any(map(is_file, path.iterdir()))
-        return SubjectKind.RUN if run or runs or recognition.is_log(path) else SubjectKind.CHECKPOINT
+        return SubjectKind.RUN if is_run(path) or runs or recognition.is_log(path) else SubjectKind.CHECKPOINT
     if path.suffix in {".safetensors", ".gguf"} or path.name.endswith(INDEXES):
         return SubjectKind.CHECKPOINT
     if not is_file(path) or recognition.is_log(path):

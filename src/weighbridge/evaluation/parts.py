@@ -9,8 +9,9 @@ from typing import Any
 
 from weighbridge.core import SubjectError, exists, is_folder, local_path
 from weighbridge.core.frozen import dataclass
-from weighbridge.evaluation.inspection import RUN_FILES, Inspection, inspect
+from weighbridge.evaluation.inspection import Inspection, inspect
 from weighbridge.run_logs.formats.framework_folder import checkpoints_in, log_in
+from weighbridge.run_logs.json_log import is_run
 
 MODELS = ("*.safetensors", "*.gguf", "pytorch_model*.bin")  # a Trainer's own; its optimizer.pt is none
 LOG, MODEL, SETTINGS, SHOWN = "log", "model", "hparams.yaml", 6
@@ -30,15 +31,19 @@ class Part:
 
 def run_in(target: str) -> str:
     """Return the log in a folder that a framework trained into, else the target itself."""
+    path = _of_a_framework(target)
+    return str((log_in(path) if path else None) or target)
+
+
+def _of_a_framework(target: str) -> Path | None:
     path = local_path(target)
-    folder = path is not None and is_folder(path) and not any(exists(path / name) for name in RUN_FILES)
-    return str((log_in(path) if path is not None and folder else None) or target)
+    return path if path is not None and is_folder(path) and not is_run(path) else None
 
 
 def parts_of(target: str) -> list[tuple[str, Path]]:
     """List the parts of a folder of training by their names, the log first; none where it is one log or checkpoint."""
-    path = local_path(target)
-    if path is None or not is_folder(path) or any(exists(path / name) for name in RUN_FILES):
+    path = _of_a_framework(target)
+    if path is None:
         return []
     try:
         log = log_in(path)

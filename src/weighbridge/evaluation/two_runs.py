@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 
 from weighbridge.core import Outcome, Severity, SubjectKind, UsageError
 from weighbridge.core.frozen import dataclass
@@ -13,6 +13,7 @@ from weighbridge.evaluation.inspection import Inspection, opened
 from weighbridge.views.run import Column
 
 COMPARED = ("batch_crc", "lr", "tokens", "loss", "grad_norm", "val_loss", "weight_norm", "parameters_sum")
+Cells: TypeAlias = Iterable[tuple[Any, Any]]  # a step and its number; without one, None
 LOSS, LAST = "loss", 10  # of so many steps of both, a tenth is the end
 
 
@@ -38,9 +39,8 @@ def beside(one: Inspection, other: Inspection) -> Beside:
         raise UsageError("two-files", "two files are looked at together where both are runs", remedy=remedy)
     views: list[Any] = [opened(found.target, found.kind) for found in (one, other)]
     mine, theirs = (view.ranks[0] if view.ranks else view for view in views)
-    both = {name: rows for name in COMPARED if (rows := _common(mine.column(name), theirs.column(name)))}
-    apart = {name: [row for row in rows if repr(row[1]) != repr(row[2])] for name, rows in both.items()}  # NaN is NaN
-    parts = {name: rows[0] for name, rows in apart.items() if rows}
+    both = {name: rows for name in COMPARED if (rows := at_both(cells(mine.column(name)), cells(theirs.column(name))))}
+    parts = {name: apart[0] for name, rows in both.items() if (apart := [row for row in rows if parts_at(row)])}
     losses = [row for row in both.get(LOSS, []) if math.isfinite(row[1]) and math.isfinite(row[2])]
     last = losses[-max(len(losses) // LAST, 1) :]
     ends = (statistics.median(row[1] for row in last), statistics.median(row[2] for row in last)) if last else None
@@ -55,10 +55,20 @@ def beside(one: Inspection, other: Inspection) -> Beside:
     return Beside(steps=steps, parts=parts, above=_above(losses), ends=ends, worse=worse, by=by)
 
 
-def _common(mine: Column | None, theirs: Column | None) -> list[tuple[int, float, float]]:
-    """Return the steps that both columns have, each with both numbers."""
-    columns = [dict(zip(one.step, one.value, strict=True)) if one else {} for one in (mine, theirs)]
-    return [(step, columns[0][step], columns[1][step]) for step in sorted(columns[0].keys() & columns[1].keys())]
+def cells(column: Column | None) -> Cells:
+    """Yield the steps of a column with their numbers."""
+    return zip(column.step, column.value, strict=True) if column else ()
+
+
+def at_both(mine: Cells, theirs: Cells) -> list[tuple[Any, float, float]]:
+    """Return the steps at which two columns both hold a number, each with both numbers."""
+    here, there = ({step: value for step, value in one if None not in (step, value)} for one in (mine, theirs))
+    return [(step, here[step], there[step]) for step in sorted(here.keys() & there.keys())]
+
+
+def parts_at(both: tuple[Any, float, float]) -> bool:
+    """Return whether two numbers of one step are not the same to the bit; NaN is NaN."""
+    return repr(both[1]) != repr(both[2])
 
 
 def _above(losses: list[tuple[int, float, float]]) -> tuple[int, int] | None:

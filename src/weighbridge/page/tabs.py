@@ -8,9 +8,10 @@ from itertools import combinations
 from typing import Any
 
 from weighbridge.core import Measurement, Outcome, dataclass, printable, show, singular
+from weighbridge.evaluation.two_runs import at_both, cells, parts_at
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.difference import differences
-from weighbridge.page.drawing import Line, Mark, Number, bars, curves, short
+from weighbridge.page.drawing import Line, Mark, bars, curves, short
 from weighbridge.page.heatmap import heatmap
 from weighbridge.page.sources import Judged, Layers, Sources, checked_by, courses_of, layers_of, of_the_same
 from weighbridge.quantities.base import rows_of
@@ -20,6 +21,7 @@ from weighbridge.quantities.runs import StepCourse
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.report import HINTS, NAMED, SIGNS, capped, gate_name
 from weighbridge.report.machine import hints_by_word
+from weighbridge.run_logs.attempts import stated
 from weighbridge.run_logs.units import promised_unit
 
 WORST = (Outcome.ERROR, Outcome.FAIL, Outcome.BLOCKED, Outcome.PASS)
@@ -328,13 +330,10 @@ def _between(one: Bundle, other: Bundle) -> Part:
 def _parting(given: Sources, here: Mapping[str, StepCourse], there: Mapping[str, StepCourse], name: str) -> str:
     """Return the first step at which a column differs, to the bit where both runs are there."""
     one, other = (view.column(name) if view else None for view in (given.run, given.base))
-    mine: Mapping[Any, Number] = dict(zip(here[name].step, here[name].least, strict=True))
-    theirs: Mapping[Any, Number] = dict(zip(there[name].step, there[name].least, strict=True))
-    if exact := one is not None and other is not None:
-        mine, theirs = (dict(zip(column.step, column.value, strict=True)) for column in (one, other))
-    both = [(step, a, theirs.get(step)) for step, a in mine.items()]
-    numbers = [(step, a, b) for step, a, b in both if a is not None and b is not None and a != b]
-    apart = [(math.inf if math.isnan(a - b) else abs(a - b), step) for step, a, b in numbers]
+    exact = one is not None and other is not None
+    courses = (zip(course.step, course.least, strict=True) for course in (here[name], there[name]))
+    rows = at_both(cells(one), cells(other)) if exact else at_both(*courses)
+    apart = [(math.inf if math.isnan(a - b) else abs(a - b), step) for step, a, b in filter(parts_at, rows)]
     how = "to the bit" if exact else "to six digits"
     if not apart:
         return f"equal {how} at every step that both have."
@@ -345,11 +344,6 @@ def _parting(given: Sources, here: Mapping[str, StepCourse], there: Mapping[str,
 def _facts_apart(given: Sources) -> tuple[tuple[str, str, str], ...]:
     if given.run is None or given.base is None:
         return ()
-    here, there = dict(_leaves(given.run.facts)), dict(_leaves(given.base.facts))
+    here, there = dict(stated(given.run.facts)), dict(stated(given.base.facts))
     names = [name for name in {**there, **here} if here.get(name) != there.get(name)]
     return tuple((name, show(there.get(name)), show(here.get(name))) for name in names)
-
-
-def _leaves(facts: Mapping[str, object], at: str = "") -> Iterator[tuple[str, object]]:
-    for name, value in facts.items():
-        yield from _leaves(value, f"{at}{name}.") if isinstance(value, Mapping) else ((f"{at}{name}", value),)

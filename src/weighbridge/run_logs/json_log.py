@@ -17,6 +17,7 @@ from weighbridge.run_logs.log_table import EPOCH, STEP, Log, TableBuilder
 
 SCHEMA = "weighbridge.run/v0"
 HEAD, STEPS, EVENTS, LAYERS = "run.json", "steps.jsonl", "events.jsonl", "layers.jsonl"
+RUN_FILES = HEAD, STEPS  # one of which makes a folder a run directory
 RANK = re.compile(r"rank-(0|[1-9][0-9]{0,6})")
 SHOWN = 64  # rank directories that a message lists
 MAX_EVENTS = 1_000_000
@@ -127,9 +128,14 @@ def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: boo
     return dataclasses.replace(log, recorded=bool(head), traced=traced, **kept)
 
 
+def is_run(folder: Path) -> bool:
+    """Return whether a folder is a run directory."""
+    return any(exists(folder / name) for name in RUN_FILES)
+
+
 def runs_inside(path: Path) -> list[str]:
     """List the folders in a folder that are run directories."""
-    return sorted({at.parent.name for name in (HEAD, STEPS) for at in path.glob(f"*/{name}")})[:SHOWN]
+    return sorted({at.parent.name for name in RUN_FILES for at in path.glob(f"*/{name}")})[:SHOWN]
 
 
 def ranks_inside(path: Path) -> list[Path]:

@@ -20,6 +20,7 @@ from typing import IO, Any
 from weighbridge.core import Fields, Measurement, Record, SubjectError, SubjectKind, Unmeasured, dataclass, field
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.commands import KEPT, CommandOutcome, Leftover
+from weighbridge.run_logs.json_log import RUN_FILES, is_run
 from weighbridge.verifiers.descendants import adopted, can_adopt, end_all_but
 from weighbridge.verifiers.verifier import Canary, Verifier, Views
 from weighbridge.views.command import CommandView
@@ -31,7 +32,6 @@ MAX_FOLDERS = 100_000
 TIMEOUT_S = 30.0
 DRAIN_S = 2.0  # how long a stream may stay open after the group was killed
 RUN = "run-directory"
-RUN_FILES = ("run.json", "steps.jsonl")
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
 
 KNOWN = """
@@ -206,10 +206,6 @@ def _mark(folder: str, files: Sequence[str]) -> tuple[int, ...]:
 
 def left_behind(folder: Path, origin: Path) -> Iterator[Leftover]:
     """List what is in a folder: run directories, other directories, and files, by their path from `origin`."""
-
-    def is_run(folder: Path) -> bool:
-        return any((folder / name).exists() for name in RUN_FILES)
-
     for path in sorted(_inside(folder, 0)):
         is_folder = path.is_dir() and not path.is_symlink()
         what = "file" if not is_folder else RUN if is_run(path) else "directory"
