@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -39,6 +39,9 @@ class Wrong:
     places: int = 1
 
 
+Seen: TypeAlias = tuple[list[str], list[Wrong]]  # what could not be told of a part, and what looks wrong in it
+
+
 def lines_of(found: Inspection, *, everything: bool) -> Iterator[str]:
     """Yield all that one file shows: of a checkpoint in twelve lines, unless everything is asked for."""
     run = found.kind is SubjectKind.RUN
@@ -50,7 +53,7 @@ def lines_of(found: Inspection, *, everything: bool) -> Iterator[str]:
     first += _dtypes(found.report) if found.report and found.report.tensors else ()
     nothing = EMPTY if found.report and not found.report.tensors else "nothing"
     of = Part(name="", target=found.target, found=found)
-    last = [*_passed(found, everything=everything), *_ended([of], nothing, everything=everything)]
+    last = [*_passed(found, everything=everything), *_ended([(of, _seen(of, everything=everything))], nothing)]
     rows = [*([TABLE] if run else []), *(_row({**one, "name": name}, run=run) for name, one in found.table.items())]
     room = RUN_LINES if run else LINES - len(first) - len(last)
     most = len(rows) if everything else max(room - (len(rows) > room and not run), 0)
@@ -63,16 +66,17 @@ def lines_of_parts(target: str, parts: Sequence[Part], *, everything: bool) -> I
     """Yield what a folder of training shows: a line a part, then what looks wrong in any, and the last good one."""
     yield click.style(printable(f"{target}: a folder of training, {len(parts)} parts"), bold=True)
     width = max(len(part.name) for part in parts)
+    seen = [(part, _seen(part, everything=everything)) for part in parts]
     good, bad = "", False
-    for part in parts:
+    for part, (_, wrong) in seen:
         yield f"  {printable(part.name):<{width}}  {_part(part)}"
         if part.name != MODEL and not part.says and (part.found is None or part.found.judged is None):
-            bad = bad or bool(_seen(part, everything=False)[1])
+            bad = bad or bool(wrong)
             good = good if bad else part.name
     if bad and good:
         yield f"  last in order      {printable(good)}"
     log = any(part.found and part.found.judged for part in parts)
-    yield from _ended(parts, everything=everything, whole=target if log else "")
+    yield from _ended(seen, whole=target if log else "")
 
 
 def lines_of_two(both: Sequence[Inspection], found: Beside) -> Iterator[str]:
@@ -90,7 +94,7 @@ def lines_of_two(both: Sequence[Inspection], found: Beside) -> Iterator[str]:
         yield f"  loss, for good     {names[side > 0]} is above the other from step {step} on"
     worse = found.worse or 0
     parts = [Part(name=one.target, target=one.target, found=one) for one in (both[worse], both[1 - worse])]
-    *last, again = _ended(parts, everything=False)
+    *last, again = _ended([(part, _seen(part, everything=False)) for part in parts])
     yield from last
     yield f"  worse              {'neither' if found.worse is None else f'{names[worse]}: {found.by}'}"
     if found.parts:
@@ -98,7 +102,7 @@ def lines_of_two(both: Sequence[Inspection], found: Beside) -> Iterator[str]:
     yield again
 
 
-def _seen(part: Part, *, everything: bool) -> tuple[list[str], list[Wrong]]:
+def _seen(part: Part, *, everything: bool) -> Seen:
     """Return what could not be told of a part, and what looks wrong in it."""
     before, found = f"{printable(part.name)}: " if part.name else "", part.found
     if part.refused is not None:
@@ -136,13 +140,12 @@ def _tensors(report: CheckpointReport, before: str, *, everything: bool) -> Iter
         yield Wrong(grave=(False, code not in NOT_FINITE, True), lines=lines, places=len(says))
 
 
-def _ended(parts: Sequence[Part], nothing: str = "nothing", *, everything: bool, whole: str = "") -> Iterator[str]:
+def _ended(seen: Sequence[tuple[Part, Seen]], nothing: str = "nothing", *, whole: str = "") -> Iterator[str]:
     """Yield what could not be told, what looks wrong, the worst first and no line twice, and where to look next."""
-    seen = [_seen(part, everything=everything) for part in parts]
-    if unknown := [line for left, _ in seen for line in left]:
+    if unknown := [line for _, (left, _) in seen for line in left]:
         yield f"  could not be told  {len(unknown)}"
         yield from (f"    {line}" for line in unknown)
-    wrong = sorted((one for _, found in seen for one in found), key=lambda one: one.grave)
+    wrong = sorted((one for _, (_, of_part) in seen for one in of_part), key=lambda one: one.grave)
     lines, places = dict[str, str](), 0
     for one in wrong:
         new = [line for line in one.lines if line not in lines]
@@ -155,14 +158,14 @@ def _ended(parts: Sequence[Part], nothing: str = "nothing", *, everything: bool,
     yield from lines.values()
     if steps := [one.step for one in wrong if one.step is not None]:
         yield f"  look at            step {min(steps)}"
-    found = next((part.found for part in parts if part.found), None)
+    found = next((part.found for part, _ in seen if part.found), None)
     run = found is not None and found.judged is not None
     kind = ("training-run" if found and "pid" in found.facts else "training-log") if run else HEALTH
-    target = whole or (found.target if found else parts[0].target)
+    target = whole or (found.target if found else seen[0][0].target)
     subject = f"{'run' if run else 'checkpoint'}={shlex.quote(target)}"
     labels = found.report.labels if found and found.report else {}
-    told = not labels or (labels["decided"] and "needed_percent" not in labels)  # else the gate on dtypes is BLOCKED
-    only = "" if told or kind != HEALTH or wrong else " --gate GATE-HEALTH-001"
+    decided = not labels or (labels["decided"] and "needed_percent" not in labels)  # else that gate is BLOCKED
+    only = "" if decided or kind != HEALTH or wrong else " --gate GATE-HEALTH-001"
     yield f"  next               weighbridge verify builtin:{kind} --subject {printable(subject)}{only}"
 
 
