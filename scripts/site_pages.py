@@ -105,9 +105,9 @@ def commands() -> Iterator[str]:
     yield "# Commands\n\nWhat `weighbridge COMMAND --help` prints.\n"
     yield fenced("text", said("--help"))
     for verb in VERBS:
-        told = said(verb, "--help")
-        yield f"## {verb}\n\n{fenced('text', told)}"
-        inner = told.partition("\nCommands:\n")[2]
+        usage = said(verb, "--help")
+        yield f"## {verb}\n\n{fenced('text', usage)}"
+        inner = usage.partition("\nCommands:\n")[2]
         for name in re.findall(r"^ {2}([a-z][\w-]*) ", inner, re.MULTILINE):
             yield f"### {verb} {name}\n\n{fenced('text', said(verb, name, '--help'))}"
 
@@ -131,8 +131,12 @@ def codes() -> Iterator[str]:
         kind: Kind[Any] = KINDS[name]
         yield f"\n## Of {name}\n\n| code | outcome | says | likely cause | try first |\n|---|---|---|---|---|"
         for code, outcome in kind.codes.items():
-            told = code_card(name, code)
-            yield row(code, str(outcome), *((told.says, told.cause, told.knob) if told is not None else ("", "", "")))
+            words_of = code_card(name, code)
+            yield row(
+                code,
+                str(outcome),
+                *((words_of.says, words_of.cause, words_of.knob) if words_of is not None else ("", "", "")),
+            )
     for group, listed in glossary("codes").items():
         yield f"\n## {group[0].upper()}{group[1:]}\n\n| code | means | what to do |\n|---|---|---|"
         yield from (row(word, meaning.means, meaning.do) for word, meaning in listed.items())

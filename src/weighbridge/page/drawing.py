@@ -114,12 +114,12 @@ def curves(title: str, unit: str, lines: Sequence[Line], marks: Sequence[Mark] =
             parts.append(text(where + 30, 18, line.name, dim=False))
     parts.append(tag("line", class_="cur", stroke=INK["dim"], y1=TOP, y2=HEIGHT - BOTTOM, x1=-9, x2=-9))
     shown = {"x": steps[: len(lines[0].step)], "l": LEFT, "w": WIDTH - LEFT - RIGHT, "W": WIDTH}
-    shown["s"] = [{"n": one.name, "v": [_told(one, at) for at in range(len(one.step))]} for one in lines]
+    shown["s"] = [{"n": one.name, "v": [_cell(one, at) for at in range(len(one.step))]} for one in lines]
     data = json.dumps(shown, separators=(",", ":"))
     return svg(HEIGHT, f"{title} over steps", "".join(parts), data_x=data)
 
 
-def _told(line: Line, at: int) -> str | float | None:
+def _cell(line: Line, at: int) -> str | float | None:
     """Return what a course holds at a place, for the cursor."""
     least = line.least[at]
     for key in ("nan", "missing"):
