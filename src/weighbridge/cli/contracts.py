@@ -25,15 +25,16 @@ def contracts_named(names: Iterable[str]) -> Iterator[str]:
         elif scheme_of(name) and not exists(path):
             what = "a contract is a file on this machine, and this is a URL"
             raise ContractError("no-contract", what, where=printable(name), remedy="fetch it first")
-        elif is_folder(path) and any(_says_so(Path(one)) for one in written_in(path)):
+        elif is_folder(path) and any(says_so(Path(one)) for one in written_in(path)):
             yield from written_in(path)
-        elif is_folder(path) or (is_file(path) and path.suffix not in SUFFIXES and not _says_so(path)):
+        elif is_folder(path) or (is_file(path) and path.suffix not in SUFFIXES and not says_so(path)):
             raise _judged_by_one(name)
         else:
             yield name
 
 
-def _says_so(path: Path) -> bool:
+def says_so(path: Path) -> bool:
+    """Return whether a file says that it is a contract, or cannot be opened."""
     try:
         with path.open("rb") as file:
             return bool(SAYS_SO.search(file.read(HEAD)))

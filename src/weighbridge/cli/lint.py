@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.completion import contracts as complete
-from weighbridge.cli.contracts import contracts_named
+from weighbridge.cli.contracts import contracts_named, says_so
 from weighbridge.cli.options import LEDGER, as_json, on_github, print_json, tell, verb
 from weighbridge.contract import load
 from weighbridge.contract.layers import Found, from_errors
@@ -80,7 +80,7 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
 def _elsewhere() -> Iterator[str]:
     """Yield what to do where contracts/ holds none: the folders here that do."""
     here = (one for one in sorted(Path().iterdir()) if one.is_dir() and not one.name.startswith("."))
-    found = [str(one) for one in here if any(b"weighbridge:" in Path(file).read_bytes() for file in one.glob("*.y*ml"))]
+    found = [str(one) for one in here if any(map(says_so, one.glob("*.y*ml")))]
     yield f"name the folder: weighbridge lint {' '.join(found)}" if found else "write one: weighbridge init"
 
 
