@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +39,8 @@ def extreme(series: Series, *more: Any) -> FigureValue:
     compared = references(limits.relative_to, series, next(iter(others), None))
     kept = slice(len(series.value) - len(compared), None)
     rows = zip(series.value[kept], series.step[kept], compared, strict=True)
-    found = sorted(((value / reference, step, reference) for value, step, reference in rows), reverse=high)
+    worst = heapq.nlargest if high else heapq.nsmallest
+    found = worst(limits.violations + 1, ((value / reference, step, reference) for value, step, reference in rows))
     value, step, reference = found[limits.violations]
     return FigureValue(value, {"step": step, "reference": reference, "relative_to": limits.relative_to})
 
