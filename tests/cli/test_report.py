@@ -211,7 +211,9 @@ def test_layers_are_drawn_of_the_sealed_run_and_the_dead_one_is_named(cli: Cli, 
     layers = tmp_path / "run" / "layers.jsonl"
     layers.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     text = drawn(cli, bundle, "--run", tmp_path / "run", "--base", tmp_path / "run")
-    assert "blocks.2 is exactly 0 at 12 of 12 steps; blocks.3.b is exactly 0 at 1 of 12 steps." in text
+    assert (
+        "blocks.2 is exactly 0 at 12 of 12 recorded steps; blocks.3.b is exactly 0 at 1 of 12 recorded steps." in text
+    )
     assert (
         "From layers.jsonl of --run, which no bundle seals: the gates above read columns of steps.jsonl instead."
         in text

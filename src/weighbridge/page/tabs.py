@@ -205,7 +205,7 @@ def _layers(given: Sources) -> Tab:
     groups = tuple(f"{name}." for name, count in counts.items() if count)
     alone = {name: count for name, count in layers.zero.items() if not name.startswith(groups)}
     dead = {name: count for name, count in (counts | alone).items() if count}
-    said = [f"{name} is exactly 0 at {count} of {len(layers.steps)} steps" for name, count in dead.items()]
+    said = [f"{name} is exactly 0 at {count} of {len(layers.steps)} recorded steps" for name, count in dead.items()]
     more = f"{'; '.join(capped(said, NAMED)) or 'No tensor is exactly 0 at any step that was recorded'}."
     caption = f"2-norm of the gradients that the update used, by group of layers, at {len(layers.steps)} steps. "
     caption += "From layers.jsonl of --run, which no bundle seals: the gates above read columns of steps.jsonl instead."
