@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from junitparser import JUnitXml
 from safetensors.numpy import load_file, save_file
 from tests.cli.conftest import Cli
+from tests.verifiers.weighing import recorded
 
 from weighbridge import verifiers
 from weighbridge.core.data import data_path
@@ -273,3 +275,15 @@ def test_the_verdict_is_told_before_a_bundle_that_cannot_be_written(cli: Cli, wo
     assert ended.lines[-1] == "1 failed of 1 -> exit 4 (error)"
     assert "disk the bundle was not written" in ended.err
     assert json.loads((workplace / "r.json").read_text())[0]["exit_code"] == 4
+
+
+def test_gates_that_a_run_without_an_end_holds_back_are_one_block_that_counts_what_they_would_be(
+    cli: Cli, tmp_path: Path
+) -> None:
+    run = recorded(tmp_path / "run")
+    events = [line for line in (run / "events.jsonl").read_text().splitlines() if '"end"' not in line]
+    (run / "events.jsonl").write_text("\n".join(events) + "\n")
+    ended = cli("verify", "builtin:training-run", "--subject", f"run={run}")
+    (count,) = re.findall(r"does not count while the condition is not met: (\d+) PASS\n", ended.out)
+    assert int(count) >= 2
+    assert ended.out.count("the run is not known to have ended as asked") == 1

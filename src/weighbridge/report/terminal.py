@@ -16,6 +16,7 @@ from weighbridge.report import (
     LISTED,
     NAMED,
     SIGNS,
+    UNCOUNTED,
     Level,
     Row,
     capped,
@@ -42,9 +43,14 @@ def blocks(rows: Sequence[Row], besides: Besides = lambda _: (), *, everything: 
         return
     for alike in _alike(row for row in rows if row.outcome is not Outcome.NOT_APPLICABLE):
         names = [gate_named(row.finding) for row in alike]
-        head = f"{outcome_word(alike[0].outcome)} {', '.join(capped(names, LISTED))}"
         lines = block(alike[0], [*besides(alike[0])])
-        yield from lines if len(alike) == 1 else (head, *lines[1:])
+        if len(alike) > 1:
+            counts = Counter(row.finding.uncounted.outcome for row in alike if row.finding.uncounted)
+            otherwise = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+            lines = [line for line in lines if not line.strip().startswith(UNCOUNTED)]
+            lines[0] = f"{outcome_word(alike[0].outcome)} {', '.join(capped(names, LISTED))}"
+            lines[2:2] = [f"{INDENT}{UNCOUNTED} {otherwise}"] if otherwise else []
+        yield from lines
     yield from _unmeant([row for row in rows if row.outcome is Outcome.NOT_APPLICABLE])
 
 
@@ -52,7 +58,8 @@ def _alike(rows: Iterable[Row]) -> Iterable[list[Row]]:
     groups: dict[object, list[Row]] = {}
     for row in rows:
         own = gate_name(row.finding) if row.outcome is Outcome.PASS else ""
-        groups.setdefault((own, row.outcome, *row.lines(), row.said.hints), []).append(row)
+        said = [line for line in row.lines() if not line.startswith(UNCOUNTED)]
+        groups.setdefault((own, row.outcome, *said, row.said.hints), []).append(row)
     return groups.values()
 
 
