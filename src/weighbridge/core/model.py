@@ -52,6 +52,7 @@ class Origin(enum.StrEnum):
     """Where a subject came from; a contract cannot declare it."""
 
     LIVE = "live"
+    REPORTED = "reported"  # a run or a trace that recorded itself, with no book of a witness that stands
     FIXTURE = "fixture"
     SYNTHETIC = "synthetic"
 

@@ -46,6 +46,17 @@ def read_key(file: Path) -> bytes:
     return key
 
 
+def kept_key() -> bytes | None:
+    """Return the person's key, None where none is kept yet; raises as `read_key`."""
+    file = key_file(os.environ)
+    return read_key(file) if file is not None and exists(file) else None
+
+
+def seal_of(data: bytes, purpose: str, key: bytes) -> str:
+    """Return the HMAC of bytes for one purpose under a key derived from the person's, in hexadecimal."""
+    return hmac.new(hmac.digest(key, f"seal:{purpose}".encode(), "sha256"), data, hashlib.sha256).hexdigest()
+
+
 @functools.cache
 def passing_key() -> bytes:
     """Return a key that ends with this process, for one that can keep none: nobody else ever has its pseudonyms."""

@@ -279,6 +279,7 @@ def _subject(item: Binding, evaluation: Evaluation, redactor: Redactor) -> Bound
         kind=item.kind,
         path=redactor.text(in_project(item.target)),
         origin=evaluation.origins.get(item.key, model.Origin.FIXTURE),
+        book=evaluation.books.get(item.key, "" if item.kind is model.SubjectKind.RUN else None),
         digests={redactor.text(name): digest for name, digest in found.items()},
         started=evaluation.starts.get(item.key, ""),
         size=evaluation.sizes.get(item.key) or nbytes,

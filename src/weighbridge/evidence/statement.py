@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Annotated
 
 from weighbridge.contract.resolved import ContractRef
-from weighbridge.core import BundleError, Json, Origin, SubjectKind, build, closed, dumps, loads, plain
+from weighbridge.core import BundleError, Doc, Json, Origin, SubjectKind, build, closed, dumps, loads, plain
 from weighbridge.core.frozen import dataclass, field
+from weighbridge.core.model import LATER
 
 FILE = "statement.json"
 TYPE = "https://in-toto.io/Statement/v1"
+BOOK = r"(?:[0-9a-f]{64})?"
 PREDICATE_TYPE = "urn:weighbridge:evidence:v0"
 
 
@@ -40,6 +43,29 @@ class BoundSubject:
     tensor_root: str = ""
     commit: str = ""
     dirty: bool | None = None  # whether the program's tree had changed
+    # The digest of the witness's book that stands for a run or a trace, "" where none does; None of other kinds, and
+    # in what was sealed before there were witnesses.
+    book: Annotated[str, Doc(pattern=BOOK, form="a sha256, or empty")] | None = field(
+        default=None, metadata={LATER: True}
+    )
+
+    @property
+    def counts_as(self) -> Origin:
+        """Return what it is to a status: a run or a trace that names no book was not witnessed, whatever it states."""
+        needs = self.book is not None or self.kind in (SubjectKind.RUN, SubjectKind.TRACE)
+        needs = needs or (self.kind is SubjectKind.MODEL and ":" not in self.path)  # a trace, in place of its model
+        return Origin.REPORTED if self.origin is Origin.LIVE and needs and not self.book else self.origin
+
+    @property
+    def as_sealed(self) -> Origin:
+        """Return what it counted as when it was sealed: before there were witnesses, what it states."""
+        return self.origin if self.book is None else self.counts_as
+
+    @property
+    def said(self) -> str:
+        """Return its origin in words."""
+        why = "no book of a witness stands for it" if self.as_sealed is Origin.REPORTED else "recorded before witnesses"
+        return f"{self.counts_as}: {why}" if self.counts_as is Origin.REPORTED else self.origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

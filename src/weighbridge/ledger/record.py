@@ -115,7 +115,8 @@ def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: st
     if seen.outcome is not Outcome.PASS:
         raise LedgerError("not-passed", f"{place} is {seen.outcome} in bundle {bundle.id[:12]}")
     if not seen.live or seen.overridden or seen.dirty:
-        raise LedgerError("not-live", f"{place} passed without live evidence of a clean tool")
+        remedy = fold.WATCH if seen.reported else ""
+        raise LedgerError("not-live", f"{place} passed without live evidence of a clean tool", remedy=remedy)
     if standing.failed_at is not None and seen.at <= standing.failed_at:
         raise LedgerError("older-than-fail", "the PASS is not later than the last FAIL")
     evidence = {"evidence_at": utc(seen.at), "outcome": seen.outcome}

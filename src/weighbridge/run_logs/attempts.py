@@ -73,8 +73,9 @@ def _joined(parts: Sequence[Log], path: Path) -> Log:
     more: dict[str, Any] = {"facts": facts, "events": tuple(events), "notes": notes}
     columns = {name: _column(name, kept) for name in dict.fromkeys(name for part in parts for name in part.columns)}
     count = sum(len(rows) for _, rows, _ in kept)
-    traced = all(part.traced for part, rows, _ in kept if rows)
-    return dataclasses.replace(last, rows=count, columns=columns, traced=traced, **more)
+    given = [part for part, rows, _ in kept if rows]
+    more["heads"] = tuple(head for part in given for head in part.heads) if all(part.heads for part in given) else ()
+    return dataclasses.replace(last, rows=count, columns=columns, **more)
 
 
 def _column(name: str, kept: Sequence[tuple[Log, list[int], float]]) -> Cells:

@@ -123,9 +123,9 @@ def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: boo
     pid, words = head.get("pid"), (head.get("host"), head.get("resolved_device"), head.get("commit"))
     complete = type(pid) is int and pid > 0 and all(isinstance(word, str) and word for word in words)
     complete = complete and head.get("dirty") is False and _is_moment(head.get("started"))
-    traced = complete and head.get("schema") == SCHEMA
+    heads = (head,) if complete and head.get("schema") == SCHEMA else ()
     kept: dict[str, Any] = {"facts": head, "events": events, "notes": notes}
-    return dataclasses.replace(log, recorded=bool(head), traced=traced, **kept)
+    return dataclasses.replace(log, recorded=bool(head), heads=heads, **kept)
 
 
 def is_run(folder: Path) -> bool:

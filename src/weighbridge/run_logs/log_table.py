@@ -139,7 +139,7 @@ class Log:
     units: Mapping[str, str] = field(default_factory=dict)  # by column, as its header has it
     nan_filtered: frozenset[str] = frozenset()  # columns that the logger keeps free of NaN, whatever happened
     recorded: bool = False  # whether a recorder wrote it
-    traced: bool = False  # whether the reader found a recorder's run.json with complete provenance
+    heads: tuple[Fields, ...] = ()  # a recorder's run.json, of each attempt, where all have complete provenance
 
 
 @dataclass(frozen=True, slots=True)

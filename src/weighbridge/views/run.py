@@ -14,12 +14,14 @@ from typing import Any, TypeAlias
 
 from weighbridge.core import Fields, Origin, SubjectError, bare, dataclass, exists, field, local_path
 from weighbridge.run_logs import log_table
+from weighbridge.run_logs.book import Book, read_book
 from weighbridge.run_logs.formats.recognition import read_log
 from weighbridge.run_logs.json_log import LAYERS, ranks_inside
 from weighbridge.run_logs.log_table import EPOCH, IS_NUMBER, MISSING, NOT_OWED, NUMBER, UNREADABLE, Cells
 from weighbridge.run_logs.units import PLAIN, factor
 
 STEP = log_table.STEP
+NO_PROVENANCE = "its log says nothing of process, host and commit"
 Names: TypeAlias = Mapping[str, str]
 SKIPPED, IDLE, FINITE, GRAD_NORM = "skipped", "idle_update", "gradients_finite", "grad_norm"
 IS_OUT, IS_KNOWN = (bytes(state in states for state in range(256)) for states in ((NOT_OWED,), (NOT_OWED, NUMBER)))
@@ -57,7 +59,8 @@ class RunView:
     events: tuple[Fields, ...] = ()
     notes: Fields = field(default_factory=dict)
     nan_filtered: frozenset[str] = frozenset()
-    origin: Origin = Origin.FIXTURE
+    heads: tuple[Fields, ...] = ()  # run.json of each attempt, where all have complete provenance
+    witness: Book | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
     stated: Mapping[str, Mapping[int, str]] = field(default_factory=dict)  # digests in the log, by column and row
     overlay: Mapping[tuple[int, str], float | None] = field(default_factory=dict)
@@ -65,9 +68,30 @@ class RunView:
     layers: Path | None = None  # what is logged of tensors, read by those alone who need it
 
     @property
+    def unwitnessed(self) -> str:
+        """Return why no witness's book stands for what was read of it so far; "" where one does."""
+        if self.ranks:
+            several = "no one witness saw all of its ranks" if len({one.book for one in self.ranks}) > 1 else ""
+            return next(filter(None, (one.unwitnessed for one in self.ranks)), several)
+        return self.witness.doubt(self.digests, self.heads) if self.witness else NO_PROVENANCE
+
+    @property
+    def origin(self) -> Origin:
+        """Return LIVE for a run that a witness saw, REPORTED for one of complete provenance; FIXTURE for any other."""
+        if not all(one.heads for one in self.ranks or (self,)):
+            return Origin.FIXTURE
+        return Origin.REPORTED if self.unwitnessed else Origin.LIVE
+
+    @property
+    def book(self) -> str:
+        """Return the digest of the book that stands for it; empty where none does."""
+        witness = (self.ranks[0] if self.ranks else self).witness
+        return "" if witness is None or self.origin is not Origin.LIVE else witness.digest
+
+    @property
     def started(self) -> str:
         """Return when it began, in UTC, as a run of complete provenance tells; empty where that is not known."""
-        if self.origin is not Origin.LIVE:
+        if self.origin is Origin.FIXTURE:
             return ""
         began = dt.datetime.fromisoformat(str(self.facts["started"])).astimezone(dt.UTC)
         return began.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -180,8 +204,8 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
     kept: dict[str, Any] = {"rows": log.rows, "facts": facts, "events": log.events, "notes": notes}
     kept["stated"] = {name: found for name, logged in names.items() if (found := log.columns[logged].digests)}
     kept["layers"] = path / LAYERS if exists(path / LAYERS) and "attempts" not in notes else None
-    origin = Origin.LIVE if log.traced else Origin.FIXTURE
-    return RunView(cells=cells, logged_as=logged_as, nan_filtered=filtered, origin=origin, digests=digests, **kept)
+    kept |= {"heads": log.heads, "witness": read_book(path) if log.heads else None}
+    return RunView(cells=cells, logged_as=logged_as, nan_filtered=filtered, digests=digests, **kept)
 
 
 def _updates(cells: Mapping[str, Cells], rows: int) -> dict[str, Cells]:
@@ -202,10 +226,9 @@ def _updates(cells: Mapping[str, Cells], rows: int) -> dict[str, Cells]:
 def open_ranks(folders: Sequence[Path], columns: Names | None = None, units: Names | None = None) -> RunView:
     """Open the ranks of one run at once; what is told of the run as a whole, the first of them tells."""
     ranks = tuple(open_run(folder, columns, units) for folder in folders)
-    origin = Origin.LIVE if all(one.origin is Origin.LIVE for one in ranks) else Origin.FIXTURE
     named = zip(folders, ranks, strict=True)
     digests = {f"{folder.name}/{name}": digest for folder, one in named for name, digest in one.digests.items()}
-    more: dict[str, Any] = {"facts": ranks[0].facts, "origin": origin, "digests": digests, "ranks": ranks}
+    more: dict[str, Any] = {"facts": ranks[0].facts, "digests": digests, "ranks": ranks}
     return RunView(rows=sum(one.rows for one in ranks), cells={}, logged_as={}, **more)
 
 

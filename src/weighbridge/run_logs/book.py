@@ -1,0 +1,181 @@
+"""The book of a witness beside what it watched: whether it stands, and whether it saw these very files."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hmac
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from weighbridge.core import Fields, SubjectError, WeighbridgeError, bare, dataclass, is_folder, lexists, loads, sha256
+from weighbridge.core.local_files import read_regular_file
+from weighbridge.core.pseudonym import kept_key, seal_of
+from weighbridge.quantities.book_lines import (
+    BOOK,
+    FOLDER,
+    KINDS,
+    SCHEMA,
+    SEAL,
+    Begin,
+    End,
+    Line,
+    Process,
+    Stop,
+    line_of,
+)
+
+MAX_BOOK = 256 << 20
+DECIDE = (Begin, Process, Stop, End)
+PART = re.compile(r"(?:rank-(?:0|[1-9][0-9]*)|attempt-[1-9][0-9]*)")  # of one run, a folder in its own
+NO_BOOK = "no book of a witness: start it with `weighbridge watch {} -- CMD`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """What a witness saw from one start of the command to the end of its last process."""
+
+    begin: Begin
+    end: End
+    from_: dt.datetime
+    until: dt.datetime
+    pids: frozenset[int]  # as each process calls itself
+    stopped: bool  # by the witness, for a gate that failed
+
+    def saw(self, head: Fields) -> bool:
+        """Return whether it saw the process of a `run.json`, when that began to record."""
+        began = _moment(head.get("started"))
+        return head.get("pid") in self.pids and began is not None and self.from_ <= began <= self.until
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Book:
+    """A book beside a run or a trace, and `why` it does not stand, if so; `inside` leads from RUN to what is read."""
+
+    why: str = ""
+    digest: str = ""
+    inside: str = ""
+    segments: tuple[Segment, ...] = ()
+
+    def doubt(self, digests: Mapping[str, str], heads: Sequence[Fields] = ()) -> str:
+        """Return why files with these digests, and each `run.json`, were not witnessed; "" where they were."""
+        if self.why:
+            return self.why
+        return next(self._doubts(digests, heads), "")
+
+    def _doubts(self, digests: Mapping[str, str], heads: Sequence[Fields]) -> Iterator[str]:
+        last = self.segments[-1]
+        for name, digest in digests.items():
+            seen = last.end.files.get(self.inside + name)
+            if seen is None or seen.sha256 != digest:
+                yield f"{name} is {'not' if seen is None else 'no longer as'} what the witness saw at the end"
+        if not digests:
+            yield "no file was read that the witness could have seen"
+        if last.end.code != 0 and not last.stopped:
+            came = f"signal {last.end.signal}" if last.end.code is None else f"code {last.end.code}"
+            yield f"the command that the witness watched ended with {came}"
+        for head in heads:
+            segment = next((one for one in self.segments if one.saw(head)), None)
+            if segment is None:
+                yield f"the witness saw no process {head.get('pid')} that began to record at {head.get('started')}"
+            elif segment.begin.commit != head.get("commit"):
+                yield f"run.json says commit {head.get('commit')}, the witness saw {segment.begin.commit or 'none'}"
+        for one in self.segments:
+            if one.begin.dirty is not False:
+                state = "had changes" if one.begin.dirty else "is not known"
+                yield f"the tree {state} when the witness began"
+
+
+def read_book(target: Path) -> Book:
+    """Read the book beside a run, a part of one, or a file; a book that does not stand says why, and raises nothing."""
+    path = Path(os.path.realpath(target)) if target.is_symlink() or target.name in ("", "..") else target
+    inside = ""
+    while not lexists(folder := path.with_name(path.name + FOLDER)) and PART.fullmatch(path.name):
+        path, inside = path.parent, f"{path.name}/{inside}"
+    if not lexists(folder):
+        return Book(why=NO_BOOK.format(bare(str(path))))
+    try:
+        data, seal = (_bytes(folder, name, limit) for name, limit in ((BOOK, MAX_BOOK), (SEAL, 1 << 10)))
+        segments = tuple(_segments(_lines(data)))
+        _demand_seal(data, seal)
+    except (WeighbridgeError, RecursionError) as problem:
+        what = problem.what if isinstance(problem, WeighbridgeError) else "it is nested too deep"
+        return Book(why=f"the book {bare(folder.name)} does not stand: {what}")
+    return Book(digest=sha256(data), inside=inside, segments=segments)
+
+
+def _bytes(folder: Path, name: str, limit: int) -> bytes:
+    if folder.is_symlink() or not is_folder(folder) or (folder / name).is_symlink():
+        raise SubjectError("book", "a link, or no folder, lies in its place")
+    try:
+        return read_regular_file(folder / name, limit, SubjectError)
+    except SubjectError as problem:
+        raise SubjectError("book", f"{name} {problem.what}") from None
+
+
+def _lines(data: bytes) -> Iterator[Line]:
+    """Yield the lines that decide; all are parsed."""
+    *lines, rest = data.split(b"\n")
+    if rest or not lines:
+        raise SubjectError("book", "its last line is torn")
+    for number, text in enumerate(lines, start=1):
+        try:
+            fields = loads(text)
+            if KINDS[fields["kind"]] in DECIDE:
+                yield line_of(fields)
+        except (WeighbridgeError, KeyError, TypeError) as problem:
+            raise SubjectError("book", f"line {number} is none of a book: {problem}") from None
+
+
+def _segments(lines: Iterator[Line]) -> Iterator[Segment]:
+    """Yield what was seen from each `begin` to its `end`."""
+    open_: list[Line] = []
+    count = 0
+    for line in lines:
+        first = isinstance(line.body, Begin)
+        count += first
+        if first is bool(open_) or line.segment != count:
+            raise SubjectError("book", f"segment {line.segment} does not follow what stands before it")
+        open_.append(line)
+        if isinstance(line.body, End):
+            yield _segment(open_)
+            open_ = []
+    if open_ or not count:
+        raise SubjectError("book", f"it has no end of segment {count}: the witness did not see the run end")
+
+
+def _segment(lines: Sequence[Line]) -> Segment:
+    begin, end, bodies = lines[0].body, lines[-1].body, [line.body for line in lines]
+    from_, until = _moment(lines[0].time), _moment(lines[-1].time)
+    if begin.schema != SCHEMA or from_ is None or until is None:
+        raise SubjectError("book", f"it is of {begin.schema!r}, or its times are none; this version reads {SCHEMA!r}")
+    return Segment(
+        begin=begin,
+        end=end,
+        from_=from_,
+        until=until,
+        pids=frozenset({begin.pid, *(one.inner_pid for one in bodies if isinstance(one, Process))}),
+        stopped=any(isinstance(one, Stop) and one.confirmed for one in bodies),
+    )
+
+
+def _demand_seal(data: bytes, seal: bytes) -> None:
+    try:
+        key = kept_key()
+    except (OSError, ValueError):
+        key = None
+    if key is None:
+        raise SubjectError("book", "its seal cannot be checked: your own key is not on this machine")
+    if not hmac.compare_digest(seal.strip(), seal_of(data, SCHEMA, key).encode()):
+        raise SubjectError("book", "its seal is of another key, or of another book")
+
+
+def _moment(text: object) -> dt.datetime | None:
+    """Return a moment to the millisecond, as books and `run.json` write it; None where it tells no zone."""
+    try:
+        moment = dt.datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    known = moment is not None and moment.utcoffset() is not None
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000) if moment and known else None
