@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import random
 from pathlib import Path
@@ -11,6 +12,7 @@ from weighbridge.core.canonical import dumps
 from weighbridge.core.pseudonym import seal_of
 from weighbridge.evidence.disk import digest_regular
 from weighbridge.evidence.redact import own_key
+from weighbridge.evidence.statement import utc
 from weighbridge.quantities.book_lines import (
     BOOK,
     SCHEMA,
@@ -88,9 +90,11 @@ def lines_of(target: Path, *segments: dict[str, Any]) -> list[Line]:
     files = [target] if target.is_file() else sorted(path for path in target.rglob("*") if path.is_file())
     names = {path.name if path == target else path.relative_to(target).as_posix(): path for path in files}
     states = {name: FileState(sha256=digest_regular(path), size=path.stat().st_size) for name, path in names.items()}
+    head = HEAD | (json.loads((target / "run.json").read_text()) if (target / "run.json").exists() else {})
+    began, second = dt.datetime.fromisoformat(head["started"]), dt.timedelta(seconds=1)
     lines: list[Line] = []
     for number, given in enumerate(segments or ({},), start=1):
-        seen = {"pids": (HEAD["pid"],), "commit": HEAD["commit"], "dirty": False, "code": 0, "signal": None} | given
+        seen = {"pids": (head["pid"],), "commit": head["commit"], "dirty": False, "code": 0, "signal": None} | given
         nobody: dict[str, Any] = {"witnessed": (), "not_witnessed": {}}
         at = {"pid": 4700, "start_ticks": 1}
         begin = Begin(
@@ -107,7 +111,7 @@ def lines_of(target: Path, *segments: dict[str, Any]) -> list[Line]:
         ]
         counted = {"exit": 0, "wall_s": 9.0, "cpu_s": 8.0, "max_rss_kib": 512, "processes": 2}
         end = End(**{name: seen[name] for name in ("code", "signal")}, **counted, files=states, **nobody)  # type: ignore[arg-type]
-        times = {"begin": "2026-04-26T11:59:59.000Z", "end": "2026-04-26T12:00:09.000Z"} | given.get("times", {})
+        times = {"begin": utc(began - second), "end": utc(began + 9 * second)} | given.get("times", {})
         bodies = [begin, *grown, *given.get("more", ()), end]
         for body in bodies:
             time = times["end" if body is end else "begin"]

@@ -149,7 +149,7 @@ def show(bundle: Path, *, given: str, as_json: bool) -> None:
         found: Json = [row_json(row) for row in rows_of_bundle(sealed)]
         print_json({**about, "statement": json_value(plain(stated)), "findings": found})
         return
-    subjects = [f"{bound_as(one.name, one.instance, one.path)} ({one.origin})" for one in stated.subjects]
+    subjects = [f"{bound_as(one.name, one.instance, one.path)} ({one.said})" for one in stated.subjects]
     made = f"{stated.finished} on {stated.host} by {tool.name} {tool.version}{_commit(tool.commit, tool.dirty)}"
     environment = ", ".join(f"{name} {value}" for name, value in sealed.environment.items())
     tell((heading(sealed.contract, subjects), f"bundle {sealed.id}", made, f"$ {' '.join(stated.command)}", ""))

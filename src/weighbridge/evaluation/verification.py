@@ -71,7 +71,7 @@ class ContractResult:
     loaded: LoadedContract
     evaluation: Evaluation
     bundle: Bundle | None  # None where nothing is kept, or the lane measures nothing of the contract
-    subjects: tuple[tuple[str, str, str], ...]  # each by name, instance and redacted target
+    subjects: tuple[tuple[str, str, str, str], ...]  # by name, instance, redacted target, and why no witness saw it
     moves: tuple[Move, ...] = ()
     # What findings stand on that another lane measured, by gate and instance: they are not in the bundle.
     elsewhere: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
@@ -114,7 +114,8 @@ def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, 
         on = {gate: names if gate in mine else () for gate, names in instances.items()}
         run = EvaluationSession(contract=one.contract, bound=subjects, on=on, progress=progress, debug=request.debug)
         evaluation = run.evaluate(redactor)
-        bound_as = tuple((*item.key, redactor.text(in_project(item.target))) for item in subjects)
+        doubts = {key: redactor.text(why) for key, why in evaluation.unwitnessed.items()}
+        bound_as = tuple((*one.key, redactor.text(in_project(one.target)), doubts.get(one.key, "")) for one in subjects)
         result = ContractResult(loaded=one, evaluation=evaluation, bundle=None, subjects=bound_as)
         if request.evidence is not None and (mine or not turn):
             progress("sealing")

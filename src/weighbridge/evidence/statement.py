@@ -13,6 +13,7 @@ from weighbridge.core.model import LATER
 
 FILE = "statement.json"
 TYPE = "https://in-toto.io/Statement/v1"
+BEFORE = "recorded before witnesses"
 BOOK = r"(?:[0-9a-f]{64})?"
 PREDICATE_TYPE = "urn:weighbridge:evidence:v0"
 
@@ -62,10 +63,15 @@ class BoundSubject:
         return self.origin if self.book is None else self.counts_as
 
     @property
+    def unwitnessed(self) -> str:
+        """Return why it is reported; empty where it is not."""
+        why = "no book of a witness stands for it" if self.as_sealed is Origin.REPORTED else BEFORE
+        return why if self.counts_as is Origin.REPORTED else ""
+
+    @property
     def said(self) -> str:
         """Return its origin in words."""
-        why = "no book of a witness stands for it" if self.as_sealed is Origin.REPORTED else "recorded before witnesses"
-        return f"{self.counts_as}: {why}" if self.counts_as is Origin.REPORTED else self.origin
+        return ": ".join(filter(None, (self.counts_as, self.unwitnessed)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

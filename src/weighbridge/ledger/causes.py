@@ -220,6 +220,12 @@ class Causes:
             demand_rederivable(bundle)
         return bundle
 
+    def stated_by(self, bundle: str) -> tuple[BoundSubject, ...]:
+        """Return the subjects that one bundle states, none where it cannot be read."""
+        with contextlib.suppress(WeighbridgeError, KeyError):
+            return read_statement(self.folders[bundle[:ID_SHOWN]])[1].subjects
+        return ()
+
     def newest(self, place: LedgerPlace, now: datetime) -> Shown | None:
         """Return what the newest bundle shows that judged a place by now, whatever it came to; raises as `shown`."""
         newest = self._judged_last(place, now)

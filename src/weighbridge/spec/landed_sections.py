@@ -46,7 +46,7 @@ class Here:
 def earned(
     mine: Iterable[Cited], stood: Mapping[LedgerPlace, Stood], now: datetime, *, then: bool = False
 ) -> frozenset[LedgerPlace]:
-    """Return the places that a section about these findings discharges: ACTIVE ones, by a fresh PASS that is live, or was `then`."""
+    """Return the places that a section about these findings discharges: ACTIVE ones, by a fresh live PASS."""
     places = set()
     for one in mine:
         seen, place = bundle_evidence(one.bundle, one.finding), place_in(one.bundle, one.finding, stood)
