@@ -36,6 +36,7 @@ class Unfit(enum.StrEnum):
     TREE = "lane-other-tree"
     SUBJECT = "lane-other-subject"
     STALE = "lane-stale"
+    ORIGIN = "lane-origin"
     STANDING = "lane-standing"
     UNPROVEN = "lane-unproven"
     UNDECIDED = "lane-undecided"
@@ -179,9 +180,13 @@ class LaneEvidence:
         if stated.tool.dirty:
             return Unfit.UNPROVEN, "was sealed by a build of weighbridge with changes that no commit has"
         found = next(one for one in opened.findings if (one.gate, one.instance) == (asked.gate.id, asked.instance))
-        came, at = found.verdict.outcome, bundle_evidence(opened, found).at
+        came, seen = found.verdict.outcome, bundle_evidence(opened, found)
+        at = seen.at
         if came not in (Outcome.PASS, Outcome.FAIL, Outcome.NOT_APPLICABLE):
             return Unfit.UNDECIDED, f"came to {came} ({found.verdict.code}) there"
+        if came is not Outcome.FAIL and accepts and accepts.origin and not seen.live:  # a FAIL of any origin counts
+            of = f"subjects that are {'reported' if seen.reported else 'no live ones'}"
+            return Unfit.ORIGIN, f"came to {came} on {of}, and only live ones are accepted"
         if came is not Outcome.FAIL and (why := self._held_back(place_of(opened, found), stated)):
             return Unfit.STANDING, f"came to {came}, but {why}"
         said = f"by lane {asked.by}: bundle {bundle[:ID_SHOWN]}, {_long(self.now - at)} old"
