@@ -15,11 +15,12 @@ from weighbridge.core.canonical import dumps
 from weighbridge.core.model import Origin
 from weighbridge.core.pseudonym import key_file, seal_of
 from weighbridge.evidence.redact import own_key
-from weighbridge.quantities.book_lines import BOOK, SCHEMA, SEAL, Line, Release, Stop
+from weighbridge.quantities.book_lines import BOOK, SCHEMA, SEAL, Line, Release, Sample, Stop
 from weighbridge.run_logs.book import read_book
 from weighbridge.views.run import open_rank, open_ranks, open_run
 
 STOP = Stop(gate="GATE-LEARNED", instance="default", code="not-finite", step=59, confirmed=True)
+OTHER = Sample(processes=2, cpu_s=0.0, rss_kib=1, device_memory_mib={}, device_files={"4712": ("/dev/nvidia0",)})
 UNSURE = Stop(gate="GATE-LEARNED", instance="default", code="not-finite", confirmed=False)
 Damage = Callable[[Path], object]
 
@@ -127,6 +128,8 @@ SEEN: list[tuple[str, dict[str, Any], str]] = [
     ("it began after the witness", {"times": {"end": "2026-04-26T11:59:59.999Z"}}, "saw no process 4711"),
     ("the command failed", {"code": 1}, "ended with code 1"),
     ("the command was killed", {"code": None, "signal": 9}, "ended with signal 9"),
+    ("on CUDA where no device was open", {"cuda": False}, "run.json says cuda:0, and the witness saw no process of it"),
+    ("on CUDA by another process", {"pids": (4711, 4712), "cuda": False, "more": [OTHER]}, "hold an accelerator open"),
     ("the tree had changes", {"dirty": True}, "the tree had changes"),
     ("no repository", {"dirty": None}, "the tree is not known"),
     ("another commit", {"commit": "decade0"}, "run.json says commit c0ffee0, the witness saw decade0"),
@@ -139,6 +142,11 @@ def test_what_a_witness_saw_otherwise_leaves_the_run_reported(seen: dict[str, An
     view = open_run(watched(typed(tmp_path / "a"), seen))
     assert view.origin is Origin.REPORTED
     assert why in view.unwitnessed
+
+
+def test_a_run_on_the_cpu_needs_no_accelerator(tmp_path: Path) -> None:
+    run = typed(tmp_path / "a", requested_device="cpu", resolved_device="cpu")
+    assert open_run(watched(run, {"cuda": False})).origin is Origin.LIVE
 
 
 def test_a_run_that_its_witness_stopped_was_seen_to_its_end(tmp_path: Path) -> None:

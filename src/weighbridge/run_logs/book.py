@@ -12,22 +12,12 @@ from pathlib import Path
 from weighbridge.core import Fields, SubjectError, WeighbridgeError, bare, dataclass, is_folder, lexists, loads, sha256
 from weighbridge.core.local_files import read_regular_file
 from weighbridge.core.pseudonym import kept_key, seal_of
-from weighbridge.quantities.book_lines import (
-    BOOK,
-    FOLDER,
-    KINDS,
-    SCHEMA,
-    SEAL,
-    Begin,
-    End,
-    Line,
-    Process,
-    Stop,
-    line_of,
-)
+from weighbridge.quantities import book_lines
+from weighbridge.quantities.book_lines import SCHEMA, Begin, End, Line, Process, Sample, Stop
 
 MAX_BOOK = 256 << 20
-DECIDE = (Begin, Process, Stop, End)
+DECIDE = (Begin, Process, Sample, Stop, End)
+CUDA, UNSEEN = "cuda", "the witness saw no process of it hold an accelerator open"
 PART = re.compile(r"(?:rank-(?:0|[1-9][0-9]*)|attempt-[1-9][0-9]*)")  # of one run, a folder in its own
 NO_BOOK = "no book of a witness: start it with `weighbridge watch {} -- CMD`"
 
@@ -41,6 +31,7 @@ class Segment:
     from_: dt.datetime
     until: dt.datetime
     pids: frozenset[int]  # as each process calls itself
+    on_devices: frozenset[int]  # of them, those that held an accelerator's file open
     stopped: bool  # by the witness, for a gate that failed
 
     def saw(self, head: Fields) -> bool:
@@ -58,13 +49,11 @@ class Book:
     inside: str = ""
     segments: tuple[Segment, ...] = ()
 
-    def doubt(self, digests: Mapping[str, str], heads: Sequence[Fields] = ()) -> str:
-        """Return why files with these digests, and each `run.json`, were not witnessed; "" where they were."""
-        if self.why:
-            return self.why
-        return next(self._doubts(digests, heads), "")
+    def doubt(self, digests: Mapping[str, str], heads: Sequence[Fields] = (), device: str = "") -> str:
+        """Return why files with these digests, each `run.json` and a device were not witnessed; "" where they were."""
+        return self.why or next(self._doubts(digests, heads, device), "")
 
-    def _doubts(self, digests: Mapping[str, str], heads: Sequence[Fields]) -> Iterator[str]:
+    def _doubts(self, digests: Mapping[str, str], heads: Sequence[Fields], device: str) -> Iterator[str]:
         last = self.segments[-1]
         for name, digest in digests.items():
             seen = last.end.files.get(self.inside + name)
@@ -81,6 +70,10 @@ class Book:
                 yield f"the witness saw no process {head.get('pid')} that began to record at {head.get('started')}"
             elif segment.begin.commit != head.get("commit"):
                 yield f"run.json says commit {head.get('commit')}, the witness saw {segment.begin.commit or 'none'}"
+            elif str(head.get("resolved_device")).startswith(CUDA) and head.get("pid") not in segment.on_devices:
+                yield f"run.json says {head.get('resolved_device')}, and {UNSEEN}"
+        if device.startswith(CUDA) and not any(one.on_devices for one in self.segments):
+            yield f"it says {device}, and {UNSEEN}"
         for one in self.segments:
             if one.begin.dirty is not False:
                 state = "had changes" if one.begin.dirty else "is not known"
@@ -91,12 +84,12 @@ def read_book(target: Path) -> Book:
     """Read the book beside a run, a part of one, or a file; a book that does not stand says why, and raises nothing."""
     path = Path(os.path.realpath(target)) if target.is_symlink() or target.name in ("", "..") else target
     inside = ""
-    while not lexists(folder := path.with_name(path.name + FOLDER)) and PART.fullmatch(path.name):
+    while not lexists(folder := path.with_name(path.name + book_lines.FOLDER)) and PART.fullmatch(path.name):
         path, inside = path.parent, f"{path.name}/{inside}"
     if not lexists(folder):
         return Book(why=NO_BOOK.format(bare(str(path))))
     try:
-        data, seal = (_bytes(folder, name, limit) for name, limit in ((BOOK, MAX_BOOK), (SEAL, 1 << 10)))
+        data, seal = _bytes(folder, book_lines.BOOK, MAX_BOOK), _bytes(folder, book_lines.SEAL, 1 << 10)
         segments = tuple(_segments(_lines(data)))
         _demand_seal(data, seal)
     except (WeighbridgeError, RecursionError) as problem:
@@ -122,8 +115,8 @@ def _lines(data: bytes) -> Iterator[Line]:
     for number, text in enumerate(lines, start=1):
         try:
             fields = loads(text)
-            if KINDS[fields["kind"]] in DECIDE:
-                yield line_of(fields)
+            if book_lines.KINDS[fields["kind"]] in DECIDE:
+                yield book_lines.line_of(fields)
         except (WeighbridgeError, KeyError, TypeError) as problem:
             raise SubjectError("book", f"line {number} is none of a book: {problem}") from None
 
@@ -147,6 +140,8 @@ def _segments(lines: Iterator[Line]) -> Iterator[Segment]:
 
 def _segment(lines: Sequence[Line]) -> Segment:
     begin, end, bodies = lines[0].body, lines[-1].body, [line.body for line in lines]
+    inner = {begin.pid: begin.pid} | {one.pid: one.inner_pid for one in bodies if isinstance(one, Process)}
+    held = {pid for one in bodies if isinstance(one, Sample) for pid, files in one.device_files.items() if files}
     from_, until = _moment(lines[0].time), _moment(lines[-1].time)
     if begin.schema != SCHEMA or from_ is None or until is None:
         raise SubjectError("book", f"it is of {begin.schema!r}, or its times are none; this version reads {SCHEMA!r}")
@@ -155,7 +150,8 @@ def _segment(lines: Sequence[Line]) -> Segment:
         end=end,
         from_=from_,
         until=until,
-        pids=frozenset({begin.pid, *(one.inner_pid for one in bodies if isinstance(one, Process))}),
+        pids=frozenset(inner.values()),
+        on_devices=frozenset(own for pid, own in inner.items() if str(pid) in held),
         stopped=any(isinstance(one, Stop) and one.confirmed for one in bodies),
     )
 

@@ -213,7 +213,8 @@ class ModelView:
     def _witnessed(self) -> tuple[str, str]:
         if self.runs.witness is None:
             book = read_book(Path(self.spec))
-            why = book.why or book.doubt(self.digest())
+            assert self.trace is not None
+            why = book.why or book.doubt(self.digest(), device=self.trace.facts.device.observed)
             self.runs.witness = "" if why else book.digest, why
         return self.runs.witness
 
