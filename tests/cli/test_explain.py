@@ -33,8 +33,8 @@ CHECKPOINTS = data_path("verifiers") / "specimens" / "checkpoints"
 YAML_ONLY = {"ParamType", "Statistic"}
 CODED = {"Problem", "Found", "Unmeasured", "Faulted", "Offence", "Verdict", "blocked"}
 ELSEWHERE = {
-    "required", "advisory", "live", "fixture", "synthetic", "STALE", "DIVERGED", "EXPIRED_WAIVER", "unbound", "no-pid",
-    "trials", "canary", "mutation", "vacuous", "blind", "bundle", "evidence", "instance", "subject", "origin", "gate",
+    "required", "advisory", "live", "reported", "fixture", "synthetic", "STALE", "DIVERGED", "EXPIRED_WAIVER", "unbound",
+    "no-pid", "trials", "canary", "mutation", "vacuous", "blind", "bundle", "evidence", "instance", "subject", "origin", "gate",
     "kind", "verifier", "quantity", "contract", "waiver", "amendment", "ledger", "transition", "stored dtype", "epoch",
     "requires", "enough", "SAME", "AS MEANT", "UNREADABLE", "not compared", "not counted", "NOT ANCHORED",
 }  # fmt: skip
