@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated
 
 from weighbridge.contract.resolved import ContractRef
-from weighbridge.core import BundleError, Doc, Json, Origin, SubjectKind, build, closed, dumps, loads, plain
+from weighbridge.core import BundleError, Json, Origin, SubjectKind, build, closed, dumps, loads, plain
 from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.model import LATER
 
 FILE = "statement.json"
 TYPE = "https://in-toto.io/Statement/v1"
 BEFORE = "recorded before witnesses"
-BOOK = r"(?:[0-9a-f]{64})?"
 PREDICATE_TYPE = "urn:weighbridge:evidence:v0"
 
 
@@ -46,9 +44,7 @@ class BoundSubject:
     dirty: bool | None = None  # whether the program's tree had changed
     # The digest of the witness's book that stands for a run or a trace, "" where none does; None of other kinds, and
     # in what was sealed before there were witnesses.
-    book: Annotated[str, Doc(pattern=BOOK, form="a sha256, or empty")] | None = field(
-        default=None, metadata={LATER: True}
-    )
+    book: str | None = field(default=None, metadata={LATER: True})
 
     @property
     def counts_as(self) -> Origin:

@@ -167,7 +167,7 @@ class LaneEvidence:
         accepts, days = self.project.lane(self.lane).accepts.get(asked.by), asked.gate.max_age_days
         limits = [accepts.age if accepts else None, dt.timedelta(days=days) if days is not None else None]
         limit = min((one for one in limits if one is not None), default=None)
-        other = _other_contract(stated, asked.contract) or _other_files(self._files(bundle, asked.instance), asked)
+        other = _other_subject(stated, self._files(bundle, asked.instance), asked)
         other = other or self._other_tree(paths_read(lane), asked.by) or self._too_old(moment(stated.finished), limit)
         if other is not None:
             return other
@@ -238,15 +238,11 @@ def _not_taken(found: Finding, accepts: Accepts | None, seen: BundleEvidence) ->
     return None
 
 
-def _other_contract(stated: Predicate, contract: Contract) -> tuple[Unfit, str] | None:
+def _other_subject(stated: Predicate, there: Mapping[str, Digests], asked: Wanted) -> tuple[Unfit, str] | None:
     if stated.overridden:
         return Unfit.CONTRACT, f"was judged with other parameters: {', '.join(stated.overridden)}"
-    if stated.contract.whole != digests(contract).whole:
+    if stated.contract.whole != digests(asked.contract).whole:
         return Unfit.CONTRACT, f"was judged under another content of {stated.contract.id} ({stated.contract.version})"
-    return None
-
-
-def _other_files(there: Mapping[str, Digests], asked: Wanted) -> tuple[Unfit, str] | None:
     for name in (one for one in asked.gate.subjects.values() if one in asked.files):
         here, was = asked.files[name], there.get(name, ())
         if not here or here != was:

@@ -246,17 +246,14 @@ def capped(lines: Sequence[str], limit: int = LISTED) -> list[str]:
 
 COLOURS = dict(zip(Outcome, ("green", "red", "yellow", "blue", "magenta"), strict=True))
 SIGNS: Mapping[str, str] = dict(zip(Outcome, "✓✗…–✗", strict=True))
-STATUS_WORDS = {status: status.value for status in Status}
-STATUS_WORDS |= {Status.PARTIAL_ALGORITHM_LEVEL: "fixture only", Status.ACTIVE_WITH_LIVE_EVIDENCE: "live"}
-REPORTED = "reported"  # what PARTIAL_ALGORITHM_LEVEL is called where a run or trace recorded itself
 INDENT = " " * 4
 
 
 def status_word(status: str | None, *, reported: bool = False) -> str:
-    """Return a status as a terminal shows it."""
-    if reported and status == Status.PARTIAL_ALGORITHM_LEVEL:
-        return REPORTED
-    return STATUS_WORDS[Status(status)] if status in STATUS_WORDS else status or "none"
+    """Return a status as a terminal shows it: what is PARTIAL by a run that recorded itself is reported."""
+    words = {Status.PARTIAL_ALGORITHM_LEVEL: "reported" if reported else "fixture only"}
+    words[Status.ACTIVE_WITH_LIVE_EVIDENCE] = "live"
+    return next((word for of, word in words.items() if of == status), status or "none")
 
 
 def heading(contract: model.Contract, subjects: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ MAX_BOOK = 256 << 20
 DECIDE = (Begin, Process, Sample, Stop, End)
 CUDA, UNSEEN = "cuda", "the witness saw no process of it hold an accelerator open"
 PART = re.compile(r"(?:rank-(?:0|[1-9][0-9]*)|attempt-[1-9][0-9]*)")  # of one run, a folder in its own
+NO_KEY = "its seal cannot be checked: your own key is not on this machine"
 NO_BOOK = "no book of a witness: start it with `weighbridge watch {} -- CMD`"
 
 
@@ -36,7 +37,7 @@ class Segment:
 
     def saw(self, head: Fields) -> bool:
         """Return whether it saw the process of a `run.json`, when that began to record."""
-        began = _moment(head.get("started"))
+        began = moment_of(head.get("started"))
         return head.get("pid") in self.pids and began is not None and self.from_ <= began <= self.until
 
 
@@ -91,9 +92,12 @@ def read_book(target: Path) -> Book:
     try:
         data, seal = _bytes(folder, book_lines.BOOK, MAX_BOOK), _bytes(folder, book_lines.SEAL, 1 << 10)
         segments = tuple(_segments(_lines(data)))
-        _demand_seal(data, seal)
-    except (WeighbridgeError, RecursionError) as problem:
-        what = problem.what if isinstance(problem, WeighbridgeError) else "it is nested too deep"
+        key = kept_key()
+    except (WeighbridgeError, OSError, ValueError) as problem:
+        what = problem.what if isinstance(problem, WeighbridgeError) else NO_KEY
+        return Book(why=f"the book {bare(folder.name)} does not stand: {what}")
+    if key is None or not hmac.compare_digest(seal.strip(), seal_of(data, SCHEMA, key).encode()):
+        what = "its seal is of another key, or of another book" if key else NO_KEY
         return Book(why=f"the book {bare(folder.name)} does not stand: {what}")
     return Book(digest=sha256(data), inside=inside, segments=segments)
 
@@ -142,7 +146,7 @@ def _segment(lines: Sequence[Line]) -> Segment:
     begin, end, bodies = lines[0].body, lines[-1].body, [line.body for line in lines]
     inner = {begin.pid: begin.pid} | {one.pid: one.inner_pid for one in bodies if isinstance(one, Process)}
     held = {pid for one in bodies if isinstance(one, Sample) for pid, files in one.device_files.items() if files}
-    from_, until = _moment(lines[0].time), _moment(lines[-1].time)
+    from_, until = moment_of(lines[0].time), moment_of(lines[-1].time)
     if begin.schema != SCHEMA or from_ is None or until is None:
         raise SubjectError("book", f"it is of {begin.schema!r}, or its times are none; this version reads {SCHEMA!r}")
     return Segment(
@@ -156,18 +160,7 @@ def _segment(lines: Sequence[Line]) -> Segment:
     )
 
 
-def _demand_seal(data: bytes, seal: bytes) -> None:
-    try:
-        key = kept_key()
-    except (OSError, ValueError):
-        key = None
-    if key is None:
-        raise SubjectError("book", "its seal cannot be checked: your own key is not on this machine")
-    if not hmac.compare_digest(seal.strip(), seal_of(data, SCHEMA, key).encode()):
-        raise SubjectError("book", "its seal is of another key, or of another book")
-
-
-def _moment(text: object) -> dt.datetime | None:
+def moment_of(text: object) -> dt.datetime | None:
     """Return a moment to the millisecond, as books and `run.json` write it; None where it tells no zone."""
     try:
         moment = dt.datetime.fromisoformat(text) if isinstance(text, str) else None

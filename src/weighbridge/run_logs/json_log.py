@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import hashlib
 import json
 import re
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.core import Fields, SubjectError, WeighbridgeError, exists, is_folder, loads, quoted, unique
+from weighbridge.run_logs.book import moment_of
 from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole, several_runs
 from weighbridge.run_logs.log_table import EPOCH, STEP, Log, TableBuilder
 
@@ -122,7 +122,7 @@ def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: boo
     # that ran.
     pid, words = head.get("pid"), (head.get("host"), head.get("resolved_device"), head.get("commit"))
     complete = type(pid) is int and pid > 0 and all(isinstance(word, str) and word for word in words)
-    complete = complete and head.get("dirty") is False and _is_moment(head.get("started"))
+    complete = complete and head.get("dirty") is False and moment_of(head.get("started")) is not None
     heads = (head,) if complete and head.get("schema") == SCHEMA else ()
     kept: dict[str, Any] = {"facts": head, "events": events, "notes": notes}
     return dataclasses.replace(log, recorded=bool(head), heads=heads, **kept)
@@ -149,14 +149,6 @@ def read_layers(path: Path, digests: dict[str, str]) -> Iterator[dict[str, Any]]
     """Yield what is logged of tensors, one row a tensor and step; only a last line may be torn."""
     for batch in batches(path, digests):
         yield from mappings(batch, path)
-
-
-def _is_moment(text: object) -> bool:
-    """Return whether a text tells a time and its zone."""
-    try:
-        return isinstance(text, str) and dt.datetime.fromisoformat(text).utcoffset() is not None
-    except ValueError:
-        return False
 
 
 def _head(path: Path, digests: dict[str, str]) -> Fields:

@@ -21,7 +21,6 @@ from weighbridge.run_logs.log_table import EPOCH, IS_NUMBER, MISSING, NOT_OWED, 
 from weighbridge.run_logs.units import PLAIN, factor
 
 STEP = log_table.STEP
-NO_PROVENANCE = "its log says nothing of process, host and commit"
 Names: TypeAlias = Mapping[str, str]
 SKIPPED, IDLE, FINITE, GRAD_NORM = "skipped", "idle_update", "gradients_finite", "grad_norm"
 IS_OUT, IS_KNOWN = (bytes(state in states for state in range(256)) for states in ((NOT_OWED,), (NOT_OWED, NUMBER)))
@@ -73,7 +72,7 @@ class RunView:
         if self.ranks:
             several = "no one witness saw all of its ranks" if len({one.book for one in self.ranks}) > 1 else ""
             return next(filter(None, (one.unwitnessed for one in self.ranks)), several)
-        return self.witness.doubt(self.digests, self.heads) if self.witness else NO_PROVENANCE
+        return self.witness.doubt(self.digests, self.heads) if self.witness else "its log says nothing of where it ran"
 
     @property
     def origin(self) -> Origin:
@@ -190,8 +189,9 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
     facts, notes = {**_constants(cells, columns or {}), **log.facts}, dict(log.notes)
     if STEP not in cells and EPOCH in cells:
         _one_run(cells[EPOCH], path)
-    if STEP not in cells and EPOCH in cells and _counts(cells[EPOCH]):
-        cells, notes["steps_are"] = {STEP: cells[EPOCH], **cells}, EPOCH
+        whole = set(cells[EPOCH].state) == {NUMBER} and all(map(float.is_integer, cells[EPOCH].values))
+        if whole and all(after > before for before, after in itertools.pairwise(cells[EPOCH].values)):
+            cells, notes["steps_are"] = {STEP: cells[EPOCH], **cells}, EPOCH
     if STEP not in cells:
         counted = Cells(log.rows)
         counted.values, counted.state = array("d", range(log.rows)), bytearray([NUMBER]) * log.rows
@@ -264,8 +264,3 @@ def _one_run(epochs: Cells, path: Path) -> None:
     if begun > 1:
         what, remedy = f"{begun} runs, one below the other, as its epochs say", "split it, and bind one of them"
         raise SubjectError("several-runs", what, where=str(path), remedy=remedy)
-
-
-def _counts(cells: Cells) -> bool:
-    whole = set(cells.state) == {NUMBER} and all(map(float.is_integer, cells.values))
-    return whole and all(after > before for before, after in itertools.pairwise(cells.values))
