@@ -532,3 +532,13 @@ def test_what_an_encoding_lacks_is_written_in_ascii(workplace: Path, encoding: s
 def on_no_terminal(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
     words = [sys.executable, "-m", "weighbridge", *arguments]
     return subprocess.run(words, capture_output=True, check=False, env={**os.environ, **environment})
+
+
+@pytest.mark.parametrize("words", [("trace", "capture", "m.py:make", "o.trace"), ("inspect", "m.py:make")])
+def test_debug_is_known_to_every_verb_and_shows_what_raised(cli: Cli, words: tuple[str, ...]) -> None:
+    Path("m.py").write_text("def make():\n    raise ValueError('the shape is wrong')\n")
+    asked = cli(*words, "--debug")
+    assert asked.code != 0
+    assert "No such option" not in asked.err
+    assert ("the shape is wrong" in asked.err) == (words[0] == "trace")
+    assert "the shape is wrong" not in cli(*words).err

@@ -198,7 +198,7 @@ def test_a_run_with_a_nan_is_equal_to_itself(cli: Cli, tmp_path: Path) -> None:
     steps.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     bundle = sealed(cli, "builtin:training-log", "--subject", f"run={tmp_path / 'run'}")
     text = drawn(cli, bundle, "--run", tmp_path / "run", "--base", tmp_path / "run")
-    assert "loss: equal to the bit at every step that both have." in text
+    assert "loss: equal to run to the bit at every step that both have." in text
 
 
 def test_layers_are_drawn_of_the_sealed_run_and_the_dead_one_is_named(cli: Cli, tmp_path: Path) -> None:
@@ -211,9 +211,14 @@ def test_layers_are_drawn_of_the_sealed_run_and_the_dead_one_is_named(cli: Cli, 
     layers = tmp_path / "run" / "layers.jsonl"
     layers.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     text = drawn(cli, bundle, "--run", tmp_path / "run", "--base", tmp_path / "run")
-    assert "blocks.2 is exactly 0 at 12 of 12 steps; blocks.3.b is exactly 0 at 1 of 12 steps." in text
-    assert "Not judged: no gate reads it. From layers.jsonl of --run, which no bundle seals." in text
-    assert "Equal to the bit at every step that both have." in text
+    assert (
+        "blocks.2 is exactly 0 at 12 of 12 recorded steps; blocks.3.b is exactly 0 at 1 of 12 recorded steps." in text
+    )
+    assert (
+        "From layers.jsonl of --run, which no bundle seals: the gates above read columns of steps.jsonl instead."
+        in text
+    )
+    assert "loss: equal to run to the bit at every step that both have." in text
     layers.write_text("{}\n")
     assert cli("report", bundle, "--run", tmp_path / "run").code == 4
 
@@ -339,9 +344,7 @@ def test_numbers_at_the_ends_of_what_there_is_are_drawn(numbers: list[float | No
     text = curves(
         "x", "", [Line(name="x", step=list(range(len(numbers))), least=numbers)], [Mark("limit", "far", 1e300)]
     )
-    text += bars(
-        "x", [(str(at), value, value, "") for at, value in enumerate(numbers)], numbers[0] if numbers else None
-    )
+    text += bars("x", [(str(at), value, value, "") for at, value in enumerate(numbers)])
     text += heatmap("x", ["x"], list(range(len(numbers))), [numbers]) if numbers else ""
     assert not re.search(r'="[^"]*\b(nan|inf)\b[^"]*"', re.sub(r'data-\w="[^"]*"', "", text))
 
@@ -352,3 +355,34 @@ def test_a_course_that_an_older_bundle_did_not_seal_is_drawn_of_its_run_with_the
     monkeypatch.setattr("weighbridge.page.sources.Sources.courses", lambda self: (courses_of(self.run), self.run_of))
     text = drawn(cli, of_run(cli, tmp_path / "run"), "--run", tmp_path / "run")
     assert re.search(r"<figcaption><bdi>loss: 120 rows\. \w+ GATE-", text)
+
+
+def test_where_two_sides_part_is_said_above_the_picture_with_the_limit_of_that_point_alone(
+    cli: Cli, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    models = data_path("verifiers") / "specimens" / "models" / "tiny_gpt.py"
+    (tmp_path / "scaled.py").write_text(
+        f"import sys; sys.path.insert(0, {str(models.parent)!r})\n"
+        "from tiny_gpt import Attention, FusedNorm, TinyGPT, forward, seeded\n"
+        "def candidate():\n"
+        "    module = seeded(TinyGPT(Attention, FusedNorm))\n"
+        "    module.layers[1].attn.q.register_forward_hook(lambda _module, _inputs, out: out * 1.01)\n"
+        "    return forward(module)\n"
+    )
+    sides = ("--subject", f"reference={models}:reference", "--subject", f"candidate={tmp_path}/scaled.py:candidate")
+    page = Page(drawn(cli, sealed(cli, "builtin:forward-parity", "--gate", "GATE-PARITY-001", *sides)))
+    (first,) = re.findall(r"Of 1 gate: 1 failed\. First at (\S+)\. ", page.text)
+    assert re.search(re.escape(first[-33:]) + r" \d\S*, first point that parts, its limit \d", page.text)
+
+
+def test_a_card_points_to_the_tab_that_asks_its_question(cli: Cli, tmp_path: Path) -> None:
+    run = recorded(tmp_path / "run")
+    rows = [json.loads(line) | {"zero_gradients": 12} for line in (run / "steps.jsonl").read_text().splitlines()]
+    (run / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    layer = {"step": 0, "name": "a.weight", "grad": 0.0, "grad_used": 0.0, "weight": 1.0, "update": 0.0}
+    (run / "layers.jsonl").write_text(json.dumps(layer) + "\n")
+    bundle = sealed(cli, "builtin:training-run", "--gate", "GATE-RUN-DEAD", "--subject", f"run={run}")
+    text = Page(drawn(cli, bundle, "--run", run)).text
+    assert "see Do gradients reach every layer?" in text
+    assert "see Is it training?" not in text

@@ -90,7 +90,7 @@ def test_a_run_that_only_says_how_it_ended_is_blocked(cli: Cli, workplace: Path,
     assert came == (3, {"G-EARLY": ("BLOCKED", "when-reported"), "G-WHOLE": ("PASS", "pass")})
     ended = cli("verify", contract, "--subject", f"run={unasked}")
     assert "    ended = ended as the subject says of itself, and the gate is meant for early" in ended.out
-    assert "not counted (condition not met); otherwise: PASS" in ended.out
+    assert "does not count while the condition is not met: PASS" in ended.out
 
 
 def test_an_end_that_its_log_contradicts_is_blocked(cli: Cli, workplace: Path, contract: Path) -> None:

@@ -300,3 +300,14 @@ def test_eight_contracts_may_be_extended_in_turn_and_no_more(tmp_path: Path) -> 
         load_contract(chain(tmp_path, 9))
     assert caught.value.code == "extends-itself"
     assert caught.value.where == f"{tmp_path}/c8.yaml:4:10"
+
+
+def test_a_misspelt_gate_of_the_base_is_named_with_the_gate_that_was_meant_and_nothing_else_is_said_of_it(
+    tmp_path: Path,
+) -> None:
+    other = "  - {id: G-2, kind: wall-time-budgets, title: T, subjects: {run: run}, with: {below_ms: 1}}\n"
+    assert refusal(tmp_path, f"{CHILD}gates:\n  - id: G-11\n    with: {{below_ms: 1}}\n{other}") == [
+        "child.yaml:6:5: unknown-gate base.yaml has no gate 'G-11'; did you mean 'G-1'?\n"
+        "  name one of its gates, or give kind, title and subjects of your own",
+        "child.yaml:8:21: unknown-kind there is no gate kind 'wall-time-budgets'; did you mean 'wall-time-budget'?",
+    ]

@@ -319,3 +319,21 @@ def test_loading_the_plugin_imports_nothing_of_ours_but_itself() -> None:
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     own = ("pytest", "pytest.plugin")
     assert done.stdout.split() == ["weighbridge", *(f"weighbridge.{name}" for name in own)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "1"), marks=pytest.mark.exhaustive)])
+def test_addopts_bind_from_the_root_for_the_contracts_that_know_it_and_what_is_typed_goes_first(
+    tmp_path: Path, workers: tuple[str, ...]
+) -> None:
+    bound = f"{subject('source', 'hf.safetensors')} --gate-subject import=bad.gguf"
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {bound}\n", encoding="utf-8")
+    for name, file in (("hf.safetensors", SOURCE), ("bad.gguf", BAD), ("good.gguf", GOOD)):
+        (tmp_path / name).write_bytes(Path(file).read_bytes())
+    (tmp_path / "contracts").mkdir()
+    for name in ("checkpoint-import", "checkpoint-health"):
+        (tmp_path / "contracts" / f"{name}.yaml").write_bytes(CONTRACT.with_name(f"{name}.yaml").read_bytes())
+    assert "wrong dtype" in ended(tmp_path, "contracts/checkpoint-import.yaml", *workers)[1]
+    assert ended(tmp_path, "contracts/checkpoint-import.yaml", subject("import", "good.gguf"), *workers)[0] == 0
+    assert "'checkpoint' is not bound" in ended(tmp_path, "contracts/checkpoint-health.yaml", *workers)[1]
+    assert "wrong dtype" in ended(tmp_path / "contracts", "checkpoint-import.yaml", *workers)[1]

@@ -13,7 +13,16 @@ import click
 
 from weighbridge import __version__
 from weighbridge.cli.options import coloured, fit_encoding, leave_unread, on_github, tell
-from weighbridge.core import ContractError, ExitCode, PluginError, UsageError, WeighbridgeError, nearest, printable
+from weighbridge.core import (
+    ContractError,
+    ExitCode,
+    PluginError,
+    UsageError,
+    WeighbridgeError,
+    nearest,
+    printable,
+    show_traceback,
+)
 
 if TYPE_CHECKING:
     from weighbridge.core.plugins import Brought
@@ -107,6 +116,7 @@ def main() -> None:
         error.show()
         code = ExitCode.INVALID
     except WeighbridgeError as error:
+        show_traceback(error.__cause__)
         tell(str(error).splitlines(), err=True)
         if on_github():
             from weighbridge.report import Level, github
@@ -117,10 +127,7 @@ def main() -> None:
             github.summarise_problems(problems)
         code = error.exit_code
     except Exception as error:  # noqa: BLE001 -- the last line of defence: a tool fault is exit 4, never a traceback
-        if "--debug" in sys.argv:
-            import traceback
-
-            traceback.print_exception(error)
+        show_traceback(error)
         what = f"internal: the tool broke ({type(error).__name__}: {error})"
         if isinstance(error, OSError) and error.strerror:
             what = f"system: {error.filename or 'standard output'}: {error.strerror}"

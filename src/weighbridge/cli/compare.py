@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from weighbridge.cli.completion import policies
-from weighbridge.cli.options import Texts, as_json, debug, print_json, progress, rate, repeated, tell, verb
+from weighbridge.cli.options import Texts, as_json, print_json, progress, rate, repeated, tell, verb
 from weighbridge.core import ExitCode, Fields, Json, Outcome, UsageError, exit_code, printable
 from weighbridge.evaluation.import_comparison import ImportComparison, compare, mapping_of, policy_of
 from weighbridge.forward.trace_key import names_itself_trace
@@ -64,10 +64,7 @@ class Field(click.Choice[str]):
 @click.option("--all", "everything", is_flag=True, help=ALL)
 @click.option("--engine", "address", metavar="URL", help=ENGINE)
 @as_json
-@debug
-def command(
-    source: str, imports: Texts, *, headers: bool, everything: bool, as_json: bool, debug: bool, **given: Any
-) -> None:
+def command(source: str, imports: Texts, *, headers: bool, everything: bool, as_json: bool, **given: Any) -> None:
     """Compare IMPORTS with SOURCE, tensor by tensor, and explain what changed.
 
     Example: weighbridge compare model.safetensors model.gguf --policy rounded:F16
@@ -98,7 +95,7 @@ def command(
     with _engine(address) as engine, progress() as show:
         execution = Execution(engine=engine, on_progress=_rate(show))
         meant = {"look": look, "policy": policy, **{one: given[one] for one in ("may_differ", "may_ignore", "adapter")}}
-        answers = compare(source, imports, **meant, execution=execution, progress=show, debug=debug)
+        answers = compare(source, imports, **meant, execution=execution, progress=show)
     if as_json:
         ran = {} if engine is None else {"engine": {"address": address, **engine.ran.counts()}}
         print_json([_json(source, answer) | ran for answer in answers])

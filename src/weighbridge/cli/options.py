@@ -28,7 +28,6 @@ IN_ASCII = dict(
 )
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-debug = click.option("--debug", is_flag=True, help="Show tracebacks of internal errors.")
 PATH = click.Path(path_type=Path)
 OF_LEDGER: Any = {"default": Path("evidence/ledger"), "show_default": True, "help": "The folder of the ledger."}
 LEDGER = click.option("--ledger", "folder", type=PATH, **OF_LEDGER)
@@ -52,7 +51,9 @@ BUNDLE = _Bundle(path_type=Path)
 def verb(name: str, short: str, *examples: str, of: click.Group | None = None) -> Callable[[F], click.Command]:
     """Make a command of a function, or one `of` a group, with its line among verbs and what to write after it."""
     command: Callable[..., Callable[[F], click.Command]] = of.command if of else click.command
-    return command(name, short_help=short, epilog=_to_copy(f"{of.name} {name}" if of else name, examples))
+    made = command(name, short_help=short, epilog=_to_copy(f"{of.name} {name}" if of else name, examples))
+    debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks of internal errors.")
+    return lambda function: made(debug(function))
 
 
 def verbs(name: str, short: str, *examples: str) -> Callable[[F], click.Group]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weighbridge.cli.options import PATH, as_json, debug, print_json, progress, tell, verb, verbs
+from weighbridge.cli.options import PATH, as_json, print_json, progress, tell, verb, verbs
 from weighbridge.core import ExitCode, Json, Origin, SubjectError, Unmeasured, UsageError, loads, plain
 from weighbridge.core.local_files import is_folder, read_regular_file
 from weighbridge.core.printable import printable, quoted
@@ -45,8 +45,7 @@ def command() -> None:
 @OUT
 @click.option("--tokens", metavar="FILE", help="A JSON file of token ids, a list of equally long lists.")
 @click.option("--dtype", type=click.Choice(DTYPES), help="What to compute in.  [default: as the model says]")
-@debug
-def capture(model: str, out: Path, *, tokens: str | None, dtype: str | None, debug: bool) -> None:
+def capture(model: str, out: Path, *, tokens: str | None, dtype: str | None) -> None:
     """Run MODEL forward twice and write what the first run had to OUT.
 
     MODEL is module:function, path/to/file.py:function or hf:DIR, as in verify. How far the second run lies from the

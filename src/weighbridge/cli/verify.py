@@ -15,7 +15,7 @@ import click
 from weighbridge.cli import options
 from weighbridge.cli.completion import contracts, gates
 from weighbridge.cli.contracts import contracts_named
-from weighbridge.cli.options import PATH, Texts, as_json, debug, on_github, repeated, settings, tell, verb
+from weighbridge.cli.options import PATH, Texts, as_json, on_github, repeated, settings, tell, verb
 from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract, written_in
 from weighbridge.core import ExitCode, UsageError, nearest, printable
 from weighbridge.core.project import LOCAL, local
@@ -61,7 +61,6 @@ SEALED = "Seal the text of a log, CSV or test report into the bundle, redacted."
 @repeated("--report", "reports", "FORM:FILE", f"Write a report: {', '.join(FORMS)}; - prints it.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every finding whole, with its trials.")
 @as_json
-@debug
 @click.pass_context
 def command(context: click.Context, /, reports: Texts, *, as_json: bool, verbose: bool, **_asked: object) -> None:
     """Check subjects against CONTRACTS, and write what was found into an evidence bundle.
@@ -134,7 +133,6 @@ def _asked_for(context: click.Context) -> VerifyRequest:
         attached=tuple(options.pairs(given["attached"], "attach")),
         inputs=tuple(options.pairs(given["inputs"], "input")),
         record=record,
-        debug=given["debug"],
         waivers=waivers_of(given["waivers"], dt.datetime.now(dt.UTC)),
         lane=lane,
         project=project,

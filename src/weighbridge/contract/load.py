@@ -138,7 +138,18 @@ def _read(name: str, extending: tuple[Path, ...]) -> _File:
         what = f"{extends}: {error.what}"
         raise file.layered.found(("extends",), error.code, what, error.remedy).error from None
     under = moved(base.layered, "" if builtin else posixpath.dirname(extends))
-    return dataclasses.replace(file, layered=merge(under, file.layered), base=base)
+    problems = (*file.problems, *_strangers(under, file.layered, extends))
+    return dataclasses.replace(file, layered=merge(under, file.layered), base=base, problems=problems)
+
+
+def _strangers(base: Layered, child: Layered, extends: str) -> Iterator[Found]:
+    """Yield the gates without a kind that the contract below has not: their ids are misspelt."""
+    ids, mine = [str(gate["id"]) for gate in base.data["gates"]], child.data.get("gates")
+    for index, gate in enumerate(mine if isinstance(mine, list) else ()):
+        if isinstance(gate, dict) and "kind" not in gate and (name := str(gate.get("id"))) not in ids:
+            what = f"{extends} has no gate {name!r}{nearest(name, ids)}"
+            remedy = "name one of its gates, or give kind, title and subjects of your own"
+            yield child.found(("gates", index), "unknown-gate", what, remedy)
 
 
 def _parsed(path: Path, name: str, source: bytes) -> _File:

@@ -15,6 +15,7 @@ from weighbridge.core.errors import (
     SubjectError,
     UsageError,
     WeighbridgeError,
+    show_traceback,
 )
 from weighbridge.core.exit_code import Excuses, ExitCode, exit_code, unblocked
 from weighbridge.core.frozen import Bytes, Doubles, Floats, NDArray, Values, Words, dataclass, field, np, replace, torch

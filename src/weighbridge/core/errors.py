@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
 from weighbridge.core.printable import printable
+
+
+def show_traceback(error: BaseException | None) -> None:
+    """Print the traceback of an error to stderr, where the person asked for it by --debug."""
+    if error is not None and "--debug" in sys.argv:
+        import traceback
+
+        traceback.print_exception(error)
 
 
 class WeighbridgeError(Exception):

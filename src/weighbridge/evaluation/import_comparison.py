@@ -100,7 +100,6 @@ def compare(
     adapter: str | None = None,
     execution: Execution = HERE,
     progress: Announce = lambda _text: None,
-    debug: bool = False,
 ) -> tuple[ImportComparison, ...]:
     """Compare imports with their source, an `adapter` merged into that; without a policy, as each declares itself."""
     away = execution.engine is not None
@@ -117,7 +116,7 @@ def compare(
     gates = {name: _gates(name, chosen[name], look, may_differ, may_ignore) for name in paths}
     targets = {name: _found_anywhere(path, away=away) for name, path in ({"source": source} | paths).items()}
     contract, bound = _promise(targets, itertools.chain.from_iterable(gates.values()))
-    begin = partial(EvaluationSession, execution=execution, progress=progress, debug=debug, with_itself=True)
+    begin = partial(EvaluationSession, execution=execution, progress=progress, with_itself=True)
     on = all_instances(contract, tuple(bound.values()))
     session = begin(contract=contract, bound=tuple(bound.values()), on=on, views=views)
     together = session.evaluate()  # of all imports at once, so that the source is read once

@@ -8,11 +8,20 @@ import datetime as dt
 import itertools
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core import Measured, PluginError, SubjectError, WeighbridgeError, dumps, loads, model, plugins
+from weighbridge.core import (
+    Measured,
+    PluginError,
+    SubjectError,
+    WeighbridgeError,
+    dumps,
+    loads,
+    model,
+    plugins,
+    show_traceback,
+)
 from weighbridge.core.frozen import dataclass, field
 from weighbridge.evaluation.binding import Binding, find, found, origin, refuse
 from weighbridge.evidence.codec import decode_measured, encode_measured
@@ -65,7 +74,6 @@ class EvaluationSession:
     views: dict[tuple[str, str], Any] = field(default_factory=dict)  # those that are open already
     execution: Execution = HERE
     progress: Announce = lambda _text: None
-    debug: bool = False
     with_itself: bool = False  # whether a file may be compared with itself
     started: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
     broken: dict[tuple[str, str], SubjectError] = field(default_factory=dict)
@@ -216,13 +224,13 @@ class EvaluationSession:
             with contextlib.redirect_stdout(sys.stderr):  # a subject's own code may print; the answer stays readable
                 return self._measured(item, bound)
         except SubjectError as error:
+            show_traceback(error.__cause__)
             why = f"{error.where}: {error.what}".removeprefix(": ")
             return model.Faulted(code=error.code, why=why, remedy=error.remedy)
         except (KeyboardInterrupt, PluginError):
             raise
         except BaseException as error:  # noqa: BLE001 -- whatever a verifier raises is a finding; its text is never sealed
-            if self.debug:
-                traceback.print_exc()
+            show_traceback(error)
             why = f"the verifier of {item.quantity} raised {type(error).__name__}"
             remedy = "this is a fault of the tool: run again with --debug"
             return model.Faulted(code="verifier-raised", why=why, remedy=remedy)

@@ -53,7 +53,6 @@ class VerifyRequest:
     ledger: Path
     record: bool = False
     command: tuple[str, ...] = ()  # without it, what was typed
-    debug: bool = False
     waivers: Waivers = dataclasses.field(default_factory=Waivers)
     lane: str = ""
     project: Project | None = None  # with a lane: the lanes that there are
@@ -112,7 +111,7 @@ def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, 
         wanted = frozenset(gate for gate in instances if _wanted(gate, request.gates))
         mine = turn.of(one.contract, wanted) if turn else wanted
         on = {gate: names if gate in mine else () for gate, names in instances.items()}
-        run = EvaluationSession(contract=one.contract, bound=subjects, on=on, progress=progress, debug=request.debug)
+        run = EvaluationSession(contract=one.contract, bound=subjects, on=on, progress=progress)
         evaluation = run.evaluate(redactor)
         doubts = {key: redactor.text(why) for key, why in evaluation.unwitnessed.items()}
         bound_as = tuple((*one.key, redactor.text(in_project(one.target)), doubts.get(one.key, "")) for one in subjects)

@@ -13,6 +13,6 @@ class Ends(ToVocabulary, OfEnds):
 
 KIND = Rule(
     name="beyond-chance", column="loss", figure=left, code="not-learned", must=("at most",), bound=0.9, min_samples=20,
-    doc="the share of ln V, or of a lower first median, that is left", levers=("all up",), options=Ends,
+    doc="the share of ln V, or of a lower first median, that is left", levers=("all up",), options=Ends, version=2,
     relative=WITH_VOCABULARY,
 ).kind()  # fmt: skip

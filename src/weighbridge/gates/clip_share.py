@@ -16,5 +16,5 @@ class Options:
 
 KIND = Rule(
     name="clip-share", column="grad_norm", figure=clipped, code="clipped", must=("at most",), bound=0.5, ge=0, le=1,
-    doc="the share of the norms at the limit and beyond", levers=("all up",), options=Options,
+    doc="the share of the norms at the limit and beyond", levers=("all up",), options=Options, version=2,
 ).kind()  # fmt: skip

@@ -2,9 +2,9 @@
 
 from weighbridge.figures.whole import rise
 from weighbridge.gates.families.rule import Rule
-from weighbridge.gates.families.run_columns import EVALUATED, FINITE, RISING
+from weighbridge.gates.families.run_columns import OF_EVALUATIONS
 
 KIND = Rule(
     name="ends-at-best", column="val_loss", figure=rise, code="rose", must=("at most",), bound=0.05, min_samples=3,
-    doc="how far the last sample lies above the lowest", levers=("the last up",), guards=(EVALUATED, RISING, FINITE),
+    doc="how far the last sample lies above the lowest", levers=("the last up",), guards=OF_EVALUATIONS, version=2,
 ).kind()  # fmt: skip

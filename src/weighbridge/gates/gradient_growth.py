@@ -18,7 +18,7 @@ class Window(OfLevels):
 KIND = Rule(
     name="gradient-growth", column="grad_norm", figure=growth, code="grew", must=("at most",), bound=20.0, ge=0,
     doc="a level over the greater of the first and the one a window before it", options=Window, min_samples=60,
-    own_levers={"the last ones up": more_than("median_of")},
+    own_levers={"the last ones up": more_than("median_of")}, version=2,
     checks=lambda limits: (
         [] if limits.min_samples > limits.median_of + limits.window else ["min_samples must exceed median_of + window"]
     ),

@@ -17,7 +17,7 @@ class Options:
 
 
 KIND = Rule(
-    name="gradient-jump", version=2, column="grad_norm", figure=jump, code="jumped", must=("at most",), bound=10.0,
+    name="gradient-jump", version=3, column="grad_norm", figure=jump, code="jumped", must=("at most",), bound=10.0,
     window=False, doc="a sample over the median of the window before it", levers=("the last up",), options=Options,
     min_samples=20, reach=lambda limits: (limits.warmup_steps, limits.window + limits.min_samples),
 ).kind()  # fmt: skip

@@ -24,7 +24,7 @@ class Options:
 
 
 KIND = Rule(
-    name="loss-spike", version=4, column="loss", figure=spikes, code="spikes", must=("at most",), bound=0, ge=0,
+    name="loss-spike", version=5, column="loss", figure=spikes, code="spikes", must=("at most",), bound=0, ge=0,
     le=10**9, doc="the number of spikes", options=Options, window=False,
     own_levers={"at the end": more_than("at_most_spikes"), "out of noise": out_of_noise("at_most_spikes")},
     reach=lambda limits: (limits.warmup_steps, limits.window + limits.min_samples),

@@ -7,7 +7,7 @@ from weighbridge.figures.references import extreme
 from weighbridge.gates.families.levers import violations
 from weighbridge.gates.families.relative import AS_GIVEN, RelativeTo
 from weighbridge.gates.families.rule import Rule
-from weighbridge.gates.families.run_columns import EVALUATED, FINITE, RISING
+from weighbridge.gates.families.run_columns import OF_EVALUATIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +19,8 @@ class Options(RelativeTo):
 
 KIND = Rule(
     name="series-bound", column="loss", figure=extreme, code="beyond", doc="each sample, or its share of the reference",
-    must=("at most", "below", "at least", "above"), options=Options, relative=AS_GIVEN, min_samples=2,
+    must=("at most", "below", "at least", "above"), options=Options, relative=AS_GIVEN, min_samples=2, version=2,
     own_levers={"at the end": violations(at_the_end=True), "at the beginning": violations(at_the_end=False)},
-    guards=(EVALUATED, RISING, FINITE),
+    guards=OF_EVALUATIONS,
     reach=lambda limits: (0, limits.min_samples + 2 * limits.violations + 1),
 ).kind()  # fmt: skip

@@ -19,7 +19,7 @@ class Options:
 
 KIND = Rule(
     name="share-within", column="gpu_util_pct", figure=within, code="too-few-within", must=("at least",), ge=1e-9, le=1,
-    doc="the share of the samples between both", options=Options, min_samples=20,
+    doc="the share of the samples between both", options=Options, min_samples=20, version=2,
     own_levers={"all out": lambda *moved: lift(None, None, -1 if moved[-1].most is None else 1)(*moved)},
     checks=lambda limits: [] if (limits.least, limits.most) != (None, None) else ["give least or most"],
 ).kind()  # fmt: skip

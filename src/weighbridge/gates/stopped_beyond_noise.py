@@ -5,7 +5,7 @@ from typing import Annotated
 from weighbridge.core import Doc, dataclass
 from weighbridge.figures.waiting import worse
 from weighbridge.gates.families.rule import Rule
-from weighbridge.gates.families.run_columns import EVALUATED, FINITE, RISING
+from weighbridge.gates.families.run_columns import OF_EVALUATIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +17,6 @@ class Options:
 
 KIND = Rule(
     name="stopped-beyond-noise", column="val_loss", figure=worse, code="stopped-on-noise", must=("above",), bound=2.0,
-    doc="how far the wait lies above the best", levers=("the last down",), options=Options, min_samples=6,
-    guards=(EVALUATED, RISING, FINITE),
+    doc="how far the wait lies above the best", levers=("the last down",), options=Options, min_samples=6, version=2,
+    guards=OF_EVALUATIONS,
 ).kind()  # fmt: skip

@@ -8,7 +8,7 @@ from weighbridge.figures.references import SUMMARIES, summary
 from weighbridge.gates.families.levers import beyond_the_bound
 from weighbridge.gates.families.relative import AS_GIVEN, RelativeTo
 from weighbridge.gates.families.rule import Rule
-from weighbridge.gates.families.run_columns import EVALUATED, FINITE, RISING
+from weighbridge.gates.families.run_columns import OF_EVALUATIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,6 @@ class Options(RelativeTo):
 
 KIND = Rule(
     name="summary-bound", column="loss", figure=summary, code="beyond", doc="the statistic, or its share of the same",
-    must=("at most", "below", "at least", "above"), options=Options, relative=AS_GIVEN, min_samples=2,
-    own_levers={"beyond the bound": beyond_the_bound}, guards=(EVALUATED, RISING, FINITE),
+    must=("at most", "below", "at least", "above"), options=Options, relative=AS_GIVEN, min_samples=2, version=2,
+    own_levers={"beyond the bound": beyond_the_bound}, guards=OF_EVALUATIONS,
 ).kind()  # fmt: skip

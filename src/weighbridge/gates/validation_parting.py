@@ -7,7 +7,7 @@ from weighbridge.figures.parting import parting
 from weighbridge.gates.families.levers import more_than
 from weighbridge.gates.families.relative import WITH_LOSS, ToLoss
 from weighbridge.gates.families.rule import Rule
-from weighbridge.gates.families.run_columns import EVALUATED, FINITE, RISING
+from weighbridge.gates.families.run_columns import OF_EVALUATIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +18,8 @@ class Options(ToLoss):
 
 
 KIND = Rule(
-    name="validation-parting", version=2, column="val_loss", figure=parting, code="parted", must=("at most",),
+    name="validation-parting", version=3, column="val_loss", figure=parting, code="parted", must=("at most",),
     bound=0.1, ge=0, doc="the share of its best by which an evaluation rose", options=Options, relative=WITH_LOSS,
-    min_samples=5, own_levers={"the last ones up": more_than("median_of")}, guards=(EVALUATED, RISING, FINITE),
+    min_samples=5, own_levers={"the last ones up": more_than("median_of")}, guards=OF_EVALUATIONS,
     checks=lambda limits: [] if limits.min_samples > limits.median_of + 1 else ["min_samples must be median_of + 2"],
 ).kind()  # fmt: skip

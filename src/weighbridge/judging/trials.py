@@ -8,14 +8,26 @@ from typing import Any
 
 from weighbridge.clauses.kind import Evidence, Kind, Mutation
 from weighbridge.clauses.mutations import of_limits
-from weighbridge.core import Measurement, Outcome, Record, Rows, Series, Trial, TrialResult, Value, Verdict
+from weighbridge.core import (
+    Measurement,
+    Outcome,
+    Record,
+    Rows,
+    Series,
+    Trial,
+    TrialResult,
+    Value,
+    Verdict,
+    show_traceback,
+)
 
 
 def answer(kind: Kind[Any], evidence: Evidence, limits: object) -> Verdict:
     """Return what a kind comes to; where its judge breaks, an ERROR."""
     try:
         return kind.judge(evidence, limits)
-    except Exception:  # noqa: BLE001 -- a judge that breaks is a tool fault, whatever it raised; its text is never sealed
+    except Exception as error:  # noqa: BLE001 -- a judge that breaks is a tool fault; its text is never sealed
+        show_traceback(error)
         return Verdict(outcome=Outcome.ERROR, code="judge-raised")
 
 
@@ -75,7 +87,8 @@ def _try(kind: Kind[Any], mutation: Mutation[Any], evidence: Evidence, limits: o
     for places in dict.fromkeys((everywhere, everywhere[-1:], everywhere[:1], *([elsewhere] if elsewhere else []))):
         try:
             broken = mutation(evidence, limits, places)
-        except Exception:  # noqa: BLE001 -- one that breaks itself on what passed has shown nothing, whatever it raised
+        except Exception as error:  # noqa: BLE001 -- one that breaks itself on what passed has shown nothing
+            show_traceback(error)
             return survived
         if isinstance(broken, str):
             why = why or broken

@@ -110,7 +110,8 @@ def curves(title: str, unit: str, lines: Sequence[Line], marks: Sequence[Mark] =
         if len(lines) > 1:
             where, ink = WIDTH - 250 + 130 * index, INK["other" if index else "line"]
             dash = {"stroke_dasharray": "5 3"} if index else {}
-            parts.append(tag("line", x1=where, x2=where + 24, y1=14, y2=14, stroke=ink, class_=f"l{index}", **dash))
+            parts.append(tag("line", x1=where, x2=where + 24, y1=14, y2=14, stroke=ink, stroke_width=2,
+                             class_=f"l{index}", **dash))  # fmt: skip
             parts.append(text(where + 30, 18, line.name, dim=False))
     parts.append(tag("line", class_="cur", stroke=INK["dim"], y1=TOP, y2=HEIGHT - BOTTOM, x1=-9, x2=-9))
     shown = {"x": steps[: len(lines[0].step)], "l": LEFT, "w": WIDTH - LEFT - RIGHT, "W": WIDTH}
@@ -164,6 +165,7 @@ def _marks(marks: Sequence[Mark], x: _Axis, y: _Axis, shown: set[float]) -> Iter
             yield text(WIDTH - RIGHT - 4, level, mark.text, dim=False, anchor="end")
         elif x.low <= mark.at <= x.high:
             at = x(mark.at)
+            yield tag("line", class_="lim", stroke=INK["bad"], stroke_dasharray="2 4", x1=at, x2=at, y1=TOP, y2=foot)
             yield tag("path", class_="hit", fill=INK["bad"], d=f"M{at} {foot + 2}l5 9h-10z")
             anchor = "end" if at > WIDTH * 0.7 else "start"
             yield text(at + (-8 if anchor == "end" else 8), TOP + 12 + 15 * hits, mark.text, dim=False, anchor=anchor)
@@ -203,22 +205,19 @@ def _signs(line: Line, where: Sequence[float]) -> Iterator[str]:
             yield tag("g", tag("title", words) + signs, class_=f"sign {key}", fill=INK["nan"])
 
 
-def bars(title: str, rows: Sequence[tuple[str, Number, Number, str]], limit: Number = None) -> str:
+def bars(title: str, rows: Sequence[tuple[str, Number, Number, str]]) -> str:
     """Return a bar a row on a logarithmic scale: solid is its own, pale arrived, red where a word says why."""
-    known = [value for _, own, came, _ in rows for value in (own, came, limit) if value and TINY < value < HUGE]
+    known = [value for _, own, came, _ in rows for value in (own, came) if value and TINY < value < HUGE]
     low, high = (10.0 ** math.floor(math.log10(min(known))), max(known)) if known else (0.1, 1.0)
-    left, begin, height = 250, 30 if limit else 8, 20
-    x = _Axis(low, max(high, low * 10), left, WIDTH - 210, log=True)
+    left, begin, height = 250, 8, 20
+    x = _Axis(low, max(high, low * 10), left, WIDTH - 270, log=True)
     foot = begin + height * len(rows)
     parts = []
     for power in x.ticks():
         at = x(power)
         parts.append(tag("line", class_="grid", stroke=INK["grid"], x1=at, x2=at, y1=begin, y2=foot))
         parts.append(text(at, foot + 16, f"1e{math.log10(power):.0f}", anchor="middle"))
-    if limit and limit > 0:
-        line = {"x1": x(limit), "x2": x(limit), "y1": begin - 6, "y2": foot, "stroke": INK["bad"]}
-        parts.append(tag("line", class_="lim", stroke_dasharray="6 4", **line))
-        parts.append(text(x(limit), begin - 12, f"limit {limit:.3g}", dim=False, anchor="middle"))
+    parts.append(text(left - 8, foot + 16, "log scale", anchor="end"))
     for index, (name, own, came, bad) in enumerate(rows):
         top, ends = begin + height * index, [float(left)]
         cut = name if len(name) <= 34 else f"…{name[-33:]}"

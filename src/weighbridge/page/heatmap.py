@@ -42,10 +42,10 @@ def heatmap(title: str, names: Sequence[str], steps: Sequence[float], cells: Seq
     for index, name in enumerate(names[::every]):
         cut = name if len(name) <= 20 else f"…{name[-19:]}"
         parts.append(text(left - 8, 12 + size * index * every + size / 2 + 4, cut, dim=False, anchor="end"))
-    for turn in range(7):
-        at = round(turn * (len(steps) - 1) / 6)
-        anchor = {0: "start", 6: "end"}.get(turn, "middle")
-        parts.append(text(left + wide * turn / 6, foot + 16, f"{steps[at]:,.0f}", anchor=anchor))
+    for at in range(0, len(steps), -(-len(steps) // 12)):
+        middle = round(left + wide * (at + 0.5) / len(steps), 1)
+        parts.append(text(middle, foot + 16, f"{steps[at]:,.0f}", anchor="middle"))
+    parts.append(text(left - 8, foot + 16, "step", anchor="end"))
     for turn in range(8):
         ink = _hex(_colour(turn / 7))
         parts.append(tag("rect", x=left + 24 * turn, y=foot + 28, width=24, height=10, fill=ink))

@@ -14,7 +14,7 @@ from weighbridge.report import SIGNS, gate_name
 HERE = Path(__file__).parent
 PASSED = (Outcome.PASS, Outcome.NOT_APPLICABLE)
 ORDER = (Outcome.FAIL, Outcome.ERROR, Outcome.BLOCKED, *PASSED)  # of the cards
-ANSWERS = {Outcome.PASS: "Yes.", Outcome.FAIL: "No.", Outcome.ERROR: "No.", Outcome.BLOCKED: "Not shown."}
+ANSWERS = {Outcome.PASS: "Yes.", Outcome.FAIL: "No.", Outcome.ERROR: "No.", Outcome.BLOCKED: "Not known."}
 
 
 def page(given: Sources) -> bytes:
@@ -32,6 +32,7 @@ def page(given: Sources) -> bytes:
     outcome, asked = worst(given.judged), tabs(given)
     shown = [tab for tab in asked if tab.judged or tab.parts]
     links = {id(one): tab for tab in shown for part in tab.parts for one in part.of}
+    links |= {id(one): tab for tab in shown if tab.parts for one in tab.judged}
     judged = sorted(given.judged, key=lambda one: (ORDER.index(one.outcome), one.row.finding.severity != "required"))
     numbers = {id(one): at for at, one in enumerate(judged, 1)}
     contracts = sorted({f"{one.contract.id} {one.contract.version}" for one in given.bundles})
@@ -39,7 +40,7 @@ def page(given: Sources) -> bytes:
         title=" · ".join(contracts) + (f" · run {given.run_name}" if given.run_name else ""),
         bundles=given.bundles,
         dates=sorted({one.statement.finished[:10] for one in given.bundles}),
-        answer=f"{ANSWERS[outcome] if outcome else 'Not shown.'} {counted(judged)}",
+        answer=f"{ANSWERS[outcome] if outcome else 'Not known.'} {counted(judged)}",
         outcome=outcome,
         name=lambda one: gate_name(one.row.finding),
         signs=SIGNS,

@@ -90,6 +90,7 @@ class Sources:
     run_of: Bundle | None = None  # which sealed that run
     run_name: str = ""
     base: RunView | None = None
+    base_name: str = ""
 
     def courses(self) -> tuple[Mapping[str, StepCourse], Bundle | None]:
         """Return the course of every column of a run, and the newest bundle that sealed it; else those of `run`."""
@@ -114,8 +115,8 @@ def sources(paths: Sequence[Path], run: Path | None, base: Path | None) -> Sourc
     run_of = _sealed(bundles, run) if run else None
     view = open_run(run) if run else None
     of_base = open_run(base) if base else None
-    named = run.name if run else ""
-    return Sources(bundles=tuple(bundles), judged=tuple(judged), run=view, run_of=run_of, run_name=named, base=of_base)
+    names = {"run_name": run.name if run else "", "base_name": base.name if base else ""}
+    return Sources(bundles=tuple(bundles), judged=tuple(judged), run=view, run_of=run_of, base=of_base, **names)
 
 
 def _newer(bundle: Bundle, subjects: Collection[str], newer: Iterable[Judged]) -> str:

@@ -205,10 +205,10 @@ def _layers(given: Sources) -> Tab:
     groups = tuple(f"{name}." for name, count in counts.items() if count)
     alone = {name: count for name, count in layers.zero.items() if not name.startswith(groups)}
     dead = {name: count for name, count in (counts | alone).items() if count}
-    said = [f"{name} is exactly 0 at {count} of {len(layers.steps)} steps" for name, count in dead.items()]
+    said = [f"{name} is exactly 0 at {count} of {len(layers.steps)} recorded steps" for name, count in dead.items()]
     more = f"{'; '.join(capped(said, NAMED)) or 'No tensor is exactly 0 at any step that was recorded'}."
     caption = f"2-norm of the gradients that the update used, by group of layers, at {len(layers.steps)} steps. "
-    caption += f"{NOT_JUDGED} From layers.jsonl of --run, which no bundle seals."
+    caption += "From layers.jsonl of --run, which no bundle seals: the gates above read columns of steps.jsonl instead."
     picture = heatmap("gradient norm by layer and step", layers.names, layers.steps, layers.grad)
     parts = (Part(picture=picture, caption=caption), *_bars_of(layers))
     return Tab(**named, more=more, parts=parts)
@@ -238,29 +238,33 @@ def _judged_by(one: Judged) -> str:
 
 
 def _parity(given: Sources) -> Tab:
-    judged, parts = _of(given, "forward_errors"), []
+    judged, parts, first = _of(given, "forward_errors"), [], list[str]()
     for one in _by_outcome(judged):
         item = next((one.bundle.measured.get(key) for key in one.keys), None)
         if isinstance(item, Measurement):
-            parts.append(_waterfall(one, sorted(rows_of(item, ForwardError), key=lambda row: row.order)))
-    return Tab(id="parity", question="Where do the two sides part?", judged=judged, parts=parts)
+            rows = sorted(rows_of(item, ForwardError), key=lambda row: row.order)
+            parts.append(_waterfall(one, rows))
+            wrong = {offence.place for offence in one.row.finding.verdict.offences}
+            first += [f"First at {row.point}." for row in rows if row.point in wrong][:1]
+    more = " ".join(dict.fromkeys(first))
+    return Tab(id="parity", question="Where do the two sides part?", judged=judged, more=more, parts=parts)
 
 
 def _waterfall(one: Judged, rows: Sequence[ForwardError]) -> Part:
     verdict = one.row.finding.verdict
-    known = {offence.place: turn for turn, offence in enumerate(verdict.offences)}
+    known = {offence.place for offence in verdict.offences}
     at = [index for index, row in enumerate(rows) if row.point in known]
     kept = {near for index in at for near in range(index - 5, index + 6)}
     kept |= set(range(max(0, POINTS - len(kept))))
     own = [(row.candidate.all, row.candidate.token, row.candidate.channel) for row in rows]
+    limit = f", its limit {verdict.limit:.3g}" if isinstance(verdict.limit, float) else ""
     shown = [(row.point, max((one for one in own[index] if one is not None), default=None), row.candidate_end_to_end,
-              ("first point that parts" if known.get(row.point) == 0 else "parts") if row.point in known else "")
+              (f"first point that parts{limit}" if index == at[0] else "parts") if row.point in known else "")
              for index, row in enumerate(rows) if index in kept][:POINTS]  # fmt: skip
-    limit = verdict.limit if isinstance(verdict.limit, float) else None
     many = f"{len(shown)} of {len(rows)} points" if len(shown) < len(rows) else f"{len(rows)} points"
     caption = f"{_judged_by(one)} {many} in the order of computing: solid is the "
     caption += "error that an operation adds (the largest of all, worst token, worst channel), pale what arrived at it."
-    return Part(picture=bars("error of each capture point", shown, limit), caption=caption, of=[one])
+    return Part(picture=bars("error of each capture point", shown), caption=caption, of=[one])
 
 
 def _tensors(given: Sources) -> Iterator[Tab]:
@@ -301,16 +305,21 @@ def _side(dtype: str, shape: Sequence[int]) -> str:
 
 def _changed(given: Sources) -> Tab:
     judged, parts, more = _of(given, "column_agreement", "fact_agreement"), list[Part](), ""
+    answers: list[tuple[float, str]] = []
     if given.base is not None:
         (here, _), there = given.courses(), courses_of(given.base)
         for name in [name for name in FIRST if name in here and name in there]:
-            lines = [_line(there[name], "base"), _line(here[name], "this run")]
-            said = _parting(given, here, there, name)
-            picture, more = curves(name, promised_unit(name), lines), more or said.capitalize()
+            lines = [_line(there[name], printable(given.base_name)), _line(here[name], "this run")]
+            said, at = _parting(given, here, there, name)
+            marks = [] if at is None else [Mark("hit", f"differs from step {at} on", at)]
+            picture = curves(name, promised_unit(name), lines, marks)
+            answers.append((math.inf if at is None else at, f"{name}: {said}"))
             parts.append(Part(picture=picture, caption=f"{name}: {said} {NOT_JUDGED}"))
         if facts := _facts_apart(given):
-            parts.append(Part(head=("fact", "base", "this run"), rows=facts, caption="What the two say of themselves."))
-        more = more or "No column is in both runs."
+            parts.append(
+                Part(head=("fact", given.base_name, "this run"), rows=facts, caption="What the two say of themselves.")
+            )
+        more = min(answers)[1] if answers else "No column is in both runs."
     pairs = ((one, other) for one, other in combinations(reversed(given.bundles), 2)
              if one.contract.id == other.contract.id and of_the_same(one, other))  # fmt: skip
     if newest := next(pairs, None):
@@ -327,8 +336,10 @@ def _between(one: Bundle, other: Bundle) -> Part:
     return Part(head=head, rows=tuple(found[:DIFFERENT]), caption=caption, filtered=True)
 
 
-def _parting(given: Sources, here: Mapping[str, StepCourse], there: Mapping[str, StepCourse], name: str) -> str:
-    """Return the first step at which a column differs, to the bit where both runs are there."""
+def _parting(
+    given: Sources, here: Mapping[str, StepCourse], there: Mapping[str, StepCourse], name: str
+) -> tuple[str, float | None]:
+    """Return in words where a column differs, to the bit where both runs are there, and the first such step."""
     one, other = (view.column(name) if view else None for view in (given.run, given.base))
     exact = one is not None and other is not None
     courses = (zip(course.step, course.least, strict=True) for course in (here[name], there[name]))
@@ -336,9 +347,10 @@ def _parting(given: Sources, here: Mapping[str, StepCourse], there: Mapping[str,
     apart = [(math.inf if math.isnan(a - b) else abs(a - b), step) for step, a, b in filter(parts_at, rows)]
     how = "to the bit" if exact else "to six digits"
     if not apart:
-        return f"equal {how} at every step that both have."
+        return f"equal to {given.base_name} {how} at every step that both have.", None
     distance, where = max(apart)
-    return f"equal {how} before step {apart[0][1]}, where they part; farthest {distance:.4g} at step {where}."
+    said = f"differs from {given.base_name} from step {apart[0][1]} on, equal {how} before; farthest {distance:.4g} "
+    return f"{said}at step {where}.", apart[0][1]
 
 
 def _facts_apart(given: Sources) -> tuple[tuple[str, str, str], ...]:

@@ -173,7 +173,7 @@ class Gates:
             "expect-blocked": {gate.id for file in self.files for gate in file.loaded.contract.gates},
         }
         for option, names in known.items():
-            for text in self.config.getoption(f"--gate-{option}"):
+            for text in _asked(self.config, option)[1]:
                 if _name(text) not in names:
                     hint = nearest(_name(text), names)
                     self.refused = f"--gate-{option} {text}: no contract that was collected knows it{hint}"
@@ -222,6 +222,13 @@ def _name(text: str) -> str:
     return text.partition("=")[0].partition("@")[0]
 
 
+def _asked(config: pytest.Config, option: str) -> tuple[list[str], list[str]]:
+    """Return what `addopts` gives for an option, for whichever contracts know it, and what was typed."""
+    flag, values = f"--gate-{option}", list(config.getoption(f"--gate-{option}"))
+    kept = sum(word == flag or word.startswith(f"{flag}=") for word in config.getini("addopts"))
+    return values[:kept], values[kept:]  # pytest puts addopts first
+
+
 class ContractFile(pytest.File):
     """One contract: a test for each gate and instance; what was selected is evaluated once, as the first test runs."""
 
@@ -259,7 +266,15 @@ class ContractFile(pytest.File):
                 yield item
 
     def _given(self, option: str, names: Container[str]) -> list[str]:
-        return [text for text in self.config.getoption(f"--gate-{option}") if _name(text) in names]
+        """Return what is given of these names: what was typed takes the place of what `addopts` says from the root."""
+        kept, typed = _asked(self.config, option)
+        again = {text.partition("=")[0] for text in typed}
+        kept = [text for text in kept if text.partition("=")[0] not in again]
+        root = self.config.rootpath
+        if option == "subject" and root != Path.cwd():
+            pairs = (text.partition("=") for text in kept)
+            kept = [f"{name}={root / target if (root / target).exists() else target}" for name, _, target in pairs]
+        return [text for text in (*kept, *typed) if _name(text) in names]
 
     def evaluation(self) -> Evaluation:
         """Return what the selected gates of the contract came to, measured once."""

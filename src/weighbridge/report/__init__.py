@@ -36,7 +36,7 @@ LISTED, NAMED = 8, 3  # lines of a finding, and names of what is alike
 ENOUGH = "would pass with"
 HINTS = {"cause": "likely cause", "knob": "try first", "look": "look at"}  # by the field of a card
 ELSEWHERE = re.compile(r"\$\{ELSEWHERE\}/dir-\w+/")  # a folder outside of the project, redacted
-UNCOUNTED = "not counted (condition not met); otherwise:"
+UNCOUNTED = "does not count while the condition is not met:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

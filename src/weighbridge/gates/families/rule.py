@@ -23,7 +23,7 @@ from weighbridge.figures.whole import between
 from weighbridge.gates.families import run_columns
 from weighbridge.gates.families.levers import LEVERS, Lever, Moved, by_the_least
 from weighbridge.gates.families.relative import ALONE, BASELINE, OTHER, Comparison, beside, reference
-from weighbridge.gates.families.run_columns import FINITE, GENUINE, RISING, SAMPLES, ColumnGuard
+from weighbridge.gates.families.run_columns import OF_STEPS, SAMPLES, ColumnGuard
 
 Must: TypeAlias = Literal["at most", "below", "at least", "above"]
 
@@ -124,7 +124,7 @@ class Rule(BoundedFigure):
     min_samples: int | None = 100  # None: a guard sees to it
     window: bool = True
     looked_at: tuple[int, int] | None = None
-    guards: tuple[ColumnGuard, ...] = (GENUINE, RISING, FINITE)
+    guards: tuple[ColumnGuard, ...] = OF_STEPS
     reach: Callable[[Any], tuple[int, int]] = lambda limits: (0, limits.min_samples)
     place: Callable[[Evidence, Any], str] = lambda evidence, _limits: run_columns.place(evidence)
     means: str = "the column that is judged"

@@ -136,7 +136,7 @@ def placeholder_rows(evidence: Evidence, window: tuple[int, int]) -> Fields | No
     return None
 
 
-def _meets(one: Stretch | QuickSteps, window: tuple[int, int]) -> bool:
+def _meets(one: Stretch | QuickSteps, window: tuple[float, float]) -> bool:
     """Return whether rows lie in a window, as they do where their steps are unknown."""
     first, last = one.first_step, one.last_step
     return first is None or last is None or (first <= window[1] and last >= window[0])
@@ -148,6 +148,21 @@ def _rising(_limits: object) -> Iterator[Clause]:
         return next(({"step": after, "after": before} for before, after in pairs if after <= before), None)
 
     yield Requires(code="out-of-order", lacking=lacking)
+
+
+def _moving(limits: Any) -> Iterator[Clause]:
+    def lacking(evidence: Evidence) -> Fields | None:
+        row, window = _row(evidence), getattr(limits, "steps", None) or (-math.inf, math.inf)
+        if row is None or not _given_anew(row):
+            return None
+        found = next((one for one in column_basis.placeholders(row) if _meets(one, window)), None)
+        return {"column": row.column, "samples": row.finite, **plain(found)} if found else None
+
+    yield Requires(code="column-placeholder", lacking=lacking)
+
+
+def _given_anew(row: StepColumn) -> bool:
+    return column_basis.of_a_step(row.column) and row.column not in column_basis.LOOKED_AT
 
 
 def _finite(_limits: object) -> Iterator[Clause]:
@@ -233,6 +248,28 @@ FINITE = ColumnGuard(
         _in_samples("the first is infinite", "not-finite", lambda _, values: _put(values, 0, math.inf), Outcome.FAIL),
     ),
 )
+MOVING = ColumnGuard(
+    clauses=_moving,
+    codes={"column-placeholder": Outcome.BLOCKED},
+    mutations=(
+        in_rows(
+            "a stretch of one number", "column-placeholder", COLUMNS, StepColumn,
+            lambda row, limits: _still(row, getattr(limits, "steps", None)) if _given_anew(row) else None,
+            why="not every step gives this anew, so that it may repeat", outcome=Outcome.BLOCKED, at=_the_judged,
+        ),
+    ),
+)  # fmt: skip
+OF_STEPS = (GENUINE, RISING, FINITE, MOVING)
+OF_EVALUATIONS = (EVALUATED, RISING, FINITE, MOVING)
+
+
+def _still(row: StepColumn, window: tuple[int, int] | None) -> StepColumn:
+    """Return the row with the shortest stretch that rounding does not explain, at the end of the window."""
+    still = column_basis.as_stretch(row)
+    if window is None:
+        return still
+    at = window[1]
+    return replace(still, stretches=tuple(replace(one, first_step=at, last_step=at + 9) for one in still.stretches))
 
 
 def telling_speed(evidence: Evidence, _limits: object, places: Sequence[str]) -> Sequence[str]:
@@ -254,16 +291,12 @@ def without_placeholders(steps: str) -> tuple[Mutation[Any], ...]:
     def timed(evidence: Evidence, limits: object, _places: Sequence[str]) -> Sequence[str]:
         return telling_speed(evidence, limits, (place(evidence),))
 
-    def stands_still(row: StepColumn, at: int) -> StepColumn:
-        still = column_basis.as_stretch(row)
-        return replace(still, stretches=tuple(replace(one, first_step=at, last_step=at + 9) for one in still.stretches))
-
     def too_quick(row: StepColumn, at: int) -> StepColumn | None:
         quick = column_basis.as_quick(row)
         return quick and replace(quick, quick=quick.quick and replace(quick.quick, first_step=at, last_step=at))
 
     return (
-        breaks("placeholders at the end", stands_still, _the_judged),
+        breaks("placeholders at the end", lambda row, at: _still(row, (at, at)), _the_judged),
         breaks("steps too quick to have trained", too_quick, timed),
     )
 
