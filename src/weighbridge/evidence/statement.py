@@ -100,14 +100,17 @@ class Predicate:
 
 def to_bytes(predicate: Predicate) -> bytes:
     """Write a statement; the bundle's id is the sha256 of these bytes."""
-    return dumps(of(predicate.subjects, PREDICATE_TYPE, plain(predicate)))
+    return dumps(of(predicate.subjects, PREDICATE_TYPE, plain(predicate), sealed=True))
 
 
-def of(subjects: Iterable[BoundSubject], predicate_type: str, predicate: Json) -> dict[str, Json]:
-    """Return a statement about every file of some subjects, as in-toto describes them."""
+def of(
+    subjects: Iterable[BoundSubject], predicate_type: str, predicate: Json, *, sealed: bool = False
+) -> dict[str, Json]:
+    """Return a statement about every file of some subjects, as in-toto describes them, of what each counts as now."""
     resources: list[Json] = []
     for one in subjects:
-        about = {"subject": one.name, "instance": one.instance, "origin": one.origin.value, "size": one.size}
+        origin = one.origin if sealed else one.counts_as
+        about = {"subject": one.name, "instance": one.instance, "origin": origin.value, "size": one.size}
         notes = about | ({"tensorRoot": one.tensor_root} if one.tensor_root else {})
         for name, digest in sorted(one.digests.items()):
             resources.append({"name": name, "digest": {"sha256": digest}, "annotations": notes})
