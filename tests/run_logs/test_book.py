@@ -231,6 +231,13 @@ def test_layers_that_were_edited_after_the_end_are_seen_when_they_are_read(tmp_p
     assert view.origin is Origin.REPORTED
 
 
+def test_a_link_to_a_run_of_ranks_leads_to_the_book_of_all(tmp_path: Path) -> None:
+    ranked(tmp_path / "a")
+    watched(tmp_path / "a", {"pids": (4711, 4712)})
+    (tmp_path / "latest").symlink_to(tmp_path / "a")
+    assert open_ranks([tmp_path / "latest" / f"rank-{rank}" for rank in range(2)]).origin is Origin.LIVE
+
+
 def test_a_link_to_a_run_leads_to_the_book_of_that_run(tmp_path: Path) -> None:
     run = watched(typed(tmp_path / "a"))
     (tmp_path / "latest").symlink_to(run)

@@ -18,9 +18,9 @@ from weighbridge.evidence.review import other_versions
 from weighbridge.evidence.statement import CLOCK_SKEW_S, Predicate, moment
 from weighbridge.gates import KINDS
 from weighbridge.judging.requests import DEFAULT
-from weighbridge.lanes.lanes import EVERYTHING, Accepts, Project
+from weighbridge.lanes.lanes import EVERYTHING, Project
 from weighbridge.ledger.causes import UNRECORDED, Causes, LeftOut, bundle_evidence, place_of
-from weighbridge.ledger.fold import REGRESSED, RETIRED, BundleEvidence, LedgerPlace, fold
+from weighbridge.ledger.fold import REGRESSED, RETIRED, LedgerPlace, fold
 from weighbridge.ledger.store import Ledger
 
 LANE, LANE_PATHS = "lane", "lane_paths"  # what `verify --lane` seals into a bundle's environment
@@ -182,13 +182,17 @@ class LaneEvidence:
         found = next(one for one in opened.findings if (one.gate, one.instance) == (asked.gate.id, asked.instance))
         came, seen = found.verdict.outcome, bundle_evidence(opened, found)
         at = seen.at
-        if (other := _not_taken(found, accepts, seen)) is not None:
-            return other
+        if came not in (Outcome.PASS, Outcome.FAIL, Outcome.NOT_APPLICABLE):
+            return Unfit.UNDECIDED, f"came to {came} ({found.verdict.code}) there"
         if came is not Outcome.FAIL and (why := self._held_back(place_of(opened, found), stated)):
             return Unfit.STANDING, f"came to {came}, but {why}"
         said = f"by lane {asked.by}: bundle {bundle[:ID_SHOWN]}, {_long(self.now - at)} old"
         said += "" if limit is None else f", at most {_long(limit)}"
-        return self._too_old(at, limit) or Decided(finding=found, says=said)
+        of = f"subjects that are {'reported' if seen.reported else 'no live ones'}"
+        unlike = Unfit.ORIGIN, f"came to {came} on {of}, and only live ones are accepted"
+        demanded = came is not Outcome.FAIL and accepts and accepts.origin  # a FAIL of any origin counts
+        taken = Decided(finding=found, says=said) if seen.live or not demanded else unlike
+        return self._too_old(at, limit) or taken
 
     def _held_back(self, place: LedgerPlace, stated: Predicate) -> str:
         """Return why a verdict of a place other than FAIL does not count: its status, or what no entry says of it."""
@@ -226,16 +230,6 @@ class LaneEvidence:
         if limit is not None and self.now - at > limit:
             return Unfit.STALE, f"is {_long(self.now - at)} old, at most {_long(limit)} is accepted"
         return None
-
-
-def _not_taken(found: Finding, accepts: Accepts | None, seen: BundleEvidence) -> tuple[Unfit, str] | None:
-    came = found.verdict.outcome
-    if came not in (Outcome.PASS, Outcome.FAIL, Outcome.NOT_APPLICABLE):
-        return Unfit.UNDECIDED, f"came to {came} ({found.verdict.code}) there"
-    if came is not Outcome.FAIL and accepts and accepts.origin and not seen.live:  # a FAIL of any origin counts
-        of = f"subjects that are {'reported' if seen.reported else 'no live ones'}"
-        return Unfit.ORIGIN, f"came to {came} on {of}, and only live ones are accepted"
-    return None
 
 
 def _other_subject(stated: Predicate, there: Mapping[str, Digests], asked: Wanted) -> tuple[Unfit, str] | None:

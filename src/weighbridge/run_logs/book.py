@@ -83,12 +83,11 @@ class Book:
 
 def read_book(target: Path) -> Book:
     """Read the book beside a run, a part of one, or a file; a book that does not stand says why, and raises nothing."""
-    path = Path(os.path.realpath(target)) if target.is_symlink() or target.name in ("", "..") else target
-    inside = ""
+    path, run, inside = Path(os.path.realpath(target)), target, ""
     while not lexists(folder := path.with_name(path.name + book_lines.FOLDER)) and PART.fullmatch(path.name):
-        path, inside = path.parent, f"{path.name}/{inside}"
+        path, run, inside = path.parent, run.parent, f"{path.name}/{inside}"
     if not lexists(folder):
-        return Book(why=NO_BOOK.format(bare(str(path))))
+        return Book(why=NO_BOOK.format(bare(str(run))))
     try:
         data, seal = _bytes(folder, book_lines.BOOK, MAX_BOOK), _bytes(folder, book_lines.SEAL, 1 << 10)
         segments = tuple(_segments(_lines(data)))
