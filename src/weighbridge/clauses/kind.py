@@ -74,6 +74,8 @@ class Mutation(Generic[L]):
 class Tripwire(Protocol):
     """A judge of a run row by row, in the time of a window: it says FAIL alone, and what it says no later row mends."""
 
+    codes: tuple[str, ...]
+
     def row(self, step: float | None, numbers: Numbers, events: Sequence[Fields] = ()) -> Offence | None:
         """Return what is broken from this row on; `events` came before it, and after the row before it."""
 

@@ -103,10 +103,11 @@ OFF = _moves(
 )
 
 
-@dataclass(slots=True, frozen=False)
+@dataclass(slots=True)
 class RunningCorpus:
     """An epoch that begins where the position falls, without a wrap event at that step or one beside it."""
 
+    codes: tuple[str, ...] = ("unlogged",)
     position: float = -math.inf
     begun: list[float] = field(default_factory=list)  # steps at which an epoch began, and an event may yet come
     wraps: list[float] = field(default_factory=list)

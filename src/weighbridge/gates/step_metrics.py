@@ -187,13 +187,17 @@ def _basis(row: StepColumn, limits: Limits, rows: Mapping[str, StepColumn]) -> I
         yield Offence(place=row.column, code="inconsistent", figures=figures)
 
 
-@dataclass(slots=True, kw_only=True, frozen=False)
+FINAL = ("non-finite", "fractional-steps")  # what no later row mends
+
+
+@dataclass(slots=True, kw_only=True)
 class RunningMetrics:
     """What no later row mends of the required metrics and of the steps, from so many different steps on."""
 
     columns: tuple[str, ...]
     least: int
-    window: tuple[float, float]
+    codes: tuple[str, ...] = FINAL
+    window: tuple[float, float] = (-math.inf, math.inf)
     steps: set[float] = field(default_factory=set)  # until there are enough
     found: Offence | None = None
 
@@ -246,5 +250,5 @@ KIND = Kind(
     needs={NEED: Need("step_columns", of=("run",), options=("steps",))}, limits=Limits, measure=Measure,
     window=lambda _, measure: measure.steps, columns=lambda limits, _: limits.required,
     codes=codes(*trials.FAILS, blocked=trials.BLOCKED), judge=judge, check=check, mutations=trials.MUTATIONS,
-    final=("non-finite", "fractional-steps"), tripwire=tripwire,
+    final=FINAL, tripwire=tripwire,
 )  # fmt: skip

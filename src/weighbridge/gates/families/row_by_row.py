@@ -17,12 +17,12 @@ from weighbridge.gates.families.relative import BASELINE, COLUMN, FACTS, OTHER, 
 Compared: TypeAlias = Callable[[int, float, Numbers], tuple[float, ...] | None]
 
 
-@dataclass(slots=True, kw_only=True, frozen=False)
+@dataclass(slots=True, kw_only=True)
 class RunningRule:
     """A rule that judges row by row; it is silent for good behind what leaves the rule itself without a verdict."""
 
     column: str
-    code: str
+    codes: tuple[str, ...]  # that of the bound first
     limits: Any
     must: str
     bound: float
@@ -31,7 +31,6 @@ class RunningRule:
     compared: Compared
     needed: int
     window: tuple[float, float]
-    finite: bool
     last: float = -math.inf
     silent: bool = False
     steps: array[float] = field(default_factory=lambda: array("d"))  # until there are enough
@@ -43,7 +42,7 @@ class RunningRule:
         if self.silent or value is None or step is None or not step.is_integer():
             return None
         self.silent, self.last = step <= self.last, step
-        if not math.isfinite(value) and self.finite and not self.silent:
+        if not math.isfinite(value) and "not-finite" in self.codes and not self.silent:
             return Offence(place=self.column, code="not-finite", figures={"step": int(step)})
         if self.push is None or self.silent or not self.window[0] <= step <= self.window[1]:
             return None
@@ -60,7 +59,9 @@ class RunningRule:
             self.enough = self.figure.samples(of, self.limits) >= self.needed
         if not self.enough or found is None or HOLDS[self.must](found, self.bound):
             return None
-        return Offence(place=self.column, code=self.code, figures={"step": step, "value": found, "bound": self.bound})
+        return Offence(
+            place=self.column, code=self.codes[0], figures={"step": step, "value": found, "bound": self.bound}
+        )
 
 
 def compared_with(relative: Comparison, limits: Any, evidence: Evidence) -> Compared | None:

@@ -146,7 +146,7 @@ class Rule(BoundedFigure):
             clauses=self._clauses, check=self.check, cut=self._cut,
             window=lambda limits, _: self._steps(limits), needs=self.relative.needs, figure=self.figure,
             mutations=self.relative.mutations, families=(self.relative.family,) if self.relative.family else (),
-            final=((self.code,) if self.figure.running else ()) + (("not-finite",) if FINITE in self.guards else ()),
+            final=self._final,
             tripwire=self._tripwire,
             limits=self.limits(*more, moves=lambda must: self.moves(must, moved, self._value, self.place)),
             codes={
@@ -155,16 +155,19 @@ class Rule(BoundedFigure):
             },
         )  # fmt: skip
 
+    @property
+    def _final(self) -> tuple[str, ...]:
+        return *([self.code] if self.figure.running else ()), *(["not-finite"] if FINITE in self.guards else ())
+
     def _tripwire(self, evidence: Evidence, limits: Any, _measure: object) -> RunningRule | None:
         """Begin to judge row by row; None where no breach is final, or what samples are compared with is not known."""
         must, bound = self.bound_of(limits)
-        running, finite = self.figure.running, FINITE in self.guards
-        compared = compared_with(self.relative, limits, evidence)
-        if compared is None or not (running or finite):
+        running, compared = self.figure.running, compared_with(self.relative, limits, evidence)
+        if compared is None or not self._final:
             return None
         return RunningRule(
-            column=run_columns.place(evidence), code=self.code, limits=limits, must=must, bound=bound,
-            figure=self.figure, push=running and running(limits), compared=compared, finite=finite,
+            column=run_columns.place(evidence), codes=(self.code, *self._final), limits=limits, must=must, bound=bound,
+            figure=self.figure, push=running and running(limits), compared=compared,
             needed=getattr(limits, "min_samples", 0),
             window=(self._steps(limits) if self.window else None) or (-math.inf, math.inf),
         )  # fmt: skip
