@@ -161,9 +161,10 @@ def view_of(
     log: log_table.Log, path: Path, digests: Mapping[str, str], columns: Names | None, units: Names | None
 ) -> RunView:
     """Return the view of a log that was read, or that is being followed."""
-    names = {name: logged for name, (logged, _) in scales(log, path, columns, units).items()}
+    scaled = scales(log, path, columns, units)
+    names = {name: logged for name, (logged, _) in scaled.items()}
     cells: dict[str, Cells] = {}
-    for name, (logged, by) in scales(log, path, columns, units).items():
+    for name, (logged, by) in scaled.items():
         one = log.columns[logged]
         if name in PLAIN:
             one = one.plain() if one.units else one

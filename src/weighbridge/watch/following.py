@@ -106,7 +106,8 @@ class FollowedLog:
             rows = rows[1:] if headed else rows
         if any(len(row) != len(self.names) for row in rows):
             raise SubjectError("not-followed", "a row of another length than the header", where=str(self.path))
-        self.table.add_texts(self.names, rows)
+        if rows:
+            self.table.add_texts(self.names, rows)
 
     def log(self) -> Log:
         """Return what was read so far as a log; its columns go on growing."""
@@ -147,10 +148,9 @@ class FollowedRun:
                     self.logs = [FollowedLog(log.path) if one is log else one for one in self.logs]
                     self.generation += 1
                     break
-        known = {one.path for one in self.logs}
-        found = {int(name[1]): at for at in self.path.glob("attempt-*") if (name := ATTEMPT.fullmatch(at.name))}
-        for at in (found[number] for number in sorted(found) if found[number] not in known):
-            self.logs.append(FollowedLog(at))
+        found = sorted(int(name[1]) for at in listed(self.path) if (name := ATTEMPT.fullmatch(at)))
+        for number in found[len(self.logs) - 1 :]:
+            self.logs.append(FollowedLog(self.path / f"attempt-{number}"))
             self.generation += 1
         for log in self.logs:
             log.look()
@@ -195,6 +195,14 @@ class FollowedRun:
         """Yield the names of the files that no longer begin with what was read of them."""
         files = (file for log in self.logs for file in log.files if file.whole)
         yield from (file.path.name for file in files if not exists(file.path) or not file.as_read())
+
+
+def listed(path: Path) -> list[str]:
+    """Return the names in a folder; none where there is no folder (yet)."""
+    try:
+        return os.listdir(path)  # noqa: PTH208 -- many times a second
+    except OSError:
+        return []
 
 
 def _update(found: dict[str, float], columns: Mapping[str, Any], row: int) -> None:

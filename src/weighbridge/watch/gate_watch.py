@@ -92,10 +92,10 @@ class GateWatch:
             self.others[one.key] = one.open()
         return self.others[one.key]
 
-    def begin(self, view: RunView) -> None:
+    def begin(self, view: RunView, known: dict[str, Any]) -> None:
         """Begin to judge row by row, where what is logged is known by a few rows."""
         try:
-            evidence = self.measured(view, {}) if self.kind.tripwire else None
+            evidence = self.measured(view, known) if self.kind.tripwire else None
             self.tripwire = self.kind.tripwire(evidence, self.limits, self.measure) if evidence else None  # type: ignore[misc]
         except SubjectError:
             self.tripwire = None  # a subject that it is compared with cannot be read: the whole judge says so

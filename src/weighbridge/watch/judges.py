@@ -25,7 +25,7 @@ from weighbridge.evaluation.binding import Binding, all_instances, found
 from weighbridge.evaluation.verification import ContractResult, VerifyRequest, bind_all, load_all, verify
 from weighbridge.run_logs.log_table import NUMBER, STEP
 from weighbridge.views.run import RunView
-from weighbridge.watch.following import FollowedRun
+from weighbridge.watch.following import FollowedRun, listed
 from weighbridge.watch.gate_watch import GateWatch, watch
 
 DEFAULT_CONTRACT = "builtin:training-run"
@@ -88,7 +88,7 @@ class Judges:
         self.gates: list[GateWatch] = []
         self.runs: dict[Path, FollowedRun] = {}
         self.readings: dict[Path, Reading] = {}
-        self._began, self._spent, self._ranks = math.inf, 0.0, ("",)
+        self._began, self._spent, self._ranks = math.inf, 0.0, [""]
 
     @property
     def notes(self) -> list[str]:
@@ -96,14 +96,15 @@ class Judges:
         return [note for run in self.runs.values() for note in run.notes]
 
     def _bind(self) -> None:
-        ranks = tuple(sorted(one.name for one in self.run.glob("rank-*")))
+        ranks = sorted(name for name in listed(self.run) if name.startswith("rank-"))
         if ranks == self._ranks:
             return
         self._ranks, known = ranks, {(one.contract.id, one.gate.id, one.instance): one for one in self.gates}
         self.gates = []
         for loaded, bound in zip(self.loaded, bind_all(self.loaded, self.request.subjects), strict=True):
             on = all_instances(loaded.contract, bound)
-            for one, instance in ((one, instance) for one in loaded.contract.gates for instance in on[one.id]):
+            places = [(gate, instance) for gate in loaded.contract.gates for instance in on[gate.id]]
+            for one, instance in places:
                 old = known.get((loaded.contract.id, one.id, instance))
                 mine = found(one.subjects.values(), bound, instance)
                 contract = replace(loaded.contract, gates=(one,))
@@ -152,7 +153,7 @@ class Judges:
             broken = [one for one in going if one.row(step, numbers, more)]
             if broken and (stop := self._confirm(run, reading, broken)):
                 return stop
-        self._by_event(run, reading, [one for one in mine if not one.of_rows])
+        self._by_event(run, reading, mine)
         waiting = [one for one in mine if one.broken and not one.done and one.again <= run.rows]
         return self._confirm(run, reading, waiting) if waiting else None
 
@@ -160,7 +161,7 @@ class Judges:
         """Give the events that came since, each by itself, to the judges of events alone."""
         fresh = run.logs[-1].events[reading.alone :]
         reading.alone += len(fresh)
-        for one in mine if fresh else ():
+        for one in [one for one in mine if not one.of_rows] if fresh else ():
             offence = one.of_all({}, run.of_events(fresh))
             one.broken = one.broken or offence
 
@@ -169,9 +170,10 @@ class Judges:
         view = run.view()
         reading.fed = run.rows if anew else reading.fed
         reading.events, reading.alone = (0, 0) if anew else (reading.events, reading.alone)
+        few, known = view.first(min(view.rows, FIRST_ROWS)), dict[str, Any]()
         for one in fresh:
             one.broken = None
-            one.begin(view.first(min(view.rows, FIRST_ROWS)))
+            one.begin(few, known)
         begun, seen = [one for one in fresh if one.tripwire], 0
         for row in range(view.rows - run.rows + reading.fed if begun else 0):
             numbers = {name: of.values[row] for name, of in view.cells.items() if of.state[row] == NUMBER}
@@ -199,7 +201,7 @@ class Judges:
         """Return what stops the run, or put an advisory gate that is broken with the advice."""
         verdict, step = finding.verdict, reading.last_step
         worst = offence or verdict.offences[0]
-        where: Any = worst.figures.get("step", worst.figures.get("first_step"))
+        where: Any = offence.figures.get("step") if offence else None
         words = " ".join(self.words(one.gate.kind, verdict))
         stop = Stop(
             gate=one.gate.id, instance=one.instance, code=worst.code, why=words,
@@ -228,8 +230,8 @@ class Judges:
             return None
         reading.length, began, known = GROWTH * length, time.process_time(), dict[str, Any]()
         try:
-            for one in (one for one in mine if one.required):
-                view = known.setdefault("", self._view(run, one))
+            view = self._view(run, mine[0]) if mine else None
+            for one in (one for one in mine if one.required and view):
                 one.broken = one.broken or one.of_all(known, view)
                 if one.broken and (stop := self._confirm(run, reading, [one], view)):
                     return stop
