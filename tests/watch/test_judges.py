@@ -14,6 +14,8 @@ from weighbridge.evaluation.verification import VerifyRequest
 from weighbridge.report import verdict_lines
 from weighbridge.watch.judges import Judges
 
+ALIVE = "- {id: ALIVE, title: a, kind: row-gaps, subjects: {run: run}, with: {at_most_s: 30}}"
+
 
 def test_a_healthy_run_is_not_stopped_and_stays_pending(tmp_path: Path) -> None:
     of = judges(tmp_path, tmp_path / "run")
@@ -46,8 +48,10 @@ def test_a_wrap_without_an_event_stops_the_run_two_rows_later(tmp_path: Path) ->
 
 
 def test_what_is_found_row_by_row_waits_while_the_whole_judge_cannot_say_it(tmp_path: Path) -> None:
-    gates = "- {id: LOW, title: b, kind: series-bound, subjects: {run: run}, with: {at_most: 3, min_samples: 1}, " \
-            'when: {"has:loss:30": true}}'  # fmt: skip
+    gates = (
+        "- {id: LOW, title: b, kind: series-bound, subjects: {run: run}, with: {at_most: 3, min_samples: 1}, "
+        'when: {"has:loss:30": true}}'
+    )
     of = judges(tmp_path, tmp_path / "run", gates)
     some = (row | {"loss": 9.0 if row["step"] == 5 else row["loss"] / 9} for row in rows(60))
     found = written(of, Writer(tmp_path / "run"), some)
@@ -87,8 +91,10 @@ def test_a_gate_that_cannot_be_judged_when_it_is_due_is_blocked_by_its_code(tmp_
 
 
 def test_a_gate_with_a_window_is_due_with_its_end(tmp_path: Path) -> None:
-    gates = "- {id: FAST, title: f, kind: wall-time-budget, subjects: {run: run}, where: {tokens_per_step: 512}, " \
-            "with: {statistic: median, steps: [20, 49], below_ms: 50, min_samples: 30}}"  # fmt: skip
+    gates = (
+        "- {id: FAST, title: f, kind: wall-time-budget, subjects: {run: run}, where: {tokens_per_step: 512}, "
+        "with: {statistic: median, steps: [20, 49], below_ms: 50, min_samples: 30}}"
+    )
     of = judges(tmp_path, tmp_path / "run", gates)
     assert [one.due for one in of.pending()] == []
     found = written(of, Writer(tmp_path / "run"), rows(90))
@@ -238,10 +244,42 @@ def test_a_baseline_is_read_once_and_compared_with_row_by_row(tmp_path: Path) ->
     base = Writer(tmp_path / "base")
     for row in rows(60):
         base.row(row)
-    gates = "- {id: NEAR, title: n, kind: series-bound, subjects: {run: run, baseline: base}, " \
-            "with: {relative_to: baseline, at_most: 1.5}}"  # fmt: skip
+    gates = (
+        "- {id: NEAR, title: n, kind: series-bound, subjects: {run: run, baseline: base}, "
+        "with: {relative_to: baseline, at_most: 1.5}}"
+    )
     of = judges(tmp_path, tmp_path / "run", gates, subjects=[f"base={tmp_path / 'base'}"])
     some = (row | {"loss": row["loss"] * (3 if row["step"] == 33 else 1.01)} for row in rows(60))
     found = written(of, Writer(tmp_path / "run"), some)
     assert found is not None
     assert (found[0], found[1].step, found[1].code) == (33, 33, "beyond")
+
+
+def test_a_run_that_hangs_is_stopped_although_no_row_comes(tmp_path: Path) -> None:
+    of = judges(
+        tmp_path,
+        tmp_path / "run",
+        ALIVE,
+    )
+    assert of.look(0.0) is None
+    assert of.look(500.0) is None  # nothing has begun
+    writer = Writer(tmp_path / "run")
+    assert written(of, writer, (row | {"monotonic_s": 500.0 + row["step"]} for row in rows(9))) is None
+    assert of.look(38.0) is None
+    stop = of.look(38.5)
+    assert stop is not None
+    assert (stop.gate, stop.code, stop.step) == ("ALIVE", "silent", 8)
+    assert "no row for 30.5 s" in stop.why
+
+
+def test_a_run_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
+    of = judges(
+        tmp_path,
+        tmp_path / "run",
+        ALIVE,
+    )
+    writer = Writer(tmp_path / "run")
+    assert written(of, writer, (row | {"monotonic_s": 500.0 + row["step"]} for row in rows(9))) is None
+    writer.event({"event": "end", "step": 8, "steps": 9})
+    assert of.look(10.0) is None
+    assert of.look(99.0) is None

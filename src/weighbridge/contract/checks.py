@@ -91,7 +91,9 @@ def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mappi
     if due := _mapping(gate, "due"):
         of_run = model.SubjectKind.RUN in kind.roles.values()
         if len(due) > 1 or not of_run:
-            what = "it names a step and a time" if of_run else f"{kind.name} judges no run, and nothing of it comes later"
+            what = (
+                "it names a step and a time" if of_run else f"{kind.name} judges no run, and nothing of it comes later"
+            )
             remedy = "keep one of the two" if of_run else "delete due"
             yield layered.found((*path, "due"), "needless-due", what, remedy, at_key=True)
     executed = any(role in model.EXECUTED for role in kind.roles.values())

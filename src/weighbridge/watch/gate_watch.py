@@ -25,6 +25,7 @@ from weighbridge.core import (
 from weighbridge.core.limits import read
 from weighbridge.evaluation.binding import Binding
 from weighbridge.evaluation.runner import EvaluationSession
+from weighbridge.figures.waiting import silence
 from weighbridge.gates import KINDS
 from weighbridge.judging.requests import request_for
 from weighbridge.verifiers import VERIFIERS
@@ -49,6 +50,7 @@ class GateWatch:
     measure: Any
     due_step: float = math.inf  # with which the whole judge is asked
     due_s: float = math.inf  # since the run began
+    silent_s: float = math.inf  # without a row, which break it
     tripwire: Tripwire | None = None
     broken: Offence | None = None  # what was found, while the whole judge cannot say it yet
     again: int = 0  # the rows at which it is asked once more
@@ -164,4 +166,5 @@ def watch(contract: Contract, instance: str, bound: tuple[Binding, ...], run: Fo
     return GateWatch(
         contract=contract, gate=gate, instance=instance, bound=bound, run=run, kind=kind, limits=limits,
         measure=measure, due_step=due.get("step", math.inf), due_s=due.get("after_s", math.inf),
+        silent_s=limits.at_most_s if kind.figure is silence else math.inf,
     )  # fmt: skip

@@ -32,6 +32,7 @@ DEFAULT_CONTRACT = "builtin:training-run"
 FIRST_LENGTH, GROWTH = 64, 1.5  # of the rows, or the bytes of what is not followed, until all are judged again
 SHARE = 0.02  # of the time that this may take
 FIRST_ROWS = 8  # by which a judge that goes row by row knows what is logged
+SILENT = "silent"  # the code of a gate that waits for a row
 Words: TypeAlias = Callable[[str, Verdict], Sequence[str]]
 
 
@@ -81,6 +82,7 @@ class Judges:
         named = dict.fromkeys(_watched(one.contract, request.subjects) for one in self.loaded)
         subjects = (*request.subjects, *(f"{name}={run}" for name in named))
         self.request = replace(request, contracts=names, subjects=subjects)
+        self.stand_still: Callable[[], object] = lambda: None  # what keeps the run from going on while it is judged
         self.advice: list[Stop] = []  # of advisory gates, since the caller last took them
         self.unconfirmed: list[
             str
@@ -123,12 +125,15 @@ class Judges:
         self._began = min(self._began, now_s)
         self._bind()
         for path, run in self.runs.items():
-            grown, reading = run.look(), self.readings[path]
-            reading.last_row_s = now_s if grown else reading.last_row_s
+            before, reading = (run.rows, run.generation), self.readings[path]
+            grown = run.look()
+            reading.last_row_s = now_s if before != (run.rows, run.generation) else reading.last_row_s
             mine = [one for one in self.gates if one.run is run and not one.done]
             if grown and not run.problem and (stop := self._by_row(run, reading, mine)):
                 return stop
             if stop := self._due(run, reading, mine, now_s) or self._again(run, reading, mine, now_s):
+                return stop
+            if stop := self._silent(run, reading, mine, now_s):
                 return stop
         return None
 
@@ -186,6 +191,8 @@ class Judges:
         self, run: FollowedRun, reading: Reading, broken: Sequence[GateWatch], view: RunView | None = None
     ) -> Stop | None:
         """Ask the whole judge of the rows that were given so far, and no others."""
+        if any(one.required for one in broken):
+            self.stand_still()
         if view is None:
             view = run.view()
             view = view.first(view.rows - run.rows + reading.fed)
@@ -239,6 +246,23 @@ class Judges:
             run.notes.append(f"{run.path.name} could not be read whole: {problem.what}")
         finally:
             self._spent += time.process_time() - began
+        return None
+
+    def _silent(self, run: FollowedRun, reading: Reading, mine: Sequence[GateWatch], now_s: float) -> Stop | None:
+        """Return the gate that is broken because no row comes, of a run that has begun, and has not logged its end."""
+        since, events = now_s - reading.last_row_s, run.logs[-1].events
+        if events and events[-1].get("event") == "end":
+            return None
+        for one in [one for one in mine if since > one.silent_s]:
+            finding = one.whole(self._view(run, one))
+            one.done = True
+            if finding.verdict.outcome is not Outcome.NOT_APPLICABLE:
+                step = int(reading.last_step) if math.isfinite(reading.last_step) else None
+                why = f"no row for {since:.3g} s, and at most {one.silent_s:g} s may go by; the last is of step {step}"
+                stop = Stop(gate=one.gate.id, instance=one.instance, step=step, code=SILENT, why=why)
+                if one.required:
+                    return stop
+                self.advice.append(stop)
         return None
 
     @staticmethod

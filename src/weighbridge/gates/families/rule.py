@@ -17,13 +17,13 @@ from weighbridge.clauses import kind
 from weighbridge.clauses.clause import HOLDS, Clause, ClauseJudge, Requires, Whole
 from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, NoOptions, record_of, series_of
 from weighbridge.clauses.mutations import Limit, Moves
+from weighbridge.clauses.row_by_row import RunningRule
 from weighbridge.core import Doc, Fields, Outcome, Record, Series, SubjectKind
 from weighbridge.figures.figure import Figure
 from weighbridge.figures.whole import between
 from weighbridge.gates.families import run_columns
 from weighbridge.gates.families.levers import LEVERS, Lever, Moved, by_the_least
-from weighbridge.gates.families.relative import ALONE, BASELINE, OTHER, Comparison, beside, reference
-from weighbridge.gates.families.row_by_row import RunningRule, compared_with
+from weighbridge.gates.families.relative import ALONE, BASELINE, OTHER, Comparison, beside, compared_with, reference
 from weighbridge.gates.families.run_columns import FINITE, OF_STEPS, SAMPLES, ColumnGuard
 
 Must: TypeAlias = Literal["at most", "below", "at least", "above"]

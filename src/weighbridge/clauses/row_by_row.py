@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from weighbridge.clauses.clause import HOLDS
-from weighbridge.clauses.kind import Evidence, Numbers
+from weighbridge.clauses.kind import Numbers
 from weighbridge.core import Fields, Offence, Series, dataclass, field
 from weighbridge.figures.figure import Figure, Push
-from weighbridge.gates.families.relative import BASELINE, COLUMN, FACTS, OTHER, Comparison, reference
 
 # What a sample is compared with: nothing, a number, or None for a sample that is not compared.
 Compared: TypeAlias = Callable[[int, float, Numbers], tuple[float, ...] | None]
@@ -62,30 +61,3 @@ class RunningRule:
         return Offence(
             place=self.column, code=self.codes[0], figures={"step": step, "value": found, "bound": self.bound}
         )
-
-
-def compared_with(relative: Comparison, limits: Any, evidence: Evidence) -> Compared | None:
-    """Return what each sample is compared with; None where that cannot be known yet."""
-    given = getattr(limits, "relative_to", "value") if relative.codes else "value"
-    kept: list[float] = []
-    if given == "value":
-        return lambda _step, _value, _numbers: ()
-    if given in ("first", "previous"):
-        return lambda _step, value, _numbers: _own(kept, value, first=given == "first")
-    if FACTS in evidence:
-        known = [one.value[0] for one in reference(evidence) if one.value]
-        return (lambda _step, _value, _numbers: (known[0],)) if known else None
-    absent = None if relative.sparse else (math.nan,)
-    if BASELINE in evidence:
-        (base,) = reference(evidence)
-        by_step = dict(zip(base.step, base.value, strict=True))
-        return lambda step, _value, _numbers: (by_step[step],) if step in by_step else absent
-    name = evidence[OTHER].at if OTHER in evidence else given[len(COLUMN) :]
-    return lambda _step, _value, numbers: (numbers[name],) if name in numbers else absent
-
-
-def _own(kept: list[float], value: float, *, first: bool) -> tuple[float, ...] | None:
-    """Return the first sample, or the one before this; the very first has none before it."""
-    found = tuple(kept)
-    kept[:] = kept[:1] if first and kept else [value]
-    return found or ((value,) if first else None)
