@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.gates.runs import column
@@ -61,7 +61,7 @@ def first_by_row(kind: Kind[Any], evidence: Evidence, limits: Any, measure: Any)
 
 
 def agree(kind: Kind[Any], evidence: Evidence, limits: Any) -> tuple[int, str] | None:
-    measure = read(kind.measure, {})
+    measure: Any = read(cast(type[Any], kind.measure), {})
     expected = first_of_all(kind, evidence, limits)
     assert first_by_row(kind, evidence, limits, measure) == expected, kind.name
     return expected
@@ -95,7 +95,7 @@ def evidence_of(kind: Kind[Any], at: str, values: Sequence[float], other: Sequen
                           total=1)
         for need, (name, of) in series.items()
     }  # fmt: skip
-    tables = {"columns": Rows("column", (column(at),)), "facts": Rows("name", facts)}
+    tables: dict[str, Any] = {"columns": Rows("column", (column(at),)), "facts": Rows("name", facts)}
     made |= {name: Measurement(quantity=name, value=of, by="test", examined=1, total=1) for name, of in tables.items()}
     return {need: made[need] for need in kind.needs}
 

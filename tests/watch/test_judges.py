@@ -41,7 +41,7 @@ def test_a_number_that_is_none_stops_the_run_at_its_row(tmp_path: Path, at: int,
 def test_a_wrap_without_an_event_stops_the_run_two_rows_later(tmp_path: Path) -> None:
     of, writer = judges(tmp_path, tmp_path / "run"), Writer(tmp_path / "run")
     silent = (row | {"corpus_position": float(row["corpus_position"])} for row in rows(120))
-    writer.event = lambda _event: None  # type: ignore[method-assign]
+    writer.event = lambda event: None  # type: ignore[method-assign,assignment]
     found = written(of, writer, silent)
     assert found is not None
     assert (found[0], found[1].gate, found[1].code) == (52, "CORPUS", "unlogged")

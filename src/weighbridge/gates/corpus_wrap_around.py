@@ -105,21 +105,28 @@ OFF = _moves(
 
 @dataclass(slots=True)
 class RunningCorpus:
-    """An epoch that begins where the position falls, without a wrap event at that step or one beside it."""
+    """An epoch that begins where the position falls, without a wrap event near it, or that has no end."""
 
-    codes: tuple[str, ...] = ("unlogged",)
+    most: float  # tokens of an epoch, as long as each step has those that were declared
+    each: float
+    codes: tuple[str, ...] = ("unlogged", "long-pass")
+    tokens: float = 0.0  # of the epoch
     position: float = -math.inf
     begun: list[float] = field(default_factory=list)  # steps at which an epoch began, and an event may yet come
     wraps: list[float] = field(default_factory=list)
 
     def row(self, step: float | None, numbers: Numbers, events: Sequence[Fields] = ()) -> Offence | None:
-        """Return that an epoch began two steps ago, or before, of which no event has told."""
+        """Return that an epoch began two steps ago, or before, of which no event has told, or that one has no end."""
         self.wraps += [float(at) for one in events if one.get("event") == "wrap" and type(at := one.get("step")) is int]
         position = numbers.get("corpus_position")
         if step is None or position is None or math.isnan(position):
             return None
+        self.tokens = self.tokens if position >= self.position else 0.0
         self.begun += [step] if position < self.position else []
-        self.position = position
+        self.position, self.tokens = position, self.tokens + numbers.get("tokens", self.each)
+        self.most = self.most if numbers.get("tokens", self.each) == self.each else math.inf
+        if self.tokens > self.most:
+            return Offence(place="epoch", code="long-pass", figures={"step": step})
         for began in [one for one in self.begun if step > one + 1]:
             event = next((wrap for wrap in self.wraps if abs(wrap - began) <= 1), None)
             if event is None:
@@ -132,7 +139,11 @@ class RunningCorpus:
 def tripwire(evidence: Evidence, _limits: object, _measure: object) -> RunningCorpus | None:
     """Begin to follow the epochs row by row, where the position in the corpus tells them."""
     by = {row.by for row in rows_of(evidence, "epochs", CorpusEpoch)}
-    return RunningCorpus() if by == {"corpus_position"} else None
+    progress = record_of(evidence, "progress", CorpusProgress)
+    if by != {"corpus_position"} or progress is None:
+        return None
+    corpus, step = progress.corpus_tokens, progress.tokens_per_step
+    return RunningCorpus(most=corpus + step if corpus and step else math.inf, each=or_nan(step))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

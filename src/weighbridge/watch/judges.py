@@ -233,12 +233,17 @@ class Judges:
     def _again(self, run: FollowedRun, reading: Reading, mine: Sequence[GateWatch], now_s: float) -> Stop | None:
         """Judge all rows at lengths that grow by half, as far as no judge goes row by row and time allows."""
         length = run.rows if run.problem is None else run.size()
-        if length < reading.length or self._spent > SHARE * (now_s - self._began):
+        if (
+            length < reading.length
+            or not any(one.required for one in mine)
+            or self._spent > SHARE * (now_s - self._began)
+        ):
             return None
         reading.length, began, known = GROWTH * length, time.process_time(), dict[str, Any]()
         try:
-            view = self._view(run, mine[0]) if mine else None
-            for one in (one for one in mine if one.required and view):
+            able = [one for one in mine if one.required]
+            view = self._view(run, able[0])
+            for one in able:
                 one.broken = one.broken or one.of_all(known, view)
                 if one.broken and (stop := self._confirm(run, reading, [one], view)):
                     return stop
