@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import islice
 from pathlib import Path
 
 import pytest
 from tests.watch.logs import GATES, HEAD, Writer, judges, rows, written
 
-from weighbridge.core import Outcome, UsageError
+from weighbridge.core import Offence, Outcome, UsageError
 from weighbridge.evaluation.verification import VerifyRequest
 from weighbridge.report import verdict_lines
 from weighbridge.watch.judges import Judges
@@ -283,3 +284,38 @@ def test_a_run_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
     writer.event({"event": "end", "step": 8, "steps": 9})
     assert of.look(10.0) is None
     assert of.look(99.0) is None
+
+
+def test_a_probe_on_another_device_stops_the_run_at_its_event(tmp_path: Path) -> None:
+    gates = "- {id: DEVICE, title: d, kind: no-silent-cpu-fallback, subjects: {run: run}, with: {requested: cpu}}"
+    of, writer = judges(tmp_path, tmp_path / "run", gates), Writer(tmp_path / "run")
+    writer.event({"event": "device", "step": 0, "parameters": {"cpu": 64}})
+    assert written(of, writer, rows(5)) is None
+    writer.event({"event": "device", "step": 5, "parameters": {"cpu": 32, "cuda:0": 32}})
+    found = written(of, writer, rows(5, 5))
+    assert found is not None
+    assert (found[0], found[1].code) == (5, "parameters")
+    assert of.unconfirmed == []
+
+
+def test_what_a_judge_of_rows_says_alone_is_no_stop_and_a_fault_of_ours(tmp_path: Path) -> None:
+    class Wrong:
+        codes = ("beyond",)
+
+        def row(self, step: float | None, _numbers: object, _events: object = ()) -> Offence | None:
+            return Offence(place="loss", code="beyond") if step == 80 else None
+
+    of, writer = judges(tmp_path, tmp_path / "run", GATES.splitlines()[2]), Writer(tmp_path / "run")
+    some = rows(90)
+    assert written(of, writer, islice(some, 70)) is None
+    of.gates[0].tripwire = Wrong()
+    assert written(of, writer, some) is None
+    assert of.unconfirmed == ["LOW on default: `beyond` at loss of 81 rows, found row by row, is `pass` of all of them"]
+
+
+def test_the_run_stands_still_while_it_is_asked_whether_to_stop(tmp_path: Path) -> None:
+    of, asked = judges(tmp_path, tmp_path / "run"), []
+    of.stand_still = lambda: asked.append("now")
+    some = (row | ({"loss": math.nan} if row["step"] == 6 else {}) for row in rows(9))
+    assert written(of, Writer(tmp_path / "run"), some) is not None
+    assert asked == ["now"]
