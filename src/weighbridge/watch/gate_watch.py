@@ -128,14 +128,13 @@ class GateWatch:
         if verdict.outcome is Outcome.FAIL and self.broken.code in {one.code for one in verdict.offences}:
             self.done = True
             return finding
-        if verdict.outcome in HELD_BACK:
+        said = finding.uncounted or verdict  # that it is not known how the run ended takes back no PASS
+        if verdict.outcome in HELD_BACK and said.outcome is not Outcome.PASS:
             self.again, self.delay = rows + self.delay, 2 * self.delay
             return None
         offence, self.broken, self.tripwire = self.broken, None, None
-        return (
-            f"{self.gate.id} on {self.instance}: `{offence.code}` at {offence.place} of {rows} rows, found row by row, "
-            f"is `{verdict.code}` of all of them"
-        )
+        found = f"`{offence.code}` at {offence.place} of {view.rows} rows, found row by row"
+        return f"{self.gate.id} on {self.instance}: {found}, is `{said.code}` of all of them"
 
     def when_due(self, view: RunView) -> Finding | None:
         """Judge a gate that is due, and return a FAIL; what it lacks to be a PASS is shown by its code."""
