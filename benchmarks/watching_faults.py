@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.training_faults.programs import FAULTS, PROGRAMS, Case, fault_cases, harmless_cases, patch_of
+from benchmarks.training_faults.fault import FAULTS
+from benchmarks.training_faults.programs import PROGRAMS, Case, fault_cases, harmless_cases, patch_of
 
 from weighbridge.evaluation.verification import VerifyRequest
 from weighbridge.report import verdict_lines

@@ -89,7 +89,11 @@ def evidence_of(kind: Kind[Any], at: str, values: Sequence[float], other: Sequen
     """Return a drawn log of a run whose vocabulary is 64."""
     steps = range(0, every * len(values), every)
     facts = (Fact(name="vocab", value=64, basis=Basis.REPORTED, contradicted_by=()),)
-    series: dict[str, Any] = {SAMPLES: (at, values), "other": ("loss", other), "baseline": (at, other)}
+    series: dict[str, Any] = {
+        SAMPLES: (at, values),
+        "other": ("own_loss" if at == "loss" else "loss", other),
+        "baseline": (at, other),
+    }
     made = {
         need: Measurement(quantity="step_series", value=Series([*steps][: len(of)], of), by="test", at=name, examined=1,
                           total=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def judges(folder: Path, run: Path, gates: str = GATES, *, subjects: Sequence[st
     return Judges(request, run, verdict_lines)
 
 
-def written(of: Judges, writer: Writer, some: Iterator[Mapping[str, Any]]) -> tuple[int, Stop] | None:
+def written(of: Judges, writer: Writer, some: Iterable[Mapping[str, Any]]) -> tuple[int, Stop] | None:
     """Write row by row and look after each; return the step of the row after which it should stop, and why."""
     for now, row in enumerate(some):
         writer.row(row)

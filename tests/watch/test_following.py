@@ -67,9 +67,8 @@ def test_the_numbers_of_a_row_are_those_of_the_view(tmp_path: Path) -> None:
         writer.row({key: value for key, value in kept.items() if key != "wall_ms"})
         run.look()
     view = run.view()
-    for row in range(view.rows):
-        expected = {name: of.values[row] for name, of in view.cells.items() if of.state[row] == 1}
-        assert run.numbers(row) == expected
+    for at in range(view.rows):
+        assert run.numbers(at) == {name: of.values[at] for name, of in view.cells.items() if of.state[at] == 1}
     assert (run.numbers(7)["idle_update"], run.numbers(8)["idle_update"], run.numbers(9)["skipped"]) == (0.0, 1.0, 0.0)
 
 

@@ -42,7 +42,7 @@ def test_a_number_that_is_none_stops_the_run_at_its_row(tmp_path: Path, at: int,
 def test_a_wrap_without_an_event_stops_the_run_two_rows_later(tmp_path: Path) -> None:
     of, writer = judges(tmp_path, tmp_path / "run"), Writer(tmp_path / "run")
     silent = (row | {"corpus_position": float(row["corpus_position"])} for row in rows(120))
-    writer.event = lambda event: None  # type: ignore[method-assign,assignment]
+    writer.event = lambda event: None  # type: ignore[method-assign]
     found = written(of, writer, silent)
     assert found is not None
     assert (found[0], found[1].gate, found[1].code) == (52, "CORPUS", "unlogged")
@@ -308,7 +308,7 @@ def test_what_a_judge_of_rows_says_alone_is_no_stop_and_a_fault_of_ours(tmp_path
     of, writer = judges(tmp_path, tmp_path / "run", GATES.splitlines()[2]), Writer(tmp_path / "run")
     some = rows(90)
     assert written(of, writer, islice(some, 70)) is None
-    of.gates[0].tripwire = Wrong()
+    of.gates[0].tripwire = Wrong()  # type: ignore[assignment]
     assert written(of, writer, some) is None
     assert of.unconfirmed == ["LOW on default: `beyond` at loss of 81 rows, found row by row, is `pass` of all of them"]
 

@@ -49,13 +49,12 @@ def test_a_drawn_run_is_stopped_where_its_whole_judge_first_fails_for_good(
     log = list(drawn(draw))
     of, writer = judges(tmp_path, tmp_path / "run", KINDS[gate]), Writer(tmp_path / "run", HEADS)
     if not logged:
-        writer.event = lambda event: None  # type: ignore[method-assign,assignment]
+        writer.event = lambda event: None  # type: ignore[method-assign]
     found = written(of, writer, log)
     assert of.unconfirmed == []
     (watch,) = of.gates
-    for row in log if found else ():
-        if row["step"] > found[0]:
-            writer.row(row)
+    for row in [row for row in log if found and row["step"] > found[0]]:
+        writer.row(row)
     assert watch.run is not None
     watch.run.look()
     whole = watch.run.view()
@@ -89,7 +88,7 @@ def test_the_drawn_runs_are_of_both_kinds(tmp_path: Path) -> None:
             folder.mkdir()
             writer = Writer(folder / "run", HEADS)
             if not logged:
-                writer.event = lambda event: None  # type: ignore[method-assign,assignment]
+                writer.event = lambda event: None  # type: ignore[method-assign]
             found = written(judges(folder, folder / "run", text), writer, log)
             ends.add((gate, found and found[1].code))
     assert ends >= {("METRICS", None), ("METRICS", "non-finite"), ("CORPUS", "unlogged"), ("CORPUS", None)}
