@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from weighbridge.clauses.kind import Kind, Tripwire
-from weighbridge.core import (
-    Contract,
-    Finding,
-    GateDecl,
-    Measurement,
-    Offence,
-    Outcome,
-    Severity,
-    SubjectError,
-    Verdict,
-    dataclass,
-    field,
-    loads,
-)
+from weighbridge.core import Fields, Offence, Outcome, dataclass, field, loads, model
 from weighbridge.core.limits import read
 from weighbridge.evaluation.binding import Binding
 from weighbridge.evaluation.runner import EvaluationSession
@@ -40,8 +27,8 @@ HELD_BACK = (Outcome.BLOCKED, Outcome.NOT_APPLICABLE, Outcome.ERROR)
 class GateWatch:
     """A gate on one instance of the run that is watched; `run` is None where it is judged at the end alone."""
 
-    contract: Contract  # with this gate alone
-    gate: GateDecl
+    contract: model.Contract  # with this gate alone
+    gate: model.GateDecl
     instance: str
     bound: tuple[Binding, ...]
     run: FollowedRun | None
@@ -55,14 +42,15 @@ class GateWatch:
     broken: Offence | None = None  # what was found, while the whole judge cannot say it yet
     again: int = 0  # the rows at which it is asked once more
     delay: int = 1
-    judged: Verdict | None = None  # once it was due
+    judged: model.Verdict | None = None  # once it was due
     done: bool = False
+    raised: str = ""  # by a judge of rows, which is then given up
     others: dict[tuple[str, str], Any] = field(default_factory=dict)  # the views of its other subjects
 
     @property
     def required(self) -> bool:
         """Return whether it may stop the run."""
-        return self.gate.severity is Severity.REQUIRED
+        return self.gate.severity is model.Severity.REQUIRED
 
     @property
     def due_in_words(self) -> str:
@@ -70,7 +58,7 @@ class GateWatch:
         found = f"step {self.due_step:g}" if self.due_step < math.inf else f"{self.due_s:g} s after the start"
         return "the run's end" if self.due_step == self.due_s == math.inf else found
 
-    def measured(self, view: RunView, known: dict[str, Any]) -> dict[str, Measurement] | None:
+    def measured(self, view: RunView, known: dict[str, Any]) -> dict[str, model.Measurement] | None:
         """Measure what the judge needs, without canaries; None where something of it is not there (yet)."""
         evidence = {}
         for name, need in self.kind.needed(self.gate.limits).items():
@@ -78,9 +66,12 @@ class GateWatch:
             if item.key not in known:
                 mine = [next(one for one in self.bound if one.subject == subject) for subject in item.subjects]
                 verifier = VERIFIERS[item.quantity, tuple(one.looked_at_as for one in mine)]
-                views = tuple(view if self._is_watched(one) else self._other(one) for one in mine)
-                known[item.key] = verifier.measure(views, loads(item.options))
-            if isinstance(known[item.key], Measurement):
+                try:
+                    views = tuple(view if self._is_watched(one) else self._other(one) for one in mine)
+                    known[item.key] = verifier.measure(views, loads(item.options))
+                except Exception:  # noqa: BLE001 -- whatever it is, the whole judge says it by its code
+                    known[item.key] = None
+            if isinstance(known[item.key], model.Measurement):
                 evidence[name] = known[item.key]
             elif not need.optional:
                 return None
@@ -96,17 +87,17 @@ class GateWatch:
 
     def begin(self, view: RunView, known: dict[str, Any]) -> None:
         """Begin to judge row by row, where what is logged is known by a few rows."""
-        try:
-            evidence = self.measured(view, known) if self.kind.tripwire else None
-            self.tripwire = self.kind.tripwire(evidence, self.limits, self.measure) if evidence else None  # type: ignore[misc]
-        except SubjectError:
-            self.tripwire = None  # a subject that it is compared with cannot be read: the whole judge says so
+        evidence = self.measured(view, known) if self.kind.tripwire else None
+        self.tripwire = self.kind.tripwire(evidence, self.limits, self.measure) if evidence else None  # type: ignore[misc]
 
-    def row(self, step: float | None, numbers: Mapping[str, float], events: list[Any]) -> bool:
+    def row(self, step: float | None, numbers: Mapping[str, float], events: Sequence[Fields]) -> bool:
         """Return whether this row, or one before it, breaks the gate; each breach is found once."""
         if self.tripwire is None or self.broken is not None or self.done:
             return False
-        self.broken = self.tripwire.row(step, numbers, events)
+        try:
+            self.broken = self.tripwire.row(step, numbers, events)
+        except Exception as problem:  # noqa: BLE001 -- a fault of ours never ends the run, nor the watch
+            self.raised, self.tripwire = f"{self.gate.id}: its judge of rows raised {type(problem).__name__}", None
         return self.broken is not None
 
     @property
@@ -114,13 +105,13 @@ class GateWatch:
         """Return whether rows are judged, and not events alone, each by itself."""
         return any(need.of_rows for need in self.kind.needs.values())
 
-    def whole(self, view: RunView) -> Finding:
+    def whole(self, view: RunView) -> model.Finding:
         """Judge as `verify` does, with trials and canaries, what a view of the run holds."""
-        views = {one.key: view if self._is_watched(one) else self._other(one) for one in self.bound}
+        views = {one.key: view for one in self.bound if self._is_watched(one)}
         on = {self.gate.id: (self.instance,)}
         return EvaluationSession(contract=self.contract, bound=self.bound, on=on, views=views).evaluate().findings[0]
 
-    def confirmed(self, view: RunView, rows: int) -> Finding | str | None:
+    def confirmed(self, view: RunView, rows: int) -> model.Finding | str | None:
         """Return the whole judge's FAIL for what was found; None while it cannot say, or in words that it denies it."""
         assert self.broken
         finding = self.whole(view)
@@ -136,7 +127,7 @@ class GateWatch:
         found = f"`{offence.code}` at {offence.place} of {view.rows} rows, found row by row"
         return f"{self.gate.id} on {self.instance}: {found}, is `{said.code}` of all of them"
 
-    def when_due(self, view: RunView) -> Finding | None:
+    def when_due(self, view: RunView) -> model.Finding | None:
         """Judge a gate that is due, and return a FAIL; what it lacks to be a PASS is shown by its code."""
         finding = self.whole(view)
         self.judged = finding.verdict
@@ -154,7 +145,7 @@ class GateWatch:
         return next((one for one in broken if one.code in final), None)
 
 
-def watch(contract: Contract, instance: str, bound: tuple[Binding, ...], run: FollowedRun | None) -> GateWatch:
+def watch(contract: model.Contract, instance: str, bound: tuple[Binding, ...], run: FollowedRun | None) -> GateWatch:
     """Return the watch of a contract's only gate on one instance: due as it says, else with the end of its window."""
     (gate,) = contract.gates
     kind = KINDS[gate.kind]

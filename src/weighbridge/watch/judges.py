@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from itertools import islice, takewhile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.core import (
-    Contract,
-    Finding,
-    Offence,
-    Outcome,
-    SubjectError,
-    SubjectKind,
-    UsageError,
-    Verdict,
-    dataclass,
-    replace,
-)
+from weighbridge.core import Fields, Offence, Outcome, SubjectError, SubjectKind, UsageError, dataclass, model, replace
 from weighbridge.evaluation.binding import Binding, all_instances, found
 from weighbridge.evaluation.verification import ContractResult, VerifyRequest, bind_all, load_all, verify
 from weighbridge.run_logs.log_table import NUMBER, STEP
@@ -33,7 +21,7 @@ FIRST_LENGTH, GROWTH = 64, 1.5  # of the rows, or the bytes of what is not follo
 SHARE = 0.02  # of the time that this may take
 FIRST_ROWS = 8  # by which a judge that goes row by row knows what is logged
 SILENT = "silent"  # the code of a gate that waits for a row
-Words: TypeAlias = Callable[[str, Verdict], Sequence[str]]
+Words: TypeAlias = Callable[[str, model.Verdict], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +72,7 @@ class Judges:
         self.request = replace(request, contracts=names, subjects=subjects)
         self.stand_still: Callable[[], object] = lambda: None  # what keeps the run from going on while it is judged
         self.advice: list[Stop] = []  # of advisory gates, since the caller last took them
-        self.unconfirmed: list[
-            str
-        ] = []  # what was found row by row and the whole judge denies: a fault of this program
+        self.unconfirmed: list[str] = []  # what the whole judge denies, and what raised: faults of this program
         self.gates: list[GateWatch] = []
         self.runs: dict[Path, FollowedRun] = {}
         self.readings: dict[Path, Reading] = {}
@@ -159,6 +145,7 @@ class Judges:
             if broken and (stop := self._confirm(run, reading, broken)):
                 return stop
         self._by_event(run, reading, mine)
+        self.unconfirmed += [one.raised for one in going if one.raised and not one.tripwire and not one.done]
         waiting = [one for one in mine if one.broken and not one.done and one.again <= run.rows]
         return self._confirm(run, reading, waiting) if waiting else None
 
@@ -200,24 +187,19 @@ class Judges:
             offence, finding = one.broken, one.confirmed(view, reading.fed)
             if isinstance(finding, str):
                 self.unconfirmed.append(finding)
-            elif finding and offence and (stop := self._stop(one, finding, offence, reading)):
+            elif finding and offence and (stop := self._told(one, finding, offence, reading)):
                 return stop
         return None
 
-    def _stop(self, one: GateWatch, finding: Finding, offence: Offence | None, reading: Reading) -> Stop | None:
-        """Return what stops the run, or put an advisory gate that is broken with the advice."""
-        verdict, step = finding.verdict, reading.last_step
-        worst = offence or verdict.offences[0]
-        where: Any = offence.figures.get("step") if offence else None
-        words = " ".join(self.words(one.gate.kind, verdict))
-        stop = Stop(
-            gate=one.gate.id, instance=one.instance, code=worst.code, why=words,
-            step=int(where) if isinstance(where, (int, float)) else int(step) if math.isfinite(step) else None,
-        )  # fmt: skip
-        if one.required:
-            return stop
-        self.advice.append(stop)
-        return None
+    def _told(self, one: GateWatch, finding: model.Finding, worst: Offence, reading: Reading) -> Stop | None:
+        """Return what stops the run, or put a gate that is advisory with the advice."""
+        where = worst.figures.get("step", reading.last_step)
+        step = int(where) if isinstance(where, (int, float)) and math.isfinite(where) else None
+        words = " ".join(self.words(one.gate.kind, finding.verdict)) if finding.verdict.offences else ""
+        why = str(worst.figures.get("why", words))
+        stop = Stop(gate=one.gate.id, instance=one.instance, step=step, code=worst.code, why=why)
+        self.advice += [] if one.required else [stop]
+        return stop if one.required else None
 
     # --- All rows together ------------------------------------------------------------------------------------------
 
@@ -226,22 +208,18 @@ class Judges:
         due = [one for one in mine if not one.judged and (reading.last_step >= one.due_step or past >= one.due_s)]
         for one in due:
             finding = one.when_due(self._view(run, one))
-            if finding and (stop := self._stop(one, finding, None, reading)):
+            if finding and (stop := self._told(one, finding, _at_large(finding), reading)):
                 return stop
         return None
 
     def _again(self, run: FollowedRun, reading: Reading, mine: Sequence[GateWatch], now_s: float) -> Stop | None:
         """Judge all rows at lengths that grow by half, as far as no judge goes row by row and time allows."""
         length = run.rows if run.problem is None else run.size()
-        if (
-            length < reading.length
-            or not any(one.required for one in mine)
-            or self._spent > SHARE * (now_s - self._began)
-        ):
+        able = [one for one in mine if one.required]
+        if length < reading.length or not able or self._spent > SHARE * (now_s - self._began):
             return None
         reading.length, began, known = GROWTH * length, time.process_time(), dict[str, Any]()
         try:
-            able = [one for one in mine if one.required]
             view = self._view(run, able[0])
             for one in able:
                 one.broken = one.broken or one.of_all(known, view)
@@ -261,13 +239,11 @@ class Judges:
         for one in [one for one in mine if since > one.silent_s]:
             finding = one.whole(self._view(run, one))
             one.done = True
-            if finding.verdict.outcome is not Outcome.NOT_APPLICABLE:
-                step = int(reading.last_step) if math.isfinite(reading.last_step) else None
-                why = f"no row for {since:.3g} s, and at most {one.silent_s:g} s may go by; the last is of step {step}"
-                stop = Stop(gate=one.gate.id, instance=one.instance, step=step, code=SILENT, why=why)
-                if one.required:
-                    return stop
-                self.advice.append(stop)
+            why = f"no row for {since:.3g} s, {one.silent_s:g} s may go by; the last step is {reading.last_step:g}"
+            silent = Offence(place=run.path.name, code=SILENT, figures={"why": why})
+            meant = finding.verdict.outcome is not Outcome.NOT_APPLICABLE
+            if meant and (stop := self._told(one, finding, silent, reading)):
+                return stop
         return None
 
     @staticmethod
@@ -298,13 +274,20 @@ def _pending(one: GateWatch, reading: Reading | None) -> Pending:
     return Pending(gate=one.gate.id, instance=one.instance, due=one.due_in_words, waits_for=waits, **more)
 
 
-def _until(events: Sequence[Mapping[str, Any]], begun: int, step: float) -> list[Mapping[str, Any]]:
+def _at_large(finding: model.Finding) -> Offence:
+    """Return the first offence without its step: what is judged when it is due is known with that step."""
+    return Offence(place=finding.verdict.offences[0].place, code=finding.verdict.code)
+
+
+def _until(events: Sequence[Fields], begun: int, step: float) -> Sequence[Fields]:
     """Return the events from one on, up to the first that is of a later step."""
-    more = islice(events, begun, None)
-    return list(takewhile(lambda event: type(at := event.get(STEP)) is not int or at <= step, more))
+    end = begun
+    while end < len(events) and (type(at := events[end].get(STEP)) is not int or at <= step):
+        end += 1
+    return events[begun:end]
 
 
-def _watched(contract: Contract, given: Sequence[str]) -> str:
+def _watched(contract: model.Contract, given: Sequence[str]) -> str:
     """Return the subject that the run stands for: the one that is `run`, or that nothing else is bound to."""
     by_hand = {text.partition("=")[0].partition("@")[0] for text in given}
     asked = {name for gate in contract.gates for name in gate.subjects.values()} - by_hand
