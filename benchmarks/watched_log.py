@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import resource
+import runpy
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-
-from benchmarks.run_log import write
 
 from weighbridge.evaluation.verification import VerifyRequest, verify
 from weighbridge.report import verdict_lines
@@ -67,7 +66,7 @@ def main() -> None:
         return verified(Path(sys.argv[2]))
     rows, pieces = (int(one) for one in (*sys.argv[1:3], *("1000000", "1000")[len(sys.argv) - 1 :]))
     with tempfile.TemporaryDirectory() as folder:
-        write(Path(folder), rows)
+        runpy.run_path(str(Path(__file__).with_name("run_log.py")))["write"](Path(folder), rows)
         answers = []
         for verb in (["--verify", folder], ["--watch", folder, str(pieces)]):
             done = subprocess.run([sys.executable, __file__, *verb], check=True, capture_output=True, text=True)

@@ -319,3 +319,45 @@ def test_the_run_stands_still_while_it_is_asked_whether_to_stop(tmp_path: Path) 
     some = (row | ({"loss": math.nan} if row["step"] == 6 else {}) for row in rows(9))
     assert written(of, Writer(tmp_path / "run"), some) is not None
     assert asked == ["now"]
+
+
+def test_contracts_that_call_a_column_otherwise_are_judged_each_by_its_own(tmp_path: Path) -> None:
+    log, contracts = tmp_path / "run.jsonl", []
+    for name, column in (("one", "a"), ("other", "b")):
+        contracts.append(str(tmp_path / f"{name}.yaml"))
+        Path(contracts[-1]).write_text(
+            f"weighbridge: contract/v0\nid: {name}\nversion: 1.0.0\ntitle: t\nowner: o\n"
+            f"subjects:\n  run: {{kind: run, columns: {{loss: {column}}}}}\ngates:\n"
+            f"  - {{id: {name.upper()}, title: b, kind: series-bound, subjects: {{run: run}}, with: {{at_most: 3}}}}\n"
+        )
+    request = VerifyRequest(contracts=tuple(contracts), evidence=None, ledger=tmp_path)
+    of, stops = Judges(request, log, verdict_lines), []
+    for step in range(12):
+        with log.open("a") as file:
+            file.write(
+                json.dumps({"step": step, "a": 1 + step % 5 / 9, "b": 9.0 if step == 8 else 2 - step % 7 / 9}) + "\n"
+            )
+        stops += [stop] if (stop := of.look(float(step))) else []
+    assert [(one.gate, one.step) for one in stops] == [("OTHER", 8)]
+
+
+def test_a_text_of_a_pattern_is_judged_at_lengths_that_grow_and_at_the_end(tmp_path: Path) -> None:
+    contract, log = tmp_path / "c.yaml", tmp_path / "run.log"
+    contract.write_text(
+        "weighbridge: contract/v0\nid: c\nversion: 1.0.0\ntitle: t\nowner: o\nsubjects:\n"
+        "  run: {kind: run, lines: 'step (?P<step>[0-9]+) loss (?P<loss>[^ ]+)'}\ngates:\n"
+        "  - {id: LOW, title: b, kind: series-bound, subjects: {run: run}, with: {at_most: 3}}\n"
+    )
+    of, stops = (
+        Judges(VerifyRequest(contracts=(str(contract),), evidence=None, ledger=tmp_path), log, verdict_lines),
+        [],
+    )
+    for step in range(400):
+        with log.open("a") as file:
+            file.write(f"step {step} loss {9.0 if step == 20 else 1 + step % 7 / 9}\n")
+        if stop := of.look(float(step)):
+            stops.append((step, stop.code))
+            break
+    assert "is not followed" in of.notes[0]
+    assert [code for _, code in stops] == ["beyond"]
+    assert 20 <= stops[0][0] <= 45

@@ -14,7 +14,7 @@ from weighbridge.run_logs.attempts import ATTEMPT, joined
 from weighbridge.run_logs.csv_log import header
 from weighbridge.run_logs.formats.recognition import SUFFIXES, folder_reader
 from weighbridge.run_logs.json_log import EVENTS, STEPS, mappings, of_recorder, read_head
-from weighbridge.run_logs.log_file import BLOCK, MAX_LINE, UTF_16, Batch, decoded, open_regular
+from weighbridge.run_logs.log_file import BLOCK, MAX_LINE, Batch, decoded, open_regular
 from weighbridge.run_logs.log_table import EPOCH, NOT_OWED, NUMBER, STEP, UNREADABLE, Log, TableBuilder
 from weighbridge.views.run import FINITE, GRAD_NORM, IDLE, SKIPPED, RunView, scales, view_of
 
@@ -87,15 +87,13 @@ class FollowedLog:
     def look(self) -> None:
         """Read what was written since; the events after the rows, as a wrap is logged before its step."""
         for batch in self.steps.more():
-            self._csv(batch) if SUFFIXES.get(self.steps.path.suffix) is SUFFIXES[".csv"] else self._json(batch)
+            if SUFFIXES.get(self.steps.path.suffix) is SUFFIXES[".csv"]:
+                self._csv(batch)
+            else:
+                self.table.add_mappings(mappings(batch, self.path))
         for file in self.files[1:]:
             for batch in file.more():
                 self.events += mappings(batch, file.path)
-
-    def _json(self, batch: Batch) -> None:
-        if not self.table.rows and batch.lines[0].encode().startswith(UTF_16):
-            raise SubjectError("not-followed", "a log in UTF-16 is not followed", where=str(self.path))
-        self.table.add_mappings(mappings(batch, self.path))
 
     def _csv(self, batch: Batch) -> None:
         by = "\t" if self.steps.path.suffix == ".tsv" or ("\t" in batch.lines[0] and "," not in batch.lines[0]) else ","
@@ -118,8 +116,8 @@ class FollowedLog:
 class FollowedRun:
     """One run, or one rank of it, with its attempts: what changed of its past begins a new `generation`."""
 
-    def __init__(self, path: Path, columns: Mapping[str, str], units: Mapping[str, str]) -> None:
-        self.path, self.columns, self.units = path, columns, units
+    def __init__(self, path: Path, columns: Mapping[str, str], units: Mapping[str, str], lines: str = "") -> None:
+        self.path, self.columns, self.units, self.lines = path, columns, units, lines
         self.logs = [FollowedLog(path)]
         self.generation = 0
         self.notes: list[str] = []
@@ -139,7 +137,8 @@ class FollowedRun:
     def _look(self) -> None:
         if self.problem is not None:
             return
-        if not self.rows and (self.path.suffix not in ("", *SUFFIXES) or folder_reader(self.path)):
+        strange = self.lines or self.path.suffix not in ("", *SUFFIXES) or folder_reader(self.path)
+        if not self.rows and exists(self.path) and strange:
             raise SubjectError("not-followed", "a row of it is not a line of JSON or CSV", where=str(self.path))
         for log in self.logs:
             for file in log.files:

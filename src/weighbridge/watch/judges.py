@@ -74,14 +74,14 @@ class Judges:
         self.advice: list[Stop] = []  # of advisory gates, since the caller last took them
         self.unconfirmed: list[str] = []  # what the whole judge denies, and what raised: faults of this program
         self.gates: list[GateWatch] = []
-        self.runs: dict[Path, FollowedRun] = {}
-        self.readings: dict[Path, Reading] = {}
+        self.runs: dict[tuple[object, ...], FollowedRun] = {}  # by path, and by what the contract calls its columns
+        self.readings: dict[int, Reading] = {}
         self._began, self._spent, self._ranks = math.inf, 0.0, [""]
 
     @property
     def notes(self) -> list[str]:
         """Return what befell the logs: which were truncated, replaced or removed, and which are not followed."""
-        return [note for run in self.runs.values() for note in run.notes]
+        return list(dict.fromkeys(note for run in self.runs.values() for note in run.notes))
 
     def _bind(self) -> None:
         ranks = sorted(name for name in listed(self.run) if name.startswith("rank-"))
@@ -102,16 +102,18 @@ class Judges:
         for one in bound:
             path = Path(one.target)
             if one.kind is SubjectKind.RUN and not one.ranks and self.run in (path, path.parent):
-                self.readings.setdefault(path, Reading())
-                return self.runs.setdefault(path, FollowedRun(path, one.columns, one.units))
+                key = (path, *sorted(one.columns.items()), "", *sorted(one.units.items()), one.lines)
+                run = self.runs.setdefault(key, FollowedRun(path, one.columns, one.units, one.lines))
+                self.readings.setdefault(id(run), Reading())
+                return run
         return None
 
     def look(self, now_s: float) -> Stop | None:
         """Judge what was logged since, and return what should stop the run; `now_s` is of a clock that never falls."""
         self._began = min(self._began, now_s)
         self._bind()
-        for path, run in self.runs.items():
-            before, reading = (run.rows, run.generation), self.readings[path]
+        for run in self.runs.values():
+            before, reading = (run.rows, run.generation), self.readings[id(run)]
             grown = run.look()
             reading.last_row_s = now_s if before != (run.rows, run.generation) else reading.last_row_s
             mine = [one for one in self.gates if one.run is run and not one.done]
@@ -208,8 +210,10 @@ class Judges:
         due = [one for one in mine if not one.judged and (reading.last_step >= one.due_step or past >= one.due_s)]
         for one in due:
             finding = one.when_due(self._view(run, one))
-            if finding and (stop := self._told(one, finding, _at_large(finding), reading)):
-                return stop
+            if finding:  # it is known with this step, whichever row it is of
+                worst = Offence(place=finding.verdict.offences[0].place, code=finding.verdict.code)
+                if stop := self._told(one, finding, worst, reading):
+                    return stop
         return None
 
     def _again(self, run: FollowedRun, reading: Reading, mine: Sequence[GateWatch], now_s: float) -> Stop | None:
@@ -258,7 +262,7 @@ class Judges:
 
     def pending(self) -> list[Pending]:
         """Return every gate that is not broken: PENDING, or past its due what it came to."""
-        return [_pending(one, self.readings[one.run.path] if one.run else None) for one in self.gates if not one.done]
+        return [_pending(one, self.readings[id(one.run)] if one.run else None) for one in self.gates if not one.done]
 
     def finish(self) -> tuple[ContractResult, ...]:
         """Verify the whole contracts of the run as it lies there, as `verify` does."""
@@ -272,11 +276,6 @@ def _pending(one: GateWatch, reading: Reading | None) -> Pending:
     waits = "the first row" if reading and not reading.fed else waits
     more: dict[str, Any] = {"outcome": one.judged.outcome, "code": one.judged.code} if one.judged else {}
     return Pending(gate=one.gate.id, instance=one.instance, due=one.due_in_words, waits_for=waits, **more)
-
-
-def _at_large(finding: model.Finding) -> Offence:
-    """Return the first offence without its step: what is judged when it is due is known with that step."""
-    return Offence(place=finding.verdict.offences[0].place, code=finding.verdict.code)
 
 
 def _until(events: Sequence[Fields], begun: int, step: float) -> Sequence[Fields]:

@@ -1,11 +1,11 @@
 """Replay recorded trainings row by row through the judges of `watch`: which healthy ones they stop, which faulty when.
 
-    python -m benchmarks.watching_faults --healthy 34 --steps 1000 --keep runs   # of each program
-    python -m benchmarks.watching_faults --faults
+    python -m benchmarks.training_faults.watched --healthy 34 --steps 1000 --keep runs   # of each program
+    python -m benchmarks.training_faults.watched --faults
 
-Programs and faults are those of `benchmarks/training_faults`. What lies in `--keep` is not trained again. Each row is
-written, its events before it, and looked at once, as if ten came a second; `after` is from the first step that the
-fault touches to the row after which the run would stop.
+Programs and faults are those of this folder, and `benchmarks/watching_faults.md` is what it said. What lies in `--keep`
+is not trained again. Each row is written, its events before it, and looked at once, as if ten came a second; `after` is
+from the first step that the fault touches to the row after which the run would stop.
 """
 
 from __future__ import annotations
