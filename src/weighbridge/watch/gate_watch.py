@@ -58,21 +58,22 @@ class GateWatch:
         found = f"step {self.due_step:g}" if self.due_step < math.inf else f"{self.due_s:g} s after the start"
         return "the run's end" if self.due_step == self.due_s == math.inf else found
 
-    def measured(self, view: RunView, known: dict[str, Any]) -> dict[str, model.Measurement] | None:
+    def measured(self, view: RunView, known: dict[Any, Any]) -> dict[str, model.Measurement] | None:
         """Measure what the judge needs, without canaries; None where something of it is not there (yet)."""
         evidence = {}
         for name, need in self.kind.needed(self.gate.limits).items():
             item = request_for(self.gate, need, self.instance)
-            if item.key not in known:
+            key = self.contract.id, item.key
+            if key not in known:
                 mine = [next(one for one in self.bound if one.subject == subject) for subject in item.subjects]
                 verifier = VERIFIERS[item.quantity, tuple(one.looked_at_as for one in mine)]
                 try:
                     views = tuple(view if self._is_watched(one) else self._other(one) for one in mine)
-                    known[item.key] = verifier.measure(views, loads(item.options))
+                    known[key] = verifier.measure(views, loads(item.options))
                 except Exception:  # noqa: BLE001 -- whatever it is, the whole judge says it by its code
-                    known[item.key] = None
-            if isinstance(known[item.key], model.Measurement):
-                evidence[name] = known[item.key]
+                    known[key] = None
+            if isinstance(known[key], model.Measurement):
+                evidence[name] = known[key]
             elif not need.optional:
                 return None
         return evidence
@@ -85,7 +86,7 @@ class GateWatch:
             self.others[one.key] = one.open()
         return self.others[one.key]
 
-    def begin(self, view: RunView, known: dict[str, Any]) -> None:
+    def begin(self, view: RunView, known: dict[Any, Any]) -> None:
         """Begin to judge row by row, where what is logged is known by a few rows."""
         evidence = self.measured(view, known) if self.kind.tripwire else None
         self.tripwire = self.kind.tripwire(evidence, self.limits, self.measure) if evidence else None  # type: ignore[misc]
@@ -136,7 +137,7 @@ class GateWatch:
         self.done = finding.verdict.outcome is Outcome.FAIL
         return finding if self.done else None
 
-    def of_all(self, known: dict[str, Any], view: RunView) -> Offence | None:
+    def of_all(self, known: dict[Any, Any], view: RunView) -> Offence | None:
         """Judge what a view holds without trials, and return what no later row mends and no tripwire looks for."""
         final = {*self.kind.final} - {*(self.tripwire.codes if self.tripwire else ())}
         evidence = self.measured(view, known) if final else None

@@ -164,7 +164,7 @@ class Judges:
         view = run.view()
         reading.fed = run.rows if anew else reading.fed
         reading.events, reading.alone = (0, 0) if anew else (reading.events, reading.alone)
-        few, known = view.first(min(view.rows, FIRST_ROWS)), dict[str, Any]()
+        few, known = view.first(min(view.rows, FIRST_ROWS)), dict[Any, Any]()
         for one in fresh:
             one.broken = None
             one.begin(few, known)
@@ -222,7 +222,7 @@ class Judges:
         able = [one for one in mine if one.required]
         if length < reading.length or not able or self._spent > SHARE * (now_s - self._began):
             return None
-        reading.length, began, known = GROWTH * length, time.process_time(), dict[str, Any]()
+        reading.length, began, known = GROWTH * length, time.process_time(), dict[Any, Any]()
         try:
             view = self._view(run, able[0])
             for one in able:
