@@ -101,7 +101,7 @@ def recorded(case: Case, keep: Path, steps: int | None) -> Path:
 
 
 def healthy(given: argparse.Namespace, keep: Path) -> None:
-    for program in PROGRAMS:
+    for program in given.programs:
         cases = harmless_cases([program], range(given.healthy))
         cases = sorted(cases, key=lambda case: case.seed)[: given.healthy]
         found = [replayed(recorded(case, keep, given.steps)) for case in cases]
@@ -110,8 +110,8 @@ def healthy(given: argparse.Namespace, keep: Path) -> None:
         print(f"| {program} | {len(found)} | {rows:,} | {len(stopped)} {' '.join(stopped)} | {doubted} |", flush=True)
 
 
-def faulty(keep: Path) -> None:
-    for case in fault_cases(list(PROGRAMS), [0], TEN):
+def faulty(given: argparse.Namespace, keep: Path) -> None:
+    for case in fault_cases(given.programs, [0], TEN):
         one = replayed(recorded(case, keep, None))
         fired = f"{one.stop.gate} `{one.stop.code}`" if one.stop else "nothing before the end"
         onset = FAULTS[case.name].onset
@@ -123,6 +123,7 @@ def faulty(keep: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--healthy", type=int, default=0, help="runs of each program")
+    parser.add_argument("--programs", nargs="+", default=[*PROGRAMS], choices=[*PROGRAMS])
     parser.add_argument("--steps", type=int, default=1000, help="of a healthy run")
     parser.add_argument("--faults", action="store_true")
     parser.add_argument("--keep", type=Path, help="a folder for the recorded runs")
@@ -134,7 +135,7 @@ def main() -> None:
         if given.healthy:
             healthy(given, keep)
         if given.faults:
-            faulty(keep)
+            faulty(given, keep)
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path: P
         list(FollowedFile(path).more())
 
 
-@pytest.mark.parametrize("name", ["state.json", "run.txt", "log.csv.gz"])
+@pytest.mark.parametrize("name", ["state.json", "run.txt", "log.csv.gz", "log"])
 def test_a_log_of_which_a_line_is_no_row_is_not_followed_and_that_is_said(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text(json.dumps({"log_history": []}))
@@ -111,3 +111,18 @@ def test_a_log_of_which_a_line_is_no_row_is_not_followed_and_that_is_said(tmp_pa
     assert "is not followed" in run.notes[0]
     assert not run.look()
     assert len(run.notes) == 1
+
+
+def test_a_recorder_that_comes_to_a_folder_of_others_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "trainer_state.json").write_text(
+        json.dumps({"log_history": [], "global_step": 0, "max_steps": 1})
+    )
+    run = FollowedRun(tmp_path / "run", {}, {})
+    run.look()
+    assert "is not followed" in run.notes[0]
+    for row in rows(3):
+        with (tmp_path / "run" / "steps.jsonl").open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        run.look()
+    assert (run.rows, run.problem) == (3, None)

@@ -18,6 +18,8 @@ from weighbridge.run_logs.log_file import BLOCK, MAX_LINE, Batch, decoded, open_
 from weighbridge.run_logs.log_table import EPOCH, NOT_OWED, NUMBER, STEP, UNREADABLE, Log, TableBuilder
 from weighbridge.views.run import FINITE, GRAD_NORM, IDLE, SKIPPED, RunView, scales, view_of
 
+STRANGE = "not-followed"
+
 
 @dataclass(slots=True)
 class FollowedFile:
@@ -103,7 +105,7 @@ class FollowedLog:
             self.table.open(dict.fromkeys(self.names), 0)
             rows = rows[1:] if headed else rows
         if any(len(row) != len(self.names) for row in rows):
-            raise SubjectError("not-followed", "a row of another length than the header", where=str(self.path))
+            raise SubjectError("row-length", "a row of another length than the header", where=str(self.path))
         if rows:
             self.table.add_texts(self.names, rows)
 
@@ -135,11 +137,16 @@ class FollowedRun:
         return before != (self.rows, len(self.logs[-1].events), self.generation, self.problem)
 
     def _look(self) -> None:
+        if self.problem is not None and self.problem.code == STRANGE and exists(self.path / STEPS):
+            self.problem = None  # a recorder came to a folder in which others had begun to write
         if self.problem is not None:
             return
-        strange = self.lines or self.path.suffix not in ("", *SUFFIXES) or folder_reader(self.path)
+        folder = is_folder(self.path)
+        if not self.rows and exists(self.path) and folder != self.logs[0].folder:
+            self.logs = [FollowedLog(self.path)]
+        strange = self.lines or (folder_reader(self.path) if folder else self.path.suffix not in SUFFIXES)
         if not self.rows and exists(self.path) and strange:
-            raise SubjectError("not-followed", "a row of it is not a line of JSON or CSV", where=str(self.path))
+            raise SubjectError(STRANGE, "a row of it is not a line of JSON or CSV", where=str(self.path))
         for log in self.logs:
             for file in log.files:
                 if lost := file.lost():
