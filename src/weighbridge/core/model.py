@@ -255,6 +255,7 @@ class GateDecl:
     depends_on: tuple[str, ...] = ()
     max_age_days: float | None = None
     stale_on: tuple[str, ...] = ()
+    due: Mapping[str, float] = field(default_factory=dict, metadata={LATER: True})  # `step` or `after_s`: of a watch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,14 +41,15 @@ def read_attempts(path: Path, digests: dict[str, str]) -> Log:
             raise _refused(path, what, "take it away")
     if not any(part.rows for part in parts):
         raise no_rows(path)
-    return _joined(parts, path)
+    return joined(parts, path)
 
 
 def _refused(path: Path, what: str, remedy: str) -> SubjectError:
     return SubjectError("attempts", what, where=str(path), remedy=f"{remedy}, or bind one attempt by itself")
 
 
-def _joined(parts: Sequence[Log], path: Path) -> Log:
+def joined(parts: Sequence[Log], path: Path) -> Log:
+    """Join the attempts of a run, in their order; refuse where one goes on with another model or corpus."""
     last, before = parts[-1], math.inf
     kept: list[tuple[Log, list[int], float]] = []
     for part in reversed(parts):

@@ -97,6 +97,12 @@ class Cells:
         self.values.extend(other.values[row] for row in rows)
         self.state.extend(other.state[row] for row in rows)
 
+    def first(self, rows: int) -> Cells:
+        """Return the cells of so many rows at the beginning."""
+        changed = Cells()
+        changed.values, changed.state = self.values[:rows], self.state[:rows]
+        return changed
+
     def units_said(self) -> set[str]:
         """Return the units of the cells that hold a number, "" among them where some say none."""
         places = self.units + bytes(len(self.state) - len(self.units))

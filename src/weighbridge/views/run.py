@@ -149,6 +149,14 @@ class RunView:
         texts = {name: {at: of[row] for at, row in enumerate(rows) if row in of} for name, of in self.stated.items()}
         return dataclasses.replace(self, rows=len(rows), cells=cells, overlay={}, stated=texts)
 
+    def first(self, rows: int) -> RunView:
+        """Return the view of so many rows at the beginning, and of the events up to the step of the last of them."""
+        cells = {name: one.first(rows) for name, one in self.cells.items()}
+        reached = max(compress(cells[STEP].values, cells[STEP].state.translate(IS_NUMBER)), default=-1.0)
+        events = tuple(one for one in self.events if type(at := one.get(STEP)) is not int or at <= reached)
+        texts = {name: {row: text for row, text in of.items() if row < rows} for name, of in self.stated.items()}
+        return dataclasses.replace(self, rows=rows, cells=cells, events=events, stated=texts)
+
     def overlaid(self, row: int, column: str, value: float | None) -> RunView:
         """Return the view with another number, or a missing cell (None), over one cell."""
         return dataclasses.replace(self, overlay={**self.overlay, (row, column): value})
@@ -169,18 +177,21 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
         what = "runs are read on this machine only"
         raise SubjectError("run-elsewhere", what, where=bare(str(target)), remedy="fetch it, bind its path")
     digests: dict[str, str] = {}
-    log = read_log(path, digests, lines)
-    names = log_table.standard_names(log.columns, columns or {})
+    return view_of(read_log(path, digests, lines), path, digests, columns, units)
+
+
+def view_of(
+    log: log_table.Log, path: Path, digests: Mapping[str, str], columns: Names | None, units: Names | None
+) -> RunView:
+    """Return the view of a log that was read, or that is being followed."""
+    scaled = scales(log, path, columns, units)
+    names = {name: logged for name, (logged, _) in scaled.items()}
     cells: dict[str, Cells] = {}
-    for name, logged in names.items():
-        one, header = log.columns[logged], {log.units.get(logged, "")}
+    for name, (logged, by) in scaled.items():
+        one = log.columns[logged]
         if name in PLAIN:
             one = one.plain() if one.units else one
-        else:  # a header speaks for the cells that say no unit
-            said, mapped = one.units_said(), (columns or {}).get(name, name) != name
-            said = (said - {""}) | header if "" in said or header != {""} else said
-            by = factor(name, logged, (units or {}).get(name, ""), said, mapped=mapped, where=str(path))
-            one = one if by == 1.0 else one.times(by)
+        one = one if by == 1.0 else one.times(by)
         if NUMBER in one.state or UNREADABLE not in one.state:  # else texts; one of numbers may lack some of them
             cells[name] = one
     if SKIPPED in log.columns and GRAD_NORM in cells:  # a step without an update has no norm of one
@@ -208,6 +219,21 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
     return RunView(cells=cells, logged_as=logged_as, nan_filtered=filtered, digests=digests, **kept)
 
 
+def scales(log: log_table.Log, path: Path, columns: Names | None, units: Names | None) -> dict[str, tuple[str, float]]:
+    """Return, by standard name, what a log calls a column, and by what its numbers are multiplied."""
+    found = {}
+    for name, logged in log_table.standard_names(log.columns, columns or {}).items():
+        header, said = {log.units.get(logged, "")}, log.columns[logged].units_said() if name not in PLAIN else {""}
+        mapped = (columns or {}).get(name, name) != name
+        said = (said - {""}) | header if "" in said or header != {""} else said  # a header speaks for cells without one
+        given = (units or {}).get(name, "")
+        found[name] = (
+            logged,
+            1.0 if name in PLAIN else factor(name, logged, given, said, mapped=mapped, where=str(path)),
+        )
+    return found
+
+
 def _updates(cells: Mapping[str, Cells], rows: int) -> dict[str, Cells]:
     """Return which steps of a recorder made no update, and which of these although no gradient forbade one."""
     # A step without a norm that is not said to have made none is unknown, but in a run that has no norm at all.
@@ -225,7 +251,11 @@ def _updates(cells: Mapping[str, Cells], rows: int) -> dict[str, Cells]:
 
 def open_ranks(folders: Sequence[Path], columns: Names | None = None, units: Names | None = None) -> RunView:
     """Open the ranks of one run at once; what is told of the run as a whole, the first of them tells."""
-    ranks = tuple(open_run(folder, columns, units) for folder in folders)
+    return of_ranks(folders, tuple(open_run(folder, columns, units) for folder in folders))
+
+
+def of_ranks(folders: Sequence[Path], ranks: tuple[RunView, ...]) -> RunView:
+    """Return the view of all ranks of one run."""
     named = zip(folders, ranks, strict=True)
     digests = {f"{folder.name}/{name}": digest for folder, one in named for name, digest in one.digests.items()}
     more: dict[str, Any] = {"facts": ranks[0].facts, "digests": digests, "ranks": ranks}
