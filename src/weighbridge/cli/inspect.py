@@ -19,7 +19,7 @@ from weighbridge.report import finding_text, verdict_lines
 from weighbridge.report.machine import finding_json
 
 EXAMPLES = ("model.gguf", "out", "runs/a runs/b", "model.gguf --values 8 'blk.0.*'")
-ALL = "List every tensor, with mean, spread, least and largest value, and every problem."
+ALL = "List every tensor and every problem, with statistics."
 VALUES = "Show the first N values of the tensors whose names match, decoded, and nothing else."
 STRICT = "Exit 1 where something looks wrong, 3 where nothing could be looked at."
 

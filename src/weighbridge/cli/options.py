@@ -52,8 +52,13 @@ def verb(name: str, short: str, *examples: str, of: click.Group | None = None) -
     """Make a command of a function, or one `of` a group, with its line among verbs and what to write after it."""
     command: Callable[..., Callable[[F], click.Command]] = of.command if of else click.command
     made = command(name, short_help=short, epilog=_to_copy(f"{of.name} {name}" if of else name, examples))
-    debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks of internal errors.")
-    return lambda function: made(debug(function))
+
+    def verb_of(function: F) -> click.Command:
+        found, text = made(function), "Show tracebacks of internal errors."
+        found.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, help=text))
+        return found
+
+    return verb_of
 
 
 def verbs(name: str, short: str, *examples: str) -> Callable[[F], click.Group]:
