@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ class Finite:
         self.run, self.read = run, dict[Path, int]()
         self.advice: list[Any] = []
         self.unconfirmed: list[str] = []
+        self.stand_still: Callable[[], object] = lambda: None
 
     def look(self, now_s: float) -> NotFinite | None:
         if os.environ.get("JUDGE_BREAKS"):
@@ -46,9 +47,6 @@ class Finite:
                     if not math.isfinite(row["loss"]):
                         return NotFinite("GATE-FINITE", "default", row["step"], "not-finite", "loss is nan")
         return None
-
-    def pending(self) -> Sequence[Any]:
-        return ()
 
 
 def main() -> None:

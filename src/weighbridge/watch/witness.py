@@ -44,29 +44,12 @@ class Found(Protocol):
 class Judging(Protocol):
     """What looks at the rows: called where something grew, and at least every half second."""
 
+    stand_still: Callable[[], object]  # what it calls before a whole judge looks at all rows
     advice: list[Any]  # what advisory gates found, until it is taken
     unconfirmed: list[str]  # what only a step form found: a fault of this program
 
     def look(self, now_s: float) -> Any:
         """Return a confirmed stop, or None."""
-
-    def pending(self) -> Sequence[Any]:
-        """Return the gates that are not due."""
-
-
-class Unjudged:
-    """Judges of a run that no contract is over while it goes on."""
-
-    def __init__(self) -> None:
-        self.advice: list[Any] = []
-        self.unconfirmed: list[str] = []
-
-    def look(self, now_s: float) -> None:
-        """Find nothing."""
-
-    def pending(self) -> Sequence[Any]:
-        """Return none."""
-        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +85,7 @@ class Witness:
         self.cpu_s, self.seen, self.standing = 0.0, 0, False
         self.booked: set[tuple[str, str]] = set()
         self.next_walk = self.next_look = self.next_sample = 0.0
+        self.paused = False
         self.left_behind: int | None = None
         self.stop: Any = None
         self.book: Book
@@ -114,6 +98,7 @@ class Witness:
         self.began, self.offset = began[0], began[1] - began[0]
         child = start(self.asked.command)
         self.tree = Tree(child=child.pid)
+        self.judges.stand_still = self._pause
         try:
             with self._listening():
                 self._begin(child.pid)
@@ -226,21 +211,29 @@ class Witness:
             self.book.add(note)
         if not changed and now < self.next_look:
             return False
-        self.next_look = now + LOOK_SECONDS
+        self.next_look, found = now + LOOK_SECONDS, None
         try:
             found = self.judges.look(now)
         except Exception as problem:  # noqa: BLE001 -- training goes on whatever a judge does
             self._once("judging", f"broke: {type(problem).__name__}; judged again at the end", str(problem))
-            return False
-        for advice in self._taken(self.judges.advice):
-            self._find(advice, "advisory")
-        for fault in self._taken(self.judges.unconfirmed):
-            self._once("a step form", f"is not confirmed by its judge, so nothing is stopped: {fault}", "our bug")
         if found is not None and self.asked.stops:
             self.stop = found
         elif found is not None:
             self._find(found, "--stop-at never")
+        if self.paused and self.stop is None:
+            self.paused = False
+            self.tree.send(signal.SIGCONT)
+        for advice in self._taken(self.judges.advice):
+            self._find(advice, "advisory")
+        for fault in self._taken(self.judges.unconfirmed):
+            self._once("a step form", f"is not confirmed by its judge, so nothing is stopped: {fault}", "our bug")
         return self.stop is not None
+
+    def _pause(self) -> None:
+        """Have the tree stand still while a gate may be broken: the judge of all rows takes its time."""
+        if self.asked.stops:
+            self.paused = True
+            self.tree.send(signal.SIGSTOP)
 
     @staticmethod
     def _taken(waiting: list[Any]) -> list[Any]:
