@@ -44,6 +44,7 @@ class Watched:
 
 
 Watch = Callable[..., Watched]
+Words = tuple[str, ...]
 
 
 def stopping(run: Path, *command: str, grace: float = 10, stop_at: str = "first", resume: bool = False) -> list[str]:
@@ -56,9 +57,9 @@ def stopping(run: Path, *command: str, grace: float = 10, stop_at: str = "first"
 def watch(tmp_path: Path) -> Watch:
     """Run a command under the witness with the judge of `stopping.py`; by default the trainer with these options."""
 
-    def run(*options: str, command: tuple[str, ...] = (), env: dict[str, str] | None = None, **more: Any) -> Watched:
+    def run(*options: str, command: Words = (), under: Words = (), env: Any = None, **more: Any) -> Watched:
         at = tmp_path / "run"
-        words = stopping(at, *(command or (*TRAINER, str(at), *options)), **more)
+        words = [*under, *stopping(at, *(command or (*TRAINER, str(at), *options)), **more)]
         done = subprocess.run(
             words, check=False, cwd=tmp_path, env={**os.environ, **PATHS, **(env or {})}, capture_output=True, text=True
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,12 @@ import pytest
 from tests.watch.conftest import PATHS, TRAINER, Watch, Watched, stopping
 
 from weighbridge.watch.processes import descendants, read_process
+
+
+def root(tool: str) -> bool:
+    """Return whether this is root on a machine that has a tool."""
+    return os.geteuid() == 0 and shutil.which(tool) is not None
+
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a witness needs /proc and pidfd")
 
@@ -127,6 +134,29 @@ def test_who_ends_the_witness_ends_the_run_and_both_are_in_the_book(tmp_path: Pa
     book = Watched(0, "", "", run)
     assert book.lines("signal")[0]["signal"] == "SIGTERM"
     assert (book.sealed, book.book[-1]["exit"], _alive(book.book)) == (True, 128 + number, [])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not root("unshare"), reason="only root mounts something over /proc")
+def test_without_proc_the_child_is_stopped_all_the_same_and_the_book_has_no_seal(watch: Watch) -> None:
+    blind = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc; exec "$@"', "sh")
+    done = watch("--rows=400", "--hz=20", "--nan=4", under=blind)
+    assert (done.code, done.rows()[-1]["step"] <= 5, done.sealed) == (1, True, False), done.err
+    assert "there is no /proc: what came of the command was not seen" in done.out
+    assert "processes" in done.book[0]["not_witnessed"]
+    assert "exit" in done.book[0]["witnessed"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not root("setpriv"), reason="only root gives up the right to signal")
+def test_a_process_that_takes_no_signal_of_this_user_is_counted_and_runs_on_unwitnessed(watch: Watch) -> None:
+    may_not = ("setpriv", "--bounding-set", "-kill", "--inh-caps", "-kill")
+    done = watch("--rows=150", "--hz=20", "--nan=4", "--uid=65534", under=may_not, grace=0.2)
+    assert (done.code, done.sealed, done.lines("end")) == (1, False, []), done.err
+    assert {(line["processes"], line["refused"]) for line in done.lines("signal")} == {(0, 1)}
+    assert "could not be ended and run on" in done.out
+    for pid in _alive(done.book):
+        os.kill(pid, signal.SIGKILL)
 
 
 def until_there(path: Path) -> None:

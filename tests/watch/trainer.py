@@ -23,6 +23,7 @@ def main() -> None:
     read.add_argument("--ends", default="0")  # a code, KILL, STOP, OOM
     read.add_argument("--log", default="keep")  # truncate, rotate
     read.add_argument("--rank", default="")
+    read.add_argument("--uid", type=int, default=0)
     read.add_argument("--ranks", type=int, default=0)
     asked = read.parse_args()
     if asked.ignore_term:
@@ -46,14 +47,18 @@ def train(asked: argparse.Namespace) -> None:
     folder = asked.run / asked.rank
     folder.mkdir(parents=True)
     log = folder / "steps.jsonl"
+    kept = log.open("a") if asked.uid else None
+    if kept:
+        os.setuid(asked.uid)
     for step in range(asked.rows):
         if step == 3 and asked.log == "truncate":
             os.truncate(log, 10)
         if step == 3 and asked.log == "rotate":
             log.rename(folder / "steps.1.jsonl")
         row = {"step": step, "loss": float("nan") if step == asked.nan else 4.0 - 0.01 * step**1.1}
-        with log.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        file = kept or log.open("a")
+        file.write(json.dumps(row) + "\n")
+        file.flush() if kept else file.close()
         time.sleep(1 / asked.hz)
     match asked.ends:
         case "KILL" | "STOP":

@@ -19,7 +19,7 @@ from weighbridge.quantities import book_lines as of
 from weighbridge.watch.book_file import Book, begin_book, now_text, states
 from weighbridge.watch.growth import Growth
 from weighbridge.watch.images import Mapped, device_memory, open_devices, program, seen_here
-from weighbridge.watch.launch import ENDING, LAST_SECONDS, ORPHANED, PASSED_ON, start
+from weighbridge.watch.launch import ENDING, LAST_SECONDS, ORPHANED, PASSED_ON, Started, start
 from weighbridge.watch.processes import Seen, Tree, ignores, inner_pid
 
 POLL_MS = 20  # how late a row may be seen: a step is longer
@@ -94,27 +94,19 @@ class Witness:
     def run(self) -> Witnessed:
         """Witness the command and all that comes of it to the end; what breaks here leaves none of that."""
         self.book = begin_book(self.asked.run, resume=self.asked.resume)
-        began = time.monotonic(), time.time()
-        self.began, self.offset = began[0], began[1] - began[0]
+        self.began, self.offset = time.monotonic(), time.time() - time.monotonic()
         child = start(self.asked.command)
         self.tree = Tree(child=child.pid)
         self.judges.stand_still = self._pause
         try:
             with self._listening():
-                self._begin(child.pid)
-                if refused := self.book.problem:
-                    child.give_up()
-                    self.book.unmake()
-                    raise disk_error(refused, "the book", self.book.folder)
-                if problem := child.go():
-                    self.book.unmake()
-                    why = os.strerror(problem.errno or 0)
-                    self.tell(f"{self.asked.command[0]}: {why}; nothing was started, and there is no book")
+                if not self._begin(child):
                     return Witnessed(exit=NOT_FOUND, started=False)
                 self._watch()
                 return self._end()
-        finally:
+        except BaseException:
             self.tree.kill(LAST_SECONDS, self._reap)
+            raise
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[None]:
@@ -135,32 +127,40 @@ class Witness:
             self.bell.close()
             ringing.close()
 
-    def _begin(self, pid: int) -> None:
-        child = next(iter(self.tree.alive()), None)
-        witnessed, self.not_witnessed = seen_here()
-        self.witnessed = witnessed
-        here = Path()
-        commit = git.commit(here)
-        self.book.add(
-            of.Begin(
-                tool=__version__,
-                run=self.asked.run.name,
-                command=tuple(map(self.redactor.text, self.asked.command)),
-                pid=pid,
-                start_ticks=child.start_ticks if child else 0,
-                executable=program(self.asked.command[0]),
-                host=host_pseudonym(self.redactor.key),
-                commit=commit,
-                dirty=git.is_dirty(here) if commit else None,
-                grace_s=self.asked.grace_s,
-                contracts=self.asked.contracts,
-                witnessed=witnessed,
-                not_witnessed=self.not_witnessed,
-            ),
-            durable=True,
+    def _begin(self, child: Started) -> bool:
+        """Write the first line, and let the child go; return whether it could be started."""
+        seen = next(iter(self.tree.alive()), None)
+        self.witnessed, self.not_witnessed = seen_here()
+        commit = git.commit(Path())
+        line = of.Begin(
+            tool=__version__,
+            run=self.asked.run.name,
+            command=tuple(map(self.redactor.text, self.asked.command)),
+            pid=child.pid,
+            start_ticks=seen.start_ticks if seen else 0,
+            executable=program(self.asked.command[0]),
+            host=host_pseudonym(self.redactor.key),
+            commit=commit,
+            dirty=git.is_dirty(Path()) if commit else None,
+            grace_s=self.asked.grace_s,
+            contracts=self.asked.contracts,
+            witnessed=self.witnessed,
+            not_witnessed=self.not_witnessed,
         )
+        self.book.add(line, durable=True)
+        if self.tree.blind:
+            self.book.unsealed = "there is no /proc: what came of the command was not seen"
         if self.book.unsealed:
-            self.book.note("an earlier segment", self.book.unsealed)
+            self.book.note("no seal", self.book.unsealed)
+        if refused := self.book.problem:
+            child.give_up()
+            self.book.unmake()
+            raise disk_error(refused, "the book", self.book.folder)
+        if problem := child.go():
+            self.book.unmake()
+            why = os.strerror(problem.errno or 0)
+            self.tell(f"{self.asked.command[0]}: {why}; nothing was started, and there is no book")
+        return problem is None
 
     def _watch(self) -> None:
         """Look until no process is left, a gate failed for good, or a person ended it."""
@@ -353,7 +353,8 @@ class Witness:
             write_new(folder / of.STOPPED, dumps({**told, "book": self.book.digest()}))
         except OSError as problem:
             self.book.note(of.STOPPED, f"could not be written: {os.strerror(problem.errno or 0)}")
-        self.tell(f"FAIL  {stop.gate}  {stop.why}: {sent[0]} processes stand still, and are ended")
+        refused = f", {sent[1]} take no signal of this user" if sent[1] else ""
+        self.tell(f"FAIL  {stop.gate}  {stop.why}: {sent[0]} processes stand still{refused}, and are ended")
 
     def _end_tree(self) -> Sequence[Seen]:
         """Ask every process to end, wait, kill what is left; return what is there all the same."""
@@ -397,7 +398,7 @@ class Witness:
         """Write the last lines and the seal; return why no seal is set, or ""."""
         self._reap()
         if left:
-            why = f"{len(left)} processes could not be ended, as {left[0].name} ({left[0].pid})"
+            why = f"{len(left)} processes could not be ended and run on, as {left[0].name} ({left[0].pid})"
             self.book.note("the end", why)
             return why
         for line in (*self.growth.counts(), *self.mapped.lines(self.redactor.text)):
