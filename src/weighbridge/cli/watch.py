@@ -20,7 +20,7 @@ from weighbridge.evaluation.verification import VerifyRequest, code_of
 from weighbridge.report import verdict_lines
 from weighbridge.report.rows import report_of
 
-EXAMPLES = ("runs/a -- python train.py", "runs/a --contract c.yaml -- torchrun train.py", "runs/a --release 'lr fixed'")
+EXAMPLES = ("runs/a --contract c.yaml -- torchrun train.py", "runs/a --release 'lr fixed'")
 GRACE = "How long what is asked to end may take before it is killed."
 STOP_AT = "Stop at the first required gate that fails, or only write it down."
 EVIDENCE = "The folder for bundles.  [default: the project's .weighbridge]"
@@ -40,6 +40,8 @@ EVIDENCE = "The folder for bundles.  [default: the project's .weighbridge]"
 @debug
 def command(run: Path, words: Texts, *, reason: str | None, **asked: Any) -> None:
     """Start CMD, which writes RUN, witness all that comes of it, and stop it at the first required gate that fails.
+
+    Example: weighbridge watch runs/a -- python train.py
 
     RUN is the run directory, or the one file, that CMD writes. The book of the witness is RUN.watch/.
 
@@ -71,7 +73,7 @@ def _release(run: Path, reason: str, words: Texts) -> None:
 
     if words or not reason.strip():
         what = "--release starts nothing" if words else "--release needs a reason"
-        raise UsageError("release", what, remedy=f"weighbridge watch {run} --release REASON")
+        raise UsageError("release-form", what, remedy=f"weighbridge watch {run} --release REASON")
     release(run, reason)
     tell([printable(f"released: weighbridge watch {run} --resume -- CMD goes on")])
 

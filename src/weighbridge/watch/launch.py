@@ -28,7 +28,7 @@ def demand_linux() -> None:
             "a witness needs Linux: /proc and pidfd",
             "start it by itself: it is reported, not witnessed",
         )
-        raise UsageError("not-here", what, where=f"watch on {sys.platform}", remedy=remedy)
+        raise UsageError("not-linux", what, where=f"watch on {sys.platform}", remedy=remedy)
 
 
 def _prctl(option: int, value: int) -> None:
