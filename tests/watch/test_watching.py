@@ -108,8 +108,8 @@ def test_a_book_that_cannot_be_begun_is_4_and_starts_nothing(typed: Typed, tmp_p
 
 
 def test_a_book_that_cannot_be_written_on_ends_no_training_and_leaves_it_reported(typed: Typed) -> None:
-    done = typed(*trainer("--rows=30", "--hz=50", "--ranks=8"), limit="ulimit -f 2")
-    assert len(done.rows("rank-1")) == 30
+    done = typed(*trainer("--rows=20", "--hz=50", "--ranks=8"), limit="ulimit -f 2")
+    assert len(done.rows("rank-1")) == 20
     assert "reported, not witnessed: the book could not be written: File too large" in done.err
     assert not done.sealed
     json.loads((done.run.with_name("run.watch") / "book.jsonl").read_text().splitlines()[-1])

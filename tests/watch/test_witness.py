@@ -119,7 +119,7 @@ def test_who_kills_the_witness_ends_the_run_and_leaves_it_without_end_and_seal(t
         assert watching.wait(20) in (-signal.SIGKILL, 128 + signal.SIGKILL)
         until_gone(witness)
         book = Watched(0, "", "", run)
-        assert not _alive(book.book), whom
+        until(lambda book=book.book: not _alive(book))  # type: ignore[misc]
         assert (book.sealed, book.lines("end")) == (False, []), whom
 
 
@@ -176,4 +176,5 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def _alive(book: list[dict[str, Any]]) -> list[int]:
-    return [line["pid"] for line in book if line["kind"] == "process" and read_process(line["pid"])]
+    found = [read_process(line["pid"]) for line in book if line["kind"] == "process"]
+    return [one.pid for one in found if one is not None and one.state != "Z"]

@@ -55,7 +55,11 @@ def train(asked: argparse.Namespace) -> None:
             os.truncate(log, 10)
         if step == 3 and asked.log == "rotate":
             log.rename(folder / "steps.1.jsonl")
-        row = {"step": step, "loss": float("nan") if step == asked.nan else 4.0 - 0.01 * step**1.1}
+        row = {
+            "monotonic_s": time.monotonic(),
+            "step": step,
+            "loss": float("nan") if step == asked.nan else 4.0 - 0.01 * step**1.1,
+        }
         file = kept or log.open("a")
         file.write(json.dumps(row) + "\n")
         file.flush() if kept else file.close()

@@ -41,13 +41,26 @@ class Seen:
         return self.pid, self.start_ticks
 
 
-def read_process(pid: int, proc: Path = PROC) -> Seen | None:
+def read_process(pid: int | str, proc: Path = PROC) -> Seen | None:
     """Return a process as it is now, None where there is none of that pid."""
+    text = _stat(f"{proc}/{pid}/stat")
+    return _seen(int(pid), text) if text else None
+
+
+def _stat(path: str) -> bytes:
     try:
-        with open(f"{proc}/{pid}/stat", "rb") as file:  # noqa: PTH123 -- a Path costs as much as the reading
-            text = file.read()
+        handle = os.open(path, os.O_RDONLY)
     except OSError:
-        return None
+        return b""
+    try:
+        return os.read(handle, 4096)
+    except OSError:  # it ended
+        return b""
+    finally:
+        os.close(handle)
+
+
+def _seen(pid: int, text: bytes) -> Seen:
     head, _, rest = text.rpartition(b") ")  # a name may hold anything, brackets too
     parts = rest.split()
     return Seen(
@@ -63,15 +76,15 @@ def read_process(pid: int, proc: Path = PROC) -> Seen | None:
 
 def descendants(of: int, proc: Path = PROC) -> Iterator[Seen]:
     """Yield all that came of a process, ended ones that nobody has waited for among them; an OSError without /proc."""
-    children: dict[int, list[Seen]] = {}
-    for name in os.listdir(proc):  # noqa: PTH208 -- likewise
-        if name.isdigit() and (seen := read_process(int(name), proc)):
-            children.setdefault(seen.parent, []).append(seen)
+    children: dict[int, list[tuple[int, bytes]]] = {}
+    for name in os.listdir(proc):  # noqa: PTH208 -- once a second, of every process of the machine
+        if name[0] in "123456789" and (text := _stat(f"{proc}/{name}/stat")):
+            children.setdefault(int(text[text.rindex(b")") + 4 :].split(None, 1)[0]), []).append((int(name), text))
     waiting = [of]
     while waiting:
-        for one in children.pop(waiting.pop(), ()):
-            yield one
-            waiting.append(one.pid)
+        for pid, text in children.pop(waiting.pop(), ()):
+            yield _seen(pid, text)
+            waiting.append(pid)
 
 
 def inner_pid(pid: int, proc: Path = PROC) -> int:

@@ -22,9 +22,9 @@ from weighbridge.watch.images import Mapped, device_memory, open_devices, progra
 from weighbridge.watch.launch import ENDING, LAST_SECONDS, ORPHANED, PASSED_ON, Started, start
 from weighbridge.watch.processes import Seen, Tree, ignores, inner_pid
 
-POLL_MS = 20  # how late a row may be seen: a step is longer
+POLL_MS = 40  # how late a row may be seen: many of a fast log are judged at once
 LOOK_SECONDS = 0.5  # at most, though nothing grew: a gate may wait for a row that does not come
-WALK_SECONDS, WALK_SHARE = 1.0, 200  # between two walks over /proc, which may take a two-hundredth of the time
+WALK_SECONDS, WALK_SHARE = 1.0, 400  # between two walks over /proc, which may take a four-hundredth of the time
 SAMPLE_SECONDS = 10.0
 JUMP_SECONDS = 0.5
 MOST_PROCESSES = 10_000  # lines of the book about them
