@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from weighbridge.cli.contracts import contracts_named
-from weighbridge.cli.options import PATH, Texts, debug, repeated, settings, tell, verb
+from weighbridge.cli.options import PATH, Texts, repeated, settings, tell, verb
 from weighbridge.cli.verify import RECORDED, lines_of
 from weighbridge.contract.resolved import digests
 from weighbridge.core import UsageError, printable
@@ -37,7 +37,6 @@ EVIDENCE = "The folder for bundles.  [default: the project's .weighbridge]"
 @click.option("--resume", is_flag=True, help="Add a segment to the book of a run that is there.")
 @click.option("--release", "reason", metavar="REASON", help="Let a run that was stopped go on; starts nothing.")
 @click.option("--evidence", type=PATH, help=EVIDENCE)
-@debug
 def command(run: Path, words: Texts, *, reason: str | None, **asked: Any) -> None:
     """Start CMD, which writes RUN, witness all that comes of it, and stop it at the first required gate that fails.
 
@@ -63,7 +62,6 @@ def command(run: Path, words: Texts, *, reason: str | None, **asked: Any) -> Non
         params=settings(asked["params"], "param"),
         evidence=asked["evidence"] or local(),
         ledger=Path(RECORDED) / "ledger",
-        debug=asked["debug"],
     )
     sys.exit(_watched(run, words, request, asked))
 
