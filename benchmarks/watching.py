@@ -1,7 +1,7 @@
 """Watch runs that go wrong, and one that goes well: `python benchmarks/watching.py [--runs N] [--seconds S]`.
 
-Prints for each of N runs with a NaN at a step of 20 rows a second the last row in its log; for each other mishap the exit
-code and the lines of the book; and what watching 50 rows a second costs, paired with the same trainer alone.
+Prints of N runs with a NaN, at 20 rows a second, the last row in the log; of other mishaps the exit code and what the
+book says; and what watching 50 rows a second costs, paired with the same trainer alone.
 """
 
 from __future__ import annotations
@@ -73,9 +73,8 @@ def mishaps(folder: Path) -> None:
     ):
         run = folder / name.replace(" ", "-")
         words = watching(run, *options, under=under)
-        print(
-            f"| {name} | {subprocess.run(words, check=False, cwd=folder, capture_output=True).returncode} | {said(run)} |"
-        )
+        code = subprocess.run(words, check=False, cwd=folder, capture_output=True).returncode
+        print(f"| {name} | {code} | {said(run)} |")
     for name, send in (
         ("stopped from outside", signal.SIGSTOP),
         ("witness killed", signal.SIGKILL),

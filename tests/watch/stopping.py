@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from weighbridge.watch.judges import Judges
 from weighbridge.watch.launch import go_on_guarded
 from weighbridge.watch.witness import Asked, Witness
 
@@ -60,7 +61,7 @@ def main() -> None:
         stops=stop_at == "first",
         resume="--resume" in more,
     )
-    ended = Witness(asked, Finite(Path(run)), lambda text: print(text, file=sys.stderr)).run()
+    ended = Witness(asked, cast(Judges, Finite(Path(run))), lambda text: print(text, file=sys.stderr)).run()
     print(f"unsealed: {ended.unsealed}" if ended.unsealed else "sealed")
     sys.exit(ended.exit)
 

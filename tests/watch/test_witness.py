@@ -44,8 +44,8 @@ def test_no_row_after_the_next_follows_the_row_that_breaks_a_gate(watch: Watch, 
     assert max(row["step"] for row in done.rows("rank-1" if "--ranks=2" in how else "")) <= 5
     (stop,), end = done.lines("stop"), done.book[-1]
     assert (stop["gate"], stop["step"], stop["confirmed"], end["exit"]) == ("GATE-FINITE", 4, True, 1)
-    asked = ["SIGKILL"] if "--ignore-term" in how else ["SIGTERM", "SIGCONT"]
-    assert [line["signal"] for line in done.lines("signal")] == ["SIGSTOP", *asked]
+    first = "SIGKILL" if "--ignore-term" in how else "SIGTERM"
+    assert [line["signal"] for line in done.lines("signal")][:2] == ["SIGSTOP", first]
     assert done.sealed
     assert "STOP.json" in end["files"]
     assert not _alive(done.book)

@@ -12,6 +12,7 @@ from typing import Any
 
 from weighbridge.core import dataclass, field
 from weighbridge.quantities.book_lines import Note, RowCount
+from weighbridge.run_logs.json_log import STEPS
 
 LOGS = (".jsonl", ".csv", ".json", ".log", ".txt")  # what is asked about often
 COUNTED = (".jsonl", ".csv")
@@ -31,6 +32,7 @@ class _Log:
     size: int = 0
     modified: int = 0
     read: int = 0
+    booked: int = 0
     rows: int = 0
     digest: Any = field(default_factory=hashlib.sha256)
 
@@ -121,15 +123,18 @@ class Growth:
         return path.name if path == self.run else path.relative_to(self.run).as_posix()
 
     def rows(self) -> dict[Path, int]:
-        """Return how many rows each log had when it was counted last."""
-        return {log.path: log.rows for log in self.logs.values()}
+        """Return how many rows each log of steps has; events may still be logged when training is over."""
+        mine = [log for log in self.logs.values() if log.path.name == STEPS or log.path.suffix == ".csv"]
+        for log in mine:
+            log.count()
+        return {log.path: log.rows for log in mine}
 
     def counts(self) -> Iterator[RowCount]:
         """Yield of each log that has rows how many it has by now."""
         for log in (log for log in self.logs.values() if self._owed(log)):
-            before = log.read
             log.count()
-            if log.read != before:
+            if log.read != log.booked:
+                log.booked = log.read
                 yield RowCount(file=self.name(log.path), rows=log.rows, bytes=log.read, sha256=log.digest.hexdigest())
 
 

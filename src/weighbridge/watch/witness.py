@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from weighbridge.core import WeighbridgeError, __version__, dataclass, dumps, field, git
 from weighbridge.evidence.disk import disk_error, write_new
@@ -22,6 +22,10 @@ from weighbridge.watch.images import Mapped, device_memory, open_devices, progra
 from weighbridge.watch.launch import ENDING, LAST_SECONDS, ORPHANED, PASSED_ON, Started, start
 from weighbridge.watch.processes import Seen, Tree, ignores, inner_pid
 
+if TYPE_CHECKING:
+    from weighbridge.watch.judges import Judges
+    from weighbridge.watch.judges import Stop as Found
+
 POLL_MS = 40  # how late a row may be seen: many of a fast log are judged at once
 LOOK_SECONDS = 0.5  # at most, though nothing grew: a gate may wait for a row that does not come
 WALK_SECONDS, WALK_SHARE = 1.0, 400  # between two walks over /proc, which may take a four-hundredth of the time
@@ -29,27 +33,6 @@ SAMPLE_SECONDS = 10.0
 JUMP_SECONDS = 0.5
 MOST_PROCESSES = 10_000  # lines of the book about them
 NOT_FOUND = 127
-
-
-class Found(Protocol):
-    """A gate that failed for good, as a judge of the growing log says it."""
-
-    gate: str
-    instance: str
-    step: int | None
-    code: str
-    why: str
-
-
-class Judging(Protocol):
-    """What looks at the rows: called where something grew, and at least every half second."""
-
-    stand_still: Callable[[], object]  # what it calls before a whole judge looks at all rows
-    advice: list[Any]  # what advisory gates found, until it is taken
-    unconfirmed: list[str]  # what only a step form found: a fault of this program
-
-    def look(self, now_s: float) -> Any:
-        """Return a confirmed stop, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +60,7 @@ class Witnessed:
 class Witness:
     """One segment of a run, from the start of the command to the end of its last process."""
 
-    def __init__(self, asked: Asked, judges: Judging, tell: Callable[[str], None]) -> None:
+    def __init__(self, asked: Asked, judges: Judges, tell: Callable[[str], None]) -> None:
         self.asked, self.judges, self.tell = asked, judges, tell
         self.growth, self.mapped = Growth(run=asked.run), Mapped()
         self.redactor = redactor_here(own_key(), run=Path.cwd(), named=asked.command)
@@ -87,7 +70,7 @@ class Witness:
         self.next_walk = self.next_look = self.next_sample = 0.0
         self.paused = False
         self.left_behind: int | None = None
-        self.stop: Any = None
+        self.stop: Found | None = None
         self.book: Book
         self.tree: Tree
 
@@ -223,9 +206,10 @@ class Witness:
         if self.paused and self.stop is None:
             self.paused = False
             self.tree.send(signal.SIGCONT)
-        for advice in self._taken(self.judges.advice):
-            self._find(advice, "advisory")
-        for fault in self._taken(self.judges.unconfirmed):
+        while self.judges.advice:
+            self._find(self.judges.advice.pop(0), "advisory")
+        while self.judges.unconfirmed:
+            fault = self.judges.unconfirmed.pop(0)
             self._once("a step form", f"is not confirmed by its judge, so nothing is stopped: {fault}", "our bug")
         return self.stop is not None
 
@@ -235,19 +219,11 @@ class Witness:
             self.paused = True
             self.tree.send(signal.SIGSTOP)
 
-    @staticmethod
-    def _taken(waiting: list[Any]) -> list[Any]:
-        taken, waiting[:] = waiting[:], []
-        return taken
-
     def _find(self, found: Found, why: str) -> None:
         """Book what a gate came to that stops nothing, once."""
         if (found.gate, found.instance) not in self.booked:
             self.booked.add((found.gate, found.instance))
-            line = of.Finding(
-                gate=found.gate, instance=found.instance, outcome="FAIL", code=found.code, step=found.step
-            )
-            self.book.add(line)
+            self.book.add(of.Finding(**_place(found), outcome="FAIL"))
             self.tell(f"FAIL  {found.gate}  {found.why}; the run goes on ({why})")
 
     def _once(self, what: str, why: str, more: str) -> None:
@@ -285,18 +261,15 @@ class Witness:
         if now >= self.next_sample or self.growth.begun:
             self._sample(alive)
             self.next_sample = now + SAMPLE_SECONDS
-        took = time.monotonic() - now
-        self.next_walk = now + max(WALK_SECONDS, WALK_SHARE * took)
+        self.next_walk = now + max(WALK_SECONDS, WALK_SHARE * (time.monotonic() - now))
         return alive
 
     def _appeared(self, one: Seen) -> None:
         self.seen += 1
-        if self.seen > MOST_PROCESSES:
-            return
-        fields = {"pid": one.pid, "start_ticks": one.start_ticks, "parent": one.parent}
-        self.book.add(
-            of.Process(**fields, name=self.redactor.text(one.name), inner_pid=inner_pid(one.pid, self.tree.proc))
-        )
+        if self.seen <= MOST_PROCESSES:
+            fields = {"pid": one.pid, "start_ticks": one.start_ticks, "parent": one.parent}
+            inner = inner_pid(one.pid, self.tree.proc)
+            self.book.add(of.Process(**fields, name=self.redactor.text(one.name), inner_pid=inner))
         if self.seen == MOST_PROCESSES:
             self.book.note("processes", f"more than {MOST_PROCESSES}: of the others, none is listed")
 
@@ -321,36 +294,26 @@ class Witness:
         orphaned = ORPHANED in self.signals
         left: Sequence[Seen] = ()
         if self.stop is not None:
-            self._stop()
+            self._stop(self.stop)
         if orphaned:
             left = self.tree.kill(LAST_SECONDS, self._reap)
         elif self.stop is not None or self.signals:
             left = self._end_tree()
         code = os.waitstatus_to_exitcode(self.tree.status) if self.tree.status is not None else None
-        exit_code = self._exit(code)
         asked = self.signals[0] if self.signals else 0
+        own = 128 + asked if asked else code if code is not None and code >= 0 else 128 - (code or 0)
+        exit_code = 1 if self.stop is not None else own
         unsealed = "the guard of the witness was killed" if orphaned else self._last_lines(code, exit_code, left)
         self.book.close()
         return Witnessed(exit=exit_code, asked=asked, unsealed=unsealed)
 
-    def _exit(self, code: int | None) -> int:
-        if self.stop is not None:
-            return 1
-        if self.signals:
-            return 128 + self.signals[0]
-        assert code is not None  # else there would be a child to wait for
-        return code if code >= 0 else 128 - code
-
-    def _stop(self) -> None:
+    def _stop(self, stop: Found) -> None:
         """Have the whole tree stand still, and write why before anything else is done to it."""
-        stop = self.stop
         sent = self._send(signal.SIGSTOP)
-        line = of.Stop(gate=stop.gate, instance=stop.instance, code=stop.code, step=stop.step, confirmed=True)
-        self.book.add(line, durable=True)
-        told = {"gate": stop.gate, "instance": stop.instance, "step": stop.step, "code": stop.code, "time": now_text()}
+        self.book.add(of.Stop(**_place(stop), confirmed=True), durable=True)
         folder = self.asked.run if self.asked.run.is_dir() else self.book.folder
         try:
-            write_new(folder / of.STOPPED, dumps({**told, "book": self.book.digest()}))
+            write_new(folder / of.STOPPED, dumps({**_place(stop), "time": now_text(), "book": self.book.digest()}))
         except OSError as problem:
             self.book.note(of.STOPPED, f"could not be written: {os.strerror(problem.errno or 0)}")
         refused = f", {sent[1]} take no signal of this user" if sent[1] else ""
@@ -366,22 +329,17 @@ class Witness:
             self._send(number)
         pause = select.poll()
         pause.register(self.bell, select.POLLIN)
-        list(self.growth.counts())
         rows = self.growth.rows()
         while (left := self.tree.alive()) and time.monotonic() < until and len(self.signals) == asked:
             self._wait(pause)
-            if self.stop is not None and self._trains_on(rows):
+            self.growth.changed(time.monotonic())
+            if self.stop is not None and any(now - rows.get(path, 0) > 1 for path, now in self.growth.rows().items()):
                 self.book.note("the grace", "a second row was written in it: it is no grace to train on")
                 break
         if left:
             self._send(signal.SIGKILL)
             left = self.tree.kill(LAST_SECONDS, self._reap)
         return left
-
-    def _trains_on(self, rows: Mapping[Path, int]) -> bool:
-        if self.growth.changed(time.monotonic())[0]:
-            list(self.growth.counts())
-        return any(now - rows.get(path, 0) > 1 for path, now in self.growth.rows().items())
 
     def _send(self, number: int, to: Sequence[Seen] | None = None) -> tuple[int, int]:
         """Send a signal to every process, or to these, and book it."""
@@ -424,6 +382,10 @@ class Witness:
             durable=True,
         )
         return self.book.seal()
+
+
+def _place(found: Found) -> dict[str, Any]:
+    return {"gate": found.gate, "instance": found.instance, "step": found.step, "code": found.code}
 
 
 def _named(number: int) -> str:
