@@ -50,7 +50,7 @@ def command(run: Path, words: Texts, *, reason: str | None, **asked: Any) -> Non
     from weighbridge.watch.launch import demand_linux
 
     demand_linux()
-    run = Path(os.path.abspath(run) if run.name in ("", "..") else os.path.normpath(run))  # its book needs a name
+    run = run.resolve() if run.name in ("", "..") else Path(os.path.normpath(run))  # its book needs a name
     if reason is not None:
         _release(run, reason, words)
         return
