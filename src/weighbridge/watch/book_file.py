@@ -98,10 +98,9 @@ class Book:
         key = own_key()
         if key == passing_key():
             return "no key of yours can be kept here, and one that passes seals nothing"
+        seal = seal_of(os.pread(self._descriptor, self._whole, 0), SCHEMA, key)
         try:
-            replace_file(
-                self.folder / SEAL, f"{seal_of(os.pread(self._descriptor, self._whole, 0), SCHEMA, key)}\n".encode()
-            )
+            replace_file(self.folder / SEAL, f"{seal}\n".encode())
         except OSError as problem:
             return f"the seal could not be written: {os.strerror(problem.errno or 0)}"
         return ""
@@ -140,8 +139,7 @@ def begin_book(run: Path, *, resume: bool) -> Book:
             doubt = earlier.why or _changed(run, earlier.segments[-1].end.files)
     except OSError as problem:
         raise disk_error(problem, "the book", folder) from None
-    if doubt:
-        book.unsealed = doubt
+    book.unsealed = doubt
     return book
 
 

@@ -38,13 +38,12 @@ def open_devices(processes: Iterable[Seen], proc: Path = PROC) -> dict[str, tupl
     return {str(pid): tuple(found[0]["files"]) for pid, found in asked if found and found[0]["files"]}
 
 
-def device_memory(processes: Iterable[Seen], proc: Path = PROC) -> tuple[dict[str, float], str]:
-    """Return the MiB that each process holds on each device, by PID@DEVICE, and why that cannot be known."""
+def device_memory(processes: Iterable[Seen], proc: Path = PROC) -> dict[str, float]:
+    """Return the MiB that each process holds on each device, by PID@DEVICE."""
     listed = on_devices()
-    if isinstance(listed, str):
-        return {}, listed
-    found = ((one.pid, at) for one in processes for at in matched(listed, proc / str(one.pid))[0])
-    return {f"{pid}@{at['device']}": float(at["used_mib"]) for pid, at in found}, ""
+    known = [] if isinstance(listed, str) else listed
+    found = ((one.pid, at) for one in processes for at in matched(known, proc / str(one.pid))[0])
+    return {f"{pid}@{at['device']}": float(at["used_mib"]) for pid, at in found}
 
 
 @dataclass(slots=True, kw_only=True)

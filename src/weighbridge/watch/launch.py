@@ -24,11 +24,8 @@ GO = b"g"
 def demand_linux() -> None:
     """Refuse a system that has no processes by descriptor."""
     if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
-        what, remedy = (
-            "a witness needs Linux: /proc and pidfd",
-            "start it by itself: it is reported, not witnessed",
-        )
-        raise UsageError("not-linux", what, where=f"watch on {sys.platform}", remedy=remedy)
+        remedy = "start it by itself: it is reported, not witnessed"
+        raise UsageError("not-linux", "a witness needs Linux: /proc and pidfd", where=sys.platform, remedy=remedy)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -275,13 +275,12 @@ class Witness:
 
     def _sample(self, alive: Sequence[Seen]) -> None:
         self.mapped.look(alive)
-        memory, _ = device_memory(alive) if "device-memory" in self.witnessed else ({}, "")
         self.book.add(
             of.Sample(
                 processes=len(alive),
                 cpu_s=round(self.cpu_s + sum(one.cpu_s for one in alive), 3),
                 rss_kib=sum(one.rss_kib for one in alive),
-                device_memory_mib=memory,
+                device_memory_mib=device_memory(alive) if "device-memory" in self.witnessed else {},
                 device_files=open_devices(alive),
             )
         )
