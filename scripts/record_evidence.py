@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from weighbridge import demo
@@ -83,11 +84,12 @@ CLAIM = re.compile("<!-- author: what .*?-->")
 TABLES = re.compile(r"### Hypotheses\n.*?(?=### Evidence\n)", re.DOTALL)
 
 
-def weighbridge(*words: object, ends: tuple[int, ...] = (0, 3)) -> str:
+def weighbridge(*words: object, ends: tuple[int, ...] = (0, 3), env: Mapping[str, str] = os.environ) -> str:
     """Run a command as a person would, and return what it prints; stop where it ends otherwise: 3 is BLOCKED."""
     typed = [str(word) for word in words]
     print("$ weighbridge", shlex.join(typed))
-    done = subprocess.run([sys.executable, "-m", "weighbridge", *typed], check=False, stdout=subprocess.PIPE, text=True)
+    argv = [sys.executable, "-m", "weighbridge", *typed]
+    done = subprocess.run(argv, check=False, stdout=subprocess.PIPE, text=True, env=env)
     print(done.stdout, flush=True)
     if done.returncode not in ends:
         sys.exit(f"stopped: that ended with {done.returncode}; what has changed so far: git status")
@@ -144,7 +146,8 @@ def main(*words: str) -> None:
         shutil.rmtree(BUILD, ignore_errors=True)
         BUILD.mkdir(parents=True)
         on_cpu = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-        subprocess.run((sys.executable, "-m", "weighbridge.demo.train", str(BUILD)), check=True, env=on_cpu)
+        trained = (sys.executable, "-m", "weighbridge.demo.train", BUILD)
+        weighbridge("watch", RUN, "--evidence", BUILD / "watched", "--", *trained, env=on_cpu)  # or it is reported
         demo.to_gguf(MODEL, IMPORT)
         shutil.copy(Path(demo.__file__).with_name(STACKS.name), STACKS)
     store = BUILD / "recorded" if anew else EVIDENCE

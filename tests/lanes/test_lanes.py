@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.books import typed, watched
 from tests.cases import each
 from tests.cli.conftest import Cli, cli
 from tests.ledgers import git
@@ -503,3 +504,46 @@ def test_a_lane_without_paths_depends_on_all_that_is_tracked_but_evidence_and_wa
     (project / "notes.md").write_text("a word\n")
     commit(project)
     assert "all that is tracked (the lane nightly has no paths) is the tree" in cli(*PULL).out
+
+
+# --- Whose runs a witness saw -----------------------------------------------------------------------------------------
+
+
+STEPS = """    kind: steps-asked
+    subjects: {run: run}
+"""
+
+
+@pytest.mark.slow
+def test_a_lane_takes_verdicts_of_any_origin_unless_it_wants_live_ones(cli: Cli, project: Path) -> None:
+    training = project / "contracts" / "training.yaml"
+    training.write_text(training.read_text().partition("    kind: wall-time")[0] + STEPS)
+    run = typed(project / "runs" / "a", started=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"))
+    (project / ".gitignore").write_text(".weighbridge/\nruns/\n")
+    nightly = ("verify", "--lane", "nightly", "--record", "--subject", "run=runs/a")
+    commit(project)
+    assert cli(*nightly).code == 0
+    commit(project)
+    assert cli(*PULL).code == 0
+    edit(project / "weighbridge.toml", '{max_age = "36h"}', '{max_age = "36h", origin = "live"}')
+    commit(project)
+    held = cli(*PULL)
+    assert held.code == 3
+    assert "came to PASS on subjects that are reported, and only live ones are accepted (lane-origin)" in held.out
+    assert cli("status", "--require", "pull-request").code == 3
+    watched(run)
+    assert cli(*nightly).code == 0
+    commit(project)
+    taken = cli(*PULL)
+    assert taken.code == 0, taken.out
+    (run / "steps.jsonl").write_text("".join((run / "steps.jsonl").read_text().splitlines(keepends=True)[:50]))
+    assert cli(*nightly).code == 1
+    commit(project)
+    failed = cli(*PULL)
+    assert (failed.code, "FAIL     GATE-GPUTRAIN-004" in failed.out) == (1, True)
+
+
+def test_a_lane_can_want_live_evidence_and_nothing_else(project: Path) -> None:
+    edit(project / "weighbridge.toml", '{max_age = "36h"}', '{max_age = "36h", origin = "reported"}')
+    with pytest.raises(ContractError, match="live"):
+        load_project()

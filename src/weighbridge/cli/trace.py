@@ -118,9 +118,11 @@ def check_file(file: str, *, everything: bool, as_json: bool) -> None:
 
     Exit 0: a trace; 4: not one, or it contradicts itself.
     """
-    from weighbridge.forward.trace_file import open_trace
+    from weighbridge.views.model_view import open_recorded
 
-    trace = open_trace(file)
+    view = open_recorded(file)
+    trace = view.trace
+    assert trace is not None
     facts, noise = trace.facts, trace.facts.noise
     points: dict[str, Any] = {}
     for name in facts.order:
@@ -132,6 +134,7 @@ def check_file(file: str, *, everything: bool, as_json: bool) -> None:
     again = "not said" if noise is None else f"{len(noise)} points differ" if noise else "equal bits"
     needed = {"weights": facts.weights, "files": facts.files, "observed device": facts.device.observed}
     lacking = " and no ".join(name for name, said in needed.items() if not said)
+    origin = f"reported: {view.unwitnessed}" if view.unwitnessed else "live where it is bound by hand"
     shown = {
         "stack": printable(facts.stack),
         "device": _device(facts),
@@ -141,7 +144,7 @@ def check_file(file: str, *, everything: bool, as_json: bool) -> None:
         "weights": f"{len(facts.weights)} digests" if facts.weights else "no digests, so they cannot be compared",
         "files": ", ".join(printable(name) for name in facts.files) or "none named",
         "second run": again,
-        "origin": f"synthetic: it names no {lacking}" if lacking else "live where it is bound by hand",
+        "origin": f"synthetic: it names no {lacking}" if lacking else origin,
     }
     tell(f"  {name:<10} {said}" for name, said in shown.items())
     width = max(map(len, points))

@@ -204,4 +204,5 @@ KIND = Kind(
     name="no-silent-cpu-fallback", version=5, roles={"run": SubjectKind.RUN},
     needs={"probes": Need("device_evidence", of=("run",), of_rows=False)}, limits=Limits,
     codes=codes(*trials.FAILS, blocked=trials.BLOCKED), judge=judge, check=check, mutations=trials.MUTATIONS,
+    final=trials.FAILS,
 )  # fmt: skip

@@ -18,7 +18,7 @@ from weighbridge.contract.document import KEBAB, REQUIREMENT
 from weighbridge.contract.layers import Found, from_errors, raise_errors
 from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract
 from weighbridge.contract.strict_yaml import MAX_BYTES, collected
-from weighbridge.core import Contract, ContractError, Doc, UsageError, git, is_file, nearest, read_regular_file
+from weighbridge.core import Contract, ContractError, Doc, Origin, UsageError, git, is_file, nearest, read_regular_file
 from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.limits import LimitsError, read
 from weighbridge.core.limits import Path as At
@@ -26,6 +26,7 @@ from weighbridge.core.limits import Path as At
 EVERYTHING: Final = ("**",)
 NO_INPUT: Final = ("evidence/", WAIVERS)  # they follow from results
 
+LIVE: Final = (Origin.LIVE.value,)
 _GLOB: Final = Doc("relative to this file", pattern=r"[^/:~,][^,]*", form="relative to this file, without a comma")
 _AGE: Final = Doc("no older than this", pattern=r"[1-9][0-9]{0,4}[hd]", form='hours or days, such as "36h"')
 _NAMED: Final = Doc("by name", keys=KEBAB, form="lower-case words joined by hyphens")
@@ -37,6 +38,7 @@ class Accepts:
     """What evidence of another lane must be."""
 
     max_age: Annotated[str, _AGE]
+    origin: Annotated[str, Doc("`live`: a PASS of runs and traces that no witness saw is not taken", choices=LIVE)] = ""
 
     @property
     def age(self) -> dt.timedelta:

@@ -64,7 +64,7 @@ class Judged:
 def checked_by(bundle: Bundle, names: Collection[str] | None = None) -> str:
     """Return what a bundle checked, of these subjects alone where they are named."""
     bound = (one for one in bundle.statement.subjects if names is None or one.name in names)
-    return checked(bundle.contract, ((one.name, one.instance, one.path) for one in bound))
+    return checked(bundle.contract, ((one.name, one.instance, one.path, one.unwitnessed) for one in bound))
 
 
 def of_the_same(one: Bundle, other: Bundle, names: Collection[str] | None = None) -> bool:

@@ -30,7 +30,7 @@ from weighbridge.recorder.passes.modes import Modes
 from weighbridge.recorder.passes.probes import Evaluations, Targets
 from weighbridge.recorder.phases import Phases
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
-from weighbridge.recorder.run_directory import EVENTS, LAYERS, RowLog, claim, run_of, write_run
+from weighbridge.recorder.run_directory import EVENTS, LAYERS, RowLog, claim, refuse_stopped, run_of, write_run
 from weighbridge.recorder.updates import Hyperparameters, Norms, unwrapped
 from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, token_counter
 
@@ -297,6 +297,7 @@ class Recorder:
 
     def _claim(self) -> None:
         try:
+            refuse_stopped(self._root)
             self.directory, self._attempt, self._steps = claim(of_rank(self._root, os.environ))
             self._events = RowLog(self.directory / EVENTS)
             self._layer_log = RowLog(self.directory / LAYERS)

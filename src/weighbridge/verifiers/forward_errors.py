@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import NamedTuple
 
-from weighbridge.core import Fields, Measurement, NDArray, SubjectKind, Unmeasured, dumps, np, sha256
+from weighbridge.core import Basis, Fields, Measurement, NDArray, SubjectKind, Unmeasured, dumps, np, sha256
 from weighbridge.forward import local_pass
 from weighbridge.forward.constants import Constants
 from weighbridge.forward.local_pass import NOTHING, Distance, Step, Steps, end_to_end
@@ -51,7 +51,9 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         row = replace(row, candidate_end_to_end=theirs, trusted_end_to_end=whole["trusted"].get(point))
         rows.append(replace(row, noise=(noise or {}).get(point)))
     measured = table("forward_errors", rows, at="forward pass, step by step", unit="relative L2")
-    return replace(measured, by="weighbridge.forward_errors/4", basis={})
+    # What a trace that no witness saw says of itself is no more than what it says.
+    basis = dict.fromkeys(("run", "noise"), Basis.REPORTED) if candidate.book == "" else {}
+    return replace(measured, by="weighbridge.forward_errors/4", basis=basis)
 
 
 class Passes(NamedTuple):
