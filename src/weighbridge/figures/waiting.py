@@ -39,9 +39,11 @@ def _since_the_last(_limits: Any) -> Push:
     return push
 
 
-@figure("largest of (sample - the one before it)", unit="s", running=most_of(_since_the_last))
+@figure("largest of (sample - the one before it)", unit="s", running=most_of(_since_the_last),
+        samples=lambda series, _limits: len(series.value[1:]))  # fmt: skip
 def silence(series: Series, _limits: Any) -> FigureValue:
     """Return the longest time between two samples of a clock, and the step of the later one."""
     pairs = zip(itertools.pairwise(series.value), series.step[1:], strict=True)
-    longest, step = max(((after - before, step) for (before, after), step in pairs), key=operator.itemgetter(0))
+    waits = ((after - before, step) for (before, after), step in pairs)
+    longest, step = max(waits, key=operator.itemgetter(0), default=(0.0, None))
     return FigureValue(longest, {"step": step})

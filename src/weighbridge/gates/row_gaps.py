@@ -6,6 +6,6 @@ from weighbridge.gates.families.run_columns import FINITE, RISING, genuine
 
 KIND = Rule(
     name="row-gaps", column="monotonic_s", figure=silence, code="silent", must=("at most",), gt=0, ge=None, le=10**7,
-    doc="the seconds from a row to the next", levers=("the last up",), min_samples=2,
+    doc="the seconds from a row to the next", levers=("the last up",), min_samples=1,
     guards=(genuine(), RISING, FINITE),
 ).kind()  # fmt: skip
