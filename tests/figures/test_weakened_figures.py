@@ -28,7 +28,7 @@ from weighbridge.gates import MODULES, OWN
 # that sorts like no other; a row that is never longer than it may be; a figure before there are samples enough; a peak.
 SILENT: Mapping[str, int] = {
     "beginning": 0,
-    "levels": 1,
+    "levels": 4,
     "parting": 0,
     "progress": 0,
     "references": 4,
@@ -36,7 +36,7 @@ SILENT: Mapping[str, int] = {
     "trailing": 5,
     "waiting": 0,
     "whole": 2,
-    "worst": 0,
+    "worst": 1,
 }
 
 
