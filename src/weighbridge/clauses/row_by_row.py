@@ -18,7 +18,7 @@ Compared: TypeAlias = Callable[[int, float, Numbers], tuple[float, ...] | None]
 
 @dataclass(slots=True, kw_only=True)
 class RunningRule:
-    """A rule that judges row by row; it is silent for good behind what leaves the rule itself without a verdict."""
+    """A rule that judges row by row; it says nothing more behind what leaves the rule itself without a verdict."""
 
     column: str
     codes: tuple[str, ...]  # that of the bound first
@@ -31,7 +31,8 @@ class RunningRule:
     needed: int
     window: tuple[float, float]
     last: float = -math.inf
-    silent: bool = False
+    silent: bool = False  # behind steps out of order
+    adrift: bool = False  # behind a reference that is none: only what is no number is found
     steps: array[float] = field(default_factory=lambda: array("d"))  # until there are enough
     enough: bool = False
 
@@ -43,11 +44,11 @@ class RunningRule:
         self.silent, self.last = step <= self.last, step
         if not math.isfinite(value) and "not-finite" in self.codes and not self.silent:
             return Offence(place=self.column, code="not-finite", figures={"step": int(step)})
-        if self.push is None or self.silent or not self.window[0] <= step <= self.window[1]:
+        if self.push is None or self.silent or self.adrift or not self.window[0] <= step <= self.window[1]:
             return None
         compared = self.compared(int(step), value, numbers)
-        self.silent = compared is not None and not all(0 < one < math.inf for one in compared)
-        return None if self.silent or compared is None else self._beyond(int(step), value, compared)
+        self.adrift = compared is not None and not all(0 < one < math.inf for one in compared)
+        return None if self.adrift or compared is None else self._beyond(int(step), value, compared)
 
     def _beyond(self, step: int, value: float, compared: tuple[float, ...]) -> Offence | None:
         assert self.push
