@@ -45,16 +45,16 @@ def watched(source: Path, pieces: int) -> None:
                 looked += time.process_time() - began
         began = time.process_time()
         results = judges.finish()
-        told(results, cpu_s=looked + time.process_time() - began, looking_s=looked, stops=stops)
+        show(results, cpu_s=looked + time.process_time() - began, looking_s=looked, stops=stops)
 
 
 def verified(source: Path) -> None:
     began = time.process_time()
     results = verify(request(f"run={source}"), lambda _text: None)
-    told(results, cpu_s=time.process_time() - began)
+    show(results, cpu_s=time.process_time() - began)
 
 
-def told(results: object, **more: float) -> None:
+def show(results: object, **more: float) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({**more, "peak_mib": peak}))
 

@@ -59,9 +59,9 @@ def replayed(source: Path) -> Replayed:
         request = VerifyRequest(contracts=(CONTRACT,), evidence=None, ledger=Path(folder))
         judges = Judges(request, run, verdict_lines)
         found = next(_stops(judges, run, rows, events), None)
-    told = tuple(f"{one.gate} `{one.code}`" for one in judges.advice)
+    advice = tuple(f"{one.gate} `{one.code}`" for one in judges.advice)
     row, stop = found or (None, None)
-    return Replayed(rows=len(rows), row=row, stop=stop, advice=told, unconfirmed=tuple(judges.unconfirmed))
+    return Replayed(rows=len(rows), row=row, stop=stop, advice=advice, unconfirmed=tuple(judges.unconfirmed))
 
 
 def _stops(judges: Judges, run: Path, rows: Sequence[str], events: Sequence[str]) -> Iterator[tuple[int, Stop]]:

@@ -20,7 +20,7 @@ from weighbridge.views.run import RunView
 from weighbridge.watch.following import FollowedRun
 
 LAST_STEP = 10**9  # a window that ends later never does: it is due at the run's end
-HELD_BACK = (Outcome.BLOCKED, Outcome.NOT_APPLICABLE, Outcome.ERROR)
+WITHOUT_VERDICT = (Outcome.BLOCKED, Outcome.NOT_APPLICABLE, Outcome.ERROR)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class GateWatch:
             self.done = True
             return finding
         said = finding.uncounted or verdict  # that it is not known how the run ended takes back no PASS
-        if verdict.outcome in HELD_BACK and said.outcome is not Outcome.PASS:
+        if verdict.outcome in WITHOUT_VERDICT and said.outcome is not Outcome.PASS:
             self.again, self.delay = rows + self.delay, 2 * self.delay
             return None
         offence, self.broken, self.tripwire = self.broken, None, None

@@ -189,11 +189,11 @@ class Judges:
             offence, finding = one.broken, one.confirmed(view, reading.fed)
             if isinstance(finding, str):
                 self.unconfirmed.append(finding)
-            elif finding and offence and (stop := self._told(one, finding, offence, reading)):
+            elif finding and offence and (stop := self._stop(one, finding, offence, reading)):
                 return stop
         return None
 
-    def _told(self, one: GateWatch, finding: model.Finding, worst: Offence, reading: Reading) -> Stop | None:
+    def _stop(self, one: GateWatch, finding: model.Finding, worst: Offence, reading: Reading) -> Stop | None:
         """Return what stops the run, or put a gate that is advisory with the advice."""
         where = worst.figures.get("step", reading.last_step)
         step = int(where) if isinstance(where, (int, float)) and math.isfinite(where) else None
@@ -212,7 +212,7 @@ class Judges:
             finding = one.when_due(self._view(run, one))
             if finding:  # it is known with this step, whichever row it is of
                 worst = Offence(place=finding.verdict.offences[0].place, code=finding.verdict.code)
-                if stop := self._told(one, finding, worst, reading):
+                if stop := self._stop(one, finding, worst, reading):
                     return stop
         return None
 
@@ -246,7 +246,7 @@ class Judges:
             why = f"no row for {since:.3g} s, {one.silent_s:g} s may go by; the last step is {reading.last_step:g}"
             silent = Offence(place=run.path.name, code=SILENT, figures={"why": why})
             meant = finding.verdict.outcome is not Outcome.NOT_APPLICABLE
-            if meant and (stop := self._told(one, finding, silent, reading)):
+            if meant and (stop := self._stop(one, finding, silent, reading)):
                 return stop
         return None
 
