@@ -51,6 +51,23 @@ def test_no_row_after_the_next_follows_the_row_that_breaks_a_gate(watch: Watch, 
     assert not _alive(done.book)
 
 
+def test_a_book_that_the_command_itself_wrote_into_is_not_sealed(watch: Watch, tmp_path: Path) -> None:
+    meddler = tmp_path / "meddler.py"
+    meddler.write_text(
+        "import pathlib, time\n"
+        "book = pathlib.Path('run.watch/book.jsonl')\n"
+        "while b'sample' not in book.read_bytes():\n"
+        "    time.sleep(0.05)\n"
+        "with book.open('r+b') as file:\n"
+        "    data = file.read()\n"
+        "    file.seek(0)\n"
+        "    file.write(data.replace(b'\"device_files\":{}', b'\"device_files\":[]'))\n"
+    )
+    done = watch(command=(sys.executable, str(meddler)))
+    assert (done.code, done.sealed) == (0, False), done.err
+    assert "a line of the book was changed while the command ran" in done.out + done.err
+
+
 def test_a_gate_that_fails_is_booked_and_stops_nothing_where_nothing_is_to_be_stopped(watch: Watch) -> None:
     done = watch("--rows=9", "--nan=4", stop_at="never")
     assert (done.code, len(done.rows())) == (0, 9)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import fcntl
+import hashlib
 import os
 import shutil
 import time
@@ -54,6 +55,7 @@ class Book:
             remedy = "wait for it to end"
             raise UsageError("watched", "another witness writes this book", where=str(folder), remedy=remedy) from None
         self._whole = self._before = os.fstat(self._descriptor).st_size
+        self._written = hashlib.sha256(os.pread(self._descriptor, self._whole, 0))  # what lies there, others may write
 
     def add(self, body: Any, *, durable: bool = False) -> None:
         """Write a line, after those that wait; where the disk takes none, it waits."""
@@ -81,12 +83,13 @@ class Book:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(self._descriptor, rest) :]
+        self._written.update(data)
         self._whole += len(data)
         self._waiting.clear()
 
     def digest(self) -> str:
         """Return the digest of what is written so far."""
-        return sha256(os.pread(self._descriptor, self._whole, 0))
+        return self._written.hexdigest()
 
     def seal(self) -> str:
         """Seal what is written, last of all; return why not, or ""."""
@@ -98,7 +101,10 @@ class Book:
         key = own_key()
         if key == passing_key():
             return "no key of yours can be kept here, and one that passes seals nothing"
-        seal = seal_of(os.pread(self._descriptor, self._whole, 0), SCHEMA, key)
+        data = os.pread(self._descriptor, self._whole, 0)
+        if sha256(data) != self.digest():
+            return "a line of the book was changed while the command ran"
+        seal = seal_of(data, SCHEMA, key)
         try:
             replace_file(self.folder / SEAL, f"{seal}\n".encode())
         except OSError as problem:
