@@ -43,7 +43,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     runs = {"trusted": trusted, "candidate": found} if other else {"trusted": trusted}
     # A cut is there to show that a local error is seen; nothing end to end is judged in it.
     whole = end_to_end(stack, found.facts.tokens[:1], runs) if reference.part is None else {name: {} for name in runs}
-    run = _run(trusted, found, passes, repeated=noise is not None)
+    run = replace(_run(trusted, found, passes, repeated=noise is not None), head=_head(stack))
     rows = []
     for at, point in enumerate(dict.fromkeys((*trusted.facts.order, *found.facts.order))):
         theirs = whole["candidate" if other else "trusted"].get(point)
@@ -51,7 +51,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         row = replace(row, candidate_end_to_end=theirs, trusted_end_to_end=whole["trusted"].get(point))
         rows.append(replace(row, noise=(noise or {}).get(point)))
     measured = table("forward_errors", rows, at="forward pass, step by step", unit="relative L2")
-    return replace(measured, by="weighbridge.forward_errors/4", basis={})
+    return replace(measured, by="weighbridge.forward_errors/5", basis={})
 
 
 class Passes(NamedTuple):
@@ -71,14 +71,20 @@ def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, ot
     def suspicious(error: Distance, least: Distance) -> bool:
         return (error.all or 0) > WORTH_A_LOOK * max(least.all or 0, u)
 
+    def telling(error: Distance, least: Distance) -> bool:
+        tails = ((error.token, least.token), (error.channel, least.channel))
+        return suspicious(error, least) or any(
+            (one or 0) > max(WORTH_A_LOOK * (of or 0), TAIL * u) for one, of in tails
+        )
+
     last = {trusted.facts.order[-1]}  # from which nothing more is made
     once = other <= last  # all steps before it are the same
     # Our runs start each step from the points that the candidate has too: equal steps, equal roundings.
     run, beside = trusted.only(found.tensors), found.only(other) if once and other else None
-    ours, audit, constants = local_pass.local_errors(stack, tokens, run, {}, suspicious, last, beside)
+    ours, audit, constants = local_pass.local_errors(stack, tokens, run, {}, telling, last, beside)
     theirs: Steps = {point: step.beside or step for point, step in ours.items()}
     if not once:
-        theirs = local_pass.local_errors(stack, tokens, found, ours, suspicious, last)[0]
+        theirs = local_pass.local_errors(stack, tokens, found, ours, telling, last)[0]
     odd = {point for point, step in theirs.items() if suspicious(step.distance, ours[point].distance)}
     # Where what was made from an odd point is odd too, was the captured value what was used?
     doubtful = {one for point in odd for one in theirs[point].made_from} & odd
@@ -145,6 +151,14 @@ def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> For
     )  # fmt: skip
 
 
+def _head(stack: Torch) -> int:
+    """Return the channels of an attention head by the configuration, 0 where it says none."""
+    config = getattr(stack.plain, "config", None)
+    config = config.get_text_config() if hasattr(config, "get_text_config") else config
+    heads, hidden = (getattr(config, name, 0) or 0 for name in ("num_attention_heads", "hidden_size"))
+    return int(getattr(config, "head_dim", 0) or (hidden // heads if heads else 0))
+
+
 def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardRun) -> ForwardError:
     mine, other = passes.ours.get(point), passes.theirs.get(point)
     error = other.distance if other is not None else NOTHING
@@ -162,6 +176,7 @@ def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardR
         relation=Relation(**asdict(other.relation)) if other and other.relation else NO_RELATION,
         nonfinite_reference=mine.distance.nonfinite + mine.distance.truth_nonfinite if mine else 0,
         nonfinite_candidate=error.nonfinite,
+        extent=other.extent if other else None, operations=other.operations if other else (),
     )  # fmt: skip
 
 
