@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from weighbridge.core import Fields, Measurement, NDArray, SubjectKind, Unmeasured, dumps, np, sha256
 from weighbridge.forward import local_pass
@@ -153,7 +153,7 @@ def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> For
 
 def _head(stack: Torch) -> int:
     """Return the channels of an attention head by the configuration, 0 where it says none."""
-    config = getattr(stack.plain, "config", None)
+    config: Any = getattr(stack.plain, "config", None)
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
     heads, hidden = (getattr(config, name, 0) or 0 for name in ("num_attention_heads", "hidden_size"))
     return int(getattr(config, "head_dim", 0) or (hidden // heads if heads else 0))
