@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weighbridge.cli.options import PATH, as_json, print_json, progress, tell, verb, verbs
+from weighbridge.cli import options
+from weighbridge.cli.options import PATH, Texts, as_json, print_json, progress, repeated, tell, verb, verbs
 from weighbridge.core import ExitCode, Json, Origin, SubjectError, Unmeasured, UsageError, loads, plain
 from weighbridge.core.local_files import is_folder, read_regular_file
 from weighbridge.core.printable import printable, quoted
@@ -207,6 +208,32 @@ def _parts(folder: Path, facts: Facts) -> list[tuple[str, Path]]:
             remedy = "write POINT.npy, or POINT.step-000.npy, POINT.step-001.npy, …"
             raise SubjectError("trace-steps", what, where=str(folder), remedy=remedy)
     return [(name, path) for name, steps in parts.items() for _, path in sorted(steps)]
+
+
+@verb("repro", "Write the step of a point as a script.", "BUNDLE --point model.layers.1.mlp.down_proj.out", of=command)
+@click.argument("bundle", type=options.BUNDLE)
+@click.option("--point", default="", metavar="ID", help="Which point.  [default: the first that is wrong]")
+@click.option("--gate", default="", metavar="ID", help="Which gate.  [default: the first that did not pass]")
+@repeated("--subject", "subjects", "NAME=TARGET", "Where a subject is now, if not where it was bound.")
+@click.option("--out", type=PATH, default=Path("repro.py"), help="The script.  [default: repro.py]")
+def repro(bundle: Path, *, point: str, gate: str, subjects: Texts, out: Path) -> None:
+    """Write what the reference computes at one point of BUNDLE as a script, and its values beside it.
+
+    Both subjects run again: a bundle holds no values. The script starts from what the candidate held before the point,
+    needs torch and safetensors alone, and prints how far the candidate is off.
+
+    Exit 0: written; 2: usage; 4: a subject is not what was measured, or the step cannot be told.
+    """
+    from weighbridge.cli.reproduction import finding_of, row_of, write
+    from weighbridge.evidence.bundle import unseal
+
+    sealed = unseal(bundle)
+    finding, place = finding_of(sealed, gate, point)
+    row = row_of(sealed, finding, place)
+    with progress() as show:
+        show("running both subjects")
+        lines = write(sealed, finding, row, options.settings(subjects, "subject"), out)
+    tell(lines)
 
 
 def compare(source: str, others: Sequence[str], *, everything: bool, as_json: bool) -> ExitCode:

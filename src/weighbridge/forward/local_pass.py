@@ -11,10 +11,10 @@ from types import MappingProxyType
 
 from weighbridge.core import SubjectError, dataclass, replace, torch
 from weighbridge.forward.constants import Constants, rebuilt
-from weighbridge.forward.extent import extent_of
 from weighbridge.forward.points import Visit
 from weighbridge.forward.relations import Neighbours, Relation
 from weighbridge.forward.stacks import Tokens, Torch, captured
+from weighbridge.forward.steps.extent import extent_of
 from weighbridge.forward.trace_file import ROUNDOFF, Trace
 from weighbridge.forward.widened import Audit, unwatched, widened
 from weighbridge.quantities.forward import Extent

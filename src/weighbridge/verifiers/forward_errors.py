@@ -33,7 +33,7 @@ NOT_CAPTURED = LocalError(all=None, token=None, channel=None)
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     """Compare reference and candidate at every point that either names; refuse what raises, or is of another shape."""
     reference, candidate = views
-    pair = _runs(reference, candidate)
+    pair = both_runs(reference, candidate)
     if isinstance(pair, Unmeasured):
         return pair
     stack, trusted, found, noise = pair
@@ -180,7 +180,7 @@ def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardR
     )  # fmt: skip
 
 
-def _runs(
+def both_runs(
     reference: ModelView, candidate: ModelView
 ) -> tuple[Torch, Trace, Trace, Mapping[str, float] | None] | Unmeasured:
     """Run both; return the reference in the candidate's dtype, its trace, the candidate's, and its noise."""
@@ -257,14 +257,14 @@ def _divergence(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float
 
 def extent(views: Views, _options: Fields) -> int:
     """Count the points that either side captured."""
-    pair = _runs(*views)
+    pair = both_runs(*views)
     return 0 if isinstance(pair, Unmeasured) else len({*pair[1].facts.order, *pair[2].facts.order})
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
     """Overlay the last of a few tokens at the last point of the runs, not of the measurement, with twice the norm."""
     reference, candidate = views
-    pair = _runs(reference, candidate)
+    pair = both_runs(reference, candidate)
     if isinstance(pair, Unmeasured):
         return NoCanary(pair.why)
     given = pair[1].facts.tokens[0]
