@@ -210,6 +210,36 @@ def _parts(folder: Path, facts: Facts) -> list[tuple[str, Path]]:
     return [(name, path) for name, steps in parts.items() for _, path in sorted(steps)]
 
 
+@verb("points", "List the capture points of an architecture.", "hf:models/qwen", of=command)
+@click.argument("model")
+@click.option("--all", "everything", is_flag=True, help="List every layer.")
+@as_json
+def points(model: str, *, everything: bool, as_json: bool) -> None:
+    """List the capture points of MODEL, hf:DIR, of its configuration alone, and what other engines call them.
+
+    Layers that are alike are listed once, as {n}.
+
+    Exit 0: listed; 2: usage; 4: its code cannot be followed without weights.
+    """
+    from weighbridge.forward.hugging_face import Directory
+    from weighbridge.forward.steps.architecture import LAYER, names_of, places_of, tried
+
+    if not model.startswith("hf:"):
+        raise UsageError("points-model", f"{quoted(model)} is no hf:DIR", remedy="name a directory: hf:models/qwen")
+    places = places_of(Directory.named(model))
+    if as_json:
+        print_json({"points": [plain(one) for one in places], "tried": dict(tried())})
+        return
+    ids = {one.point: one.point if everything else LAYER.sub("{n}", one.point, count=1) for one in places}
+    shown = {ids[one.point]: one.channels for one in places}
+    tell([click.style(printable(f"{model}: {len(places)} points"), bold=True)])
+    for point, channels in shown.items():
+        tell([f"  {point}  [sequences, tokens, {channels}]"])
+        tell(f"      {engine}: {name}" for engine, name in names_of(point).items())
+    tell(["names tried:"])
+    tell(f"  {engine}: {said}" for engine, said in tried().items())
+
+
 @verb("repro", "Write the step of a point as a script.", "BUNDLE --point model.layers.1.mlp.down_proj.out", of=command)
 @click.argument("bundle", type=options.BUNDLE)
 @click.option("--point", default="", metavar="ID", help="Which point.  [default: the first that is wrong]")
