@@ -30,6 +30,7 @@ DATA = (
     "words",
     "templates/ci",
     "templates/plugin.toml",
+    "templates/repro.txt",
     "templates/rule.py",
     "templates/rule.yaml",
 )

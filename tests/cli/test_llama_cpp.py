@@ -74,7 +74,13 @@ def test_llama_cpp_passes_as_it_is_and_a_dropped_bias_is_found(cli: Cli, tmp_pat
     env = {key: one for key, one in os.environ.items() if key != "PYTHONPATH"}
 
     def judged(gguf_file: Path, name: str) -> tuple[int, str]:
-        words: list[str | Path] = [PYTHON, EXAMPLES / "write_llama_cpp.py", gguf_file, tmp_path / "ids.json", tmp_path / name]
+        words: list[str | Path] = [
+            PYTHON,
+            EXAMPLES / "write_llama_cpp.py",
+            gguf_file,
+            tmp_path / "ids.json",
+            tmp_path / name,
+        ]
         subprocess.run(words, check=True, capture_output=True, env=env)
         bound = ("--subject", f"reference=hf:{folder}", "--subject", f"recorded={tmp_path / name}")
         ended = cli(*JUDGED, *bound, "--evidence", tmp_path / "e")

@@ -32,8 +32,8 @@ def test_the_worked_point_is_as_the_page_tells_it() -> None:
     broken = rows(measured(REFERENCE, named("bias_dropped")))[POINT]
     limit = allowed(fused, Limits())
     expected = {
-        "trusted run": fused.trusted, "fused kernels": fused.candidate, "limit": limit, "bias forgotten": broken.candidate,
-        "its rough run": broken.rough, "its limit": allowed(broken, Limits()),
+        "trusted run": fused.trusted, "fused kernels": fused.candidate, "limit": limit,
+        "bias forgotten": broken.candidate, "its rough run": broken.rough, "its limit": allowed(broken, Limits()),
     }  # fmt: skip
     for name, error in expected.items():
         assert told(name) == pytest.approx(figures(error), rel=0.2), name

@@ -15,7 +15,7 @@ from tests.forward.tiny_models import saved  # noqa: E402
 from weighbridge.core.data import table  # noqa: E402
 from weighbridge.forward.hugging_face import Directory  # noqa: E402
 from weighbridge.forward.stacks import Torch  # noqa: E402
-from weighbridge.forward.steps.architecture import names_of, places_of  # noqa: E402
+from weighbridge.forward.steps.architecture import channels_of, names_of  # noqa: E402
 
 __all__ = ["cli"]
 TOKENS = [[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]]
@@ -31,7 +31,7 @@ def test_the_points_are_those_of_a_run_without_its_weights(tmp_path: Path, famil
     stack.forward(TOKENS, lambda point, rows: held.append((point, rows.shape[2])))
     for path in directory.path.glob("*.safetensors"):
         path.unlink()
-    assert [(one.point, one.channels) for one in places_of(directory)] == held
+    assert list(channels_of(directory).items()) == held
 
 
 def test_a_point_of_a_layer_is_named_with_its_number() -> None:

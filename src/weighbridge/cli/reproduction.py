@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core import Fields, SubjectError, Unmeasured, UsageError, nearest, printable, torch
-from weighbridge.core.model import Finding
+from weighbridge.core import Fields, SubjectError, Unmeasured, UsageError, data_path, nearest, printable, torch
+from weighbridge.core.model import Finding, Measurement
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.forward import ForwardError
@@ -20,59 +20,26 @@ if TYPE_CHECKING:
 AGAIN = 2  # times the error that was sealed, or a part of it: what another run of the same may come to
 KIND = "forward-parity"
 OVER = {"all": (0, 1, 2), "token": 2, "channel": (0, 1)}  # the dimensions that a figure is over
-SCRIPT = '''"""{place}: {found}, by gate {gate} of bundle {bundle}.
-
-    pip install torch safetensors && python {name}.py
-
-The step that the reference makes there, of the values that the candidate held before it.
-"""
-
-from pathlib import Path
-
-import torch
-from safetensors.torch import load_file
-
-aten, kept = torch.ops.aten, load_file(Path(__file__).with_name("{name}.safetensors"))
-
-
-def step(d, w):  # the dtype of values, and the one that the model widens some of them to
-    {lines}
-
-
-def off(values):
-    error, norm = (torch.linalg.vector_norm(one, dim={over}) for one in (values.double() - truth, truth))
-    return float((error / norm.clamp(min=1e-3 * norm.mean())).max())
-
-
-truth = step(torch.float64, torch.float64)
-print(f"candidate {{off(kept['candidate']):.3g}}, limit {limit}")
-{narrow}'''
-NARROW = """print(f"the reference in {dtype}: {{off(step(torch.{dtype}, torch.float32)):.3g}}")
-"""
+NARROW = 'print(f"the reference in {dtype}: {{off(step(torch.{dtype}, torch.float32)):.3g}}")\n'
 
 
 def finding_of(bundle: Bundle, gate: str, point: str) -> tuple[Finding, str]:
     """Return the finding that is meant, the first that did not pass, and its point, the first that it names."""
     found = [one for one in bundle.findings if one.kind == KIND and gate in ("", one.gate)]
-    wrong = [one for one in found if one.verdict.offences]
     if not found:
         what = f"the bundle judged no gate of the kind {KIND}" + f" called {gate!r}" * bool(gate)
         raise UsageError("no-such-gate", what, where=str(bundle.path), remedy="`evidence show` lists its gates")
-    one = (wrong or found)[0]
-    places = [offence.place for offence in one.verdict.offences]
-    first = next((place for place in places if place == one.verdict.figures.get("first")), places[0] if places else "")
-    place = point or first or str(one.verdict.figures.get("worst", ""))
-    if not place:
-        raise UsageError("no-such-point", "the gate compared no point", where=one.gate, remedy="name one by --point")
-    return one, place
+    one = next((one for one in found if one.verdict.offences), found[0])
+    figures, places = one.verdict.figures, [offence.place for offence in one.verdict.offences]
+    first = str(figures["first"]) if figures.get("first") in places else ""
+    return one, point or first or (places[0] if places else str(figures.get("worst", "")))
 
 
 def row_of(bundle: Bundle, finding: Finding, point: str) -> ForwardError:
     """Return what the bundle holds of a point."""
-    gate = next(one for one in bundle.contract.gates if one.id == finding.gate)
-    names = ".".join(gate.subjects[role] for role in ("reference", "candidate"))
-    measured = next((one for key, one in bundle.measured.items() if key.startswith(f"forward_errors.{names}.")), None)
-    known = {row.point: row for row in rows_of(measured, ForwardError)} if hasattr(measured, "value") else {}
+    subjects = next(one.subjects for one in bundle.contract.gates if one.id == finding.gate)
+    measured = bundle.measured.get(f"forward_errors.{subjects['reference']}.{subjects['candidate']}.{finding.instance}")
+    known = {row.point: row for row in rows_of(measured, ForwardError)} if isinstance(measured, Measurement) else {}
     if point not in known:
         remedy = "`weighbridge evidence show BUNDLE` names those that it judged"
         raise UsageError("no-such-point", f"the bundle holds no point {point!r}", where=finding.gate, remedy=remedy)
@@ -97,7 +64,8 @@ def write(bundle: Bundle, finding: Finding, row: ForwardError, subjects: Mapping
     kept = {**step.given, "candidate": values, "reference": step.truth}
     save_file({name: one.contiguous() for name, one in kept.items()}, out.with_suffix(".safetensors"))
     words = {"gate": finding.gate, "bundle": bundle.id[:12], "name": out.stem}
-    out.write_text(SCRIPT.format(**words, **_of_point(row, told, step, trace.facts.dtype)), encoding="utf-8")
+    script = (data_path("templates") / "repro.txt").read_text("utf-8").removesuffix("\n")
+    out.write_text(script.format(**words, **_of_point(row, told, step, trace.facts.dtype)), encoding="utf-8")
     written = f"{out}: {len(step.lines)} lines of {row.point}, and {out.with_suffix('.safetensors').name}"
     return [printable(written), printable(f"$ python {out}")]
 

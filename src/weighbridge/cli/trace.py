@@ -18,6 +18,7 @@ import click
 from weighbridge.cli import options
 from weighbridge.cli.options import PATH, Texts, as_json, print_json, progress, repeated, tell, verb, verbs
 from weighbridge.core import ExitCode, Json, Origin, SubjectError, Unmeasured, UsageError, loads, plain
+from weighbridge.core.data import table
 from weighbridge.core.local_files import is_folder, read_regular_file
 from weighbridge.core.printable import printable, quoted
 from weighbridge.report import capped
@@ -222,22 +223,21 @@ def points(model: str, *, everything: bool, as_json: bool) -> None:
     Exit 0: listed; 2: usage; 4: its code cannot be followed without weights.
     """
     from weighbridge.forward.hugging_face import Directory
-    from weighbridge.forward.steps.architecture import LAYER, names_of, places_of, tried
+    from weighbridge.forward.steps.architecture import LAYER, NAMES, channels_of, names_of
 
     if not model.startswith("hf:"):
         raise UsageError("points-model", f"{quoted(model)} is no hf:DIR", remedy="name a directory: hf:models/qwen")
-    places = places_of(Directory.named(model))
+    found, tried = channels_of(Directory.named(model)), table(NAMES)["tried"]
     if as_json:
-        print_json({"points": [plain(one) for one in places], "tried": dict(tried())})
+        listed: Json = [{"point": one, "channels": wide, "names": dict(names_of(one))} for one, wide in found.items()]
+        print_json({"points": listed, "tried": tried})
         return
-    ids = {one.point: one.point if everything else LAYER.sub("{n}", one.point, count=1) for one in places}
-    shown = {ids[one.point]: one.channels for one in places}
-    tell([click.style(printable(f"{model}: {len(places)} points"), bold=True)])
-    for point, channels in shown.items():
-        tell([f"  {point}  [sequences, tokens, {channels}]"])
-        tell(f"      {engine}: {name}" for engine, name in names_of(point).items())
-    tell(["names tried:"])
-    tell(f"  {engine}: {said}" for engine, said in tried().items())
+    shown = {one if everything else LAYER.sub("{n}", one, count=1): wide for one, wide in found.items()}
+    tell([click.style(printable(f"{model}: {len(found)} points"), bold=True)])
+    for point, wide in shown.items():
+        names = (f"      {engine}: {name}" for engine, name in names_of(point).items())
+        tell([f"  {point}  [sequences, tokens, {wide}]", *names])
+    tell(["names tried:", *(f"  {engine}: {said}" for engine, said in tried.items())])
 
 
 @verb("repro", "Write the step of a point as a script.", "BUNDLE --point model.layers.1.mlp.down_proj.out", of=command)

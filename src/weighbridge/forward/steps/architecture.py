@@ -7,27 +7,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from weighbridge.core import SubjectError, dataclass, torch
+from weighbridge.core import SubjectError, torch
 from weighbridge.core.data import table
 from weighbridge.forward.hugging_face import Directory
 from weighbridge.forward.points import visited
 from weighbridge.forward.stacks import called
 
 LAYER = re.compile(r"(?<=\.)(\d+)(?=\.)")
+NAMES = "forward/engine_names"
 SHAPE = (2, 5)  # sequences and tokens, which no configuration has of anything else
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A point, how wide it is, and what other engines call it."""
-
-    point: str
-    channels: int
-    names: Mapping[str, str]
-
-
-def places_of(directory: Directory) -> list[Place]:
-    """Return the points of what a directory's configuration describes, in the order of computing."""
+def channels_of(directory: Directory) -> dict[str, int]:
+    """Return the points of what a directory's configuration describes, in the order of computing, and their widths."""
     with suppress(Exception):
         return _visited(directory, torch.float32)
     try:  # grouped products of experts know no other dtype where there are no values
@@ -38,15 +30,15 @@ def places_of(directory: Directory) -> list[Place]:
         raise SubjectError("trace-points", what[:300], where=directory.spec, remedy=remedy) from problem
 
 
-def _visited(directory: Directory, dtype: torch.dtype) -> list[Place]:
+def _visited(directory: Directory, dtype: torch.dtype) -> dict[str, int]:
     import transformers
 
-    found: list[Place] = []
+    found: dict[str, int] = {}
     config = transformers.AutoConfig.from_pretrained(directory.path, local_files_only=True)
     kind: Any = getattr(transformers, next(iter(config.architectures or ()), ""), transformers.AutoModelForCausalLM)
 
     def visit(point: str, rows: torch.Tensor) -> None:
-        found.append(Place(point=point, channels=rows.shape[2], names=names_of(point)))
+        found.setdefault(point, rows.shape[2])
 
     with torch.device("meta"), _without_values(), torch.no_grad():
         make = getattr(kind, "_from_config", None) or kind.from_config
@@ -58,14 +50,9 @@ def _visited(directory: Directory, dtype: torch.dtype) -> list[Place]:
 
 def names_of(point: str) -> Mapping[str, str]:
     """Return what each engine calls a point, or one of every layer `{n}`; nothing where no table names it."""
-    named = table("forward/engine_names")["points"].get(LAYER.sub("{n}", point, count=1), {})
+    named = table(NAMES)["points"].get(LAYER.sub("{n}", point, count=1), {})
     layer = next(iter(LAYER.findall(point)), "{n}")
     return {engine: str(name).replace("{n}", layer) for engine, name in named.items()}
-
-
-def tried() -> Mapping[str, str]:
-    """Return by engine with what its names were tried."""
-    return {engine: str(said) for engine, said in table("forward/engine_names")["tried"].items()}
 
 
 @contextmanager
