@@ -60,6 +60,10 @@ CLAIMS = {  # by contract: what is claimed of the demo, and what that means
         "The demo is trained on the CPU; this says beforehand what one on CUDA has to show. Nothing of it is "
         "claimed yet."
     ),
+    "recorded-parity": (
+        "The demo is computed on this host; this says beforehand what a trace of a host with CUDA has to show. "
+        "Nothing of it is claimed yet."
+    ),
     "training-log": (
         "The demo's log, read as any other, shows a loss that falls and stays down. The rules are those for logs "
         "of other people's tools: nothing was declared, and the recorder's own columns were not needed."
@@ -72,6 +76,7 @@ OURS: dict[str, tuple[str, ...]] = {  # by contract: its subjects
     "model-import": (*IMPORTED,),
     "forward-parity": (*PARITY,),
     "pretraining": (),
+    "recorded-parity": (),
     "training-log": (f"run={RUN}",),
 }
 MODELS, WRAPPED = "verifiers/specimens/models", "verifiers/specimens/runs/wrapped"

@@ -289,6 +289,27 @@ def test_the_writer_in_numpy_is_short_and_its_trace_is_judged(cli: Cli, tmp_path
     assert (ended.code, "layers.1.attn.k.bias: the weight differs" in ended.out) == (1, True)
 
 
+@pytest.mark.slow
+def test_the_shipped_contracts_take_what_is_compared_by_parameter(cli: Cli, tmp_path: Path) -> None:
+    points, tokens, _ = held()
+    kept = {name: values for name, values in points.items() if name != "embed"}
+    example().write_trace(tmp_path / "a.trace", kept, stack="an engine", dtype="float32", tokens=tokens, device="cpu")
+    bound = ("--subject", f"reference={GPT}:reference", "--subject", f"recorded={tmp_path / 'a.trace'}")
+    recorded = ("verify", "builtin:recorded-parity", *bound, "--evidence", tmp_path / "e")
+    here, unnamed = ("--param", "device=cpu"), ("--param", "other_weights=*")
+    assert "so no weight was compared" in cli(*recorded, *here).out
+    whole = cli(*recorded, *here, *unnamed)
+    assert (whole.code, "embed: captured in the reference, not in the candidate" in whole.out) == (1, True)
+    some = cli(*recorded, *here, *unnamed, "--param", "points=L?.*, logits")
+    assert (some.code, "points within their limit" in some.out) == (0, True), some.out
+    idle = cli(*recorded, *here, *unnamed, "--param", "points=L?.*, logit")
+    assert (idle.code, "no capture point is named by logit" in idle.out) == (3, True)
+    on_cuda = cli(*recorded, *unnamed)
+    assert (on_cuda.code, "computed on cpu, the contract asks for cuda" in on_cuda.out) == (3, True)
+    parity = (*PARITY, "--subject", f"candidate={tmp_path / 'a.trace'}", "--evidence", tmp_path / "f")
+    assert cli(*parity, *unnamed, "--param", "points=logits").code == 0
+
+
 @pytest.mark.exhaustive
 def test_the_writer_in_cpp_compiles_and_its_trace_is_judged(cli: Cli, tmp_path: Path) -> None:
     compiler = next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)

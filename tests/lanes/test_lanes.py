@@ -400,6 +400,19 @@ def test_the_required_check_passes_where_every_gate_of_the_lane_is_decided(
     ]
 
 
+def test_a_lane_that_only_accepts_is_held_to_the_other_lanes_evidence(cli: Cli, project: Path) -> None:
+    lane = '[lanes.gpu]\ndecides = []\naccepts = {nightly = {max_age = "36h"}}\n\n'
+    edit(project / "weighbridge.toml", "[lanes.nightly]", f"{lane}[lanes.nightly]")
+    commit(project)
+    before = cli("verify", "--lane", "gpu")
+    assert (before.code, "lane-no-evidence" in before.out) == (3, True)
+    assert cli(*NIGHTLY).code == 0
+    commit(project)
+    after = cli("verify", "--lane", "gpu")
+    assert (after.code, "by lane nightly" in after.out) == (0, True)
+    assert cli("status", "--require", "gpu").code == 0
+
+
 def test_a_waiver_excuses_a_gate_that_needs_a_lane(cli: Cli, project: Path) -> None:
     today = dt.datetime.now(dt.UTC).date()
     (project / "waivers.yaml").write_text(
@@ -466,6 +479,8 @@ def test_a_lane_whose_host_is_not_as_it_requires_measures_nothing(
         ("36h", "36", "weighbridge.toml:7:1: bad-form '36' is not hours or days, such as \"36h\""),
         ("36h", '"36h', "weighbridge.toml:7:24: toml-syntax"),
         ("[lanes.nightly]", "[lane.nightly]", "weighbridge.toml:9:1: unknown-key unknown key 'lane'"),
+        ("[lanes.nightly]", "[lanes.idle]\ndecides = []\n\n[lanes.nightly]",
+         "weighbridge.toml:10:1: wrong-length the lane idle decides no gate, and accepts from no lane"),
     ],
 )
 def test_lint_refuses_lanes_that_leave_something_open_with_its_line(

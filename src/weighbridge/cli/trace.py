@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weighbridge.cli.options import PATH, as_json, print_json, progress, tell, verb, verbs
+from weighbridge.cli import options
+from weighbridge.cli.options import PATH, Texts, as_json, print_json, progress, repeated, tell, verb, verbs
 from weighbridge.core import ExitCode, Json, Origin, SubjectError, Unmeasured, UsageError, loads, plain
+from weighbridge.core.data import table
 from weighbridge.core.local_files import is_folder, read_regular_file
 from weighbridge.core.printable import printable, quoted
 from weighbridge.report import capped
@@ -210,6 +212,61 @@ def _parts(folder: Path, facts: Facts) -> list[tuple[str, Path]]:
             remedy = "write POINT.npy, or POINT.step-000.npy, POINT.step-001.npy, …"
             raise SubjectError("trace-steps", what, where=str(folder), remedy=remedy)
     return [(name, path) for name, steps in parts.items() for _, path in sorted(steps)]
+
+
+@verb("points", "List the capture points of an architecture.", "hf:models/qwen", of=command)
+@click.argument("model")
+@click.option("--all", "everything", is_flag=True, help="List every layer.")
+@as_json
+def points(model: str, *, everything: bool, as_json: bool) -> None:
+    """List the capture points of MODEL, hf:DIR, of its configuration alone, and what other engines call them.
+
+    Layers that are alike are listed once, as {n}.
+
+    Exit 0: listed; 2: usage; 4: its code cannot be followed without weights.
+    """
+    from weighbridge.forward.hugging_face import Directory
+    from weighbridge.forward.steps.architecture import LAYER, NAMES, channels_of, names_of
+
+    if not model.startswith("hf:"):
+        raise UsageError("points-model", f"{quoted(model)} is no hf:DIR", remedy="name a directory: hf:models/qwen")
+    found, tried = channels_of(Directory.named(model)), table(NAMES)["tried"]
+    if as_json:
+        listed: Json = [{"point": one, "channels": wide, "names": dict(names_of(one))} for one, wide in found.items()]
+        print_json({"points": listed, "tried": tried})
+        return
+    shown = {one if everything else LAYER.sub("{n}", one, count=1): wide for one, wide in found.items()}
+    tell([click.style(printable(f"{model}: {len(found)} points"), bold=True)])
+    for point, wide in shown.items():
+        names = (f"      {engine}: {name}" for engine, name in names_of(point).items())
+        tell([f"  {point}  [sequences, tokens, {wide}]", *names])
+    tell(["names tried:", *(f"  {engine}: {said}" for engine, said in tried.items())])
+
+
+@verb("repro", "Write the step of a point as a script.", "BUNDLE --point model.layers.1.mlp.down_proj.out", of=command)
+@click.argument("bundle", type=options.BUNDLE)
+@click.option("--point", default="", metavar="ID", help="Which point.  [default: the first that is wrong]")
+@click.option("--gate", default="", metavar="ID", help="Which gate.  [default: the first that did not pass]")
+@repeated("--subject", "subjects", "NAME=TARGET", "Where a subject is now, if not where it was bound.")
+@click.option("--out", type=PATH, default=Path("repro.py"), help="The script.  [default: repro.py]")
+def repro(bundle: Path, *, point: str, gate: str, subjects: Texts, out: Path) -> None:
+    """Write what the reference computes at one point of BUNDLE as a script, and its values beside it.
+
+    Both subjects run again: a bundle holds no values. The script starts from what the candidate held before the point,
+    needs torch and safetensors alone, and prints how far the candidate is off.
+
+    Exit 0: written; 2: usage; 4: a subject is not what was measured, or the step cannot be told.
+    """
+    from weighbridge.cli.reproduction import finding_of, row_of, write
+    from weighbridge.evidence.bundle import unseal
+
+    sealed = unseal(bundle)
+    finding, place = finding_of(sealed, gate, point)
+    row = row_of(sealed, finding, place)
+    with progress() as show:
+        show("running both subjects")
+        lines = write(sealed, finding, row, options.settings(subjects, "subject"), out)
+    tell(lines)
 
 
 def compare(source: str, others: Sequence[str], *, everything: bool, as_json: bool) -> ExitCode:

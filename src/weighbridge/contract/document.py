@@ -34,6 +34,7 @@ class ParamType(enum.StrEnum):
     INTEGER = "integer"
     STRING = "string"
     BOOLEAN = "boolean"
+    LIST = "list"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,7 @@ class Accepts:
 class Lane:
     """One lane: the gates that it measures itself, and whose evidence it accepts for others."""
 
-    decides: Annotated[tuple[str, ...], Doc("globs of the gates that it measures itself", min_items=1)]
+    decides: Annotated[tuple[str, ...], Doc("globs of the gates that it measures itself, or none where it accepts")]
     contracts: Annotated[tuple[str, ...], _GLOB] = ()  # without any, those in contracts/ and below
     accepts: Annotated[Mapping[str, Accepts], _NAMED] = field(default_factory=dict)
     requires: Annotated[Mapping[str, bool], _HAS] = field(default_factory=dict)
@@ -194,6 +194,11 @@ def _tree(glob: str) -> str | None:
 def _of_lanes(project: Project, written: _Written, loaded: Mapping[str, LoadedContract]) -> Iterator[Found]:
     for name, lane in project.lanes.items():
         at: At = ("lanes", name)
+        if not lane.decides and not lane.accepts:
+            what = f"the lane {name} decides no gate, and accepts from no lane"
+            yield written.found(
+                (*at, "decides"), "wrong-length", what, "name a gate in `decides`, or a lane in `accepts`"
+            )
         for other in lane.accepts:
             if other == name or other not in project.lanes:
                 what = f"the lane {name} accepts from {other!r}, which is no other lane"
