@@ -29,7 +29,7 @@ class Figure:
     formula: str
     source: str
     compute: Callable[..., FigureValue]
-    samples: Callable[[Series, Any], int]
+    samples: Callable[[Any, Any], int]
 
     def __call__(self, *inputs: Any) -> FigureValue:
         """Return the figure of these inputs and limits."""
@@ -42,7 +42,7 @@ def every_sample(series: Series, _limits: object) -> int:
 
 
 def figure(
-    formula: str, *, unit: str = "", source: str = "", samples: Callable[[Series, Any], int] = every_sample
+    formula: str, *, unit: str = "", source: str = "", samples: Callable[[Any, Any], int] = every_sample
 ) -> Callable[[Callable[..., FigureValue]], Figure]:
     """Return the decorator that makes a function a figure of its name."""
 
