@@ -31,7 +31,7 @@ class Figure:
     formula: str
     source: str
     compute: Callable[..., FigureValue]
-    samples: Callable[[Series, Any], int]
+    samples: Callable[[Any, Any], int]
     running: Callable[[Any], Push] | None = None
 
     def __call__(self, *inputs: Any) -> FigureValue:
@@ -45,7 +45,7 @@ def every_sample(series: Series, _limits: object) -> int:
 
 
 def figure(
-    formula: str, *, unit: str = "", source: str = "", samples: Callable[[Series, Any], int] = every_sample,
+    formula: str, *, unit: str = "", source: str = "", samples: Callable[[Any, Any], int] = every_sample,
     running: Callable[[Any], Push] | None = None,
 ) -> Callable[[Callable[..., FigureValue]], Figure]:  # fmt: skip
     """Return the decorator that makes a function a figure of its name."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,10 +22,10 @@ from weighbridge.report import Row, checked
 from weighbridge.report.rows import rows_of_bundle
 from weighbridge.run_logs.json_log import LAYERS
 from weighbridge.verifiers import step_course
+from weighbridge.verifiers.layer_course import layer_of
 from weighbridge.views.run import RunView, open_run
 
 MOST = 256 << 20  # bytes of layers.jsonl
-BLOCK = re.compile(r"(.*?\.\d+)\.")  # a block of layers, by its first number
 GROUPS = 96
 
 
@@ -184,7 +183,7 @@ def layers_of(view: RunView) -> Layers | None:
         for line in view.layers.read_text(encoding="utf-8").splitlines():
             row: dict[str, Any] = json.loads(line)
             name, step = str(row["name"]), float(row["step"])
-            block = match[1] if (match := BLOCK.match(name)) else name.rpartition(".")[0] or name
+            block = layer_of(name) or name.rpartition(".")[0] or name
             steps[step] = None
             cell = sums.setdefault(block, {}).setdefault(step, {})
             found = {

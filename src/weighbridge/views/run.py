@@ -65,6 +65,7 @@ class RunView:
     overlay: Mapping[tuple[int, str], float | None] = field(default_factory=dict)
     ranks: tuple[RunView, ...] = ()  # of a folder of ranks: each of them, and no cells of its own
     layers: Path | None = None  # what is logged of tensors, read by those alone who need it
+    layer_rows: tuple[Fields, ...] | None = None  # instead of the rows of that file, of a canary
 
     @property
     def unwitnessed(self) -> str:
