@@ -12,7 +12,7 @@ from typing import Any
 
 from weighbridge.core import dataclass, field
 from weighbridge.quantities.book_lines import Note, RowCount
-from weighbridge.run_logs.json_log import STEPS
+from weighbridge.run_logs.json_log import HEAD, STEPS
 
 LOGS = (".jsonl", ".csv", ".json", ".log", ".txt")  # what is asked about often
 COUNTED = (".jsonl", ".csv")
@@ -31,6 +31,7 @@ class _Log:
     inode: int = 0
     size: int = 0
     modified: int = 0
+    of: int = 0  # the inode that was read
     read: int = 0
     booked: int = 0
     rows: int = 0
@@ -53,8 +54,9 @@ class _Log:
     def count(self) -> None:
         """Read what is new; from the beginning where it is another file, or shorter."""
         with contextlib.suppress(OSError), self.path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size < self.read:
-                self.read, self.rows, self.digest = 0, 0, hashlib.sha256()
+            now = os.fstat(file.fileno())
+            if now.st_size < self.read or now.st_ino != self.of:
+                self.of, self.read, self.rows, self.digest = now.st_ino, 0, 0, hashlib.sha256()
             file.seek(self.read)
             while data := file.read(CHUNK):
                 self.digest.update(data)
@@ -71,39 +73,33 @@ class Growth:
     folders: dict[str, int] = field(default_factory=dict)  # when each changed last
     next_scan: float = 0.0
     free_at: float = 0.0  # a scan may take a hundredth of the time
-    found_new: bool = False
     begun: bool = False  # a `run.json` is new: whose process it names is there now
 
     def changed(self, now_s: float) -> tuple[bool, list[Note]]:
         """Return whether anything grew, appeared or went, and what was done to a log that no log does to itself."""
-        any_changed, self.found_new, self.begun = False, False, False
+        any_changed = self.begun = False
         if now_s >= self.next_scan or (now_s >= self.free_at and self._folder_changed()):
             self.next_scan = now_s + SCAN_SECONDS
-            self._scan()
+            any_changed = self._scan()
             self.free_at = now_s + SCAN_SHARE * (time.monotonic() - now_s)
         notes = []
         for log in self.logs.values():
             changed, done = log.changed()
             any_changed |= changed
-            notes += (
-                [Note(what=self.name(log.path), why=f"{done} while the run went on")]
-                if done and self._owed(log)
-                else []
-            )
-        return any_changed or self.found_new, notes
+            if done and log.path.suffix in COUNTED:  # what is written whole is written anew
+                notes.append(Note(what=self.name(log.path), why=f"{done} while the run went on"))
+        return any_changed, notes
 
-    @staticmethod
-    def _owed(log: _Log) -> bool:
-        return log.path.suffix in COUNTED  # what is written whole is written anew
-
-    def _scan(self) -> None:
+    def _scan(self) -> bool:
+        """Look for logs that are new, and return whether there is one."""
         self.folders = {str(self.run): _changed_at(str(self.run))}
         files = [self.run] if self.run.is_file() else self._files(str(self.run), DEEP)
         found = [path for path in files if path.suffix in LOGS or path == self.run]
-        for path in sorted(found, key=_age)[:MOST]:
-            if path not in self.logs:
-                self.found_new, self.begun = True, self.begun or path.name == "run.json"
-                self.logs[path] = _Log(path=path)
+        newest = sorted(found, key=lambda path: -_changed_at(str(path)))[:MOST]
+        fresh = [path for path in newest if path not in self.logs]
+        self.logs |= {path: _Log(path=path) for path in fresh}
+        self.begun = any(path.name == HEAD for path in fresh)
+        return bool(fresh)
 
     def _folder_changed(self) -> bool:
         return any(_changed_at(folder) != before for folder, before in self.folders.items())
@@ -131,22 +127,15 @@ class Growth:
 
     def counts(self) -> Iterator[RowCount]:
         """Yield of each log that has rows how many it has by now."""
-        for log in (log for log in self.logs.values() if self._owed(log)):
+        for log in (log for log in self.logs.values() if log.path.suffix in COUNTED):
             log.count()
             if log.read != log.booked:
                 log.booked = log.read
                 yield RowCount(file=self.name(log.path), rows=log.rows, bytes=log.read, sha256=log.digest.hexdigest())
 
 
-def _age(path: Path) -> float:
+def _changed_at(path: str) -> int:
     try:
-        return -path.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def _changed_at(folder: str) -> int:
-    try:
-        return os.stat(folder).st_mtime_ns  # noqa: PTH116 -- asked fifty times a second
+        return os.stat(path).st_mtime_ns  # noqa: PTH116 -- asked fifty times a second
     except OSError:
         return 0

@@ -143,6 +143,7 @@ class Witness:
             self.book.unmake()
             why = os.strerror(problem.errno or 0)
             self.tell(f"{self.asked.command[0]}: {why}; nothing was started, and there is no book")
+        self.tree.max_rss_kib = 0  # until now the child was a copy of this process
         return problem is None
 
     def _watch(self) -> None:
