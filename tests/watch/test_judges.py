@@ -361,3 +361,21 @@ def test_a_text_of_a_pattern_is_judged_at_lengths_that_grow_and_at_the_end(tmp_p
     assert "is not followed" in of.notes[0]
     assert [code for _, code in stops] == ["beyond"]
     assert 20 <= stops[0][0] <= 45
+
+
+def test_what_broke_a_run_before_it_was_begun_again_stops_only_what_goes_on_with_it(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "run")
+    for row in rows(20):
+        writer.row(row | ({"loss": math.nan} if row["step"] == 17 else {}))
+    of = judges(tmp_path, tmp_path / "run")
+    of.begin_again()
+    assert of.look(0.0) is None
+    assert written(of, Writer(tmp_path / "run" / "attempt-2", HEAD | {"first_step": 15}), rows(20, 15)) is None
+    of = judges(tmp_path, tmp_path / "other")
+    writer = Writer(tmp_path / "other")
+    for row in rows(20):
+        writer.row(row | ({"loss": math.nan} if row["step"] == 17 else {}))
+    of.begin_again()
+    found = written(of, writer, rows(5, 20))
+    assert found is not None
+    assert (found[0], found[1].step, found[1].code) == (20, 17, "non-finite")

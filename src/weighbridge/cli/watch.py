@@ -98,6 +98,8 @@ def _watched(run: Path, words: Texts, request: VerifyRequest, asked: dict[str, A
         stops=asked["stop_at"] == "first",
         resume=asked["resume"],
     )
+    if wanted.resume:
+        judges.begin_again()
     ended = Witness(wanted, judges, _say).run()
     if ended.unsealed:
         _say(f"{run} is reported, not witnessed: {ended.unsealed}")

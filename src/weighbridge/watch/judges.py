@@ -59,6 +59,7 @@ class Reading:
     last_step: float = -math.inf
     last_row_s: float = math.inf
     length: float = FIRST_LENGTH
+    past: tuple[int, int] = (-1, -1)  # rows and generation that lay there before a run was begun again
 
 
 class Judges:
@@ -108,6 +109,13 @@ class Judges:
                 return run
         return None
 
+    def begin_again(self) -> None:
+        """Take what lies there for the past of a run that is begun again: it is judged with the next row."""
+        self._bind()
+        for run in self.runs.values():
+            run.look()
+            self.readings[id(run)].past = run.rows, run.generation
+
     def look(self, now_s: float) -> Stop | None:
         """Judge what was logged since, and return what should stop the run; `now_s` is of a clock that never falls."""
         self._began = min(self._began, now_s)
@@ -117,6 +125,8 @@ class Judges:
             grown = run.look()
             reading.last_row_s = now_s if before != (run.rows, run.generation) else reading.last_row_s
             mine = [one for one in self.gates if one.run is run and not one.done]
+            if (run.rows, run.generation) == reading.past:
+                continue
             if grown and not run.problem and (stop := self._by_row(run, reading, mine)):
                 return stop
             if stop := self._due(run, reading, mine, now_s) or self._again(run, reading, mine, now_s):
