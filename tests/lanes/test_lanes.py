@@ -479,8 +479,11 @@ def test_a_lane_whose_host_is_not_as_it_requires_measures_nothing(
         ("36h", "36", "weighbridge.toml:7:1: bad-form '36' is not hours or days, such as \"36h\""),
         ("36h", '"36h', "weighbridge.toml:7:24: toml-syntax"),
         ("[lanes.nightly]", "[lane.nightly]", "weighbridge.toml:9:1: unknown-key unknown key 'lane'"),
-        ("[lanes.nightly]", "[lanes.idle]\ndecides = []\n\n[lanes.nightly]",
-         "weighbridge.toml:10:1: wrong-length the lane idle decides no gate, and accepts from no lane"),
+        (
+            "[lanes.nightly]",
+            "[lanes.idle]\ndecides = []\n\n[lanes.nightly]",
+            "weighbridge.toml:10:1: wrong-length the lane idle decides no gate, and accepts from no lane",
+        ),
     ],
 )
 def test_lint_refuses_lanes_that_leave_something_open_with_its_line(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weighbridge.core import Fields, SubjectError, Unmeasured, UsageError, data_path, nearest, printable, torch
 from weighbridge.core.model import Finding, Measurement
 from weighbridge.evidence.bundle import Bundle
+from weighbridge.judging.places import keys_of
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.forward import ForwardError
 
@@ -37,8 +38,8 @@ def finding_of(bundle: Bundle, gate: str, point: str) -> tuple[Finding, str]:
 
 def row_of(bundle: Bundle, finding: Finding, point: str) -> ForwardError:
     """Return what the bundle holds of a point."""
-    subjects = next(one.subjects for one in bundle.contract.gates if one.id == finding.gate)
-    measured = bundle.measured.get(f"forward_errors.{subjects['reference']}.{subjects['candidate']}.{finding.instance}")
+    (key,) = keys_of(bundle.contract, finding)
+    measured = bundle.measured.get(key)
     known = {row.point: row for row in rows_of(measured, ForwardError)} if isinstance(measured, Measurement) else {}
     if point not in known:
         remedy = "`weighbridge evidence show BUNDLE` names those that it judged"
@@ -75,7 +76,7 @@ def _run_again(bundle: Bundle, finding: Finding, subjects: Mapping[str, str]) ->
     from weighbridge.verifiers.forward_errors import both_runs
     from weighbridge.views.model_view import open_model
 
-    gate = next(one for one in bundle.contract.gates if one.id == finding.gate)
+    gate = bundle.contract.gate(finding.gate)
     sealed = {one.name: one for one in bundle.statement.subjects if one.instance == finding.instance}
     bound = {role: sealed[gate.subjects[role]] for role in ("reference", "candidate")}
     if odd := sorted(set(subjects) - {one.name for one in bound.values()}):
