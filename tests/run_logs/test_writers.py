@@ -81,8 +81,8 @@ def rows(folder: Path, name: str = "steps.jsonl") -> list[dict[str, Any]]:
 
 
 def judged(folder: Path) -> Verification:
-    given = {"subjects": {"run": folder}, "params": {"tokens_per_step": "8"}}
-    return verify("builtin:training-run", evidence=folder.parent / "kept", **given)
+    kept, params = folder.parent / "kept", {"tokens_per_step": "8"}
+    return verify("builtin:training-run", subjects={"run": folder}, params=params, evidence=kept)
 
 
 def outcomes(found: Verification) -> dict[str, set[str]]:

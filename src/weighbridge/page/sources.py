@@ -39,6 +39,12 @@ class Judged:
     keys: tuple[str, ...]
     subjects: frozenset[str]
     older: str
+    waits: bool = False  # its run goes on, and may yet bring what it lacks
+
+    @property
+    def word(self) -> str:
+        """Return what the gate came to, as it is shown."""
+        return "NOT JUDGED YET" if self.waits else str(self.outcome)
 
     @property
     def outcome(self) -> Outcome:
