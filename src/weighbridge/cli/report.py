@@ -13,7 +13,7 @@ from weighbridge.core import UsageError, printable
 from weighbridge.evidence.disk import disk_error, replace_file
 
 CONTRACT = "builtin:training-run"
-EXAMPLES = ("evidence/bundles/* -o report.html", "BUNDLE --run runs/b --base runs/a", "--run runs/b --live")
+EXAMPLES = ("BUNDLE --run runs/b --base runs/a", "--run runs/b --live")
 
 
 @verb("report", "Draw bundles as one page for a browser.", *EXAMPLES)
@@ -30,6 +30,8 @@ def command(
     params: Texts, port: int | None,
 ) -> None:  # fmt: skip
     """Draw BUNDLES as one HTML file that needs no network, no script and no style. Needs weighbridge[report].
+
+    Example: weighbridge report evidence/bundles/* -o report.html
 
     Every bundle is judged again first; one that does not hold is refused, and no page is written.
 
