@@ -23,6 +23,15 @@ def lift(first: int | None, last: int | None, sign: int) -> Lever:
     return move
 
 
+def divide(at: int) -> Lever:
+    """Return the lever that makes one sample smaller, and never less than nothing."""
+
+    def move(_steps: array[int], values: array[float], amount: float, _limits: Any) -> None:
+        values[at] /= 1 + amount
+
+    return move
+
+
 def zigzag(_steps: array[int], values: array[float], amount: float, _limits: Any) -> None:
     """Move every other sample up."""
     for at in range(1, len(values), 2):
