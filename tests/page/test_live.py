@@ -21,7 +21,6 @@ import pytest
 from tests.cli.conftest import Cli, cli
 
 from weighbridge.core.pseudonym import key_file, pseudonym
-from weighbridge.evaluation.verification import VerifyRequest
 from weighbridge.page import live
 from weighbridge.page.live import Drawing
 
@@ -78,8 +77,7 @@ def drawing(run: Growing, monkeypatch: pytest.MonkeyPatch) -> Drawing:
 
 def drawing_of(run: Growing) -> Drawing:
     contract = str(run.folder.parent / "a-run.yaml")
-    asked = VerifyRequest(contracts=(contract,), evidence=None, ledger=Path("ledger"))
-    return Drawing(asked, run.folder, None)
+    return Drawing((contract,), {}, run.folder, None)
 
 
 def text(drawing: Drawing) -> str:
@@ -234,7 +232,7 @@ gates:
 """
     path = run.folder.parent / "two.yaml"
     path.write_text(CONTRACT.partition("\ngates:")[0] + two)
-    page = Drawing(VerifyRequest(contracts=(str(path),), evidence=None, ledger=Path("ledger")), run.folder, None)
+    page = Drawing((str(path),), {}, run.folder, None)
     assert "GATE-SAME" in text(page)
     assert "badge PASS" not in text(page).partition("<main>")[2]
     path.write_text(path.read_text().replace("run: run,", "run: first,").replace("  run: {", "  first: {"))

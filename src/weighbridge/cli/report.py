@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -42,7 +41,10 @@ def command(
     if live:
         if bundles or output or not run:
             raise UsageError("live-of", "--live serves a run, and writes no file", remedy="write: --live --run RUN")
-        _serve(run, base, tuple(contracts_named(contracts)) or (CONTRACT,), settings(params, "param"), port or 0)
+        from weighbridge.page.live import Drawing, serve
+
+        names = tuple(contracts_named(contracts)) or (CONTRACT,)
+        serve(Drawing(names, settings(params, "param"), run, base), port or 0, lambda line: tell([line]))
         return
     if given := [name for name, one in {"contract": contracts, "param": params, "port": port}.items() if one]:
         raise UsageError("live-of", f"--{given[0]} is of a page that is live", remedy="write --live, or leave it out")
@@ -58,11 +60,3 @@ def command(
     except OSError as problem:
         raise disk_error(problem, "the page", output) from None
     tell([printable(f"{output}: {len(data):,} bytes, {len(bundles)} bundle{'s' * (len(bundles) > 1)} judged again")])
-
-
-def _serve(run: Path, base: Path | None, contracts: Texts, params: Mapping[str, str], port: int) -> None:
-    from weighbridge.evaluation.verification import VerifyRequest
-    from weighbridge.page.live import Drawing, serve
-
-    asked = VerifyRequest(contracts=contracts, params=params, evidence=None, ledger=Path("ledger"))
-    serve(Drawing(asked, run, base), port, lambda line: tell([line]))

@@ -24,14 +24,10 @@ class Options:
     flops_per_parameter: Annotated[float, Doc("and token: 6, or 4 where weights are frozen", gt=0, le=16)] = 6.0
 
 
-def _known(limits: Options) -> list[str]:
-    of = PEAKS[limits.device]
-    return [] if limits.dtype in of else [f"dtype: no peak of {limits.device} in {limits.dtype} is known"]
-
-
 KIND = Rule(
     name="peak-share", column="wall_ms", means="the column of step wall times in milliseconds", figure=share_of_peak,
     code="impossible", must=("at most",), bound=1.0, gt=0, ge=None, le=1.0, min_samples=20, options=Options,
     doc="the share of its devices' peak that the fastest step needed", guards=(IN_MS, GENUINE, RISING, FINITE),
-    checks=_known, own_levers={"the last shorter": divide(-1), "the first shorter": divide(0)},
+    checks=lambda of: [] if of.dtype in PEAKS[of.device] else [f"dtype: no peak of {of.device} in {of.dtype} is known"],
+    own_levers={"the last shorter": divide(-1), "the first shorter": divide(0)},
 ).kind()  # fmt: skip

@@ -8,7 +8,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingTCPServer
@@ -33,11 +33,12 @@ ENOUGH = re.compile(r"has:.+:\d+")  # a condition that more rows may make true
 class Drawing:
     """A run under its contracts as one page, drawn when it is asked for and the run's files are other ones."""
 
-    def __init__(self, request: VerifyRequest, run: Path, base: Path | None) -> None:
+    def __init__(self, contracts: Sequence[str], params: Mapping[str, str], run: Path, base: Path | None) -> None:
         if not exists(run):
             open_run(run)  # which says so
-        subjects = tuple(f"{name}={run}" for name in _bound(load_all(request.contracts, request.params)))
-        self._request, self._run, self._base = dataclasses.replace(request, subjects=subjects), run, base
+        subjects = tuple(f"{name}={run}" for name in _bound(load_all(contracts, params)))
+        asked: Any = {"contracts": tuple(contracts), "params": params, "subjects": subjects, "ledger": Path()}
+        self._asked, self._run, self._base = asked, run, base
         self._view: RunView | None = None
         self._state: object = None
         self._not_before = 0.0
@@ -73,7 +74,7 @@ class Drawing:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 self._view = view = open_run(self._run)
-                results = verify(dataclasses.replace(self._request, evidence=Path(folder)), lambda _: None)
+                results = verify(VerifyRequest(**self._asked, evidence=Path(folder)), lambda _: None)
                 kept = sources([one.bundle.path for one in results if one.bundle], None, self._base)
                 judged = tuple(dataclasses.replace(one, waits=_waits(one)) for one in kept.judged)
                 given = dataclasses.replace(kept, run=view, run_name=self._run.name, judged=judged)

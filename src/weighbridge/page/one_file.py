@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 
 from weighbridge.core import Outcome, UsageError, __version__, printable
-from weighbridge.page.sources import Judged, Sources, checked_by
+from weighbridge.page.sources import Sources, checked_by
 from weighbridge.page.tabs import counted, hints_of, tabs, worst
 from weighbridge.report import SIGNS, gate_name
 
@@ -38,13 +37,14 @@ def page(given: Sources, live: str = "") -> bytes:
     links = {id(one): tab for tab in shown for part in tab.parts for one in part.of}
     links |= {id(one): tab for tab in shown if tab.parts for one in tab.judged}
     judged = sorted(given.judged, key=lambda one: (ORDER.index(one.outcome), one.row.finding.severity != "required"))
+    waits = outcome is Outcome.BLOCKED and all(one.waits for one in judged if one.outcome is outcome)
     numbers = {id(one): at for at, one in enumerate(judged, 1)}
     contracts = sorted({f"{one.contract.id} {one.contract.version}" for one in given.bundles})
     text: str = made.get_template("page.html").render(
         title=" · ".join(contracts) + (f" · run {given.run_name}" if given.run_name else ""),
         bundles=given.bundles,
         dates=sorted({one.statement.finished[:10] for one in given.bundles}),
-        answer=f"{_answer(outcome, judged)} {counted(judged)}",
+        answer=f"{'Not known yet.' if waits else ANSWERS[outcome or Outcome.BLOCKED]} {counted(judged)}",
         outcome=outcome,
         name=lambda one: gate_name(one.row.finding),
         signs=SIGNS,
@@ -65,12 +65,6 @@ def page(given: Sources, live: str = "") -> bytes:
         live=live,
     )
     return text.encode(errors="replace")
-
-
-def _answer(outcome: Outcome | None, judged: Sequence[Judged]) -> str:
-    if outcome is Outcome.BLOCKED and all(one.waits for one in judged if one.outcome is outcome):
-        return "Not known yet."
-    return ANSWERS[outcome] if outcome else "Not known."
 
 
 def _digest(text: str) -> str:

@@ -143,8 +143,11 @@ def _curve(given: Sources, course: StepCourse, judged: Sequence[Judged], bundle:
             steps_of = (found.get(name) for name in ("worst_step", "step", "slowest_step", "first_step"))
             hit = next((step for step in steps_of if isinstance(step, (int, float))), None)
             marks += [Mark("hit", f"{one.row.finding.gate}, step {hit}", hit)] if hit is not None else []
-    if course.column == "loss" and (vocab := _vocab(given)):
-        marks.append(Mark("limit", f"ln {vocab}: a model that knows nothing", math.log(vocab)))
+    if course.column == "loss":
+        items = (item for one in given.bundles for key, item in one.measured.items() if key.startswith("facts."))
+        facts = (fact for item in items if isinstance(item, Measurement) for fact in rows_of(item, Fact))
+        known = [one.value for one in facts if one.name == "vocab" and type(one.value) is int and one.value > 1][:1]
+        marks += [Mark("limit", f"ln {vocab}: a model that knows nothing", math.log(vocab)) for vocab in known]
     picture = curves(printable(course.column), unit, [_line(course, "")], marks)
     return Part(picture=picture, caption=_caption(course, judged, bundle), of=judged)
 
@@ -163,13 +166,6 @@ def _caption(course: StepCourse, judged: Sequence[Judged], bundle: Bundle | None
 def _by_outcome(judged: Sequence[Judged]) -> list[Judged]:
     order = [*WORST, Outcome.NOT_APPLICABLE]
     return sorted(judged, key=lambda one: order.index(one.outcome))
-
-
-def _vocab(given: Sources) -> int:
-    items = (item for one in given.bundles for key, item in one.measured.items() if key.startswith("facts."))
-    facts = (fact for item in items if isinstance(item, Measurement) for fact in rows_of(item, Fact))
-    found = (fact.value for fact in facts if fact.name == "vocab")
-    return next((value for value in found if type(value) is int and value > 1), 0)
 
 
 def _line(course: StepCourse, name: str) -> Line:

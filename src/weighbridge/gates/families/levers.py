@@ -25,11 +25,7 @@ def lift(first: int | None, last: int | None, sign: int) -> Lever:
 
 def divide(at: int) -> Lever:
     """Return the lever that makes one sample smaller, and never less than nothing."""
-
-    def move(_steps: array[int], values: array[float], amount: float, _limits: Any) -> None:
-        values[at] /= 1 + amount
-
-    return move
+    return lambda _steps, values, amount, _limits: values.__setitem__(at, values[at] / (1 + amount))
 
 
 def zigzag(_steps: array[int], values: array[float], amount: float, _limits: Any) -> None:

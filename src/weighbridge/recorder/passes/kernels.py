@@ -58,9 +58,8 @@ class KernelSample:
 
 
 def _counted(events: list[Any]) -> dict[str, Any]:
-    on_host = {id(one) for one in events if one.device_type().name == "CPU"}
-    host = [one.name() for one in events if id(one) in on_host]
-    device = [one for one in events if id(one) not in on_host]
+    host = [one.name() for one in events if one.device_type().name == "CPU"]
+    device = [one for one in events if one.device_type().name != "CPU"]
     copied = [BYTES.search(one.metadata_json()) for one in device if one.name().startswith(TO_HOST)]
     found: dict[str, Any] = {"ops": _commonest(host), "kernels": _commonest([one.name() for one in device])}
     found |= {"of": {"ops": len(host), "kernels": len(device)}, "device_to_host_bytes": None, "why": {}}
