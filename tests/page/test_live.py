@@ -102,6 +102,19 @@ def test_what_may_yet_come_is_not_judged_yet_and_what_failed_failed(run: Growing
     assert "No. Of 3 gates: 1 failed, 2 not judged yet." in page
 
 
+def test_passes_beside_what_is_not_judged_yet_are_no_yes(run: Growing, drawing: Drawing) -> None:
+    contract = run.folder.parent / "a-run.yaml"
+    window = "with: {at_most: 9, steps: [0, 9], min_samples: 10}"
+    kept = [line for line in CONTRACT.splitlines() if "GATE-METRICS" not in line]
+    contract.write_text("\n".join(kept).replace("with: {at_most: 9}", window))
+    run.grow(15)
+    page = text(drawing)
+    found = {gate: word(page, gate) for gate in ("GATE-LOW", "GATE-LEARNT")}
+    assert found == {"GATE-LOW": "PASS", "GATE-LEARNT": "NOT JUDGED YET"}
+    assert "Not known yet. Of 2 gates: 1 passed, 1 not judged yet." in page
+    assert "<title>…" in page
+
+
 def test_a_run_that_ended_is_judged_and_one_whose_process_is_gone_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "a-run.yaml").write_text(CONTRACT)
     ends = Growing(tmp_path / "a", os.getpid())

@@ -76,8 +76,8 @@ def tabs(given: Sources) -> tuple[Tab, ...]:
 
 
 def worst(judged: Sequence[Judged]) -> Outcome | None:
-    """Return the worst outcome, none where no gate looked."""
-    found = {one.outcome for one in judged}
+    """Return the worst outcome, none where no gate looked; one that is not judged yet is no PASS."""
+    found = {Outcome.BLOCKED if one.waits else one.outcome for one in judged}
     return next((one for one in WORST if one in found), None)
 
 
