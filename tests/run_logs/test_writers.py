@@ -126,7 +126,7 @@ def test_a_run_holds_what_the_loop_computed_and_is_blocked_for_want_of_probes_al
     assert wraps == [(40, 1), (80, 2), (120, 3), (160, 4)]
     log = read_run_directory(tmp_path / "runs" / "a", {})
     assert (log.facts["commit"], log.facts["dirty"], log.facts["requested_steps"]) == (commit, False, 200)
-    assert log.traced
+    assert log.heads
     found = judged(tmp_path / "runs" / "a")
     assert outcomes(found)["BLOCKED"] == {"GATE-RUN-003"}
     (probes,) = [one for one in found.findings if one.verdict.outcome is Outcome.BLOCKED]
