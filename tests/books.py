@@ -95,7 +95,8 @@ def lines_of(target: Path, *segments: dict[str, Any]) -> list[Line]:
     began, second = dt.datetime.fromisoformat(head["started"]), dt.timedelta(seconds=1)
     lines: list[Line] = []
     for number, given in enumerate(segments or ({},), start=1):
-        seen = {"pids": (head["pid"],), "commit": head["commit"], "dirty": False, "code": 0, "signal": None} | given
+        seen = {"pids": (head["pid"],), "commit": head["commit"], "dirty": False, "code": 0, "signal": None}
+        seen |= {"executable": Image(name="python", sha256="a" * 64)} | given
         nobody: dict[str, Any] = {"witnessed": (), "not_witnessed": {}}
         at = {"pid": 4700, "start_ticks": 1}
         begin = Begin(
@@ -104,8 +105,8 @@ def lines_of(target: Path, *segments: dict[str, Any]) -> list[Line]:
             command=("python", "train.py"),
             host="host-1",
             grace_s=30.0,
-            **{"executable": Image(name="python", sha256="a" * 64), "contracts": {}, **nobody, **at},
-            **{name: seen[name] for name in ("commit", "dirty")},
+            **{"contracts": {}, **nobody, **at},
+            **{name: seen[name] for name in ("commit", "dirty", "executable")},
         )
         grown: list[Any] = [
             Process(pid=pid, start_ticks=2, parent=4700, name="python", inner_pid=pid) for pid in seen["pids"]

@@ -34,15 +34,14 @@ std::string text(const std::string& words) {
     std::string out;
     for (const unsigned char c : words) {
         char escaped[8];
-        std::snprintf(escaped, sizeof escaped, c < 32 || c == '"' || c == '\\' ? "\\u%04x" : "%c", c);
-        out += escaped;
+        out.append(escaped, std::snprintf(escaped, 8, c < 32 || c == '"' || c == '\\' ? "\\u%04x" : "%c", c));
     }
     return "\"" + out + "\"";
 }
 std::string object(const Cells& cells) {
     std::string out;
     for (const auto& [name, value] : cells) out += (out.empty() ? "{" : ",") + text(name) + ":" + value;
-    return out + "}";
+    return (out.empty() ? "{" : out) + "}";
 }
 struct Rows {  // a line each, in one write; what the disk does not take waits, and half a line is taken back
     explicit Rows(const std::filesystem::path& path) {
@@ -60,9 +59,10 @@ struct Rows {  // a line each, in one write; what the disk does not take waits, 
 };
 struct Run {  // throws where the folder holds a run already or takes none, and never after that
     Run(const std::string& folder, Cells facts) : steps(folder + "/steps.jsonl"), events(folder + "/events.jsonl") {
-        const auto time = std::time(nullptr);
-        char now[32];
-        std::strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%S.000Z", std::gmtime(&time));
+        const double time = seconds<std::chrono::system_clock>();
+        const std::time_t whole = std::time_t(time); char now[32];
+        std::strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%S", std::gmtime(&whole));
+        std::snprintf(now + 19, sizeof now - 19, ".%03dZ", int((time - double(whole)) * 1e3));
         const Cells own = {{"schema", text("weighbridge.run/v0")}, {"started", text(now)}, {"pid", number(getpid())}};
         facts.insert(facts.end(), own.begin(), own.end());
         std::ofstream fresh(folder + "/.run.json");

@@ -48,7 +48,7 @@ impl Run { // an error where the folder holds a run already or takes none, and n
         create_dir_all(folder)?;
         let at = |name: &str| format!("{folder}/{name}");
         let (steps, events) = (Rows::new(at("steps.jsonl"))?, Rows::new(at("events.jsonl"))?);
-        let started = text(&asked("date", &["-u", "+%Y-%m-%dT%H:%M:%S.000Z"]));
+        let started = text(&asked("date", &["-u", "+%Y-%m-%dT%H:%M:%S.%3NZ"]));
         facts.extend([("schema", text("weighbridge.run/v0")), ("started", started), ("pid", id().to_string())]);
         write(at(".run.json"), object(&facts) + "\n")?;
         rename(at(".run.json"), at("run.json"))?; // whole, or not there

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import math
 import os
@@ -10,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,10 +20,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from weighbridge.api import Verification, verify
-from weighbridge.core import Outcome
+from weighbridge.core import Basis, Origin, Outcome, sha256
 from weighbridge.core.pseudonym import key_file, pseudonym
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.facts import Fact
 from weighbridge.run_logs.json_log import read_run_directory
 from weighbridge.run_logs.run_end import run_end
+from weighbridge.verifiers import run_facts
 from weighbridge.views.run import open_run
 
 EXAMPLES = Path(__file__).parents[2] / "spec" / "examples"
@@ -112,6 +117,7 @@ def test_a_run_holds_what_the_loop_computed_and_is_blocked_for_want_of_probes_al
 ) -> None:
     commit = committed(tmp_path)
     monkeypatch.setenv("WEIGHBRIDGE_HOST", here())
+    before = math.floor(time.time() * 1e3) / 1e3
     done = program("runs/a", 200, 0.1, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     said, logged = printed(done.stdout), rows(tmp_path / "runs" / "a")
@@ -127,6 +133,9 @@ def test_a_run_holds_what_the_loop_computed_and_is_blocked_for_want_of_probes_al
     log = read_run_directory(tmp_path / "runs" / "a", {})
     assert (log.facts["commit"], log.facts["dirty"], log.facts["requested_steps"]) == (commit, False, 200)
     assert log.heads
+    began = dt.datetime.fromisoformat(log.facts["started"]).timestamp()
+    assert 0 <= logged[0]["time"] - began < 60
+    assert began >= before  # to the millisecond: a witness that began before it in the same second saw it begin
     found = judged(tmp_path / "runs" / "a")
     assert outcomes(found)["BLOCKED"] == {"GATE-RUN-003"}
     (probes,) = [one for one in found.findings if one.verdict.outcome is Outcome.BLOCKED]
@@ -134,6 +143,21 @@ def test_a_run_holds_what_the_loop_computed_and_is_blocked_for_want_of_probes_al
     passed = ("001", "002", "004", "STEPS", "LEARNED", "STAYED", "JUMP", "GROWTH", "IDLE", "SKIPS")
     assert outcomes(found)["PASS"] == {f"GATE-RUN-{name}" for name in passed}
     assert not outcomes(found)["FAIL"] | outcomes(found)["ERROR"]
+
+
+def test_under_a_witness_it_is_live_and_the_program_that_ran_is_known(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed(tmp_path)
+    monkeypatch.setenv("WEIGHBRIDGE_HOST", here())
+    watch = (sys.executable, "-m", "weighbridge", "watch", "run", "--contract", "builtin:training-run", "--")
+    done = subprocess.run([*watch, program.path, "run", "200", "0.1"], cwd=tmp_path, check=False, capture_output=True)
+    assert done.returncode == 3, done.stderr  # for want of probes
+    view = open_run(tmp_path / "run")
+    assert (view.origin, view.unwitnessed) == (Origin.LIVE, "")
+    found = rows_of(run_facts.measure((view,), {"named": ("executable_sha256",)}), Fact)
+    (ran,) = [one for one in found if one.name == "executable_sha256"]
+    assert (ran.value, ran.basis) == (sha256(program.path.read_bytes()), Basis.MEASURED)
 
 
 def test_a_loss_that_is_no_number_is_written_as_such_and_fails(program: Program, tmp_path: Path) -> None:

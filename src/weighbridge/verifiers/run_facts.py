@@ -21,6 +21,7 @@ from weighbridge.views.run import IDLE, SKIPPED, STEP, RunView
 
 QUANTITY = "facts"
 FAILURE = "recorder-failure"
+EXECUTABLE = "executable_sha256"
 PRINTED = 1e-3  # of a whole number: the precision with which logs print, not a limit on anything promised
 REPORTED = {  # fact: the section of run.json that has it
     **dict.fromkeys(("seq_len", "batch_size", "corpus_tokens"), "data"),
@@ -62,7 +63,9 @@ def measure(views: Views, options: Fields) -> Measurement:
     lost |= {IDLE} if SKIPPED in lost else set()
     unreliable = [_fact(RECORDER_FAILED, " ".join(sorted(lost)), Basis.REPORTED)] if lost else []
     named: Any = options.get("named", ())
-    stated = [fact for name in named if name not in view.notes for fact in _stated(view, name)]
+    seen = [*_executable(view)] if EXECUTABLE in named else []
+    stated = [fact for name in named if name not in (*view.notes, *(one.name for one in seen))
+              for fact in _stated(view, name)] + seen  # fmt: skip
     facts += [*unreliable, *_tokens_per_step(view), *stated]
     known = {fact.name for fact in facts}
     value = Rows("name", (*facts, *(fact for name in named for fact in _there(view, name, known))))
@@ -93,6 +96,16 @@ def _stated(view: RunView, name: str) -> Iterator[Fact]:
     others = [value for value in said[1:] if (type(value), value) != (type(said[0]), said[0])]
     if said:
         yield _fact(name, said[0], Basis.REPORTED, tuple(f"it is {value} in another section" for value in others))
+
+
+def _executable(view: RunView) -> Iterator[Fact]:
+    """Yield the digest of the program that a witness saw start last; another that ran or is stated contradicts it."""
+    if not view.book or view.witness is None:
+        return
+    *before, last = (one.begin.executable.sha256 for one in view.witness.segments)
+    others = dict.fromkeys(one for one in (*before, view.facts.get(EXECUTABLE, last)) if one != last)
+    if last:
+        yield _fact(EXECUTABLE, last, Basis.MEASURED, tuple(f"it is {other} in another place" for other in others))
 
 
 def _there(view: RunView, name: str, known: Collection[str]) -> Iterator[Fact]:
