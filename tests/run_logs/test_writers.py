@@ -133,7 +133,7 @@ def test_a_run_holds_what_the_loop_computed_and_is_blocked_for_want_of_probes_al
     log = read_run_directory(tmp_path / "runs" / "a", {})
     assert (log.facts["commit"], log.facts["dirty"], log.facts["requested_steps"]) == (commit, False, 200)
     assert log.heads
-    began = dt.datetime.fromisoformat(log.facts["started"]).timestamp()
+    began = dt.datetime.fromisoformat(str(log.facts["started"])).timestamp()
     assert 0 <= logged[0]["time"] - began < 60
     assert began >= before  # to the millisecond: a witness that began before it in the same second saw it begin
     found = judged(tmp_path / "runs" / "a")
