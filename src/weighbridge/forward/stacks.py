@@ -30,6 +30,7 @@ class Stack:
     run: maps tokens `[sequences, tokens]` to the values at each point, in the order of computing, as arrays
         `[sequences, tokens, channels]` in the dtype in which it computed them.
     dtype: what it computes in: `float32`, `bfloat16` or `float16`.
+    partial: whether it may have no value for some points, as an exported graph; they are then left out, and counted.
     weights: its weights by the names that the reference has for them; left out, they are not compared.
     """
 
@@ -38,6 +39,7 @@ class Stack:
     tokens: Tokens = ()
     device: str = "cpu"
     observed: str = ""
+    partial: bool = False
     weights: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     checkpoint: str = ""
     name: str = "a stack of its own"
@@ -110,6 +112,11 @@ class Torch:
         kind = getattr(torch, wanted)
         if all(tensor.dtype is kind for tensor in concerned):
             return replace(self, dtype=wanted)
+        patched = [path for path, part in self.plain.named_modules() if _keeps_original(part)]
+        if patched:
+            what = f"{patched[0] or 'the model'}.forward is a function that keeps the original, which a copy would run"
+            remedy = f"give the module in {wanted}, or put a module with that forward in its place"
+            raise SubjectError("patched-forward", what, remedy=remedy)
         cast: dict[int, Any] = {}
         for tensor in concerned:  # what is cast is not copied before
             if tensor.dtype is not kind:
@@ -124,8 +131,8 @@ class Torch:
         theirs = other.plain.state_dict() if other is not None and known else {}
         found: dict[str, str] = {}
         seen: dict[Any, str] = {}  # tied weights have several names
-        for name, tensor in self.plain.state_dict().items():
-            if not isinstance(tensor, torch.Tensor):
+        for name, stored in self.plain.state_dict().items():
+            if not isinstance(stored, torch.Tensor) or (tensor := _plain(stored)) is None:
                 continue
             key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
             if key not in seen and known and name in known and _same_bits(tensor, theirs.get(name)):
@@ -139,7 +146,11 @@ class Torch:
     def capture(
         self, tokens: Tokens, path: Path, wanted: Points = None, weights: Digests = None, given: Trace | None = None
     ) -> Trace:
-        """Run it forward, and write a trace of the points; each step goes on from what was `given`, or its own."""
+        """Run it forward, and write a trace of its points; each step goes on from what was `given`, or its own.
+
+        A compiled module has those alone that are `wanted`. Of another, such are written even where they are the very
+        tensor of an earlier point.
+        """
         devices: set[str] = set()
         kept: list[tuple[str, torch.Tensor]] = []
         compiled = self.module is not self.plain
@@ -157,7 +168,10 @@ class Torch:
         if compiled and wanted is None:
             wanted = self.points(tokens)
         with TraceWriter(path) as writer:
-            self.forward(tokens, keep if compiled else write, wanted)
+            if compiled:
+                self.forward(tokens, keep, wanted)
+            else:
+                self.forward(tokens, write, casts=wanted or frozenset())
             for point, rows in kept:
                 write(point, rows)
             return _closed(writer, self, tokens, "+".join(sorted(devices)), weights)
@@ -232,6 +246,31 @@ def has_cuda() -> bool | None:
     return None if torch is None else bool(torch.cuda.is_available())
 
 
+def _keeps_original(part: torch.nn.Module) -> bool:
+    """Return whether a function in the place of a module's `forward` holds a module or tensor, as a closure does."""
+    waiting: list[Any] = [vars(part).get("forward")]
+    for function in waiting:  # which grows
+        cells = function.__closure__ or () if inspect.isfunction(function) else ()
+        for kept in (cell.cell_contents for cell in cells):
+            if isinstance(getattr(kept, "__self__", kept), (torch.nn.Module, torch.Tensor)):
+                return True
+            if kept not in waiting:
+                waiting.append(kept)
+    return False
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return a weight as a plain tensor, what a quantised one stands for; None where it cannot say that."""
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+        return tensor
+    stands_for = getattr(tensor, "dequantize", None)
+    try:
+        found = stands_for() if stands_for else tensor.as_subclass(torch.Tensor)
+    except Exception:  # noqa: BLE001 -- another library's tensor, which then counts as one that is not named
+        return None
+    return found if type(found) is torch.Tensor else None
+
+
 def _taps(taps: Mapping[str, str]) -> dict[str, list[tuple[str, slice]]]:
     found: dict[str, list[tuple[str, slice]]] = {}
     for name, text in taps.items():
@@ -271,5 +310,6 @@ def _closed(writer: TraceWriter, stack: Stack | Torch, tokens: Tokens, observed:
         name = f"torch {torch.__version__}, {type(getattr(stack, 'plain', stack)).__name__}"
     ids, order = tuple(tuple(map(int, row)) for row in tokens), tuple(writer.parts)
     digests = stack.digests(stack.dtype) if weights is None else weights
-    writer.close(Facts(stack=name, device=device, dtype=stack.dtype, tokens=ids, order=order, weights=digests))
+    more: dict[str, Any] = {"order": order, "weights": digests, "partial": getattr(stack, "partial", False)}
+    writer.close(Facts(stack=name, device=device, dtype=stack.dtype, tokens=ids, **more))
     return open_trace(writer.path)

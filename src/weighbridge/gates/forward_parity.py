@@ -136,6 +136,8 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Return FAIL where a step is not what the reference computes there, led by the first such point in order."""
     everything = sorted(rows_of(evidence, "points", ForwardError), key=lambda row: row.order)
     rows = [row for row in everything if listed(row.point, limits.points)]
+    unseen = _unseen(rows, limits)
+    rows = [row for row in rows if row.point not in unseen]
     telling = [row for row in rows if row.truth_norm]
     counts: Fields = {"compared": len(telling), "points": len(rows), "min_points": limits.min_points}
     idle = [glob for glob in limits.points if not any(fnmatchcase(row.point, glob) for row in rows)]
@@ -156,7 +158,15 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
             return _doubted(code, [row], rows, limits)
     if len(telling) < limits.min_points:
         return blocked("nothing-compared", counts)
-    return _within(rows, telling, limits)
+    return _within(rows, telling, limits, unseen)
+
+
+def _unseen(rows: Sequence[ForwardError], limits: Limits) -> list[str]:
+    """Return the points of which a partial candidate has no value, before one that it has: that is made from them."""
+    lacking = [row.run.partial and row.candidate_shape is None and row.reference_shape is not None for row in rows]
+    last = max((at for at, lacks in enumerate(lacking) if not lacks), default=0)
+    unseen = [row.point for row, lacks in zip(rows[:last], lacking, strict=False) if lacks]
+    return [point for point in unseen if point not in limits.required]
 
 
 def _not_as_said(row: ForwardError, rows: Sequence[ForwardError], limits: Limits) -> str:
@@ -209,7 +219,9 @@ def _doubted(code: str, doubted: Sequence[ForwardError], rows: Sequence[ForwardE
     return blocked(code, {**_setting(doubted[0], rows, limits), "doubted": len(doubted)}, offences=offences)
 
 
-def _within(rows: Sequence[ForwardError], telling: Sequence[ForwardError], limits: Limits) -> Verdict:
+def _within(
+    rows: Sequence[ForwardError], telling: Sequence[ForwardError], limits: Limits, unseen: Sequence[str]
+) -> Verdict:
     worst = max(telling, key=lambda row: share_of(row, limits)[0])
     coarsest = max(telling, key=lambda row: detectable(row, limits))
     share, over = share_of(worst, limits)
@@ -220,6 +232,7 @@ def _within(rows: Sequence[ForwardError], telling: Sequence[ForwardError], limit
         "trusted": getattr(worst.trusted, over),
         "detectable": detectable(coarsest, limits),
         "coarsest": coarsest.point,
+        "unseen": f"; {len(unseen)} points have no value in the candidate: {unseen[0]}, …" if unseen else "",
     }
     return passed(
         looked=[row.point for row in rows],
@@ -295,7 +308,7 @@ def _setting(row: ForwardError, rows: Sequence[ForwardError], limits: Limits) ->
 
 
 KIND = Kind(
-    name="forward-parity", version=4, roles={"reference": SubjectKind.MODEL, "candidate": SubjectKind.MODEL},
+    name="forward-parity", version=5, roles={"reference": SubjectKind.MODEL, "candidate": SubjectKind.MODEL},
     recordable=("candidate",), needs={"points": Need("forward_errors", of=("reference", "candidate"))}, limits=Limits,
     codes=CODES, judge=judge, mutations=MUTATIONS,
 )  # fmt: skip

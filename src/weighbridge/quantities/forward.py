@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from weighbridge.core import Doc, dataclass
+from weighbridge.core import Doc, dataclass, field
+from weighbridge.core.model import LATER
 from weighbridge.quantities.base import rows
 
 
@@ -55,6 +56,9 @@ class ForwardRun:
     first_rounded_constant: Annotated[str, Doc("the first of those and what it was rounded to, empty where none")]
     repeated: Annotated[bool, Doc("whether the candidate was run twice; a trace may stand for one run")]
     outcome: Annotated[Outcome, Doc("how the logits differ from the trusted run's")]
+    partial: Annotated[bool, Doc("whether the candidate may have no value for some points")] = field(
+        default=False, metadata={LATER: True}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         row = replace(row, candidate_end_to_end=theirs, trusted_end_to_end=whole["trusted"].get(point))
         rows.append(replace(row, noise=(noise or {}).get(point)))
     measured = table("forward_errors", rows, at="forward pass, step by step", unit="relative L2")
-    return replace(measured, by="weighbridge.forward_errors/4", basis={})
+    return replace(measured, by="weighbridge.forward_errors/5", basis={})
 
 
 class Passes(NamedTuple):
@@ -141,7 +141,7 @@ def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> For
         distinct_tokens=min(len(set(row)) for row in tokens), repeated=repeated, outcome=_outcome(trusted, found),
         audited_ops=audit.operations, lower_ops=audit.lower, first_lower_op=audit.first, constants=constants.of,
         rebuilt_constants=constants.rebuilt, rounded_constants=constants.rounded,
-        first_rounded_constant=constants.first_rounded,
+        first_rounded_constant=constants.first_rounded, partial=facts.partial,
     )  # fmt: skip
 
 
@@ -190,6 +190,8 @@ def _runs(
     points = frozenset(trusted.facts.order)
     found, noise = candidate.capture(tokens, dtype, points, reference), candidate.noise(tokens, dtype, points)
     candidate.release()
+    if more := frozenset(found.facts.order) - points:  # of them, those that are the very tensor of another point here
+        trusted = reference.capture(tokens, dtype, more)
     return reference.prepared(dtype), trusted, found, noise
 
 

@@ -117,7 +117,7 @@ class ModelView:
     def capture(
         self, tokens: Tokens, dtype: str, points: frozenset[str] | None = None, beside: ModelView | None = None
     ) -> Trace:
-        """Return the trace of a run in a dtype; `points` are those of a compiled module, which cannot tell them.
+        """Return the trace of a run in a dtype; `points` are those of the other side, as `Torch.capture` takes them.
 
         Weights with the bits of those of a model `beside` it, which ran on these tokens, are not digested again.
         """
@@ -143,7 +143,7 @@ class ModelView:
             if said is None:
                 return None
             return {name: math.inf if (found := said.get(name, 0.0)) is None else found for name in facts.order}
-        key = (tuple(map(tuple, tokens)), dtype)
+        key = (tuple(map(tuple, tokens)), dtype, points)
         if key not in self.runs.noise:
             first = self._captured(tokens, dtype, points, "first")
             again = self._captured(tokens, dtype, points, "again")
@@ -155,10 +155,10 @@ class ModelView:
     def _captured(
         self, tokens: Tokens, dtype: str, points: frozenset[str] | None, which: str, beside: ModelView | None = None
     ) -> Trace:
-        key = (tuple(map(tuple, tokens)), dtype, which)
+        key = (tuple(map(tuple, tokens)), dtype, points, which)
         if key not in self.runs.traces:
             path = self.runs.path(f"{len(self.runs.traces)}-{which}.trace")
-            before = next((trace.facts.weights for (_, of, _), trace in self.runs.traces.items() if of == dtype), None)
+            before = next((trace.facts.weights for (_, of, *_), trace in self.runs.traces.items() if of == dtype), None)
             try:
                 stack = self.prepared(dtype)
                 if before is None and beside is not None and isinstance(stack, Torch):

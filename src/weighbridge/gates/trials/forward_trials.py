@@ -53,6 +53,10 @@ def _without_weights(row: ForwardError, limits: Limits) -> dict[str, Any] | None
     return None if limits.other_weights else {"run": replace(row.run, weights=weights)}
 
 
+def _not_captured(row: ForwardError, _limits: Limits) -> dict[str, Any]:
+    return {"candidate_shape": None, "run": replace(row.run, partial=False)}
+
+
 def _stored_otherwise(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Mutated | str:
     rows = rows_of(evidence, "points", ForwardError)
     if not any(row.trusted_held_as == row.run.dtype for row in rows):
@@ -84,7 +88,7 @@ MUTATIONS: tuple[Mutation[Limits], ...] = (
     breaks("one value not finite", "nonfinite", nonfinite_candidate=1, made_from=()),
     breaks("a layout turned over", "shape", candidate_shape=(2, 3), reference_shape=(3, 2)),
     breaks("a layout turned over, the other way", "shape", candidate_shape=(3, 2), reference_shape=(2, 3)),
-    breaks("not captured in the candidate", "missing-candidate", candidate_shape=None),
+    breaks("not captured in the candidate", "missing-candidate", _not_captured),
     breaks("not captured in the reference", "missing-reference", reference_shape=None),
     breaks("no zero where the truth is zero", "zero-truth", **NO_SIGNAL, candidate_error=5e-324),
     breaks("no number where the truth is zero", "zero-truth", **NO_SIGNAL, candidate_error=math.nan),
