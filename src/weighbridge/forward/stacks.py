@@ -7,14 +7,24 @@ import inspect
 import itertools
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from weighbridge.core import NDArray, SubjectError, dataclass, field, np, replace, torch
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.forward.points import Points, Visit, visited
-from weighbridge.forward.trace_file import STORED, Device, Facts, Trace, TraceWriter, open_trace, weight_digest
+from weighbridge.forward.products import Products, rounded
+from weighbridge.forward.trace_file import (
+    PRODUCTS,
+    STORED,
+    Device,
+    Facts,
+    Trace,
+    TraceWriter,
+    open_trace,
+    weight_digest,
+)
 
 Tokens: TypeAlias = Sequence[Sequence[int]]  # [sequences, tokens]
 Digests: TypeAlias = Mapping[str, str] | None  # of weights, by name; None where they are not made yet
@@ -30,6 +40,7 @@ class Stack:
     run: maps tokens `[sequences, tokens]` to the values at each point, in the order of computing, as arrays
         `[sequences, tokens, channels]` in the dtype in which it computed them.
     dtype: what it computes in: `float32`, `bfloat16` or `float16`.
+    products: what the factors of its products are rounded to, for all or by glob of the reference's module paths.
     partial: whether it may have no value for some points, as an exported graph; they are then left out, and counted.
     weights: its weights by the names that the reference has for them; left out, they are not compared.
     """
@@ -39,6 +50,7 @@ class Stack:
     tokens: Tokens = ()
     device: str = "cpu"
     observed: str = ""
+    products: str | Mapping[str, str] = ""
     partial: bool = False
     weights: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     checkpoint: str = ""
@@ -46,11 +58,7 @@ class Stack:
 
     def digests(self, dtype: str) -> Mapping[str, str]:
         """Return the digest of each weight in a dtype."""
-        kind, found = numpy_dtype(STORED[dtype]), {}
-        for name, array in self.weights.items():
-            data = array if array.dtype.kind in "iub" else array.astype(kind)
-            found[name] = weight_digest(array.shape, np.ascontiguousarray(data))
-        return found
+        return digests_of(self.weights.items(), dtype)
 
     def capture(self, tokens: Tokens, path: Path, _wanted: Points = None, weights: Digests = None) -> Trace:
         """Run it forward, and write a trace; the digests of the `weights` are made where they are not given."""
@@ -72,6 +80,8 @@ class Torch:
     taps: id → place, where points shall have names of their own, and these alone count: `path` is what a module
         returns, `path:in` its first input, `path[0:64]` some channels of it.
     decode: so many tokens at the end are computed one by one, from the cache, as in a generation.
+    products: what the factors of its products are rounded to, for all or by glob of module paths, where that is not
+        what it holds; of a candidate.
     """
 
     module: torch.nn.Module
@@ -81,6 +91,7 @@ class Torch:
     call: Callable[[torch.nn.Module, torch.Tensor], object] | None = None
     taps: Mapping[str, str] = field(default_factory=dict)
     decode: int = 0
+    products: str | Mapping[str, str] = ""
     name: str = ""
 
     @property
@@ -125,6 +136,22 @@ class Torch:
                 cast[id(tensor)] = type(tensor)(data, tensor.requires_grad) if is_weight else data
         return replace(self, dtype=wanted, module=copy.deepcopy(self.plain, cast))
 
+    def own_weights(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yield its floating weights in float32, by name; what another library's stands for."""
+        for name, stored in self.plain.state_dict().items():
+            tensor = _plain(stored) if isinstance(stored, torch.Tensor) else None
+            if tensor is not None and tensor.is_floating_point():
+                yield name, tensor.detach().float().cpu().numpy()
+
+    def with_weights(self, weights: Iterable[tuple[str, NDArray[Any]]]) -> Torch:
+        """Return a copy that has other values in place of some weights, in the dtypes that it has."""
+        own, taken = self.plain.state_dict(keep_vars=True), dict[int, Any]()
+        for name, array in weights:
+            if (old := own.get(name)) is not None and tuple(old.shape) == array.shape:
+                new = torch.from_numpy(np.array(array)).to(old.device, old.dtype)
+                taken[id(old)] = torch.nn.Parameter(new, False) if isinstance(old, torch.nn.Parameter) else new
+        return replace(self, module=copy.deepcopy(self.plain, taken))
+
     def digests(self, dtype: str, other: Torch | None = None, known: Digests = None) -> Mapping[str, str]:
         """Return the digest of each weight in a dtype; of those with the bits of another model's, its `known` one."""
         kind = getattr(torch, dtype)
@@ -143,10 +170,13 @@ class Torch:
             found[name] = seen[key]
         return found
 
-    def capture(
-        self, tokens: Tokens, path: Path, wanted: Points = None, weights: Digests = None, given: Trace | None = None
-    ) -> Trace:
+    def capture(  # noqa: PLR0917 -- what a pass is about; most of it is left out
+        self, tokens: Tokens, path: Path, wanted: Points = None, weights: Digests = None, given: Trace | None = None,
+        products: Products | None = None,
+    ) -> Trace:  # fmt: skip
         """Run it forward, and write a trace of its points; each step goes on from what was `given`, or its own.
+
+        The factors of `products` are rounded as is said there, which is what a candidate says of itself.
 
         A compiled module has those alone that are `wanted`. Of another, such are written even where they are the very
         tensor of an earlier point.
@@ -171,7 +201,9 @@ class Torch:
             if compiled:
                 self.forward(tokens, keep, wanted)
             else:
-                self.forward(tokens, write, casts=wanted or frozenset())
+                with rounded(self.plain, products or {}):
+                    # The inputs of a step may be of other shapes than those of the whole: there, no more is wanted.
+                    self.forward(tokens, write, wanted if self.decode else None, wanted or frozenset())
             for point, rows in kept:
                 write(point, rows)
             return _closed(writer, self, tokens, "+".join(sorted(devices)), weights)
@@ -246,6 +278,23 @@ def has_cuda() -> bool | None:
     return None if torch is None else bool(torch.cuda.is_available())
 
 
+def digests_of(weights: Iterable[tuple[str, NDArray[Any]]], dtype: str) -> Mapping[str, str]:
+    """Return the digest of each weight in a dtype, by name."""
+    kind, found = numpy_dtype(STORED[dtype]), {}
+    for name, array in weights:
+        data = array if array.dtype.kind in "iub" else array.astype(kind)
+        found[name] = weight_digest(array.shape, np.ascontiguousarray(data))
+    return found
+
+
+def said_of(products: str | Mapping[str, str]) -> Products:
+    """Return what is said of products by glob; refuse with `products` what is no rounding."""
+    said = ({"*": products} if products else {}) if isinstance(products, str) else dict(products)
+    if odd := [one for one in said.values() if one not in PRODUCTS]:
+        raise SubjectError("products", f"{odd[0]!r} is no rounding of factors", remedy=f"use {', '.join(PRODUCTS)}")
+    return said
+
+
 def _keeps_original(part: torch.nn.Module) -> bool:
     """Return whether a function in the place of a module's `forward` holds a module or tensor, as a closure does."""
     waiting: list[Any] = [vars(part).get("forward")]
@@ -310,6 +359,7 @@ def _closed(writer: TraceWriter, stack: Stack | Torch, tokens: Tokens, observed:
         name = f"torch {torch.__version__}, {type(getattr(stack, 'plain', stack)).__name__}"
     ids, order = tuple(tuple(map(int, row)) for row in tokens), tuple(writer.parts)
     digests = stack.digests(stack.dtype) if weights is None else weights
-    more: dict[str, Any] = {"order": order, "weights": digests, "partial": getattr(stack, "partial", False)}
+    more: dict[str, Any] = {"order": order, "weights": digests, "products": said_of(stack.products)}
+    more |= {"partial": getattr(stack, "partial", False)}
     writer.close(Facts(stack=name, device=device, dtype=stack.dtype, tokens=ids, **more))
     return open_trace(writer.path)

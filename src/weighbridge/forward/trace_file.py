@@ -25,6 +25,11 @@ FORMAT = "trace/v0"
 ROUNDOFF: Mapping[str, float] = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
 STORED = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16", "int64": "I64", "int32": "I32"}
 HELD_AS = {stored: name for name, stored in STORED.items()}
+ROUNDED_TO = (
+    *("float32", "bfloat16", "float16", "q8_0", "q8_1", "q8_k", "int8_per_token", "fp8_e4m3", "fp8_e4m3_per_token"),
+    *("autocast_bfloat16", "autocast_float16"),
+)
+PRODUCTS = (*ROUNDED_TO, "ggml")  # `ggml`: by the types in the checkpoint
 DIGEST, HEX = r"[0-9a-f]{64}", "64 hexadecimal digits"
 RESERVED = 1 << 16  # bytes for a header that is written last; a longer one moves what lies behind it
 COPIED = 8 << 20
@@ -72,6 +77,13 @@ class Facts:
         Mapping[str, Annotated[str, Doc(pattern=DIGEST, form=HEX)]],
         Doc("sha256 of each file that the model was made from, its checkpoint among them; without it no trace is live"),
     ] = field(default_factory=dict, hash=False)
+    products: Annotated[
+        Mapping[str, Annotated[str, Doc(choices=PRODUCTS)]],
+        Doc("what the factors of products are rounded to, by glob of module paths; left out, to nothing"),
+    ] = field(default_factory=dict, hash=False)
+    checkpoint: Annotated[
+        str, Doc("the file beside the trace that its weights were read from, one of `files`; they are compared with it")
+    ] = ""
     partial: Annotated[
         bool, Doc("whether the stack may have no value for some points, as an exported graph; left out, it has all")
     ] = False

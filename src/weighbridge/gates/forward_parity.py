@@ -16,11 +16,13 @@ from weighbridge.clauses.clause import listed, or_nan
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.core import Fields, Offence, SubjectKind, Verdict, plain
 from weighbridge.gates.families import local_errors
-from weighbridge.gates.families.local_errors import Limits, allowed, detectable, known, share_of
+from weighbridge.gates.families.local_errors import Limits, Measure, allowed, detectable, known, share_of
 from weighbridge.gates.trials.forward_trials import CODES, MUTATIONS
 from weighbridge.quantities.forward import ForwardError
 
 END_TO_END = 3.0  # times the trusted run's error: where two errors end to end differ
+UNLIKE, UNLIKE_ROW = 0.6, 6.0  # of its norm, and times the error of all rows: a matrix farther off is no rounding
+ROUNDED = 0.01  # of its norm: a row this near is one, whatever the others are
 FITS_BETTER = 0.5  # of the error left: then the value that was captured is not the one that was used
 EXPLAINS = 2  # times the limit: a relation that leaves no more over names the cause
 
@@ -126,7 +128,8 @@ def _another_basis(rows: Sequence[ForwardError], over: Mapping[str, str]) -> boo
     first = next(at for at, row in enumerate(rows) if row.point in over)
     after = [row for row in rows[first:] if row.point not in over]
     used = {point for row in after for point in row.made_from}
-    if rows[0].run.dtype != "float32" or set(over.values()) != {"diverged"} or not used.intersection(over):
+    exact = rows[0].run.dtype == "float32" and rows[0].run.products in {"", "float32"}
+    if not exact or set(over.values()) != {"diverged"} or not used.intersection(over):
         return False
     shown = all(_beyond_end_to_end(row) for row in rows if row.point in over)
     return shown and not any(_beyond_end_to_end(row) for row in after)
@@ -148,7 +151,11 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
             return _doubted(code, [row], rows, limits)
     over = _over(rows, limits)
     found = _sorted(rows, over, limits)
-    if offences := _offences(rows, over, found, limits):
+    offences = _offences(rows, over, found, limits)
+    unsaid = [row for row in rows if row.run.products_like and row.point == row.run.products_at]
+    if unsaid and {one.code for one in offences} == {"diverged"} and unsaid[0].point in found.diverged:
+        return _doubted("products-unsaid", unsaid, rows, limits)
+    if offences:
         return _failed(rows, offences, limits)
     for code, points in (("capture-mismatch", found.mismatched), ("other-basis", found.other_basis)):
         if points:
@@ -183,6 +190,11 @@ def _offences(rows: Sequence[ForwardError], over: Mapping[str, str], found: Sort
     weights = dict.fromkeys(name for row in rows for name in row.run.weights.differing)
     differing = [name for name in weights if not listed(name, limits.other_weights)]
     offences = [Offence(place=name, code="weights-differ", figures={"differing": len(differing)}) for name in differing]
+    taken = {one.name: one for row in rows for one in row.run.weights.taken}
+    for name, one in taken.items():
+        if not (one.all <= UNLIKE and one.row <= max(UNLIKE_ROW * one.all, ROUNDED)):
+            figures = {"taken_all": one.all, "taken_row": one.row}
+            offences.append(Offence(place=name, code="weights-unlike", figures=figures))
     for row in rows:
         code = over.get(row.point, "")
         if code and (code != "diverged" or row.point in found.diverged):
@@ -225,6 +237,7 @@ def _within(
     worst = max(telling, key=lambda row: share_of(row, limits)[0])
     coarsest = max(telling, key=lambda row: detectable(row, limits))
     share, over = share_of(worst, limits)
+    taken = rows[0].run.weights.taken
     figures: Fields = {
         "worst": worst.point,
         "worst_over": over,
@@ -232,6 +245,7 @@ def _within(
         "trusted": getattr(worst.trusted, over),
         "detectable": detectable(coarsest, limits),
         "coarsest": coarsest.point,
+        "taken": f"; the reference computes with {len(taken)} matrices of the candidate" if taken else "",
         "unseen": f"; {len(unseen)} points have no value in the candidate: {unseen[0]}, …" if unseen else "",
     }
     return passed(
@@ -268,6 +282,8 @@ def _offence(row: ForwardError, code: str, limits: Limits) -> Offence:
         rough = getattr(local_errors.of_rough(row), over)
         figures |= {"trusted_error": getattr(row.trusted, over), "rough_error": rough}
         figures |= {"ratio": ratio, "rough_ratio": rough_ratio, "floor_u": floor, "budget_used": share}
+        figures |= {"products": row.run.products or "nothing", "products_like": row.run.products_like}
+        figures["products_left"] = row.run.products_left
         figures |= {"detectable": detectable(row, limits), "relation": _relation(row, limits)}
     return Offence(place=row.point, code=code, figures=figures)
 
@@ -309,6 +325,7 @@ def _setting(row: ForwardError, rows: Sequence[ForwardError], limits: Limits) ->
 
 KIND = Kind(
     name="forward-parity", version=5, roles={"reference": SubjectKind.MODEL, "candidate": SubjectKind.MODEL},
-    recordable=("candidate",), needs={"points": Need("forward_errors", of=("reference", "candidate"))}, limits=Limits,
-    codes=CODES, judge=judge, mutations=MUTATIONS,
+    recordable=("candidate",), limits=Limits,
+    needs={"points": Need("forward_errors", of=("reference", "candidate"), options=("weights",))},
+    measure=Measure, codes=CODES, judge=judge, mutations=MUTATIONS,
 )  # fmt: skip

@@ -10,6 +10,15 @@ from weighbridge.quantities.base import rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A matrix of the candidate that the reference computes with, and how far it lies from the reference's own."""
+
+    name: Annotated[str, Doc("its name in the reference")]
+    all: Annotated[float, Doc("over all elements", unit="relative L2")]
+    row: Annotated[float, Doc("over its worst row", unit="relative L2")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
     """How the weights of two stacks compare, each rounded to the candidate's dtype."""
 
@@ -18,6 +27,9 @@ class Weights:
     of: Annotated[int, Doc("names on either side")]
     on_both_sides: Annotated[int, Doc("names on both sides; the others cannot be compared")]
     differing: Annotated[tuple[str, ...], Doc("names on both sides whose bytes differ")]
+    taken: Annotated[tuple[Taken, ...], Doc("matrices of the candidate that the reference computes with")] = field(
+        default=(), metadata={LATER: True}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +68,18 @@ class ForwardRun:
     first_rounded_constant: Annotated[str, Doc("the first of those and what it was rounded to, empty where none")]
     repeated: Annotated[bool, Doc("whether the candidate was run twice; a trace may stand for one run")]
     outcome: Annotated[Outcome, Doc("how the logits differ from the trusted run's")]
+    products: Annotated[str, Doc("what it says the factors of its products are rounded to; empty where nothing")] = (
+        field(default="", metadata={LATER: True})
+    )
+    products_like: Annotated[str, Doc("what the factors at its first odd point are rounded to by the looks of it")] = (
+        field(default="", metadata={LATER: True})
+    )
+    products_at: Annotated[str, Doc("that point, empty where none was looked at")] = field(
+        default="", metadata={LATER: True}
+    )
+    products_left: Annotated[float, Doc("what that rounding leaves over there", unit="relative L2")] = field(
+        default=0.0, metadata={LATER: True}
+    )
     partial: Annotated[bool, Doc("whether the candidate may have no value for some points")] = field(
         default=False, metadata={LATER: True}
     )

@@ -9,34 +9,47 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from weighbridge.core import Fields, Measurement, NDArray, SubjectKind, Unmeasured, dumps, np, sha256
 from weighbridge.forward import local_pass
 from weighbridge.forward.constants import Constants
 from weighbridge.forward.local_pass import NOTHING, Distance, Step, Steps, end_to_end
-from weighbridge.forward.stacks import Torch
+from weighbridge.forward.stacks import Torch, digests_of
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest
 from weighbridge.forward.widened import Audit
 from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.forward import NO_RELATION, ForwardError, ForwardRun, LocalError, Outcome, Relation, Weights
+from weighbridge.quantities.forward import (
+    NO_RELATION,
+    ForwardError,
+    ForwardRun,
+    LocalError,
+    Outcome,
+    Relation,
+    Taken,
+    Weights,
+)
+from weighbridge.verifiers.own_weights import own_weights, products_of
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, table
 from weighbridge.views.model_view import ModelView
 
 WORTH_A_LOOK = 2  # times the trusted run's error: below it, no relation is looked for, which takes time
+GRAVE = 16  # times that: below it, no rounding of factors is looked for
+SMALL_ROW = 0.1  # of the mean norm: a row of less is measured against so much
+LOOKED_AT = 2  # odd points, each in passes that end there: the first may be a weight that is stored rounded
+EXPLAINED = 0.25  # of an error: a rounding that leaves no more over is the one
 TAIL = 6  # u: a worst token or channel of less asks for no rough run
 ASTRAY = 1.5  # an error of more no rounding makes, however rough: values that have nothing to do with it make 1.4
 CANARY_TOKENS = 13  # a number that no model has of heads, so that no dimension is taken for another
 NOT_CAPTURED = LocalError(all=None, token=None, channel=None)
 
 
-def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
+def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     """Compare reference and candidate at every point that either names; refuse what raises, or is of another shape."""
-    reference, candidate = views
-    pair = _runs(reference, candidate)
+    pair = _runs(views, options)
     if isinstance(pair, Unmeasured):
         return pair
-    stack, trusted, found, noise = pair
+    reference, stack, trusted, found, noise, _ = pair
     shares = {point: _equal_share(trusted, found, point) for point in found.facts.order}
     other = {point for point, share in shares.items() if share != 1} | {*trusted.facts.order} ^ {*found.facts.order}
     passes = _passes(reference, stack, trusted, found, other)
@@ -44,6 +57,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     # A cut is there to show that a local error is seen; nothing end to end is judged in it.
     whole = end_to_end(stack, found.facts.tokens[:1], runs) if reference.part is None else {name: {} for name in runs}
     run = _run(trusted, found, passes, repeated=noise is not None)
+    run = replace(run, **_products(reference, stack, found, passes), weights=replace(run.weights, taken=pair.taken))
     rows = []
     for at, point in enumerate(dict.fromkeys((*trusted.facts.order, *found.facts.order))):
         theirs = whole["candidate" if other else "trusted"].get(point)
@@ -52,6 +66,17 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         rows.append(replace(row, noise=(noise or {}).get(point)))
     measured = table("forward_errors", rows, at="forward pass, step by step", unit="relative L2")
     return replace(measured, by="weighbridge.forward_errors/5", basis={})
+
+
+class Runs(NamedTuple):
+    """The reference as the candidate's products and weights want it, ready and run; the candidate's run, its noise."""
+
+    reference: ModelView
+    stack: Torch
+    trusted: Trace
+    found: Trace
+    noise: Mapping[str, float] | None
+    taken: tuple[Taken, ...]
 
 
 class Passes(NamedTuple):
@@ -165,10 +190,9 @@ def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardR
     )  # fmt: skip
 
 
-def _runs(
-    reference: ModelView, candidate: ModelView
-) -> tuple[Torch, Trace, Trace, Mapping[str, float] | None] | Unmeasured:
-    """Run both; return the reference in the candidate's dtype, its trace, the candidate's, and its noise."""
+def _runs(views: Views, options: Fields) -> Runs | Unmeasured:
+    """Run both, the reference in the candidate's dtype and with what its products take."""
+    reference, candidate = views
     stack, said = reference.stack(), candidate.dtype_and_tokens()
     if isinstance(stack, Unmeasured):
         return stack
@@ -186,13 +210,67 @@ def _runs(
     if given and given[0] != given[-1]:
         remedy = "give the same tokens on both sides, or leave them out of one"
         return Unmeasured(code="inputs-differ", why="the two sides give different token sequences", remedy=remedy)
+    reference, named, taken = _as_it(reference, candidate, dtype, options)
     trusted = reference.capture(tokens, dtype)
+    trusted = replace(trusted, facts=replace(trusted.facts, weights=named or trusted.facts.weights))
     points = frozenset(trusted.facts.order)
     found, noise = candidate.capture(tokens, dtype, points, reference), candidate.noise(tokens, dtype, points)
     candidate.release()
     if more := frozenset(found.facts.order) - points:  # of them, those that are the very tensor of another point here
-        trusted = reference.capture(tokens, dtype, more)
-    return reference.prepared(dtype), trusted, found, noise
+        again = reference.capture(tokens, dtype, more)
+        trusted = replace(again, facts=replace(again.facts, weights=trusted.facts.weights))
+    if not found.facts.weights and candidate.weights_file() is not None:
+        digests = digests_of(own_weights(reference, candidate), dtype)
+        found = replace(found, facts=replace(found.facts, weights=digests))
+    return Runs(reference, reference.prepared(dtype), trusted, found, noise, taken)
+
+
+def _as_it(
+    reference: ModelView, candidate: ModelView, dtype: str, options: Fields
+) -> tuple[ModelView, Mapping[str, str], tuple[Taken, ...]]:
+    """Return the reference with what the candidate's products take, and its matrices, where it is asked for them.
+
+    Its own weights are digested before, so that what was taken still counts as differing; empty where none was.
+    """
+    reference = replace(reference, products=products_of(reference, candidate))
+    if options.get("weights") != "candidate":
+        return reference, {}, ()
+    key = id(candidate.runs), dtype  # of one run of the candidate, which all views of it share
+    if key not in reference.runs.taken:
+        own = reference.prepared(dtype)
+        known, theirs = dict(own.own_weights()), own_weights(reference, candidate)
+        fits = {name: one for name, one in theirs if one.ndim > 1 and name in known and known[name].shape == one.shape}
+        taken = tuple(_taken(name, known[name], array) for name, array in fits.items())
+        reference.runs.taken[key] = reference.taking(fits, dtype).weights, own.digests(dtype), taken, candidate.runs
+    name, digests, taken, _ = reference.runs.taken[key]
+    return replace(reference, weights=name), digests, taken
+
+
+def _taken(name: str, own: NDArray[Any], theirs: NDArray[Any]) -> Taken:
+    """Return how far a matrix lies from ours, over all of it and over its worst row."""
+    ours, off = (one.reshape(-1, one.shape[-1]) for one in (own, theirs - own))
+    norms, errors = (np.linalg.norm(one.astype(np.float64), axis=1) for one in (ours, off))
+    rows = errors / np.maximum(norms, norms.mean() * SMALL_ROW or 1.0)
+    whole = float(np.linalg.norm(errors) / (np.linalg.norm(norms) or 1.0))
+    return Taken(name=name, all=whole, row=float(rows.max()))
+
+
+def _products(reference: ModelView, stack: Torch, found: Trace, passes: Passes) -> dict[str, Any]:
+    """Return what is said of the candidate's products, and what its first odd point says of them."""
+    said = ", ".join(f"{one}" if glob == "*" else f"{glob}: {one}" for glob, one in sorted(reference.products.items()))
+    facts: dict[str, Any] = {"products": said}
+    u = ROUNDOFF[found.facts.dtype]
+    if found.facts.dtype != "float32":  # what holds less rounds more than its factors
+        return facts
+    errors = {point: step.distance.all or 0.0 for point, step in passes.theirs.items()}
+    least = {point: max(passes.ours[point].distance.all or 0.0, u) for point in errors}
+    grave = WORTH_A_LOOK if said else GRAVE
+    odd = [point for point, error in errors.items() if grave * least[point] < error < ASTRAY]
+    for point in odd[:LOOKED_AT]:
+        like, left = local_pass.rounded_like(stack, found, point)
+        if left < EXPLAINED * errors[point]:
+            return facts | {"products_like": like, "products_at": point, "products_left": left}
+    return facts
 
 
 def _local(step: Step | None) -> LocalError:
@@ -242,25 +320,25 @@ def _divergence(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float
         return float(chances @ (one - other) / total + np.log(np.exp(other).sum() / total))
 
 
-def extent(views: Views, _options: Fields) -> int:
+def extent(views: Views, options: Fields) -> int:
     """Count the points that either side captured."""
-    pair = _runs(*views)
-    return 0 if isinstance(pair, Unmeasured) else len({*pair[1].facts.order, *pair[2].facts.order})
+    pair = _runs(views, options)
+    return 0 if isinstance(pair, Unmeasured) else len({*pair.trusted.facts.order, *pair.found.facts.order})
 
 
-def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
+def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | NoCanary:
     """Overlay the last of a few tokens at the last point of the runs, not of the measurement, with twice the norm."""
     reference, candidate = views
-    pair = _runs(reference, candidate)
+    pair = _runs(views, options)
     if isinstance(pair, Unmeasured):
         return NoCanary(pair.why)
-    given = pair[1].facts.tokens[0]
+    given = pair.trusted.facts.tokens[0]
     tokens = min(CANARY_TOKENS, len(given))
     try:
-        pair[0].forward([given[:tokens]], lambda *_: None)
+        pair.stack.forward([given[:tokens]], lambda *_: None)
     except Exception:  # noqa: BLE001 -- a model's own code, which may be run on no fewer
         tokens = len(given)
-    trusted, found = pair[1].cut(1, tokens), pair[2].cut(1, tokens)
+    trusted, found = pair.trusted.cut(1, tokens), pair.found.cut(1, tokens)
     both = (name for name in reversed(trusted.facts.order) if trusted.shape(name) == found.shape(name))
     norms = ((name, float(np.linalg.norm(trusted.stored(name).astype(np.float64)))) for name in both)
     last, norm = next(((name, norm) for name, norm in norms if 0 < norm < math.inf), ("", 0.0))

@@ -89,7 +89,7 @@ def _is_not_compared(row: ForwardError, limits: Any, _code: str) -> bool:
 BLOCKED = (
     *("names-nothing", "one-token", "reference-not-float64", "other-dtype", "weights-not-compared", "other-device"),
     *("capture-mismatch", "other-basis", "no-trusted-run", "reference-nonfinite", "too-few-elements", "too-coarse"),
-    *("not-repeatable", "held-otherwise", "nothing-compared"),
+    *("not-repeatable", "held-otherwise", "nothing-compared", "products-unsaid"),
 )
 breaks = Breaks(need="points", row=ForwardError, blocked=BLOCKED, why="no point", spares=_is_not_compared)
 
@@ -148,6 +148,16 @@ class Limits:
     min_tokens: Annotated[int, _demand("tokens in a sequence", 2, 10**7, _in_run("one-token", "tokens"))] = 2
     min_points: Annotated[int, _demand("points compared", 1, 10**6, silence)] = 1
     min_elements: Annotated[int, _demand("finite elements compared at a point", 1, 10**12, FEW_ELEMENTS)] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """What the reference computes with."""
+
+    weights: Annotated[
+        str,
+        Doc("whose weights the reference computes with; those taken still differ", choices=("reference", "candidate")),
+    ] = "reference"
 
 
 def allowed(row: ForwardError, limits: Limits) -> LocalError:

@@ -12,10 +12,18 @@ from weighbridge.clauses.kind import Evidence, Mutated, Mutation, codes, rows_of
 from weighbridge.clauses.mutations import without_all_of_a_glob
 from weighbridge.core import Fields, Outcome
 from weighbridge.gates.families.local_errors import BLOCKED, NONE, Limits, breaks
-from weighbridge.quantities.forward import ForwardError
+from weighbridge.quantities.forward import ForwardError, Taken
 
 CODES = codes(
-    *("weights-differ", "diverged", "missing-candidate", "missing-reference", "missing-required", "shape"),
+    *(
+        "weights-differ",
+        "weights-unlike",
+        "diverged",
+        "missing-candidate",
+        "missing-reference",
+        "missing-required",
+        "shape",
+    ),
     *("nonfinite", "zero-truth"),
     blocked=BLOCKED,
 )
@@ -48,9 +56,27 @@ def _other_weights(evidence: Evidence, limits: Limits, places: tuple[str, ...]) 
     return Mutated(with_rows(evidence, "points", rows), frozenset({"weight"}))
 
 
+def _unlike(all_: float, row: float) -> Any:
+    def apply(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
+        rows = list(rows_of(evidence, "points", ForwardError))
+        mine = [at for at, one in enumerate(rows) if one.point in places and listed(one.point, limits.points)]
+        for at in mine:
+            weights = replace(rows[at].run.weights, taken=(Taken(name="matrix", all=all_, row=row),))
+            rows[at] = replace(rows[at], run=replace(rows[at].run, weights=weights))
+        return Mutated(with_rows(evidence, "points", rows), frozenset({"matrix"})) if mine else "no point is compared"
+
+    return apply
+
+
 def _without_weights(row: ForwardError, limits: Limits) -> dict[str, Any] | None:
     weights = replace(row.run.weights, on_both_sides=0)
     return None if limits.other_weights else {"run": replace(row.run, weights=weights)}
+
+
+def _rounded_factors(row: ForwardError, _limits: Limits) -> dict[str, Any] | None:
+    run = replace(row.run, products_like="bfloat16", products_at=row.point, products_left=0.0)
+    odd = replace(row.candidate, all=1e9)
+    return {"run": run, "candidate": odd, "made_from": (), "candidate_end_to_end": 0.0} if row.truth_norm else None
 
 
 def _not_captured(row: ForwardError, _limits: Limits) -> dict[str, Any]:
@@ -88,6 +114,7 @@ MUTATIONS: tuple[Mutation[Limits], ...] = (
     breaks("one value not finite", "nonfinite", nonfinite_candidate=1, made_from=()),
     breaks("a layout turned over", "shape", candidate_shape=(2, 3), reference_shape=(3, 2)),
     breaks("a layout turned over, the other way", "shape", candidate_shape=(3, 2), reference_shape=(2, 3)),
+    breaks("an error as of factors rounded otherwise", "products-unsaid", _rounded_factors, "all points hold zeros"),
     breaks("not captured in the candidate", "missing-candidate", _not_captured),
     breaks("not captured in the reference", "missing-reference", reference_shape=None),
     breaks("no zero where the truth is zero", "zero-truth", **NO_SIGNAL, candidate_error=5e-324),
@@ -95,6 +122,9 @@ MUTATIONS: tuple[Mutation[Limits], ...] = (
     _misnamed("a required point under a longer name", "{}.x"),
     _misnamed("a required point under a longer name, at its end", "x.{}"),
     Mutation("a weight that differs", "weights-differ", _other_weights),
+    Mutation("a matrix that is another one", "weights-unlike", _unlike(1.4, 1.5)),
+    Mutation("a row of a matrix that is another one", "weights-unlike", _unlike(0.03, 0.7)),
+    Mutation("a matrix that is no number", "weights-unlike", _unlike(math.nan, math.nan)),
     without_all_of_a_glob("names-nothing", "points", ForwardError, lambda limits: limits.points),
     _run("one token, repeated", "one-token", distinct_tokens=1),
     _run("one operation below float64", "reference-not-float64", lower_ops=1),

@@ -1,0 +1,68 @@
+"""A candidate's own weights by the reference's names: of its stack, or of its checkpoint by the maps of `compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from weighbridge.comparison.aligned_tensor import AlignedTensor
+from weighbridge.comparison.casts import decode
+from weighbridge.core import NDArray, SubjectError, np
+from weighbridge.forward.products import by_stored_type
+from weighbridge.forward.stacks import Stack, Torch, said_of
+from weighbridge.mapping.chosen_mapping import planned
+from weighbridge.packing.unpacked_view import both_unpacked
+from weighbridge.views.checkpoint import open_checkpoint
+from weighbridge.views.model_view import ModelView
+
+GGML = "ggml"
+
+
+def own_weights(reference: ModelView, candidate: ModelView) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the candidate's weights in float32 by the reference's names; none where it says none."""
+    stack = candidate.stack()
+    if isinstance(stack, Torch):
+        yield from stack.own_weights()
+    elif isinstance(stack, Stack) and stack.weights:
+        yield from stack.weights.items()
+    elif (path := candidate.weights_file()) is not None:
+        yield from _mapped(path, _checkpoint(reference))
+
+
+def _mapped(path: Path, reference: Path) -> Iterator[tuple[str, NDArray[Any]]]:
+    source, target = both_unpacked((open_checkpoint(path), open_checkpoint(reference)))
+    for name, pairing in planned(source, target, {}).pairings.items():
+        aligned = AlignedTensor(source, target, pairing)
+        if aligned.dtype:
+            parts = [decode(words, aligned.dtype).astype(np.float32) for words in aligned.predicted()]
+            yield name, np.concatenate(parts).reshape(target.tensor(name).shape)
+
+
+def _checkpoint(reference: ModelView) -> Path:
+    """Return the reference's files; refuse with `weights-file` where it names none."""
+    folder, stack = getattr(reference.source, "path", None), reference.stack()
+    named = folder or getattr(stack, "checkpoint", "")
+    if not named:
+        what = "the candidate names its weights by a file, and the reference has none to map them to"
+        raise SubjectError("weights-file", what, where=reference.spec, remedy="bind hf:DIR, or give `checkpoint`")
+    return Path(named)
+
+
+def products_of(reference: ModelView, candidate: ModelView) -> Mapping[str, str]:
+    """Return what the candidate says its products take, `ggml` as the types of its checkpoint say it."""
+    said = candidate.said_products()
+    if GGML not in said.values():
+        return said
+    path = candidate.weights_file()
+    if path is None:
+        remedy = "name the file by `checkpoint`, or write what products take"
+        raise SubjectError("products", "`ggml` says nothing without a checkpoint", where=candidate.spec, remedy=remedy)
+    source, target = both_unpacked((open_checkpoint(path), open_checkpoint(_checkpoint(reference))))
+    stored = open_checkpoint(path)
+    found = {glob: one for glob, one in said.items() if one != GGML}
+    for name, pairing in planned(source, target, {}).pairings.items():
+        kind = by_stored_type(stored.tensor(pairing.parts[0].source).dtype) if pairing.parts else ""
+        if kind and name.endswith(".weight"):
+            found[name.removesuffix(".weight")] = kind
+    return said_of(found)
