@@ -15,6 +15,7 @@ from weighbridge.core import NDArray, SubjectError, dataclass, field, np, replac
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.forward.points import Points, Visit, visited
 from weighbridge.forward.products import Products, rounded
+from weighbridge.forward.reach import bounds_of, drawn_size
 from weighbridge.forward.trace_file import (
     PRODUCTS,
     STORED,
@@ -30,7 +31,7 @@ Tokens: TypeAlias = Sequence[Sequence[int]]  # [sequences, tokens]
 Digests: TypeAlias = Mapping[str, str] | None  # of weights, by name; None where they are not made yet
 
 TAP = re.compile(r"(?P<path>[\w.]*?)(?::(?P<side>in|out))?(?:\[(?P<start>\d+):(?P<stop>\d+)\])?")
-DRAWN = (4, 24)  # sequences and tokens, where nobody gives any
+DRAWN = (4, 24)  # sequences and tokens, where nobody gives any, and nothing asks for more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +252,8 @@ class Torch:
         size = min(stated, first or stated)
         if size < 3:
             raise SubjectError("no-inputs", "the model says no vocabulary to draw tokens from", remedy="give `tokens`")
-        (rows, length), some = DRAWN, size - 2  # 0 and 1 are left out: they are the padding of many vocabularies
+        rows, length = drawn_size(bounds_of(self.plain), DRAWN)
+        some = size - 2  # 0 and 1 are left out: they are the padding of many vocabularies
         step = 7919 * length + 104729  # from one sequence to the next
         return [[2 + (row * step + n * (7919 + 31 * n)) % some for n in range(length)] for row in range(rows)]
 
@@ -360,6 +362,6 @@ def _closed(writer: TraceWriter, stack: Stack | Torch, tokens: Tokens, observed:
     ids, order = tuple(tuple(map(int, row)) for row in tokens), tuple(writer.parts)
     digests = stack.digests(stack.dtype) if weights is None else weights
     more: dict[str, Any] = {"order": order, "weights": digests, "products": said_of(stack.products)}
-    more |= {"partial": getattr(stack, "partial", False)}
+    more |= {"partial": getattr(stack, "partial", False), "decoded": getattr(stack, "decode", 0)}
     writer.close(Facts(stack=name, device=device, dtype=stack.dtype, tokens=ids, **more))
     return open_trace(writer.path)

@@ -84,6 +84,9 @@ class Facts:
     checkpoint: Annotated[
         str, Doc("the file beside the trace that its weights were read from, one of `files`; they are compared with it")
     ] = ""
+    decoded: Annotated[
+        int, Doc("how many tokens at the end of each sequence were computed one by one, from a cache", ge=0)
+    ] = 0
     partial: Annotated[
         bool, Doc("whether the stack may have no value for some points, as an exported graph; left out, it has all")
     ] = False

@@ -80,6 +80,12 @@ class ForwardRun:
     products_left: Annotated[float, Doc("what that rounding leaves over there", unit="relative L2")] = field(
         default=0.0, metadata={LATER: True}
     )
+    reached: Annotated[tuple[str, ...], Doc("what the inputs reach, or the model has not: `window`, `cache`, …")] = (
+        field(default=(), metadata={LATER: True})
+    )
+    not_reached: Annotated[tuple[str, ...], Doc("what the model has and its inputs do not reach")] = field(
+        default=(), metadata={LATER: True}
+    )
     partial: Annotated[bool, Doc("whether the candidate may have no value for some points")] = field(
         default=False, metadata={LATER: True}
     )
@@ -123,6 +129,7 @@ TYPICAL_RUN = ForwardRun(
     dtype="float32", u=2.0**-24, stack="torch", device="cpu", weights=NO_WEIGHTS, sequences=4, tokens=24,
     distinct_tokens=20, inputs_digest="00", audited_ops=533, lower_ops=0, first_lower_op="", constants=0,
     rebuilt_constants=0, rounded_constants=0, first_rounded_constant="", repeated=True, outcome=NO_OUTCOME,
+    reached=("window", "rope-limit", "expert", "cache", "padding"),
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from weighbridge.core import Fields, Measurement, NDArray, SubjectKind, Unmeasur
 from weighbridge.forward import local_pass
 from weighbridge.forward.constants import Constants
 from weighbridge.forward.local_pass import NOTHING, Distance, Step, Steps, end_to_end
+from weighbridge.forward.reach import reached
 from weighbridge.forward.stacks import Torch, digests_of
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest
 from weighbridge.forward.widened import Audit
@@ -58,6 +59,9 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     whole = end_to_end(stack, found.facts.tokens[:1], runs) if reference.part is None else {name: {} for name in runs}
     run = _run(trusted, found, passes, repeated=noise is not None)
     run = replace(run, **_products(reference, stack, found, passes), weights=replace(run.weights, taken=pair.taken))
+    saw = reached(stack.plain, trusted, found.facts.decoded)
+    sides = [tuple(name for name, whether in saw.items() if whether is wanted) for wanted in (True, False)]
+    run = replace(run, reached=sides[0], not_reached=sides[1])
     rows = []
     for at, point in enumerate(dict.fromkeys((*trusted.facts.order, *found.facts.order))):
         theirs = whole["candidate" if other else "trusted"].get(point)

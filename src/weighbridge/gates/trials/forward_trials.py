@@ -11,7 +11,7 @@ from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, codes, rows_of, with_rows
 from weighbridge.clauses.mutations import without_all_of_a_glob
 from weighbridge.core import Fields, Outcome
-from weighbridge.gates.families.local_errors import BLOCKED, NONE, Limits, breaks
+from weighbridge.gates.families.local_errors import BLOCKED, NONE, REACHED, Limits, breaks
 from weighbridge.quantities.forward import ForwardError, Taken
 
 CODES = codes(
@@ -79,6 +79,14 @@ def _rounded_factors(row: ForwardError, _limits: Limits) -> dict[str, Any] | Non
     return {"run": run, "candidate": odd, "made_from": (), "candidate_end_to_end": 0.0} if row.truth_norm else None
 
 
+def _unreached(name: str) -> Mutation[Limits]:
+    def change(row: ForwardError, limits: Limits) -> dict[str, Any] | None:
+        others = tuple(one for one in REACHED if one != name)
+        return {"run": replace(row.run, reached=others)} if name in limits.reach else None
+
+    return breaks(f"inputs that reach no {name}", f"inputs-reach-no-{name}", change, "the contract does not ask for it")
+
+
 def _not_captured(row: ForwardError, _limits: Limits) -> dict[str, Any]:
     return {"candidate_shape": None, "run": replace(row.run, partial=False)}
 
@@ -130,6 +138,7 @@ MUTATIONS: tuple[Mutation[Limits], ...] = (
     _run("one operation below float64", "reference-not-float64", lower_ops=1),
     _run("no operation audited", "reference-not-float64", audited_ops=0),
     _run("a rounded constant", "reference-not-float64", rounded_constants=1),
+    *map(_unreached, REACHED),
     _run("another dtype", "other-dtype", "dtype", dtype="another"),
     _run("a dtype of no name", "other-dtype", "dtype", dtype="unknown"),
     _run("another device", "other-device", "device", device="another"),
