@@ -92,8 +92,16 @@ def test_a_window_that_is_one_too_wide_is_found() -> None:
 def test_a_rotation_that_does_not_switch_is_found() -> None:
     given = {"original_max_position_embeddings": 32}
     other = loaded("phi3", rope_parameters={**LONG_ROPE, "long_factor": [1.0] * 8}, **given)
+    assert judged(*(loaded("phi3", rope_parameters=LONG_ROPE, **given) for _ in range(2))).outcome is Outcome.PASS
     verdict = judged(loaded("phi3", rope_parameters=LONG_ROPE, **given), other)
     assert (verdict.outcome, verdict.figures["first"]) == (Outcome.FAIL, "model.rotary_emb.out")
+
+
+def test_a_rotation_that_was_rounded_once_still_blocks() -> None:
+    given = {"rope_parameters": LONG_ROPE, "original_max_position_embeddings": 32}
+    reference = loaded("phi3", **given)
+    reference.to(torch.bfloat16).float()
+    assert judged(reference, loaded("phi3", **given), other_weights=("*",)).code == "reference-not-float64"
 
 
 def test_an_expert_that_few_tokens_choose_is_tried() -> None:

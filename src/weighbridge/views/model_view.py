@@ -66,6 +66,7 @@ class Runs:
     prepared: dict[Any, Any] = field(default_factory=dict)
     traces: dict[Any, Trace] = field(default_factory=dict)
     noise: dict[Any, Mapping[str, float]] = field(default_factory=dict)
+    products: Products | None = None
     taken: dict[Any, Any] = field(default_factory=dict)  # from a candidate, by the run of it
 
     def path(self, name: str) -> Path:
@@ -115,16 +116,17 @@ class ModelView:
 
     def said_products(self) -> Products:
         """Return what the factors of its products are rounded to, as it says itself, by glob."""
-        stack = self.stack()
         if self.trace is not None:
             return self.trace.facts.products
-        return said_of(stack.products) if isinstance(stack, (Stack, Torch)) else {}
+        if self.runs.products is None:  # asked again, it is not made again
+            stack = self.stack()
+            self.runs.products = said_of(stack.products) if isinstance(stack, (Stack, Torch)) else {}
+        return self.runs.products
 
     def weights_file(self) -> Path | None:
         """Return the file that a trace or a stack without code read its weights from; refuse with `weights-file`."""
-        stack = self.stack()
         if self.trace is None:
-            return self._checkpoint() if isinstance(stack, Stack) and self._checkpoint() is not None else None
+            return self._checkpoint() if isinstance(self.stack(), Stack) else None
         name, files = self.trace.facts.checkpoint, self.trace.facts.files
         if not name:
             return None
