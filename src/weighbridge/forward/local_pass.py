@@ -11,9 +11,9 @@ from contextlib import suppress
 from types import MappingProxyType
 
 from weighbridge.core import SubjectError, dataclass, replace, torch
+from weighbridge.forward.arithmetic.products import rounded
 from weighbridge.forward.constants import Constants, rebuilt
 from weighbridge.forward.points import Visit
-from weighbridge.forward.products import rounded
 from weighbridge.forward.relations import Neighbours, Relation
 from weighbridge.forward.stacks import Tokens, Torch, captured
 from weighbridge.forward.trace_file import ROUNDED_TO, Trace

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 from weighbridge.core import NDArray, SubjectError, dataclass, field, np, replace, torch
 from weighbridge.formats.word_types import numpy_dtype
+from weighbridge.forward.arithmetic.products import Products, rounded
 from weighbridge.forward.points import Points, Visit, visited
-from weighbridge.forward.products import Products, rounded
 from weighbridge.forward.reach import bounds_of, drawn_size
 from weighbridge.forward.trace_file import (
     PRODUCTS,

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from weighbridge.core import torch
 from weighbridge.core.data import table
-from weighbridge.forward.rough import attention
+from weighbridge.forward.arithmetic.rough import attention
 
 Products: TypeAlias = Mapping[str, str]  # glob of module paths → rounding; the longest glob that fits counts
 AUTOCAST = "autocast_"  # of PyTorch: what it makes is held so, too
