@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.forward.tiny_models import saved  # noqa: E402
+from tests.forward.tiny_models import CONFIGS, saved  # noqa: E402
 from tests.verifiers.stacks import shown  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -131,6 +131,27 @@ def test_a_bug_at_the_first_product_is_no_rounding() -> None:
     assert (verdict.outcome, verdict.code) == (Outcome.FAIL, "diverged")
 
 
+@pytest.mark.parametrize("said", ["fp8_e4m3", "q8_0", "bfloat16", "autocast_bfloat16"])
+def test_a_candidate_that_is_more_exact_than_it_says_is_not_judged_by_what_it_says(said: str) -> None:
+    verdict = judged(small(), said)
+    assert (verdict.outcome, verdict.code) == (Outcome.BLOCKED, "products-otherwise")
+    assert judged(engine("bfloat16"), "fp8_e4m3").code == "products-otherwise"
+
+
+@pytest.mark.parametrize("said", [{"*": "autocast_bfloat16", "head": "float16"}, {"head": "autocast_bfloat16"}])
+def test_autocast_is_said_of_the_whole(said: Any) -> None:
+    with pytest.raises(SubjectError) as refused:
+        judged(small(), said)
+    assert refused.value.code == "products"
+
+
+@pytest.mark.parametrize("said", [5, ["q8_0"], {"*": 8}, {3: "q8_0"}])
+def test_what_is_no_text_is_refused(said: Any) -> None:
+    with pytest.raises(SubjectError) as refused:
+        judged(small(), said)
+    assert refused.value.code == "not-a-forward"
+
+
 def test_products_are_said_by_glob() -> None:
     module = small()
     up = module.layers[1].up
@@ -242,6 +263,13 @@ def test_a_trace_that_names_its_file_is_judged_by_the_types_and_weights_in_it(fo
     assert verdict.outcome is Outcome.PASS
     assert verdict.figures["weights_compared"] == verdict.figures["weights_of"] == 39
     assert "23 matrices" in str(verdict.figures["taken"])
+
+
+def test_a_tied_head_takes_what_its_table_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.setitem(CONFIGS, "qwen2", {**CONFIGS["qwen2"], "tie_word_embeddings": True})
+    folder = saved("qwen2", tmp_path)
+    assert verdict_of(folder, traced(folder, tmp_path, {"*": "ggml"})).outcome is Outcome.PASS
 
 
 def test_its_weights_differ_unless_the_contract_lets_them(folder: Path, tmp_path: Path) -> None:

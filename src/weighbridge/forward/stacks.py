@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from weighbridge.core import NDArray, SubjectError, dataclass, field, np, replace, torch
 from weighbridge.formats.word_types import numpy_dtype
-from weighbridge.forward.arithmetic.products import Products, rounded
+from weighbridge.forward.arithmetic.products import AUTOCAST, Products, rounded
 from weighbridge.forward.points import Points, Visit, visited
 from weighbridge.forward.reach import bounds_of, drawn_size
 from weighbridge.forward.trace_file import (
@@ -294,6 +294,9 @@ def said_of(products: str | Mapping[str, str]) -> Products:
     said = ({"*": products} if products else {}) if isinstance(products, str) else dict(products)
     if odd := [one for one in said.values() if one not in PRODUCTS]:
         raise SubjectError("products", f"{odd[0]!r} is no rounding of factors", remedy=f"use {', '.join(PRODUCTS)}")
+    if any(one.startswith(AUTOCAST) for one in said.values()) and list(said) != ["*"]:
+        what = "autocast computes the whole pass, and no part of it alone"
+        raise SubjectError("products", what, remedy="say it for `*` and nothing else, or name a rounding for a part")
     return said
 
 

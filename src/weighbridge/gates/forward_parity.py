@@ -23,6 +23,7 @@ from weighbridge.quantities.forward import ForwardError
 END_TO_END = 3.0  # times the trusted run's error: where two errors end to end differ
 UNLIKE, UNLIKE_ROW = 0.6, 6.0  # of its norm, and times the error of all rows: a matrix farther off is no rounding
 ROUNDED = 0.01  # of its norm: a row this near is one, whatever the others are
+MOVED, AS_SAID = 32, 0.5  # u: what no float32 kernel makes; of the trusted run's error, which what is said makes
 FITS_BETTER = 0.5  # of the error left: then the value that was captured is not the one that was used
 EXPLAINS = 2  # times the limit: a relation that leaves no more over names the cause
 
@@ -169,7 +170,9 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
             return _doubted(code, [row], rows, limits)
     if len(telling) < limits.min_points:
         return blocked("nothing-compared", counts)
-    return _within(rows, telling, limits, unseen)
+    moved = _not_rounded(telling)
+    otherwise = moved and _doubted("products-otherwise", moved[:1], rows, limits)
+    return otherwise or _within(rows, telling, limits, unseen)
 
 
 def _unseen(rows: Sequence[ForwardError], limits: Limits) -> list[str]:
@@ -188,6 +191,13 @@ def _not_as_said(row: ForwardError, rows: Sequence[ForwardError], limits: Limits
         return "not-repeatable"
     due = [one for one in rows if one.trusted_held_as == one.run.dtype]
     return "held-otherwise" if row in due and all(one.held_as != one.run.dtype for one in due) else ""
+
+
+def _not_rounded(rows: Sequence[ForwardError]) -> list[ForwardError]:
+    """Return the points that rounded factors should move, where none of them is moved by half of that."""
+    rounded = [row for row in rows if row.run.products not in {"", "float32"} and row.run.dtype == "float32"]
+    moved = [row for row in rounded if or_nan(row.trusted.all) > MOVED * row.run.u]
+    return [] if any(not or_nan(row.candidate.all) < AS_SAID * or_nan(row.trusted.all) for row in moved) else moved
 
 
 def _offences(rows: Sequence[ForwardError], over: Mapping[str, str], found: Sorted, limits: Limits) -> list[Offence]:
@@ -250,6 +260,7 @@ def _within(
         "detectable": detectable(coarsest, limits),
         "coarsest": coarsest.point,
         "taken": f"; the reference computes with {len(taken)} matrices of the candidate" if taken else "",
+        "products": f", factors rounded to {rows[0].run.products}" if rows[0].run.products else "",
         "not_reached": list(rows[0].run.not_reached),
         "unreached": f"; not reached: {', '.join(rows[0].run.not_reached)}" if rows[0].run.not_reached else "",
         "unseen": f"; {len(unseen)} points have no value in the candidate: {unseen[0]}, …" if unseen else "",

@@ -65,4 +65,7 @@ def products_of(reference: ModelView, candidate: ModelView) -> Mapping[str, str]
         kind = by_stored_type(stored.tensor(pairing.parts[0].source).dtype) if pairing.parts else ""
         if kind and name.endswith(".weight"):
             found[name.removesuffix(".weight")] = kind
-    return said_of(found)
+    own = reference.prepared("").plain.state_dict()
+    by_place = {own[f"{path}.weight"].data_ptr(): kind for path, kind in found.items() if f"{path}.weight" in own}
+    tied = {name for name in own if name.endswith(".weight") and own[name].data_ptr() in by_place}
+    return said_of(found | {name.removesuffix(".weight"): by_place[own[name].data_ptr()] for name in tied})

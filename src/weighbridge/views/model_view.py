@@ -274,5 +274,7 @@ def _noise(first: Trace, again: Trace, point: str) -> float:
 def _typed(made: Stack | Torch) -> bool:
     rows: Any = made.tokens
     listed = isinstance(rows, (list, tuple)) and all(isinstance(row, (list, tuple)) for row in rows)
+    said: Any = made.products if isinstance(made.products, dict) else {"*": made.products}
+    listed = listed and all(isinstance(one, str) for pair in said.items() for one in pair)
     whole = listed and all(type(token) is int and token >= 0 for row in rows for token in row)
     return whole and all(isinstance(one, str) for one in (made.dtype, made.device, made.checkpoint, made.name))

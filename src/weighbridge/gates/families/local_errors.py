@@ -90,7 +90,7 @@ REACHED = ("window", "rope-limit", "expert", "cache", "padding")
 BLOCKED = (
     *("names-nothing", "one-token", "reference-not-float64", "other-dtype", "weights-not-compared", "other-device"),
     *("capture-mismatch", "other-basis", "no-trusted-run", "reference-nonfinite", "too-few-elements", "too-coarse"),
-    *("not-repeatable", "held-otherwise", "nothing-compared", "products-unsaid"),
+    *("not-repeatable", "held-otherwise", "nothing-compared", "products-unsaid", "products-otherwise"),
     *(f"inputs-reach-no-{name}" for name in REACHED),
 )
 breaks = Breaks(need="points", row=ForwardError, blocked=BLOCKED, why="no point", spares=_is_not_compared)

@@ -12,7 +12,7 @@ from weighbridge.clauses.kind import Evidence, Mutated, Mutation, codes, rows_of
 from weighbridge.clauses.mutations import without_all_of_a_glob
 from weighbridge.core import Fields, Outcome
 from weighbridge.gates.families.local_errors import BLOCKED, NONE, REACHED, Limits, breaks
-from weighbridge.quantities.forward import ForwardError, Taken
+from weighbridge.quantities.forward import ForwardError, LocalError, Taken
 
 CODES = codes(
     *(
@@ -98,6 +98,16 @@ def _stored_otherwise(evidence: Evidence, _limits: Limits, _places: tuple[str, .
     return Mutated(with_rows(evidence, "points", [replace(row, held_as="another") for row in rows]))
 
 
+def _rounded_less(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Mutated | str:
+    rows = rows_of(evidence, "points", ForwardError)
+    said, exact = replace(rows[0].run, products="q8_0", dtype="float32"), LocalError(all=0.0, token=0.0, channel=0.0)
+    if not any(row.truth_norm for row in rows):
+        return "all points hold zeros"
+    coarse = LocalError(all=0.01, token=0.02, channel=0.02)
+    changed = [replace(row, run=said, candidate=exact, trusted=coarse) if row.truth_norm else row for row in rows]
+    return Mutated(with_rows(evidence, "points", changed))
+
+
 NO_ERRORS = {
     "was never computed": None,
     "is not a number": math.nan,
@@ -145,5 +155,6 @@ MUTATIONS: tuple[Mutation[Limits], ...] = (
     breaks("no weight compared", "weights-not-compared", _without_weights, "the contract lets weights differ"),
     *_no_error("trusted", "no-trusted-run", "trusted run"),
     breaks("one value of the reference not finite", "reference-nonfinite", nonfinite_reference=1),
+    Mutation("products that round nothing", "products-otherwise", _rounded_less, Outcome.BLOCKED),
     Mutation("all stored in another dtype", "held-otherwise", _stored_otherwise, Outcome.BLOCKED),
 )
