@@ -195,7 +195,7 @@ def points_of(nodes: Sequence[Seen], *, pre_bias: bool) -> Iterator[tuple[str, A
     made = np.empty(0)  # by the last product without a name
     for name, op, values in nodes:
         stem, _, number = name.rpartition("-")
-        layer = number or layer
+        layer = number if stem else layer
         rows = values.reshape(values.shape[1 if op == "ROPE" else 2], -1)
         point = OF_THE_WHOLE.get((name, op)) or OF_A_LAYER.get((stem, op), "")
         if name.startswith("node_") and op == "MUL_MAT":

@@ -7,6 +7,7 @@ The trusted run is the reference in the candidate's dtype. All start from weight
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, NamedTuple
@@ -37,6 +38,7 @@ from weighbridge.views.model_view import ModelView
 WORTH_A_LOOK = 2  # times the trusted run's error: below it, no relation is looked for, which takes time
 GRAVE = 16  # times that: below it, no rounding of factors is looked for
 SMALL_ROW = 0.1  # of the mean norm: a row of less is measured against so much
+FEW_GLOBS = 4  # that are told one by one
 LOOKED_AT = 2  # odd points, each in passes that end there: the first may be a weight that is stored rounded
 EXPLAINED = 0.25  # of an error: a rounding that leaves no more over is the one
 TAIL = 6  # u: a worst token or channel of less asks for no rough run
@@ -259,9 +261,17 @@ def _taken(name: str, own: NDArray[Any], theirs: NDArray[Any]) -> Taken:
     return Taken(name=name, all=whole, row=float(rows.max()))
 
 
+def _said(products: Mapping[str, str]) -> str:
+    """Return in a few words what products take: by glob, or by the number of modules where a file says it of each."""
+    if len(products) > FEW_GLOBS:
+        counts = Counter(one for one in products.values() if one != "float32")
+        return ", ".join(f"{one} in {many} modules" for one, many in sorted(counts.items())) or "float32"
+    return ", ".join(one if glob == "*" else f"{glob}: {one}" for glob, one in sorted(products.items()))
+
+
 def _products(reference: ModelView, stack: Torch, found: Trace, passes: Passes) -> dict[str, Any]:
     """Return what is said of the candidate's products, and what its first odd point says of them."""
-    said = ", ".join(f"{one}" if glob == "*" else f"{glob}: {one}" for glob, one in sorted(reference.products.items()))
+    said = _said(reference.products)
     facts: dict[str, Any] = {"products": said}
     u = ROUNDOFF[found.facts.dtype]
     if found.facts.dtype != "float32":  # what holds less rounds more than its factors
