@@ -1,4 +1,4 @@
-"""llama.cpp itself, by its eval callback: right in each type, and a dropped bias named. Needs the wheel llama-cpp-cffi."""
+"""llama.cpp itself, by its eval callback: right in each type, and a dropped bias named; of the wheel llama-cpp-cffi."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("llama._llama_cpp_cpu", reason="the wheel llama-cpp-cffi is not installed", exc_type=ImportError)
 
-from tests.modules import module_at  # noqa: E402
+from tests.modules import module_at
 
-from weighbridge.core.model import Outcome  # noqa: E402
-from weighbridge.views.model_view import open_model  # noqa: E402
+from weighbridge.core.model import Outcome
+from weighbridge.views.model_view import open_model
 
 pytestmark = pytest.mark.exhaustive
 
