@@ -13,19 +13,10 @@ from typing import Any, TypeAlias
 
 from weighbridge.core import NDArray, SubjectError, dataclass, field, np, replace, torch
 from weighbridge.formats.word_types import numpy_dtype
-from weighbridge.forward.arithmetic.products import AUTOCAST, Products, rounded
+from weighbridge.forward.arithmetic.products import Products, rounded, said_of
 from weighbridge.forward.points import Points, Visit, visited
 from weighbridge.forward.reach import bounds_of, drawn_size
-from weighbridge.forward.trace_file import (
-    PRODUCTS,
-    STORED,
-    Device,
-    Facts,
-    Trace,
-    TraceWriter,
-    open_trace,
-    weight_digest,
-)
+from weighbridge.forward.trace_file import STORED, Device, Facts, Trace, TraceWriter, open_trace, weight_digest
 
 Tokens: TypeAlias = Sequence[Sequence[int]]  # [sequences, tokens]
 Digests: TypeAlias = Mapping[str, str] | None  # of weights, by name; None where they are not made yet
@@ -177,10 +168,8 @@ class Torch:
     ) -> Trace:  # fmt: skip
         """Run it forward, and write a trace of its points; each step goes on from what was `given`, or its own.
 
-        The factors of `products` are rounded as is said there, which is what a candidate says of itself.
-
-        A compiled module has those alone that are `wanted`. Of another, such are written even where they are the very
-        tensor of an earlier point.
+        Factors are rounded as `products` say. A compiled module has those points alone that are `wanted`; of another,
+        such are written even where they are the very tensor of an earlier point.
         """
         devices: set[str] = set()
         kept: list[tuple[str, torch.Tensor]] = []
@@ -199,12 +188,10 @@ class Torch:
         if compiled and wanted is None:
             wanted = self.points(tokens)
         with TraceWriter(path) as writer:
-            if compiled:
-                self.forward(tokens, keep, wanted)
-            else:
-                with rounded(self.plain, products or {}):
-                    # The inputs of a step may be of other shapes than those of the whole: there, no more is wanted.
-                    self.forward(tokens, write, wanted if self.decode else None, wanted or frozenset())
+            # The inputs of a step may be of other shapes than those of the whole: there, no more is wanted.
+            those, more = (wanted, frozenset[str]()) if compiled else (wanted if self.decode else None, wanted)
+            with rounded(self.plain, products or {}):
+                self.forward(tokens, keep if compiled else write, those, more or frozenset())
             for point, rows in kept:
                 write(point, rows)
             return _closed(writer, self, tokens, "+".join(sorted(devices)), weights)
@@ -287,17 +274,6 @@ def digests_of(weights: Iterable[tuple[str, NDArray[Any]]], dtype: str) -> Mappi
         data = array if array.dtype.kind in "iub" else array.astype(kind)
         found[name] = weight_digest(array.shape, np.ascontiguousarray(data))
     return found
-
-
-def said_of(products: str | Mapping[str, str]) -> Products:
-    """Return what is said of products by glob; refuse with `products` what is no rounding."""
-    said = ({"*": products} if products else {}) if isinstance(products, str) else dict(products)
-    if odd := [one for one in said.values() if one not in PRODUCTS]:
-        raise SubjectError("products", f"{odd[0]!r} is no rounding of factors", remedy=f"use {', '.join(PRODUCTS)}")
-    if any(one.startswith(AUTOCAST) for one in said.values()) and list(said) != ["*"]:
-        what = "autocast computes the whole pass, and no part of it alone"
-        raise SubjectError("products", what, remedy="say it for `*` and nothing else, or name a rounding for a part")
-    return said
 
 
 def _keeps_original(part: torch.nn.Module) -> bool:

@@ -8,6 +8,8 @@ from weighbridge.core import Doc, dataclass, field
 from weighbridge.core.model import LATER
 from weighbridge.quantities.base import rows
 
+LATER_ON = {LATER: True}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
@@ -27,9 +29,7 @@ class Weights:
     of: Annotated[int, Doc("names on either side")]
     on_both_sides: Annotated[int, Doc("names on both sides; the others cannot be compared")]
     differing: Annotated[tuple[str, ...], Doc("names on both sides whose bytes differ")]
-    taken: Annotated[tuple[Taken, ...], Doc("matrices of the candidate that the reference computes with")] = field(
-        default=(), metadata={LATER: True}
-    )
+    taken: Annotated[tuple[Taken, ...], Doc("matrices that the reference takes")] = field(default=(), metadata=LATER_ON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,27 +68,13 @@ class ForwardRun:
     first_rounded_constant: Annotated[str, Doc("the first of those and what it was rounded to, empty where none")]
     repeated: Annotated[bool, Doc("whether the candidate was run twice; a trace may stand for one run")]
     outcome: Annotated[Outcome, Doc("how the logits differ from the trusted run's")]
-    products: Annotated[str, Doc("what it says the factors of its products are rounded to; empty where nothing")] = (
-        field(default="", metadata={LATER: True})
-    )
-    products_like: Annotated[str, Doc("what the factors at its first odd point are rounded to by the looks of it")] = (
-        field(default="", metadata={LATER: True})
-    )
-    products_at: Annotated[str, Doc("that point, empty where none was looked at")] = field(
-        default="", metadata={LATER: True}
-    )
-    products_left: Annotated[float, Doc("what that rounding leaves over there", unit="relative L2")] = field(
-        default=0.0, metadata={LATER: True}
-    )
-    reached: Annotated[tuple[str, ...], Doc("what the inputs reach, or the model has not: `window`, `cache`, …")] = (
-        field(default=(), metadata={LATER: True})
-    )
-    not_reached: Annotated[tuple[str, ...], Doc("what the model has and its inputs do not reach")] = field(
-        default=(), metadata={LATER: True}
-    )
-    partial: Annotated[bool, Doc("whether the candidate may have no value for some points")] = field(
-        default=False, metadata={LATER: True}
-    )
+    products: Annotated[str, Doc("what it says its products take, if anything")] = field(default="", metadata=LATER_ON)
+    products_like: Annotated[str, Doc("what they look like at an odd point")] = field(default="", metadata=LATER_ON)
+    products_at: Annotated[str, Doc("that point, empty where there is none")] = field(default="", metadata=LATER_ON)
+    products_left: Annotated[float, Doc("left over there", unit="relative L2")] = field(default=0.0, metadata=LATER_ON)
+    reached: Annotated[tuple[str, ...], Doc("what inputs reach, or it has not")] = field(default=(), metadata=LATER_ON)
+    not_reached: Annotated[tuple[str, ...], Doc("what they do not reach")] = field(default=(), metadata=LATER_ON)
+    partial: Annotated[bool, Doc("whether points of it may have no value")] = field(default=False, metadata=LATER_ON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,23 +21,13 @@ from weighbridge.forward.stacks import Torch, digests_of
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest
 from weighbridge.forward.widened import Audit
 from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.forward import (
-    NO_RELATION,
-    ForwardError,
-    ForwardRun,
-    LocalError,
-    Outcome,
-    Relation,
-    Taken,
-    Weights,
-)
-from weighbridge.verifiers.own_weights import own_weights, products_of
+from weighbridge.quantities.forward import NO_RELATION, ForwardError, ForwardRun, LocalError, Outcome, Relation, Weights
+from weighbridge.verifiers.own_weights import as_candidate, own_weights
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, table
 from weighbridge.views.model_view import ModelView
 
 WORTH_A_LOOK = 2  # times the trusted run's error: below it, no relation is looked for, which takes time
 GRAVE = 16  # times that: below it, no rounding of factors is looked for
-SMALL_ROW = 0.1  # of the mean norm: a row of less is measured against so much
 FEW_GLOBS = 4  # that are told one by one
 LOOKED_AT = 2  # odd points, each in passes that end there: the first may be a weight that is stored rounded
 EXPLAINED = 0.25  # of an error: a rounding that leaves no more over is the one
@@ -82,7 +72,7 @@ class Runs(NamedTuple):
     trusted: Trace
     found: Trace
     noise: Mapping[str, float] | None
-    taken: tuple[Taken, ...]
+    taken: tuple[Any, ...]
 
 
 class Passes(NamedTuple):
@@ -216,7 +206,7 @@ def _runs(views: Views, options: Fields) -> Runs | Unmeasured:
     if given and given[0] != given[-1]:
         remedy = "give the same tokens on both sides, or leave them out of one"
         return Unmeasured(code="inputs-differ", why="the two sides give different token sequences", remedy=remedy)
-    reference, named, taken = _as_it(reference, candidate, dtype, options)
+    reference, named, taken = as_candidate(reference, candidate, dtype, options)
     trusted = reference.capture(tokens, dtype)
     trusted = replace(trusted, facts=replace(trusted.facts, weights=named or trusted.facts.weights))
     points = frozenset(trusted.facts.order)
@@ -231,36 +221,6 @@ def _runs(views: Views, options: Fields) -> Runs | Unmeasured:
     return Runs(reference, reference.prepared(dtype), trusted, found, noise, taken)
 
 
-def _as_it(
-    reference: ModelView, candidate: ModelView, dtype: str, options: Fields
-) -> tuple[ModelView, Mapping[str, str], tuple[Taken, ...]]:
-    """Return the reference with what the candidate's products take, and its matrices, where it is asked for them.
-
-    Its own weights are digested before, so that what was taken still counts as differing; empty where none was.
-    """
-    reference = replace(reference, products=products_of(reference, candidate))
-    if options.get("weights") != "candidate":
-        return reference, {}, ()
-    key = id(candidate.runs), dtype  # of one run of the candidate, which all views of it share
-    if key not in reference.runs.taken:
-        own = reference.prepared(dtype)
-        known, theirs = dict(own.own_weights()), own_weights(reference, candidate)
-        fits = {name: one for name, one in theirs if one.ndim > 1 and name in known and known[name].shape == one.shape}
-        taken = tuple(_taken(name, known[name], array) for name, array in fits.items())
-        reference.runs.taken[key] = reference.taking(fits, dtype).weights, own.digests(dtype), taken, candidate.runs
-    name, digests, taken, _ = reference.runs.taken[key]
-    return replace(reference, weights=name), digests, taken
-
-
-def _taken(name: str, own: NDArray[Any], theirs: NDArray[Any]) -> Taken:
-    """Return how far a matrix lies from ours, over all of it and over its worst row."""
-    ours, off = (one.reshape(-1, one.shape[-1]) for one in (own, theirs - own))
-    norms, errors = (np.linalg.norm(one.astype(np.float64), axis=1) for one in (ours, off))
-    rows = errors / np.maximum(norms, norms.mean() * SMALL_ROW or 1.0)
-    whole = float(np.linalg.norm(errors) / (np.linalg.norm(norms) or 1.0))
-    return Taken(name=name, all=whole, row=float(rows.max()))
-
-
 def _said(products: Mapping[str, str]) -> str:
     """Return in a few words what products take: by glob, or by the number of modules where a file says it of each."""
     if len(products) > FEW_GLOBS:
@@ -271,16 +231,12 @@ def _said(products: Mapping[str, str]) -> str:
 
 def _products(reference: ModelView, stack: Torch, found: Trace, passes: Passes) -> dict[str, Any]:
     """Return what is said of the candidate's products, and what its first odd point says of them."""
-    said = _said(reference.products)
-    facts: dict[str, Any] = {"products": said}
-    u = ROUNDOFF[found.facts.dtype]
-    if found.facts.dtype != "float32":  # what holds less rounds more than its factors
-        return facts
+    facts: dict[str, Any] = {"products": _said(reference.products)}
     errors = {point: step.distance.all or 0.0 for point, step in passes.theirs.items()}
-    least = {point: max(passes.ours[point].distance.all or 0.0, u) for point in errors}
-    grave = WORTH_A_LOOK if said else GRAVE
+    least = {point: max(passes.ours[point].distance.all or 0.0, ROUNDOFF["float32"]) for point in errors}
+    grave = WORTH_A_LOOK if reference.products else GRAVE
     odd = [point for point, error in errors.items() if grave * least[point] < error < ASTRAY]
-    for point in odd[:LOOKED_AT]:
+    for point in odd[:LOOKED_AT] if found.facts.dtype == "float32" else ():  # what holds less rounds all
         like, left = local_pass.rounded_like(stack, found, point)
         if left < EXPLAINED * errors[point]:
             return facts | {"products_like": like, "products_at": point, "products_left": left}

@@ -8,15 +8,47 @@ from typing import Any
 
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import decode
-from weighbridge.core import NDArray, SubjectError, np
-from weighbridge.forward.arithmetic.products import by_stored_type
-from weighbridge.forward.stacks import Stack, Torch, said_of
+from weighbridge.core import Fields, NDArray, SubjectError, np, replace
+from weighbridge.forward.arithmetic.products import by_stored_type, said_of
+from weighbridge.forward.stacks import Stack, Torch
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.packing.unpacked_view import both_unpacked
+from weighbridge.quantities.forward import Taken
 from weighbridge.views.checkpoint import open_checkpoint
 from weighbridge.views.model_view import ModelView
 
 GGML = "ggml"
+SMALL_ROW = 0.1  # of the mean norm: a row of less is measured against so much
+
+
+def as_candidate(
+    reference: ModelView, candidate: ModelView, dtype: str, options: Fields
+) -> tuple[ModelView, Mapping[str, str], tuple[Taken, ...]]:
+    """Return the reference with what the candidate's products take, and its matrices, where it is asked for them.
+
+    Its own weights are digested before, so that what was taken still counts as differing; empty where none was.
+    """
+    reference = replace(reference, products=products_of(reference, candidate))
+    if options.get("weights") != "candidate":
+        return reference, {}, ()
+    key = id(candidate.runs), dtype  # of one run of the candidate, which all views of it share
+    if key not in reference.runs.taken:
+        own = reference.prepared(dtype)
+        known, theirs = dict(own.own_weights()), own_weights(reference, candidate)
+        fits = {name: one for name, one in theirs if one.ndim > 1 and name in known and known[name].shape == one.shape}
+        taken = tuple(_taken(name, known[name], array) for name, array in fits.items())
+        reference.runs.taken[key] = reference.taking(fits, dtype).weights, own.digests(dtype), taken, candidate.runs
+    name, digests, taken, _ = reference.runs.taken[key]
+    return replace(reference, weights=name), digests, taken
+
+
+def _taken(name: str, own: NDArray[Any], theirs: NDArray[Any]) -> Taken:
+    """Return how far a matrix lies from ours, over all of it and over its worst row."""
+    ours, off = (one.reshape(-1, one.shape[-1]) for one in (own, theirs - own))
+    norms, errors = (np.linalg.norm(one.astype(np.float64), axis=1) for one in (ours, off))
+    rows = errors / np.maximum(norms, norms.mean() * SMALL_ROW or 1.0)
+    whole = float(np.linalg.norm(errors) / (np.linalg.norm(norms) or 1.0))
+    return Taken(name=name, all=whole, row=float(rows.max()))
 
 
 def own_weights(reference: ModelView, candidate: ModelView) -> Iterator[tuple[str, NDArray[Any]]]:

@@ -13,10 +13,10 @@ from typing import Any
 
 from weighbridge.core import NDArray, Origin, SubjectError, Unmeasured, dumps, is_file, quoted
 from weighbridge.core import sha256 as canonical_sha256
-from weighbridge.forward.arithmetic.products import Products
+from weighbridge.forward.arithmetic.products import Products, said_of
 from weighbridge.forward.arithmetic.rough import rough
 from weighbridge.forward.between_traces import apart, same
-from weighbridge.forward.stacks import Stack, Tokens, Torch, digests_of, has_cuda, said_of
+from weighbridge.forward.stacks import Stack, Tokens, Torch, digests_of, has_cuda
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, open_trace
 from weighbridge.forward.trace_key import is_trace
 from weighbridge.storage.mapped_file import MappedFile

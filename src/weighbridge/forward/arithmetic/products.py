@@ -8,9 +8,10 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, TypeAlias
 
-from weighbridge.core import torch
+from weighbridge.core import SubjectError, torch
 from weighbridge.core.data import table
 from weighbridge.forward.arithmetic.rough import attention
+from weighbridge.forward.trace_file import PRODUCTS
 
 Products: TypeAlias = Mapping[str, str]  # glob of module paths → rounding; the longest glob that fits counts
 AUTOCAST = "autocast_"  # of PyTorch: what it makes is held so, too
@@ -51,6 +52,17 @@ ROUNDINGS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 BOTH = ("bfloat16", "float16")  # a weight is rounded, too; in others it is what it stands for already
 FACTORS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "_grouped_mm": (0, 1)}
+
+
+def said_of(products: str | Mapping[str, str]) -> Products:
+    """Return what is said of products by glob; refuse with `products` what is no rounding."""
+    said = ({"*": products} if products else {}) if isinstance(products, str) else dict(products)
+    if odd := [one for one in said.values() if one not in PRODUCTS]:
+        raise SubjectError("products", f"{odd[0]!r} is no rounding of factors", remedy=f"use {', '.join(PRODUCTS)}")
+    if any(one.startswith(AUTOCAST) for one in said.values()) and list(said) != ["*"]:
+        what = "autocast computes the whole pass, and no part of it alone"
+        raise SubjectError("products", what, remedy="say it for `*` and nothing else, or name a rounding for a part")
+    return said
 
 
 def by_stored_type(stored: str) -> str:

@@ -15,16 +15,8 @@ from weighbridge.gates.families.local_errors import BLOCKED, NONE, REACHED, Limi
 from weighbridge.quantities.forward import ForwardError, LocalError, Taken
 
 CODES = codes(
-    *(
-        "weights-differ",
-        "weights-unlike",
-        "diverged",
-        "missing-candidate",
-        "missing-reference",
-        "missing-required",
-        "shape",
-    ),
-    *("nonfinite", "zero-truth"),
+    *("weights-differ", "weights-unlike", "diverged", "missing-candidate", "missing-reference", "missing-required"),
+    *("shape", "nonfinite", "zero-truth"),
     blocked=BLOCKED,
 )
 NO_SIGNAL: dict[str, Any] = {"truth_norm": 0.0, "candidate": NONE, "trusted": NONE}
