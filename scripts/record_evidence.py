@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from weighbridge import demo
@@ -59,6 +60,10 @@ CLAIMS = {  # by contract: what is claimed of the demo, and what that means
         "The demo is trained on the CPU; this says beforehand what one on CUDA has to show. Nothing of it is "
         "claimed yet."
     ),
+    "recorded-parity": (
+        "The demo is computed on this host; this says beforehand what a trace of a host with CUDA has to show. "
+        "Nothing of it is claimed yet."
+    ),
     "training-log": (
         "The demo's log, read as any other, shows a loss that falls and stays down. The rules are those for logs "
         "of other people's tools: nothing was declared, and the recorder's own columns were not needed."
@@ -71,6 +76,7 @@ OURS: dict[str, tuple[str, ...]] = {  # by contract: its subjects
     "model-import": (*IMPORTED,),
     "forward-parity": (*PARITY,),
     "pretraining": (),
+    "recorded-parity": (),
     "training-log": (f"run={RUN}",),
 }
 MODELS, WRAPPED = "verifiers/specimens/models", "verifiers/specimens/runs/wrapped"
@@ -83,11 +89,12 @@ CLAIM = re.compile("<!-- author: what .*?-->")
 TABLES = re.compile(r"### Hypotheses\n.*?(?=### Evidence\n)", re.DOTALL)
 
 
-def weighbridge(*words: object, ends: tuple[int, ...] = (0, 3)) -> str:
+def weighbridge(*words: object, ends: tuple[int, ...] = (0, 3), env: Mapping[str, str] = os.environ) -> str:
     """Run a command as a person would, and return what it prints; stop where it ends otherwise: 3 is BLOCKED."""
     typed = [str(word) for word in words]
     print("$ weighbridge", shlex.join(typed))
-    done = subprocess.run([sys.executable, "-m", "weighbridge", *typed], check=False, stdout=subprocess.PIPE, text=True)
+    argv = [sys.executable, "-m", "weighbridge", *typed]
+    done = subprocess.run(argv, check=False, stdout=subprocess.PIPE, text=True, env=env)
     print(done.stdout, flush=True)
     if done.returncode not in ends:
         sys.exit(f"stopped: that ended with {done.returncode}; what has changed so far: git status")
@@ -144,7 +151,8 @@ def main(*words: str) -> None:
         shutil.rmtree(BUILD, ignore_errors=True)
         BUILD.mkdir(parents=True)
         on_cpu = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-        subprocess.run((sys.executable, "-m", "weighbridge.demo.train", str(BUILD)), check=True, env=on_cpu)
+        trained = (sys.executable, "-m", "weighbridge.demo.train", BUILD)
+        weighbridge("watch", RUN, "--evidence", BUILD / "watched", "--", *trained, env=on_cpu)  # or it is reported
         demo.to_gguf(MODEL, IMPORT)
         shutil.copy(Path(demo.__file__).with_name(STACKS.name), STACKS)
     store = BUILD / "recorded" if anew else EVIDENCE

@@ -30,6 +30,7 @@ DATA = (
     "words",
     "templates/ci",
     "templates/plugin.toml",
+    "templates/repro.txt",
     "templates/rule.py",
     "templates/rule.yaml",
 )
@@ -143,7 +144,7 @@ def test_the_wheel_holds_every_starter_contract_and_every_specimen(wheel: Path) 
     contracts = {n for n in names(wheel) if n.startswith("weighbridge/data/contracts/")}
     assert {Path(name).stem for name in contracts if not name.endswith("/README.md")} == {
         *("checkpoint-health", "checkpoint-import", "forward-parity"),
-        *("model-import", "pretraining", "training-log", "training-run"),
+        *("model-import", "pretraining", "recorded-parity", "training-log", "training-run"),
     }
     specimens = {n for n in names(wheel) if n.startswith("weighbridge/data/verifiers/specimens/")}
     assert len(specimens) == len(tracked("verifiers/specimens")) >= 40

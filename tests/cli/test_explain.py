@@ -21,10 +21,11 @@ from weighbridge.contract.load import builtin_names
 from weighbridge.core.data import data_path
 from weighbridge.core.exit_code import ExitCode
 from weighbridge.core.limits import fields
+from weighbridge.core.model import Status
 from weighbridge.gates import KINDS
 from weighbridge.gates.families.column_basis import ColumnBasis
 from weighbridge.gates.families.tensor_pairs import MECHANISMS, QUANTISED, UNEXPLAINED
-from weighbridge.report import STATUS_WORDS
+from weighbridge.report import status_word
 from weighbridge.verifiers import VERIFIERS
 
 SOURCE = Path(weighbridge.__file__).parent
@@ -33,10 +34,11 @@ CHECKPOINTS = data_path("verifiers") / "specimens" / "checkpoints"
 YAML_ONLY = {"ParamType", "Statistic"}
 CODED = {"Problem", "Found", "Unmeasured", "Faulted", "Offence", "Verdict", "blocked"}
 ELSEWHERE = {
-    "required", "advisory", "live", "fixture", "synthetic", "STALE", "DIVERGED", "EXPIRED_WAIVER", "unbound", "no-pid",
-    "trials", "canary", "mutation", "vacuous", "blind", "bundle", "evidence", "instance", "subject", "origin", "gate",
-    "kind", "verifier", "quantity", "contract", "waiver", "amendment", "ledger", "transition", "stored dtype", "epoch",
-    "requires", "enough", "SAME", "AS MEANT", "UNREADABLE", "not compared", "not counted", "NOT ANCHORED",
+    "required", "advisory", "live", "reported", "fixture", "synthetic", "STALE", "DIVERGED", "EXPIRED_WAIVER",
+    "unbound", "no-pid", "trials", "canary", "mutation", "vacuous", "blind", "bundle", "evidence", "instance",
+    "subject", "origin", "gate", "kind", "verifier", "quantity", "contract", "waiver", "amendment", "ledger",
+    "transition", "stored dtype", "epoch", "requires", "enough", "SAME", "AS MEANT", "UNREADABLE", "not compared",
+    "not counted", "NOT ANCHORED",
 }  # fmt: skip
 
 
@@ -96,7 +98,7 @@ MOVES_NOTHING = {"verdict-blocked", "verdict-error", "verdict-not-applicable"}  
 def words() -> set[str]:
     carded = {word for name in ("codes", "terms") for group in glossary(name).values() for word in group}
     kinds = {code for kind in KINDS.values() for code in (kind.name, *kind.codes, *(f.code for f in kind.mutations))}
-    listed = {*STATUS_WORDS.values(), *MECHANISMS, UNEXPLAINED, QUANTISED, *QUESTIONS, *ELSEWHERE}
+    listed = {*map(status_word, Status), *MECHANISMS, UNEXPLAINED, QUANTISED, *QUESTIONS, *ELSEWHERE}
     named = {quantity for quantity, _ in VERIFIERS} | {f"builtin:{name}" for name in builtin_names()}
     counted = {f"exit {int(code)}" for code in ExitCode} | MOVES_NOTHING
     return {*carded, *kinds, *listed, *named, *counted, *any_gate(), *codes(), *enumerated(), *policies()}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from tests.books import watched
 from tests.cli.conftest import Cli, Ended
 from tests.ledgers import git
 
@@ -866,7 +867,7 @@ def ran(cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
     (workplace / "contracts" / "runs.yaml").write_text(RUN)
     specimen = data_path("verifiers") / "specimens" / "runs" / "wrapped"
 
-    def run(day: int, *, slow: bool = False, commit: str = "a", seq_len: int = 128) -> Ended:
+    def run(day: int, *, slow: bool = False, commit: str = "a", seq_len: int = 128, watch: bool = True) -> Ended:
         folder = workplace / f"run-{day}-{slow}-{commit}-{seq_len}"
         shutil.copytree(specimen, folder, dirs_exist_ok=True)
         head = json.loads((folder / "run.json").read_text()) | {"commit": commit * 40, "dirty": False}
@@ -876,6 +877,8 @@ def ran(cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
         rows = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
         slowed = [row | {"wall_ms": row["wall_ms"] * (9 if slow else 1)} for row in rows]
         (folder / "steps.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in slowed))
+        if watch:
+            watched(folder)
         return cli("verify", "--subject", f"run={folder}", "--record")
 
     return run
@@ -902,3 +905,57 @@ def test_newer_evidence_of_another_commit_makes_a_status_stale_until_it_is_renew
     ran(4, commit="b")
     assert status(cli)["gates"][0]["stale"] == []
     assert cli("ledger", "check").lines == ["whole: 3 entries of 1 gate, counted by instance"]
+
+
+@pytest.mark.slow
+def test_a_pass_of_a_run_that_only_recorded_itself_is_reported_and_heals_nothing(cli: Cli, ran: Ran) -> None:
+    ended = ran(2, watch=False)
+    assert "moved: none -> reported: GATE-STEPS" in ended.out
+    why = "no book of a witness: start it with `weighbridge watch run-2-False-a-128 -- CMD`"
+    assert f"    reported: {why}".replace("run-2", f"{Path.cwd()}/run-2") in ended.lines
+    assert cli("status").lines[0].split() == ["runs", "GATE-STEPS", "reported"]
+    assert status(cli)["tally"] == {"PARTIAL_ALGORITHM_LEVEL": 1}
+    told = cli("status", "why", "GATE-STEPS").out
+    assert "DRAFT -> reported  (move)" in told
+    assert "next: a PASS on a run or trace that a witness saw: start it with `weighbridge watch RUN -- CMD`" in told
+    assert "moved: reported -> live" not in ran(3, watch=False).out
+    assert "moved: reported -> live" in ran(4).out
+    assert "moved: live -> REGRESSED" in ran(5, slow=True).out
+    ended = ran(6, watch=False)
+    assert "not moved: not-live: stays at REGRESSED (a PASS of a reported run or trace moves nothing from " in ended.out
+    assert status(cli)["tally"] == {"REGRESSED": 1}
+    assert cli("ledger", "check").code == 0
+
+
+@pytest.mark.slow
+def test_a_fail_of_a_run_that_only_recorded_itself_regresses_like_a_live_one(cli: Cli, ran: Ran) -> None:
+    assert "moved: none -> live" in ran(2).out
+    assert "moved: live -> REGRESSED" in ran(3, slow=True, watch=False).out
+    assert "moved: REGRESSED -> live" in ran(4).out
+    assert cli("ledger", "check").code == 0
+
+
+@pytest.mark.slow
+def test_a_reported_fail_that_no_entry_names_is_told_by_check_and_status(
+    cli: Cli, ran: Ran, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(2)
+    ran(3, slow=True, watch=False)
+    (entry,) = (workplace / "evidence" / "ledger" / "runs" / "GATE-STEPS" / "default").glob("000003-*")
+    entry.unlink()
+    ended = cli("ledger", "check")
+    assert (ended.code, "a reported FAIL is not recorded" in ended.out + ended.err) == (1, True)
+    assert "STALE: a reported FAIL is not recorded" in cli("status").out
+
+
+@pytest.mark.slow
+def test_an_entry_that_calls_a_reported_pass_live_follows_from_nothing(cli: Cli, ran: Ran, workplace: Path) -> None:
+    ran(2, watch=False)
+    (entry,) = (workplace / "evidence" / "ledger" / "runs" / "GATE-STEPS" / "default").glob("000002-*")
+    body = loads(entry.read_bytes()) | {"after": "ACTIVE_WITH_LIVE_EVIDENCE"}
+    entry.unlink()
+    entry.with_name(f"000002-{sha256(dumps(body))}.json").write_bytes(dumps(body))
+    ended = cli("ledger", "check")
+    assert ended.code == 1
+    assert "earns a move to PARTIAL_ALGORITHM_LEVEL" in ended.out + ended.err
+    assert "UNVERIFIED" in cli("status").out

@@ -9,16 +9,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.books import kept, watched
 from tests.cli.conftest import Cli, Ended
 from tests.forward.traces import EXAMPLES, entry, example, facts, trace, written
 
 from weighbridge.core.data import data_path
-from weighbridge.forward.trace_file import open_trace
+from weighbridge.forward.trace_file import Device, open_trace, save
 
 MODELS = data_path("verifiers") / "specimens" / "models"
 GPT = f"{MODELS / 'tiny_gpt.py'}"
@@ -232,8 +234,27 @@ def test_a_trace_is_live_only_with_weights_files_and_an_observed_device(cli: Cli
     out = tmp_path / "a.trace"
     assert cli("trace", "capture", f"{tmp_path / 'mine.py'}:candidate", out).code == 0
     assert set(open_trace(out).facts.files) == {"mine.py", "w.pt"}
+    why = f"no book of a witness: start it with `weighbridge watch {out} -- CMD`"
+    assert f"  origin     reported: {why}" in cli("trace", "check", out).lines
+    ended = judged(cli, out)
+    assert (f"candidate={out} (reported)" in ended.out, f"    reported: {why}" in ended.lines) == (True, True)
+    watched(out)
     assert "  origin     live where it is bound by hand" in cli("trace", "check", out).lines
     assert f"candidate={out} (live)" in judged(cli, out).out
+    trace = open_trace(out)
+    typed = replace(trace.facts, device=Device(requested="cuda", observed="cuda"))
+    save(trace, typed, tmp_path / "b.trace")
+    (tmp_path / "b.trace").replace(out)  # edited: what it says of its device is no longer what the witness saw
+    assert open_trace(out).facts.device.observed == "cuda"
+    assert f"candidate={out} (reported)" in judged(cli, out).out
+    assert "a.trace is no longer as what the witness saw at the end" in cli("trace", "check", out).out
+    (bundle,) = sorted((tmp_path / ".weighbridge" / "bundles").iterdir(), key=lambda one: one.stat().st_mtime)[-1:]
+    (measured,) = (bundle / "measurements").glob("forward_errors*.json")
+    shutil.rmtree(kept(out))
+    watched(out, {"cuda": False})  # typed under the eyes of a witness, who saw no device
+    assert "it says cuda, and the witness saw no process of it hold" in cli("trace", "check", out).out
+    basis = json.loads(measured.read_bytes())["measured"]["measurement"]["basis"]
+    assert basis == {"run": "reported", "noise": "reported"}
     cli("trace", "capture", f"{GPT}:fused", out)
     assert "  origin     synthetic: it names no files" in cli("trace", "check", out).lines
     assert f"candidate={out} (synthetic)" in judged(cli, out).out
@@ -266,6 +287,27 @@ def test_the_writer_in_numpy_is_short_and_its_trace_is_judged(cli: Cli, tmp_path
     example().write_trace(tmp_path / "c.trace", points, **said, weights=weights)
     ended = judged(cli, tmp_path / "c.trace")
     assert (ended.code, "layers.1.attn.k.bias: the weight differs" in ended.out) == (1, True)
+
+
+@pytest.mark.slow
+def test_the_shipped_contracts_take_what_is_compared_by_parameter(cli: Cli, tmp_path: Path) -> None:
+    points, tokens, _ = held()
+    kept = {name: values for name, values in points.items() if name != "embed"}
+    example().write_trace(tmp_path / "a.trace", kept, stack="an engine", dtype="float32", tokens=tokens, device="cpu")
+    bound = ("--subject", f"reference={GPT}:reference", "--subject", f"recorded={tmp_path / 'a.trace'}")
+    recorded = ("verify", "builtin:recorded-parity", *bound, "--evidence", tmp_path / "e")
+    here, unnamed = ("--param", "device=cpu"), ("--param", "other_weights=*")
+    assert "so no weight was compared" in cli(*recorded, *here).out
+    whole = cli(*recorded, *here, *unnamed)
+    assert (whole.code, "embed: captured in the reference, not in the candidate" in whole.out) == (1, True)
+    some = cli(*recorded, *here, *unnamed, "--param", "points=L?.*, logits")
+    assert (some.code, "points within their limit" in some.out) == (0, True), some.out
+    idle = cli(*recorded, *here, *unnamed, "--param", "points=L?.*, logit")
+    assert (idle.code, "no capture point is named by logit" in idle.out) == (3, True)
+    on_cuda = cli(*recorded, *unnamed)
+    assert (on_cuda.code, "computed on cpu, the contract asks for cuda" in on_cuda.out) == (3, True)
+    parity = (*PARITY, "--subject", f"candidate={tmp_path / 'a.trace'}", "--evidence", tmp_path / "f")
+    assert cli(*parity, *unnamed, "--param", "points=logits").code == 0
 
 
 @pytest.mark.exhaustive

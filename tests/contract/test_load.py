@@ -236,6 +236,7 @@ def test_the_starter_contracts_ship() -> None:
         "forward-parity",
         "model-import",
         "pretraining",
+        "recorded-parity",
         "training-log",
         "training-run",
     )

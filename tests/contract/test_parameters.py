@@ -117,7 +117,7 @@ def test_what_names_no_parameter_is_unresolved_at_its_place(tmp_path: Path, foun
         ("{type: number, default: true}", "c.yaml:7:35: wrong-type the default of 'budget' is not of the type number"),
         (
             "{type: float, default: 1}",
-            "c.yaml:7:18: unknown-choice 'float' is not one of number, integer, string, boolean",
+            "c.yaml:7:18: unknown-choice 'float' is not one of number, integer, string, boolean, list",
         ),
         ("{type: number}", "c.yaml:7:11: missing-key missing key 'default'"),
         ("{type: number, default: .inf}", "c.yaml:7:35: out-of-bounds inf is not finite"),
@@ -138,3 +138,38 @@ def test_an_unused_parameter_is_a_warning(tmp_path: Path) -> None:
 def test_what_a_gate_is_cannot_hang_on_a_parameter(tmp_path: Path) -> None:
     text = TEXT.replace("kind: wall-time-budget", 'kind: "${params.column}"')
     assert refusal(tmp_path, text)[0].startswith("c.yaml:16:11: unknown-kind there is no gate kind '${params.column}'")
+
+
+LISTS = """\
+weighbridge: contract/v0
+id: globs
+version: 1.0.0
+title: All of ${params.points}
+owner: o
+params:
+  points: {type: list, default: "*"}
+  others: {type: list, default: ""}
+subjects: {a: {kind: model}, b: {kind: model}}
+gates:
+  - id: G-1
+    title: Alike
+    kind: forward-parity
+    subjects: {reference: a, candidate: b}
+    with: {points: "${params.points}", other_weights: "${params.others}"}
+"""
+
+
+def test_a_list_is_written_with_commas_and_an_empty_text_is_a_list_of_none(tmp_path: Path) -> None:
+    contract = loaded(tmp_path, LISTS)
+    assert (contract.gates[0].limits["points"], contract.gates[0].limits["other_weights"]) == (["*"], [])
+    contract = loaded(tmp_path, LISTS, points="model.*, logits", others="*.bias")
+    assert contract.gates[0].limits["points"] == ["model.*", "logits"]
+    assert contract.gates[0].limits["other_weights"] == ["*.bias"]
+    assert (contract.title, contract.overridden) == ("All of model.*, logits", ("others", "points"))
+    assert contract.params == {"points": "model.*, logits", "others": "*.bias"}
+
+
+def test_a_list_is_read_as_strictly_as_one_that_is_written_out(tmp_path: Path) -> None:
+    assert any("wrong-length" in told for told in refusal(tmp_path, LISTS, points=" , "))
+    assert any("bad-form" in told for told in refusal(tmp_path, LISTS, points="a,{b: 1}"))
+    assert any("wrong-type" in told for told in refusal(tmp_path, LISTS.replace('default: "*"', "default: [1]")))

@@ -86,7 +86,8 @@ def test_an_unknown_subject_is_refused_with_a_suggestion() -> None:
         bound("sourc=a")
 
 
-@pytest.mark.parametrize(("by_hand", "found"), [(True, Origin.LIVE), (False, Origin.FIXTURE)])
-def test_what_a_contract_names_by_itself_is_never_live(by_hand: bool, found: Origin) -> None:
+@pytest.mark.parametrize("known", [Origin.LIVE, Origin.REPORTED])
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_what_a_contract_names_by_itself_is_a_fixture(by_hand: bool, known: Origin) -> None:
     item = Binding(subject="a", instance="default", kind=SubjectKind.RUN, target="a", by_hand=by_hand)
-    assert origin(item, SimpleNamespace(origin=Origin.LIVE)) is found
+    assert origin(item, SimpleNamespace(origin=known)) is (known if by_hand else Origin.FIXTURE)

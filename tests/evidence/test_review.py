@@ -220,7 +220,8 @@ def test_a_manifest_with_a_space_more_is_not_in_its_one_form(bundle: Bundle) -> 
     [
         (lambda body: body.update(predicateType="urn:weighbridge:evidence:v9"), "this version reads"),
         (lambda body: body["subject"][0].update(name="other.safetensors"), "is not in its one form"),
-        (lambda body: body["predicate"]["subjects"][0].update(origin="real"), "is not one of live, fixture, synthetic"),
+        (lambda body: body["predicate"]["subjects"][0].update(origin="real"), "is not one of live, reported, fixture,"),
+        (lambda body: body["predicate"]["subjects"][0].update(book=None), "the key 'book' says nothing"),
         (lambda body: body["predicate"].update(status="ACTIVE"), "/predicate: unknown key 'status'"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Weaken every figure, one place of its source each: an example of a rule over it, or a trial, must notice.
+"""Weaken every figure, one place of its source each: an example of a rule over it, a trial or its rows must notice.
 
 A rule's levers ask the figure itself, so that its examples are the second source. How many weakenings nobody can notice
 is counted for each figure, exactly: they mean the same for all that can be measured.
@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from tests.gates.mutation import called_by_judge, mutants
+from tests.gates.test_row_by_row import parts
 from tests.gates.test_weakened_judges import noticed, shown
 
 from weighbridge.clauses.kind import Kind
@@ -24,18 +25,18 @@ from weighbridge.figures.figure import Figure, FigureValue
 from weighbridge.gates import MODULES, OWN
 
 # By module: looks that only save time, one of the worst kept too many, a worst spike that is the highest, too; a text
-# that sorts like no other.
+# that sorts like no other; a row that is never longer than it may be; a figure before there are samples enough; a peak.
 SILENT: Mapping[str, int] = {
     "beginning": 0,
-    "levels": 0,
+    "levels": 4,
     "parting": 0,
     "progress": 0,
-    "references": 1,
-    "schedule": 0,
-    "trailing": 3,
+    "references": 4,
+    "schedule": 1,
+    "trailing": 5,
     "waiting": 0,
     "whole": 2,
-    "worst": 0,
+    "worst": 1,
 }
 
 
@@ -106,6 +107,7 @@ def test_a_weakened_figure_is_noticed_by_a_rule_over_it(
     silent = []
     for what, weak in mutants(module, called_by_judge(module, tuple(rules()[module]))):
         with monkeypatch.context() as patched:
-            if not any(noticed(over(weak, module, kind, patched), judged[kind]) for kind in kinds):
+            found = ((kind, over(weak, module, kind, patched)) for kind in kinds)
+            if not any(noticed(weakened, judged[kind]) or parts(kind, weakened) for kind, weakened in found):
                 silent.append(what)
     assert len(silent) == SILENT.get(module.__name__.rpartition(".")[2], 0), silent

@@ -147,7 +147,11 @@ def test_a_trace_that_lies_is_refused_with_what_where_and_what_to_do(tmp_path: P
 
 
 def test_every_code_of_a_trace_is_explained_and_no_other() -> None:
-    raised = {code for code, _ in HOSTILE.values() if code.startswith("trace-")} | {"trace-steps"}
+    raised = {code for code, _ in HOSTILE.values() if code.startswith("trace-")} | {
+        "trace-steps",
+        "trace-step",
+        "trace-points",
+    }
     assert set(glossary("codes")["code of a trace"]) == raised
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.books import typed, watched
 from tests.cases import each
 from tests.cli.conftest import Cli, cli
 from tests.ledgers import git
@@ -399,6 +400,19 @@ def test_the_required_check_passes_where_every_gate_of_the_lane_is_decided(
     ]
 
 
+def test_a_lane_that_only_accepts_is_held_to_the_other_lanes_evidence(cli: Cli, project: Path) -> None:
+    lane = '[lanes.gpu]\ndecides = []\naccepts = {nightly = {max_age = "36h"}}\n\n'
+    edit(project / "weighbridge.toml", "[lanes.nightly]", f"{lane}[lanes.nightly]")
+    commit(project)
+    before = cli("verify", "--lane", "gpu")
+    assert (before.code, "lane-no-evidence" in before.out) == (3, True)
+    assert cli(*NIGHTLY).code == 0
+    commit(project)
+    after = cli("verify", "--lane", "gpu")
+    assert (after.code, "by lane nightly" in after.out) == (0, True)
+    assert cli("status", "--require", "gpu").code == 0
+
+
 def test_a_waiver_excuses_a_gate_that_needs_a_lane(cli: Cli, project: Path) -> None:
     today = dt.datetime.now(dt.UTC).date()
     (project / "waivers.yaml").write_text(
@@ -465,6 +479,11 @@ def test_a_lane_whose_host_is_not_as_it_requires_measures_nothing(
         ("36h", "36", "weighbridge.toml:7:1: bad-form '36' is not hours or days, such as \"36h\""),
         ("36h", '"36h', "weighbridge.toml:7:24: toml-syntax"),
         ("[lanes.nightly]", "[lane.nightly]", "weighbridge.toml:9:1: unknown-key unknown key 'lane'"),
+        (
+            "[lanes.nightly]",
+            "[lanes.idle]\ndecides = []\n\n[lanes.nightly]",
+            "weighbridge.toml:10:1: wrong-length the lane idle decides no gate, and accepts from no lane",
+        ),
     ],
 )
 def test_lint_refuses_lanes_that_leave_something_open_with_its_line(
@@ -503,3 +522,46 @@ def test_a_lane_without_paths_depends_on_all_that_is_tracked_but_evidence_and_wa
     (project / "notes.md").write_text("a word\n")
     commit(project)
     assert "all that is tracked (the lane nightly has no paths) is the tree" in cli(*PULL).out
+
+
+# --- Whose runs a witness saw -----------------------------------------------------------------------------------------
+
+
+STEPS = """    kind: steps-asked
+    subjects: {run: run}
+"""
+
+
+@pytest.mark.slow
+def test_a_lane_takes_verdicts_of_any_origin_unless_it_wants_live_ones(cli: Cli, project: Path) -> None:
+    training = project / "contracts" / "training.yaml"
+    training.write_text(training.read_text().partition("    kind: wall-time")[0] + STEPS)
+    run = typed(project / "runs" / "a", started=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"))
+    (project / ".gitignore").write_text(".weighbridge/\nruns/\n")
+    nightly = ("verify", "--lane", "nightly", "--record", "--subject", "run=runs/a")
+    commit(project)
+    assert cli(*nightly).code == 0
+    commit(project)
+    assert cli(*PULL).code == 0
+    edit(project / "weighbridge.toml", '{max_age = "36h"}', '{max_age = "36h", origin = "live"}')
+    commit(project)
+    held = cli(*PULL)
+    assert held.code == 3
+    assert "came to PASS on subjects that are reported, and only live ones are accepted (lane-origin)" in held.out
+    assert cli("status", "--require", "pull-request").code == 3
+    watched(run)
+    assert cli(*nightly).code == 0
+    commit(project)
+    taken = cli(*PULL)
+    assert taken.code == 0, taken.out
+    (run / "steps.jsonl").write_text("".join((run / "steps.jsonl").read_text().splitlines(keepends=True)[:50]))
+    assert cli(*nightly).code == 1
+    commit(project)
+    failed = cli(*PULL)
+    assert (failed.code, "FAIL     GATE-GPUTRAIN-004" in failed.out) == (1, True)
+
+
+def test_a_lane_can_want_live_evidence_and_nothing_else(project: Path) -> None:
+    edit(project / "weighbridge.toml", '{max_age = "36h"}', '{max_age = "36h", origin = "reported"}')
+    with pytest.raises(ContractError, match="live"):
+        load_project()

@@ -18,7 +18,7 @@ from weighbridge.evidence.statement import Tool, utc
 from weighbridge.gates import KINDS
 from weighbridge.judging.judging import judge_contract
 from weighbridge.ledger.audit import check
-from weighbridge.ledger.causes import is_live
+from weighbridge.ledger.causes import least
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, LedgerStep, fold, lowest
 from weighbridge.ledger.overview import discharged, overview
 from weighbridge.ledger.record import discharge, reconcile, retire
@@ -123,12 +123,12 @@ def test_a_pass_on_one_instance_cannot_heal_a_fail_on_another(tmp_path: Path, le
 
 
 def test_a_gate_is_live_only_where_every_subject_is() -> None:
-    gate = drafts.gate()
-    both = (drafts.bound("source"), drafts.bound("import", "falcon"))
-    assert is_live(gate, "falcon", both)
-    assert not is_live(gate, "heron", both)
-    assert not is_live(gate, "falcon", (drafts.bound("source", origin=Origin.FIXTURE), both[1]))
-    assert not is_live(dataclasses.replace(gate, subjects={}), "falcon", both)
+    assert least([Origin.LIVE, Origin.LIVE]) is Origin.LIVE
+    assert least([Origin.LIVE, None]) is Origin.FIXTURE
+    assert least([Origin.LIVE, Origin.FIXTURE]) is Origin.FIXTURE
+    assert least([Origin.LIVE, Origin.REPORTED]) is Origin.REPORTED
+    assert least([Origin.SYNTHETIC, Origin.REPORTED]) is Origin.SYNTHETIC
+    assert least([]) is Origin.FIXTURE
 
 
 def test_a_verdict_that_does_not_follow_from_its_measurements_is_not_believed(tmp_path: Path, ledger: Ledger) -> None:

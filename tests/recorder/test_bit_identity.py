@@ -45,9 +45,13 @@ def function(model: Any) -> Any:
     return torch.compile(forward, backend="aot_eager")
 
 
-def probe(path: Path) -> dict[str, Any]:
+def events(path: Path, name: str) -> list[dict[str, Any]]:
     found = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
-    return next(event for event in found if event["event"] == "device")
+    return [event for event in found if event["event"] == name]
+
+
+def probe(path: Path) -> dict[str, Any]:
+    return events(path, "device")[0]
 
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -75,10 +79,14 @@ def test_what_is_learnt_and_what_is_compiled_are_the_same_with_and_without(
     way: str, channels: str, tmp_path: Path
 ) -> None:
     alone = learnt(lambda: loop(None, **WAYS[way]))
-    recorded = learnt(lambda: loop(tmp_path / "a", probe_every=1, channels=channels, **WAYS[way]))
+    recorded = learnt(lambda: loop(tmp_path / "a", probe_every=1, kernels_every=1, channels=channels, **WAYS[way]))
     assert recorded == alone
     assert bool(alone.graphs) == ("compiled" in way)
     found = probe(tmp_path / "a")
     assert found["dispatch"] == ("not-audited" if "compiled" in way else "audited")
     assert ("compiled" in found["why"].get("dispatch", "")) == ("compiled" in way)
     assert bool(found["ops"]) == ("compiled" not in way)
+    sampled = events(tmp_path / "a", "kernels")
+    assert all(one["why"] for one in sampled)  # of the host alone no device tells
+    assert [bool(one.get("ops")) for one in sampled][1:] == ["compiled" not in way] * (len(sampled) - 1)
+    assert len(sampled) > 1

@@ -14,6 +14,7 @@ from tests.verifiers.stacks import gpt, measured, named, shown, weighed  # noqa:
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
+from weighbridge.clauses.error_words import ANY  # noqa: E402
 from weighbridge.core.model import Outcome  # noqa: E402
 from weighbridge.forward.stacks import Stack, Torch  # noqa: E402
 from weighbridge.gates.families.local_errors import Limits  # noqa: E402
@@ -193,6 +194,8 @@ def test_a_bug_fails_at_the_first_point_that_it_touches(bug: str, dtype: str) ->
     verdict = weighed(build(), dtype)
     assert (verdict.outcome, verdict.code) == (Outcome.FAIL, "diverged")
     assert verdict.figures["first"] == verdict.offences[0].place == first
+    assert str(verdict.offences[0].figures["extent"]).startswith("; ")
+    assert verdict.offences[0].figures["likely"] != ANY
 
 
 @pytest.mark.slow
@@ -225,7 +228,7 @@ def test_another_layout_that_attention_undoes_is_told_in_float32() -> None:
     verdict = weighed(damaged(change))
     assert (verdict.outcome, verdict.code) == (Outcome.BLOCKED, "other-basis")
     assert {offence.place for offence in verdict.offences} == {"L1.attn.q.rope", "L1.attn.k.rope"}
-    assert "permutation" in str(verdict.offences[0].figures["relation"])
+    assert "channels moved" in str(verdict.offences[0].figures["relation"])
     assert weighed(damaged(change), "bfloat16").outcome is Outcome.FAIL
 
 
@@ -294,6 +297,9 @@ def test_one_token_that_is_wrong_in_one_mlp_is_named_with_its_place(dtype: str) 
     verdict = weighed(damaged(instead("forward", last_token, "down")), dtype)
     assert (verdict.code, verdict.figures["first"]) == ("diverged", "L1.ffn.down")
     assert verdict.offences[0].figures["where"] == " over sequence 2, token 23"
+    extent = str(verdict.offences[0].figures["extent"])
+    assert extent.startswith("; it lies in the last token, 23, of sequence 2 alone")
+    assert str(verdict.offences[0].figures["likely"]).startswith("linear: ")
 
 
 @pytest.mark.slow

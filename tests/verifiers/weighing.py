@@ -175,6 +175,20 @@ def of_ranks(folder: Path) -> Case:
     return Case(gate={"kind": "replica-consistency", "subjects": {"run": "run"}}, subjects={"run": ("run", ranks)})
 
 
+def of_tensors(folder: Path) -> Case:
+    run = folder / "run"
+    if not run.is_dir():
+        recorded(run)
+        drawn, rows = random.Random(7), list[dict[str, object]]()
+        for row in map(json.loads, (run / "steps.jsonl").read_text().splitlines()):
+            shares = [drawn.uniform(0.5, 1) for _ in range(6)]
+            whole = row["grad_norm"] / sum(one**2 for one in shares) ** 0.5
+            norms = [{"grad": share * whole, "weight": 9 + share, "update": share / 100} for share in shares]
+            rows += [{"step": row["step"], "name": f"h.{at}.w", **one} for at, one in enumerate(norms)]
+        (run / "layers.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return Case(gate={"kind": "gradient-reach", "subjects": {"run": "run"}}, subjects={"run": ("run", run)})
+
+
 def of_checkpoints(kind: str, candidate: int, **more: object) -> Callable[[Path], Case]:
     def build(folder: Path) -> Case:
         files = checkpoints(folder / "checkpoints")
@@ -302,6 +316,7 @@ CASES: Mapping[str, Callable[[Path], Case]] = {
     "corpus_progress": of_a_run("corpus-wrap-around"),
     "corpus_epochs": of_a_run("corpus-wrap-around"),
     "digest_formulas": of_epochs,
+    "layer_course": of_tensors,
     "device_evidence": of_a_run("no-silent-cpu-fallback", **{"with": {"requested": "cuda", "external_witnesses": 2}}),
     "facts-run": of_a_run("wall-time-budget", where={"tokens_per_step": 32, "steps": 120}, **{"with": BUDGET}),
     "file_structure": of_one_checkpoint("checkpoint-integrity"),

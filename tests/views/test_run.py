@@ -153,14 +153,14 @@ def test_a_fifo_is_refused_without_waiting(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("left_out", "origin"),
     [
-        ("", Origin.LIVE),
+        ("", Origin.REPORTED),
         ("pid", Origin.FIXTURE),
         ("commit", Origin.FIXTURE),
         ("dirty", Origin.FIXTURE),
         ("started", Origin.FIXTURE),
     ],
 )
-def test_only_complete_provenance_is_live(left_out: str, origin: Origin, tmp_path: Path) -> None:
+def test_only_complete_provenance_is_more_than_a_fixture(left_out: str, origin: Origin, tmp_path: Path) -> None:
     head = {"schema": "weighbridge.run/v0", "pid": 7, "host": "host-0", "resolved_device": "cpu", "commit": "0",
             "dirty": False, "started": "2026-01-02T03:04:05.678+01:00"}  # fmt: skip
     (tmp_path / "run.json").write_text(json.dumps({key: value for key, value in head.items() if key != left_out}))
@@ -172,12 +172,12 @@ def test_only_complete_provenance_is_live(left_out: str, origin: Origin, tmp_pat
 
 @pytest.mark.parametrize("change", [{"dirty": True}, {"dirty": None}, {"started": "yesterday"},
                                     {"started": "2026-01-02T03:04:05"}])  # fmt: skip
-def test_a_changed_tree_or_a_start_without_a_zone_is_not_live(change: dict[str, object], tmp_path: Path) -> None:
+def test_a_changed_tree_or_a_start_without_a_zone_is_a_fixture(change: dict[str, object], tmp_path: Path) -> None:
     head = {"schema": "weighbridge.run/v0", "pid": 7, "host": "host-0", "resolved_device": "cpu", "commit": "0",
             "dirty": False, "started": "2026-01-02T03:04:05Z"}  # fmt: skip
     (tmp_path / "steps.jsonl").write_text(LINES)
     (tmp_path / "run.json").write_text(json.dumps(head))
-    assert open_run(tmp_path).origin is Origin.LIVE
+    assert open_run(tmp_path).origin is Origin.REPORTED
     (tmp_path / "run.json").write_text(json.dumps(head | change))
     assert open_run(tmp_path).origin is Origin.FIXTURE
 

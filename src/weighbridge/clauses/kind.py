@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from weighbridge.core import EMPTY, Fields, Measurement, Offence, Outcome, Rows, Series, SubjectKind, Verdict, model
 from weighbridge.core.frozen import dataclass, field
@@ -13,6 +13,7 @@ from weighbridge.quantities import base
 
 L = TypeVar("L")
 R = TypeVar("R")
+Numbers: TypeAlias = Mapping[str, float]  # of one row of a run, by standard name
 Evidence: TypeAlias = Mapping[str, Measurement]  # by the name of the need
 
 
@@ -70,6 +71,15 @@ class Mutation(Generic[L]):
         return self.apply(evidence, limits, tuple(self.at(evidence, limits, places)))
 
 
+class Tripwire(Protocol):
+    """A judge of a run row by row, in the time of a window: it says FAIL alone, and what it says no later row mends."""
+
+    codes: tuple[str, ...]
+
+    def row(self, step: float | None, numbers: Numbers, events: Sequence[Fields] = ()) -> Offence | None:
+        """Return what is broken from this row on; `events` came before it, and after the row before it."""
+
+
 @dataclass(frozen=True, slots=True)
 class NoOptions:
     """Nothing to choose about what is measured."""
@@ -84,7 +94,8 @@ class Kind(Generic[L]):
     measurement, for trials, with limits that look no farther. Of a kind that judges a run, `window` returns the steps
     that limits and measure name, and `columns` the columns. `figure` is what a rule bounds. `recordable` are the roles
     of a model that a trace may fill. `families` have examples for their codes, in `gates/families/`. With `of_ranks` it
-    judges a folder of ranks as a whole, where others judge each rank.
+    judges a folder of ranks as a whole, where others judge each rank. `final` are the codes that no later row mends;
+    `tripwire` begins, by what was measured of the first rows, limits and measure, the judge that finds them row by row.
     """
 
     name: str
@@ -104,6 +115,8 @@ class Kind(Generic[L]):
     figure: Figure | None = None
     families: tuple[str, ...] = ()
     of_ranks: bool = False
+    final: tuple[str, ...] = ()
+    tripwire: Callable[[Evidence, L, Any], Tripwire | None] | None = None
 
     def needed(self, limits: Fields) -> Mapping[str, Need]:
         """Return what a gate with these limits needs, by name."""

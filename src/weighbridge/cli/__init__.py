@@ -29,7 +29,20 @@ if TYPE_CHECKING:
 
 COMPLETING = "_WEIGHBRIDGE_COMPLETE"  # set by the shell: click then completes, and runs nothing
 VERBS = (
-    *("init", "verify", "compare", "inspect", "lint", "show", "explain", "schema", "status", "ledger", "evidence"),
+    *(
+        "init",
+        "verify",
+        "watch",
+        "compare",
+        "inspect",
+        "lint",
+        "show",
+        "explain",
+        "schema",
+        "status",
+        "ledger",
+        "evidence",
+    ),
     *("amend", "report", "selftest", "doctor", "demo", "new", "trace"),
 )
 

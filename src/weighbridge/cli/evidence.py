@@ -106,7 +106,9 @@ def verify_bundle(
         gates = [finding_to_json(one) for one in findings]
         shown = [{key: gate[key] for key in ("gate", "instance", "severity", "outcome", "code")} for gate in gates]
         said = {name: {"held": one.held, "says": one.says, "details": one.details} for name, one in found.items()}
-        print_json({"id": answers.id, "gates": shown, **said})
+        stated = sealed.statement.subjects if sealed else ()
+        reported = {f"{one.name}@{one.instance}": one.unwitnessed for one in stated if one.unwitnessed}
+        print_json({"id": answers.id, "gates": shown, "reported": reported, **said})
     else:
         tell(_lines(answers, found))
     other = any(one.held is State.BROKEN for name, one in found.items() if name not in QUESTIONS)
@@ -126,6 +128,8 @@ def _lines(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
         for finding in answers.bundle.findings:
             code = "" if finding.verdict.outcome is Outcome.PASS else f"  ({printable(finding.verdict.code)})"
             yield outcome_line(finding, titles.get(finding.gate, "")) + code
+        bound = (one for one in answers.bundle.statement.subjects if one.unwitnessed)
+        yield from (printable(f"  {bound_as(at.name, at.instance, at.path)} is {at.said}") for at in bound)
     for name, one in found.items():
         yield printable(f"  {name:<13} {one.held:<11} {one.says}")
         yield from (printable(f"  {'':<25} {detail}") for detail in one.details)
@@ -149,7 +153,7 @@ def show(bundle: Path, *, given: str, as_json: bool) -> None:
         found: Json = [row_json(row) for row in rows_of_bundle(sealed)]
         print_json({**about, "statement": json_value(plain(stated)), "findings": found})
         return
-    subjects = [f"{bound_as(one.name, one.instance, one.path)} ({one.origin})" for one in stated.subjects]
+    subjects = [f"{bound_as(one.name, one.instance, one.path)} ({one.said})" for one in stated.subjects]
     made = f"{stated.finished} on {stated.host} by {tool.name} {tool.version}{_commit(tool.commit, tool.dirty)}"
     environment = ", ".join(f"{name} {value}" for name, value in sealed.environment.items())
     tell((heading(sealed.contract, subjects), f"bundle {sealed.id}", made, f"$ {' '.join(stated.command)}", ""))

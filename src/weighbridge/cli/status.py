@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -13,16 +14,36 @@ import click
 from weighbridge.cli.completion import recorded_gates
 from weighbridge.cli.options import LEDGER, PATH, as_json, print_json, tell, verb
 from weighbridge.contract.load import BUILTIN, WAIVERS, contracts_here, load_contract
-from weighbridge.core import Excuses, ExitCode, Json, UsageError, exit_code, is_folder, model, nearest, printable
+from weighbridge.core import Excuses, ExitCode, Json, UsageError, exit_code, is_folder, nearest, printable
 from weighbridge.evidence.bundle import ID_SHOWN
-from weighbridge.evidence.statement import utc
+from weighbridge.evidence.statement import BEFORE, utc
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.lanes.waivers import Waivers, waivers_of
 from weighbridge.ledger.causes import Causes
-from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, LedgerEntry, LedgerStep
-from weighbridge.ledger.overview import Contracts, Gate, Instance, blockers, criteria, discharged, overview, tally
+from weighbridge.ledger.fold import (
+    ACTIVE,
+    DISCHARGED,
+    DRAFT,
+    PARTIAL,
+    REGRESSED,
+    RETIRED,
+    WATCH,
+    LedgerEntry,
+    LedgerStep,
+)
+from weighbridge.ledger.overview import (
+    ORDER,
+    Contracts,
+    Gate,
+    Instance,
+    blockers,
+    criteria,
+    discharged,
+    overview,
+    tally,
+)
 from weighbridge.ledger.store import DIGEST, Ledger
-from weighbridge.report import STATUS_WORDS, Row, finding_text
+from weighbridge.report import Row, finding_text, status_word
 from weighbridge.report import tally as tally_of
 from weighbridge.report.terminal import block
 
@@ -87,7 +108,8 @@ def _table(gates: Sequence[Gate], waivers: Waivers) -> Iterator[str]:
         alone = len(gate.instances) == 1 and gate.instances[0].place.is_of_files
         others = [one for one in gate.instances if one.place.instance != DEFAULT and not alone]
         remarks = (
-            ", ".join(f"{one.place.instance}: {_word(one.status)}" for one in others),
+            ", ".join(f"{one.place.instance}: {status_word(one.status, reported=one.reported)}" for one in others),
+            f"({BEFORE})" if any(one.reported and one.status in (ACTIVE, DISCHARGED) for one in gate.instances) else "",
             *sorted({f"({one.unverified})" for one in gate.instances if one.unverified}),
             *(_unmeant(one, alone=alone) for one in gate.instances if one.unmeant),
             "DIVERGED" if gate.diverged else "",
@@ -95,18 +117,23 @@ def _table(gates: Sequence[Gate], waivers: Waivers) -> Iterator[str]:
             f"waits for {', '.join(gate.waits_for)}" if gate.waits_for else "",
             *_waived(gate, waivers),
         )
-        row = f"{gate.contract:<{wide[0]}}  {gate.gate:<{wide[1]}}  {_word(gate.status):<12}"
+        row = f"{gate.contract:<{wide[0]}}  {gate.gate:<{wide[1]}}  {_word(gate):<12}"
         yield f"{row}  {' '.join(filter(None, remarks))}".rstrip()
     for name, members in criteria(gates).items():
-        each = ", ".join(f"{gate.gate} {_word(gate.status)}{'' if gate.sound else ', not current'}" for gate in members)
-        yield f"criterion {name}: {_word(members[0].status)} ({each})"
+        each = ", ".join(f"{gate.gate} {_word(gate)}{'' if gate.sound else ', not current'}" for gate in members)
+        yield f"criterion {name}: {_word(members[0])} ({each})"
     for (_, root), waiting in blockers(gates).items():
         yield f"{root} holds back {', '.join(waiting)}"
-    said = ", ".join(f"{count} {_word(status)}" for status, count in tally(gates).items())
+    counted = Counter(map(_word, sorted(gates, key=lambda gate: ORDER.index(gate.status), reverse=True)))
+    said = ", ".join(f"{count} {word}" for word, count in counted.items())
     stale, apart = sum(bool(gate.stale) for gate in gates), sum(map(_is_unmeant, gates))
     besides = "".join(f"{word}: {count}; " for word, count in (("STALE", stale), ("NOT_APPLICABLE", apart)) if count)
     done, whole = discharged(gates)
     yield f"gates: {len(gates)}, of which {said}; {besides}discharged: {done} of {whole}"
+
+
+def _word(gate: Gate) -> str:
+    return status_word(gate.status, reported=gate.reported)
 
 
 def _unmeant(one: Instance, *, alone: bool) -> str:
@@ -127,10 +154,6 @@ def _waived(gate: Gate, waivers: Waivers) -> Iterator[str]:
     yield from (f"EXPIRED_WAIVER: {said}" for said in expired)
 
 
-def _word(status: str | None) -> str:
-    return STATUS_WORDS[model.Status(status)] if status in STATUS_WORDS else status or "none"
-
-
 def _json(gates: Sequence[Gate], now: dt.datetime, waivers: Waivers) -> Json:
     of_gate = ("contract", "gate", "status", "diverged", "stale", "binds", "waits_for")
     shown: list[Json] = []
@@ -140,6 +163,7 @@ def _json(gates: Sequence[Gate], now: dt.datetime, waivers: Waivers) -> Json:
             at, name = one.standing, one.place.instance
             evidence_at = utc(at.evidence_at) if at.evidence_at else ""
             doubts: dict[str, Json] = {"unverified": one.unverified, "diverged": at.diverged, "stale": one.stale}
+            doubts["reported"] = one.reported
             cause: dict[str, Json] = {"evidence_at": evidence_at, "bundle": at.bundle, "seq": at.seq}
             came_to = {"status": one.status, "recorded": str(at.status), "not_applicable": one.unmeant}
             instances.append({"instance": name, **came_to, **doubts, **cause})
@@ -217,7 +241,8 @@ def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
             tell([click.style(str(one.place), bold=True)])
             for digest, entry in sorted(one.entries.items(), key=lambda item: item[1].seq):
                 tell(f"  {printable(line)}" for line in _entry(entry, str(refuted.get(digest, "")), causes))
-            said = [f"now: {_word(one.status)}", *([_unmeant(one, alone=one.place.is_of_files)] if one.unmeant else [])]
+            said = [f"now: {status_word(one.status, reported=one.reported)}"]
+            said += [_unmeant(one, alone=one.place.is_of_files)] if one.unmeant else []
             said += (f"STALE: {reason}" for reason in one.stale)
             said += [f"waits for: {', '.join(each.waits_for)}"] if each.waits_for else []
             tell(f"  {printable(line)}" for line in (*said, f"next: {_next(one, alone=len(each.instances) == 1)}"))
@@ -229,11 +254,14 @@ def _entry(entry: LedgerEntry, refuted: str, causes: Causes) -> Iterator[str]:
     kinds |= dict.fromkeys((LedgerStep.MOVE, LedgerStep.RENEW), "bundle ")
     cause = entry.cause[:ID_SHOWN] if DIGEST.fullmatch(entry.cause) else entry.cause
     again = "; judged again: the same" if entry.outcome and not refuted else ""
-    yield f"{entry.seq:>3}  {_word(entry.before)} -> {_word(entry.after)}  ({entry.step}){of}"
+    stated = causes.stated.get(entry.cause)
+    mine = [one for one in (stated.subjects if stated else ()) if one.instance in (entry.place.instance, DEFAULT)]
+    after = status_word(entry.after, reported=any(one.unwitnessed for one in mine))
+    yield f"{entry.seq:>3}  {status_word(entry.before)} -> {after}  ({entry.step}){of}"
     yield f"     by {kinds.get(entry.step, '')}{cause}, recorded {entry.recorded_at}{again}"
-    stated = causes.stated.get(entry.cause)  # the files that a verdict is of
-    for one in (one for one in (stated.subjects if stated else ()) if one.instance in (entry.place.instance, DEFAULT)):
-        yield from (f"     {one.name}={one.path}: {file} sha256 {digest}" for file, digest in one.digests.items())
+    for one in mine:  # the files that a verdict is of
+        of = f"     {one.name}={one.path}{f' ({one.said})' if one.unwitnessed else ''}"
+        yield from (f"{of}: {file} sha256 {digest}" for file, digest in one.digests.items())
     if entry.reason:
         yield f"     reason: {entry.reason}"
     if refuted:
@@ -253,9 +281,11 @@ def _next(one: Instance, *, alone: bool) -> str:
         DRAFT: "a PASS with all trials caught: on any subject for fixture only, on live subjects for live",
         PARTIAL: "a PASS on live subjects, by a clean tool: bind them with --subject and --record",
         ACTIVE: "a landed amendment that cites a live PASS: weighbridge amend",
-        DISCHARGED: "nothing; a FAIL on live subjects regresses it",
+        DISCHARGED: "nothing; a FAIL on live or reported subjects regresses it",
         RETIRED: "nothing moves it from here; declare a new gate",
     }
+    if one.reported and at.status in (PARTIAL, ACTIVE):
+        return f"a PASS on a run or trace that a witness saw: {WATCH}, then verify it with --record"
     if at.status is REGRESSED:
         return f"a live PASS measured later than {utc(at.failed_at) if at.failed_at else 'the FAIL'}"
     return needs[at.status or DRAFT]

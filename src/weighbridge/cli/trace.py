@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weighbridge.cli.options import PATH, as_json, print_json, progress, tell, verb, verbs
+from weighbridge.cli import options
+from weighbridge.cli.options import PATH, Texts, as_json, print_json, progress, repeated, tell, verb, verbs
 from weighbridge.core import ExitCode, Json, Origin, SubjectError, Unmeasured, UsageError, loads, plain
+from weighbridge.core.data import table
 from weighbridge.core.local_files import is_folder, read_regular_file
 from weighbridge.core.printable import printable, quoted
 from weighbridge.report import capped
@@ -118,9 +120,11 @@ def check_file(file: str, *, everything: bool, as_json: bool) -> None:
 
     Exit 0: a trace; 4: not one, or it contradicts itself.
     """
-    from weighbridge.forward.trace_file import open_trace
+    from weighbridge.views.model_view import open_recorded
 
-    trace = open_trace(file)
+    view = open_recorded(file)
+    trace = view.trace
+    assert trace is not None
     facts, noise = trace.facts, trace.facts.noise
     points: dict[str, Any] = {}
     for name in facts.order:
@@ -132,6 +136,7 @@ def check_file(file: str, *, everything: bool, as_json: bool) -> None:
     again = "not said" if noise is None else f"{len(noise)} points differ" if noise else "equal bits"
     needed = {"weights": facts.weights, "files": facts.files, "observed device": facts.device.observed}
     lacking = " and no ".join(name for name, said in needed.items() if not said)
+    origin = f"reported: {view.unwitnessed}" if view.unwitnessed else "live where it is bound by hand"
     shown = {
         "stack": printable(facts.stack),
         "device": _device(facts),
@@ -141,7 +146,7 @@ def check_file(file: str, *, everything: bool, as_json: bool) -> None:
         "weights": f"{len(facts.weights)} digests" if facts.weights else "no digests, so they cannot be compared",
         "files": ", ".join(printable(name) for name in facts.files) or "none named",
         "second run": again,
-        "origin": f"synthetic: it names no {lacking}" if lacking else "live where it is bound by hand",
+        "origin": f"synthetic: it names no {lacking}" if lacking else origin,
     }
     tell(f"  {name:<10} {said}" for name, said in shown.items())
     width = max(map(len, points))
@@ -207,6 +212,61 @@ def _parts(folder: Path, facts: Facts) -> list[tuple[str, Path]]:
             remedy = "write POINT.npy, or POINT.step-000.npy, POINT.step-001.npy, …"
             raise SubjectError("trace-steps", what, where=str(folder), remedy=remedy)
     return [(name, path) for name, steps in parts.items() for _, path in sorted(steps)]
+
+
+@verb("points", "List the capture points of an architecture.", "hf:models/qwen", of=command)
+@click.argument("model")
+@click.option("--all", "everything", is_flag=True, help="List every layer.")
+@as_json
+def points(model: str, *, everything: bool, as_json: bool) -> None:
+    """List the capture points of MODEL, hf:DIR, of its configuration alone, and what other engines call them.
+
+    Layers that are alike are listed once, as {n}.
+
+    Exit 0: listed; 2: usage; 4: its code cannot be followed without weights.
+    """
+    from weighbridge.forward.hugging_face import Directory
+    from weighbridge.forward.steps.architecture import LAYER, NAMES, channels_of, names_of
+
+    if not model.startswith("hf:"):
+        raise UsageError("points-model", f"{quoted(model)} is no hf:DIR", remedy="name a directory: hf:models/qwen")
+    found, tried = channels_of(Directory.named(model)), table(NAMES)["tried"]
+    if as_json:
+        listed: Json = [{"point": one, "channels": wide, "names": dict(names_of(one))} for one, wide in found.items()]
+        print_json({"points": listed, "tried": tried})
+        return
+    shown = {one if everything else LAYER.sub("{n}", one, count=1): wide for one, wide in found.items()}
+    tell([click.style(printable(f"{model}: {len(found)} points"), bold=True)])
+    for point, wide in shown.items():
+        names = (f"      {engine}: {name}" for engine, name in names_of(point).items())
+        tell([f"  {point}  [sequences, tokens, {wide}]", *names])
+    tell(["names tried:", *(f"  {engine}: {said}" for engine, said in tried.items())])
+
+
+@verb("repro", "Write the step of a point as a script.", "BUNDLE --point model.layers.1.mlp.down_proj.out", of=command)
+@click.argument("bundle", type=options.BUNDLE)
+@click.option("--point", default="", metavar="ID", help="Which point.  [default: the first that is wrong]")
+@click.option("--gate", default="", metavar="ID", help="Which gate.  [default: the first that did not pass]")
+@repeated("--subject", "subjects", "NAME=TARGET", "Where a subject is now, if not where it was bound.")
+@click.option("--out", type=PATH, default=Path("repro.py"), help="The script.  [default: repro.py]")
+def repro(bundle: Path, *, point: str, gate: str, subjects: Texts, out: Path) -> None:
+    """Write what the reference computes at one point of BUNDLE as a script, and its values beside it.
+
+    Both subjects run again: a bundle holds no values. The script starts from what the candidate held before the point,
+    needs torch and safetensors alone, and prints how far the candidate is off.
+
+    Exit 0: written; 2: usage; 4: a subject is not what was measured, or the step cannot be told.
+    """
+    from weighbridge.cli.reproduction import finding_of, row_of, write
+    from weighbridge.evidence.bundle import unseal
+
+    sealed = unseal(bundle)
+    finding, place = finding_of(sealed, gate, point)
+    row = row_of(sealed, finding, place)
+    with progress() as show:
+        show("running both subjects")
+        lines = write(sealed, finding, row, options.settings(subjects, "subject"), out)
+    tell(lines)
 
 
 def compare(source: str, others: Sequence[str], *, everything: bool, as_json: bool) -> ExitCode:

@@ -25,7 +25,7 @@ from weighbridge.judging.requests import DEFAULT, all_requests
 from weighbridge.lanes.waivers import waivers_of
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.report import STATUS_WORDS, Row, bound_as, heading, run_told
+from weighbridge.report import INDENT, Row, bound_as, heading, run_told, status_word
 from weighbridge.report.formats import BROUGHT, FORMS, data_of, rendered
 from weighbridge.report.rows import Report, report_of
 from weighbridge.report.terminal import blocks, signed, summary
@@ -180,6 +180,7 @@ def lines_of(
         named = {one.key: bound_as(one.subject, one.instance, one.target) for one in evaluation.bound}
         origins = ((text, evaluation.origins.get(key)) for key, text in named.items())
         yield heading(contract, [f"{text} ({origin})" if origin else text for text, origin in origins])
+        yield from (printable(f"{INDENT}reported: {why}") for why in dict.fromkeys(evaluation.unwitnessed.values()))
         yield from (str(warning) for warning in result.loaded.warnings)
         if not contract.gates:
             yield "no gate is declared: this contract shows nothing"
@@ -209,7 +210,8 @@ def _moved(moves: Sequence[Move]) -> Iterator[str]:
     for move in moves:
         if move.before == move.after and (move.code.startswith(QUIET) or move.moved):
             continue
-        before, after = (STATUS_WORDS[status] if status else "none" for status in (move.before, move.after))
+        before = status_word(move.before, reported=move.was_reported)
+        after = status_word(move.after, reported=move.reported)
         moved, change = "moved", f"{before} -> {after}"
         why = f" ({move.says})" if move.code else ""
         if move.before == move.after:

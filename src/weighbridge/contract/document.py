@@ -34,6 +34,7 @@ class ParamType(enum.StrEnum):
     INTEGER = "integer"
     STRING = "string"
     BOOLEAN = "boolean"
+    LIST = "list"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,12 @@ REQUIRES = Doc(
 )
 MAX_AGE = Doc("evidence older than this is stale", pattern=AGE, form='a number of days, such as "30d"')
 STALE_ON = Doc("facts of the subject, such as commit: once newer evidence has others, this is stale")
+DUE = Doc(
+    "when a watch judges it of what is logged so far: with a `step`, or `after_s` seconds; else with the end of its "
+    "window, or of the run",
+    keys=r"^(step|after_s)$",
+    form="step or after_s",
+)
 RELAX = Doc(
     "why this gate is looser than in the contract that it extends",
     pattern=r"\s*\S[\s\S]{18,}\S\s*",
@@ -106,6 +113,7 @@ class GateDocument:
     max_age: Annotated[str | None, MAX_AGE] = None
     stale_on: Annotated[tuple[str, ...], STALE_ON] = ()
     relax: Annotated[str, RELAX] = ""
+    due: Annotated[Mapping[str, Annotated[int | float, Doc(ge=0, le=1e12)]], DUE] = field(default_factory=dict)
 
 
 PARAMS = Doc("named values, used as ${params.NAME}", keys=PARAMETER, form="a lower-case word")

@@ -1,4 +1,4 @@
-"""The parameters of a contract: `${params.NAME}` is replaced after parsing, so no value becomes structure."""
+"""The parameters of a contract: `${params.NAME}` is replaced after parsing, so no value becomes more than a list."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from weighbridge.core.limits import read
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 _VERBATIM: Final = (*OWN, "params")
 NAMES: Final = ("id", "kind")  # what a gate is cannot hang on a parameter
-_TYPES: Final = dict(zip(ParamType, ((int, float), (int,), (str,), (bool,)), strict=True))
+_TYPES: Final = dict(zip(ParamType, ((int, float), (int,), (str,), (bool,), (str,)), strict=True))
 _FORMS: Final = {
     ParamType.NUMBER: re.compile(r"[-+]?([0-9]{1,64}(\.[0-9]{0,64})?|\.[0-9]{1,64})([eE][-+]?[0-9]{1,3})?"),
     ParamType.INTEGER: re.compile(r"[-+]?[0-9]{1,64}"),
     ParamType.STRING: re.compile(r".*", re.DOTALL),
     ParamType.BOOLEAN: re.compile(r"true|false"),
+    ParamType.LIST: re.compile(r"[^\n]*"),  # texts, with commas between them
 }
 
 
@@ -32,6 +33,7 @@ class Parameters:
     values: dict[str, Scalar] = field(default_factory=dict)
     declared: tuple[str, ...] = ()
     overridden: tuple[str, ...] = ()
+    lists: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
     broken: list[strict_yaml.Path] = field(default_factory=list)
     problems: list[Found] = field(default_factory=list)  # of the declarations
@@ -56,6 +58,8 @@ def read_parameters(layered: Layered, overrides: Mapping[str, str]) -> Parameter
             what = f"the default of {name!r} is not of the type {param.type}"
             parameters.problems.append(layered.found(("params", name, "default"), "wrong-type", what))
             continue
+        if param.type is ParamType.LIST:
+            parameters.lists.add(name)
         parameters.values[name] = _override(name, param, overrides[name]) if name in overrides else param.default
     for name in overrides:
         if name not in declared:
@@ -70,7 +74,7 @@ def _override(name: str, param: ParamDocument, text: str) -> Scalar:
         value = math.inf
     elif param.type is ParamType.BOOLEAN:
         value = text == "true"
-    elif param.type is not ParamType.STRING:
+    elif param.type not in (ParamType.STRING, ParamType.LIST):
         value = int(text) if _FORMS[ParamType.INTEGER].fullmatch(text) else float(text)
     if isinstance(value, float) and not math.isfinite(value):
         what = f"{text!r} is not of the type {param.type}"
@@ -95,7 +99,7 @@ def substitute(layered: Layered, parameters: Parameters) -> Layered:
     return Layered(data, {**layered.written, **parameters.chosen})
 
 
-def _filled(value: str, path: strict_yaml.Path, layered: Layered, parameters: Parameters) -> Scalar:
+def _filled(value: str, path: strict_yaml.Path, layered: Layered, parameters: Parameters) -> Scalar | list[str]:
     parameters.used.update(map(_name, _REFERENCE.finditer(value)))
     wrong = next((match for match in _REFERENCE.finditer(value) if _name(match) not in parameters.values), None)
     if wrong is not None:
@@ -111,7 +115,9 @@ def _filled(value: str, path: strict_yaml.Path, layered: Layered, parameters: Pa
         value_at = layered.source(("params", _name(whole), "default"))
         if value_at[0] is not layered.source(path)[0] and _name(whole) not in parameters.overridden:
             parameters.chosen[path] = value_at
-        return parameters.values[_name(whole)]
+        given = parameters.values[_name(whole)]
+        listed = (one.strip() for one in str(given).split(","))
+        return [one for one in listed if one] if _name(whole) in parameters.lists else given
     texts = {name: str(one).lower() if isinstance(one, bool) else str(one) for name, one in parameters.values.items()}
     return _REFERENCE.sub(lambda match: texts[_name(match)], value)
 

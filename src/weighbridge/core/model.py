@@ -52,6 +52,7 @@ class Origin(enum.StrEnum):
     """Where a subject came from; a contract cannot declare it."""
 
     LIVE = "live"
+    REPORTED = "reported"  # a run or a trace that recorded itself, with no book of a witness that stands
     FIXTURE = "fixture"
     SYNTHETIC = "synthetic"
 
@@ -254,6 +255,7 @@ class GateDecl:
     depends_on: tuple[str, ...] = ()
     max_age_days: float | None = None
     stale_on: tuple[str, ...] = ()
+    due: Mapping[str, float] = field(default_factory=dict, metadata={LATER: True})  # `step` or `after_s`: of a watch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

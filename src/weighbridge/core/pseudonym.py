@@ -38,31 +38,39 @@ def key_file(environment: Mapping[str, str], platform: str = sys.platform) -> Pa
 
 def read_key(file: Path) -> bytes:
     """Read the key, creating it where there is none; an OSError where that fails, a ValueError where it holds none."""
-    if not exists(file):
-        _make(file)
+    if not exists(
+        file
+    ):  # it is written beside its place and linked there: one of two processes wins, neither reads half
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.write(descriptor, secrets.token_hex(KEY_BYTES).encode() + b"\n")
+            os.fsync(descriptor)
+            os.close(descriptor)
+            file.hardlink_to(fresh)
+        except FileExistsError:
+            pass
+        finally:
+            fresh.unlink()
     key = bytes.fromhex(file.read_text("ascii").strip())
     if not key:
         raise ValueError(f"{file} holds no key")
     return key
 
 
+def kept_key() -> bytes | None:
+    """Return the person's key, None where none is kept yet; raises as `read_key`."""
+    file = key_file(os.environ)
+    return read_key(file) if file is not None and exists(file) else None
+
+
+def seal_of(data: bytes, purpose: str, key: bytes) -> str:
+    """Return the HMAC of bytes for one purpose under a key derived from the person's, in hexadecimal."""
+    return hmac.new(hmac.digest(key, f"seal:{purpose}".encode(), "sha256"), data, hashlib.sha256).hexdigest()
+
+
 @functools.cache
 def passing_key() -> bytes:
     """Return a key that ends with this process, for one that can keep none: nobody else ever has its pseudonyms."""
     return secrets.token_bytes(KEY_BYTES)
-
-
-def _make(key_file: Path) -> None:
-    """Write a new key beside its place and link it there, so that of two processes one wins and neither reads half."""
-    key_file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = key_file.with_name(f".{key_file.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(descriptor, secrets.token_hex(KEY_BYTES).encode() + b"\n")
-        os.fsync(descriptor)
-        os.close(descriptor)
-        key_file.hardlink_to(fresh)
-    except FileExistsError:
-        pass
-    finally:
-        fresh.unlink()

@@ -83,9 +83,9 @@ class Binding:
 
 
 def origin(bound: Binding, view: Any) -> Origin:
-    """Return whether a subject is live: named by hand, and with complete provenance as its view knows it."""
+    """Return what a subject counts as: what its view knows it to be where a person named it, else FIXTURE."""
     known: Origin = view.origin
-    return known if bound.by_hand or known is not Origin.LIVE else Origin.FIXTURE
+    return Origin.FIXTURE if not bound.by_hand and known in (Origin.LIVE, Origin.REPORTED) else known
 
 
 def bind(contract: model.Contract, base: Path, arguments: Iterable[str]) -> tuple[Binding, ...]:

@@ -51,6 +51,8 @@ class Evaluation:
     measured: Mapping[str, Measured]
     canaries: Mapping[str, model.CanaryResult]
     origins: Mapping[tuple[str, str], model.Origin]
+    books: Mapping[tuple[str, str], str]  # digests of those that stand; "" where none does and one is needed
+    unwitnessed: Mapping[tuple[str, str], str]  # of what is REPORTED, why no book stands
     digests: Mapping[tuple[str, str], Mapping[str, str]]
     sizes: Mapping[tuple[str, str], int]
     starts: Mapping[tuple[str, str], str]
@@ -113,13 +115,16 @@ class EvaluationSession:
             canaries = {key: redact_canary(one, redactor) for key, one in canaries.items()}
         measured = {key: _as_sealed(item, redactor) for key, item in self.measured.items()}
         self.progress("judging")
+        origins = {item.key: origin(item, views[item.key]) for item in self.bound if item.key in views}
         return Evaluation(
             contract=self.contract,
             bound=tuple(self.bound),
             instances=self.on,
             measured=measured,
             canaries=canaries,
-            origins={item.key: origin(item, views[item.key]) for item in self.bound if item.key in views},
+            origins=origins,
+            books={key: one for key, view in views.items() if (one := getattr(view, "book", None)) is not None},
+            unwitnessed={key: views[key].unwitnessed for key, one in origins.items() if one is model.Origin.REPORTED},
             digests=digests,
             starts={key: began for key, view in views.items() if (began := getattr(view, "started", ""))},
             programs={key: view.program for key, view in views.items() if hasattr(view, "program")},

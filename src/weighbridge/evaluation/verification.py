@@ -70,7 +70,7 @@ class ContractResult:
     loaded: LoadedContract
     evaluation: Evaluation
     bundle: Bundle | None  # None where nothing is kept, or the lane measures nothing of the contract
-    subjects: tuple[tuple[str, str, str], ...]  # each by name, instance and redacted target
+    subjects: tuple[tuple[str, str, str, str], ...]  # by name, instance, redacted target, and why no witness saw it
     moves: tuple[Move, ...] = ()
     # What findings stand on that another lane measured, by gate and instance: they are not in the bundle.
     elsewhere: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
@@ -113,7 +113,8 @@ def verify(request: VerifyRequest, progress: Announce) -> tuple[ContractResult, 
         on = {gate: names if gate in mine else () for gate, names in instances.items()}
         run = EvaluationSession(contract=one.contract, bound=subjects, on=on, progress=progress)
         evaluation = run.evaluate(redactor)
-        bound_as = tuple((*item.key, redactor.text(in_project(item.target))) for item in subjects)
+        doubts = {key: redactor.text(why) for key, why in evaluation.unwitnessed.items()}
+        bound_as = tuple((*one.key, redactor.text(in_project(one.target)), doubts.get(one.key, "")) for one in subjects)
         result = ContractResult(loaded=one, evaluation=evaluation, bundle=None, subjects=bound_as)
         if request.evidence is not None and (mine or not turn):
             progress("sealing")
@@ -278,6 +279,7 @@ def _subject(item: Binding, evaluation: Evaluation, redactor: Redactor) -> Bound
         kind=item.kind,
         path=redactor.text(in_project(item.target)),
         origin=evaluation.origins.get(item.key, model.Origin.FIXTURE),
+        book=evaluation.books.get(item.key, "" if item.kind is model.SubjectKind.RUN else None),
         digests={redactor.text(name): digest for name, digest in found.items()},
         started=evaluation.starts.get(item.key, ""),
         size=evaluation.sizes.get(item.key) or nbytes,

@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 from weighbridge.contract.resolved import ContractRef
 from weighbridge.core import BundleError, Json, Origin, SubjectKind, build, closed, dumps, loads, plain
 from weighbridge.core.frozen import dataclass, field
+from weighbridge.core.model import LATER
 
 FILE = "statement.json"
 TYPE = "https://in-toto.io/Statement/v1"
+BEFORE = "recorded before witnesses"
 PREDICATE_TYPE = "urn:weighbridge:evidence:v0"
 
 
@@ -40,6 +42,32 @@ class BoundSubject:
     tensor_root: str = ""
     commit: str = ""
     dirty: bool | None = None  # whether the program's tree had changed
+    # The digest of the witness's book that stands for a run or a trace, "" where none does; None of other kinds, and
+    # in what was sealed before there were witnesses.
+    book: str | None = field(default=None, metadata={LATER: True})
+
+    @property
+    def counts_as(self) -> Origin:
+        """Return what it is to a status: a run or a trace that names no book was not witnessed, whatever it states."""
+        needs = self.book is not None or self.kind in (SubjectKind.RUN, SubjectKind.TRACE)
+        needs = needs or (self.kind is SubjectKind.MODEL and ":" not in self.path)  # a trace, in place of its model
+        return Origin.REPORTED if self.origin is Origin.LIVE and needs and not self.book else self.origin
+
+    @property
+    def as_sealed(self) -> Origin:
+        """Return what it counted as when it was sealed: before there were witnesses, what it states."""
+        return self.origin if self.book is None else self.counts_as
+
+    @property
+    def unwitnessed(self) -> str:
+        """Return why it is reported; empty where it is not."""
+        why = "no book of a witness stands for it" if self.as_sealed is Origin.REPORTED else BEFORE
+        return why if self.counts_as is Origin.REPORTED else ""
+
+    @property
+    def said(self) -> str:
+        """Return its origin in words."""
+        return ": ".join(filter(None, (self.counts_as, self.unwitnessed)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +100,17 @@ class Predicate:
 
 def to_bytes(predicate: Predicate) -> bytes:
     """Write a statement; the bundle's id is the sha256 of these bytes."""
-    return dumps(of(predicate.subjects, PREDICATE_TYPE, plain(predicate)))
+    return dumps(of(predicate.subjects, PREDICATE_TYPE, plain(predicate), sealed=True))
 
 
-def of(subjects: Iterable[BoundSubject], predicate_type: str, predicate: Json) -> dict[str, Json]:
-    """Return a statement about every file of some subjects, as in-toto describes them."""
+def of(
+    subjects: Iterable[BoundSubject], predicate_type: str, predicate: Json, *, sealed: bool = False
+) -> dict[str, Json]:
+    """Return a statement about every file of some subjects, as in-toto describes them, of what each counts as now."""
     resources: list[Json] = []
     for one in subjects:
-        about = {"subject": one.name, "instance": one.instance, "origin": one.origin.value, "size": one.size}
+        origin = one.origin if sealed else one.counts_as
+        about = {"subject": one.name, "instance": one.instance, "origin": origin.value, "size": one.size}
         notes = about | ({"tensorRoot": one.tensor_root} if one.tensor_root else {})
         for name, digest in sorted(one.digests.items()):
             resources.append({"name": name, "digest": {"sha256": digest}, "annotations": notes})

@@ -4,11 +4,22 @@ import math
 from typing import Any
 
 from weighbridge.core import Series
-from weighbridge.figures.figure import FigureValue, figure
+from weighbridge.figures.figure import FigureValue, Push, figure
 from weighbridge.figures.whole import ends
 
 
-@figure("|first sample / its reference - 1|", samples=lambda series, _limits: len(series.value[:1]))
+def _of_the_first(_limits: Any) -> Push:
+    found: list[float] = []
+
+    def push(_step: int, value: float, reference: float) -> float:
+        found[:] = found or [abs(value / reference - 1)]
+        return found[0]
+
+    return push
+
+
+@figure("|first sample / its reference - 1|", samples=lambda series, _limits: len(series.value[:1]),
+        running=_of_the_first)  # fmt: skip
 def first_off(series: Series, known: Series, _limits: Any) -> FigureValue:
     """Return by which share the first sample is off its reference."""
     value, reference = series.value[0], known.value[0]

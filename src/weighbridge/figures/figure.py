@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from weighbridge.core import EMPTY, Fields, Series, dataclass
+
+Push: TypeAlias = Callable[..., float | None]  # of a step, its sample and their reference: a figure so far
 
 
 class FigureValue(NamedTuple):
@@ -21,7 +23,7 @@ class Figure:
     """One number of one or more inputs: columns of a run, columns of two runs, a record, the rows of a table.
 
     `compute` takes the inputs in their order, and the limits of the gate for its options. `samples` returns how many
-    samples of a series it stands on.
+    samples of a series it stands on. `running` begins the same figure sample by sample, where no later sample mends it.
     """
 
     name: str
@@ -29,7 +31,8 @@ class Figure:
     formula: str
     source: str
     compute: Callable[..., FigureValue]
-    samples: Callable[[Series, Any], int]
+    samples: Callable[[Any, Any], int]
+    running: Callable[[Any], Push] | None = None
 
     def __call__(self, *inputs: Any) -> FigureValue:
         """Return the figure of these inputs and limits."""
@@ -42,15 +45,32 @@ def every_sample(series: Series, _limits: object) -> int:
 
 
 def figure(
-    formula: str, *, unit: str = "", source: str = "", samples: Callable[[Series, Any], int] = every_sample
-) -> Callable[[Callable[..., FigureValue]], Figure]:
+    formula: str, *, unit: str = "", source: str = "", samples: Callable[[Any, Any], int] = every_sample,
+    running: Callable[[Any], Push] | None = None,
+) -> Callable[[Callable[..., FigureValue]], Figure]:  # fmt: skip
     """Return the decorator that makes a function a figure of its name."""
 
     def named(compute: Callable[..., FigureValue]) -> Figure:
-        name = compute.__name__.replace("_", " ")
-        return Figure(name=name, unit=unit, formula=formula, source=source, compute=compute, samples=samples)
+        more: Any = {"unit": unit, "formula": formula, "source": source, "samples": samples, "running": running}
+        return Figure(name=compute.__name__.replace("_", " "), compute=compute, **more)
 
     return named
+
+
+def most_of(each: Callable[[Any], Push], most: Callable[[float, float], float] = max) -> Callable[[Any], Push]:
+    """Return the running form of the most of what `each` says of a sample, or of another fold of it."""
+
+    def begin(limits: Any) -> Push:
+        push, found = each(limits), list[float]()
+
+        def so_far(*sample: Any) -> float | None:
+            if (one := push(*sample)) is not None:
+                found[:] = [most(found[0], one)] if found else [one]
+            return found[0] if found else None
+
+        return so_far
+
+    return begin
 
 
 def ratio(value: float, reference: float) -> float:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import bisect
 import itertools
 import operator
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from weighbridge.core import Series
-from weighbridge.figures.figure import FigureValue, figure, middle, ratio
+from weighbridge.figures.figure import FigureValue, Push, figure, middle, most_of, ratio
 
 
 def levels(series: Series, count: int) -> Iterator[tuple[int, float]]:
@@ -22,7 +23,52 @@ def levels(series: Series, count: int) -> Iterator[tuple[int, float]]:
         yield series.step[at], middle(row)
 
 
-@figure("largest of (level - best level before it) / |first level, or the median of three samples that is below it|")
+def level_by_level(of: Callable[[Any], Callable[[float, float], float | None]]) -> Callable[[Any], Push]:
+    """Begin the running form of a figure of levels: what `of` says of a level, and of how the samples began."""
+
+    def begin(limits: Any) -> Push:
+        row, ordered, began, judge = deque[float](), list[float](), list[float](), of(limits)
+
+        def push(_step: int, value: float) -> float | None:
+            row.append(value)
+            bisect.insort(ordered, value)
+            began.extend([value] if len(began) < 3 else ())
+            if len(row) > limits.median_of:
+                del ordered[bisect.bisect_left(ordered, row.popleft())]
+            return judge(middle(ordered), middle(sorted(began))) if len(row) == limits.median_of else None
+
+        return push
+
+    return begin
+
+
+def _lost_so_far(_limits: Any) -> Callable[[float, float], float]:
+    seen: list[float] = []  # the first level, the best, and the highest rise above the best before it
+
+    def judge(level: float, began: float) -> float:
+        start, best, rise = seen or (level, level, 0.0)
+        best = min(best, level)
+        rise = max(rise, level - best)
+        seen[:] = start, best, rise
+        first = min(began, start) if began > 0 else start
+        return ratio(rise, abs(first)) if rise else 0.0
+
+    return judge
+
+
+def _grown(limits: Any) -> Callable[[float, float], float | None]:
+    first, before = list[float](), deque[float](maxlen=limits.window + 1)
+
+    def judge(level: float, _began: float) -> float | None:
+        first[:] = first or [level]
+        before.append(level)
+        return ratio(level, max(before[0], first[0])) if len(before) > limits.window else None
+
+    return judge
+
+
+@figure("largest of (level - best level before it) / |first level, or the median of three samples that is below it|",
+        running=level_by_level(_lost_so_far))  # fmt: skip
 def lost(series: Series, limits: Any) -> FigureValue:
     """Return which share of the loss at first a level lies above the best before it, at most, and where."""
     found = levels(series, limits.median_of)
@@ -38,7 +84,8 @@ def lost(series: Series, limits: Any) -> FigureValue:
     return FigureValue(ratio(rise, abs(first)) if rise else 0.0, more)
 
 
-@figure("largest of level / the greater of the first level and the level `window` samples before it")
+@figure("largest of level / the greater of the first level and the level `window` samples before it",
+        running=most_of(level_by_level(_grown)))  # fmt: skip
 def growth(series: Series, limits: Any) -> FigureValue:
     """Return how many times a level is that of a window before it, or the first, whichever is greater, and where."""
     found = levels(series, limits.median_of)

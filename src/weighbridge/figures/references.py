@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import math
 import operator
@@ -9,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weighbridge.core import Series
-from weighbridge.figures.figure import FigureValue, figure, middle
+from weighbridge.figures.figure import FigureValue, Push, figure, middle
 
 
 def references(relative_to: str, series: Series, others: Series | None) -> Sequence[float]:
@@ -31,7 +32,19 @@ def judged(series: Series, limits: Any) -> int:
     return max(len(series.value) - spared, 0)
 
 
-@figure("the worst sample, `violations` worse ones apart, as it is, or over its reference", samples=judged)
+def _worst_so_far(limits: Any) -> Push:
+    sign, worst = 1 if limits.at_most is not None or limits.below is not None else -1, list[float]()
+
+    def push(_step: int, value: float, reference: float = 1.0) -> float | None:
+        bisect.insort(worst, sign * (value / reference))
+        del worst[: -limits.violations - 1]
+        return sign * worst[0] if len(worst) > limits.violations else None
+
+    return push
+
+
+@figure("the worst sample, `violations` worse ones apart, as it is, or over its reference", samples=judged,
+        running=_worst_so_far)  # fmt: skip
 def extreme(series: Series, *more: Any) -> FigureValue:
     """Return the worst sample that is left when as many as may violate the bound are taken away, and where it is."""
     *others, limits = more

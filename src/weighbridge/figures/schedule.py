@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from weighbridge.core import Fields, Series
-from weighbridge.figures.figure import FigureValue, figure
+from weighbridge.figures.figure import FigureValue, figure, most_of
 
 SINE = [(-1) ** term / math.factorial(2 * term + 1) for term in range(12)]  # exact to a double up to π/2
 
@@ -33,7 +33,10 @@ def declared(step: int, limits: Any) -> float:
     return float(limits.last + (limits.peak - limits.last) * LEFT[limits.schedule](progress))
 
 
-@figure("largest |sample - declared| / peak")
+@figure(
+    "largest |sample - declared| / peak",
+    running=most_of(lambda limits: lambda step, value: abs(value - declared(step, limits)) / limits.peak),
+)
 def off_schedule(series: Series, limits: Any) -> FigureValue:
     """Return by which share of the peak a learning rate is off its schedule, at most, and where."""
     rows = ((step, value, declared(step, limits)) for step, value in zip(series.step, series.value, strict=True))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+import operator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
 from weighbridge.core import Series
-from weighbridge.figures.figure import FigureValue, figure, middle, ratio
+from weighbridge.figures.figure import FigureValue, Push, figure, middle, most_of, ratio
 
 DEVIATION = 1.4826  # of a normal law: standard deviations in one median absolute deviation
 ROUNDED = 3  # units of the last printed decimal: what rises by no more may be rounding
@@ -26,6 +28,29 @@ def trailing(series: Series, limits: Any) -> Iterator[tuple[int, float, list[flo
         yield series.step[index], series.value[index], before
         del before[bisect.bisect_left(before, series.value[index - limits.window])]
         bisect.insort(before, series.value[index])
+
+
+def sample_by_sample(judge: Callable[[float, list[float], float, Any], float]) -> Callable[[Any], Push]:
+    """Begin the running form of `trailing`: what `judge` says of a sample, its window and the first one's median."""
+
+    def begin(limits: Any) -> Push:
+        row, before, first = deque[float](), list[float](), list[float]()
+
+        def push(step: int, value: float) -> float | None:
+            if step < limits.warmup_steps:
+                return None
+            found = None
+            if len(row) == limits.window:
+                first[:] = first or [abs(middle(before)) if limits.or_first else 0.0]
+                found = judge(value, before, first[0], limits)
+                del before[bisect.bisect_left(before, row.popleft())]
+            row.append(value)
+            bisect.insort(before, value)
+            return found
+
+        return push
+
+    return begin
 
 
 def with_a_window(series: Series, limits: Any) -> int:
@@ -60,11 +85,16 @@ def beyond_rounding(value: float, before: Sequence[float]) -> bool:
     return Decimal(repr(value)) - Decimal(repr(middle(before))) > ROUNDED * Decimal(10) ** -decimals
 
 
+def _is_spike(value: float, before: list[float], first: float, limits: Any) -> float:
+    return value > usual(value, before, first, limits) and beyond_rounding(value, before)
+
+
 @figure(
     "samples above median + max(k × 1.4826 × MAD, min_rise × |median|, 3 last decimals) of the window before them",
     unit="spikes",
     source="median absolute deviation: Hampel 1974",
     samples=with_a_window,
+    running=most_of(sample_by_sample(_is_spike), operator.add),
 )
 def spikes(series: Series, limits: Any) -> FigureValue:
     """Return how many samples lie far above the samples before them, where the worst is, and what it might be."""
@@ -81,7 +111,9 @@ def spikes(series: Series, limits: Any) -> FigureValue:
 
 
 @figure("largest of value / median of the window before it", source="gradient spikes: 10 × the median of 30",
-        samples=with_a_window)  # fmt: skip
+        samples=with_a_window, running=most_of(sample_by_sample(
+            lambda value, before, first, _limits: ratio(value, max(middle(before), first))
+        )))  # fmt: skip
 def jump(series: Series, limits: Any) -> FigureValue:
     """Return how many times a sample is the median of those before it, or of the first ones, at most."""
     first = at_first(series, limits)

@@ -1,10 +1,11 @@
-"""Figures of the evaluations that a run waited for a better one."""
+"""Figures of waiting: for a better evaluation, or for a row."""
 
 import itertools
+import operator
 from typing import Any
 
 from weighbridge.core import Series
-from weighbridge.figures.figure import FigureValue, figure, middle, ratio
+from weighbridge.figures.figure import FigureValue, Push, figure, middle, most_of, ratio
 
 DEVIATION = 1.4826 / 2**0.5  # of differences, as the deviation of one value
 
@@ -25,3 +26,24 @@ def waited(series: Series, _limits: Any) -> FigureValue:
     """Return how many samples came after the lowest."""
     best = list(series.value).index(min(series.value))
     return FigureValue(len(series.value) - 1 - best, {"best": series.value[best], "at": series.step[best]})
+
+
+def _since_the_last(_limits: Any) -> Push:
+    last: list[float] = []
+
+    def push(_step: int, value: float) -> float | None:
+        since = value - last[0] if last else None
+        last[:] = [value]
+        return since
+
+    return push
+
+
+@figure("largest of (sample - the one before it)", unit="s", running=most_of(_since_the_last),
+        samples=lambda series, _limits: len(series.value[1:]))  # fmt: skip
+def silence(series: Series, _limits: Any) -> FigureValue:
+    """Return the longest time between two samples of a clock, and the step of the later one."""
+    pairs = zip(itertools.pairwise(series.value), series.step[1:], strict=True)
+    waits = ((after - before, step) for (before, after), step in pairs)
+    longest, step = max(waits, key=operator.itemgetter(0), default=(0.0, None))
+    return FigureValue(longest, {"step": step})

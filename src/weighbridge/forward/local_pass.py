@@ -6,7 +6,7 @@ So an error is that of one step alone: rounding inherited from earlier layers do
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 
@@ -16,8 +16,10 @@ from weighbridge.forward.constants import Constants, rebuilt
 from weighbridge.forward.points import Visit
 from weighbridge.forward.relations import Neighbours, Relation
 from weighbridge.forward.stacks import Tokens, Torch, captured
-from weighbridge.forward.trace_file import ROUNDED_TO, Trace
+from weighbridge.forward.steps.extent import extent_of
+from weighbridge.forward.trace_file import ROUNDED_TO, ROUNDOFF, Trace
 from weighbridge.forward.widened import Audit, unwatched, widened
+from weighbridge.quantities.forward import Extent
 
 PLAIN = (1e-200, 1e200)  # sums of squares between these neither overflowed nor vanished
 TILE = 1 << 16  # elements that are compared while they stay in a core's cache
@@ -54,6 +56,8 @@ class Step:
     shape: tuple[int, ...]
     made_from: tuple[str, ...]
     relation: Relation | None = None
+    extent: Extent | None = None
+    operations: tuple[str, ...] = ()
     beside: Step | None = None  # the same of a second trace, made from the values of the first
 
 
@@ -89,9 +93,11 @@ def local_errors(  # noqa: PLR0917 -- what a pass is about; most of it is left o
             if not made.is_floating_point():
                 return replace(found, distance=_choices(near.scores(point), made, values)), values
             distance = compare(made, values)
-            odd = least is not None and suspicious(distance, least.distance)
-            relation = near.relation(point, made, values.double()) if odd else None
-            return replace(found, distance=distance, relation=relation), values
+            if least is None or not suspicious(distance, least.distance):
+                return replace(found, distance=distance), values
+            relation, names = near.relation(point, made, values.double()), audit.made_by(made)
+            extent = _extent(made, values, least.distance, ROUNDOFF[of.facts.dtype])
+            return replace(found, distance=distance, relation=relation, extent=extent, operations=names), values
 
         def visit(point: str, made: torch.Tensor) -> torch.Tensor | None:
             with unwatched():
@@ -192,8 +198,7 @@ def compare(made: torch.Tensor, values: torch.Tensor) -> Distance:
         sums = _sums(truth / largest, value / largest)
     roots = [one.sqrt() for one in sums]  # norms and errors by token, then by channel
     norm, absolute = float(sums[0].sum().sqrt()), float(sums[1].sum().sqrt())
-    sides = ((roots[0], roots[1]), (roots[2], roots[3]))
-    tokens, channels = ((off / long.clamp(min=float(long.mean()) * SMALL or 1.0)).flatten() for long, off in sides)
+    tokens, channels = (one.flatten() for one in _relative(roots))
     at = int(tokens.argmax())
     found = Distance(elements=elements, nonfinite=odd, truth_nonfinite=truth_odd, absolute=absolute * largest)
     worst, channel = f"sequence {at // made.shape[1]}, token {at % made.shape[1]}", int(channels.argmax())
@@ -201,6 +206,19 @@ def compare(made: torch.Tensor, values: torch.Tensor) -> Distance:
     if not norm:
         return found
     return replace(found, all=absolute / norm, token=float(tokens.max()), channel=float(channels.max()))
+
+
+def _relative(roots: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return errors by token and by channel, each of the norm of its own values, of norms and errors of both."""
+    return tuple(off / long.clamp(min=float(long.mean()) * SMALL or 1.0) for long, off in (roots[:2], roots[2:]))  # type: ignore[return-value]
+
+
+def _extent(made: torch.Tensor, values: torch.Tensor, least: Distance, u: float) -> Extent | None:
+    """Return where an error stands out from a trusted run's; None where not all is finite, or where nothing does."""
+    sums = _sums(made, values)
+    if not all(bool(torch.isfinite(one).all()) for one in sums):
+        return None
+    return extent_of(*_relative([one.sqrt() for one in sums]), (least.token or 0.0, least.channel or 0.0), u)
 
 
 def _sums(made: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -225,7 +225,7 @@ class Torch:
                 if self.decode:
                     _generate(self.module, ids, self.decode)
                 else:
-                    (self.call or _call)(self.module, ids)
+                    (self.call or called)(self.module, ids)
         finally:
             for part in training:
                 part.training = True
@@ -245,7 +245,8 @@ class Torch:
         return [[2 + (row * step + n * (7919 + 31 * n)) % some for n in range(length)] for row in range(rows)]
 
 
-def _call(module: torch.nn.Module, ids: torch.Tensor) -> object:
+def called(module: torch.nn.Module, ids: torch.Tensor) -> object:
+    """Call a module with token ids, as its forward takes them."""
     accepted = inspect.signature(getattr(module, "_orig_mod", module).forward).parameters
     given = {"use_cache": False, "decoder_input_ids": ids}
     more: dict[str, Any] = {name: one for name, one in given.items() if name in accepted}

@@ -26,16 +26,22 @@ class Audit:
     lower: int = 0
     first: str = ""
     sources: dict[int, frozenset[str]] = field(default_factory=dict)  # by storage, since each was last replaced
+    makers: dict[int, frozenset[str]] = field(default_factory=dict)  # the same of the operations
 
     def made_from(self, tensor: torch.Tensor) -> tuple[str, ...]:
         """Return the points that a tensor was made from, sorted."""
         return tuple(sorted(self.sources.get(tensor.untyped_storage().data_ptr(), ())))
+
+    def made_by(self, tensor: torch.Tensor) -> tuple[str, ...]:
+        """Return the names of the operations that made a tensor of these points, sorted."""
+        return tuple(sorted(self.makers.get(tensor.untyped_storage().data_ptr(), ())))
 
     def is_point(self, point: str, tensor: torch.Tensor) -> None:
         """Note that what is made of this tensor from now on is made from this point; other parts of it stay as well."""
         storage = tensor.untyped_storage()
         others = () if storage.nbytes() == tensor.nbytes else self.sources.get(storage.data_ptr(), ())
         self.sources[storage.data_ptr()] = frozenset((point, *others))
+        self.makers.pop(storage.data_ptr(), None)
 
 
 @contextmanager
@@ -134,11 +140,11 @@ def _audit(audit: Audit, func: Any, made: list[torch.Tensor], given: list[torch.
         audit.lower += 1
         audit.first = audit.first or f"{func} in {(below or [str(given[0].dtype).removeprefix('torch.')])[0]}"
     storages = {leaf.untyped_storage().data_ptr() for leaf in given}
-    sources = frozenset().union(*(audit.sources.get(pointer, frozenset()) for pointer in storages))
-    for leaf in made:
-        pointer = leaf.untyped_storage().data_ptr()
+    name = frozenset() if func.is_view else frozenset((func.__name__.partition(".")[0].rstrip("_"),))
+    for by_storage, own in ((audit.sources, frozenset()), (audit.makers, name)):
+        known = own.union(*(by_storage.get(pointer, ()) for pointer in storages))
         # A view shares its storage with what it was made of; new storage may lie where an older one was freed.
-        audit.sources[pointer] = sources | (audit.sources.get(pointer, frozenset()) if pointer in storages else sources)
+        by_storage.update((leaf.untyped_storage().data_ptr(), known) for leaf in made)
 
 
 @contextmanager

@@ -18,17 +18,23 @@ ROWS = (  # of `channel_rules`
     *("repeated-rows", "reported-loss", "single-updates", "skipped-updates", "step-counters", "training-mode"),
     *("turned-gradients", "uncleared-gradients", "unmoved-parameters", "weight-precision"),
 )
+OF_LAYERS = (  # rows of `layer_rules`
+    *("clip-offender", "contributing-layers", "faint-gradients", "gradient-reach", "gradient-to-weight"),
+    *("moving-matrices", "moving-tensors", "pinched-layers", "silent-layers", "travelled-tensors", "update-jump"),
+    "vanishing-gradients",
+)
 OF_THEIR_NAMES = (  # modules
     *("beyond-chance", "byte-identity", "checkpoint-integrity", "clip-share", "command-succeeds", "config-agreement"),
     *("corpus-wrap-around", "declared-epochs", "declared-schedule", "device-refusal", "diverging"),
     *("dtype-preservation", "ends-at-best", "first-loss", "forward-parity", "gradient-growth", "gradient-jump"),
     *("label-plausibility", "learning-progress", "loss-spike", "no-silent-cpu-fallback", "one-change"),
-    *("optimizer-digest", "replay-determinism", "replica-consistency", "series-bound", "share-within"),
-    *("statistics-preservation", "steady-rate", "step-metrics", "steps-asked", "stopped-beyond-noise"),
+    *("optimizer-digest", "peak-share", "replay-determinism", "replica-consistency", "row-gaps", "series-bound"),
+    *("share-within", "statistics-preservation", "steady-rate", "step-metrics", "steps-asked", "stopped-beyond-noise"),
     *("stops-in-time", "summary-bound", "tensor-coverage", "tensor-statistics", "test-report", "token-budget"),
     *("validation-parting", "value-preservation", "wall-time-budget"),
 )
-MODULES = dict.fromkeys(ROWS, "channel_rules") | {name: name.replace("-", "_") for name in OF_THEIR_NAMES}
+MODULES = dict.fromkeys(ROWS, "channel_rules") | dict.fromkeys(OF_LAYERS, "layer_rules")
+MODULES |= {name: name.replace("-", "_") for name in OF_THEIR_NAMES}
 MODULES = dict(sorted(MODULES.items()))
 
 OWN: Mapping[str, Kind[Any]] = OnDemand(__name__, "KIND", MODULES)

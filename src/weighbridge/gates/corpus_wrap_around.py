@@ -12,9 +12,20 @@ from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses import kind
 from weighbridge.clauses.clause import or_nan
-from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, blocked, failed, passed, record_of, rows_of
+from weighbridge.clauses.kind import (
+    Evidence,
+    Mutated,
+    Mutation,
+    Need,
+    Numbers,
+    blocked,
+    failed,
+    passed,
+    record_of,
+    rows_of,
+)
 from weighbridge.clauses.mutations import Breaks, Moves
-from weighbridge.core import Doc, Fields, Offence, SubjectKind, Verdict, dataclass, plain, replace
+from weighbridge.core import Doc, Fields, Offence, SubjectKind, Verdict, dataclass, field, plain, replace
 from weighbridge.gates.families import column_basis
 from weighbridge.quantities.runs import CorpusEpoch, CorpusProgress, Coverage, EqualLosses, QuickSteps
 
@@ -90,6 +101,49 @@ QUICK = _moves("impossible-speed", "speed", ("three steps too quick to have trai
 OFF = _moves(
     "tokens-mismatch", "tokens", ("more than steps account for", _off(1)), ("fewer than steps account for", _off(-1))
 )
+
+
+@dataclass(slots=True)
+class RunningCorpus:
+    """An epoch that begins where the position falls, without a wrap event near it, or that has no end."""
+
+    most: float  # tokens of an epoch, as long as each step has those that were declared
+    each: float
+    codes: tuple[str, ...] = ("unlogged", "long-pass")
+    tokens: float = 0.0  # of the epoch
+    position: float = -math.inf
+    begun: list[float] = field(default_factory=list)  # steps at which an epoch began, and an event may yet come
+    wraps: list[float] = field(default_factory=list)
+
+    def row(self, step: float | None, numbers: Numbers, events: Sequence[Fields] = ()) -> Offence | None:
+        """Return that an epoch began two steps ago, or before, of which no event has told, or that one has no end."""
+        self.wraps += [float(at) for one in events if one.get("event") == "wrap" and type(at := one.get("step")) is int]
+        position = numbers.get("corpus_position")
+        if step is None or position is None or math.isnan(position):
+            return None
+        self.tokens = self.tokens if position >= self.position else 0.0
+        self.begun += [step] if position < self.position else []
+        self.position, self.tokens = position, self.tokens + numbers.get("tokens", self.each)
+        self.most = self.most if numbers.get("tokens", self.each) == self.each else math.inf
+        if self.tokens > self.most:
+            return Offence(place="epoch", code="long-pass", figures={"step": step})
+        for began in [one for one in self.begun if step > one + 1]:
+            event = next((wrap for wrap in self.wraps if abs(wrap - began) <= 1), None)
+            if event is None:
+                return Offence(place="epoch", code="unlogged", figures={"step": began})
+            self.wraps.remove(event)
+            self.begun.remove(began)
+        return None
+
+
+def tripwire(evidence: Evidence, _limits: object, _measure: object) -> RunningCorpus | None:
+    """Begin to follow the epochs row by row, where the position in the corpus tells them."""
+    by = {row.by for row in rows_of(evidence, "epochs", CorpusEpoch)}
+    progress = record_of(evidence, "progress", CorpusProgress)
+    if by != {"corpus_position"} or progress is None:
+        return None
+    corpus, step = progress.corpus_tokens, progress.tokens_per_step
+    return RunningCorpus(most=corpus + step if corpus and step else math.inf, each=or_nan(step))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,6 +343,8 @@ KIND = kind.Kind(
     limits=Limits,
     codes=kind.codes(*FAILS, blocked=BLOCKED),
     judge=judge,
+    final=("placeholder", "constant-loss", "logged-twice", "long-pass", "short-pass"),
+    tripwire=tripwire,
     mutations=(
         _breaks("coverage clamped at full", "clamped-coverage", _clamped, place="coverage"),
         Mutation("a silent wrap more", "unlogged", _silent_wrap),

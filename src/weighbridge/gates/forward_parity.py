@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from weighbridge.clauses.clause import listed, or_nan
+from weighbridge.clauses.error_words import likely, place_of, related
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.core import Fields, Offence, SubjectKind, Verdict, plain
 from weighbridge.gates.families import local_errors
@@ -24,8 +25,8 @@ END_TO_END = 3.0  # times the trusted run's error: where two errors end to end d
 UNLIKE, UNLIKE_ROW = 0.6, 6.0  # of its norm, and times the error of all rows: a matrix farther off is no rounding
 ROUNDED = 0.01  # of its norm: a row this near is one, whatever the others are
 MOVED, AS_SAID = 32, 0.5  # u: what no float32 kernel makes; of the trusted run's error, which what is said makes
+SAME = "all elements have the trusted run's bits, so both sides ran the same kernels, which shows nothing of others"
 FITS_BETTER = 0.5  # of the error left: then the value that was captured is not the one that was used
-EXPLAINS = 2  # times the limit: a relation that leaves no more over names the cause
 
 
 def _unfit(row: ForwardError, limits: Limits) -> str:
@@ -252,6 +253,7 @@ def _within(
     coarsest = max(telling, key=lambda row: detectable(row, limits))
     share, over = share_of(worst, limits)
     taken = rows[0].run.weights.taken
+    shared, same = _equal_share(rows), all(row.equal_share == 1 for row in rows)
     figures: Fields = {
         "worst": worst.point,
         "worst_over": over,
@@ -264,6 +266,8 @@ def _within(
         "not_reached": list(rows[0].run.not_reached),
         "unreached": f"; not reached: {', '.join(rows[0].run.not_reached)}" if rows[0].run.not_reached else "",
         "unseen": f"; {len(unseen)} points have no value in the candidate: {unseen[0]}, …" if unseen else "",
+        "kernels": "; bits equal: the same kernels" if same else "",
+        "equality": SAME if same else f"{shared:.0%} of the elements have the trusted run's bits",
     }
     return passed(
         looked=[row.point for row in rows],
@@ -272,6 +276,12 @@ def _within(
         unit="relative L2",
         figures={**_setting(worst, rows, limits), **figures},
     )
+
+
+def _equal_share(rows: Sequence[ForwardError]) -> float:
+    elements = sum(one.elements for one in rows)
+    equal = sum(one.equal_share * one.elements for one in rows if one.equal_share)
+    return equal / elements if elements else 0.0
 
 
 OF_A_POINT = (
@@ -301,21 +311,14 @@ def _offence(row: ForwardError, code: str, limits: Limits) -> Offence:
         figures |= {"ratio": ratio, "rough_ratio": rough_ratio, "floor_u": floor, "budget_used": share}
         figures |= {"products": row.run.products or "nothing", "products_like": row.run.products_like}
         figures["products_left"] = row.run.products_left
-        figures |= {"detectable": detectable(row, limits), "relation": _relation(row, limits)}
+        figures |= {"detectable": detectable(row, limits), "extent": place_of(row), "likely": likely(row.operations)}
+        figures["relation"] = related(row.relation, row.candidate.all or 0.0, or_nan(allowed(row, limits).all))
     return Offence(place=row.point, code=code, figures=figures)
-
-
-def _relation(row: ForwardError, limits: Limits) -> str:
-    found = row.relation
-    if not found.name or not or_nan(found.left) <= EXPLAINS * or_nan(allowed(row, limits).all):
-        return ""
-    return f"; it is the right value but for a {found.name} ({found.to or 'of no weight'})"
 
 
 def _setting(row: ForwardError, rows: Sequence[ForwardError], limits: Limits) -> Fields:
     """Return on what the verdict stands: the run, which is the same in every row, and what was asked of it."""
-    run, outcome, elements = row.run, row.run.outcome, sum(one.elements for one in rows)
-    equal = sum(one.equal_share * one.elements for one in rows if one.equal_share)
+    run, outcome = row.run, row.run.outcome
     noise = max((one.noise or 0.0 for one in rows), default=0.0)
     apart = f"run twice, at most {noise:.2g} apart" if noise else "run twice with equal bits"
     kl = "no KL" if outcome.kl_mean is None else f"KL {outcome.kl_mean:.2g} nats (at most {outcome.kl_max or 0:.2g})"
@@ -331,8 +334,8 @@ def _setting(row: ForwardError, rows: Sequence[ForwardError], limits: Limits) ->
         "asked_device": limits.device,
         "min_sequences": limits.min_sequences,
         "min_tokens": limits.min_tokens,
-        "elements": elements,
-        "equal_share": equal / elements if elements else 0.0,
+        "elements": sum(one.elements for one in rows),
+        "equal_share": _equal_share(rows),
         "noise": noise,
         "repeats": apart if run.repeated else "run once",
         "outcome": flips if outcome.of else "no logits compared",

@@ -19,6 +19,7 @@ from weighbridge.quantities.runs import DeviceProbe, Witness
 
 CONTEXT = (re.compile(r"/dev/nvidia\d+"), re.compile(r"/dev/nvidia-uvm"))  # both are open while CUDA has a context
 ROCM = (re.compile(r"/dev/kfd"), re.compile(r"/dev/dri/renderD\d+"))
+UNPROBED_RUN: Fields = {"place": "run", "absent": "any probe of it"}
 OUTSIDE = "kinds of witness outside the code that must confirm it"
 UNPROBED = "most steps between one probe and the next, and after the last"
 SHARE = "share of all ops of a probed step that give their result there, bookkeeping elsewhere counted"
@@ -58,7 +59,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Return FAIL where the books of a probe deny its device, BLOCKED where nobody confirms it, PASS otherwise."""
     rows = rows_of(evidence, "probes", DeviceProbe)
     if not rows:
-        return blocked("no-probe", {"absent": "any probe of the run"})
+        return blocked("no-probe", UNPROBED_RUN)
     looked = [row.place for row in rows]
     denied = [found for row in rows if (found := _denial(row, limits))]
     if denied:
@@ -87,6 +88,8 @@ def _unprobed(rows: Sequence[DeviceProbe], limits: Limits) -> tuple[str, Fields]
         return "recorder-failure", recorded
     if any(row.announced_steps not in (None, row.steps) for row in rows):
         return "steps-not-recorded", recorded
+    if all(row.step is None and row.parameters is None for row in rows):  # one row for a run without any
+        return "no-probe", UNPROBED_RUN
     outside = [row.place for row in rows if not _ends(row)]
     if outside:
         return "outside-run", {"probes": outside, "first_step": run.first_step, "last_step": run.last_step}
@@ -201,7 +204,8 @@ def _confirms(witness: Witness, row: DeviceProbe, limits: Limits) -> bool:
 
 
 KIND = Kind(
-    name="no-silent-cpu-fallback", version=5, roles={"run": SubjectKind.RUN},
+    name="no-silent-cpu-fallback", version=6, roles={"run": SubjectKind.RUN},
     needs={"probes": Need("device_evidence", of=("run",), of_rows=False)}, limits=Limits,
     codes=codes(*trials.FAILS, blocked=trials.BLOCKED), judge=judge, check=check, mutations=trials.MUTATIONS,
+    final=trials.FAILS,
 )  # fmt: skip

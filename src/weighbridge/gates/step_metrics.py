@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, failed, passed, rows_of
-from weighbridge.core import Doc, Fields, Json, Offence, Outcome, SubjectKind, Verdict, dataclass, plain
+from weighbridge.clauses.kind import Evidence, Kind, Need, Numbers, blocked, codes, failed, passed, rows_of
+from weighbridge.core import Doc, Fields, Json, Offence, Outcome, SubjectKind, Verdict, dataclass, field, plain
 from weighbridge.gates.families import column_basis
 from weighbridge.gates.families.column_basis import LOOKED_AT, ColumnBasis, basis_of
 from weighbridge.gates.families.run_columns import SPEED, speed_moves
@@ -187,6 +187,42 @@ def _basis(row: StepColumn, limits: Limits, rows: Mapping[str, StepColumn]) -> I
         yield Offence(place=row.column, code="inconsistent", figures=figures)
 
 
+FINAL = ("non-finite", "fractional-steps")  # what no later row mends
+
+
+@dataclass(slots=True, kw_only=True)
+class RunningMetrics:
+    """What no later row mends of the required metrics and of the steps, from so many different steps on."""
+
+    columns: tuple[str, ...]
+    least: int
+    codes: tuple[str, ...] = FINAL
+    window: tuple[float, float] = (-math.inf, math.inf)
+    steps: set[float] = field(default_factory=set)  # until there are enough
+    found: Offence | None = None
+
+    def row(self, step: float | None, numbers: Numbers, _events: Sequence[Fields] = ()) -> Offence | None:
+        """Return a required metric that is no number, or a step that is no whole one."""
+        if step is None or not self.window[0] <= step <= self.window[1]:
+            return None
+        if len(self.steps) < self.least:
+            self.steps.add(step)
+        where: Fields = {"step": step}
+        if self.found is None and not step.is_integer():
+            self.found = Offence(place=STEP, code="fractional-steps", figures=where)
+        for name in self.columns:
+            if self.found is None and name in numbers and not math.isfinite(numbers[name]):
+                self.found = Offence(place=name, code="non-finite", figures=where)
+        return self.found if len(self.steps) >= self.least else None
+
+
+def tripwire(evidence: Evidence, limits: Limits, measure: Measure) -> RunningMetrics:
+    """Begin to judge the required metrics row by row."""
+    names = {row.logged_as: row.column for row in rows_of(evidence, NEED, StepColumn)}
+    columns = tuple(names.get(name, name) for name in limits.required)
+    return RunningMetrics(columns=columns, least=limits.min_steps, window=measure.steps or (-math.inf, math.inf))
+
+
 STATISTICS = (
     *("finite", "commonest", "distinct", "min", "max", "lag1_root_n", "uniform_ks_root_n", "rank_correlation_root_n"),
     "range_over_std",
@@ -214,4 +250,5 @@ KIND = Kind(
     needs={NEED: Need("step_columns", of=("run",), options=("steps",))}, limits=Limits, measure=Measure,
     window=lambda _, measure: measure.steps, columns=lambda limits, _: limits.required,
     codes=codes(*trials.FAILS, blocked=trials.BLOCKED), judge=judge, check=check, mutations=trials.MUTATIONS,
+    final=FINAL, tripwire=tripwire,
 )  # fmt: skip

@@ -36,6 +36,7 @@ class Unfit(enum.StrEnum):
     TREE = "lane-other-tree"
     SUBJECT = "lane-other-subject"
     STALE = "lane-stale"
+    ORIGIN = "lane-origin"
     STANDING = "lane-standing"
     UNPROVEN = "lane-unproven"
     UNDECIDED = "lane-undecided"
@@ -166,7 +167,7 @@ class LaneEvidence:
         accepts, days = self.project.lane(self.lane).accepts.get(asked.by), asked.gate.max_age_days
         limits = [accepts.age if accepts else None, dt.timedelta(days=days) if days is not None else None]
         limit = min((one for one in limits if one is not None), default=None)
-        other = _other_contract(stated, asked.contract) or _other_files(self._files(bundle, asked.instance), asked)
+        other = _other_subject(stated, self._files(bundle, asked.instance), asked)
         other = other or self._other_tree(paths_read(lane), asked.by) or self._too_old(moment(stated.finished), limit)
         if other is not None:
             return other
@@ -179,14 +180,19 @@ class LaneEvidence:
         if stated.tool.dirty:
             return Unfit.UNPROVEN, "was sealed by a build of weighbridge with changes that no commit has"
         found = next(one for one in opened.findings if (one.gate, one.instance) == (asked.gate.id, asked.instance))
-        came, at = found.verdict.outcome, bundle_evidence(opened, found).at
+        came, seen = found.verdict.outcome, bundle_evidence(opened, found)
+        at = seen.at
         if came not in (Outcome.PASS, Outcome.FAIL, Outcome.NOT_APPLICABLE):
             return Unfit.UNDECIDED, f"came to {came} ({found.verdict.code}) there"
         if came is not Outcome.FAIL and (why := self._held_back(place_of(opened, found), stated)):
             return Unfit.STANDING, f"came to {came}, but {why}"
         said = f"by lane {asked.by}: bundle {bundle[:ID_SHOWN]}, {_long(self.now - at)} old"
         said += "" if limit is None else f", at most {_long(limit)}"
-        return self._too_old(at, limit) or Decided(finding=found, says=said)
+        of = f"subjects that are {'reported' if seen.reported else 'no live ones'}"
+        unlike = Unfit.ORIGIN, f"came to {came} on {of}, and only live ones are accepted"
+        demanded = came is not Outcome.FAIL and accepts and accepts.origin  # a FAIL of any origin counts
+        taken = Decided(finding=found, says=said) if seen.live or not demanded else unlike
+        return self._too_old(at, limit) or taken
 
     def _held_back(self, place: LedgerPlace, stated: Predicate) -> str:
         """Return why a verdict of a place other than FAIL does not count: its status, or what no entry says of it."""
@@ -226,15 +232,11 @@ class LaneEvidence:
         return None
 
 
-def _other_contract(stated: Predicate, contract: Contract) -> tuple[Unfit, str] | None:
+def _other_subject(stated: Predicate, there: Mapping[str, Digests], asked: Wanted) -> tuple[Unfit, str] | None:
     if stated.overridden:
         return Unfit.CONTRACT, f"was judged with other parameters: {', '.join(stated.overridden)}"
-    if stated.contract.whole != digests(contract).whole:
+    if stated.contract.whole != digests(asked.contract).whole:
         return Unfit.CONTRACT, f"was judged under another content of {stated.contract.id} ({stated.contract.version})"
-    return None
-
-
-def _other_files(there: Mapping[str, Digests], asked: Wanted) -> tuple[Unfit, str] | None:
     for name in (one for one in asked.gate.subjects.values() if one in asked.files):
         here, was = asked.files[name], there.get(name, ())
         if not here or here != was:

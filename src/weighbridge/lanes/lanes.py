@@ -18,7 +18,7 @@ from weighbridge.contract.document import KEBAB, REQUIREMENT
 from weighbridge.contract.layers import Found, from_errors, raise_errors
 from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract
 from weighbridge.contract.strict_yaml import MAX_BYTES, collected
-from weighbridge.core import Contract, ContractError, Doc, UsageError, git, is_file, nearest, read_regular_file
+from weighbridge.core import Contract, ContractError, Doc, Origin, UsageError, git, is_file, nearest, read_regular_file
 from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.limits import LimitsError, read
 from weighbridge.core.limits import Path as At
@@ -26,6 +26,7 @@ from weighbridge.core.limits import Path as At
 EVERYTHING: Final = ("**",)
 NO_INPUT: Final = ("evidence/", WAIVERS)  # they follow from results
 
+LIVE: Final = (Origin.LIVE.value,)
 _GLOB: Final = Doc("relative to this file", pattern=r"[^/:~,][^,]*", form="relative to this file, without a comma")
 _AGE: Final = Doc("no older than this", pattern=r"[1-9][0-9]{0,4}[hd]", form='hours or days, such as "36h"')
 _NAMED: Final = Doc("by name", keys=KEBAB, form="lower-case words joined by hyphens")
@@ -37,6 +38,7 @@ class Accepts:
     """What evidence of another lane must be."""
 
     max_age: Annotated[str, _AGE]
+    origin: Annotated[str, Doc("`live`: a PASS of runs and traces that no witness saw is not taken", choices=LIVE)] = ""
 
     @property
     def age(self) -> dt.timedelta:
@@ -49,7 +51,7 @@ class Accepts:
 class Lane:
     """One lane: the gates that it measures itself, and whose evidence it accepts for others."""
 
-    decides: Annotated[tuple[str, ...], Doc("globs of the gates that it measures itself", min_items=1)]
+    decides: Annotated[tuple[str, ...], Doc("globs of the gates that it measures itself, or none where it accepts")]
     contracts: Annotated[tuple[str, ...], _GLOB] = ()  # without any, those in contracts/ and below
     accepts: Annotated[Mapping[str, Accepts], _NAMED] = field(default_factory=dict)
     requires: Annotated[Mapping[str, bool], _HAS] = field(default_factory=dict)
@@ -192,6 +194,11 @@ def _tree(glob: str) -> str | None:
 def _of_lanes(project: Project, written: _Written, loaded: Mapping[str, LoadedContract]) -> Iterator[Found]:
     for name, lane in project.lanes.items():
         at: At = ("lanes", name)
+        if not lane.decides and not lane.accepts:
+            what = f"the lane {name} decides no gate, and accepts from no lane"
+            yield written.found(
+                (*at, "decides"), "wrong-length", what, "name a gate in `decides`, or a lane in `accepts`"
+            )
         for other in lane.accepts:
             if other == name or other not in project.lanes:
                 what = f"the lane {name} accepts from {other!r}, which is no other lane"

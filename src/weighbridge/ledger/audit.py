@@ -48,8 +48,7 @@ def _against_causes(ledger: Ledger, now: datetime) -> Iterator[BundleError]:
                 yield BundleError(refused.code, refused.what, where=f"{BUNDLES}/{folder.name}", remedy=refused.remedy)
     left_out = {place: why for place, _, why in causes.left_out(now) if why.code == UNRECORDED}
     for place, why in left_out.items():  # what cannot be read was listed above
-        what = f"{place} failed on live subjects, and no entry says so"
-        yield BundleError(why.code, what, where=why.where, remedy=why.remedy)
+        yield BundleError(why.code, f"{place}: {why.what}", where=why.where, remedy=why.remedy)
     for known, shown in causes.read.items():
         if isinstance(shown, Shown) and shown.versions:
             what = f"was judged by {', '.join(shown.versions)}, which this version does not have"

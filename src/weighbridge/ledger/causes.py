@@ -99,7 +99,9 @@ def bundle_evidence(bundle: Bundle, finding: model.Finding) -> BundleEvidence:
     return BundleEvidence(
         bundle=bundle.id,
         outcome=finding.verdict.outcome,
-        live=is_live(gate, finding.instance, bundle.statement.subjects),
+        live=least(one.counts_as if one else None for one in mine) is model.Origin.LIVE,
+        reported=least(one.counts_as if one else None for one in mine) is model.Origin.REPORTED,
+        live_then=least(one.as_sealed if one else None for one in mine) is model.Origin.LIVE,
         trials=finding.trials,
         at=min([*began, moment(bundle.statement.finished)]),
         contract_digest=bundle.statement.contract.whole,
@@ -116,10 +118,21 @@ def _subjects(names: Iterable[str], instance: str, subjects: Sequence[BoundSubje
     return [known.get((name, instance), known.get((name, DEFAULT))) for name in names]
 
 
-def is_live(gate: model.GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> bool:
-    """Return whether every subject of a gate on an instance is live; a gate without subjects never is."""
-    mine = _subjects(gate.subjects.values(), instance, subjects)
-    return bool(mine) and all(one is not None and one.origin is model.Origin.LIVE for one in mine)
+def _earned(entry: LedgerEntry, before: Standing, seen: BundleEvidence) -> tuple[LedgerStep, model.Status]:
+    """Return what evidence earns an entry; what it earned when its bundle was sealed stays earned."""
+    at, digest = moment(entry.recorded_at), entry.contract_digest
+    if seen.as_sealed != seen:
+        with contextlib.suppress(LedgerError):
+            then = fold.advance(before, seen.as_sealed, now=at, contract_digest=digest)
+            if then == (entry.step, entry.after):
+                return then
+    return fold.advance(before, seen, now=at, contract_digest=digest)
+
+
+def least(origins: Iterable[model.Origin | None]) -> model.Origin:
+    """Return what several subjects count as together: a gate without any, or with one that is unknown, is FIXTURE."""
+    order = (None, model.Origin.FIXTURE, model.Origin.SYNTHETIC, model.Origin.REPORTED, model.Origin.LIVE)
+    return min(origins, key=order.index, default=None) or model.Origin.FIXTURE
 
 
 @dataclass(kw_only=True)
@@ -207,6 +220,12 @@ class Causes:
             demand_rederivable(bundle)
         return bundle
 
+    def stated_by(self, bundle: str) -> tuple[BoundSubject, ...]:
+        """Return the subjects that one bundle states, none where it cannot be read."""
+        with contextlib.suppress(WeighbridgeError, KeyError):
+            return read_statement(self.folders[bundle[:ID_SHOWN]])[1].subjects
+        return ()
+
     def newest(self, place: LedgerPlace, now: datetime) -> Shown | None:
         """Return what the newest bundle shows that judged a place by now, whatever it came to; raises as `shown`."""
         newest = self._judged_last(place, now)
@@ -253,7 +272,7 @@ class Causes:
         return None
 
     def left_out(self, now: datetime) -> Iterator[LeftOut]:
-        """Yield what no entry says of a place: a live FAIL that would move it, or that a bundle cannot be read."""
+        """Yield what no entry says of a place: a FAIL that would move it, or that a bundle cannot be read."""
         named = frozenset().union(*self.named.values())
         for bundle in (one for one in self.stated if one not in named):
             where = f"{BUNDLES}/{self.folders[bundle[:ID_SHOWN]].name}"
@@ -266,7 +285,6 @@ class Causes:
                 yield from ((place, bundle, damaged) for place in self.chains if self._judged_in(bundle, place))
                 continue
             remedy = f"weighbridge ledger record {bundle[:ID_SHOWN]}"
-            unrecorded = BundleError(UNRECORDED, "a live FAIL is not recorded", where=where, remedy=remedy)
             for place, seen in evidence.items():
                 standing = fold.fold(self.chains.get(place, {}))
                 old = fold.fold(self.chains.get(replace(place, instance=DEFAULT), {}))  # entries that named no files
@@ -274,7 +292,8 @@ class Causes:
                 if late and seen.outcome is model.Outcome.FAIL:
                     with contextlib.suppress(LedgerError):
                         fold.advance(standing, seen, now=now, contract_digest=seen.contract_digest)
-                        yield place, bundle, unrecorded
+                        what = f"a {'live' if seen.live else 'reported'} FAIL is not recorded"
+                        yield place, bundle, BundleError(UNRECORDED, what, where=where, remedy=remedy)
 
     def refuted(self, entries: Entries, asked: Iterable[str], now: datetime) -> Iterator[tuple[str, WeighbridgeError]]:
         """Yield every entry, of those asked for, that does not follow from its cause, by digest, and why."""
@@ -302,7 +321,7 @@ class Causes:
                 raise LedgerError("no-amendment", what, remedy=RESTORE)
             shown = [self.shown(found) for found in dict.fromkeys(CITED.findall(text))]
             cited = (one.evidence.get(one.known_as(entry.place)) for one in shown)
-            if not any(one.sound and utc(one.at) == entry.evidence_at for one in cited if one):
+            if not any(one.as_sealed.sound and utc(one.at) == entry.evidence_at for one in cited if one):
                 raise LedgerError("unearned", f"the amendment cites no live PASS of {entry.evidence_at}")
         elif entry.step is LedgerStep.RETIRE:
             self.demand_successor_or_bundle(entry.place, entry.cause, moment(entry.recorded_at))
@@ -318,7 +337,7 @@ class Causes:
             raise LedgerError("unearned", what)
         if (entry.contract_digest, entry.kind_version) != (seen.contract_digest, seen.kind_version):
             raise LedgerError("unearned", f"{name} was judged under another contract or kind version")
-        step, after = fold.advance(before, seen, now=moment(entry.recorded_at), contract_digest=entry.contract_digest)
+        step, after = _earned(entry, before, seen)
         if (step, after) != (entry.step, entry.after):
             raise LedgerError("unearned", f"{name} earns a {step} to {after}")
         if before.status is fold.REGRESSED and after is fold.ACTIVE and at != entry.place:

@@ -14,6 +14,7 @@ from weighbridge.evidence.statement import CLOCK_SKEW_S, DAY_S, moment
 from weighbridge.judging.requests import DEFAULT
 
 SCHEMA = "weighbridge.ledger/v0"
+WATCH = "start it with `weighbridge watch RUN -- CMD`"
 NAMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # an instance that has a name; any other is the files that were bound
 DRAFT, PARTIAL, ACTIVE = Status.DRAFT, Status.PARTIAL_ALGORITHM_LEVEL, Status.ACTIVE_WITH_LIVE_EVIDENCE
 DISCHARGED, REGRESSED, RETIRED = Status.DISCHARGED, Status.REGRESSED, Status.RETIRED
@@ -117,6 +118,8 @@ class BundleEvidence:
     bundle: str
     outcome: Outcome
     live: bool
+    reported: bool = False  # every subject is live but for runs and traces that recorded themselves
+    live_then: bool = False  # whether it was live as it counted when it was sealed
     trials: tuple[Trial, ...]
     at: datetime
     contract_digest: str
@@ -130,6 +133,11 @@ class BundleEvidence:
     def sound(self) -> bool:
         """Return whether it is a live PASS by a tool without changes, under the contract as it is written."""
         return self.outcome is Outcome.PASS and self.live and not self.dirty and not self.overridden
+
+    @property
+    def as_sealed(self) -> BundleEvidence:
+        """Return it as it counted when it was sealed, for what the ledger recorded of it then."""
+        return replace(self, live=self.live_then)
 
     def fresh(self, now: datetime) -> bool:
         """Return whether it is no older than its gate allows."""
@@ -205,7 +213,7 @@ def advance(
     status = standing.status or DRAFT
     _demand_movable(standing, evidence, now)
     if evidence.outcome is Outcome.FAIL:
-        if not evidence.live:
+        if not (evidence.live or evidence.reported):  # or not watching would be a way never to regress
             raise LedgerError("not-live", "a FAIL on a fixture, a synthetic subject or a log without provenance")
         if status is not REGRESSED:
             return LedgerStep.MOVE, REGRESSED
@@ -217,7 +225,10 @@ def advance(
         raise LedgerError("trials", f"a PASS that was not shown able to fail: {survivor or 'none was caught'}")
     if not evidence.live:
         if status is not DRAFT:
-            raise LedgerError("not-live", f"a PASS without live evidence moves nothing from {status}")
+            what, remedy = f"a PASS without live evidence moves nothing from {status}", ""
+            if evidence.reported:
+                what, remedy = f"a PASS of a reported run or trace moves nothing from {status}", WATCH
+            raise LedgerError("not-live", what, remedy=remedy)
         return LedgerStep.MOVE, PARTIAL
     _demand_current(standing, evidence, now, contract_digest)
     if (status, ACTIVE) in EDGES[LedgerStep.MOVE]:

@@ -36,6 +36,7 @@ class Instance:
     unverified: str = ""
     stale: tuple[str, ...] = ()
     unmeant: str = ""
+    reported: bool = False  # whether no witness saw the run or trace that its status stands on
 
     @property
     def status(self) -> str:
@@ -57,6 +58,11 @@ class Gate:
     def status(self) -> str:
         """Return the lowest status of its instances."""
         return min((one.status for one in self.instances), key=ORDER.index, default=UNDECLARED)
+
+    @property
+    def reported(self) -> bool:
+        """Return whether no witness saw what it was passed on, wherever it stands as low."""
+        return bool(self.instances) and all(one.reported for one in self.instances if one.status == self.status)
 
     @property
     def stale(self) -> tuple[str, ...]:
@@ -120,7 +126,8 @@ def _stood(place: LedgerPlace, entries: Entries, causes: Causes, contract: Contr
         newest = causes.newest(place, now) if shown.known_as(place) in shown.facts else None
     except WeighbridgeError as refused:
         return replace(at, unverified=f"{refused.code} {refused.what}")
-    return replace(at, stale=tuple(stale(at, shown, newest or shown, contract, now)))
+    doubts = tuple(stale(at, shown, newest or shown, contract, now))
+    return replace(at, stale=doubts, reported=shown.evidence[shown.known_as(place)].reported)
 
 
 def stands_on(entries: Entries, heads: Sequence[str]) -> Iterator[str]:

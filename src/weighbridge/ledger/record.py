@@ -29,6 +29,8 @@ class Move:
     says: str
     remedy: str = ""
     entries: tuple[str, ...] = ()
+    reported: bool = False  # whether no witness saw the run or trace that it is of
+    was_reported: bool = False  # nor the one that it stood on
 
     @property
     def moved(self) -> bool:
@@ -39,13 +41,14 @@ class Move:
 def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: str) -> tuple[Move, ...]:
     """Append what a bundle earns, or raise `not-rederivable`; `contract_digest` is the contract's now, as a whole."""
     demand_rederivable(bundle)
-    moves: list[Move] = []
+    moves, causes = list[Move](), Causes(ledger=ledger, chains={})
     for finding in bundle.findings:
         place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
 
         def decide(entries: Entries, place: LedgerPlace = place, seen: BundleEvidence = seen) -> Sequence[LedgerEntry]:
             standing, declared = fold.fold(entries), list[LedgerEntry]()
-            before = standing.status
+            before, was = standing.status, any(one.unwitnessed for one in causes.stated_by(standing.bundle))
+            moved: dict[str, Any] = {"place": place, "before": before, "was_reported": was}
             if before is None:  # the pre-registration: the contract's digest, and when
                 of = contract_digest if seen.overridden else seen.contract_digest  # it may be of an earlier contract
                 about = {"cause": of, "contract_digest": of}
@@ -55,9 +58,9 @@ def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: st
                 step, after = fold.advance(standing, seen, now=now, contract_digest=contract_digest)
             except LedgerError as refused:
                 code, says, remedy, stays = refused.code, refused.what, refused.remedy, before or Status.DRAFT
-                moves.append(Move(place=place, before=before, after=stays, code=code, says=says, remedy=remedy))
+                moves.append(Move(**moved, after=stays, code=code, says=says, remedy=remedy, reported=was))
                 return declared
-            moves.append(Move(place=place, before=before, after=after, code="", says=f"on {seen.outcome}"))
+            moves.append(Move(**moved, after=after, code="", says=f"on {seen.outcome}", reported=seen.reported))
             about = {"cause": seen.bundle, "contract_digest": seen.contract_digest, "evidence_at": utc(seen.at)}
             judged = {"outcome": seen.outcome, "kind_version": seen.kind_version}
             return [*declared, _next(place, standing, step, after, now, **about, **judged)]
@@ -115,7 +118,8 @@ def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: st
     if seen.outcome is not Outcome.PASS:
         raise LedgerError("not-passed", f"{place} is {seen.outcome} in bundle {bundle.id[:12]}")
     if not seen.live or seen.overridden or seen.dirty:
-        raise LedgerError("not-live", f"{place} passed without live evidence of a clean tool")
+        remedy = fold.WATCH if seen.reported else ""
+        raise LedgerError("not-live", f"{place} passed without live evidence of a clean tool", remedy=remedy)
     if standing.failed_at is not None and seen.at <= standing.failed_at:
         raise LedgerError("older-than-fail", "the PASS is not later than the last FAIL")
     evidence = {"evidence_at": utc(seen.at), "outcome": seen.outcome}

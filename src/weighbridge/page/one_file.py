@@ -11,21 +11,24 @@ from weighbridge.page.sources import Sources, checked_by
 from weighbridge.page.tabs import counted, hints_of, tabs, worst
 from weighbridge.report import SIGNS, gate_name
 
+UNDRAWN = b'data-digest=""'  # in a live page, where the digest of the page around it is written
 HERE = Path(__file__).parent
 PASSED = (Outcome.PASS, Outcome.NOT_APPLICABLE)
 ORDER = (Outcome.FAIL, Outcome.ERROR, Outcome.BLOCKED, *PASSED)  # of the cards
 ANSWERS = {Outcome.PASS: "Yes.", Outcome.FAIL: "No.", Outcome.ERROR: "No.", Outcome.BLOCKED: "Not known."}
 
 
-def page(given: Sources) -> bytes:
-    """Return the page; the same bundles give the same bytes."""
+def page(given: Sources, live: str = "") -> bytes:
+    """Return the page; the same bundles give the same bytes. With a note on a run that goes on it asks for news."""
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
         from markupsafe import Markup
     except ImportError:
         what, remedy = "the page needs Jinja2, which is not installed", "pip install 'weighbridge[report]'"
         raise UsageError("needs-extra", what, remedy=remedy) from None
-    style, script = (HERE.joinpath(name).read_text(encoding="utf-8").strip() for name in ("page.css", "page.js"))
+    files = ("page.css", "page.js", "live.js") if live else ("page.css", "page.js")
+    style, *scripts = (HERE.joinpath(name).read_text(encoding="utf-8").strip() for name in files)
+    policy = f"style-src {_digest(style)}; script-src {' '.join(map(_digest, scripts))}"
     loader = FileSystemLoader(HERE)
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.filters |= {"plain": printable, "drawn": Markup}
@@ -34,13 +37,14 @@ def page(given: Sources) -> bytes:
     links = {id(one): tab for tab in shown for part in tab.parts for one in part.of}
     links |= {id(one): tab for tab in shown if tab.parts for one in tab.judged}
     judged = sorted(given.judged, key=lambda one: (ORDER.index(one.outcome), one.row.finding.severity != "required"))
+    waits = outcome is Outcome.BLOCKED and all(one.waits for one in judged if one.outcome is outcome)
     numbers = {id(one): at for at, one in enumerate(judged, 1)}
     contracts = sorted({f"{one.contract.id} {one.contract.version}" for one in given.bundles})
     text: str = made.get_template("page.html").render(
         title=" · ".join(contracts) + (f" · run {given.run_name}" if given.run_name else ""),
         bundles=given.bundles,
         dates=sorted({one.statement.finished[:10] for one in given.bundles}),
-        answer=f"{ANSWERS[outcome] if outcome else 'Not known.'} {counted(judged)}",
+        answer=f"{'Not known yet.' if waits else ANSWERS[outcome or Outcome.BLOCKED]} {counted(judged)}",
         outcome=outcome,
         name=lambda one: gate_name(one.row.finding),
         signs=SIGNS,
@@ -56,8 +60,9 @@ def page(given: Sources) -> bytes:
         checked_by=checked_by,
         version=__version__,
         style=style,
-        script=script,
-        policy=f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}",
+        scripts=scripts,
+        policy=f"default-src 'none'; img-src data:; {policy}" + ("; connect-src 'self'" if live else ""),
+        live=live,
     )
     return text.encode(errors="replace")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,10 +22,10 @@ from weighbridge.report import Row, checked
 from weighbridge.report.rows import rows_of_bundle
 from weighbridge.run_logs.json_log import LAYERS
 from weighbridge.verifiers import step_course
+from weighbridge.verifiers.layer_course import layer_of
 from weighbridge.views.run import RunView, open_run
 
 MOST = 256 << 20  # bytes of layers.jsonl
-BLOCK = re.compile(r"(.*?\.\d+)\.")  # a block of layers, by its first number
 GROUPS = 96
 
 
@@ -39,6 +38,12 @@ class Judged:
     keys: tuple[str, ...]
     subjects: frozenset[str]
     older: str
+    waits: bool = False  # its run goes on, and may yet bring what it lacks
+
+    @property
+    def word(self) -> str:
+        """Return what the gate came to, as it is shown."""
+        return "NOT JUDGED YET" if self.waits else str(self.outcome)
 
     @property
     def outcome(self) -> Outcome:
@@ -64,7 +69,7 @@ class Judged:
 def checked_by(bundle: Bundle, names: Collection[str] | None = None) -> str:
     """Return what a bundle checked, of these subjects alone where they are named."""
     bound = (one for one in bundle.statement.subjects if names is None or one.name in names)
-    return checked(bundle.contract, ((one.name, one.instance, one.path) for one in bound))
+    return checked(bundle.contract, ((one.name, one.instance, one.path, one.unwitnessed) for one in bound))
 
 
 def of_the_same(one: Bundle, other: Bundle, names: Collection[str] | None = None) -> bool:
@@ -178,7 +183,7 @@ def layers_of(view: RunView) -> Layers | None:
         for line in view.layers.read_text(encoding="utf-8").splitlines():
             row: dict[str, Any] = json.loads(line)
             name, step = str(row["name"]), float(row["step"])
-            block = match[1] if (match := BLOCK.match(name)) else name.rpartition(".")[0] or name
+            block = layer_of(name) or name.rpartition(".")[0] or name
             steps[step] = None
             cell = sums.setdefault(block, {}).setdefault(step, {})
             found = {

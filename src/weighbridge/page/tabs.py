@@ -76,8 +76,8 @@ def tabs(given: Sources) -> tuple[Tab, ...]:
 
 
 def worst(judged: Sequence[Judged]) -> Outcome | None:
-    """Return the worst outcome, none where no gate looked."""
-    found = {one.outcome for one in judged}
+    """Return the worst outcome, none where no gate looked; one that is not judged yet is no PASS."""
+    found = {Outcome.BLOCKED if one.waits else one.outcome for one in judged}
     return next((one for one in WORST if one in found), None)
 
 
@@ -85,7 +85,8 @@ def counted(judged: Sequence[Judged]) -> str:
     """Return how many gates came to what, and what the first of the worst says."""
     words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "could not look"}
     words |= {Outcome.PASS: "passed", Outcome.NOT_APPLICABLE: "not applicable"}
-    many = {word: sum(one.outcome is outcome for one in judged) for outcome, word in words.items()}
+    many = {word: sum(one.outcome is outcome and not one.waits for one in judged) for outcome, word in words.items()}
+    many["not judged yet"] = sum(one.waits for one in judged)
     said = ", ".join(f"{count} {word}" for word, count in many.items() if count)
     gates = len({(one.bundle.contract.id, one.row.finding.gate) for one in judged})
     of = f"{len(judged)} findings of " if len(judged) > gates else "Of "
@@ -142,8 +143,11 @@ def _curve(given: Sources, course: StepCourse, judged: Sequence[Judged], bundle:
             steps_of = (found.get(name) for name in ("worst_step", "step", "slowest_step", "first_step"))
             hit = next((step for step in steps_of if isinstance(step, (int, float))), None)
             marks += [Mark("hit", f"{one.row.finding.gate}, step {hit}", hit)] if hit is not None else []
-    if course.column == "loss" and (vocab := _vocab(given)):
-        marks.append(Mark("limit", f"ln {vocab}: a model that knows nothing", math.log(vocab)))
+    if course.column == "loss":
+        items = (item for one in given.bundles for key, item in one.measured.items() if key.startswith("facts."))
+        facts = (fact for item in items if isinstance(item, Measurement) for fact in rows_of(item, Fact))
+        known = [one.value for one in facts if one.name == "vocab" and type(one.value) is int and one.value > 1][:1]
+        marks += [Mark("limit", f"ln {vocab}: a model that knows nothing", math.log(vocab)) for vocab in known]
     picture = curves(printable(course.column), unit, [_line(course, "")], marks)
     return Part(picture=picture, caption=_caption(course, judged, bundle), of=judged)
 
@@ -153,7 +157,7 @@ def _caption(course: StepCourse, judged: Sequence[Judged], bundle: Bundle | None
     absent = [f"{sum(found)} {word}" for word, found in counts.items() if any(found)]
     each = f"{course.rows} rows, {course.rows_each} to a place" if course.rows_each > 1 else f"{course.rows} rows"
     looking = [one for one in _by_outcome(judged) if one.outcome is not Outcome.NOT_APPLICABLE]
-    names = [f"{one.outcome} {gate_name(one.row.finding)}" for one in looking]
+    names = [f"{one.word} {gate_name(one.row.finding)}" for one in looking]
     said = [f"{', '.join(capped(names, NAMED))}." if names else NOT_JUDGED]
     said += [f"Bundle {bundle.id[:12]}."] if bundle else []
     return " ".join((f"{course.column}: {', '.join((each, *absent))}.", *said))
@@ -162,13 +166,6 @@ def _caption(course: StepCourse, judged: Sequence[Judged], bundle: Bundle | None
 def _by_outcome(judged: Sequence[Judged]) -> list[Judged]:
     order = [*WORST, Outcome.NOT_APPLICABLE]
     return sorted(judged, key=lambda one: order.index(one.outcome))
-
-
-def _vocab(given: Sources) -> int:
-    items = (item for one in given.bundles for key, item in one.measured.items() if key.startswith("facts."))
-    facts = (fact for item in items if isinstance(item, Measurement) for fact in rows_of(item, Fact))
-    found = (fact.value for fact in facts if fact.name == "vocab")
-    return next((value for value in found if type(value) is int and value > 1), 0)
 
 
 def _line(course: StepCourse, name: str) -> Line:
@@ -184,7 +181,7 @@ def _table_of(courses: Sequence[StepCourse], judged: Sequence[Judged]) -> Part:
         known = [value for value in course.least if value is not None]
         top = [value for value in (course.greatest or course.least) if value is not None]
         counts = [str(sum(found)) for found in (course.nan, course.zeros, course.missing)]
-        by = f"{mine[0].outcome}: {', '.join(one.row.finding.gate for one in mine)}" if mine else "not judged"
+        by = f"{mine[0].word}: {', '.join(one.row.finding.gate for one in mine)}" if mine else "not judged"
         last = (course.median or course.least)[-1]
         rows.append((course.column, *map(short, (min(known, default=None), max(top, default=None), last)), *counts, by))
         bad |= {index} if mine and mine[0].outcome in WORST[:2] else set()
@@ -234,7 +231,7 @@ def _bars_of(layers: Layers) -> Iterator[Part]:
 
 
 def _judged_by(one: Judged) -> str:
-    return f"{one.outcome} {gate_name(one.row.finding)} of bundle {one.bundle.id[:12]}: {one.checked}."
+    return f"{one.word} {gate_name(one.row.finding)} of bundle {one.bundle.id[:12]}: {one.checked}."
 
 
 def _parity(given: Sources) -> Tab:

@@ -9,7 +9,10 @@ from weighbridge.core.plugins import Brought, Extended
 from weighbridge.quantities.base import Quantity
 
 # Imported until a name is found.
-FILES = ("facts", "hosts", "tensors", "checkpoints", "runs", "forward", "commands", "reports", "agreement")
+FILES = (
+    *("facts", "hosts", "tensors", "checkpoints", "runs", "tensor_courses", "forward", "commands", "reports"),
+    "agreement",
+)
 
 
 class _Quantities(Mapping[str, Quantity]):

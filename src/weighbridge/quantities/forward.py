@@ -68,6 +68,9 @@ class ForwardRun:
     first_rounded_constant: Annotated[str, Doc("the first of those and what it was rounded to, empty where none")]
     repeated: Annotated[bool, Doc("whether the candidate was run twice; a trace may stand for one run")]
     outcome: Annotated[Outcome, Doc("how the logits differ from the trusted run's")]
+    head: Annotated[int, Doc("channels of an attention head; 0 where no configuration says it")] = field(
+        default=0, metadata=LATER_ON
+    )
     products: Annotated[str, Doc("what it says its products take, if anything")] = field(default="", metadata=LATER_ON)
     products_like: Annotated[str, Doc("what they look like at an odd point")] = field(default="", metadata=LATER_ON)
     products_at: Annotated[str, Doc("that point, empty where there is none")] = field(default="", metadata=LATER_ON)
@@ -100,6 +103,30 @@ class Relation:
     left: Annotated[float | None, Doc("what it leaves over", unit="relative L2")]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Which of the places along one dimension stand out."""
+
+    first: Annotated[int, Doc("the first of them")]
+    last: Annotated[int, Doc("the last of them")]
+    every: Annotated[int, Doc("distance of the runs that they form; 0 where they are one run, or of no order")]
+    wide: Annotated[int, Doc("places of a run; 0 where they are of no order")]
+    count: Annotated[int, Doc("how many they are")]
+    of: Annotated[int, Doc("places in all")]
+    share: Annotated[float, Doc("share of the squared relative errors that lies in them")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """Where in a tensor an error lies."""
+
+    sequences: Annotated[Span, Doc("sequences with a token that stands out")]
+    tokens: Annotated[Span, Doc("tokens that stand out in one of them")]
+    channels: Annotated[Span, Doc("channels that stand out")]
+
+
+EXTENT = "where its error stands out from a trusted run's worst token and channel; null where none was looked for"
+OPERATIONS = "ATen's names of the operations that made it of what it was made from, where it is odd"
 OTHERWISE = "the same where odd values that odd ones were made from go on as made; null where no point is so"
 END_TO_END = "distance from a pass in which nothing is replaced, first sequence"
 ROUGH = (
@@ -159,6 +186,8 @@ class ForwardError:
     nonfinite_reference: Annotated[
         int, Doc("the same of the trusted run, and elements of the truth that are NaN", typical=0)
     ]
+    extent: Annotated[Extent | None, Doc(EXTENT)] = field(default=None, metadata=LATER_ON)
+    operations: Annotated[tuple[str, ...], Doc(OPERATIONS)] = field(default=(), metadata=LATER_ON)
 
 
 QUANTITIES = (rows("forward_errors", ForwardError, key="point"),)

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import TYPE_CHECKING, Any
 
-if importlib.util.find_spec("torch") is None:
-    raise ModuleNotFoundError("weighbridge.recorder needs torch: pip install 'weighbridge[torch]'", name="torch")
-
-from weighbridge.recorder.recorder import Recorder
+if TYPE_CHECKING:
+    from weighbridge.recorder.recorder import Recorder
 
 __all__ = ["Recorder"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Recorder":  # a witness reads what is beside it, without torch
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if importlib.util.find_spec("torch") is None:
+        raise ModuleNotFoundError("weighbridge.recorder needs torch: pip install 'weighbridge[torch]'", name="torch")
+    from weighbridge.recorder.recorder import Recorder
+
+    return Recorder

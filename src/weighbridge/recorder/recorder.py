@@ -26,11 +26,12 @@ from weighbridge.recorder.hook_points import HookPoints
 from weighbridge.recorder.learning import LEARNING
 from weighbridge.recorder.learning.layer_rows import Layers
 from weighbridge.recorder.passes.batches import Batches, HeldOut
+from weighbridge.recorder.passes.kernels import KernelSample
 from weighbridge.recorder.passes.modes import Modes
 from weighbridge.recorder.passes.probes import Evaluations, Targets
 from weighbridge.recorder.phases import Phases
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
-from weighbridge.recorder.run_directory import EVENTS, LAYERS, RowLog, claim, run_of, write_run
+from weighbridge.recorder.run_directory import EVENTS, LAYERS, RowLog, claim, refuse_stopped, run_of, write_run
 from weighbridge.recorder.updates import Hyperparameters, Norms, unwrapped
 from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, token_counter
 
@@ -101,6 +102,7 @@ class Recorder:
     With `requested_steps`, a loop that was left before is known to have ended early. With `sampled`, batches are drawn
     with replacement, and there are no passes over the corpus; a loader whose sampler draws so says it by itself. Of
     `files` (corpus, tokenizer, …) `run.json` keeps digests. One that resumes says by `first_step` where it goes on.
+    With `kernels_every`, torch's profiler samples the last of every so many steps.
     """
 
     _steps: RowLog | None = None
@@ -128,6 +130,7 @@ class Recorder:
         sampled: bool = False,
         probe_every: int = 1000,
         channels: str = "default",
+        kernels_every: int = 0,
         files: Mapping[str, str | Path] | None = None,
         on_fail: str = "warn",
     ) -> None:
@@ -146,6 +149,7 @@ class Recorder:
         looking = [*(channel(self._seen) for channel in CHANNELS), self._audit, self._layers]
         at_cadence = 0 if channels == "all" else every
         self._points = HookPoints(self._seen, looking, at_cadence, self._audit.ops, self._channel_failed)
+        self._kernels = KernelSample(model, kernels_every)
         self._requested = {"requested_device": requested_device, "requested_steps": requested_steps}
         self._sampled = sampled or bool(getattr(getattr(loader, "sampler", None), "replacement", False))
         self._sizes = {"seq_len": seq_len, "batch_size": batch_size, "corpus_tokens": corpus_tokens}
@@ -231,6 +235,8 @@ class Recorder:
         scalars: Mapping[str, torch.Tensor | float | None],
     ) -> None:
         self._audit.ops.pause()
+        if found := self._kernels.end():
+            self._event("kernels", **found)
         skipped = self._points.sees_updates and not (self._seen.updated or self._seen.compiled)
         cells = {"loss": loss, **self._points.row(), **scalars}
         if grad_norm is not None and not skipped:
@@ -267,6 +273,7 @@ class Recorder:
     def _begin_step(self) -> None:
         if self._watched is None:
             self._audit.resume()
+        self._kernels.begin(self._step)
         self._mark = time.perf_counter(), time.process_time()
 
     @_guarded
@@ -297,6 +304,7 @@ class Recorder:
 
     def _claim(self) -> None:
         try:
+            refuse_stopped(self._root)
             self.directory, self._attempt, self._steps = claim(of_rank(self._root, os.environ))
             self._events = RowLog(self.directory / EVENTS)
             self._layer_log = RowLog(self.directory / LAYERS)
@@ -336,6 +344,7 @@ class Recorder:
     @_guarded
     def _close(self, kind: type[BaseException] | None) -> None:
         self._audit.ops.pause()
+        self._kernels.end()
         self._points.close()
         self._event("end", steps=self._step, by=kind.__name__ if kind else "")
         for log in (self._steps, self._events, self._layer_log):

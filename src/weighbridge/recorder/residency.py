@@ -59,11 +59,8 @@ def on_host(cells: Mapping[str, torch.Tensor | float | None]) -> dict[str, float
         wide = torch.float32 if next(iter(apart.values())).is_mps else torch.float64
         together = torch.stack([one.detach().reshape(()).to(wide) for one in apart.values()])
         known |= zip(apart, together.tolist(), strict=True)
-    return {name: _number(value) for name, value in known.items()}
-
-
-def _number(value: Any) -> float:
-    return float(value.reshape(()).item() if isinstance(value, torch.Tensor) else value)
+    alone = {name: one.reshape(()).item() for name, one in known.items() if isinstance(one, torch.Tensor)}
+    return {name: float(value) for name, value in (known | alone).items()}
 
 
 def resolved_device(model: torch.nn.Module) -> str:

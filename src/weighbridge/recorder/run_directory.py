@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.core.local_files import OWN
+from weighbridge.quantities.book_lines import STOPPED
 
 SCHEMA = "weighbridge.run/v0"
 RUN, STEPS, EVENTS, LAYERS = "run.json", "steps.jsonl", "events.jsonl", "layers.jsonl"
@@ -83,6 +84,16 @@ def claim(directory: Path) -> tuple[Path, int, RowLog]:
             if not (own / RUN).exists():
                 return own, attempt, RowLog(own / STEPS)
     raise AssertionError
+
+
+def refuse_stopped(directory: Path) -> None:
+    """Raise an OSError where a witness stopped the run in a directory and nobody released it."""
+    if os.path.lexists(directory / STOPPED):
+        gate = ""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            gate = f" by {json.loads((directory / STOPPED).read_text('utf-8'))['gate']}"
+        what = f"stopped: this run was ended{gate}; `weighbridge watch RUN --release REASON` lets it go on"
+        raise FileExistsError(what)
 
 
 def run_of(directory: Path) -> str:

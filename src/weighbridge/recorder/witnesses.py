@@ -55,23 +55,28 @@ def libraries(proc: Path = Path("/proc/self")) -> Testimony:
 
 def driver(proc: Path = Path("/proc/self")) -> Testimony:
     """Ask NVML which processes compute on each device and how much memory each holds, and find this one."""
+    listed = on_devices()
+    return ([], {"nvml": listed}) if isinstance(listed, str) else matched(listed, proc)
+
+
+def on_devices() -> list[tuple[int, int, int | None]] | str:
+    """Ask NVML for `(device, pid, bytes)` of every process that computes, or return why it cannot be asked."""
     try:
         import pynvml
     except ImportError:
-        return [], {"nvml": "nvidia-ml-py is not installed: pip install 'weighbridge[torch]'"}
+        return "nvidia-ml-py is not installed: pip install 'weighbridge[torch]'"
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as problem:
-        return [], {"nvml": f"NVML does not start: {type(problem).__name__}"}
+        return f"NVML does not start: {type(problem).__name__}"
     try:
         running = pynvml.nvmlDeviceGetComputeRunningProcesses
         devices = [(at, pynvml.nvmlDeviceGetHandleByIndex(at)) for at in range(pynvml.nvmlDeviceGetCount())]
-        processes = [(at, one.pid, one.usedGpuMemory) for at, handle in devices for one in running(handle)]
+        return [(at, one.pid, one.usedGpuMemory) for at, handle in devices for one in running(handle)]
     except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as problem:
-        return [], {"nvml": f"NVML does not list processes: {type(problem).__name__}"}
+        return f"NVML does not list processes: {type(problem).__name__}"
     finally:
         pynvml.nvmlShutdown()
-    return matched(processes, proc)
 
 
 def matched(processes: Iterable[tuple[int, int, int | None]], proc: Path = Path("/proc/self")) -> Testimony:

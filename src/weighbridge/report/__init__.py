@@ -246,9 +246,14 @@ def capped(lines: Sequence[str], limit: int = LISTED) -> list[str]:
 
 COLOURS = dict(zip(Outcome, ("green", "red", "yellow", "blue", "magenta"), strict=True))
 SIGNS: Mapping[str, str] = dict(zip(Outcome, "✓✗…–✗", strict=True))
-STATUS_WORDS = {status: status.value for status in Status}
-STATUS_WORDS |= {Status.PARTIAL_ALGORITHM_LEVEL: "fixture only", Status.ACTIVE_WITH_LIVE_EVIDENCE: "live"}
 INDENT = " " * 4
+
+
+def status_word(status: str | None, *, reported: bool = False) -> str:
+    """Return a status as a terminal shows it: what is PARTIAL by a run that recorded itself is reported."""
+    words = {Status.PARTIAL_ALGORITHM_LEVEL: "reported" if reported else "fixture only"}
+    words[Status.ACTIVE_WITH_LIVE_EVIDENCE] = "live"
+    return next((word for of, word in words.items() if of == status), status or "none")
 
 
 def heading(contract: model.Contract, subjects: Sequence[str]) -> str:
@@ -257,9 +262,13 @@ def heading(contract: model.Contract, subjects: Sequence[str]) -> str:
     return f"{name}   {'  '.join(map(printable, (*subjects, *_policies(contract))))}".rstrip()
 
 
-def checked(contract: model.Contract, subjects: Iterable[tuple[str, str, str]]) -> str:
-    """Return what was checked, by which policies: subjects by name, instance and redacted path."""
-    bound = (bound_as(name, instance, ELSEWHERE.sub("…/", path)) for name, instance, path in subjects)
+def checked(contract: model.Contract, subjects: Iterable[tuple[str, str, str, str]]) -> str:
+    """Return what was checked, by which policies: subjects by name, instance, redacted path, and why none saw it."""
+    bound, told = [], set[str]()
+    for name, instance, path, unwitnessed in subjects:
+        why = f" ({model.Origin.REPORTED}{'' if unwitnessed in told else f': {unwitnessed}'})" if unwitnessed else ""
+        bound.append(bound_as(name, instance, ELSEWHERE.sub("…/", path)) + why)
+        told.add(unwitnessed)
     return ", ".join(map(printable, (*bound, *_policies(contract)))) or "no subject"
 
 

@@ -50,7 +50,7 @@ def model_card(export: Export) -> str:
     files = []
     for one in export.subjects:
         named = ((f"{one.name}@{one.instance} {file}", digest) for file, digest in sorted(one.digests.items()))
-        files += [f"- {escaped(name)} ({one.origin}), sha256 {escaped(digest)}" for name, digest in named]
+        files += [f"- {escaped(name)} ({one.said}), sha256 {escaped(digest)}" for name, digest in named]
     required = [one for one in export.results if one.gate.severity is Severity.REQUIRED]
     changed = "\nParameters were overridden, so this is not the contract as written: {}.\n"
     return SECTION.format(

@@ -41,14 +41,15 @@ def read_attempts(path: Path, digests: dict[str, str]) -> Log:
             raise _refused(path, what, "take it away")
     if not any(part.rows for part in parts):
         raise no_rows(path)
-    return _joined(parts, path)
+    return joined(parts, path)
 
 
 def _refused(path: Path, what: str, remedy: str) -> SubjectError:
     return SubjectError("attempts", what, where=str(path), remedy=f"{remedy}, or bind one attempt by itself")
 
 
-def _joined(parts: Sequence[Log], path: Path) -> Log:
+def joined(parts: Sequence[Log], path: Path) -> Log:
+    """Join the attempts of a run, in their order; refuse where one goes on with another model or corpus."""
     last, before = parts[-1], math.inf
     kept: list[tuple[Log, list[int], float]] = []
     for part in reversed(parts):
@@ -63,7 +64,9 @@ def _joined(parts: Sequence[Log], path: Path) -> Log:
     ends = [run_end(part.facts, part.events, part.rows).ended for part in parts]
     joins = any(rows for _, rows, _ in kept[:-1])  # then the log begins before the first step of the last
     facts = {name: fact for name, fact in last.facts.items() if name != "first_step" or not joins}
-    events = [event for part, _, end in kept for event in part.events if part is last or _before(event, end)]
+    early = [(part, event, end) for part, _, end in kept for event in part.events if event.get("event") != "end"]
+    of_step = ((event, event.get("step"), end) for part, event, end in early if part is not last)
+    events = [event for event, step, end in of_step if isinstance(step, int) and step < end] + [*last.events]
     each = [dict(stated(part.facts)) for part in parts]
     names = sorted({name for one in each for name in one if one[name] != {}})
     parted = [name for name in names if any(one.get(name) != each[0].get(name) for one in each)]
@@ -71,22 +74,14 @@ def _joined(parts: Sequence[Log], path: Path) -> Log:
     notes = {**last.notes, "attempts": len(parts), "attempts_ended": ", ".join(ends)}
     notes |= {"changed_between_attempts": ", ".join(changed)} if changed else {}
     more: dict[str, Any] = {"facts": facts, "events": tuple(events), "notes": notes}
-    columns = {name: _column(name, kept) for name in dict.fromkeys(name for part in parts for name in part.columns)}
+    columns = {name: Cells() for part in parts for name in part.columns}
+    for name, joined in columns.items():
+        for part, rows, _ in kept:
+            joined.add_rows(part.columns.get(name) or Cells(part.rows), rows)
     count = sum(len(rows) for _, rows, _ in kept)
-    traced = all(part.traced for part, rows, _ in kept if rows)
-    return dataclasses.replace(last, rows=count, columns=columns, traced=traced, **more)
-
-
-def _column(name: str, kept: Sequence[tuple[Log, list[int], float]]) -> Cells:
-    joined = Cells()
-    for part, rows, _ in kept:
-        joined.add_rows(part.columns.get(name) or Cells(part.rows), rows)
-    return joined
-
-
-def _before(event: Fields, end: float) -> bool:
-    step = event.get("step")
-    return event.get("event") != "end" and isinstance(step, int) and step < end
+    given = [part for part, rows, _ in kept if rows]
+    more["heads"] = tuple(head for part in given for head in part.heads) if all(part.heads for part in given) else ()
+    return dataclasses.replace(last, rows=count, columns=columns, **more)
 
 
 def stated(facts: Fields, within: str = "") -> Iterator[tuple[str, Json]]:

@@ -46,13 +46,7 @@ def read_csv(path: Path, digests: dict[str, str]) -> Log:
     first = next(rows, None)
     if first is None:
         raise no_rows(path)
-    headed = not any(read_cell(cell)[0] == NUMBER for cell in first[1])
-    names = [str(place + 1) for place in range(len(first[1]))]
-    if headed:
-        names = [_UNIT.sub("", cell).strip() or place for cell, place in zip(first[1], names, strict=True)]
-    if len(set(names)) < len(names):
-        doubled = next(name for name, count in Counter(names).items() if count > 1)
-        raise bad_line(path, 1, f"two columns are called {doubled[:60]!r}")
+    headed, names, units = header(first[1], path)
     table = TableBuilder(str(path))
     table.open(dict.fromkeys(names), 0)
     # nvidia-smi that is called again and again writes its header again and again.
@@ -62,8 +56,20 @@ def read_csv(path: Path, digests: dict[str, str]) -> Log:
         raise no_rows(path)
     notes = ({} if headed else {"no_header": True}) | ({"torn_last_line": torn} if torn else {})
     notes = notes if lines.terminated else {**notes, "unterminated": True}
-    found = zip(names, map(_UNIT.search, first[1] if headed else ()), strict=False)
-    return Log(table.rows, table.columns, notes=notes, units={name: unit[1].strip() for name, unit in found if unit})
+    return Log(table.rows, table.columns, notes=notes, units=units)
+
+
+def header(first: list[str], path: Path) -> tuple[bool, list[str], dict[str, str]]:
+    """Return whether a first row is a header, the names of its columns, and their units; a number makes it none."""
+    headed = not any(read_cell(cell)[0] == NUMBER for cell in first)
+    names = [str(place + 1) for place in range(len(first))]
+    if headed:
+        names = [_UNIT.sub("", cell).strip() or place for cell, place in zip(first, names, strict=True)]
+    if len(set(names)) < len(names):
+        doubled = next(name for name, count in Counter(names).items() if count > 1)
+        raise bad_line(path, 1, f"two columns are called {doubled[:60]!r}")
+    found = zip(names, map(_UNIT.search, first if headed else ()), strict=False)
+    return headed, names, {name: unit[1].strip() for name, unit in found if unit}
 
 
 def _rows(reader: Any, path: Path, lines: _Lines) -> Rows:

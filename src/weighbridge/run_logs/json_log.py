@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import hashlib
 import json
 import re
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.core import Fields, SubjectError, WeighbridgeError, exists, is_folder, loads, quoted, unique
+from weighbridge.run_logs.book import moment_of
 from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole, several_runs
 from weighbridge.run_logs.log_table import EPOCH, STEP, Log, TableBuilder
 
@@ -108,7 +108,7 @@ def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: boo
         raise SubjectError("not-a-run", what, where=str(path), remedy=remedy)
     if beside := [name for name in runs_inside(path) if RANK.fullmatch(name)]:
         raise several_runs(path, [STEPS, *beside], "bind one of them, or move the ranks into a folder of their own")
-    head = _head(path / HEAD, digests) if exists(path / HEAD) else {}
+    head = read_head(path, digests)
     try:
         log = read_jsonl(path / STEPS, digests)
     except SubjectError as problem:
@@ -118,14 +118,19 @@ def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: boo
         log = Log(0, {})
     events, torn = _events(path / EVENTS, digests) if exists(path / EVENTS) else ((), 0)
     notes = {**log.notes, "torn_last_event": torn} if torn else log.notes
+    return of_recorder(dataclasses.replace(log, notes=notes), head, events)
+
+
+def of_recorder(log: Log, head: Fields, events: tuple[Fields, ...]) -> Log:
+    """Return the rows of a run directory with what its run.json and its events tell."""
     # Provenance is complete where schema, process, host, device, commit and start are all there, and the commit is all
     # that ran.
     pid, words = head.get("pid"), (head.get("host"), head.get("resolved_device"), head.get("commit"))
     complete = type(pid) is int and pid > 0 and all(isinstance(word, str) and word for word in words)
-    complete = complete and head.get("dirty") is False and _is_moment(head.get("started"))
-    traced = complete and head.get("schema") == SCHEMA
-    kept: dict[str, Any] = {"facts": head, "events": events, "notes": notes}
-    return dataclasses.replace(log, recorded=bool(head), traced=traced, **kept)
+    complete = complete and head.get("dirty") is False and moment_of(head.get("started")) is not None
+    heads = (head,) if complete and head.get("schema") == SCHEMA else ()
+    kept: dict[str, Any] = {"facts": head, "events": events}
+    return dataclasses.replace(log, recorded=bool(head), heads=heads, **kept)
 
 
 def is_run(folder: Path) -> bool:
@@ -151,15 +156,10 @@ def read_layers(path: Path, digests: dict[str, str]) -> Iterator[dict[str, Any]]
         yield from mappings(batch, path)
 
 
-def _is_moment(text: object) -> bool:
-    """Return whether a text tells a time and its zone."""
-    try:
-        return isinstance(text, str) and dt.datetime.fromisoformat(text).utcoffset() is not None
-    except ValueError:
-        return False
-
-
-def _head(path: Path, digests: dict[str, str]) -> Fields:
+def read_head(folder: Path, digests: dict[str, str]) -> Fields:
+    """Read the run.json of a run directory; one without it tells nothing."""
+    if not exists(path := folder / HEAD):
+        return {}
     try:
         head = loads(read_whole(path, digests, 1 << 20), where=str(path))
     except SubjectError:

@@ -97,6 +97,12 @@ class Cells:
         self.values.extend(other.values[row] for row in rows)
         self.state.extend(other.state[row] for row in rows)
 
+    def first(self, rows: int) -> Cells:
+        """Return the cells of so many rows at the beginning."""
+        changed = Cells()
+        changed.values, changed.state = self.values[:rows], self.state[:rows]
+        return changed
+
     def units_said(self) -> set[str]:
         """Return the units of the cells that hold a number, "" among them where some say none."""
         places = self.units + bytes(len(self.state) - len(self.units))
@@ -139,7 +145,7 @@ class Log:
     units: Mapping[str, str] = field(default_factory=dict)  # by column, as its header has it
     nan_filtered: frozenset[str] = frozenset()  # columns that the logger keeps free of NaN, whatever happened
     recorded: bool = False  # whether a recorder wrote it
-    traced: bool = False  # whether the reader found a recorder's run.json with complete provenance
+    heads: tuple[Fields, ...] = ()  # a recorder's run.json, of each attempt, where all have complete provenance
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,7 @@ def _evidence(bundle: Bundle) -> Iterator[str]:
     yield f"- contract digest `{stated.contract.whole}`"
     for index, subject in enumerate(stated.subjects):
         size = cite(bundle, f"/predicate/subjects/{index}/size", subject.size, statement.FILE)
-        yield f"- {subject.name}[{subject.instance}], {subject.origin}: `{subject.path}`, {size} bytes"
+        yield f"- {subject.name}[{subject.instance}], {subject.said}: `{subject.path}`, {size} bytes"
         yield from (f"  - `{name}` sha256 `{digest}`" for name, digest in sorted(subject.digests.items()))
 
 
@@ -213,8 +213,9 @@ def _is_not(bundles: Sequence[Bundle], mine: Sequence[Cited]) -> Iterator[str]:
     yield f"- A statement about any subject but those named above, or about any gate but {gates}."
     for one in mine:
         for subject in one.bundle.statement.subjects:
-            if subject.origin is not model.Origin.LIVE and subject.name in one.gate.subjects.values():
-                yield f"- Live evidence: {subject.name}[{subject.instance}] is a {subject.origin} subject."
+            if subject.counts_as is not model.Origin.LIVE and subject.name in one.gate.subjects.values():
+                why = f" ({subject.unwitnessed})" if subject.unwitnessed else ""
+                yield f"- Live evidence: {subject.name}[{subject.instance}] is a {subject.counts_as} subject{why}."
     for bundle in bundles:
         if bundle.statement.overridden:
             yield f"- Evidence for the contract as written: {', '.join(bundle.statement.overridden)} overridden."

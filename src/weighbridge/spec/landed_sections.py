@@ -43,11 +43,14 @@ class Here:
         return self.ledger.chains()
 
 
-def earned(mine: Iterable[Cited], stood: Mapping[LedgerPlace, Stood], now: datetime) -> frozenset[LedgerPlace]:
+def earned(
+    mine: Iterable[Cited], stood: Mapping[LedgerPlace, Stood], now: datetime, *, then: bool = False
+) -> frozenset[LedgerPlace]:
     """Return the places that a section about these findings discharges: ACTIVE ones, by a fresh live PASS."""
     places = set()
     for one in mine:
         seen, place = bundle_evidence(one.bundle, one.finding), place_in(one.bundle, one.finding, stood)
+        seen = seen.as_sealed if then else seen
         standing = stood[place].standing if place in stood else Standing()
         later = standing.failed_at is None or seen.at > standing.failed_at
         current = seen.sound and later and seen.fresh(now) and seen.contract_digest == standing.contract_digest
@@ -97,7 +100,7 @@ def check_landed(here: Here, one: Section, sections: Sequence[Section]) -> tuple
     known = Known(bundles=here.bundles, stood=stood, at=landing.at, refuted=since, strict=True, frozen=True)
     looked = look(one.body, where, known, one.first_line)
     problems = [*looked.problems, *contradicted(one, _landed_on(one, sections), known)]
-    due = set(map(str, earned(mine, before, moment(landing.at))))
+    due = set(map(str, earned(mine, before, moment(landing.at), then=True)))
     for name in landing.discharges:
         place = next((place for place in before if str(place) == name), None)
         entries = here.chains[place].values() if place else ()
@@ -145,7 +148,7 @@ def _passed(here: Here, one: Section) -> Iterator[LedgerPlace]:
     with contextlib.suppress(WeighbridgeError):  # evidence that cannot be read is reported with its section
         for each in cited((here.bundles.get(id_) for id_ in one.about.evidence), one.about.gates):
             seen = bundle_evidence(each.bundle, each.finding)
-            if seen.sound:
+            if seen.as_sealed.sound:
                 yield place_in(each.bundle, each.finding, history(here.chains))
 
 

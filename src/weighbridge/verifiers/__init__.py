@@ -28,6 +28,7 @@ MODULES: Mapping[Key, str] = {
     ("files_beside", (*_CHECKPOINT, *_CHECKPOINT)): "files_beside",
     ("forward_errors", (SubjectKind.MODEL, SubjectKind.MODEL)): "forward_errors",
     ("host", ()): "host",
+    ("layer_course", _RUN): "layer_course",
     ("model_config", (*_CHECKPOINT, *_CHECKPOINT)): "model_config",
     ("moment_changes", (*_CHECKPOINT, *_CHECKPOINT)): "moment_changes",
     ("step_columns", _RUN): "step_columns",

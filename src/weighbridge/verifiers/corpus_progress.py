@@ -38,11 +38,13 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     found |= {"corpus_tokens": corpus_tokens(view), "announced_steps": announced_steps(view)}
     last = max(numbers(view, STEP), default=None)
     end = run_end(view.facts, view.events, order.steps, last)
-    taken = None if end.ended in (GOING, UNKNOWN) and end.basis is Basis.REPORTED else end.taken_steps
+    over = end.requested_steps is not None and end.taken_steps > end.requested_steps  # however it will end
+    unsure = end.ended in (GOING, UNKNOWN) and end.basis is Basis.REPORTED
+    taken = None if unsure and not over else end.taken_steps
     found |= {"requested_steps": end.requested_steps, "taken_steps": taken or None}
     found["failures"] = sum(event.get("event") == "recorder-failure" for event in view.events)
     value = Record(CorpusProgress(equal_losses=equal_runs(columns), coverage=_coverage(view, columns), **found))
-    return Measurement(quantity=QUANTITY, value=value, by="corpus_progress/4", examined=view.rows, total=view.rows)
+    return Measurement(quantity=QUANTITY, value=value, by="corpus_progress/5", examined=view.rows, total=view.rows)
 
 
 def _passed_over(view: RunView) -> int | None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, NamedTuple
 
-from weighbridge.core import Fields, Measurement, NDArray, SubjectKind, Unmeasured, dumps, np, sha256
+from weighbridge.core import Basis, Fields, Measurement, NDArray, SubjectKind, Unmeasured, dumps, np, sha256
 from weighbridge.forward import local_pass
 from weighbridge.forward.constants import Constants
 from weighbridge.forward.local_pass import NOTHING, Distance, Step, Steps, end_to_end
@@ -39,7 +39,7 @@ NOT_CAPTURED = LocalError(all=None, token=None, channel=None)
 
 def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     """Compare reference and candidate at every point that either names; refuse what raises, or is of another shape."""
-    pair = _runs(views, options)
+    candidate, pair = views[1], both_runs(views, options)
     if isinstance(pair, Unmeasured):
         return pair
     reference, stack, trusted, found, noise, _ = pair
@@ -49,7 +49,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     runs = {"trusted": trusted, "candidate": found} if other else {"trusted": trusted}
     # A cut is there to show that a local error is seen; nothing end to end is judged in it.
     whole = end_to_end(stack, found.facts.tokens[:1], runs) if reference.part is None else {name: {} for name in runs}
-    run = _run(trusted, found, passes, repeated=noise is not None)
+    run = replace(_run(trusted, found, passes, repeated=noise is not None), head=_head(stack))
     run = replace(run, **_products(reference, stack, found, passes), weights=replace(run.weights, taken=pair.taken))
     saw = reached(stack.plain, trusted, found.facts.decoded)
     sides = [tuple(name for name, whether in saw.items() if whether is wanted) for wanted in (True, False)]
@@ -61,7 +61,9 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
         row = replace(row, candidate_end_to_end=theirs, trusted_end_to_end=whole["trusted"].get(point))
         rows.append(replace(row, noise=(noise or {}).get(point)))
     measured = table("forward_errors", rows, at="forward pass, step by step", unit="relative L2")
-    return replace(measured, by="weighbridge.forward_errors/5", basis={})
+    # What a trace that no witness saw says of itself is no more than what it says.
+    basis = dict.fromkeys(("run", "noise"), Basis.REPORTED) if candidate.book == "" else {}
+    return replace(measured, by="weighbridge.forward_errors/5", basis=basis)
 
 
 class Runs(NamedTuple):
@@ -92,14 +94,20 @@ def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, ot
     def suspicious(error: Distance, least: Distance) -> bool:
         return (error.all or 0) > WORTH_A_LOOK * max(least.all or 0, u)
 
+    def telling(error: Distance, least: Distance) -> bool:
+        tails = ((error.token, least.token), (error.channel, least.channel))
+        return suspicious(error, least) or any(
+            (one or 0) > max(WORTH_A_LOOK * (of or 0), TAIL * u) for one, of in tails
+        )
+
     last = {trusted.facts.order[-1]}  # from which nothing more is made
     once = other <= last  # all steps before it are the same
     # Our runs start each step from the points that the candidate has too: equal steps, equal roundings.
     run, beside = trusted.only(found.tensors), found.only(other) if once and other else None
-    ours, audit, constants = local_pass.local_errors(stack, tokens, run, {}, suspicious, last, beside)
+    ours, audit, constants = local_pass.local_errors(stack, tokens, run, {}, telling, last, beside)
     theirs: Steps = {point: step.beside or step for point, step in ours.items()}
     if not once:
-        theirs = local_pass.local_errors(stack, tokens, found, ours, suspicious, last)[0]
+        theirs = local_pass.local_errors(stack, tokens, found, ours, telling, last)[0]
     odd = {point for point, step in theirs.items() if suspicious(step.distance, ours[point].distance)}
     # Where what was made from an odd point is odd too, was the captured value what was used?
     doubtful = {one for point in odd for one in theirs[point].made_from} & odd
@@ -166,6 +174,14 @@ def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> For
     )  # fmt: skip
 
 
+def _head(stack: Torch) -> int:
+    """Return the channels of an attention head by the configuration, 0 where it says none."""
+    config: Any = getattr(stack.plain, "config", None)
+    config = config.get_text_config() if hasattr(config, "get_text_config") else config
+    heads, hidden = (getattr(config, name, 0) or 0 for name in ("num_attention_heads", "hidden_size"))
+    return int(getattr(config, "head_dim", 0) or (hidden // heads if heads else 0))
+
+
 def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardRun) -> ForwardError:
     mine, other = passes.ours.get(point), passes.theirs.get(point)
     error = other.distance if other is not None else NOTHING
@@ -183,10 +199,11 @@ def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardR
         relation=Relation(**asdict(other.relation)) if other and other.relation else NO_RELATION,
         nonfinite_reference=mine.distance.nonfinite + mine.distance.truth_nonfinite if mine else 0,
         nonfinite_candidate=error.nonfinite,
+        extent=other.extent if other else None, operations=other.operations if other else (),
     )  # fmt: skip
 
 
-def _runs(views: Views, options: Fields) -> Runs | Unmeasured:
+def both_runs(views: Views, options: Fields) -> Runs | Unmeasured:
     """Run both, the reference in the candidate's dtype and with what its products take."""
     reference, candidate = views
     stack, said = reference.stack(), candidate.dtype_and_tokens()
@@ -292,14 +309,14 @@ def _divergence(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float
 
 def extent(views: Views, options: Fields) -> int:
     """Count the points that either side captured."""
-    pair = _runs(views, options)
+    pair = both_runs(views, options)
     return 0 if isinstance(pair, Unmeasured) else len({*pair.trusted.facts.order, *pair.found.facts.order})
 
 
 def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | NoCanary:
     """Overlay the last of a few tokens at the last point of the runs, not of the measurement, with twice the norm."""
     reference, candidate = views
-    pair = _runs(views, options)
+    pair = both_runs(views, options)
     if isinstance(pair, Unmeasured):
         return NoCanary(pair.why)
     given = pair.trusted.facts.tokens[0]

@@ -19,6 +19,7 @@ from weighbridge.forward.between_traces import apart, same
 from weighbridge.forward.stacks import Stack, Tokens, Torch, digests_of, has_cuda
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, open_trace
 from weighbridge.forward.trace_key import is_trace
+from weighbridge.run_logs.book import read_book
 from weighbridge.storage.mapped_file import MappedFile
 from weighbridge.storage.readable import sha256
 from weighbridge.views.factory import Factory
@@ -68,6 +69,8 @@ class Runs:
     noise: dict[Any, Mapping[str, float]] = field(default_factory=dict)
     products: Products | None = None
     taken: dict[Any, Any] = field(default_factory=dict)  # from a candidate, by the run of it
+    digests: Mapping[str, str] | None = None  # of a trace, and whether a witness saw it: its book, and why it does not
+    witness: tuple[str, str] | None = None
 
     def path(self, name: str) -> Path:
         """Return the path of a trace to be written; it is gone when no view is left."""
@@ -230,18 +233,40 @@ class ModelView:
 
     @property
     def origin(self) -> Origin:
-        """Return LIVE once the weights are known to come from a file, which a trace must say itself; else SYNTHETIC."""
-        if self.trace is not None:
-            facts = self.trace.facts
-            return Origin.LIVE if facts.weights and facts.files and facts.device.observed else Origin.SYNTHETIC
-        return Origin.LIVE if self._checkpoint() is not None else Origin.SYNTHETIC
+        """Return LIVE once weights are known to come from a file; a trace must say so, and a witness have seen it."""
+        if self.trace is None:
+            return Origin.LIVE if self._checkpoint() is not None else Origin.SYNTHETIC
+        facts = self.trace.facts
+        if not (facts.weights and facts.files and facts.device.observed):
+            return Origin.SYNTHETIC
+        return Origin.REPORTED if self.unwitnessed else Origin.LIVE
+
+    @property
+    def book(self) -> str | None:
+        """Return the digest of the witness's book that stands for a trace, "" where none does; None without a trace."""
+        return None if self.trace is None else self._witnessed()[0]
+
+    @property
+    def unwitnessed(self) -> str:
+        """Return why no witness's book stands for a trace; "" where one does."""
+        return self._witnessed()[1]
+
+    def _witnessed(self) -> tuple[str, str]:
+        if self.runs.witness is None:
+            book = read_book(Path(self.spec))
+            assert self.trace is not None
+            why = book.why or book.doubt(self.digest(), device=self.trace.facts.device.observed)
+            self.runs.witness = "" if why else book.digest, why
+        return self.runs.witness
 
     def digest(self) -> Mapping[str, str]:
         """Digest the trace, or the factory's source file and, once it has run, the checkpoint that it read: sha256."""
         if self.trace is None:
             digests: Mapping[str, str] = self.source.digest(self._checkpoint())
             return digests
-        return {Path(self.spec).name: sha256(self.trace.file)}
+        if self.runs.digests is None:
+            self.runs.digests = {Path(self.spec).name: sha256(self.trace.file)}
+        return self.runs.digests
 
     def _checkpoint(self) -> Path | None:
         named = self.runs.checkpoint

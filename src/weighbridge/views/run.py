@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from weighbridge.core import Fields, Origin, SubjectError, bare, dataclass, exists, field, local_path
 from weighbridge.run_logs import log_table
+from weighbridge.run_logs.book import Book, read_book
 from weighbridge.run_logs.formats.recognition import read_log
 from weighbridge.run_logs.json_log import LAYERS, ranks_inside
 from weighbridge.run_logs.log_table import EPOCH, IS_NUMBER, MISSING, NOT_OWED, NUMBER, UNREADABLE, Cells
@@ -57,17 +58,40 @@ class RunView:
     events: tuple[Fields, ...] = ()
     notes: Fields = field(default_factory=dict)
     nan_filtered: frozenset[str] = frozenset()
-    origin: Origin = Origin.FIXTURE
+    heads: tuple[Fields, ...] = ()  # run.json of each attempt, where all have complete provenance
+    witness: Book | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
     stated: Mapping[str, Mapping[int, str]] = field(default_factory=dict)  # digests in the log, by column and row
     overlay: Mapping[tuple[int, str], float | None] = field(default_factory=dict)
     ranks: tuple[RunView, ...] = ()  # of a folder of ranks: each of them, and no cells of its own
     layers: Path | None = None  # what is logged of tensors, read by those alone who need it
+    layer_rows: tuple[Fields, ...] | None = None  # instead of the rows of that file, of a canary
+
+    @property
+    def unwitnessed(self) -> str:
+        """Return why no witness's book stands for what was read of it so far; "" where one does."""
+        if self.ranks:
+            several = "no one witness saw all of its ranks" if len({one.book for one in self.ranks}) > 1 else ""
+            return next(filter(None, (one.unwitnessed for one in self.ranks)), several)
+        return self.witness.doubt(self.digests, self.heads) if self.witness else "its log says nothing of where it ran"
+
+    @property
+    def origin(self) -> Origin:
+        """Return LIVE for a run that a witness saw, REPORTED for one of complete provenance; FIXTURE for any other."""
+        if not all(one.heads for one in self.ranks or (self,)):
+            return Origin.FIXTURE
+        return Origin.REPORTED if self.unwitnessed else Origin.LIVE
+
+    @property
+    def book(self) -> str:
+        """Return the digest of the book that stands for it; empty where none does."""
+        witness = (self.ranks[0] if self.ranks else self).witness
+        return "" if witness is None or self.origin is not Origin.LIVE else witness.digest
 
     @property
     def started(self) -> str:
         """Return when it began, in UTC, as a run of complete provenance tells; empty where that is not known."""
-        if self.origin is not Origin.LIVE:
+        if self.origin is Origin.FIXTURE:
             return ""
         began = dt.datetime.fromisoformat(str(self.facts["started"])).astimezone(dt.UTC)
         return began.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -126,6 +150,14 @@ class RunView:
         texts = {name: {at: of[row] for at, row in enumerate(rows) if row in of} for name, of in self.stated.items()}
         return dataclasses.replace(self, rows=len(rows), cells=cells, overlay={}, stated=texts)
 
+    def first(self, rows: int) -> RunView:
+        """Return the view of so many rows at the beginning, and of the events up to the step of the last of them."""
+        cells = {name: one.first(rows) for name, one in self.cells.items()}
+        reached = max(compress(cells[STEP].values, cells[STEP].state.translate(IS_NUMBER)), default=-1.0)
+        events = tuple(one for one in self.events if type(at := one.get(STEP)) is not int or at <= reached)
+        texts = {name: {row: text for row, text in of.items() if row < rows} for name, of in self.stated.items()}
+        return dataclasses.replace(self, rows=rows, cells=cells, events=events, stated=texts)
+
     def overlaid(self, row: int, column: str, value: float | None) -> RunView:
         """Return the view with another number, or a missing cell (None), over one cell."""
         return dataclasses.replace(self, overlay={**self.overlay, (row, column): value})
@@ -146,18 +178,21 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
         what = "runs are read on this machine only"
         raise SubjectError("run-elsewhere", what, where=bare(str(target)), remedy="fetch it, bind its path")
     digests: dict[str, str] = {}
-    log = read_log(path, digests, lines)
-    names = log_table.standard_names(log.columns, columns or {})
+    return view_of(read_log(path, digests, lines), path, digests, columns, units)
+
+
+def view_of(
+    log: log_table.Log, path: Path, digests: Mapping[str, str], columns: Names | None, units: Names | None
+) -> RunView:
+    """Return the view of a log that was read, or that is being followed."""
+    scaled = scales(log, path, columns, units)
+    names = {name: logged for name, (logged, _) in scaled.items()}
     cells: dict[str, Cells] = {}
-    for name, logged in names.items():
-        one, header = log.columns[logged], {log.units.get(logged, "")}
+    for name, (logged, by) in scaled.items():
+        one = log.columns[logged]
         if name in PLAIN:
             one = one.plain() if one.units else one
-        else:  # a header speaks for the cells that say no unit
-            said, mapped = one.units_said(), (columns or {}).get(name, name) != name
-            said = (said - {""}) | header if "" in said or header != {""} else said
-            by = factor(name, logged, (units or {}).get(name, ""), said, mapped=mapped, where=str(path))
-            one = one if by == 1.0 else one.times(by)
+        one = one if by == 1.0 else one.times(by)
         if NUMBER in one.state or UNREADABLE not in one.state:  # else texts; one of numbers may lack some of them
             cells[name] = one
     if SKIPPED in log.columns and GRAD_NORM in cells:  # a step without an update has no norm of one
@@ -166,8 +201,9 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
     facts, notes = {**_constants(cells, columns or {}), **log.facts}, dict(log.notes)
     if STEP not in cells and EPOCH in cells:
         _one_run(cells[EPOCH], path)
-    if STEP not in cells and EPOCH in cells and _counts(cells[EPOCH]):
-        cells, notes["steps_are"] = {STEP: cells[EPOCH], **cells}, EPOCH
+        whole = set(cells[EPOCH].state) == {NUMBER} and all(map(float.is_integer, cells[EPOCH].values))
+        if whole and all(after > before for before, after in itertools.pairwise(cells[EPOCH].values)):
+            cells, notes["steps_are"] = {STEP: cells[EPOCH], **cells}, EPOCH
     if STEP not in cells:
         counted = Cells(log.rows)
         counted.values, counted.state = array("d", range(log.rows)), bytearray([NUMBER]) * log.rows
@@ -180,8 +216,23 @@ def open_run(target: str | Path, columns: Names | None = None, units: Names | No
     kept: dict[str, Any] = {"rows": log.rows, "facts": facts, "events": log.events, "notes": notes}
     kept["stated"] = {name: found for name, logged in names.items() if (found := log.columns[logged].digests)}
     kept["layers"] = path / LAYERS if exists(path / LAYERS) and "attempts" not in notes else None
-    origin = Origin.LIVE if log.traced else Origin.FIXTURE
-    return RunView(cells=cells, logged_as=logged_as, nan_filtered=filtered, origin=origin, digests=digests, **kept)
+    kept |= {"heads": log.heads, "witness": read_book(path) if log.heads else None}
+    return RunView(cells=cells, logged_as=logged_as, nan_filtered=filtered, digests=digests, **kept)
+
+
+def scales(log: log_table.Log, path: Path, columns: Names | None, units: Names | None) -> dict[str, tuple[str, float]]:
+    """Return, by standard name, what a log calls a column, and by what its numbers are multiplied."""
+    found = {}
+    for name, logged in log_table.standard_names(log.columns, columns or {}).items():
+        header, said = {log.units.get(logged, "")}, log.columns[logged].units_said() if name not in PLAIN else {""}
+        mapped = (columns or {}).get(name, name) != name
+        said = (said - {""}) | header if "" in said or header != {""} else said  # a header speaks for cells without one
+        given = (units or {}).get(name, "")
+        found[name] = (
+            logged,
+            1.0 if name in PLAIN else factor(name, logged, given, said, mapped=mapped, where=str(path)),
+        )
+    return found
 
 
 def _updates(cells: Mapping[str, Cells], rows: int) -> dict[str, Cells]:
@@ -201,11 +252,14 @@ def _updates(cells: Mapping[str, Cells], rows: int) -> dict[str, Cells]:
 
 def open_ranks(folders: Sequence[Path], columns: Names | None = None, units: Names | None = None) -> RunView:
     """Open the ranks of one run at once; what is told of the run as a whole, the first of them tells."""
-    ranks = tuple(open_run(folder, columns, units) for folder in folders)
-    origin = Origin.LIVE if all(one.origin is Origin.LIVE for one in ranks) else Origin.FIXTURE
+    return of_ranks(folders, tuple(open_run(folder, columns, units) for folder in folders))
+
+
+def of_ranks(folders: Sequence[Path], ranks: tuple[RunView, ...]) -> RunView:
+    """Return the view of all ranks of one run."""
     named = zip(folders, ranks, strict=True)
     digests = {f"{folder.name}/{name}": digest for folder, one in named for name, digest in one.digests.items()}
-    more: dict[str, Any] = {"facts": ranks[0].facts, "origin": origin, "digests": digests, "ranks": ranks}
+    more: dict[str, Any] = {"facts": ranks[0].facts, "digests": digests, "ranks": ranks}
     return RunView(rows=sum(one.rows for one in ranks), cells={}, logged_as={}, **more)
 
 
@@ -241,8 +295,3 @@ def _one_run(epochs: Cells, path: Path) -> None:
     if begun > 1:
         what, remedy = f"{begun} runs, one below the other, as its epochs say", "split it, and bind one of them"
         raise SubjectError("several-runs", what, where=str(path), remedy=remedy)
-
-
-def _counts(cells: Cells) -> bool:
-    whole = set(cells.state) == {NUMBER} and all(map(float.is_integer, cells.values))
-    return whole and all(after > before for before, after in itertools.pairwise(cells.values))

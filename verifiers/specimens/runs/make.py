@@ -107,6 +107,27 @@ def ranks(name: str, *, flipped: int | None = None, tensors: bool = False) -> No
             (folder / "layers.jsonl").write_text(lines(each))
 
 
+def of_tensors(name: str, *, of_another: bool = False) -> None:
+    """Write a run of twelve steps with the norms of its tensors; `of_another` writes those of another run."""
+    chance, folder = random.Random(17), HERE / name
+    folder.mkdir(exist_ok=True)
+    names = [f"h.{layer}.{part}" for layer in range(3) for part in ("w", "k_proj.bias", "ln_1.weight")]
+    each: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
+    for step in range(12):
+        grads = {tensor: round(chance.lognormvariate(0, 0.3), 6) for tensor in ("wte.weight", *names)}
+        whole = math.sqrt(sum(one**2 for one in grads.values()))
+        rows.append({"step": step, "loss": round(3 - step / 20 + chance.gauss(0, 0.05), 6), "lr": 0.001})
+        rows[-1]["grad_norm"] = round(whole * (2 if of_another else 1), 6)
+        for tensor, grad in grads.items():
+            update, weight = round(chance.lognormvariate(-4, 0.2), 6), round(10 + chance.gauss(0, 0.1), 6)
+            each.append(
+                {"step": step, "name": tensor, "grad": grad, "grad_used": grad, "weight": weight, "update": update}
+            )
+    (folder / "steps.jsonl").write_text(lines(rows))
+    (folder / "layers.jsonl").write_text(lines(each))
+
+
 def lines(rows: list[dict[str, object]]) -> str:
     """Write one JSON object a line."""
     return "".join(json.dumps(row) + "\n" for row in rows)
@@ -121,6 +142,8 @@ def main() -> None:
     directory("dry", corpus=TOKENS * 40, events=[], dry=40)
     ranks("ranks", tensors=True)
     ranks("ranks-parted", flipped=2)
+    of_tensors("layers")
+    of_tensors("layers-of-another", of_another=True)
     few: list[dict[str, object]] = [{"step": step, "loss": 3.0 - step / 4, "wall_ms": 10.0 + step} for step in range(4)]
     (HERE / "torn.jsonl").write_text(lines(few) + '{"step": 4, "lo')
     (HERE / "torn-middle.jsonl").write_text(lines(few[:2]) + '{"step": 2, "lo\n' + lines(few[3:]))

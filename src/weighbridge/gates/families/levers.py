@@ -23,6 +23,11 @@ def lift(first: int | None, last: int | None, sign: int) -> Lever:
     return move
 
 
+def divide(at: int) -> Lever:
+    """Return the lever that makes one sample smaller, and never less than nothing."""
+    return lambda _steps, values, amount, _limits: values.__setitem__(at, values[at] / (1 + amount))
+
+
 def zigzag(_steps: array[int], values: array[float], amount: float, _limits: Any) -> None:
     """Move every other sample up."""
     for at in range(1, len(values), 2):

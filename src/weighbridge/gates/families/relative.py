@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Annotated, Any, ClassVar
 
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, Need, rows_of, series_of, with_rows, with_value
+from weighbridge.clauses.row_by_row import Compared
 from weighbridge.core import Doc, Outcome, Series, dataclass, field
 from weighbridge.gates.families.run_columns import SAMPLES
 from weighbridge.quantities.facts import Fact
@@ -160,3 +161,30 @@ class ToOwnLoss:
     """A comparison with the loss that the recorder took of the logits."""
 
     relative_to: ClassVar[str] = f"{COLUMN}own_loss"
+
+
+def compared_with(relative: Comparison, limits: Any, evidence: Evidence) -> Compared | None:
+    """Return what each sample is compared with; None where that cannot be known yet."""
+    given = getattr(limits, "relative_to", "value") if relative.codes else "value"
+    kept: list[float] = []
+    if given == "value":
+        return lambda _step, _value, _numbers: ()
+    if given in ("first", "previous"):
+        return lambda _step, value, _numbers: _own(kept, value, first=given == "first")
+    if FACTS in evidence:
+        known = [one.value[0] for one in reference(evidence) if one.value]
+        return (lambda _step, _value, _numbers: (known[0],)) if known else None
+    absent = None if relative.sparse else (math.nan,)
+    if BASELINE in evidence:
+        (base,) = reference(evidence)
+        by_step = dict(zip(base.step, base.value, strict=True))
+        return lambda step, _value, _numbers: (by_step[step],) if step in by_step else absent
+    name = evidence[OTHER].at if OTHER in evidence else given[len(COLUMN) :]
+    return lambda _step, _value, numbers: (numbers[name],) if name in numbers else absent
+
+
+def _own(kept: list[float], value: float, *, first: bool) -> tuple[float, ...] | None:
+    """Return the first sample, or the one before this; the very first has none before it."""
+    found = tuple(kept)
+    kept[:] = kept[:1] if first and kept else [value]
+    return found or ((value,) if first else None)

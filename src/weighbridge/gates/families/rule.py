@@ -17,13 +17,14 @@ from weighbridge.clauses import kind
 from weighbridge.clauses.clause import HOLDS, Clause, ClauseJudge, Requires, Whole
 from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, NoOptions, record_of, series_of
 from weighbridge.clauses.mutations import Limit, Moves
+from weighbridge.clauses.row_by_row import RunningRule
 from weighbridge.core import Doc, Fields, Outcome, Record, Series, SubjectKind
 from weighbridge.figures.figure import Figure
 from weighbridge.figures.whole import between
 from weighbridge.gates.families import run_columns
 from weighbridge.gates.families.levers import LEVERS, Lever, Moved, by_the_least
-from weighbridge.gates.families.relative import ALONE, BASELINE, OTHER, Comparison, beside, reference
-from weighbridge.gates.families.run_columns import OF_STEPS, SAMPLES, ColumnGuard
+from weighbridge.gates.families.relative import ALONE, BASELINE, OTHER, Comparison, beside, compared_with, reference
+from weighbridge.gates.families.run_columns import FINITE, OF_STEPS, SAMPLES, ColumnGuard
 
 Must: TypeAlias = Literal["at most", "below", "at least", "above"]
 
@@ -145,11 +146,30 @@ class Rule(BoundedFigure):
             clauses=self._clauses, check=self.check, cut=self._cut,
             window=lambda limits, _: self._steps(limits), needs=self.relative.needs, figure=self.figure,
             mutations=self.relative.mutations, families=(self.relative.family,) if self.relative.family else (),
+            final=self._final,
+            tripwire=self._tripwire,
             limits=self.limits(*more, moves=lambda must: self.moves(must, moved, self._value, self.place)),
             codes={
                 self.code: Outcome.FAIL, "too-few-samples": Outcome.BLOCKED,
                 **dict.fromkeys(self.relative.codes, Outcome.BLOCKED),
             },
+        )  # fmt: skip
+
+    @property
+    def _final(self) -> tuple[str, ...]:
+        return *([self.code] if self.figure.running else ()), *(["not-finite"] if FINITE in self.guards else ())
+
+    def _tripwire(self, evidence: Evidence, limits: Any, _measure: object) -> RunningRule | None:
+        """Begin to judge row by row; None where no breach is final, or what samples are compared with is not known."""
+        must, bound = self.bound_of(limits)
+        running, compared = self.figure.running, compared_with(self.relative, limits, evidence)
+        if compared is None or not self._final:
+            return None
+        return RunningRule(
+            column=run_columns.place(evidence), codes=(self.code, *self._final), limits=limits, must=must, bound=bound,
+            figure=self.figure, push=running and running(limits), compared=compared,
+            needed=getattr(limits, "min_samples", 0),
+            window=(self._steps(limits) if self.window else None) or (-math.inf, math.inf),
         )  # fmt: skip
 
     def _steps(self, limits: Any) -> tuple[int, int] | None:

@@ -1,0 +1,162 @@
+"""Watch runs that go wrong, and one that goes well: `python benchmarks/watching.py [--runs N] [--seconds S]`.
+
+Prints of N runs with a NaN, at 20 rows a second, the last row in the log; of other mishaps the exit code and what the
+book says; and what watching 50 rows a second costs, paired with the same trainer alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from weighbridge.watch.processes import TICKS, descendants, read_process
+
+TRAINER = (sys.executable, str(Path(__file__).parents[1] / "tests" / "watch" / "trainer.py"))
+CONTRACT = """\
+weighbridge: contract/v0
+id: finite
+version: 1.0.0
+title: Losses are numbers
+owner: training
+subjects:
+  run: {kind: run}
+gates:
+  - {id: GATE-LOSS, title: The loss is a number, kind: step-metrics, subjects: {run: run}, with: {required: [loss]}}
+"""
+WAYS = ((), ("--ignore-term",), ("--detach",), ("--ranks=2",))
+SHOWN = ("stop", "signal", "gone", "note", "clock", "end")
+
+
+def watching(run: Path, *options: str, more: tuple[str, ...] = (), under: tuple[str, ...] = ()) -> list[str]:
+    words = ["weighbridge", "watch", run, "--contract", run.parent / "c.yaml", *more, "--", *TRAINER, run, *options]
+    return [*under, sys.executable, "-m", *map(str, words)]
+
+
+def book(run: Path) -> list[dict[str, Any]]:
+    lines = run.with_name(f"{run.name}.watch").joinpath("book.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def stops(folder: Path, runs: int) -> None:
+    print("| run | NaN at | last row | ms from its row to SIGSTOP | exit |\n|---|---|---|---|---|")
+    for number in range(runs):
+        run, at, way = folder / f"stop-{number}", 3 + 7 * number % 40, WAYS[number % len(WAYS)]
+        words = watching(run, "--rows=2000", "--hz=20", f"--nan={at}", *way, more=("--grace", "2"))
+        code = subprocess.run(words, check=False, cwd=folder, capture_output=True).returncode
+        log = run / ("rank-1" if "--ranks=2" in way else "") / "steps.jsonl"
+        rows = [json.loads(line) for line in log.read_text().splitlines()]
+        frozen = next(line["monotonic_s"] for line in book(run) if line["kind"] == "signal")
+        late = 1e3 * (frozen - rows[at]["monotonic_s"])
+        print(f"| {' '.join(way) or 'plain'} | {at} | {rows[-1]['step']} | {late:.0f} | {code} |", flush=True)
+
+
+def mishaps(folder: Path) -> None:
+    print("\n| what happens | exit | book |\n|---|---|---|")
+    for name, options, under in (
+        ("killed by SIGKILL", ("--ends=KILL",), ()),
+        ("out of memory (RLIMIT_AS)", ("--ends=OOM",), ()),
+        ("exits 3", ("--ends=3",), ()),
+        ("log shortened", ("--rows=20", "--hz=10", "--log=truncate"), ()),
+        ("log rotated", ("--rows=20", "--hz=10", "--log=rotate"), ()),
+        ("disk full for the book", ("--ranks=8",), ("bash", "-c", 'ulimit -f 2; exec "$@"', "bash")),
+    ):
+        run = folder / name.replace(" ", "-")
+        words = watching(run, *options, under=under)
+        code = subprocess.run(words, check=False, cwd=folder, capture_output=True).returncode
+        print(f"| {name} | {code} | {said(run)} |")
+    for name, send in (
+        ("stopped from outside", signal.SIGSTOP),
+        ("witness killed", signal.SIGKILL),
+        ("Ctrl-C", signal.SIGINT),
+    ):
+        run = folder / name.replace(" ", "-")
+        started = subprocess.Popen(watching(run, "--rows=60", "--hz=20", "--detach"), cwd=folder, stdout=-3, stderr=-3)
+        while not (run / "steps.jsonl").exists():
+            time.sleep(0.02)
+        time.sleep(1)
+        tree = list(descendants(started.pid))
+        to = {signal.SIGSTOP: tree[-1].pid, signal.SIGKILL: tree[0].pid, signal.SIGINT: started.pid}[send]
+        os.kill(to, send)
+        if send == signal.SIGSTOP:
+            time.sleep(3)
+            os.kill(to, signal.SIGCONT)
+        code = started.wait()
+        left = [one.pid for one in tree if read_process(one.pid)]
+        print(f"| {name} | {code} | {said(run)}; {len(left)} processes left |", flush=True)
+
+
+def said(run: Path) -> str:
+    lines = [line for line in book(run) if line["kind"] in SHOWN]
+    kept = ("gate", "signal", "code", "step", "what", "why", "exit")
+    each = (" ".join(str(line[at]) for at in ("kind", *kept) if line.get(at) is not None) for line in lines)
+    return "; ".join(dict.fromkeys(each)) + (
+        "" if (run.with_name(f"{run.name}.watch") / "seal").exists() else "; no seal"
+    )
+
+
+def cost(folder: Path, seconds: int) -> None:
+    print("\n| 50 rows a second | CPU of guard and witness, share of a core | CPU of the trainer |\n|---|---|---|")
+    pairs = []
+    for number in range(3):
+        spent = []
+        for watched in (True, False):
+            run = folder / f"cost-{number}-{watched}"
+            options = (f"--rows={50 * (seconds + 30)}", "--hz=50")
+            words = watching(run, *options) if watched else [*TRAINER, str(run), *options]
+            with ended(subprocess.Popen(words, cwd=folder, stdout=-3, stderr=-3)) as started:
+                while not (run / "steps.jsonl").exists():
+                    time.sleep(0.05)
+                time.sleep(3)
+                tree = [one.pid for one in descendants(started.pid)]
+                own = [started.pid, *tree[:1]] if watched else []
+                before = [used(pids) for pids in (own, tree[1:] or [started.pid])]
+                time.sleep(seconds)
+                after = [used(pids) for pids in (own, tree[1:] or [started.pid])]
+            spent.append([(b - a) / seconds for a, b in zip(before, after, strict=True)])
+        pairs.append((spent[0][0], spent[0][1], spent[1][1]))
+        print(
+            f"| pair {number + 1} | {spent[0][0]:.2%} | {spent[0][1]:.2%} watched, {spent[1][1]:.2%} alone |",
+            flush=True,
+        )
+    print(f"\nMedian: {statistics.median(one[0] for one in pairs):.2%} of a core.")
+
+
+def used(pids: list[int]) -> float:
+    return sum(one.cpu_s for pid in pids if (one := read_process(pid)))
+
+
+@contextlib.contextmanager
+def ended(started: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    try:
+        yield started
+    finally:
+        started.terminate()
+        started.wait()
+
+
+def main() -> None:
+    read = argparse.ArgumentParser()
+    read.add_argument("--runs", type=int, default=20)
+    read.add_argument("--seconds", type=int, default=30)
+    asked = read.parse_args()
+    print(f"Load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; ticks {TICKS} a second.\n")
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / "c.yaml").write_text(CONTRACT)
+        stops(Path(name), asked.runs)
+        mishaps(Path(name))
+        cost(Path(name), asked.seconds)
+    print(f"\nLoad after: {os.getloadavg()[0]:.1f}.")
+
+
+main()

@@ -1,0 +1,125 @@
+"""`weighbridge watch`: start a command under a witness that judges its run at every row, and verify it at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from weighbridge.cli.contracts import contracts_named
+from weighbridge.cli.options import PATH, Texts, repeated, settings, tell, verb
+from weighbridge.cli.verify import RECORDED, lines_of
+from weighbridge.contract.resolved import digests
+from weighbridge.core import UsageError, printable
+from weighbridge.core.project import local
+from weighbridge.evaluation.verification import VerifyRequest, code_of
+from weighbridge.report import verdict_lines
+from weighbridge.report.rows import report_of
+
+EXAMPLES = ("runs/a --contract c.yaml -- torchrun train.py", "runs/a --release 'lr fixed'")
+GRACE = "How long what is asked to end may take before it is killed."
+STOP_AT = "Stop at the first required gate that fails, or only write it down."
+EVIDENCE = "The folder for bundles.  [default: the project's .weighbridge]"
+
+
+@verb("watch", "Start a training run under a witness.", *EXAMPLES)
+@click.argument("run", type=PATH)
+@click.argument("words", metavar="-- CMD...", nargs=-1, type=click.UNPROCESSED)
+@repeated("--contract", "contracts", "CONTRACT", "A file or builtin:NAME.  [default: builtin:training-run]")
+@repeated("--subject", "subjects", "NAME=TARGET", "What else a contract looks at, as in verify.")
+@repeated("--param", "params", "NAME=VALUE", "Override a parameter.")
+@click.option("--grace", type=click.FloatRange(0), default=30.0, show_default=True, metavar="SECONDS", help=GRACE)
+@click.option("--stop-at", type=click.Choice(("first", "never")), default="first", show_default=True, help=STOP_AT)
+@click.option("--resume", is_flag=True, help="Add a segment to the book of a run that is there.")
+@click.option("--release", "reason", metavar="REASON", help="Let a run that was stopped go on; starts nothing.")
+@click.option("--evidence", type=PATH, help=EVIDENCE)
+def command(run: Path, words: Texts, *, reason: str | None, **asked: Any) -> None:
+    """Start CMD, which writes RUN, witness all that comes of it, and stop it at the first required gate that fails.
+
+    Example: weighbridge watch runs/a -- python train.py
+
+    RUN is the run directory, or the one file, that CMD writes. The book of the witness is RUN.watch/.
+
+    Exit: as verify where CMD ended with 0; 1 where a gate stopped it; else CMD's own code, 128+N by signal N; 127: CMD
+    cannot be started; 2: usage, or RUN exists; 4: the book cannot be begun. `verify --record` moves statuses.
+    """
+    from weighbridge.watch.launch import demand_linux
+
+    demand_linux()
+    run = run.resolve() if run.name in ("", "..") else Path(os.path.normpath(run))  # its book needs a name
+    if reason is not None:
+        _release(run, reason, words)
+        return
+    if not words:
+        raise UsageError("no-command", "no command was given", remedy=f"weighbridge watch {run} -- CMD…")
+    request = VerifyRequest(
+        contracts=tuple(contracts_named(asked["contracts"])),
+        subjects=asked["subjects"],
+        params=settings(asked["params"], "param"),
+        evidence=asked["evidence"] or local(),
+        ledger=Path(RECORDED) / "ledger",
+    )
+    sys.exit(_watched(run, words, request, asked))
+
+
+def _release(run: Path, reason: str, words: Texts) -> None:
+    from weighbridge.watch.book_file import release
+
+    if words or not reason.strip():
+        what = "--release starts nothing" if words else "--release needs a reason"
+        raise UsageError("release-form", what, remedy=f"weighbridge watch {run} --release REASON")
+    release(run, reason)
+    tell([printable(f"released: weighbridge watch {run} --resume -- CMD goes on")])
+
+
+def _watched(run: Path, words: Texts, request: VerifyRequest, asked: dict[str, Any]) -> int:
+    """Witness the command, verify what it wrote, print that, and return the exit code."""
+    from weighbridge.watch.judges import Judges
+    from weighbridge.watch.launch import go_on_guarded
+    from weighbridge.watch.witness import NOT_FOUND, Asked, Witness
+
+    judges = Judges(request, run, verdict_lines)
+    if shutil.which(words[0]) is None:
+        _say(f"{words[0]}: not found; nothing was started, and there is no book")
+        return NOT_FOUND
+    _rehearse(request)
+    go_on_guarded()
+    wanted = Asked(
+        run=run,
+        command=words,
+        contracts={one.contract.id: digests(one.contract).whole for one in judges.loaded},
+        grace_s=asked["grace"],
+        stops=asked["stop_at"] == "first",
+        resume=asked["resume"],
+    )
+    if wanted.resume:
+        judges.begin_again()
+    ended = Witness(wanted, judges, _say).run()
+    if ended.unsealed:
+        _say(f"{run} is reported, not witnessed: {ended.unsealed}")
+    if ended.asked or not ended.started or (run.is_file() and not request.contracts):
+        return ended.exit
+    results = judges.finish()
+    code = code_of(results, request.excuses)
+    tell(lines_of(results, report_of(results, code, request.excuses), request))
+    return int(code) if ended.exit == 0 else ended.exit
+
+
+def _rehearse(request: VerifyRequest) -> None:
+    """Judge a run that breaks: what judges load at the first row and at the first FAIL is loaded before a real one."""
+    from weighbridge.watch.judges import Judges
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Exception):
+        rows = [f'{{"step": {step}, "loss": {"NaN" if step > 15 else 4 - step / 9}}}\n' for step in range(20)]
+        (Path(folder) / "steps.jsonl").write_text("".join(rows), encoding="ascii")
+        Judges(request, Path(folder), verdict_lines).look(0.0)
+
+
+def _say(text: str) -> None:
+    tell([printable(text)], err=True)

@@ -1,0 +1,222 @@
+"""Follow the logs of a run as they grow: each byte is read once, and what is taken away or replaced is named."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from weighbridge.core import Fields, SubjectError, dataclass, exists, field, is_folder
+from weighbridge.run_logs.attempts import ATTEMPT, joined
+from weighbridge.run_logs.csv_log import header
+from weighbridge.run_logs.formats.recognition import SUFFIXES, folder_reader
+from weighbridge.run_logs.json_log import EVENTS, STEPS, mappings, of_recorder, read_head
+from weighbridge.run_logs.log_file import BLOCK, MAX_LINE, Batch, decoded, open_regular
+from weighbridge.run_logs.log_table import EPOCH, NOT_OWED, NUMBER, STEP, UNREADABLE, Log, TableBuilder
+from weighbridge.views.run import FINITE, GRAD_NORM, IDLE, SKIPPED, RunView, scales, view_of
+
+STRANGE = "not-followed"
+
+
+@dataclass(slots=True)
+class FollowedFile:
+    """A file of lines from where it was: bytes of whole lines, half a line after them, and the digest of the former."""
+
+    path: Path
+    whole: int = 0
+    lines: int = 0
+    half: bytes = b""
+    node: int = 0
+    digest: Any = field(default_factory=hashlib.sha256)
+
+    def lost(self) -> str:
+        """Return in a word what befell the bytes that were read; a writer may take half a line back."""
+        try:
+            now = self.path.stat()
+        except OSError:
+            return "removed" if self.whole else ""
+        replaced = self.node not in (0, now.st_ino)
+        return "replaced" if replaced else "truncated" if now.st_size < self.whole else ""
+
+    def more(self) -> Iterator[Batch]:
+        """Yield the lines that were ended since; refuse what is no file, no UTF-8, or one line of a megabyte."""
+        try:
+            grown = self.path.stat().st_size != self.whole + len(self.half)
+        except OSError:
+            return
+        if not grown:
+            return
+        with open_regular(self.path) as file:
+            self.node = os.fstat(file.fileno()).st_ino
+            file.seek(self.whole)
+            self.half = b""
+            while block := file.read(BLOCK):
+                ended, found, self.half = (self.half + block).rpartition(b"\n")
+                if found:
+                    self.digest.update(ended + found)
+                    lines = decoded(ended, self.path, self.lines + 1).split("\n")
+                    yield Batch(lines, self.lines + 1)
+                    self.lines += len(lines)
+                    self.whole += len(ended) + 1
+                if len(self.half) > MAX_LINE:
+                    what, where = f"a line longer than {MAX_LINE} bytes", f"{self.path}:{self.lines + 1}"
+                    raise SubjectError("line-too-long", what, where=where, remedy="log one row a line")
+
+    def as_read(self) -> bool:
+        """Return whether the file still begins with what was read of it."""
+        again, left = hashlib.sha256(), self.whole
+        with open_regular(self.path) as file:
+            while left and (block := file.read(min(left, BLOCK))):
+                again.update(block)
+                left -= len(block)
+        return bool(again.digest() == self.digest.digest())
+
+
+class FollowedLog:
+    """The rows and events of one run directory, or of one log that is a row a line: JSONL, or CSV with a header."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.folder = path, is_folder(path) if exists(path) else path.suffix not in SUFFIXES
+        self.steps = FollowedFile(path / STEPS if self.folder else path)
+        self.files = [self.steps, FollowedFile(path / EVENTS)] if self.folder else [self.steps]
+        self.table, self.events = TableBuilder(str(path)), list[Fields]()
+        self.names: list[str] = []  # of the columns of CSV
+        self.units: Mapping[str, str] = {}
+
+    def look(self) -> None:
+        """Read what was written since; the events after the rows, as a wrap is logged before its step."""
+        for batch in self.steps.more():
+            if SUFFIXES.get(self.steps.path.suffix) is SUFFIXES[".csv"]:
+                self._csv(batch)
+            else:
+                self.table.add_mappings(mappings(batch, self.path))
+        for file in self.files[1:]:
+            for batch in file.more():
+                self.events += mappings(batch, file.path)
+
+    def _csv(self, batch: Batch) -> None:
+        by = "\t" if self.steps.path.suffix == ".tsv" or ("\t" in batch.lines[0] and "," not in batch.lines[0]) else ","
+        rows = [row for row in csv.reader(batch.lines, delimiter=by, skipinitialspace=True) if row]
+        if rows and not self.names:
+            headed, self.names, self.units = header(rows[0], self.path)
+            self.table.open(dict.fromkeys(self.names), 0)
+            rows = rows[1:] if headed else rows
+        if any(len(row) != len(self.names) for row in rows):
+            raise SubjectError("row-length", "a row of another length than the header", where=str(self.path))
+        if rows:
+            self.table.add_texts(self.names, rows)
+
+    def log(self) -> Log:
+        """Return what was read so far as a log; its columns go on growing."""
+        log = Log(self.table.rows, self.table.columns, units=self.units)
+        return of_recorder(log, read_head(self.path, {}), tuple(self.events)) if self.folder else log
+
+
+class FollowedRun:
+    """One run, or one rank of it, with its attempts: what changed of its past begins a new `generation`."""
+
+    def __init__(self, path: Path, columns: Mapping[str, str], units: Mapping[str, str], lines: str = "") -> None:
+        self.path, self.columns, self.units, self.lines = path, columns, units, lines
+        self.logs = [FollowedLog(path)]
+        self.generation = 0
+        self.notes: list[str] = []
+        self.problem: SubjectError | None = None  # why it is not followed, but read whole
+        self._scales: tuple[int, dict[str, tuple[str, float]]] = (-1, {})
+
+    def look(self) -> bool:
+        """Read what was written since; return whether there is more than before."""
+        before = self.rows, len(self.logs[-1].events), self.generation, self.problem
+        try:
+            self._look()
+        except SubjectError as problem:
+            self.problem = problem
+            self.notes.append(f"{problem.where or self.path} is not followed: {problem.what}")
+        return before != (self.rows, len(self.logs[-1].events), self.generation, self.problem)
+
+    def _look(self) -> None:
+        if self.problem is not None and self.problem.code == STRANGE and exists(self.path / STEPS):
+            self.problem = None  # a recorder came to a folder in which others had begun to write
+        if self.problem is not None:
+            return
+        folder = is_folder(self.path)
+        if not self.rows and exists(self.path) and folder != self.logs[0].folder:
+            self.logs = [FollowedLog(self.path)]
+        strange = self.lines or (folder_reader(self.path) if folder else self.path.suffix not in SUFFIXES)
+        if not self.rows and exists(self.path) and strange:
+            raise SubjectError(STRANGE, "a row of it is not a line of JSON or CSV", where=str(self.path))
+        for log in self.logs:
+            for file in log.files:
+                if lost := file.lost():
+                    self.notes.append(f"{file.path.name} was {lost} behind {file.whole} bytes")
+                    self.logs = [FollowedLog(log.path) if one is log else one for one in self.logs]
+                    self.generation += 1
+                    break
+        found = sorted(int(name[1]) for at in listed(self.path) if (name := ATTEMPT.fullmatch(at)))
+        for number in found[len(self.logs) - 1 :]:
+            self.logs.append(FollowedLog(self.path / f"attempt-{number}"))
+            self.generation += 1
+        for log in self.logs:
+            log.look()
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows the latest attempt has so far."""
+        return self.logs[-1].table.rows
+
+    def view(self) -> RunView:
+        """Return the run as a reader of its files would see it, as far as it was followed."""
+        parts = [one.log() for one in self.logs]
+        log = joined(parts, self.path) if len(parts) > 1 else parts[0]
+        return view_of(log, self.path, {}, self.columns, self.units)
+
+    def of_events(self, events: Sequence[Fields]) -> RunView:
+        """Return a view of these events, without a row."""
+        log = of_recorder(Log(0, {}), read_head(self.logs[-1].path, {}), tuple(events))
+        return view_of(log, self.path, {}, self.columns, self.units)
+
+    def numbers(self, row: int) -> dict[str, float]:
+        """Return the numbers of a row of the latest attempt, by standard name."""
+        log = self.logs[-1]
+        columns, scale = log.table.columns, self._scales[1]
+        if self._scales[0] != len(columns):
+            scale = scales(log.log(), self.path, self.columns, self.units)
+            self._scales = len(columns), scale
+        cells = ((name, columns[logged], by) for name, (logged, by) in scale.items())
+        found = {name: by * one.values[row] for name, one, by in cells if one.state[row] == NUMBER}
+        if STEP not in scale:
+            found[STEP] = found[EPOCH] if found.get(EPOCH, 0.5).is_integer() else float(row)
+        if log.folder:
+            _update(found, columns, row)
+        return found
+
+    def size(self) -> int:
+        """Return how many bytes lie there."""
+        files = [self.path] if not is_folder(self.path) else [one for one in self.path.rglob("*") if one.is_file()]
+        return sum(one.stat().st_size for one in files if exists(one))
+
+    def as_read(self) -> Iterator[str]:
+        """Yield the names of the files that no longer begin with what was read of them."""
+        files = (file for log in self.logs for file in log.files if file.whole)
+        yield from (file.path.name for file in files if not exists(file.path) or not file.as_read())
+
+
+def listed(path: Path) -> list[str]:
+    """Return the names in a folder; none where there is no folder (yet)."""
+    try:
+        return os.listdir(path)  # noqa: PTH208 -- many times a second
+    except OSError:
+        return []
+
+
+def _update(found: dict[str, float], columns: Mapping[str, Any], row: int) -> None:
+    """Add whether a step of a recorder made no update, and whether although no gradient forbade it."""
+    norm, skipped = columns.get(GRAD_NORM), columns.get(SKIPPED)
+    out = norm is None or norm.state.find(NUMBER, 0, row + 1) < 0 or norm.state[row] == NOT_OWED
+    if not out and skipped is not None and GRAD_NORM not in found:
+        out = bool(skipped.state[row] == UNREADABLE and skipped.values[row] == 1.0)
+    if out or GRAD_NORM in found:
+        found[SKIPPED] = float(out)
+        found[IDLE] = float(out and found.get(FINITE) != 0)

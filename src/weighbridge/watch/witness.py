@@ -1,0 +1,392 @@
+"""The witness at work: one loop over the tree, the clock and the log; the stop; the end, and the seal over it all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weighbridge.core import WeighbridgeError, __version__, dataclass, dumps, field, git
+from weighbridge.evidence.disk import disk_error, write_new
+from weighbridge.evidence.redact import host_pseudonym, own_key, redactor_here
+from weighbridge.quantities import book_lines as of
+from weighbridge.watch.book_file import Book, begin_book, now_text, states
+from weighbridge.watch.growth import Growth
+from weighbridge.watch.images import Mapped, device_memory, open_devices, program, seen_here
+from weighbridge.watch.launch import ENDING, LAST_SECONDS, ORPHANED, PASSED_ON, Started, start
+from weighbridge.watch.processes import Seen, Tree, ignores, inner_pid
+
+if TYPE_CHECKING:
+    from weighbridge.watch.judges import Judges
+    from weighbridge.watch.judges import Stop as Found
+
+POLL_MS = 40  # how late a row may be seen: many of a fast log are judged at once
+LOOK_SECONDS = 0.5  # at most, though nothing grew: a gate may wait for a row that does not come
+WALK_SECONDS, WALK_SHARE = 1.0, 400  # between two walks over /proc, which may take a four-hundredth of the time
+SAMPLE_SECONDS = 10.0
+JUMP_SECONDS = 0.5
+MOST_PROCESSES = 10_000  # lines of the book about them
+NOT_FOUND = 127
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the person at the keyboard asked for."""
+
+    run: Path
+    command: tuple[str, ...]
+    contracts: Mapping[str, str] = field(default_factory=dict)
+    grace_s: float = 30.0
+    stops: bool = True  # at the first gate that failed
+    resume: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witnessed:
+    """How it ended: the code to exit with where the contract adds nothing, and why no seal is set."""
+
+    exit: int
+    asked: int = 0  # the signal by which a person ended it
+    started: bool = True
+    unsealed: str = ""
+
+
+class Witness:
+    """One segment of a run, from the start of the command to the end of its last process."""
+
+    def __init__(self, asked: Asked, judges: Judges, tell: Callable[[str], None]) -> None:
+        self.asked, self.judges, self.tell = asked, judges, tell
+        self.growth, self.mapped = Growth(run=asked.run), Mapped()
+        self.redactor = redactor_here(own_key(), run=Path.cwd(), named=asked.command)
+        self.signals: list[int] = []
+        self.cpu_s, self.seen, self.standing = 0.0, 0, False
+        self.booked: set[tuple[str, str]] = set()
+        self.next_walk = self.next_look = self.next_sample = 0.0
+        self.paused = False
+        self.left_behind: int | None = None
+        self.stop: Found | None = None
+        self.book: Book
+        self.tree: Tree
+
+    def run(self) -> Witnessed:
+        """Witness the command and all that comes of it to the end; what breaks here leaves none of that."""
+        self.book = begin_book(self.asked.run, resume=self.asked.resume)
+        self.began, self.offset = time.monotonic(), time.time() - time.monotonic()
+        child = start(self.asked.command)
+        self.tree = Tree(child=child.pid)
+        self.judges.stand_still = self._pause
+        try:
+            with self._listening():
+                if not self._begin(child):
+                    return Witnessed(exit=NOT_FOUND, started=False)
+                self._watch()
+                return self._end()
+        except BaseException:
+            self.tree.kill(LAST_SECONDS, self._reap)
+            raise
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Have every signal wake the loop, and be kept for it."""
+        self.bell, ringing = socket.socketpair()
+        for one in (self.bell, ringing):
+            one.setblocking(False)
+        numbers = (*ENDING, *PASSED_ON, ORPHANED)
+        before = {number: signal.signal(number, lambda number, _: self.signals.append(number)) for number in numbers}
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
+        wakeup = signal.set_wakeup_fd(ringing.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self.bell.close()
+            ringing.close()
+
+    def _begin(self, child: Started) -> bool:
+        """Write the first line, and let the child go; return whether it could be started."""
+        seen = next(iter(self.tree.alive()), None)
+        self.witnessed, self.not_witnessed = seen_here()
+        commit = git.commit(Path())
+        line = of.Begin(
+            tool=__version__,
+            run=self.asked.run.name,
+            command=tuple(map(self.redactor.text, self.asked.command)),
+            pid=child.pid,
+            start_ticks=seen.start_ticks if seen else 0,
+            executable=program(self.asked.command[0]),
+            host=host_pseudonym(self.redactor.key),
+            commit=commit,
+            dirty=git.is_dirty(Path()) if commit else None,
+            grace_s=self.asked.grace_s,
+            contracts=self.asked.contracts,
+            witnessed=self.witnessed,
+            not_witnessed=self.not_witnessed,
+        )
+        self.book.add(line, durable=True)
+        if self.tree.blind:
+            self.book.unsealed = "there is no /proc: what came of the command was not seen"
+        if self.book.unsealed:
+            self.book.note("no seal", self.book.unsealed)
+        if refused := self.book.problem:
+            child.give_up()
+            self.book.unmake()
+            raise disk_error(refused, "the book", self.book.folder)
+        if problem := child.go():
+            self.book.unmake()
+            why = os.strerror(problem.errno or 0)
+            self.tell(f"{self.asked.command[0]}: {why}; nothing was started, and there is no book")
+        self.tree.max_rss_kib = 0  # until now the child was a copy of this process
+        return problem is None
+
+    def _watch(self) -> None:
+        """Look until no process is left, a gate failed for good, or a person ended it."""
+        waiting = select.poll()
+        waiting.register(self.bell, select.POLLIN)
+        alone = False
+        while True:
+            rang = self._wait(waiting)
+            now = time.monotonic()
+            if rang and alone:
+                self.next_walk = now
+            if self._asked_to_end() or self._judge(now):
+                return
+            if self.tree.status is not None and not alone:
+                alone, self.next_walk = True, now
+            if now >= self.next_walk or self.growth.begun:
+                left = self._walk(now)
+                if alone and not left:
+                    return
+                if alone:
+                    self._say_left(left)
+
+    def _wait(self, waiting: select.poll) -> bool:
+        """Wait for a signal or the next look; return whether there was one, and book who ended."""
+        if not waiting.poll(POLL_MS):
+            return False
+        with contextlib.suppress(BlockingIOError):
+            self.bell.recv(4096)
+        self._reap()
+        return True
+
+    def _say_left(self, left: Sequence[Seen]) -> None:
+        if self.left_behind is None:
+            self.left_behind = len(left)
+            named = ", ".join(f"{one.name} ({one.pid})" for one in left[:5])
+            self.tell(f"the command ended and left {len(left)} processes, which are waited for: {named}")
+
+    def _asked_to_end(self) -> bool:
+        while self.signals and self.signals[0] in PASSED_ON:
+            number, first = self.signals.pop(0), [one for one in self.tree.alive() if one.pid == self.tree.child]
+            self._send(number, first)
+        return bool(self.signals)
+
+    def _judge(self, now: float) -> bool:
+        """Have the judges look where something grew, or the time has come; return whether one stops the run."""
+        changed, notes = self.growth.changed(now)
+        for note in notes:
+            self.book.add(note)
+        if not changed and now < self.next_look:
+            return False
+        self.next_look, found = now + LOOK_SECONDS, None
+        try:
+            found = self.judges.look(now)
+        except Exception as problem:  # noqa: BLE001 -- training goes on whatever a judge does
+            self._once("judging", f"broke: {type(problem).__name__}; judged again at the end", str(problem))
+        if found is not None and self.asked.stops:
+            self.stop = found
+        elif found is not None:
+            self._find(found, "--stop-at never")
+        if self.paused and self.stop is None:
+            self.paused = False
+            self.tree.send(signal.SIGCONT)
+        while self.judges.advice:
+            self._find(self.judges.advice.pop(0), "advisory")
+        while self.judges.unconfirmed:
+            fault = self.judges.unconfirmed.pop(0)
+            self._once("a step form", f"is not confirmed by its judge, so nothing is stopped: {fault}", "our bug")
+        return self.stop is not None
+
+    def _pause(self) -> None:
+        """Have the tree stand still while a gate may be broken: the judge of all rows takes its time."""
+        if self.asked.stops:
+            self.paused = True
+            self.tree.send(signal.SIGSTOP)
+
+    def _find(self, found: Found, why: str) -> None:
+        """Book what a gate came to that stops nothing, once."""
+        if (found.gate, found.instance) not in self.booked:
+            self.booked.add((found.gate, found.instance))
+            self.book.add(of.Finding(**_place(found), outcome="FAIL"))
+            self.tell(f"FAIL  {found.gate}  {found.why}; the run goes on ({why})")
+
+    def _once(self, what: str, why: str, more: str) -> None:
+        if (what, why) not in self.booked:
+            self.booked.add((what, why))
+            self.book.note(what, why)
+            self.tell(f"{what} {why} ({more})")
+
+    def _reap(self) -> None:
+        for new, gone in self.tree.reap():
+            if new is not None:
+                self._appeared(new)
+            self.cpu_s += gone.cpu_s or 0.0
+            if self.seen <= MOST_PROCESSES:
+                self.book.add(gone)
+
+    def _walk(self, now: float) -> list[Seen]:
+        """Look at the tree and the clock; at cadence book what it uses and how far the logs are."""
+        alive = self.tree.alive()
+        for one in alive:
+            if one.key not in self.tree.known:
+                self._appeared(one)
+        for key in self.tree.known.keys() - {one.key for one in alive}:
+            del self.tree.known[key]
+            if key[0] != self.tree.child:
+                self.book.add(of.Gone(pid=key[0], start_ticks=key[1]))
+        self.tree.known.update({one.key: one for one in alive})
+        if (standing := any(one.state in "Tt" for one in alive)) != self.standing:
+            self.standing = standing
+            what = "stands still, by a signal that is not of this witness" if standing else "goes on"
+            self.book.note("a process", what)
+        if abs(jump := time.time() - time.monotonic() - self.offset) > JUMP_SECONDS:
+            self.offset += jump
+            self.book.add(of.Clock(jump_s=round(jump, 3)))
+        if now >= self.next_sample or self.growth.begun:
+            self._sample(alive)
+            self.next_sample = now + SAMPLE_SECONDS
+        self.next_walk = now + max(WALK_SECONDS, WALK_SHARE * (time.monotonic() - now))
+        return alive
+
+    def _appeared(self, one: Seen) -> None:
+        self.seen += 1
+        if self.seen <= MOST_PROCESSES:
+            fields = {"pid": one.pid, "start_ticks": one.start_ticks, "parent": one.parent}
+            inner = inner_pid(one.pid, self.tree.proc)
+            self.book.add(of.Process(**fields, name=self.redactor.text(one.name), inner_pid=inner))
+        if self.seen == MOST_PROCESSES:
+            self.book.note("processes", f"more than {MOST_PROCESSES}: of the others, none is listed")
+
+    def _sample(self, alive: Sequence[Seen]) -> None:
+        self.mapped.look(alive)
+        self.book.add(
+            of.Sample(
+                processes=len(alive),
+                cpu_s=round(self.cpu_s + sum(one.cpu_s for one in alive), 3),
+                rss_kib=sum(one.rss_kib for one in alive),
+                device_memory_mib=device_memory(alive) if "device-memory" in self.witnessed else {},
+                device_files=open_devices(alive),
+            )
+        )
+        for count in self.growth.counts():
+            self.book.add(count)
+
+    # --- The stop and the end ----------------------------------------------------------------------------------------
+
+    def _end(self) -> Witnessed:
+        orphaned = ORPHANED in self.signals
+        left: Sequence[Seen] = ()
+        if self.stop is not None:
+            self._stop(self.stop)
+        if orphaned:
+            left = self.tree.kill(LAST_SECONDS, self._reap)
+        elif self.stop is not None or self.signals:
+            left = self._end_tree()
+        code = os.waitstatus_to_exitcode(self.tree.status) if self.tree.status is not None else None
+        asked = self.signals[0] if self.signals else 0
+        own = 128 + asked if asked else code if code is not None and code >= 0 else 128 - (code or 0)
+        exit_code = 1 if self.stop is not None else own
+        unsealed = "the guard of the witness was killed" if orphaned else self._last_lines(code, exit_code, left)
+        self.book.close()
+        return Witnessed(exit=exit_code, asked=asked, unsealed=unsealed)
+
+    def _stop(self, stop: Found) -> None:
+        """Have the whole tree stand still, and write why before anything else is done to it."""
+        sent = self._send(signal.SIGSTOP)
+        self.book.add(of.Stop(**_place(stop), confirmed=True), durable=True)
+        folder = self.asked.run if self.asked.run.is_dir() else self.book.folder
+        try:
+            write_new(folder / of.STOPPED, dumps({**_place(stop), "time": now_text(), "book": self.book.digest()}))
+        except OSError as problem:
+            self.book.note(of.STOPPED, f"could not be written: {os.strerror(problem.errno or 0)}")
+        refused = f", {sent[1]} take no signal of this user" if sent[1] else ""
+        self.tell(f"FAIL  {stop.gate}  {stop.why}: {sent[0]} processes stand still{refused}, and are ended")
+
+    def _end_tree(self) -> Sequence[Seen]:
+        """Ask every process to end, wait, kill what is left; return what is there all the same."""
+        until, asked = time.monotonic() + self.asked.grace_s, len(self.signals)
+        if self.stop is not None:  # who ignores that would train on
+            self._send(signal.SIGKILL, [one for one in self.tree.alive() if ignores(one.pid, signal.SIGTERM)])
+        first = self.signals[0] if self.signals else signal.SIGTERM
+        for number in (signal.SIGTERM if first in (signal.SIGINT, signal.SIGHUP) else first, signal.SIGCONT):
+            self._send(number)
+        pause = select.poll()
+        pause.register(self.bell, select.POLLIN)
+        rows = self.growth.rows()
+        while (left := self.tree.alive()) and time.monotonic() < until and len(self.signals) == asked:
+            self._wait(pause)
+            self.growth.changed(time.monotonic())
+            if self.stop is not None and any(now - rows.get(path, 0) > 1 for path, now in self.growth.rows().items()):
+                self.book.note("the grace", "a second row was written in it: it is no grace to train on")
+                break
+        if left:
+            self._send(signal.SIGKILL)
+            left = self.tree.kill(LAST_SECONDS, self._reap)
+        return left
+
+    def _send(self, number: int, to: Sequence[Seen] | None = None) -> tuple[int, int]:
+        """Send a signal to every process, or to these, and book it."""
+        if to is None:
+            sent = self.tree.send(number)
+        else:
+            allowed = sum(self.tree.send_to(one, number) for one in to)
+            sent = allowed, len(to) - allowed
+        if any(sent):
+            self.book.add(of.Signal(signal=_named(number), processes=sent[0], refused=sent[1]))
+        return sent
+
+    def _last_lines(self, code: int | None, exit_code: int, left: Sequence[Seen]) -> str:
+        """Write the last lines and the seal; return why no seal is set, or ""."""
+        self._reap()
+        if left:
+            why = f"{len(left)} processes could not be ended and run on, as {left[0].name} ({left[0].pid})"
+            self.book.note("the end", why)
+            return why
+        for line in (*self.growth.counts(), *self.mapped.lines(self.redactor.text)):
+            self.book.add(line)
+        try:
+            files = states(self.asked.run)
+        except WeighbridgeError as problem:
+            self.book.note("files", problem.what)
+            return f"what lies in the run could not be read: {problem}"
+        self.book.add(
+            of.End(
+                code=code if code is not None and code >= 0 else None,
+                signal=-code if code is not None and code < 0 else None,
+                exit=exit_code,
+                wall_s=round(time.monotonic() - self.began, 3),
+                cpu_s=round(self.cpu_s, 3),
+                max_rss_kib=self.tree.max_rss_kib,
+                processes=self.seen,
+                files=files,
+                witnessed=self.witnessed,
+                not_witnessed=self.not_witnessed,
+            ),
+            durable=True,
+        )
+        return self.book.seal()
+
+
+def _place(found: Found) -> dict[str, Any]:
+    return {"gate": found.gate, "instance": found.instance, "step": found.step, "code": found.code}
+
+
+def _named(number: int) -> str:
+    return signal.Signals(number).name

@@ -1,0 +1,103 @@
+"""The words for an error: where it lies, what relates it to the truth, what is most often wrong with such a step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from weighbridge.clauses.error_words import ANY, likely, place_of, related
+from weighbridge.core.canonical import build
+from weighbridge.core.data import table
+from weighbridge.core.limits import plain
+from weighbridge.quantities import QUANTITIES
+from weighbridge.quantities.forward import Extent, ForwardError, Relation, Span
+
+ROW = build(ForwardError, plain(QUANTITIES["forward_errors"].typical()))
+
+
+def span(of: int, first: int = 0, last: int | None = None, **changes: int) -> Span:
+    last = of - 1 if last is None else last
+    run = Span(first=first, last=last, every=0, wide=last + 1 - first, count=last + 1 - first, of=of, share=1.0)
+    return replace(run, **changes)
+
+
+ALL = span(48)
+CASES = {
+    "it lies in tokens 16-47, none before, of every sequence": ({"tokens": span(48, 16)}, "L0.attn.o.in"),
+    "it lies in the last token, 47, of every sequence": ({"tokens": span(48, 47)}, "L0.attn.o.in"),
+    "it lies in tokens 0-46, none after, of every sequence": ({"tokens": span(48, 0, 46)}, "L0.attn.o.in"),
+    "it lies in tokens 5-9, no other, of every sequence": ({"tokens": span(48, 5, 9)}, "L0.attn.o.in"),
+    "it lies in token 7 of every sequence": ({"tokens": span(48, 7, 7)}, "L0.attn.o.in"),
+    "it lies in every token of sequence 2 alone": ({"sequences": span(4, 2, 2)}, "L0.attn.o.in"),
+    "it lies in token 7 of sequence 2 alone": ({"sequences": span(4, 2, 2), "tokens": span(48, 7, 7)}, "L0.attn.o.in"),
+    "it lies in every token of 2 of 4 sequences": ({"sequences": span(4, 1, 2)}, "L0.attn.o.in"),
+    "it lies in channels 32-47 (head 2 of 4)": ({"channels": span(64, 32, 47)}, "L0.attn.o.in"),
+    "it lies in channels 32-63 (heads 2-3 of 4)": ({"channels": span(64, 32, 63)}, "L0.attn.o.in"),
+    "it lies in channels 32-47": ({"channels": span(64, 32, 47)}, "L0.mlp.down.out"),
+    "it lies in channels 8-15 of every head of 16": (
+        {"channels": span(64, 8, 63, every=16, wide=8, count=32)},
+        "L0.attn.attention.query.in",
+    ),
+    "it lies in every second channel from 1 on": (
+        {"channels": span(64, 1, 63, every=2, wide=1, count=32)},
+        "L0.mlp.down.out",
+    ),
+    "it lies in channels 2 and 9": ({"channels": span(64, 2, 9, every=7, wide=1, count=2)}, "L0.attn.o.in"),
+    "it lies in channel 63": ({"channels": span(64, 63)}, "L0.mlp.down.out"),
+    "it lies in 30 of 64 channels, the first 3": (
+        {"channels": span(64, 3, 60, wide=0, count=30)},
+        "L0.mlp.down.out",
+    ),
+    "every token and channel is off": ({}, "L0.mlp.down.out"),
+}
+
+
+@pytest.mark.parametrize("words", CASES)
+def test_an_extent_is_said_as_an_engineer_would(words: str) -> None:
+    changes, point = CASES[words]
+    whole = {"sequences": span(4), "tokens": ALL, "channels": span(64), **changes}
+    row = replace(typical(point), extent=Extent(**whole))
+    assert place_of(row) == f"; {words}"
+
+
+def typical(point: str) -> ForwardError:
+    return replace(ROW, point=point, run=replace(ROW.run, head=16))
+
+
+def test_where_no_extent_was_looked_for_none_is_said() -> None:
+    assert place_of(typical("logits")) == ""
+
+
+def test_a_relation_is_told_only_where_it_explains_nine_tenths_of_the_error() -> None:
+    scale = Relation(name="scale", to="1", left=1e-3)
+    assert related(scale, 1.05e-3, 1e-3) == ""  # rounding, of which a factor of one explains nothing
+    assert related(replace(scale, to="0.98", left=1e-9), 0.02, 1e-7) == "; it is the right value times 0.98"
+    assert related(replace(scale, to="0.98", left=1e-3), 0.02, 1e-7) == ""  # more than the limit is left
+    assert related(replace(scale, left=None), 0.5, 1e-7) == ""
+    assert related(replace(scale, left=float("nan")), 0.5, 1e-7) == ""
+    near = Relation(name="neighbour", to="lm_head.out", left=0.0)
+    assert related(near, 0.5, 1e-7) == "; it equals lm_head.out: the step between was skipped"
+    assert related(replace(near, name=""), 0.5, 1e-7) == ""
+
+
+STEPS = {
+    "linear": ("addmm",), "attention": ("bmm", "_softmax", "mul"), "norm": ("mean", "mul", "pow", "rsqrt"),
+    "rotation": ("add", "cat", "mul", "neg"), "rotary frequencies": ("bmm", "cat", "cos", "sin"),
+    "gating": ("mul", "silu"), "router": ("_softmax", "div", "topk"), "sum": ("add",), "embedding": ("embedding",),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_the_cause_names_the_operations_own_candidates(kind: str) -> None:
+    assert likely(STEPS[kind]).startswith(f"{kind}: ")
+
+
+def test_of_an_operation_that_is_not_in_the_table_the_general_cause_is_told() -> None:
+    assert likely(()) == likely(("_fft_c2c",)) == ANY
+
+
+def test_every_row_of_the_table_can_be_reached() -> None:
+    for row in table("clauses/operations"):
+        names = [name.replace("*", "x") for name in row["made_by"][0]]
+        assert likely(names) == f"{row['name']}: {row['likely']}"

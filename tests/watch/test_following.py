@@ -1,0 +1,128 @@
+"""A log is followed from where it was: each byte once, whole lines alone, and as one reads all of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+from tests.watch.logs import HEAD, Writer, rows
+
+from weighbridge.core import SubjectError
+from weighbridge.views.run import RunView, open_run
+from weighbridge.watch.following import FollowedFile, FollowedRun
+
+
+def same(one: RunView, other: RunView) -> bool:
+    """Return whether two views hold the same rows, facts and events."""
+    cells = [{name: (bytes(of.values), bytes(of.state)) for name, of in view.cells.items()} for view in (one, other)]
+    rest = [(view.rows, view.logged_as, dict(view.facts), view.events, view.origin) for view in (one, other)]
+    return cells[0] == cells[1] and rest[0] == rest[1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_run_that_came_in_pieces_of_bytes_is_the_run_that_is_read_at_once(tmp_path: Path, seed: int) -> None:
+    draw, whole, grown = random.Random(seed), Writer(tmp_path / "whole"), Writer(tmp_path / "grown")
+    for row in rows(60):
+        whole.row(row | ({"val_loss": 2.5} if row["step"] % 7 == 0 else {}))
+    run = FollowedRun(grown.path, {}, {})
+    (grown.path / "events.jsonl").write_bytes((whole.path / "events.jsonl").read_bytes())
+    data = (whole.path / "steps.jsonl").read_bytes()
+    while data:
+        size = draw.randint(1, 900)
+        with (grown.path / "steps.jsonl").open("ab") as file:
+            file.write(data[:size])
+        data = data[size:]
+        run.look()
+    assert same(run.view(), open_run(whole.path))
+    assert run.notes == []
+    assert list(run.as_read()) == []
+
+
+def test_attempts_are_joined_as_a_reader_joins_them(tmp_path: Path) -> None:
+    first = Writer(tmp_path / "run")
+    run = FollowedRun(tmp_path / "run", {}, {})
+    for row in rows(20):
+        first.row(row)
+        run.look()
+    later = Writer(tmp_path / "run" / "attempt-2", HEAD | {"first_step": 15})
+    run.look()
+    for row in rows(20, 15):
+        later.row(row)
+        run.look()
+    assert same(run.view(), open_run(tmp_path / "run"))
+    assert run.generation == 1
+
+
+def test_the_numbers_of_a_row_are_those_of_the_view(tmp_path: Path) -> None:
+    writer, run = Writer(tmp_path / "run"), FollowedRun(tmp_path / "run", {"wall_ms": "took_s"}, {"wall_ms": "s"})
+    for row in rows(30):
+        kept = row | {"took_s": row["wall_ms"] / 1000, "gradients_finite": 1, "iter_time": 3}
+        if row["step"] in (7, 8):
+            kept |= {"skipped": True, "gradients_finite": row["step"] - 7}
+            del kept["grad_norm"]
+        writer.row({key: value for key, value in kept.items() if key != "wall_ms"})
+        run.look()
+    view = run.view()
+    for at in range(view.rows):
+        assert run.numbers(at) == {name: of.values[at] for name, of in view.cells.items() if of.state[at] == 1}
+    assert (run.numbers(7)["idle_update"], run.numbers(8)["idle_update"], run.numbers(9)["skipped"]) == (0.0, 1.0, 0.0)
+
+
+def test_a_file_is_read_once_and_digested_by_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1}\n{"a"')
+    file = FollowedFile(path)
+    assert [batch.lines for batch in file.more()] == [['{"a": 1}']]
+    assert (file.whole, file.half) == (9, b'{"a"')
+    assert file.digest.hexdigest() == hashlib.sha256(b'{"a": 1}\n').hexdigest()
+    assert list(file.more()) == []
+    path.write_text('{"a": 1}\n')  # a recorder takes half a line back where the disk is full
+    assert (file.lost(), list(file.more()), file.half) == ("", [], b"")
+    path.write_text('{"a": 1}\n{"a": 2}\n')
+    assert [(batch.first, batch.lines) for batch in file.more()] == [(2, ['{"a": 2}'])]
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    fifo = tmp_path / "run.jsonl"
+    os.mkfifo(fifo)
+    run = FollowedRun(fifo, {}, {})
+    run.look()
+    assert run.notes == [] or "is not followed" in run.notes[0]
+    assert run.rows == 0
+
+
+def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"x" * (3 << 20))
+    with pytest.raises(SubjectError, match="a line longer than"):
+        list(FollowedFile(path).more())
+
+
+@pytest.mark.parametrize("name", ["state.json", "run.txt", "log.csv.gz", "log"])
+def test_a_log_of_which_a_line_is_no_row_is_not_followed_and_that_is_said(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(json.dumps({"log_history": []}))
+    run = FollowedRun(path, {}, {})
+    assert run.look()
+    assert "is not followed" in run.notes[0]
+    assert not run.look()
+    assert len(run.notes) == 1
+
+
+def test_a_recorder_that_comes_to_a_folder_of_others_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "trainer_state.json").write_text(
+        json.dumps({"log_history": [], "global_step": 0, "max_steps": 1})
+    )
+    run = FollowedRun(tmp_path / "run", {}, {})
+    run.look()
+    assert "is not followed" in run.notes[0]
+    for row in rows(3):
+        with (tmp_path / "run" / "steps.jsonl").open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        run.look()
+    assert (run.rows, run.problem) == (3, None)

@@ -1,0 +1,142 @@
+"""`weighbridge watch` as a person types it: exit codes, what is printed, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.watch.conftest import PATHS, TRAINER, Watched
+
+from weighbridge.core import Origin
+from weighbridge.views.run import open_run
+from weighbridge.watch.book_file import begin_book
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a witness needs /proc and pidfd")
+
+CONTRACT = """\
+weighbridge: contract/v0
+id: finite
+version: 1.0.0
+title: Losses are numbers
+owner: training
+subjects:
+  run: {kind: run}
+gates:
+  - id: GATE-LOSS
+    title: The loss is a number in every row
+    kind: step-metrics
+    subjects: {run: run}
+    with: {required: [loss]}
+    where: {ended: unknown}
+"""
+OVER_FILES = CONTRACT.replace("{kind: run}", "{kind: checkpoint}").replace("step-metrics", "checkpoint-integrity")
+Typed = Callable[..., Watched]
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Typed:
+    """Type `weighbridge watch run …` in a folder with a contract."""
+    (tmp_path / "c.yaml").write_text(CONTRACT)
+
+    def run(*words: object, limit: str = "", env: dict[str, str] | None = None) -> Watched:
+        command = [sys.executable, "-m", "weighbridge", "watch", "run", *map(str, words)]
+        command = ["bash", "-c", f'{limit}; exec "$@"', "bash", *command] if limit else command
+        environment = {**os.environ, **PATHS, "XDG_STATE_HOME": str(tmp_path / "state"), **(env or {})}
+        done = subprocess.run(command, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        return Watched(done.returncode, done.stdout, done.stderr, tmp_path / "run")
+
+    return run
+
+
+def trainer(*options: str) -> tuple[str, ...]:
+    return ("--contract", "c.yaml", "--", *TRAINER, "run", *options)
+
+
+def test_a_run_that_passes_exits_as_verify_does_and_is_sealed(typed: Typed) -> None:
+    done = typed(*trainer("--rows=20"))
+    assert done.code == 0, done.out + done.err
+    assert "PASS" in done.out
+    assert (done.sealed, done.book[-1]["kind"]) == (True, "end")
+
+
+def test_a_broken_gate_stops_the_run_exits_1_and_keeps_it_from_going_on_until_released(typed: Typed) -> None:
+    done = typed(*trainer("--rows=400", "--hz=20", "--nan=20"))
+    assert (done.code, max(row["step"] for row in done.rows()) <= 21) == (1, True), done.err
+    assert json.loads((done.run / "STOP.json").read_text())["gate"] == "GATE-LOSS"
+    assert "GATE-LOSS" in done.err
+    again = typed("--resume", "--contract", "c.yaml", "--", "true")
+    assert (again.code, "--release" in again.err) == (2, True)
+    released = typed("--release", "data mended")
+    assert (released.code, (done.run / "STOP.json").exists()) == (0, False), released.err
+    assert released.lines("release")[0]["reason"] == "data mended"
+    assert released.lines("release")[0]["stop"]["step"] == 20
+    assert typed("--release", "again").code == 2
+    resumed = typed("--resume", "--contract", "c.yaml", "--", "true")
+    assert [line["segment"] for line in resumed.lines("end")] == [1, 2]
+    assert (resumed.code, resumed.sealed) == (1, True)  # the NaN lies there still
+
+
+def test_usage_that_cannot_be_exits_2_and_starts_nothing(typed: Typed, tmp_path: Path) -> None:
+    (tmp_path / "files.yaml").write_text(OVER_FILES)
+    mark = ("--", "touch", "started")
+    assert typed("--contract", "files.yaml", *mark).code == 2
+    assert typed("--contract", "absent.yaml", *mark).code == 2
+    assert typed("--contract", "c.yaml").code == 2
+    assert typed("--release", "why", *mark).code == 2
+    (tmp_path / "run").mkdir()
+    there = typed("--contract", "c.yaml", *mark)
+    assert (there.code, "--resume" in there.err) == (2, True)
+    assert not (tmp_path / "started").exists()
+    assert not (tmp_path / "run.watch").exists()
+
+
+def test_a_command_that_is_not_there_is_127_and_leaves_no_book(typed: Typed, tmp_path: Path) -> None:
+    done = typed("--contract", "c.yaml", "--", "no-such-command")
+    assert (done.code, list(tmp_path.glob("run*"))) == (127, [])
+
+
+def test_a_book_that_cannot_be_begun_is_4_and_starts_nothing(typed: Typed, tmp_path: Path) -> None:
+    done = typed("--contract", "c.yaml", "--", "touch", "started", limit="ulimit -f 0")
+    assert (done.code, (tmp_path / "started").exists(), (tmp_path / "run.watch").exists()) == (4, False, False), (
+        done.err
+    )
+
+
+def test_a_book_that_cannot_be_written_on_ends_no_training_and_leaves_it_reported(typed: Typed) -> None:
+    done = typed(*trainer("--rows=20", "--hz=50", "--ranks=8"), limit="ulimit -f 2")
+    assert len(done.rows("rank-1")) == 20
+    assert "reported, not witnessed: the book could not be written: File too large" in done.err
+    assert not done.sealed
+    json.loads((done.run.with_name("run.watch") / "book.jsonl").read_text().splitlines()[-1])
+
+
+def test_a_run_that_its_witness_did_not_begin_is_not_sealed_as_witnessed(typed: Typed, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "steps.jsonl").write_text('{"step": 0, "loss": 1.0}\n')
+    done = typed("--resume", "--contract", "c.yaml", "--", "true")
+    assert (done.sealed, "reported, not witnessed: what lay in the run before was not" in done.err) == (False, True)
+
+
+def test_rows_typed_between_two_segments_are_not_sealed(typed: Typed) -> None:
+    first = typed(*trainer("--rows=20"))
+    with (first.run / "steps.jsonl").open("a") as log:
+        log.write('{"step": 20, "loss": 3.0}\n')
+    second = typed("--resume", "--contract", "c.yaml", "--", "true")
+    assert "between two segments steps.jsonl changed" in second.err
+    assert second.lines("end")[-1]["segment"] == 2
+    assert open_run(str(second.run)).origin is not Origin.LIVE
+
+
+def test_two_witnesses_of_one_run_are_one_too_many(tmp_path: Path) -> None:
+    book = begin_book(tmp_path / "run", resume=False)
+    code = "import pathlib, weighbridge.watch.book_file as at; at.begin_book(pathlib.Path('run'), resume=True)"
+    command = (sys.executable, "-c", code)
+    environment = {**os.environ, **PATHS}
+    done = subprocess.run(command, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "another witness writes this book" in done.stderr
+    book.close()
