@@ -165,6 +165,7 @@ FULL: Any = {
     "dtype": "float32",
     "device": "cpu",
     "min_points": 3,
+    "reach": ("window", "rope-limit", "expert", "cache", "padding"),
     "points": ("*L[01].*", "*L2.*"),
 }
 ALL_REQUIRED = {"required": ("L0.ffn.down", "L1.ffn.down", "L2.ffn.down")}

@@ -86,14 +86,14 @@ def _run_again(bundle: Bundle, finding: Finding, subjects: Mapping[str, str]) ->
             what = f"the bundle does not say where {one.name} lay, which was outside the project"
             raise UsageError("unbound", what, remedy=f"bind it again: --subject {one.name}=…")
     views = {role: open_model(subjects.get(one.name, one.path)) for role, one in bound.items()}
-    found = both_runs(views["reference"], views["candidate"])
+    found = both_runs((views["reference"], views["candidate"]), gate.measure)
     if isinstance(found, Unmeasured):
         raise SubjectError(found.code, found.why, remedy=found.remedy)
     for role, one in bound.items():
         if dict(views[role].digest()) != dict(one.digests):
             what = f"{one.name} is not what was measured: other files, by their sha256"
             raise SubjectError("other-subject", what, where=views[role].spec, remedy=f"bind it: --subject {one.name}=…")
-    return found[0], found[2]
+    return found.stack, found.found
 
 
 def _check_same(row: ForwardError, trace: Trace, truth: Any, values: Any, *, wrong: bool) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from weighbridge.core import SubjectError, dataclass, field
 from weighbridge.forward.stacks import has_cuda
 
-KNOWN = ("dtype", "attn_implementation", "device", "compile", "experts_implementation", "decode")
+KNOWN = ("dtype", "attn_implementation", "device", "compile", "experts_implementation", "decode", "products")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,8 @@ class Directory:
             model = torch.compile(model)
         weights = sorted(self.path.glob("*.safetensors")) or sorted(self.path.glob("*.bin"))
         checkpoint, decode = str(weights[0]) if weights else "", int(self.options.get("decode", "0"))
-        return Torch(module=model, dtype=self.options.get("dtype", ""), checkpoint=checkpoint, decode=decode)
+        dtype, products = (self.options.get(name, "") for name in ("dtype", "products"))
+        return Torch(module=model, dtype=dtype, checkpoint=checkpoint, decode=decode, products=products)
 
     def digest(self, *_others: Path | None) -> Mapping[str, str]:
         """Digest the files of the directory that a model is made of: name → sha256."""

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 
 from weighbridge.core import SubjectError, dataclass, replace, torch
+from weighbridge.forward.arithmetic.products import rounded
 from weighbridge.forward.constants import Constants, rebuilt
 from weighbridge.forward.points import Visit
 from weighbridge.forward.relations import Neighbours, Relation
 from weighbridge.forward.stacks import Tokens, Torch, captured
 from weighbridge.forward.steps.extent import extent_of
-from weighbridge.forward.trace_file import ROUNDOFF, Trace
+from weighbridge.forward.trace_file import ROUNDED_TO, ROUNDOFF, Trace
 from weighbridge.forward.widened import Audit, unwatched, widened
 from weighbridge.quantities.forward import Extent
 
@@ -114,6 +116,31 @@ def local_errors(  # noqa: PLR0917 -- what a pass is about; most of it is left o
 
         _forward(reference, tokens, visit, frozenset(trace.tensors))
     return steps, audit, constants
+
+
+class _ReachedError(Exception):
+    """A pass has come to the point that it was made for."""
+
+
+def rounded_like(reference: Torch, trace: Trace, point: str) -> tuple[str, float]:
+    """Return the rounding of factors by which a capture is made nearest from those before it, and what it leaves."""
+    made: list[torch.Tensor] = []
+
+    def visit(name: str, rows: torch.Tensor) -> torch.Tensor | None:
+        if name == point:
+            made.append(rows)
+            raise _ReachedError
+        return captured(trace, name, rows).to(rows.dtype) if trace.shape(name) == tuple(rows.shape) else None
+
+    found: dict[str, float] = {}
+    for one in ROUNDED_TO:
+        with suppress(_ReachedError), rounded(reference.plain, {"*": one}):
+            reference.forward(trace.facts.tokens, visit, casts=frozenset(trace.tensors))
+        rows = made.pop().double()
+        values = captured(trace, point, rows).double()
+        found[one] = float((values - rows).norm() / values.norm())
+    nearest = min(found, key=lambda one: found[one])
+    return nearest, found[nearest]
 
 
 def end_to_end(reference: Torch, tokens: Tokens, traces: Mapping[str, Trace]) -> Mapping[str, Mapping[str, float]]:

@@ -1,7 +1,7 @@
 """An ONNX file as a candidate: `onnx:FILE.onnx`, or `onnx:FILE.onnx?provider=CUDAExecutionProvider`.
 
 Its points are found by the module paths that `torch.onnx.export(…, dynamo=True)` writes on every node. What no single
-value stands for, such as queries after the rotation, is no point: a contract's `points` leave it out.
+value stands for, such as queries after the rotation, is no point: it is counted, and what is made of it is compared.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class OnnxFile:
         dtype, device = max(sizes, key=lambda name: sizes[name], default="float32"), self.provider
         device = device.removesuffix("ExecutionProvider").lower()
         name, run = f"onnxruntime {onnxruntime.__version__}", partial(_run, session, points)
-        where: dict[str, Any] = {"device": device, "observed": device, "checkpoint": str(self.path)}
+        where: dict[str, Any] = {"partial": True, "device": device, "observed": device, "checkpoint": str(self.path)}
         return Session(run=run, dtype=dtype, weights=weights, name=name, **where)
 
     def digest(self, *_others: Path | None) -> Mapping[str, str]:

@@ -136,7 +136,8 @@ def visited(
     """
     inner: Any = getattr(module, "_orig_mod", module)  # what torch.compile wraps
     now: list[Pass] = []
-    weights = frozenset(t.untyped_storage().data_ptr() for t in (*inner.parameters(), *inner.buffers()))
+    plain = (t for t in (*inner.parameters(), *inner.buffers()) if type(t) in (torch.Tensor, torch.nn.Parameter))
+    weights = frozenset(tensor.untyped_storage().data_ptr() for tensor in plain)  # others may have no storage
 
     def begin(_module: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         ids = next((one for one in (*args, *kwargs.values()) if _is_tensor(one) and not one.is_floating_point()), None)

@@ -7,20 +7,22 @@ import inspect
 import itertools
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from weighbridge.core import NDArray, SubjectError, dataclass, field, np, replace, torch
 from weighbridge.formats.word_types import numpy_dtype
+from weighbridge.forward.arithmetic.products import Products, rounded, said_of
 from weighbridge.forward.points import Points, Visit, visited
+from weighbridge.forward.reach import bounds_of, drawn_size
 from weighbridge.forward.trace_file import STORED, Device, Facts, Trace, TraceWriter, open_trace, weight_digest
 
 Tokens: TypeAlias = Sequence[Sequence[int]]  # [sequences, tokens]
 Digests: TypeAlias = Mapping[str, str] | None  # of weights, by name; None where they are not made yet
 
 TAP = re.compile(r"(?P<path>[\w.]*?)(?::(?P<side>in|out))?(?:\[(?P<start>\d+):(?P<stop>\d+)\])?")
-DRAWN = (4, 24)  # sequences and tokens, where nobody gives any
+DRAWN = (4, 24)  # sequences and tokens, where nobody gives any, and nothing asks for more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,8 @@ class Stack:
     run: maps tokens `[sequences, tokens]` to the values at each point, in the order of computing, as arrays
         `[sequences, tokens, channels]` in the dtype in which it computed them.
     dtype: what it computes in: `float32`, `bfloat16` or `float16`.
+    products: what the factors of its products are rounded to, for all or by glob of the reference's module paths.
+    partial: whether it may have no value for some points, as an exported graph; they are then left out, and counted.
     weights: its weights by the names that the reference has for them; left out, they are not compared.
     """
 
@@ -38,17 +42,15 @@ class Stack:
     tokens: Tokens = ()
     device: str = "cpu"
     observed: str = ""
+    products: str | Mapping[str, str] = ""
+    partial: bool = False
     weights: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     checkpoint: str = ""
     name: str = "a stack of its own"
 
     def digests(self, dtype: str) -> Mapping[str, str]:
         """Return the digest of each weight in a dtype."""
-        kind, found = numpy_dtype(STORED[dtype]), {}
-        for name, array in self.weights.items():
-            data = array if array.dtype.kind in "iub" else array.astype(kind)
-            found[name] = weight_digest(array.shape, np.ascontiguousarray(data))
-        return found
+        return digests_of(self.weights.items(), dtype)
 
     def capture(self, tokens: Tokens, path: Path, _wanted: Points = None, weights: Digests = None) -> Trace:
         """Run it forward, and write a trace; the digests of the `weights` are made where they are not given."""
@@ -70,6 +72,8 @@ class Torch:
     taps: id → place, where points shall have names of their own, and these alone count: `path` is what a module
         returns, `path:in` its first input, `path[0:64]` some channels of it.
     decode: so many tokens at the end are computed one by one, from the cache, as in a generation.
+    products: what the factors of its products are rounded to, for all or by glob of module paths, where that is not
+        what it holds; of a candidate.
     """
 
     module: torch.nn.Module
@@ -79,6 +83,7 @@ class Torch:
     call: Callable[[torch.nn.Module, torch.Tensor], object] | None = None
     taps: Mapping[str, str] = field(default_factory=dict)
     decode: int = 0
+    products: str | Mapping[str, str] = ""
     name: str = ""
 
     @property
@@ -110,6 +115,11 @@ class Torch:
         kind = getattr(torch, wanted)
         if all(tensor.dtype is kind for tensor in concerned):
             return replace(self, dtype=wanted)
+        patched = [path for path, part in self.plain.named_modules() if _keeps_original(part)]
+        if patched:
+            what = f"{patched[0] or 'the model'}.forward is a function that keeps the original, which a copy would run"
+            remedy = f"give the module in {wanted}, or put a module with that forward in its place"
+            raise SubjectError("patched-forward", what, remedy=remedy)
         cast: dict[int, Any] = {}
         for tensor in concerned:  # what is cast is not copied before
             if tensor.dtype is not kind:
@@ -118,14 +128,30 @@ class Torch:
                 cast[id(tensor)] = type(tensor)(data, tensor.requires_grad) if is_weight else data
         return replace(self, dtype=wanted, module=copy.deepcopy(self.plain, cast))
 
+    def own_weights(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yield its floating weights in float32, by name; what another library's stands for."""
+        for name, stored in self.plain.state_dict().items():
+            tensor = _plain(stored) if isinstance(stored, torch.Tensor) else None
+            if tensor is not None and tensor.is_floating_point():
+                yield name, tensor.detach().float().cpu().numpy()
+
+    def with_weights(self, weights: Iterable[tuple[str, NDArray[Any]]]) -> Torch:
+        """Return a copy that has other values in place of some weights, in the dtypes that it has."""
+        own, taken = self.plain.state_dict(keep_vars=True), dict[int, Any]()
+        for name, array in weights:
+            if (old := own.get(name)) is not None and tuple(old.shape) == array.shape:
+                new = torch.from_numpy(np.array(array)).to(old.device, old.dtype)
+                taken[id(old)] = torch.nn.Parameter(new, False) if isinstance(old, torch.nn.Parameter) else new
+        return replace(self, module=copy.deepcopy(self.plain, taken))
+
     def digests(self, dtype: str, other: Torch | None = None, known: Digests = None) -> Mapping[str, str]:
         """Return the digest of each weight in a dtype; of those with the bits of another model's, its `known` one."""
         kind = getattr(torch, dtype)
         theirs = other.plain.state_dict() if other is not None and known else {}
         found: dict[str, str] = {}
         seen: dict[Any, str] = {}  # tied weights have several names
-        for name, tensor in self.plain.state_dict().items():
-            if not isinstance(tensor, torch.Tensor):
+        for name, stored in self.plain.state_dict().items():
+            if not isinstance(stored, torch.Tensor) or (tensor := _plain(stored)) is None:
                 continue
             key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
             if key not in seen and known and name in known and _same_bits(tensor, theirs.get(name)):
@@ -136,10 +162,15 @@ class Torch:
             found[name] = seen[key]
         return found
 
-    def capture(
-        self, tokens: Tokens, path: Path, wanted: Points = None, weights: Digests = None, given: Trace | None = None
-    ) -> Trace:
-        """Run it forward, and write a trace of the points; each step goes on from what was `given`, or its own."""
+    def capture(  # noqa: PLR0917 -- what a pass is about; most of it is left out
+        self, tokens: Tokens, path: Path, wanted: Points = None, weights: Digests = None, given: Trace | None = None,
+        products: Products | None = None,
+    ) -> Trace:  # fmt: skip
+        """Run it forward, and write a trace of its points; each step goes on from what was `given`, or its own.
+
+        Factors are rounded as `products` say. A compiled module has those points alone that are `wanted`; of another,
+        such are written even where they are the very tensor of an earlier point.
+        """
         devices: set[str] = set()
         kept: list[tuple[str, torch.Tensor]] = []
         compiled = self.module is not self.plain
@@ -157,7 +188,10 @@ class Torch:
         if compiled and wanted is None:
             wanted = self.points(tokens)
         with TraceWriter(path) as writer:
-            self.forward(tokens, keep if compiled else write, wanted)
+            # The inputs of a step may be of other shapes than those of the whole: there, no more is wanted.
+            those, more = (wanted, frozenset[str]()) if compiled else (wanted if self.decode else None, wanted)
+            with rounded(self.plain, products or {}):
+                self.forward(tokens, keep if compiled else write, those, more or frozenset())
             for point, rows in kept:
                 write(point, rows)
             return _closed(writer, self, tokens, "+".join(sorted(devices)), weights)
@@ -205,7 +239,8 @@ class Torch:
         size = min(stated, first or stated)
         if size < 3:
             raise SubjectError("no-inputs", "the model says no vocabulary to draw tokens from", remedy="give `tokens`")
-        (rows, length), some = DRAWN, size - 2  # 0 and 1 are left out: they are the padding of many vocabularies
+        rows, length = drawn_size(bounds_of(self.plain), DRAWN)
+        some = size - 2  # 0 and 1 are left out: they are the padding of many vocabularies
         step = 7919 * length + 104729  # from one sequence to the next
         return [[2 + (row * step + n * (7919 + 31 * n)) % some for n in range(length)] for row in range(rows)]
 
@@ -231,6 +266,40 @@ def has_cuda() -> bool | None:
     """Ask PyTorch whether there is a CUDA device here; None where it is not loaded, so that nobody asked for it."""
     torch = sys.modules.get("torch")
     return None if torch is None else bool(torch.cuda.is_available())
+
+
+def digests_of(weights: Iterable[tuple[str, NDArray[Any]]], dtype: str) -> Mapping[str, str]:
+    """Return the digest of each weight in a dtype, by name."""
+    kind, found = numpy_dtype(STORED[dtype]), {}
+    for name, array in weights:
+        data = array if array.dtype.kind in "iub" else array.astype(kind)
+        found[name] = weight_digest(array.shape, np.ascontiguousarray(data))
+    return found
+
+
+def _keeps_original(part: torch.nn.Module) -> bool:
+    """Return whether a function in the place of a module's `forward` holds a module or tensor, as a closure does."""
+    waiting: list[Any] = [vars(part).get("forward")]
+    for function in waiting:  # which grows
+        cells = function.__closure__ or () if inspect.isfunction(function) else ()
+        for kept in (cell.cell_contents for cell in cells):
+            if isinstance(getattr(kept, "__self__", kept), (torch.nn.Module, torch.Tensor)):
+                return True
+            if kept not in waiting:
+                waiting.append(kept)
+    return False
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return a weight as a plain tensor, what a quantised one stands for; None where it cannot say that."""
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+        return tensor
+    stands_for = getattr(tensor, "dequantize", None)
+    try:
+        found = stands_for() if stands_for else tensor.as_subclass(torch.Tensor)
+    except Exception:  # noqa: BLE001 -- another library's tensor, which then counts as one that is not named
+        return None
+    return found if type(found) is torch.Tensor else None
 
 
 def _taps(taps: Mapping[str, str]) -> dict[str, list[tuple[str, slice]]]:
@@ -272,5 +341,7 @@ def _closed(writer: TraceWriter, stack: Stack | Torch, tokens: Tokens, observed:
         name = f"torch {torch.__version__}, {type(getattr(stack, 'plain', stack)).__name__}"
     ids, order = tuple(tuple(map(int, row)) for row in tokens), tuple(writer.parts)
     digests = stack.digests(stack.dtype) if weights is None else weights
-    writer.close(Facts(stack=name, device=device, dtype=stack.dtype, tokens=ids, order=order, weights=digests))
+    more: dict[str, Any] = {"order": order, "weights": digests, "products": said_of(stack.products)}
+    more |= {"partial": getattr(stack, "partial", False), "decoded": getattr(stack, "decode", 0)}
+    writer.close(Facts(stack=name, device=device, dtype=stack.dtype, tokens=ids, **more))
     return open_trace(writer.path)

@@ -25,6 +25,11 @@ FORMAT = "trace/v0"
 ROUNDOFF: Mapping[str, float] = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
 STORED = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16", "int64": "I64", "int32": "I32"}
 HELD_AS = {stored: name for name, stored in STORED.items()}
+ROUNDED_TO = (
+    *("float32", "bfloat16", "float16", "q8_0", "q8_1", "q8_k", "int8_per_token", "fp8_e4m3", "fp8_e4m3_per_token"),
+    *("autocast_bfloat16", "autocast_float16"),
+)
+PRODUCTS = (*ROUNDED_TO, "ggml")  # `ggml`: by the types in the checkpoint
 DIGEST, HEX = r"[0-9a-f]{64}", "64 hexadecimal digits"
 RESERVED = 1 << 16  # bytes for a header that is written last; a longer one moves what lies behind it
 COPIED = 8 << 20
@@ -72,6 +77,19 @@ class Facts:
         Mapping[str, Annotated[str, Doc(pattern=DIGEST, form=HEX)]],
         Doc("sha256 of each file that the model was made from, its checkpoint among them; without it no trace is live"),
     ] = field(default_factory=dict, hash=False)
+    products: Annotated[
+        Mapping[str, Annotated[str, Doc(choices=PRODUCTS)]],
+        Doc("what the factors of products are rounded to, by glob of module paths; left out, to nothing"),
+    ] = field(default_factory=dict, hash=False)
+    checkpoint: Annotated[
+        str, Doc("the file beside the trace that its weights were read from, one of `files`; they are compared with it")
+    ] = ""
+    decoded: Annotated[
+        int, Doc("how many tokens at the end of each sequence were computed one by one, from a cache", ge=0)
+    ] = 0
+    partial: Annotated[
+        bool, Doc("whether the stack may have no value for some points, as an exported graph; left out, it has all")
+    ] = False
     noise: Annotated[
         Mapping[str, Annotated[float, Doc(ge=0)] | None] | None,
         Doc(
@@ -250,19 +268,27 @@ class TraceWriter:
         self._file.write(struct.pack("<Q", start - 8) + header.ljust(start - 8))
         self._file.close()
 
+    def _row(self, row: int, start: int, shape: tuple[int, ...], name: str) -> bytes:
+        """Return one sequence's values of a step; what is one for all sequences, for each of them."""
+        size = math.prod(shape[1:]) * _dtype(STORED[self.dtypes[name]]).itemsize
+        self._file.seek(start + min(row, shape[0] - 1) * size)
+        return self._file.read(size)
+
     def _join(self) -> None:
         other = TraceWriter(self.path.with_suffix(".joined"))
         for name, parts in self.parts.items():
-            rows, _, channels = parts[0][1]
-            if any((shape[0], shape[2]) != (rows, channels) for _, shape in parts):
+            rows, channels = max(shape[0] for _, shape in parts), parts[0][1][2]
+            if any(shape[0] not in (1, rows) or shape[2] != channels for _, shape in parts):
                 what = f"{name} has another number of sequences or channels from step to step"
                 raise SubjectError("point-shape", what, remedy="capture the same point in every step")
             offset = other._end
+            if any(shape[0] == 1 for _, shape in parts) and all(
+                self._row(row, *part, name) == self._row(0, *part, name) for part in parts for row in range(1, rows)
+            ):
+                rows = 1  # one for all sequences, though some steps say it for each
             for row in range(rows):
-                for start, shape in parts:
-                    size = math.prod(shape[1:]) * _dtype(STORED[self.dtypes[name]]).itemsize
-                    self._file.seek(start + row * size)
-                    other._end += other._file.write(self._file.read(size))
+                for part in parts:
+                    other._end += other._file.write(self._row(row, *part, name))
             other.parts[name] = [(offset, (rows, sum(shape[1] for _, shape in parts), channels))]
         self._file.close()
         other.path.replace(self.path)

@@ -17,11 +17,14 @@ from weighbridge.clauses.error_words import likely, place_of, related
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.core import Fields, Offence, SubjectKind, Verdict, plain
 from weighbridge.gates.families import local_errors
-from weighbridge.gates.families.local_errors import Limits, allowed, detectable, known, share_of
+from weighbridge.gates.families.local_errors import Limits, Measure, allowed, detectable, known, share_of
 from weighbridge.gates.trials.forward_trials import CODES, MUTATIONS
 from weighbridge.quantities.forward import ForwardError
 
 END_TO_END = 3.0  # times the trusted run's error: where two errors end to end differ
+UNLIKE, UNLIKE_ROW = 0.6, 6.0  # of its norm, and times the error of all rows: a matrix farther off is no rounding
+ROUNDED = 0.01  # of its norm: a row this near is one, whatever the others are
+MOVED, AS_SAID = 32, 0.5  # u: what no float32 kernel makes; of the trusted run's error, which what is said makes
 SAME = "all elements have the trusted run's bits, so both sides ran the same kernels, which shows nothing of others"
 FITS_BETTER = 0.5  # of the error left: then the value that was captured is not the one that was used
 
@@ -68,6 +71,10 @@ def _unclear(row: ForwardError, limits: Limits) -> str:
     if not known(row.trusted):
         return "no-trusted-run"
     return "too-coarse" if or_nan(allowed(row, limits).all) > limits.max_limit else ""
+
+
+def _unreached(row: ForwardError, limits: Limits) -> str:
+    return next((f"inputs-reach-no-{name}" for name in limits.reach if name not in row.run.reached), "")
 
 
 def _beyond_end_to_end(row: ForwardError) -> bool:
@@ -127,7 +134,8 @@ def _another_basis(rows: Sequence[ForwardError], over: Mapping[str, str]) -> boo
     first = next(at for at, row in enumerate(rows) if row.point in over)
     after = [row for row in rows[first:] if row.point not in over]
     used = {point for row in after for point in row.made_from}
-    if rows[0].run.dtype != "float32" or set(over.values()) != {"diverged"} or not used.intersection(over):
+    exact = rows[0].run.dtype == "float32" and rows[0].run.products in {"", "float32"}
+    if not exact or set(over.values()) != {"diverged"} or not used.intersection(over):
         return False
     shown = all(_beyond_end_to_end(row) for row in rows if row.point in over)
     return shown and not any(_beyond_end_to_end(row) for row in after)
@@ -137,6 +145,8 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Return FAIL where a step is not what the reference computes there, led by the first such point in order."""
     everything = sorted(rows_of(evidence, "points", ForwardError), key=lambda row: row.order)
     rows = [row for row in everything if listed(row.point, limits.points)]
+    unseen = _unseen(rows, limits)
+    rows = [row for row in rows if row.point not in unseen]
     telling = [row for row in rows if row.truth_norm]
     counts: Fields = {"compared": len(telling), "points": len(rows), "min_points": limits.min_points}
     idle = [glob for glob in limits.points if not any(fnmatchcase(row.point, glob) for row in rows)]
@@ -147,17 +157,31 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
             return _doubted(code, [row], rows, limits)
     over = _over(rows, limits)
     found = _sorted(rows, over, limits)
-    if offences := _offences(rows, over, found, limits):
+    offences = _offences(rows, over, found, limits)
+    unsaid = [row for row in rows if row.run.products_like and row.point == row.run.products_at]
+    if unsaid and {one.code for one in offences} == {"diverged"} and unsaid[0].point in found.diverged:
+        return _doubted("products-unsaid", unsaid, rows, limits)
+    if offences:
         return _failed(rows, offences, limits)
     for code, points in (("capture-mismatch", found.mismatched), ("other-basis", found.other_basis)):
         if points:
             return _doubted(code, [row for row in rows if row.point in points], rows, limits)
     for row in rows:
-        if code := _unclear(row, limits) or _not_as_said(row, rows, limits):
+        if code := _unreached(row, limits) or _unclear(row, limits) or _not_as_said(row, rows, limits):
             return _doubted(code, [row], rows, limits)
     if len(telling) < limits.min_points:
         return blocked("nothing-compared", counts)
-    return _within(rows, telling, limits)
+    moved = _not_rounded(telling)
+    otherwise = moved and _doubted("products-otherwise", moved[:1], rows, limits)
+    return otherwise or _within(rows, telling, limits, unseen)
+
+
+def _unseen(rows: Sequence[ForwardError], limits: Limits) -> list[str]:
+    """Return the points of which a partial candidate has no value, before one that it has: that is made from them."""
+    lacking = [row.run.partial and row.candidate_shape is None and row.reference_shape is not None for row in rows]
+    last = max((at for at, lacks in enumerate(lacking) if not lacks), default=0)
+    unseen = [row.point for row, lacks in zip(rows[:last], lacking, strict=False) if lacks]
+    return [point for point in unseen if point not in limits.required]
 
 
 def _not_as_said(row: ForwardError, rows: Sequence[ForwardError], limits: Limits) -> str:
@@ -170,10 +194,22 @@ def _not_as_said(row: ForwardError, rows: Sequence[ForwardError], limits: Limits
     return "held-otherwise" if row in due and all(one.held_as != one.run.dtype for one in due) else ""
 
 
+def _not_rounded(rows: Sequence[ForwardError]) -> list[ForwardError]:
+    """Return the points that rounded factors should move, where none of them is moved by half of that."""
+    rounded = [row for row in rows if row.run.products not in {"", "float32"} and row.run.dtype == "float32"]
+    moved = [row for row in rounded if or_nan(row.trusted.all) > MOVED * row.run.u]
+    return [] if any(not or_nan(row.candidate.all) < AS_SAID * or_nan(row.trusted.all) for row in moved) else moved
+
+
 def _offences(rows: Sequence[ForwardError], over: Mapping[str, str], found: Sorted, limits: Limits) -> list[Offence]:
     weights = dict.fromkeys(name for row in rows for name in row.run.weights.differing)
     differing = [name for name in weights if not listed(name, limits.other_weights)]
     offences = [Offence(place=name, code="weights-differ", figures={"differing": len(differing)}) for name in differing]
+    taken = {one.name: one for row in rows for one in row.run.weights.taken}
+    for name, one in taken.items():
+        if not (one.all <= UNLIKE and one.row <= max(UNLIKE_ROW * one.all, ROUNDED)):
+            figures = {"taken_all": one.all, "taken_row": one.row}
+            offences.append(Offence(place=name, code="weights-unlike", figures=figures))
     for row in rows:
         code = over.get(row.point, "")
         if code and (code != "diverged" or row.point in found.diverged):
@@ -210,10 +246,13 @@ def _doubted(code: str, doubted: Sequence[ForwardError], rows: Sequence[ForwardE
     return blocked(code, {**_setting(doubted[0], rows, limits), "doubted": len(doubted)}, offences=offences)
 
 
-def _within(rows: Sequence[ForwardError], telling: Sequence[ForwardError], limits: Limits) -> Verdict:
+def _within(
+    rows: Sequence[ForwardError], telling: Sequence[ForwardError], limits: Limits, unseen: Sequence[str]
+) -> Verdict:
     worst = max(telling, key=lambda row: share_of(row, limits)[0])
     coarsest = max(telling, key=lambda row: detectable(row, limits))
     share, over = share_of(worst, limits)
+    taken = rows[0].run.weights.taken
     shared, same = _equal_share(rows), all(row.equal_share == 1 for row in rows)
     figures: Fields = {
         "worst": worst.point,
@@ -222,6 +261,11 @@ def _within(rows: Sequence[ForwardError], telling: Sequence[ForwardError], limit
         "trusted": getattr(worst.trusted, over),
         "detectable": detectable(coarsest, limits),
         "coarsest": coarsest.point,
+        "taken": f"; the reference computes with {len(taken)} matrices of the candidate" if taken else "",
+        "products": f", factors rounded to {rows[0].run.products}" if rows[0].run.products else "",
+        "not_reached": list(rows[0].run.not_reached),
+        "unreached": f"; not reached: {', '.join(rows[0].run.not_reached)}" if rows[0].run.not_reached else "",
+        "unseen": f"; {len(unseen)} points have no value in the candidate: {unseen[0]}, …" if unseen else "",
         "kernels": "; bits equal: the same kernels" if same else "",
         "equality": SAME if same else f"{shared:.0%} of the elements have the trusted run's bits",
     }
@@ -265,6 +309,8 @@ def _offence(row: ForwardError, code: str, limits: Limits) -> Offence:
         rough = getattr(local_errors.of_rough(row), over)
         figures |= {"trusted_error": getattr(row.trusted, over), "rough_error": rough}
         figures |= {"ratio": ratio, "rough_ratio": rough_ratio, "floor_u": floor, "budget_used": share}
+        figures |= {"products": row.run.products or "nothing", "products_like": row.run.products_like}
+        figures["products_left"] = row.run.products_left
         figures |= {"detectable": detectable(row, limits), "extent": place_of(row), "likely": likely(row.operations)}
         figures["relation"] = related(row.relation, row.candidate.all or 0.0, or_nan(allowed(row, limits).all))
     return Offence(place=row.point, code=code, figures=figures)
@@ -299,6 +345,7 @@ def _setting(row: ForwardError, rows: Sequence[ForwardError], limits: Limits) ->
 
 KIND = Kind(
     name="forward-parity", version=5, roles={"reference": SubjectKind.MODEL, "candidate": SubjectKind.MODEL},
-    recordable=("candidate",), needs={"points": Need("forward_errors", of=("reference", "candidate"))}, limits=Limits,
-    codes=CODES, judge=judge, mutations=MUTATIONS,
+    recordable=("candidate",), limits=Limits,
+    needs={"points": Need("forward_errors", of=("reference", "candidate"), options=("weights",))},
+    measure=Measure, codes=CODES, judge=judge, mutations=MUTATIONS,
 )  # fmt: skip

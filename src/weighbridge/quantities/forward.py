@@ -12,6 +12,15 @@ LATER_ON = {LATER: True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A matrix of the candidate that the reference computes with, and how far it lies from the reference's own."""
+
+    name: Annotated[str, Doc("its name in the reference")]
+    all: Annotated[float, Doc("over all elements", unit="relative L2")]
+    row: Annotated[float, Doc("over its worst row", unit="relative L2")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
     """How the weights of two stacks compare, each rounded to the candidate's dtype."""
 
@@ -20,6 +29,7 @@ class Weights:
     of: Annotated[int, Doc("names on either side")]
     on_both_sides: Annotated[int, Doc("names on both sides; the others cannot be compared")]
     differing: Annotated[tuple[str, ...], Doc("names on both sides whose bytes differ")]
+    taken: Annotated[tuple[Taken, ...], Doc("matrices that the reference takes")] = field(default=(), metadata=LATER_ON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +71,13 @@ class ForwardRun:
     head: Annotated[int, Doc("channels of an attention head; 0 where no configuration says it")] = field(
         default=0, metadata=LATER_ON
     )
+    products: Annotated[str, Doc("what it says its products take, if anything")] = field(default="", metadata=LATER_ON)
+    products_like: Annotated[str, Doc("what they look like at an odd point")] = field(default="", metadata=LATER_ON)
+    products_at: Annotated[str, Doc("that point, empty where there is none")] = field(default="", metadata=LATER_ON)
+    products_left: Annotated[float, Doc("left over there", unit="relative L2")] = field(default=0.0, metadata=LATER_ON)
+    reached: Annotated[tuple[str, ...], Doc("what inputs reach, or it has not")] = field(default=(), metadata=LATER_ON)
+    not_reached: Annotated[tuple[str, ...], Doc("what they do not reach")] = field(default=(), metadata=LATER_ON)
+    partial: Annotated[bool, Doc("whether points of it may have no value")] = field(default=False, metadata=LATER_ON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +142,7 @@ TYPICAL_RUN = ForwardRun(
     dtype="float32", u=2.0**-24, stack="torch", device="cpu", weights=NO_WEIGHTS, sequences=4, tokens=24,
     distinct_tokens=20, inputs_digest="00", audited_ops=533, lower_ops=0, first_lower_op="", constants=0,
     rebuilt_constants=0, rounded_constants=0, first_rounded_constant="", repeated=True, outcome=NO_OUTCOME,
+    reached=("window", "rope-limit", "expert", "cache", "padding"),
 )  # fmt: skip
 
 

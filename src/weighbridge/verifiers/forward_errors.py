@@ -7,6 +7,7 @@ The trusted run is the reference in the candidate's dtype. All start from weight
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, NamedTuple
@@ -15,28 +16,33 @@ from weighbridge.core import Basis, Fields, Measurement, NDArray, SubjectKind, U
 from weighbridge.forward import local_pass
 from weighbridge.forward.constants import Constants
 from weighbridge.forward.local_pass import NOTHING, Distance, Step, Steps, end_to_end
-from weighbridge.forward.stacks import Torch
+from weighbridge.forward.reach import reached
+from weighbridge.forward.stacks import Torch, digests_of
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest
 from weighbridge.forward.widened import Audit
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.forward import NO_RELATION, ForwardError, ForwardRun, LocalError, Outcome, Relation, Weights
+from weighbridge.verifiers.own_weights import as_candidate, own_weights
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, table
 from weighbridge.views.model_view import ModelView
 
 WORTH_A_LOOK = 2  # times the trusted run's error: below it, no relation is looked for, which takes time
+GRAVE = 16  # times that: below it, no rounding of factors is looked for
+FEW_GLOBS = 4  # that are told one by one
+LOOKED_AT = 2  # odd points, each in passes that end there: the first may be a weight that is stored rounded
+EXPLAINED = 0.25  # of an error: a rounding that leaves no more over is the one
 TAIL = 6  # u: a worst token or channel of less asks for no rough run
 ASTRAY = 1.5  # an error of more no rounding makes, however rough: values that have nothing to do with it make 1.4
 CANARY_TOKENS = 13  # a number that no model has of heads, so that no dimension is taken for another
 NOT_CAPTURED = LocalError(all=None, token=None, channel=None)
 
 
-def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
+def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     """Compare reference and candidate at every point that either names; refuse what raises, or is of another shape."""
-    reference, candidate = views
-    pair = both_runs(reference, candidate)
+    candidate, pair = views[1], both_runs(views, options)
     if isinstance(pair, Unmeasured):
         return pair
-    stack, trusted, found, noise = pair
+    reference, stack, trusted, found, noise, _ = pair
     shares = {point: _equal_share(trusted, found, point) for point in found.facts.order}
     other = {point for point, share in shares.items() if share != 1} | {*trusted.facts.order} ^ {*found.facts.order}
     passes = _passes(reference, stack, trusted, found, other)
@@ -44,6 +50,10 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     # A cut is there to show that a local error is seen; nothing end to end is judged in it.
     whole = end_to_end(stack, found.facts.tokens[:1], runs) if reference.part is None else {name: {} for name in runs}
     run = replace(_run(trusted, found, passes, repeated=noise is not None), head=_head(stack))
+    run = replace(run, **_products(reference, stack, found, passes), weights=replace(run.weights, taken=pair.taken))
+    saw = reached(stack.plain, trusted, found.facts.decoded)
+    sides = [tuple(name for name, whether in saw.items() if whether is wanted) for wanted in (True, False)]
+    run = replace(run, reached=sides[0], not_reached=sides[1])
     rows = []
     for at, point in enumerate(dict.fromkeys((*trusted.facts.order, *found.facts.order))):
         theirs = whole["candidate" if other else "trusted"].get(point)
@@ -54,6 +64,17 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     # What a trace that no witness saw says of itself is no more than what it says.
     basis = dict.fromkeys(("run", "noise"), Basis.REPORTED) if candidate.book == "" else {}
     return replace(measured, by="weighbridge.forward_errors/5", basis=basis)
+
+
+class Runs(NamedTuple):
+    """The reference as the candidate's products and weights want it, ready and run; the candidate's run, its noise."""
+
+    reference: ModelView
+    stack: Torch
+    trusted: Trace
+    found: Trace
+    noise: Mapping[str, float] | None
+    taken: tuple[Any, ...]
 
 
 class Passes(NamedTuple):
@@ -149,7 +170,7 @@ def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> For
         distinct_tokens=min(len(set(row)) for row in tokens), repeated=repeated, outcome=_outcome(trusted, found),
         audited_ops=audit.operations, lower_ops=audit.lower, first_lower_op=audit.first, constants=constants.of,
         rebuilt_constants=constants.rebuilt, rounded_constants=constants.rounded,
-        first_rounded_constant=constants.first_rounded,
+        first_rounded_constant=constants.first_rounded, partial=facts.partial,
     )  # fmt: skip
 
 
@@ -182,10 +203,9 @@ def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardR
     )  # fmt: skip
 
 
-def both_runs(
-    reference: ModelView, candidate: ModelView
-) -> tuple[Torch, Trace, Trace, Mapping[str, float] | None] | Unmeasured:
-    """Run both; return the reference in the candidate's dtype, its trace, the candidate's, and its noise."""
+def both_runs(views: Views, options: Fields) -> Runs | Unmeasured:
+    """Run both, the reference in the candidate's dtype and with what its products take."""
+    reference, candidate = views
     stack, said = reference.stack(), candidate.dtype_and_tokens()
     if isinstance(stack, Unmeasured):
         return stack
@@ -203,11 +223,41 @@ def both_runs(
     if given and given[0] != given[-1]:
         remedy = "give the same tokens on both sides, or leave them out of one"
         return Unmeasured(code="inputs-differ", why="the two sides give different token sequences", remedy=remedy)
+    reference, named, taken = as_candidate(reference, candidate, dtype, options)
     trusted = reference.capture(tokens, dtype)
+    trusted = replace(trusted, facts=replace(trusted.facts, weights=named or trusted.facts.weights))
     points = frozenset(trusted.facts.order)
     found, noise = candidate.capture(tokens, dtype, points, reference), candidate.noise(tokens, dtype, points)
     candidate.release()
-    return reference.prepared(dtype), trusted, found, noise
+    if more := frozenset(found.facts.order) - points:  # of them, those that are the very tensor of another point here
+        again = reference.capture(tokens, dtype, more)
+        trusted = replace(again, facts=replace(again.facts, weights=trusted.facts.weights))
+    if not found.facts.weights and candidate.weights_file() is not None:
+        digests = digests_of(own_weights(reference, candidate), dtype)
+        found = replace(found, facts=replace(found.facts, weights=digests))
+    return Runs(reference, reference.prepared(dtype), trusted, found, noise, taken)
+
+
+def _said(products: Mapping[str, str]) -> str:
+    """Return in a few words what products take: by glob, or by the number of modules where a file says it of each."""
+    if len(products) > FEW_GLOBS:
+        counts = Counter(one for one in products.values() if one != "float32")
+        return ", ".join(f"{one} in {many} modules" for one, many in sorted(counts.items())) or "float32"
+    return ", ".join(one if glob == "*" else f"{glob}: {one}" for glob, one in sorted(products.items()))
+
+
+def _products(reference: ModelView, stack: Torch, found: Trace, passes: Passes) -> dict[str, Any]:
+    """Return what is said of the candidate's products, and what its first odd point says of them."""
+    facts: dict[str, Any] = {"products": _said(reference.products)}
+    errors = {point: step.distance.all or 0.0 for point, step in passes.theirs.items()}
+    least = {point: max(passes.ours[point].distance.all or 0.0, ROUNDOFF["float32"]) for point in errors}
+    grave = WORTH_A_LOOK if reference.products else GRAVE
+    odd = [point for point, error in errors.items() if grave * least[point] < error < ASTRAY]
+    for point in odd[:LOOKED_AT] if found.facts.dtype == "float32" else ():  # what holds less rounds all
+        like, left = local_pass.rounded_like(stack, found, point)
+        if left < EXPLAINED * errors[point]:
+            return facts | {"products_like": like, "products_at": point, "products_left": left}
+    return facts
 
 
 def _local(step: Step | None) -> LocalError:
@@ -257,25 +307,25 @@ def _divergence(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float
         return float(chances @ (one - other) / total + np.log(np.exp(other).sum() / total))
 
 
-def extent(views: Views, _options: Fields) -> int:
+def extent(views: Views, options: Fields) -> int:
     """Count the points that either side captured."""
-    pair = both_runs(*views)
-    return 0 if isinstance(pair, Unmeasured) else len({*pair[1].facts.order, *pair[2].facts.order})
+    pair = both_runs(views, options)
+    return 0 if isinstance(pair, Unmeasured) else len({*pair.trusted.facts.order, *pair.found.facts.order})
 
 
-def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
+def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | NoCanary:
     """Overlay the last of a few tokens at the last point of the runs, not of the measurement, with twice the norm."""
     reference, candidate = views
-    pair = both_runs(reference, candidate)
+    pair = both_runs(views, options)
     if isinstance(pair, Unmeasured):
         return NoCanary(pair.why)
-    given = pair[1].facts.tokens[0]
+    given = pair.trusted.facts.tokens[0]
     tokens = min(CANARY_TOKENS, len(given))
     try:
-        pair[0].forward([given[:tokens]], lambda *_: None)
+        pair.stack.forward([given[:tokens]], lambda *_: None)
     except Exception:  # noqa: BLE001 -- a model's own code, which may be run on no fewer
         tokens = len(given)
-    trusted, found = pair[1].cut(1, tokens), pair[2].cut(1, tokens)
+    trusted, found = pair.trusted.cut(1, tokens), pair.found.cut(1, tokens)
     both = (name for name in reversed(trusted.facts.order) if trusted.shape(name) == found.shape(name))
     norms = ((name, float(np.linalg.norm(trusted.stored(name).astype(np.float64)))) for name in both)
     last, norm = next(((name, norm) for name, norm in norms if 0 < norm < math.inf), ("", 0.0))

@@ -11,13 +11,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core import Origin, SubjectError, Unmeasured, is_file
+from weighbridge.core import NDArray, Origin, SubjectError, Unmeasured, dumps, is_file, quoted
+from weighbridge.core import sha256 as canonical_sha256
+from weighbridge.forward.arithmetic.products import Products, said_of
+from weighbridge.forward.arithmetic.rough import rough
 from weighbridge.forward.between_traces import apart, same
-from weighbridge.forward.rough import rough
-from weighbridge.forward.stacks import Stack, Tokens, Torch, has_cuda
+from weighbridge.forward.stacks import Stack, Tokens, Torch, digests_of, has_cuda
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, open_trace
 from weighbridge.forward.trace_key import is_trace
 from weighbridge.run_logs.book import read_book
+from weighbridge.storage.mapped_file import MappedFile
 from weighbridge.storage.readable import sha256
 from weighbridge.views.factory import Factory
 
@@ -61,9 +64,11 @@ class Runs:
     made: Stack | Torch | Unmeasured | None = None
     asked: tuple[str, Tokens] | None = None
     checkpoint: str = ""
-    prepared: dict[str, Any] = field(default_factory=dict)
+    prepared: dict[Any, Any] = field(default_factory=dict)
     traces: dict[Any, Trace] = field(default_factory=dict)
     noise: dict[Any, Mapping[str, float]] = field(default_factory=dict)
+    products: Products | None = None
+    taken: dict[Any, Any] = field(default_factory=dict)  # from a candidate, by the run of it
     digests: Mapping[str, str] | None = None  # of a trace, and whether a witness saw it: its book, and why it does not
     witness: tuple[str, str] | None = None
 
@@ -79,7 +84,8 @@ class Runs:
 class ModelView:
     """A model seen at its capture points. Runs are kept as traces, so that a cut or damaged view costs no second run.
 
-    `part` is how many of its sequences, and tokens of these, are looked at; `damage` lays a value over one point.
+    `part` is how many of its sequences, and tokens of these, are looked at; `damage` lays a value over one point. As a
+    trusted run it rounds the factors of `products`, and has the weights that were taken under the name of `weights`.
     """
 
     spec: str
@@ -87,6 +93,8 @@ class ModelView:
     trace: Trace | None = None
     part: tuple[int, int] | None = None
     damage: tuple[str, float] | None = None
+    products: Products = field(default_factory=dict)
+    weights: str = ""
     runs: Runs = field(default_factory=Runs)
 
     def stack(self) -> Stack | Torch | Unmeasured:
@@ -109,8 +117,39 @@ class ModelView:
             self.runs.asked = stack.dtype or self.prepared("").dtype, stack.tokens
         return self.runs.asked
 
+    def said_products(self) -> Products:
+        """Return what the factors of its products are rounded to, as it says itself, by glob."""
+        if self.trace is not None:
+            return self.trace.facts.products
+        if self.runs.products is None:  # asked again, it is not made again
+            stack = self.stack()
+            self.runs.products = said_of(stack.products) if isinstance(stack, (Stack, Torch)) else {}
+        return self.runs.products
+
+    def weights_file(self) -> Path | None:
+        """Return the file that a trace or a stack without code read its weights from; refuse with `weights-file`."""
+        if self.trace is None:
+            return self._checkpoint() if isinstance(self.stack(), Stack) else None
+        name, files = self.trace.facts.checkpoint, self.trace.facts.files
+        if not name:
+            return None
+        path = Path(self.spec).parent / name
+        if Path(name).name != name or not is_file(path) or sha256(MappedFile(path)) != files.get(name, ""):
+            what = f"{quoted(name)} is not beside the trace with the bytes that `files` says"
+            remedy = "put the file that the stack read beside the trace, and its sha256 into `files`"
+            raise SubjectError("weights-file", what, where=self.spec, remedy=remedy)
+        return path
+
+    def taking(self, weights: Mapping[str, NDArray[Any]], dtype: str) -> ModelView:
+        """Return it with other weights in a dtype, which are kept under their digest."""
+        name = canonical_sha256(dumps(digests_of(weights.items(), dtype)))
+        self.runs.prepared[dtype, name] = self.prepared(dtype).with_weights(weights.items())
+        return replace(self, weights=name)
+
     def prepared(self, dtype: str) -> Any:
         """Return the stack, ready to compute in a dtype, or in its own."""
+        if self.weights:
+            return self.runs.prepared[dtype, self.weights]
         if dtype not in self.runs.prepared:
             stack = self.stack()
             assert not isinstance(stack, Unmeasured)
@@ -120,7 +159,7 @@ class ModelView:
     def capture(
         self, tokens: Tokens, dtype: str, points: frozenset[str] | None = None, beside: ModelView | None = None
     ) -> Trace:
-        """Return the trace of a run in a dtype; `points` are those of a compiled module, which cannot tell them.
+        """Return the trace of a run in a dtype; `points` are those of the other side, as `Torch.capture` takes them.
 
         Weights with the bits of those of a model `beside` it, which ran on these tokens, are not digested again.
         """
@@ -137,7 +176,8 @@ class ModelView:
         """Return the trace of a run in a dtype in which each step starts from the values of another run."""
         path = self.runs.path(f"{len(self.runs.traces)}-stepwise.trace")
         path.unlink(missing_ok=True)  # an older one may still be open
-        return self.prepared(dtype).capture(tokens, path, weights={}, given=given)  # type: ignore[no-any-return]
+        stack: Torch = self.prepared(dtype)
+        return stack.capture(tokens, path, weights={}, given=given, products=self.products)
 
     def noise(self, tokens: Tokens, dtype: str, points: frozenset[str] | None) -> Mapping[str, float] | None:
         """Return by point how far a second run is from the first, relative L2: infinite where one is not finite."""
@@ -146,7 +186,7 @@ class ModelView:
             if said is None:
                 return None
             return {name: math.inf if (found := said.get(name, 0.0)) is None else found for name in facts.order}
-        key = (tuple(map(tuple, tokens)), dtype)
+        key = (tuple(map(tuple, tokens)), dtype, points, (), "")
         if key not in self.runs.noise:
             first = self._captured(tokens, dtype, points, "first")
             again = self._captured(tokens, dtype, points, "again")
@@ -158,16 +198,17 @@ class ModelView:
     def _captured(
         self, tokens: Tokens, dtype: str, points: frozenset[str] | None, which: str, beside: ModelView | None = None
     ) -> Trace:
-        key = (tuple(map(tuple, tokens)), dtype, which)
+        key = (tuple(map(tuple, tokens)), dtype, points, tuple(sorted(self.products.items())), self.weights, which)
         if key not in self.runs.traces:
             path = self.runs.path(f"{len(self.runs.traces)}-{which}.trace")
-            before = next((trace.facts.weights for (_, of, _), trace in self.runs.traces.items() if of == dtype), None)
+            before = next((trace.facts.weights for (_, of, *_), trace in self.runs.traces.items() if of == dtype), None)
             try:
                 stack = self.prepared(dtype)
                 if before is None and beside is not None and isinstance(stack, Torch):
                     known = beside.capture(tokens, dtype).facts.weights
                     before = stack.digests(dtype, beside.prepared(dtype), known)
-                self.runs.traces[key] = stack.capture(tokens, path, points, before)
+                more: dict[str, Any] = {"products": self.products} if self.products else {}
+                self.runs.traces[key] = stack.capture(tokens, path, points, before, **more)
             except (SubjectError, KeyboardInterrupt):
                 raise
             except BaseException as problem:
@@ -258,5 +299,7 @@ def _noise(first: Trace, again: Trace, point: str) -> float:
 def _typed(made: Stack | Torch) -> bool:
     rows: Any = made.tokens
     listed = isinstance(rows, (list, tuple)) and all(isinstance(row, (list, tuple)) for row in rows)
+    said: Any = made.products if isinstance(made.products, dict) else {"*": made.products}
+    listed = listed and all(isinstance(one, str) for pair in said.items() for one in pair)
     whole = listed and all(type(token) is int and token >= 0 for row in rows for token in row)
     return whole and all(isinstance(one, str) for one in (made.dtype, made.device, made.checkpoint, made.name))

@@ -86,10 +86,12 @@ def _is_not_compared(row: ForwardError, limits: Any, _code: str) -> bool:
     return not listed(row.point, limits.points)
 
 
+REACHED = ("window", "rope-limit", "expert", "cache", "padding")
 BLOCKED = (
     *("names-nothing", "one-token", "reference-not-float64", "other-dtype", "weights-not-compared", "other-device"),
     *("capture-mismatch", "other-basis", "no-trusted-run", "reference-nonfinite", "too-few-elements", "too-coarse"),
-    *("not-repeatable", "held-otherwise", "nothing-compared"),
+    *("not-repeatable", "held-otherwise", "nothing-compared", "products-unsaid", "products-otherwise"),
+    *(f"inputs-reach-no-{name}" for name in REACHED),
 )
 breaks = Breaks(need="points", row=ForwardError, blocked=BLOCKED, why="no point", spares=_is_not_compared)
 
@@ -139,6 +141,10 @@ class Limits:
     noise_ratio: Annotated[float, Doc(NOISE, ge=0, le=1, must="at most", moves=NOISY)] = 1.0
     points: Annotated[Points, Doc(COMPARED, min_items=1, tight="up")] = ("*",)
     required: Annotated[Points, Doc("capture points that must be there, by exact id", tight="up")] = ()
+    reach: Annotated[
+        tuple[Annotated[str, Doc(choices=REACHED)], ...],
+        Doc("what the inputs must reach, of what the reference has: beyond its window, past its cache", tight="up"),
+    ] = ()
     other_weights: Annotated[
         tuple[str, ...], Doc("globs of weights that may differ, or that the candidate cannot name", tight="down")
     ] = ()
@@ -148,6 +154,16 @@ class Limits:
     min_tokens: Annotated[int, _demand("tokens in a sequence", 2, 10**7, _in_run("one-token", "tokens"))] = 2
     min_points: Annotated[int, _demand("points compared", 1, 10**6, silence)] = 1
     min_elements: Annotated[int, _demand("finite elements compared at a point", 1, 10**12, FEW_ELEMENTS)] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """What the reference computes with."""
+
+    weights: Annotated[
+        str,
+        Doc("whose weights the reference computes with; those taken still differ", choices=("reference", "candidate")),
+    ] = "reference"
 
 
 def allowed(row: ForwardError, limits: Limits) -> LocalError:

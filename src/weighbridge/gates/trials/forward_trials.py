@@ -11,12 +11,12 @@ from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, codes, rows_of, with_rows
 from weighbridge.clauses.mutations import without_all_of_a_glob
 from weighbridge.core import Fields, Outcome
-from weighbridge.gates.families.local_errors import BLOCKED, NONE, Limits, breaks
-from weighbridge.quantities.forward import ForwardError
+from weighbridge.gates.families.local_errors import BLOCKED, NONE, REACHED, Limits, breaks
+from weighbridge.quantities.forward import ForwardError, LocalError, Taken
 
 CODES = codes(
-    *("weights-differ", "diverged", "missing-candidate", "missing-reference", "missing-required", "shape"),
-    *("nonfinite", "zero-truth"),
+    *("weights-differ", "weights-unlike", "diverged", "missing-candidate", "missing-reference", "missing-required"),
+    *("shape", "nonfinite", "zero-truth"),
     blocked=BLOCKED,
 )
 NO_SIGNAL: dict[str, Any] = {"truth_norm": 0.0, "candidate": NONE, "trusted": NONE}
@@ -48,9 +48,39 @@ def _other_weights(evidence: Evidence, limits: Limits, places: tuple[str, ...]) 
     return Mutated(with_rows(evidence, "points", rows), frozenset({"weight"}))
 
 
+def _unlike(all_: float, row: float) -> Any:
+    def apply(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
+        rows = list(rows_of(evidence, "points", ForwardError))
+        mine = [at for at, one in enumerate(rows) if one.point in places and listed(one.point, limits.points)]
+        for at in mine:
+            weights = replace(rows[at].run.weights, taken=(Taken(name="matrix", all=all_, row=row),))
+            rows[at] = replace(rows[at], run=replace(rows[at].run, weights=weights))
+        return Mutated(with_rows(evidence, "points", rows), frozenset({"matrix"})) if mine else "no point is compared"
+
+    return apply
+
+
 def _without_weights(row: ForwardError, limits: Limits) -> dict[str, Any] | None:
     weights = replace(row.run.weights, on_both_sides=0)
     return None if limits.other_weights else {"run": replace(row.run, weights=weights)}
+
+
+def _rounded_factors(row: ForwardError, _limits: Limits) -> dict[str, Any] | None:
+    run = replace(row.run, products_like="bfloat16", products_at=row.point, products_left=0.0)
+    odd = replace(row.candidate, all=1e9)
+    return {"run": run, "candidate": odd, "made_from": (), "candidate_end_to_end": 0.0} if row.truth_norm else None
+
+
+def _unreached(name: str) -> Mutation[Limits]:
+    def change(row: ForwardError, limits: Limits) -> dict[str, Any] | None:
+        others = tuple(one for one in REACHED if one != name)
+        return {"run": replace(row.run, reached=others)} if name in limits.reach else None
+
+    return breaks(f"inputs that reach no {name}", f"inputs-reach-no-{name}", change, "the contract does not ask for it")
+
+
+def _not_captured(row: ForwardError, _limits: Limits) -> dict[str, Any]:
+    return {"candidate_shape": None, "run": replace(row.run, partial=False)}
 
 
 def _stored_otherwise(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Mutated | str:
@@ -58,6 +88,16 @@ def _stored_otherwise(evidence: Evidence, _limits: Limits, _places: tuple[str, .
     if not any(row.trusted_held_as == row.run.dtype for row in rows):
         return "the trusted run stores nothing in the dtype"
     return Mutated(with_rows(evidence, "points", [replace(row, held_as="another") for row in rows]))
+
+
+def _rounded_less(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Mutated | str:
+    rows = rows_of(evidence, "points", ForwardError)
+    said, exact = replace(rows[0].run, products="q8_0", dtype="float32"), LocalError(all=0.0, token=0.0, channel=0.0)
+    if not any(row.truth_norm for row in rows):
+        return "all points hold zeros"
+    coarse = LocalError(all=0.01, token=0.02, channel=0.02)
+    changed = [replace(row, run=said, candidate=exact, trusted=coarse) if row.truth_norm else row for row in rows]
+    return Mutated(with_rows(evidence, "points", changed))
 
 
 NO_ERRORS = {
@@ -84,23 +124,29 @@ MUTATIONS: tuple[Mutation[Limits], ...] = (
     breaks("one value not finite", "nonfinite", nonfinite_candidate=1, made_from=()),
     breaks("a layout turned over", "shape", candidate_shape=(2, 3), reference_shape=(3, 2)),
     breaks("a layout turned over, the other way", "shape", candidate_shape=(3, 2), reference_shape=(2, 3)),
-    breaks("not captured in the candidate", "missing-candidate", candidate_shape=None),
+    breaks("an error as of factors rounded otherwise", "products-unsaid", _rounded_factors, "all points hold zeros"),
+    breaks("not captured in the candidate", "missing-candidate", _not_captured),
     breaks("not captured in the reference", "missing-reference", reference_shape=None),
     breaks("no zero where the truth is zero", "zero-truth", **NO_SIGNAL, candidate_error=5e-324),
     breaks("no number where the truth is zero", "zero-truth", **NO_SIGNAL, candidate_error=math.nan),
     _misnamed("a required point under a longer name", "{}.x"),
     _misnamed("a required point under a longer name, at its end", "x.{}"),
     Mutation("a weight that differs", "weights-differ", _other_weights),
+    Mutation("a matrix that is another one", "weights-unlike", _unlike(1.4, 1.5)),
+    Mutation("a row of a matrix that is another one", "weights-unlike", _unlike(0.03, 0.7)),
+    Mutation("a matrix that is no number", "weights-unlike", _unlike(math.nan, math.nan)),
     without_all_of_a_glob("names-nothing", "points", ForwardError, lambda limits: limits.points),
     _run("one token, repeated", "one-token", distinct_tokens=1),
     _run("one operation below float64", "reference-not-float64", lower_ops=1),
     _run("no operation audited", "reference-not-float64", audited_ops=0),
     _run("a rounded constant", "reference-not-float64", rounded_constants=1),
+    *map(_unreached, REACHED),
     _run("another dtype", "other-dtype", "dtype", dtype="another"),
     _run("a dtype of no name", "other-dtype", "dtype", dtype="unknown"),
     _run("another device", "other-device", "device", device="another"),
     breaks("no weight compared", "weights-not-compared", _without_weights, "the contract lets weights differ"),
     *_no_error("trusted", "no-trusted-run", "trusted run"),
     breaks("one value of the reference not finite", "reference-nonfinite", nonfinite_reference=1),
+    Mutation("products that round nothing", "products-otherwise", _rounded_less, Outcome.BLOCKED),
     Mutation("all stored in another dtype", "held-otherwise", _stored_otherwise, Outcome.BLOCKED),
 )

@@ -23,7 +23,7 @@ def rough() -> Iterator[None]:
     def biased(bias: Any, one: Any, other: Any, *, beta: float = 1, alpha: float = 1) -> Any:
         return beta * bias + alpha * _product(one, other)
 
-    attention = torch.nn.functional.scaled_dot_product_attention
+    fused = torch.nn.functional.scaled_dot_product_attention
     products = {torch.ops.aten.mm.default: _product, torch.ops.aten.addmm.default: biased}
     functions = {getattr(torch.ops.aten, name).default for name in FUNCTIONS}
 
@@ -34,7 +34,7 @@ def rough() -> Iterator[None]:
         return made
 
     def call(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return (_attention if func is attention else func)(*args, **(kwargs or {}))
+        return (attention if func is fused else func)(*args, **(kwargs or {}))
 
     mode: Any = type("Rough", (TorchDispatchMode,), {"__torch_dispatch__": dispatch})
     calls: Any = type("RoughCalls", (TorchFunctionMode,), {"__torch_function__": call})
@@ -42,10 +42,11 @@ def rough() -> Iterator[None]:
         yield
 
 
-def _attention(  # noqa: PLR0917 -- the arguments of the function that it stands for
+def attention(  # noqa: PLR0917 -- the arguments of the function that it stands for
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> torch.Tensor:  # fmt: skip
+    """Attend by two products and a softmax, as the one kernel does."""
     if enable_gqa:
         key, value = (one.repeat_interleave(query.shape[-3] // one.shape[-3], -3) for one in (key, value))
     scores = (query @ key.transpose(-2, -1)) * (query.shape[-1] ** -0.5 if scale is None else scale)

@@ -1,0 +1,132 @@
+"""What a stack rounds the factors of its products to, apart from what it holds: one dispatch mode for a trusted run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any, TypeAlias
+
+from weighbridge.core import SubjectError, torch
+from weighbridge.core.data import table
+from weighbridge.forward.arithmetic.rough import attention
+from weighbridge.forward.trace_file import PRODUCTS
+
+Products: TypeAlias = Mapping[str, str]  # glob of module paths → rounding; the longest glob that fits counts
+AUTOCAST = "autocast_"  # of PyTorch: what it makes is held so, too
+PLAIN = "float32"
+
+
+def _cast(values: torch.Tensor, *, to: torch.dtype) -> torch.Tensor:
+    return values.to(to).to(values.dtype)
+
+
+def _blocks(values: torch.Tensor, *, of: int, scale: torch.dtype) -> torch.Tensor:
+    """Round to 8 bits with one scale for each block of so many channels; 0 is all of them, as `quantize_row_q8_0`."""
+    width = values.shape[-1]
+    size = of or width
+    padded = torch.nn.functional.pad(values.float(), (0, -width % size))
+    padded = padded.reshape(*values.shape[:-1], -1, size)
+    largest = padded.abs().amax(-1, keepdim=True)
+    codes = (padded * (127 / largest).nan_to_num(0, 0, 0)).round()
+    made = codes * (largest / 127).to(scale).float()
+    return made.flatten(-2)[..., :width].to(values.dtype)
+
+
+def _fp8(values: torch.Tensor, *, by_token: bool) -> torch.Tensor:
+    """Round to e4m3, whose largest is 448, with one scale for each token or for all."""
+    largest = (values.abs().amax(-1, keepdim=True) if by_token else values.abs().amax()).clamp(min=1e-12)
+    return ((values * (448 / largest)).to(torch.float8_e4m3fn).to(values.dtype)) * (largest / 448)
+
+
+ROUNDINGS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "bfloat16": partial(_cast, to=torch.bfloat16),
+    "float16": partial(_cast, to=torch.float16),
+    "q8_0": partial(_blocks, of=32, scale=torch.float16),
+    "q8_1": partial(_blocks, of=32, scale=torch.float16),
+    "q8_k": partial(_blocks, of=256, scale=torch.float32),
+    "int8_per_token": partial(_blocks, of=0, scale=torch.float32),
+    "fp8_e4m3": partial(_fp8, by_token=False),
+    "fp8_e4m3_per_token": partial(_fp8, by_token=True),
+}
+BOTH = ("bfloat16", "float16")  # a weight is rounded, too; in others it is what it stands for already
+FACTORS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "_grouped_mm": (0, 1)}
+
+
+def said_of(products: str | Mapping[str, str]) -> Products:
+    """Return what is said of products by glob; refuse with `products` what is no rounding."""
+    said = ({"*": products} if products else {}) if isinstance(products, str) else dict(products)
+    if odd := [one for one in said.values() if one not in PRODUCTS]:
+        raise SubjectError("products", f"{odd[0]!r} is no rounding of factors", remedy=f"use {', '.join(PRODUCTS)}")
+    if any(one.startswith(AUTOCAST) for one in said.values()) and list(said) != ["*"]:
+        what = "autocast computes the whole pass, and no part of it alone"
+        raise SubjectError("products", what, remedy="say it for `*` and nothing else, or name a rounding for a part")
+    return said
+
+
+def by_stored_type(stored: str) -> str:
+    """Return what ggml rounds the other factor to, by the type that a weight is stored in; empty where it says none."""
+    return str(table("forward/products")["ggml"].get(stored, ""))
+
+
+def rounding_of(path: str, products: Products) -> str:
+    """Return what the products of a module are rounded to: what the longest glob says that fits its path."""
+    fitting = [glob for glob in products if fnmatchcase(path, glob)]
+    return products[max(fitting, key=len)] if fitting else PLAIN
+
+
+@contextmanager
+def rounded(module: torch.nn.Module, products: Products) -> Iterator[None]:
+    """Round the factors of every product inside the block as is said of the module that makes it."""
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    whole = products.get("*", "")
+    if whole.startswith(AUTOCAST):
+        device = next((one.device.type for one in module.parameters()), "cpu")
+        with torch.autocast(device, getattr(torch, whole.removeprefix(AUTOCAST)), cache_enabled=False):
+            yield
+        return
+    if set(products.values()) <= {PLAIN}:
+        yield
+        return
+    weights = {one.untyped_storage().data_ptr() for one in (*module.parameters(), *module.buffers())}
+    factors = {getattr(getattr(torch.ops.aten, name), "default"): at for name, at in FACTORS.items()}  # noqa: B009
+    inside: list[str] = [""]
+
+    def enter(path: str) -> Callable[..., None]:
+        return lambda *_: inside.append(path)
+
+    def leave(*_: object) -> None:
+        inside.pop()
+
+    def dispatch(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        said = rounding_of(inside[-1], products) if func in factors else PLAIN
+        if said != PLAIN:
+            args = list(args)
+            of_weights = [args[at].untyped_storage().data_ptr() in weights for at in factors[func]]
+            for side, (at, is_weight) in enumerate(zip(factors[func], of_weights, strict=True)):
+                if said in BOTH or not is_weight:
+                    args[at] = _factor(args[at], ROUNDINGS[said], turned=side == 1)
+        return func(*args, **(kwargs or {}))
+
+    def call(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        fused = func is torch.nn.functional.scaled_dot_product_attention
+        apart = fused and rounding_of(inside[-1], products) != PLAIN
+        return (attention if apart else func)(*args, **(kwargs or {}))
+
+    mode: Any = type("Rounded", (TorchDispatchMode,), {"__torch_dispatch__": dispatch})
+    calls: Any = type("RoundedCalls", (TorchFunctionMode,), {"__torch_function__": call})
+    with ExitStack() as stack:
+        for path, part in module.named_modules():
+            stack.callback(part.register_forward_pre_hook(enter(path)).remove)
+            stack.callback(part.register_forward_hook(leave, always_call=True).remove)
+        stack.enter_context(mode())
+        stack.enter_context(calls())
+        yield
+
+
+def _factor(values: torch.Tensor, to: Callable[[torch.Tensor], torch.Tensor], *, turned: bool) -> torch.Tensor:
+    """Round along what is summed over: the last dimension of the first factor, the one before of the second."""
+    return to(values.transpose(-1, -2)).transpose(-1, -2) if turned else to(values)
