@@ -145,11 +145,8 @@ def test_a_run_holds_what_the_loop_computed_and_is_blocked_for_want_of_probes_al
     assert not outcomes(found)["FAIL"] | outcomes(found)["ERROR"]
 
 
-def test_under_a_witness_it_is_live_and_the_program_that_ran_is_known(
-    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_under_a_witness_it_is_live_and_the_program_that_ran_is_known(program: Program, tmp_path: Path) -> None:
     committed(tmp_path)
-    monkeypatch.setenv("WEIGHBRIDGE_HOST", here())
     watch = (sys.executable, "-m", "weighbridge", "watch", "run", "--contract", "builtin:training-run", "--")
     done = subprocess.run([*watch, program.path, "run", "200", "0.1"], cwd=tmp_path, check=False, capture_output=True)
     assert done.returncode == 3, done.stderr  # for want of probes

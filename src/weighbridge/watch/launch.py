@@ -97,13 +97,14 @@ class Started:
         os.waitpid(self.pid, 0)
 
 
-def start(command: Sequence[str]) -> Started:
+def start(command: Sequence[str], host: str = "") -> Started:
     """Start a child in a session of its own that waits for `go`, and that the kernel kills where this process dies."""
     may_go, failed = os.pipe(), os.pipe()
     witness = os.getpid()
     pid = os.fork()
     if pid == 0:
         os.close(may_go[1])
+        os.environ["WEIGHBRIDGE_HOST"] = host  # for a run.json that no recorder writes
         _become(command, may_go[0], failed[1], witness)
     os.close(may_go[0])
     os.close(failed[1])

@@ -78,7 +78,7 @@ class Witness:
         """Witness the command and all that comes of it to the end; what breaks here leaves none of that."""
         self.book = begin_book(self.asked.run, resume=self.asked.resume)
         self.began, self.offset = time.monotonic(), time.time() - time.monotonic()
-        child = start(self.asked.command)
+        child = start(self.asked.command, host=host_pseudonym(self.redactor.key))
         self.tree = Tree(child=child.pid)
         self.judges.stand_still = self._pause
         try:
