@@ -10,7 +10,7 @@ from weighbridge.contract.document import REQUIREMENT
 from weighbridge.contract.load import load_contract
 from weighbridge.core.errors import ContractError
 from weighbridge.core.limits import fields
-from weighbridge.quantities.hosts import Host
+from weighbridge.quantities.facts import Host
 
 HEAD = """\
 weighbridge: contract/v0

@@ -25,8 +25,7 @@ from weighbridge.core.model import (
 )
 from weighbridge.gates import KINDS
 from weighbridge.judging import conditions, judging, requests
-from weighbridge.quantities.facts import Fact
-from weighbridge.quantities.hosts import Host
+from weighbridge.quantities.facts import Fact, Host
 from weighbridge.quantities.tensors import TensorPair
 
 KEY = "tensor_values.a.b.default"

@@ -11,7 +11,7 @@ import pytest
 from weighbridge.core.model import Measurement, Record
 from weighbridge.evaluation.runner import lay_canary
 from weighbridge.quantities.base import record_of
-from weighbridge.quantities.hosts import Host
+from weighbridge.quantities.facts import Host
 from weighbridge.verifiers import host
 from weighbridge.verifiers.host import VERIFIER, HostView, built_for
 

@@ -19,7 +19,7 @@ from weighbridge.core.data import data_path
 from weighbridge.core.model import Measurement, Outcome, Record
 from weighbridge.evaluation.binding import all_instances, bind
 from weighbridge.evaluation.runner import Evaluation, EvaluationSession
-from weighbridge.quantities.hosts import Host
+from weighbridge.quantities.facts import Host
 from weighbridge.verifiers import host
 
 MODELS = data_path("verifiers") / "specimens" / "models"

@@ -15,7 +15,7 @@ from weighbridge.lanes.lane_evidence import Digests, LaneEvidence, Unfit, Wanted
 from weighbridge.lanes.lanes import Project
 from weighbridge.ledger.store import Ledger
 from weighbridge.quantities.base import record_of
-from weighbridge.quantities.hosts import Host
+from weighbridge.quantities.facts import Host
 from weighbridge.verifiers import host
 
 

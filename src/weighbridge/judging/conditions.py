@@ -15,8 +15,17 @@ from weighbridge.gates import KINDS
 from weighbridge.judging.requests import facts_request, host_request
 from weighbridge.quantities import facts as known_facts
 from weighbridge.quantities.base import record_of, rows_of
-from weighbridge.quantities.facts import ALL, AS_LOGGED, ENDED, OF_COLUMNS, OF_STEPS, OF_WHOLE, RECORDER_FAILED, Fact
-from weighbridge.quantities.hosts import Host
+from weighbridge.quantities.facts import (
+    ALL,
+    AS_LOGGED,
+    ENDED,
+    OF_COLUMNS,
+    OF_STEPS,
+    OF_WHOLE,
+    RECORDER_FAILED,
+    Fact,
+    Host,
+)
 
 
 def facts_of(gate: GateDecl, instance: str, measured: Mapping[str, Measured]) -> dict[str, Fact]:

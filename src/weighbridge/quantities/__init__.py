@@ -10,7 +10,7 @@ from weighbridge.quantities.base import Quantity
 
 # Imported until a name is found.
 FILES = (
-    *("facts", "hosts", "tensors", "checkpoints", "runs", "tensor_courses", "forward", "commands", "reports"),
+    *("facts", "tensors", "checkpoints", "runs", "tensor_courses", "forward", "commands", "reports"),
     "agreement",
 )
 

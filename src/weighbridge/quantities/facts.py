@@ -1,11 +1,11 @@
-"""What is known of a run or a checkpoint as a whole, one row a fact."""
+"""What is known of a run or a checkpoint as a whole, one row a fact; and of the machine that weighs."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from weighbridge.core import Basis, Doc, dataclass
-from weighbridge.quantities.base import rows
+from weighbridge.quantities.base import record, rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,17 @@ class Fact:
     contradicted_by: Annotated[tuple[str, ...], Doc("what other sources say that cannot be true as well", typical=())]
 
 
-QUANTITIES = (rows("facts", Fact),)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """Whether a CUDA device works for this process."""
+
+    cuda: Annotated[bool, Doc("a product computed on a device was right", typical=True)]
+    devices: Annotated[int, Doc("CUDA devices that torch sees", typical=1)]
+    why: Annotated[str, Doc("why no device works, empty where one does", typical="")]
+    hidden: Annotated[bool, Doc("the environment hides every device", typical=False)]
+
+
+QUANTITIES = (rows("facts", Fact), record("host", Host))
 
 # Facts of a run that hold a gate back unless its `where:` accepts them by name.
 ENDED = "ended"

@@ -17,7 +17,7 @@ from typing import Any
 
 from weighbridge.core import Fields, Measurement, Record, Unmeasured, dataclass, field
 from weighbridge.quantities.base import record_of
-from weighbridge.quantities.hosts import Host
+from weighbridge.quantities.facts import Host
 from weighbridge.verifiers.command_outcome import HIDDEN, extent
 from weighbridge.verifiers.verifier import Canary, Verifier, Views
 
