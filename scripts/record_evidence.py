@@ -68,6 +68,10 @@ CLAIMS = {  # by contract: what is claimed of the demo, and what that means
         "The demo's log, read as any other, shows a loss that falls and stays down. The rules are those for logs "
         "of other people's tools: nothing was declared, and the recorder's own columns were not needed."
     ),
+    "diagnostics": (
+        "The demo's run answers what a diagnosis asks of its log. What a script must hand over, and what so few steps "
+        "cannot show, is BLOCKED by name, and nothing of it is claimed."
+    ),
 }
 OURS: dict[str, tuple[str, ...]] = {  # by contract: its subjects
     "training-run": (f"run={RUN}",),
@@ -78,6 +82,7 @@ OURS: dict[str, tuple[str, ...]] = {  # by contract: its subjects
     "pretraining": (),
     "recorded-parity": (),
     "training-log": (f"run={RUN}",),
+    "diagnostics": (f"run={RUN}",),
 }
 MODELS, WRAPPED = "verifiers/specimens/models", "verifiers/specimens/runs/wrapped"
 FROZEN = (

@@ -143,7 +143,7 @@ def test_the_wheel_holds_one_card_and_one_module_for_every_gate_kind_and_quantit
 def test_the_wheel_holds_every_starter_contract_and_every_specimen(wheel: Path) -> None:
     contracts = {n for n in names(wheel) if n.startswith("weighbridge/data/contracts/")}
     assert {Path(name).stem for name in contracts if not name.endswith("/README.md")} == {
-        *("checkpoint-health", "checkpoint-import", "forward-parity"),
+        *("checkpoint-health", "checkpoint-import", "diagnostics", "forward-parity"),
         *("model-import", "pretraining", "recorded-parity", "training-log", "training-run"),
     }
     specimens = {n for n in names(wheel) if n.startswith("weighbridge/data/verifiers/specimens/")}
@@ -167,7 +167,7 @@ def packages_in(installed: Path) -> set[str]:
 def test_installed_alone_it_tells_its_version_and_reads_its_own_contracts(installed: Path) -> None:
     assert run(installed, "--version").stdout.decode() == f"weighbridge, version {__version__}\n"
     linted = run(installed, "lint", *(f"builtin:{name}" for name in builtin_names()))
-    assert (linted.returncode, linted.stdout.decode()) == (0, "7 of 7 contracts are usable\n")
+    assert (linted.returncode, linted.stdout.decode()) == (0, "8 of 8 contracts are usable\n")
 
 
 def test_installed_alone_its_selftest_holds_and_says_what_it_could_not_try(installed: Path) -> None:

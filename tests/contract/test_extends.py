@@ -276,8 +276,8 @@ def test_a_shipped_contract_can_be_extended(tmp_path: Path) -> None:
     [
         ("no.yaml", "child.yaml:4:10: file-missing no.yaml: no such file\n  check the path"),
         ("builtin:no", ("child.yaml:4:10: unknown-builtin builtin:no: no contract 'no' ships with weighbridge; known: "
-         "checkpoint-health, checkpoint-import, forward-parity, model-import, pretraining, recorded-parity, "
-         "training-log, training-run")),
+         "checkpoint-health, checkpoint-import, diagnostics, forward-parity, model-import, pretraining, "
+         "recorded-parity, training-log, training-run")),
         ("child.yaml", ("child.yaml:4:10: extends-itself child.yaml: it extends itself in turn, or is the last of more "
          "than 8\n  extend a contract that stands on its own")),
     ],

@@ -233,6 +233,7 @@ def test_the_starter_contracts_ship() -> None:
     assert builtin_names() == (
         "checkpoint-health",
         "checkpoint-import",
+        "diagnostics",
         "forward-parity",
         "model-import",
         "pretraining",

@@ -132,7 +132,7 @@ def drawn_logs(name: str) -> list[tuple[Evidence, Any]]:
         limits |= {name: draw.choice(some) for name, some in VARIED.items() if name in limits}
         limits = read(kind.limits, limits)
         other = [abs(one) + draw.choice((0.0, 0.2)) for one in values]
-        at = "loss" if name == "series-bound" else "grad_norm"
+        at = {"series-bound": "loss", "peak-share": "wall_ms"}.get(name, "grad_norm")
         found.append((evidence_of(kind, at, values, other, draw.choice((1, 10))), limits))
     return found
 
@@ -160,6 +160,7 @@ def test_drawn_logs_fail_at_the_same_sample_either_way(name: str) -> None:
 def test_every_rule_whose_breach_no_later_row_mends_has_a_form_that_goes_row_by_row() -> None:
     whole = {"beyond-chance", "ends-at-best", "learning-progress", "clip-share", "share-within", "steady-rate"}
     whole |= {"stopped-beyond-noise", "stops-in-time", "summary-bound", "validation-parting", "wall-time-budget"}
+    whole |= {"peak-share"}
     rules = {name for name, kind in KINDS.items() if kind.figure and SAMPLES in kind.needs}
     assert rules - {*FIGURED} <= whole
     assert len(FIGURED) > 30

@@ -155,6 +155,12 @@ def test_a_norm_that_is_nan_fails_and_is_named(kind: str, tmp_path: Path) -> Non
     assert judged(tmp_path, kind) == (Outcome.FAIL, "norms-not-finite")
 
 
+def test_a_layer_whose_gradients_were_set_to_zero_after_they_arrived_fails(tmp_path: Path) -> None:
+    rewritten(a_run(tmp_path), each(grad_used=lambda row: 0.0 if row["name"] == "h.3.w" else row["grad"]))
+    for kind in ("gradient-reach", "vanishing-gradients", "silent-layers", "faint-gradients", "pinched-layers"):
+        assert judged(tmp_path, kind)[0] is Outcome.FAIL, kind
+
+
 def test_a_layer_without_gradients_fails_though_the_norm_of_all_is_as_logged(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     silent = lambda row: 0.0 if row["name"] == "h.3.w" else row["grad"]  # noqa: E731

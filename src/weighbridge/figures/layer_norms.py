@@ -26,20 +26,23 @@ def steps_of(rows: Table, _limits: object = None) -> int:
     return len({step for row in rows for step in row.step})
 
 
+def used(row: TensorCourse) -> Sequence[float]:
+    """Return the gradients as updates used them, whatever was done to them before; none at all is 0."""
+    return [one or 0.0 for one in (row.grad_used if any(one is not None for one in row.grad_used) else row.grad)]
+
+
 def arrived(row: TensorCourse) -> Sequence[float]:
-    """Return the gradients as they arrived, or as they were used where nobody saw that; none at all is 0."""
-    pairs = zip(row.grad, row.grad_used, strict=True)
-    return [next((one for one in pair if one is not None), 0.0) for pair in pairs]
+    """Return the gradients as they arrived, or as they were used where nobody saw that."""
+    return [one or 0.0 for one in (row.grad if any(one is not None for one in row.grad) else row.grad_used)]
 
 
-def together(rows: Table, norms: str = "") -> Mapping[str, ByStep]:
-    """Return the norm of each layer by step: of its gradients, or of what is named."""
+def together(rows: Table) -> Mapping[str, ByStep]:
+    """Return the norm of the gradients of each layer by step."""
     found: dict[str, dict[int, float]] = {}
     for row in rows:
         layer = found.setdefault(row.layer, {})
-        values = getattr(row, norms) if norms else arrived(row)
-        for step, value in zip(row.step, values, strict=True):
-            layer[step] = math.hypot(layer.get(step, 0.0), value or 0.0)
+        for step, value in zip(row.step, used(row), strict=True):
+            layer[step] = math.hypot(layer.get(step, 0.0), value)
     return {layer: by_step for layer, by_step in found.items() if layer}
 
 
@@ -85,7 +88,7 @@ def silence(rows: Table, _limits: object) -> FigureValue:
 @figure("the least over tensors of the largest of the last `in_a_row` gradient norms", samples=steps_of)
 def faintest(rows: Table, limits: Any) -> FigureValue:
     """Return the largest of the last gradients of the tensor that gets least, and which one that is."""
-    found = ((max(arrived(row)[-limits.in_a_row :]), row) for row in rows)
+    found = ((max(used(row)[-limits.in_a_row :]), row) for row in rows)
     value, row = min(found, key=operator.itemgetter(0))
     return FigureValue(
         value, {"tensor": row.tensor, "role": row.role, "tensors": len(rows), "in_a_row": limits.in_a_row}
@@ -94,7 +97,7 @@ def faintest(rows: Table, limits: Any) -> FigureValue:
 
 def moves(row: TensorCourse) -> list[tuple[int, float]]:
     """Return by which share each step moved a tensor, where it had reason to: a gradient, and a learning rate."""
-    known = zip(row.step, row.lr, arrived(row), row.weight, row.update, strict=True)
+    known = zip(row.step, row.lr, used(row), row.weight, row.update, strict=True)
     return [
         (step, update / weight)
         for step, lr, grad, weight, update in known
@@ -168,7 +171,7 @@ def travelled(rows: Table, _limits: object) -> FigureValue:
     for row in rows:
         if (went := path(row)) is not None:
             known, span = sum(one is not None for one in row.update), row.step[-1] - row.step[0] + 1
-            found.append((went / known * span, row.tensor, max(arrived(row)), span))
+            found.append((went / known * span, row.tensor, max(used(row)), span))
     value, tensor, grad, span = min(found)
     return FigureValue(value, {"tensor": tensor, "grad": grad, "span": span, "tensors": len(found)})
 
@@ -195,9 +198,9 @@ def offenders(rows: Table) -> Iterator[tuple[int, float, float, str]]:
     sums: dict[int, tuple[float, float]] = {}
     tops: dict[int, tuple[float, str]] = {}
     for row in rows:
-        for step, grad, used in zip(row.step, arrived(row), row.grad_used, strict=True):
+        for step, grad, clipped in zip(row.step, arrived(row), used(row), strict=True):
             whole, left = sums.get(step, (0.0, 0.0))
-            sums[step] = math.hypot(whole, grad), math.hypot(left, used or 0.0)
+            sums[step] = math.hypot(whole, grad), math.hypot(left, clipped)
             tops[step] = max(tops.get(step, (0.0, "")), (grad, "" if row.role in SPARSE else row.tensor))
     for step in sorted(sums):
         yield step, *sums[step], tops[step][1] if 2 * tops[step][0] ** 2 > sums[step][0] ** 2 else ""

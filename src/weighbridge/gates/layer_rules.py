@@ -114,6 +114,7 @@ def _beyond(by: float, limits: Any) -> float:
 
 GRADIENTS = ("grad", "grad_used")
 _WENT = _last(lambda row, _: figures.path(row) is not None)
+_OFFENDS = _last(lambda row, _: any(row.grad) and row.role not in figures.SPARSE)
 _MOVED = _last(lambda row, limits: len(figures.moves(row)) >= limits.in_a_row)
 RULES = (
     # Gradients between layers.
@@ -130,8 +131,7 @@ RULES = (
               levers={"a layer between two down": _down(GRADIENTS, _layer(1))}),
     LayerRule(name="clip-offender", figure=figures.offender, code="one-offender", must=("at most",), bound=0.5, ge=0,
               le=1, doc="the share of the steps that are clipped for one tensor",
-              levers={"a tensor up":
-                      _up(("grad",), _last(lambda row, _: any(row.grad) and row.role not in figures.SPARSE))}),
+              levers={"a tensor up": _up(("grad",), _OFFENDS)}),
     LayerRule(name="gradient-to-weight", figure=figures.gradient_share, code="out-of-range", ge=0,
               must=("at most", "at least"), doc="the gradient of a matrix over its weight, at the middle of all",
               levers={"all matrices": _lever(GRADIENTS, _matrices, _beyond, slice(None))}),

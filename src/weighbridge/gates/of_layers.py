@@ -14,7 +14,7 @@ from weighbridge.clauses.kind import Evidence, Kind, Mutated, Mutation, Need, ro
 from weighbridge.clauses.mutations import Limit
 from weighbridge.core import Doc, Fields, Outcome, SubjectKind
 from weighbridge.figures.figure import middle
-from weighbridge.figures.layer_norms import arrived
+from weighbridge.figures.layer_norms import arrived, used
 from weighbridge.gates.families.levers import Moved
 from weighbridge.gates.families.rule import BoundedFigure
 from weighbridge.quantities.tensor_courses import Role, TensorCourse
@@ -113,10 +113,12 @@ class LayerRule(BoundedFigure):
 
 
 def _repeated(evidence: Evidence) -> Fields | None:
-    """Return how few numbers the gradients are, as they arrived, or as they were used."""
-    values = [one for row in rows_of(evidence, LAYERS, TensorCourse) for one in arrived(row) if one]
-    distinct = len(set(values))
-    return {"norms": len(values), "distinct": distinct} if distinct < DISTINCT * len(values) else None
+    """Return how few numbers the gradients are, as they arrived or as they were used."""
+    for gradients in (arrived, used):
+        values = [one for row in rows_of(evidence, LAYERS, TensorCourse) for one in gradients(row) if one]
+        if (distinct := len(set(values))) < DISTINCT * len(values):
+            return {"norms": len(values), "distinct": distinct}
+    return None
 
 
 def _hole(evidence: Evidence) -> Fields | None:

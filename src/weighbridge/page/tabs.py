@@ -25,6 +25,7 @@ from weighbridge.run_logs.attempts import stated
 from weighbridge.run_logs.units import promised_unit
 
 WORST = (Outcome.ERROR, Outcome.FAIL, Outcome.BLOCKED, Outcome.PASS)
+NOT_SEALED = "no bundle seals: the gates above read columns of steps.jsonl instead."
 NOT_JUDGED = "Not judged: no gate reads it."
 FIRST = ("loss", "val_loss", "lr", "grad_norm")
 PICTURES, POINTS, TENSORS, DIFFERENT = 8, 120, 5000, 200
@@ -193,6 +194,8 @@ def _table_of(courses: Sequence[StepCourse], judged: Sequence[Judged]) -> Part:
 
 def _layers(given: Sources) -> Tab:
     judged = [one for one in _of(given, "step_series") if _about_gradients(_column(one))]
+    of_tensors = _of(given, "layer_course")
+    judged += of_tensors
     layers = layers_of(given.run) if given.run else None
     named: Any = {"id": "layers", "question": "Do gradients reach every layer?", "judged": judged}
     if layers is None or not layers.steps:
@@ -205,7 +208,8 @@ def _layers(given: Sources) -> Tab:
     said = [f"{name} is exactly 0 at {count} of {len(layers.steps)} recorded steps" for name, count in dead.items()]
     more = f"{'; '.join(capped(said, NAMED)) or 'No tensor is exactly 0 at any step that was recorded'}."
     caption = f"2-norm of the gradients that the update used, by group of layers, at {len(layers.steps)} steps. "
-    caption += "From layers.jsonl of --run, which no bundle seals: the gates above read columns of steps.jsonl instead."
+    caption += "From layers.jsonl of --run, which "
+    caption += "the gates above read." if of_tensors else NOT_SEALED
     picture = heatmap("gradient norm by layer and step", layers.names, layers.steps, layers.grad)
     parts = (Part(picture=picture, caption=caption), *_bars_of(layers))
     return Tab(**named, more=more, parts=parts)

@@ -1,0 +1,103 @@
+"""The rows of `builtin:diagnostics`: what a script hands over fails where it is bad, and is BLOCKED without."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from weighbridge.contract.load import load_contract
+from weighbridge.core import Outcome, Severity
+from weighbridge.evaluation.verification import VerifyRequest, verify
+
+GATES = load_contract("builtin:diagnostics").contract.gates
+ROWS = {"1": 6, "2": 6, "3": 6, "4": 6, "5": 5, "6": 5, "7": 4, "T": 5}
+WITHOUT_A_RULE = {"7.1", "7.2"}
+# By row: the column, what is good, and what is bad.
+HANDED_OVER: Mapping[str, tuple[str, Sequence[float], Sequence[float]]] = {
+    "2.2": ("slice_ppl", (250, 80, 12), (250, 249, 247)),
+    "2.4": ("loss_above_floor", (4.1, 0.7, 0.08), (4.1, 2.2, 1.9)),
+    "2.5": ("least_head_entropy", (0.99, 0.8, 0.41), (0.995, 0.993, 0.991)),
+    "3.1": ("head_entropy_std", (0.01, 0.06, 0.11), (0.01, 0.012, 0.02)),
+    "3.2": ("redundant_heads_share", (0.9, 0.3, 0.11), (0.9, 0.8, 0.7)),
+    "3.3": ("head_content", (0.01, 0.11, 0.21), (0.011, 0.012, 0.013)),
+    "3.5": ("neuron_kurtosis_change", (0.1, 1.2, 3.4), (0.1, 0.2, 0.3)),
+    "3.6": ("embedding_cka", (0.999, 0.96, 0.9), (0.999, 0.998, 0.997)),
+    "4.5": ("activation_std_ratio", (1.1, 1.3, 1.6), (1.1, 5.2, 11.7)),
+    "4.6": ("lr", (1.0e-4, 2.0e-4, 1.5e-4), (1.0e-4, 2.1e-4, 1.5e-4)),
+    "4.6-LEAST": ("lr", (1.0e-4, 2.0e-4, 1.5e-4), (1.0e-4, 1.9e-4, 1.5e-4)),
+    "5.1": ("val_loss", (3.1, 2.8, 2.6, 2.5, 2.41, 2.4, 2.3), (2.4, 2.1, 2.2, 2.6, 2.9, 3.1, 3.3)),
+    "5.2": ("val_loss", (3.1, 2.8, 2.6, 2.5, 2.41, 2.4, 2.3), (2.4, 2.1, 2.2, 2.6, 2.9, 3.1, 3.3)),
+    "5.3": ("loss_above_floor", (4.1, 0.7, 0.4), (4.1, 2.2, 1.9)),
+    "5.5": ("probe_loss", (4.1, 2.2, 2.3), (4.1, 2.2, 2.5)),
+    "6.1": ("val_loss", [2 + 1 / (n + 1) for n in range(50)], [4 - n / 20 + n % 7 / 99 for n in range(50)]),
+    "6.2": ("unseen_ppl", (31.2, 30.1, 29.4), (31.2, 33.3, 39.1)),
+    "6.3": ("format_rate", (0.4, 0.8, 0.97), (0.4, 0.41, 0.42)),
+    "6.4": ("compliance_rate", (0.4, 0.8, 0.93), (0.3, 0.41, 0.45)),
+    "6.5": ("continuation_exact", (0.1, 0.5, 0.95), (0.1, 0.12, 0.2)),
+    "7.3": ("probes_missed", (1.0, 0.6, 0.2), (1.0, 0.2, 0.5)),
+    "7.4": ("probe_gap", (0.01, 0.1, 0.2), (0.01, 0.4, 0.9)),
+    "T4": ("head_entropy", (0.9, 0.7, 0.5), (0.9, 0.3, 0.05)),
+    "M5": ("spectral_norm", (1.2, 1.4, 3.1), (1.2, 6.4, 14.1)),
+    "M6": ("dead_neurons_share", (0.01, 0.02, 0.03), (0.01, 0.4, 0.9)),
+    "M6-HEADS": ("dead_heads_share", (0.01, 0.02, 0.04), (0.01, 0.4, 0.75)),
+    "M7": ("class_tax", (0.01, 0.7, 0.3), (0.01, 0.9, 1.6)),
+    "M9": ("cost_ms", (1.0, 1.1, 1.2), (8.0, 8.1, 8.4)),
+}  # fmt: skip
+
+
+def a_log(folder: Path, cells: Mapping[str, Sequence[float]]) -> Path:
+    """Write a run whose loss falls; the last steps have these cells."""
+    drawn, rows = random.Random(3), []
+    for step in range(120):
+        row = {"step": step, "loss": 5.5 * math.exp(-step / 200) + drawn.gauss(0, 0.02), "tokens": 512}
+        rows.append(row | {"grad_norm": drawn.lognormvariate(0, 0.2), "wall_ms": drawn.lognormvariate(2.3, 0.1)})
+    for name, values in cells.items():
+        for at, value in enumerate(values):
+            rows[120 - len(values) + at][name] = value
+    path = folder / "run.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def came_to(folder: Path, row: str, cells: Mapping[str, Sequence[float]]) -> tuple[Outcome, str]:
+    """Return what one row comes to, of a log with these cells."""
+    run, gates = a_log(folder, cells), (f"GATE-DIAG-{row}",)
+    request = VerifyRequest(
+        contracts=("builtin:diagnostics",),
+        subjects=(f"run={run}",),
+        gates=gates,
+        evidence=None,
+        ledger=folder / "ledger",
+    )
+    (result,) = verify(request, lambda _text: None)
+    (finding,) = result.evaluation.findings
+    verdict = finding.uncounted or finding.verdict  # the log does not say that it ended
+    return verdict.outcome, verdict.code
+
+
+@pytest.mark.parametrize("row", HANDED_OVER)
+def test_what_is_handed_over_passes_where_it_is_good_and_fails_where_it_is_bad(row: str, tmp_path: Path) -> None:
+    column, good, bad = HANDED_OVER[row]
+    beside = {"lr_declared": (1.0e-4, 2.0e-4, 1.5e-4)} if column == "lr" else {}
+    assert came_to(tmp_path, row, {column: good, **beside})[0] is Outcome.PASS
+    assert came_to(tmp_path, row, {column: bad, **beside})[0] is Outcome.FAIL
+
+
+@pytest.mark.parametrize("row", HANDED_OVER)
+def test_what_is_not_handed_over_is_blocked(row: str, tmp_path: Path) -> None:
+    assert came_to(tmp_path, row, {}) == (Outcome.BLOCKED, "no-column")
+
+
+def test_every_row_has_a_gate_and_a_question_and_what_a_script_must_hand_over_is_advice() -> None:
+    rows = {match[1] for one in GATES if (match := re.fullmatch(r"GATE-DIAG-([1-7]\.\d|T\d).*", one.id))}
+    asked = {f"{phase}.{row}" for phase, count in ROWS.items() if phase != "T" for row in range(1, count + 1)}
+    assert rows | WITHOUT_A_RULE == asked | {f"T{row}" for row in range(1, 6)}
+    assert [one.id for one in GATES if ("?" not in one.title and "And after" not in one.title) or not one.why] == []
+    advisory = {one.id.removeprefix("GATE-DIAG-") for one in GATES if one.severity is Severity.ADVISORY}
+    assert set(HANDED_OVER) <= advisory
