@@ -149,15 +149,18 @@ def changed(evidence: Evidence, change: Callable[[TensorCourse], TensorCourse]) 
     return with_rows(evidence, LAYERS, [change(row) for row in rows_of(evidence, LAYERS, TensorCourse)])
 
 
-def _mutation(name: str, code: str, change: Callable[[TensorCourse], TensorCourse], *, fails: bool = False) -> Any:
+def _mutation(name: str, code: str, change: Callable[[TensorCourse], TensorCourse]) -> Any:
     def apply(evidence: Evidence, _limits: object, _places: Sequence[str]) -> Mutated:
         return Mutated(changed(evidence, change), frozenset({PLACE}))
 
-    return Mutation(name, code, apply, Outcome.FAIL if fails else Outcome.BLOCKED)
+    return Mutation(name, code, apply, Outcome.BLOCKED)
 
 
-def _with_last(row: TensorCourse, value: float) -> TensorCourse:
-    return dataclasses.replace(row, weight=(*row.weight[:-1], value))
+def _with_last(evidence: Evidence, value: float) -> Mutated:
+    """Return the evidence with another last weight of one tensor."""
+    first, *others = rows_of(evidence, LAYERS, TensorCourse)
+    first = dataclasses.replace(first, weight=(*first.weight[:-1], value))
+    return Mutated(with_rows(evidence, LAYERS, [first, *others]), frozenset({PLACE}))
 
 
 def _same(row: TensorCourse) -> TensorCourse:
@@ -169,8 +172,8 @@ MUTATIONS: tuple[Mutation[Any], ...] = (
     _mutation("one number throughout", "norms-repeat", _same),
     _mutation("a log that ends long before the run", "steps-not-looked-at",
               lambda row: dataclasses.replace(row, last_step=10**9)),
-    _mutation("a weight that is NaN", "norms-not-finite", lambda row: _with_last(row, math.nan), fails=True),
-    _mutation("a weight that is infinite", "norms-not-finite", lambda row: _with_last(row, math.inf), fails=True),
+    Mutation("a weight that is NaN", "norms-not-finite", lambda *of: _with_last(of[0], math.nan)),
+    Mutation("a weight that is infinite", "norms-not-finite", lambda *of: _with_last(of[0], math.inf)),
 )  # fmt: skip
 ONE_LAYER = _mutation("names of no layer", "one-layer", lambda row: dataclasses.replace(row, layer=""))
 
