@@ -57,7 +57,7 @@ def test_the_script_makes_the_step_again_and_tells_the_error_and_its_limit(cli: 
 def test_a_point_that_is_in_order_can_be_named(cli: Cli, bundle: Path) -> None:
     assert cli("trace", "repro", bundle, "--point", "L2.ffn.swiglu", "--out", "swiglu.py").code == 0
     told = run("swiglu.py")
-    assert float(re.findall(r"^candidate (\S+), limit not told: it passed$", told, re.MULTILINE)[0]) < 1e-6
+    assert float(re.findall(r"^candidate (\S+), limit none: it passed$", told, re.MULTILINE)[0]) < 1e-6
 
 
 def test_what_is_not_the_measured_subject_is_refused(cli: Cli, bundle: Path) -> None:

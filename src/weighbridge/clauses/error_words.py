@@ -1,4 +1,4 @@
-"""What is told of an error at a capture point: where it lies, what relates it to the truth, what makes the step."""
+"""What is said of an error at a capture point: where it lies, what relates it to the truth, what makes the step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weighbridge.core.data import table
 from weighbridge.quantities.forward import ForwardError, Relation, Span
 
 EXPLAINS = 0.1  # of an error is left over by a relation that explains it
-WHOLE = 0.995  # of an error, from which on no share is told
+WHOLE = 0.995  # of an error, from which on no share is said
 ANY = "a bias, scale, mask, position, layout or weight that differs in the operation that makes this point"
 RELATIONS = {
     "scale": "it is the right value times {to}",

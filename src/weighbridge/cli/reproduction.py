@@ -59,14 +59,14 @@ def write(bundle: Bundle, finding: Finding, row: ForwardError, subjects: Mapping
     if trace.shape(row.point) != tuple(step.truth.shape):
         what = f"the candidate holds {row.point} in another shape, or not at all"
         raise SubjectError("trace-step", what, remedy="name a point that both sides hold alike")
-    told = next((one.figures for one in finding.verdict.offences if one.place == row.point), {})
+    figures: Fields = next((one.figures for one in finding.verdict.offences if one.place == row.point), {})
     values = captured(trace, row.point, step.truth)
-    _check_same(row, trace, step.truth, values, wrong=bool(told))
+    _check_same(row, trace, step.truth, values, wrong=bool(figures))
     kept = {**step.given, "candidate": values, "reference": step.truth}
     save_file({name: one.contiguous() for name, one in kept.items()}, out.with_suffix(".safetensors"))
     words = {"gate": finding.gate, "bundle": bundle.id[:12], "name": out.stem}
     script = (data_path("templates") / "repro.txt").read_text("utf-8").removesuffix("\n")
-    out.write_text(script.format(**words, **_of_point(row, told, step, trace.facts.dtype)), encoding="utf-8")
+    out.write_text(script.format(**words, **_of_point(row, figures, step, trace.facts.dtype)), encoding="utf-8")
     written = f"{out}: {len(step.lines)} lines of {row.point}, and {out.with_suffix('.safetensors').name}"
     return [printable(written), printable(f"$ python {out}")]
 
@@ -108,9 +108,9 @@ def _check_same(row: ForwardError, trace: Trace, truth: Any, values: Any, *, wro
         raise SubjectError("other-subject", what, remedy="bind what was measured: --subject NAME=TARGET")
 
 
-def _of_point(row: ForwardError, told: Fields, step: Step, dtype: str) -> dict[str, object]:
+def _of_point(row: ForwardError, figures: Fields, step: Step, dtype: str) -> dict[str, object]:
     """Return what a script says of its point: what was measured, the limit where it is broken, and the step."""
-    over, limit = str(told.get("over") or "all"), told.get("limit")
+    over, limit = str(figures.get("over") or "all"), figures.get("limit")
     error = getattr(row.candidate, over)
     try:
         step.made(getattr(torch, dtype), torch.float32)
@@ -122,6 +122,6 @@ def _of_point(row: ForwardError, told: Fields, step: Step, dtype: str) -> dict[s
         "found": f"local error {error:.3g}" if error is not None else "no error was measured",
         "lines": "\n    ".join(step.lines),
         "over": OVER[over],
-        "limit": f"{limit:.3g}" if isinstance(limit, float) else "not told: it passed",
+        "limit": f"{limit:.3g}" if isinstance(limit, float) else "none: it passed",
         "narrow": narrow,
     }

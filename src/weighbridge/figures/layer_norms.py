@@ -68,9 +68,9 @@ def reach(rows: Table, _limits: object) -> FigureValue:
 def vanishing(rows: Table, limits: Any) -> FigureValue:
     """Return how many times one layer's gradient is that of another in so many steps in a row, and where."""
     found = reaches(rows)
-    held = lasting(Series([one[1] for one in found], [one[0] for one in found]), limits, min, max)
-    weakest, strongest = next(one[2:] for one in found if one[1] == held.more["step"])
-    return FigureValue(held.value, {**held.more, "weakest": weakest, "strongest": strongest})
+    worst = lasting(Series([one[1] for one in found], [one[0] for one in found]), limits, min, max)
+    weakest, strongest = next(one[2:] for one in found if one[1] == worst.more["step"])
+    return FigureValue(worst.value, {**worst.more, "weakest": weakest, "strongest": strongest})
 
 
 @figure("most steps in a row at which the gradient of one layer is exactly 0", unit="steps", samples=steps_of)

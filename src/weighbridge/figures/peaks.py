@@ -18,5 +18,5 @@ def share_of_peak(times: Series, limits: Any) -> FigureValue:
     shortest, peak = min(times.value), PEAKS[limits.device][limits.dtype]
     flops = limits.flops_per_parameter * limits.parameters * limits.tokens_per_step
     share = flops / (shortest / 1e3) / (limits.devices * peak * 1e12) if shortest > 0 else math.inf
-    told = {"device": limits.device, "dtype": limits.dtype, "devices": limits.devices, "peak_tflops": peak}
-    return FigureValue(share, {**told, "wall_ms": shortest, "step": times.step[times.value.index(shortest)]})
+    named = {"device": limits.device, "dtype": limits.dtype, "devices": limits.devices, "peak_tflops": peak}
+    return FigureValue(share, {**named, "wall_ms": shortest, "step": times.step[times.value.index(shortest)]})

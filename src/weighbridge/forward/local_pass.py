@@ -79,9 +79,7 @@ def local_errors(  # noqa: PLR0917 -- what a pass is about; most of it is left o
     that the trace lacks goes on as it was made, and so do those of `as_made`. What a trace `beside` this one captured
     is compared as well, with what is made from the values of this one.
     """
-    steps: dict[str, Step] = {}
-    near = Neighbours(reference.plain)
-
+    steps, near = dict[str, Step](), Neighbours(reference.plain)
     with rebuilt(reference.plain) as constants, widened() as audit:
 
         def look(of: Trace, point: str, made: torch.Tensor, least: Step | None) -> tuple[Step, torch.Tensor | None]:

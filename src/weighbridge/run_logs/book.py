@@ -32,7 +32,7 @@ class Segment:
     from_: dt.datetime
     until: dt.datetime
     pids: frozenset[int]  # as each process calls itself
-    on_devices: frozenset[int]  # of them, those that held an accelerator's file open
+    on_devices: frozenset[int]  # of them, those with an accelerator's file open
     stopped: bool  # by the witness, for a gate that failed
 
     def saw(self, head: Fields) -> bool:
@@ -144,7 +144,7 @@ def _segments(lines: Iterator[Line]) -> Iterator[Segment]:
 def _segment(lines: Sequence[Line]) -> Segment:
     begin, end, bodies = lines[0].body, lines[-1].body, [line.body for line in lines]
     inner = {begin.pid: begin.pid} | {one.pid: one.inner_pid for one in bodies if isinstance(one, Process)}
-    held = {pid for one in bodies if isinstance(one, Sample) for pid, files in one.device_files.items() if files}
+    opened = {pid for one in bodies if isinstance(one, Sample) for pid, files in one.device_files.items() if files}
     from_, until = moment_of(lines[0].time), moment_of(lines[-1].time)
     if begin.schema != SCHEMA or from_ is None or until is None:
         raise SubjectError("book", f"it is of {begin.schema!r}, or its times are none; this version reads {SCHEMA!r}")
@@ -154,7 +154,7 @@ def _segment(lines: Sequence[Line]) -> Segment:
         from_=from_,
         until=until,
         pids=frozenset(inner.values()),
-        on_devices=frozenset(own for pid, own in inner.items() if str(pid) in held),
+        on_devices=frozenset(own for pid, own in inner.items() if str(pid) in opened),
         stopped=any(isinstance(one, Stop) and one.confirmed for one in bodies),
     )
 

@@ -1,4 +1,4 @@
-"""What a recorder logged of each tensor (`layers.jsonl`), held against the steps of the same run."""
+"""What a recorder logged of each tensor (`layers.jsonl`) beside the steps of the same run."""
 
 from __future__ import annotations
 
@@ -193,13 +193,13 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary | No
     part: Any = {  # some tensors add up to less than the norm of all
         of: {name: one for name, one in getattr(view, of).items() if name != GRAD_NORM} for of in ("cells", "logged_as")
     }
-    laid = dataclasses.replace(view, **part, layer_rows=tuple(kept))
+    overlaid = dataclasses.replace(view, **part, layer_rows=tuple(kept))
 
     def seen(again: Measurement | Unmeasured) -> bool:
         rows = rows_by_name(again).values()
         return kept == [_logged(row, step) for row in rows for step in row.step]
 
-    return Canary(name="another gradient in the last row", place=few[-1].tensor, views=(laid,), seen=seen)
+    return Canary(name="another gradient in the last row", place=few[-1].tensor, views=(overlaid,), seen=seen)
 
 
 def _logged(row: TensorCourse, step: int) -> dict[str, Any]:

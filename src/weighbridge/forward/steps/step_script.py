@@ -1,4 +1,4 @@
-"""One step of a reference as a script of PyTorch's own operations: from the values that a candidate held to a point."""
+"""One step of a reference as a script of PyTorch's own operations: from the values of a candidate to a point."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Step:
 
 
 def step_of(reference: Torch, tokens: Tokens, trace: Trace, point: str, made_from: Collection[str]) -> Step:
-    """Return the step that makes a point of the values that a trace holds before it; refuse one that cannot be told."""
+    """Return the step that makes a point of the values in a trace before it; refuse one that cannot be written."""
     record, reached = Recording(begun=not made_from), list[torch.Tensor]()
     tensors = (*reference.plain.named_parameters(), *reference.plain.named_buffers())
     record.names.update((one.untyped_storage().data_ptr(), name) for name, one in tensors)
@@ -131,7 +131,7 @@ def _lines(
             known = record.names.get(pointer, "given")
             name = known if known not in given else f"{known}.{len(given)}"
             names[id(one)] = f"x{len(given)}"
-            short = one.to(dtype) if one.is_floating_point() else one  # as the candidate held it
+            short = one.to(dtype) if one.is_floating_point() else one  # as the candidate has it
             given[name] = (short if bool((short == one).all()) else one).detach().clone().contiguous()
             to = "" if not one.is_floating_point() else ".to(d)" if pointer in record.names else ".to(w)"
             lines[names[id(one)]] = f'kept["{name}"]{to}'
@@ -151,10 +151,10 @@ def _lines(
         lines[own] = f"{space}.{overload}({', '.join(words)})"
         parts = enumerate(made) if isinstance(made, (tuple, list)) else ((None, made),)
         names.update((id(one), own if part is None else f"{own}[{part}]") for part, one in parts)
-    wanted, told = [f"return {named(last)}"], set(re.findall(r"\b[xv]\d+\b", named(last)))
+    wanted, read = [f"return {named(last)}"], set(re.findall(r"\b[xv]\d+\b", named(last)))
     for name, line in reversed(lines.items()):
-        if name in told or line.partition("(")[0].endswith("_"):  # what is written in place has no other reader
-            told.update(re.findall(r"\b[xv]\d+\b", line))
+        if name in read or line.partition("(")[0].endswith("_"):  # what is written in place has no other reader
+            read.update(re.findall(r"\b[xv]\d+\b", line))
             wanted.append(f"{name} = {line}")
     return tuple(reversed(wanted)), given
 
