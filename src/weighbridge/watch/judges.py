@@ -207,7 +207,7 @@ class Judges:
         """Return what stops the run, or put a gate that is advisory with the advice."""
         where = worst.figures.get("step", reading.last_step)
         step = int(where) if isinstance(where, (int, float)) and math.isfinite(where) else None
-        words = " ".join(self.words(one.gate.kind, finding.verdict)) if finding.verdict.offences else ""
+        words = "; ".join(self.words(one.gate.kind, finding.verdict)) if finding.verdict.offences else ""
         why = str(worst.figures.get("why", words))
         stop = Stop(gate=one.gate.id, instance=one.instance, step=step, code=worst.code, why=why)
         self.advice += [] if one.required else [stop]

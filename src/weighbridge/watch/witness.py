@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.core import WeighbridgeError, __version__, dataclass, dumps, field, git
+from weighbridge.core import WeighbridgeError, __version__, dataclass, dumps, field, git, singular
 from weighbridge.evidence.disk import disk_error, write_new
 from weighbridge.evidence.redact import host_pseudonym, own_key, redactor_here
 from weighbridge.quantities import book_lines as of
@@ -317,7 +317,8 @@ class Witness:
         except OSError as problem:
             self.book.note(of.STOPPED, f"could not be written: {os.strerror(problem.errno or 0)}")
         refused = f", {sent[1]} take no signal of this user" if sent[1] else ""
-        self.tell(f"FAIL  {stop.gate}  {stop.why}: {sent[0]} processes stand still{refused}, and are ended")
+        at = "" if stop.step is None else f" at step {stop.step}"
+        self.tell(singular(f"FAIL  {stop.gate}  {stop.why}; stopped{at}, {sent[0]} processes in all{refused}"))
 
     def _end_tree(self) -> Sequence[Seen]:
         """Ask every process to end, wait, kill what is left; return what is there all the same."""
