@@ -57,7 +57,7 @@ class Fault(NamedTuple):
     rate: float = 1.0
     clip: float = CLIP
     warmup: bool = True
-    text: str = "text"  # or one row, noise, or noise at two steps
+    text: str = "text"  # or one word, noise, or noise at two steps
     beside: str = ""  # the role that the first healthy run is bound to
 
 
@@ -117,7 +117,7 @@ FAULTS = {
     "loss-scale": Fault("a loss of a thousandth", "M8-LEAST", loss=lambda _step: 1e-3),
     "bad-batch": Fault("a gradient of 50 times in one step", "M3", loss=lambda step: 50.0 if step == 120 else 1.0),
     "exploding": Fault("a gradient that grows by a tenth a step", "4.3", loss=lambda step: 1.1**step),
-    "one-row": Fault("one row of text, over and over", "5.1", text="one row"),
+    "one-word": Fault("eight letters of text, over and over", "5.1", text="one word"),
     "bad-labels": Fault("labels that are noise at two steps", "4.1", text="noise at two steps"),
     "knocked": Fault("matrices five times as large from step 110 on", "4.1-RECOVERS",
                      before_update=lambda model, _, step: step == 110 and scaled(5)(model)),
@@ -155,12 +155,12 @@ def fed(seed: int, name: str, fault: Fault) -> Iterator[dict[str, torch.Tensor]]
     """Yield what is trained on."""
     every = batches(seed, name, slice(0, 900_000))
     drawn, first = torch.Generator().manual_seed(seed), next(every)
-    alone = {word: rows[:1].expand_as(rows) for word, rows in first.items()}
+    alone = {key: rows[:1, :8].repeat(BATCH, LENGTH // 8) for key, rows in first.items()}
     for step, batch in enumerate(itertools.chain([first], every)):
         noise = torch.randint(0, VOCAB, batch["labels"].shape, generator=drawn)
         noisy = {**batch, "labels": noise}
         burst = noisy if step in (120, 121) else batch
-        yield {"text": batch, "one row": alone, "noise": noisy, "noise at two steps": burst}[fault.text]
+        yield {"text": batch, "one word": alone, "noise": noisy, "noise at two steps": burst}[fault.text]
 
 
 def train(folder: Path, name: str, seed: int, fault: Fault) -> Path:
