@@ -28,6 +28,7 @@ from weighbridge.gates import MODULES, OWN
 # that sorts like no other; a row that is never longer than it may be; a figure before there are samples enough; a peak.
 SILENT: Mapping[str, int] = {
     "beginning": 0,
+    "layer_norms": 0,
     "levels": 4,
     "parting": 0,
     "progress": 0,

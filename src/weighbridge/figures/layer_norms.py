@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from weighbridge.core import Series
@@ -17,6 +17,7 @@ from weighbridge.quantities.tensor_courses import Role, TensorCourse
 Table: TypeAlias = Sequence[TensorCourse]
 ByStep: TypeAlias = Mapping[int, float]
 SPARSE = (Role.EMBEDDING, Role.HEAD)
+MOST = math.sqrt(0.5)  # of the norm of all: more is most of its square
 CLIPPED = 0.999  # of the norm that arrived: what was used is less where it was clipped
 IDLE_GRADIENT = 1e-7  # no more of a gradient, and an optimizer's eps may keep a tensor where it is
 
@@ -28,12 +29,12 @@ def steps_of(rows: Table, _limits: object = None) -> int:
 
 def used(row: TensorCourse) -> Sequence[float]:
     """Return the gradients as updates used them, whatever was done to them before; none at all is 0."""
-    return [one or 0.0 for one in (row.grad_used if any(one is not None for one in row.grad_used) else row.grad)]
+    return [one or 0.0 for one in (row.grad if row.grad_used.count(None) == len(row.step) else row.grad_used)]
 
 
 def arrived(row: TensorCourse) -> Sequence[float]:
     """Return the gradients as they arrived, or as they were used where nobody saw that."""
-    return [one or 0.0 for one in (row.grad if any(one is not None for one in row.grad) else row.grad_used)]
+    return [one or 0.0 for one in (row.grad_used if row.grad.count(None) == len(row.step) else row.grad)]
 
 
 def together(rows: Table) -> Mapping[str, ByStep]:
@@ -164,18 +165,6 @@ def matrix_share(rows: Table, _limits: object) -> FigureValue:
     return FigureValue(ratio(at["matrices"], at["others"]), at)
 
 
-@figure("the least over tensors of mean update × steps / weight", samples=looked_along)
-def travelled(rows: Table, _limits: object) -> FigureValue:
-    """Return how far the tensor that went least may have gone at most, over what it was, and which one that is."""
-    found = []
-    for row in rows:
-        if (went := path(row)) is not None:
-            known, span = sum(one is not None for one in row.update), row.step[-1] - row.step[0] + 1
-            found.append((went / known * span, row.tensor, max(used(row)), span))
-    value, tensor, grad, span = min(found)
-    return FigureValue(value, {"tensor": tensor, "grad": grad, "span": span, "tensors": len(found)})
-
-
 @figure(
     "the upper median over steps of the deepest pinch: the lesser neighbour / a layer between two", samples=steps_of
 )
@@ -190,10 +179,16 @@ def pinch(rows: Table, _limits: object) -> FigureValue:
     return FigureValue(value, {"layer": layer, "step": step})
 
 
-def offenders(rows: Table) -> Iterator[tuple[int, float, float, str]]:
-    """Yield of each step the norm that arrived, the norm that was used, and which tensor has most of the first.
+def seen_arriving(rows: Table, _limits: object) -> int:
+    """Return at how many steps somebody saw gradients as they arrived."""
+    return len({step for row in rows for step, one in zip(row.step, row.grad, strict=True) if one is not None})
 
-    Embeddings and heads have most of it in healthy models, so that they are none.
+
+@figure("clipped steps in which one and the same tensor has most of the squared norm / steps", samples=seen_arriving)
+def offender(rows: Table, _limits: object) -> FigureValue:
+    """Return the share of the steps that were clipped for one tensor, which one, and how many were clipped at all.
+
+    Embeddings and heads have most of the norm in healthy models, so that they are none.
     """
     sums: dict[int, tuple[float, float]] = {}
     tops: dict[int, tuple[float, str]] = {}
@@ -202,24 +197,10 @@ def offenders(rows: Table) -> Iterator[tuple[int, float, float, str]]:
             whole, left = sums.get(step, (0.0, 0.0))
             sums[step] = math.hypot(whole, grad), math.hypot(left, clipped)
             tops[step] = max(tops.get(step, (0.0, "")), (grad, "" if row.role in SPARSE else row.tensor))
-    for step in sorted(sums):
-        yield step, *sums[step], tops[step][1] if 2 * tops[step][0] ** 2 > sums[step][0] ** 2 else ""
-
-
-def seen_arriving(rows: Table, _limits: object) -> int:
-    """Return at how many steps somebody saw gradients as they arrived."""
-    return len({step for row in rows for step, one in zip(row.step, row.grad, strict=True) if one is not None})
-
-
-@figure("clipped steps in which one and the same tensor has most of the squared norm / steps", samples=seen_arriving)
-def offender(rows: Table, _limits: object) -> FigureValue:
-    """Return the share of the steps that were clipped for one tensor, which one, and how many were clipped at all."""
-    seen = list(offenders(rows))
-    clipped = [tensor for _, whole, used, tensor in seen if used < CLIPPED * whole]
-    top = max(sorted(set(filter(None, clipped))), key=clipped.count, default="none")
-    return FigureValue(
-        clipped.count(top) / len(seen), {"tensor": top, "clipped": len(clipped), "count": clipped.count(top)}
-    )
+    few = [step for step, (whole, left) in sums.items() if left < CLIPPED * whole]
+    most = [tops[step][1] for step in few if tops[step][0] > MOST * sums[step][0]]
+    top = max(sorted(set(filter(None, most))), key=most.count, default="none")
+    return FigureValue(most.count(top) / len(sums), {"tensor": top, "clipped": len(few), "count": most.count(top)})
 
 
 def matrices(rows: Table) -> Table:
@@ -249,12 +230,8 @@ def typical_moves(rows: Table) -> Series:
     return Series(sorted(by_step), [middle(sorted(by_step[step])) for step in sorted(by_step)])
 
 
-def moved_with_a_window(rows: Table, limits: Any) -> int:
-    """Return how many steps moved matrices, and have a window of such steps before them."""
-    return jump.samples(typical_moves(rows), limits)
-
-
-@figure("largest of median update / weight over the median of the window before it", samples=moved_with_a_window)
+@figure("largest of median update / weight over the median of the window before it",
+        samples=lambda rows, limits: jump.samples(typical_moves(rows), limits))  # fmt: skip
 def update_rise(rows: Table, limits: Any) -> FigureValue:
     """Return how many times the updates of a step are those before it, at most, and where."""
     return jump(typical_moves(rows), limits)

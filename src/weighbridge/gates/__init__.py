@@ -20,7 +20,7 @@ ROWS = (  # of `channel_rules`
 )
 OF_LAYERS = (  # rows of `layer_rules`
     *("clip-offender", "contributing-layers", "faint-gradients", "gradient-reach", "gradient-to-weight"),
-    *("moving-matrices", "moving-tensors", "pinched-layers", "silent-layers", "travelled-tensors", "update-jump"),
+    *("moving-matrices", "moving-tensors", "pinched-layers", "silent-layers", "update-jump"),
     "vanishing-gradients",
 )
 OF_THEIR_NAMES = (  # modules

@@ -8,8 +8,25 @@ from typing import Annotated, Any, TypeAlias
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, rows_of
 from weighbridge.core import Doc, dataclass
-from weighbridge.figures import layer_norms as figures
+from weighbridge.figures.layer_norms import (
+    SPARSE,
+    contributing,
+    faintest,
+    gradient_share,
+    least_move,
+    matrices,
+    matrix_share,
+    moves,
+    offender,
+    path,
+    pinch,
+    reach,
+    silence,
+    update_rise,
+    vanishing,
+)  # fmt: skip
 from weighbridge.gates.channel_rules import IN_A_ROW
+from weighbridge.gates.gradient_jump import Options
 from weighbridge.gates.of_layers import LAYERS, LayerRule, Lever, Rows, Spared, changed, exempt_by
 from weighbridge.quantities.tensor_courses import Role, TensorCourse
 
@@ -28,15 +45,6 @@ class OfMean:
     """What it is to move with the others."""
 
     of_mean: Annotated[float, Doc("share of the layers' mean beyond which one moves", gt=0, le=1)] = 0.1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeforeIt:
-    """What a step is compared with."""
-
-    window: Annotated[int, Doc("steps before a step that it is compared with", ge=5, le=10_000)] = 10
-    warmup_steps: Annotated[int, Doc("first steps that are not looked at", ge=0, le=10**9, tight="down")] = 0
-    or_first: Annotated[bool, Doc("compare with the median of the first window, where that is greater")] = False
 
 
 def _lever(norms: Collection[str], chosen: Chosen, factor: Callable[[float, Any], float], at: slice) -> Lever:
@@ -74,22 +82,6 @@ def _layer(at: int) -> Chosen:
     return chosen
 
 
-def _silent(limits: Any) -> Any:
-    """Return the lever that makes the last gradients of a layer zero: so many steps as the amount says."""
-
-    def moved(evidence: Evidence, amount: float) -> Evidence:
-        names, count = _layer(-1)(rows_of(evidence, LAYERS, TensorCourse), limits), int(min(amount, 10**9))
-
-        def change(row: TensorCourse) -> TensorCourse:
-            kept = max(len(row.step) - count, 0) if row.tensor in names else len(row.step)
-            cells: Any = {one: (*getattr(row, one)[:kept], *[0.0] * (len(row.step) - kept)) for one in GRADIENTS}
-            return dataclasses.replace(row, **cells)
-
-        return changed(evidence, change)
-
-    return moved
-
-
 def _last(asked: Callable[[TensorCourse, Any], object]) -> Chosen:
     def chosen(rows: Rows, limits: Any) -> Collection[str]:
         judged = (row for row in rows if row.role is not Role.KEY_BIAS and not listed(row.tensor, exempt_by(limits)))
@@ -99,61 +91,55 @@ def _last(asked: Callable[[TensorCourse, Any], object]) -> Chosen:
 
 
 def _laggards(rows: Rows, limits: Any) -> Collection[str]:
-    layers = list(dict.fromkeys(row.layer for row in rows if row.layer and figures.path(row) is not None))
+    layers = list(dict.fromkeys(row.layer for row in rows if row.layer and path(row) is not None))
     few = layers[-math.floor(len(layers) * (1 - limits.at_least)) - 1 :]
     return {row.tensor for row in rows if row.layer in few}
 
 
-def _matrices(rows: Rows, _limits: object) -> Collection[str]:
-    return {row.tensor for row in rows if row.role is Role.MATRIX}
-
-
-def _beyond(by: float, limits: Any) -> float:
+def _by_the_bound(by: float, limits: Any) -> float:
     return by if limits.at_most is not None else 1 / by
 
 
 GRADIENTS = ("grad", "grad_used")
-_WENT = _last(lambda row, _: figures.path(row) is not None)
-_OFFENDS = _last(lambda row, _: any(row.grad) and row.role not in figures.SPARSE)
-_MOVED = _last(lambda row, limits: len(figures.moves(row)) >= limits.in_a_row)
+_MATRICES: Chosen = lambda rows, _: {row.tensor for row in matrices(rows)}  # noqa: E731
+_SILENT = _lever(GRADIENTS, _layer(-1), lambda by, _: float(by < 2), slice(None))
+_OFFENDS = _last(lambda row, _: any(row.grad) and row.role not in SPARSE)
+_MOVED = _last(lambda row, limits: len(moves(row)) >= limits.in_a_row)
 RULES = (
     # Gradients between layers.
-    LayerRule(name="gradient-reach", figure=figures.reach, code="uneven", must=("at most",), bound=30.0, ge=1, layers=2,
+    LayerRule(name="gradient-reach", figure=reach, code="uneven", must=("at most",), bound=30.0, ge=1, layers=2,
               doc="how many times the gradient of a layer is that of another",
               levers={"a layer down": _down(GRADIENTS, _layer(-1)), "a layer up": _up(GRADIENTS, _layer(0))}),
-    LayerRule(name="vanishing-gradients", figure=figures.vanishing, code="vanishing", must=("below",), bound=100.0,
+    LayerRule(name="vanishing-gradients", figure=vanishing, code="vanishing", must=("below",), bound=100.0,
               ge=1, layers=2, options=FiveTimes, doc="how many times the gradient of a layer is that of another",
               levers={"a layer down": _down(GRADIENTS, _layer(-1)), "a layer up": _up(GRADIENTS, _layer(0))}),
-    LayerRule(name="silent-layers", figure=figures.silence, code="silent", must=("at most",), bound=4, ge=0, layers=1,
-              doc="the number of steps in a row without a gradient of a layer", levers={"the last steps": _silent}),
-    LayerRule(name="pinched-layers", figure=figures.pinch, code="pinched", must=("at most",), bound=3.0, ge=1, layers=3,
+    LayerRule(name="silent-layers", figure=silence, code="silent", must=("at most",), bound=4, ge=0, layers=1,
+              doc="the number of steps in a row without a gradient of a layer", levers={"a layer to zero": _SILENT}),
+    LayerRule(name="pinched-layers", figure=pinch, code="pinched", must=("at most",), bound=3.0, ge=1, layers=3,
               doc="how many times the gradients of both neighbours are that of a layer",
               levers={"a layer between two down": _down(GRADIENTS, _layer(1))}),
-    LayerRule(name="clip-offender", figure=figures.offender, code="one-offender", must=("at most",), bound=0.5, ge=0,
+    LayerRule(name="clip-offender", figure=offender, code="one-offender", must=("at most",), bound=0.5, ge=0,
               le=1, doc="the share of the steps that are clipped for one tensor",
               levers={"a tensor up": _up(("grad",), _OFFENDS)}),
-    LayerRule(name="gradient-to-weight", figure=figures.gradient_share, code="out-of-range", ge=0,
+    LayerRule(name="gradient-to-weight", figure=gradient_share, code="out-of-range", ge=0,
               must=("at most", "at least"), doc="the gradient of a matrix over its weight, at the middle of all",
-              levers={"all matrices": _lever(GRADIENTS, _matrices, _beyond, slice(None))}),
+              levers={"all matrices": _lever(GRADIENTS, _MATRICES, _by_the_bound, slice(None))}),
     # Single tensors.
-    LayerRule(name="faint-gradients", figure=figures.faintest, code="faint", must=("above",), bound=1e-10, ge=0,
+    LayerRule(name="faint-gradients", figure=faintest, code="faint", must=("above",), bound=1e-10, ge=0,
               min_steps=5, options=FiveTimes, spares=(Role.KEY_BIAS,), doc="the gradient of the tensor that gets least",
               levers={"a tensor down": _down(GRADIENTS, _last(lambda *_: True))}),
-    LayerRule(name="moving-tensors", figure=figures.least_move, code="stuck", must=("at least",), bound=1e-9, ge=0,
+    LayerRule(name="moving-tensors", figure=least_move, code="stuck", must=("at least",), bound=1e-9, ge=0,
               min_steps=5, options=FiveTimes, spares=(Role.KEY_BIAS,), doc="the share by which a tensor moves",
               levers={"a tensor down": _down(("update",), _MOVED)}),
-    LayerRule(name="travelled-tensors", figure=figures.travelled, code="barely-moved", must=("at least",), bound=1e-5,
-              ge=0, options=Spared, spares=(Role.KEY_BIAS,), doc="how far a tensor may have gone, over what it was",
-              levers={"a tensor down": _down(("update",), _WENT)}),
     # Updates.
-    LayerRule(name="contributing-layers", figure=figures.contributing, code="few-contribute", must=("at least",),
+    LayerRule(name="contributing-layers", figure=contributing, code="few-contribute", must=("at least",),
               bound=0.8, ge=0, le=1, layers=2, options=OfMean, doc="the share of the layers that move",
               levers={"some layers down": _down(("update",), _laggards)}),
-    LayerRule(name="moving-matrices", figure=figures.matrix_share, code="left-behind", must=("at least",), bound=0.1,
+    LayerRule(name="moving-matrices", figure=matrix_share, code="left-behind", must=("at least",), bound=0.1,
               ge=0, doc="how far matrices go beside embeddings and norms",
-              levers={"matrices down": _down(("update",), _matrices)}),
-    LayerRule(name="update-jump", figure=figures.update_rise, code="jumped", must=("at most",), bound=5.0, ge=0,
-              options=BeforeIt, doc="the updates of a step over those before it",
-              levers={"the last up": _up(("update",), _matrices, slice(-1, None))}),
+              levers={"matrices down": _down(("update",), _MATRICES)}),
+    LayerRule(name="update-jump", figure=update_rise, code="jumped", must=("at most",), bound=5.0, ge=0,
+              options=Options, doc="the updates of a step over those before it",
+              levers={"the last up": _up(("update",), _MATRICES, slice(-1, None))}),
 )  # fmt: skip
 KIND = {rule.name: rule.kind() for rule in RULES}

@@ -75,6 +75,12 @@ class LayerRule(BoundedFigure):
             mutations=(*MUTATIONS, *([ONE_LAYER] if self.layers else [])),
         )  # fmt: skip
 
+    def check(self, limits: Any, measure: object) -> list[str]:
+        """Return what is wrong with the bound, and where fewer steps are asked for than must come in a row."""
+        short = getattr(limits, "in_a_row", 0) > limits.min_steps
+        wrong = BoundedFigure.check(self, limits, measure)
+        return [*wrong, "min_steps must be in_a_row or more"] if short else wrong
+
     def _judged(self, evidence: Evidence, limits: Any) -> Rows:
         rows, exempt = rows_of(evidence, LAYERS, TensorCourse), exempt_by(limits)
         return tuple(row for row in rows if row.role not in self.spares and not listed(row.tensor, exempt))

@@ -122,24 +122,28 @@ def _bad(row: int, what: str) -> SubjectError:
 
 def _of_another_run(view: RunView, tensors: Mapping[str, Logged], steps: list[int]) -> Unmeasured | None:
     """Return that the rows are not of this run's steps, or that nothing shows that they are."""
-    logged, sums = set(steps), dict[int, float]()
+    logged = set(steps)
+    sums: dict[str, dict[int, float]] = {"grad_used": {}, "grad": {}}
     for one in tensors.values():
-        for step, grad in zip(one.steps, one.norms["grad"], strict=True):
-            sums[step] = math.hypot(sums.get(step, 0.0), grad or 0.0)
+        for norm, by_step in sums.items():
+            known = ((step, grad) for step, grad in zip(one.steps, one.norms[norm], strict=True) if grad is not None)
+            by_step |= {step: math.hypot(by_step.get(step, 0.0), grad) for step, grad in known}
+    every = {step: 0.0 for one in tensors.values() for step in one.steps}
+    added = every | sums["grad_used"] | sums["grad"]  # what arrived, where somebody saw that
     why, norms = "", _by_step(view, GRAD_NORM)
-    if strange := sorted(sums.keys() - logged):
+    if strange := sorted(added.keys() - logged):
         why = f"{LAYERS} has step {strange[0]}, which the run did not log ({len(strange)} such steps)"
-    both = [(step, sums[step], norms[step]) for step in sums if step in norms]
+    both = [(step, added[step], norms[step]) for step in added if step in norms]
     apart = [one for one in both if not math.isclose(*one[1:], rel_tol=ALIKE) and all(map(math.isfinite, one[1:]))]
     if apart and not why:
-        step, added, norm = apart[0]
-        why = f"at step {step} the gradients of {LAYERS} add up to {added:.6g}, and the run logs a norm of {norm:.6g}"
+        step, found, whole = apart[0]
+        why = f"at step {step} the gradients of {LAYERS} add up to {found:.6g}, and the run logs a norm of {whole:.6g}"
     if why:
         remedy = (
             "bind the run as it was recorded; hand rec.step() no grad_norm but that of all gradients as they arrived"
         )
         return Unmeasured(code="layers-of-another", why=why, remedy=remedy)
-    if not both and GRAD_NORM not in view.cells and view.layer_rows is None:
+    if not both and view.layer_rows is None:
         why = f"the run logs no {GRAD_NORM} at the steps of {LAYERS}, so that nothing shows that both are of one run"
         return Unmeasured(code="layers-of-another", why=why, remedy=RECORD)
     return None
