@@ -154,6 +154,8 @@ PADDED = "no vocabulary is padded here; the tests of configurations check it"
 UNTOUCHED = "the canary does not touch it; the card's specimens and the tests check it"
 INEXACT = "read only where a tensor does not follow, which has then failed already"
 COUNTED = "what progress counts, and no measurement"
+PRODUCTS = "no factor is rounded here; the tests of foreign arithmetic check it"
+WITNESSED = "no witness saw this run; the tests of what ran check it"
 ONE_PAIR = {
     "sizes: for name, one in self.plan.pairings.items()": COUNTED,
     "sizes: for name, parts in pairs": COUNTED,
@@ -250,7 +252,11 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_stated: for value in said[1:] if (type(value), value) != (type(said[0]), said[0])": STATED,
         "_stated: for value in values if not isinstance(value, float) or math.isfinite(value)": STATED,
         "measure: for fact in _stated(view, name)": STATED,
-        "measure: for name in named if name not in view.notes": STATED,
+        "measure: for name in named if name not in (*view.notes, *(one.name for one in seen))": STATED,
+        "measure: for one in seen": WITNESSED,
+        "_executable: for one in (*before, view.facts.get(EXECUTABLE, last)) if one != last": WITNESSED,
+        "_executable: for one in view.witness.segments": WITNESSED,
+        "_executable: for other in others": WITNESSED,
         "_of_ranks: for fact in rows_of(one, Fact):": "these are no ranks; the tests of ranks check them",
         "_of_ranks: for one in each": "these are no ranks; the tests of ranks check them",
         "_of_ranks: for rank, one in enumerate(each):": "these are no ranks; the tests of ranks check them",
@@ -289,8 +295,16 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_equal_share: for at in range((found.shape(point) or (0,))[0]):": BESIDE,
         "_outcome: for at in range(shape[0]):": BESIDE,
         "_outcome: for ours, theirs in zip(*pair, strict=True):": BESIDE,
-        "_runs: for row in tokens": UNTOUCHED,
-        "_runs: for side in (stack.tokens, theirs) if side": UNTOUCHED,
+        "both_runs: for row in tokens": UNTOUCHED,
+        "both_runs: for side in (stack.tokens, theirs) if side": UNTOUCHED,
+        "_passes: for one, of in tails": UNTOUCHED,
+        "_products: for point in odd[:LOOKED_AT] if found.facts.dtype == 'float32' else ():": PRODUCTS,
+        "_products: for point, error in errors.items() if grave * least[point] < error < ASTRAY": PRODUCTS,
+        "_products: for point, step in passes.theirs.items()": PRODUCTS,
+        "_said: for glob, one in sorted(products.items())": PRODUCTS,
+        "_said: for one in products.values() if one != 'float32'": PRODUCTS,
+        "_said: for one, many in sorted(counts.items())": PRODUCTS,
+        "measure: for name, whether in saw.items() if whether is wanted": "what inputs reach; its own tests check it",
         "_run: for name in both if ours[name] != theirs[name]": ONE,
         "_run: for row in tokens": UNTOUCHED,
     },

@@ -105,7 +105,7 @@ class FollowedLog:
             self.table.open(dict.fromkeys(self.names), 0)
             rows = rows[1:] if headed else rows
         if any(len(row) != len(self.names) for row in rows):
-            raise SubjectError("row-length", "a row of another length than the header", where=str(self.path))
+            raise SubjectError("log-syntax", "a row of another length than the header", where=str(self.path))
         if rows:
             self.table.add_texts(self.names, rows)
 

@@ -18,11 +18,11 @@ AUTOCAST = "autocast_"  # of PyTorch: what it makes is held so, too
 PLAIN = "float32"
 
 
-def _cast(values: torch.Tensor, *, to: torch.dtype) -> torch.Tensor:
-    return values.to(to).to(values.dtype)
+def _cast(values: torch.Tensor, *, to: str) -> torch.Tensor:
+    return values.to(getattr(torch, to)).to(values.dtype)
 
 
-def _blocks(values: torch.Tensor, *, of: int, scale: torch.dtype) -> torch.Tensor:
+def _blocks(values: torch.Tensor, *, of: int, scale: str) -> torch.Tensor:
     """Round to 8 bits with one scale for each block of so many channels; 0 is all of them, as `quantize_row_q8_0`."""
     width = values.shape[-1]
     size = of or width
@@ -30,7 +30,7 @@ def _blocks(values: torch.Tensor, *, of: int, scale: torch.dtype) -> torch.Tenso
     padded = padded.reshape(*values.shape[:-1], -1, size)
     largest = padded.abs().amax(-1, keepdim=True)
     codes = (padded * (127 / largest).nan_to_num(0, 0, 0)).round()
-    made = codes * (largest / 127).to(scale).float()
+    made = codes * (largest / 127).to(getattr(torch, scale)).float()
     return made.flatten(-2)[..., :width].to(values.dtype)
 
 
@@ -41,12 +41,12 @@ def _fp8(values: torch.Tensor, *, by_token: bool) -> torch.Tensor:
 
 
 ROUNDINGS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "bfloat16": partial(_cast, to=torch.bfloat16),
-    "float16": partial(_cast, to=torch.float16),
-    "q8_0": partial(_blocks, of=32, scale=torch.float16),
-    "q8_1": partial(_blocks, of=32, scale=torch.float16),
-    "q8_k": partial(_blocks, of=256, scale=torch.float32),
-    "int8_per_token": partial(_blocks, of=0, scale=torch.float32),
+    "bfloat16": partial(_cast, to="bfloat16"),
+    "float16": partial(_cast, to="float16"),
+    "q8_0": partial(_blocks, of=32, scale="float16"),
+    "q8_1": partial(_blocks, of=32, scale="float16"),
+    "q8_k": partial(_blocks, of=256, scale="float32"),
+    "int8_per_token": partial(_blocks, of=0, scale="float32"),
     "fp8_e4m3": partial(_fp8, by_token=False),
     "fp8_e4m3_per_token": partial(_fp8, by_token=True),
 }

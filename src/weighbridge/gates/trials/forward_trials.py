@@ -92,7 +92,9 @@ def _stored_otherwise(evidence: Evidence, _limits: Limits, _places: tuple[str, .
 
 def _rounded_less(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Mutated | str:
     rows = rows_of(evidence, "points", ForwardError)
-    said, exact = replace(rows[0].run, products="q8_0", dtype="float32"), LocalError(all=0.0, token=0.0, channel=0.0)
+    if rows[0].run.dtype != "float32":
+        return "only values in float32 are finer than rounded factors"
+    said, exact = replace(rows[0].run, products="q8_0"), LocalError(all=0.0, token=0.0, channel=0.0)
     if not any(row.truth_norm for row in rows):
         return "all points hold zeros"
     coarse = LocalError(all=0.01, token=0.02, channel=0.02)
