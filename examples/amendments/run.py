@@ -72,7 +72,7 @@ def story() -> str:
     typed("git", "init", "-q", "-b", "main")
     typed("git", "add", "-A")
     typed("git", "commit", "-qm", "Promise what a small GPT must be, before there is one")
-    typed("python", "-m", "weighbridge.demo.train", ".")
+    typed("weighbridge", "watch", "run", "--", sys.executable, "-m", "weighbridge.demo.train", ".")
     known = {"run": weighed("gpt-run", "run=run", "trained=model.safetensors")}
     amended("1-run", "The run trained as its log says", TRAINED, known, "run")
     to_gguf(Path("model.safetensors"), Path("model.gguf"))
