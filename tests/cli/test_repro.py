@@ -71,7 +71,7 @@ def test_what_is_not_the_measured_subject_is_refused(cli: Cli, bundle: Path) -> 
 
 
 def test_what_cannot_be_meant_is_refused(cli: Cli, bundle: Path) -> None:
-    refused = {("--point", "L9.x"): "no-such-point", ("--gate", "G-1"): "no-such-gate"}
+    refused = {("--point", "L9.x"): "unknown-point", ("--gate", "G-1"): "unknown-gate"}
     for words, code in {**refused, ("--subject", "other=x"): "unknown-subject"}.items():
         ended = cli("trace", "repro", bundle, *words)
         assert (ended.code, code in ended.err) == (2, True), ended.err

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
-from weighbridge.recorder import Recorder
+torch = pytest.importorskip("torch")
+
+from weighbridge.recorder import Recorder  # noqa: E402 -- it needs torch
 
 
 def test_the_recorder_records_nothing_where_a_run_was_stopped_and_names_gate_and_remedy(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def finding_of(bundle: Bundle, gate: str, point: str) -> tuple[Finding, str]:
     found = [one for one in bundle.findings if one.kind == KIND and gate in ("", one.gate)]
     if not found:
         what = f"the bundle judged no gate of the kind {KIND}" + f" called {gate!r}" * bool(gate)
-        raise UsageError("no-such-gate", what, where=str(bundle.path), remedy="`evidence show` lists its gates")
+        raise UsageError("unknown-gate", what, where=str(bundle.path), remedy="`evidence show` lists its gates")
     one = next((one for one in found if one.verdict.offences), found[0])
     figures, places = one.verdict.figures, [offence.place for offence in one.verdict.offences]
     first = str(figures["first"]) if figures.get("first") in places else ""
@@ -43,7 +43,7 @@ def row_of(bundle: Bundle, finding: Finding, point: str) -> ForwardError:
     known = {row.point: row for row in rows_of(measured, ForwardError)} if isinstance(measured, Measurement) else {}
     if point not in known:
         remedy = "`weighbridge evidence show BUNDLE` names those that it judged"
-        raise UsageError("no-such-point", f"the bundle holds no point {point!r}", where=finding.gate, remedy=remedy)
+        raise UsageError("unknown-point", f"the bundle holds no point {point!r}", where=finding.gate, remedy=remedy)
     return known[point]
 
 
