@@ -11,6 +11,7 @@ from typing import Any
 
 from weighbridge.core import Series
 from weighbridge.figures.figure import FigureValue, Push, figure, middle, most_of, ratio
+from weighbridge.figures.trailing import Latest
 
 
 def levels(series: Series, count: int) -> Iterator[tuple[int, float]]:
@@ -27,15 +28,12 @@ def level_by_level(of: Callable[[Any], Callable[[float, float], float | None]]) 
     """Begin the running form of a figure of levels: what `of` says of a level, and of how the samples began."""
 
     def begin(limits: Any) -> Push:
-        row, ordered, began, judge = deque[float](), list[float](), list[float](), of(limits)
+        latest, began, judge = Latest(limits.median_of), list[float](), of(limits)
 
         def push(_step: int, value: float) -> float | None:
-            row.append(value)
-            bisect.insort(ordered, value)
+            latest.add(value)
             began.extend([value] if len(began) < 3 else ())
-            if len(row) > limits.median_of:
-                del ordered[bisect.bisect_left(ordered, row.popleft())]
-            return judge(middle(ordered), middle(sorted(began))) if len(row) == limits.median_of else None
+            return judge(middle(latest.ordered), middle(sorted(began))) if latest.full else None
 
         return push
 

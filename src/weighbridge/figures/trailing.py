@@ -30,22 +30,40 @@ def trailing(series: Series, limits: Any) -> Iterator[tuple[int, float, list[flo
         bisect.insort(before, series.value[index])
 
 
+class Latest:
+    """The last so many samples that came, and the same in order of size."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.ordered = size, list[float]()
+        self._row = deque[float]()
+
+    @property
+    def full(self) -> bool:
+        """Return whether so many came."""
+        return len(self._row) == self.size
+
+    def add(self, value: float) -> None:
+        """Take a sample in; the oldest of as many goes."""
+        if self.full:
+            del self.ordered[bisect.bisect_left(self.ordered, self._row.popleft())]
+        self._row.append(value)
+        bisect.insort(self.ordered, value)
+
+
 def sample_by_sample(judge: Callable[[float, list[float], float, Any], float]) -> Callable[[Any], Push]:
     """Begin the running form of `trailing`: what `judge` says of a sample, its window and the first one's median."""
 
     def begin(limits: Any) -> Push:
-        row, before, first = deque[float](), list[float](), list[float]()
+        latest, first = Latest(limits.window), list[float]()
 
         def push(step: int, value: float) -> float | None:
             if step < limits.warmup_steps:
                 return None
             found = None
-            if len(row) == limits.window:
-                first[:] = first or [abs(middle(before)) if limits.or_first else 0.0]
-                found = judge(value, before, first[0], limits)
-                del before[bisect.bisect_left(before, row.popleft())]
-            row.append(value)
-            bisect.insort(before, value)
+            if latest.full:
+                first[:] = first or [abs(middle(latest.ordered)) if limits.or_first else 0.0]
+                found = judge(value, latest.ordered, first[0], limits)
+            latest.add(value)
             return found
 
         return push

@@ -121,9 +121,8 @@ def _invented(evidence: Evidence, basis: ColumnBasis) -> Fields | None:
 
 def placeholder_rows(evidence: Evidence, window: tuple[int, int]) -> Fields | None:
     """Return the first rows of a window that no step gave, by the judged column or by any that each step gives anew."""
-    everything, judged = rows_of(evidence, COLUMNS, StepColumn), place(evidence)
-    own = {row.column for row in everything if column_basis.of_a_step(row.column)} - column_basis.LOOKED_AT
-    rows = [row for row in everything if row.column == judged or row.column in own]
+    judged = place(evidence)
+    rows = [row for row in rows_of(evidence, COLUMNS, StepColumn) if row.column == judged or _given_anew(row)]
     timed = {row.column for row in rows}
     for row in rows:
         found: Fields | None = next((plain(one) for one in column_basis.placeholders(row) if _meets(one, window)), None)
