@@ -111,9 +111,12 @@ class Row:
         """Return what makes the outcome count otherwise than it stands."""
         return [printable(why) for why in (self.excused, self.unexcused, self.elsewhere, self.unexpected) if why]
 
-    def lines(self, *, everything: bool = False) -> list[str]:
-        """Return what there is to say of the finding but its hints, eight lines at most of what it found."""
-        uncounted = self.finding.uncounted
+    def lines(self, *, everything: bool = False, alone: bool = True) -> list[str]:
+        """Return what there is to say of the finding but its hints, eight lines at most of what it found.
+
+        What it would have come to is left out where it is not said `alone`: that is counted for all together.
+        """
+        uncounted = self.finding.uncounted if alone else None
         otherwise = (f"{UNCOUNTED} {uncounted.outcome} {line}" for line in self.said.uncounted) if uncounted else ()
         lines = (
             *self.remarks,

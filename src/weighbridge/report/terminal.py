@@ -43,11 +43,10 @@ def blocks(rows: Sequence[Row], besides: Besides = lambda _: (), *, everything: 
         return
     for alike in _alike(row for row in rows if row.outcome is not Outcome.NOT_APPLICABLE):
         names = [gate_named(row.finding) for row in alike]
-        lines = block(alike[0], [*besides(alike[0])])
+        lines = block(alike[0], [*besides(alike[0])], alone=len(alike) == 1)
         if len(alike) > 1:
             counts = Counter(row.finding.uncounted.outcome for row in alike if row.finding.uncounted)
             otherwise = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-            lines = [line for line in lines if not line.strip().startswith(UNCOUNTED)]
             lines[0] = f"{outcome_word(alike[0].outcome)} {', '.join(capped(names, LISTED))}"
             lines[2:2] = [f"{INDENT}{UNCOUNTED} {otherwise}"] if otherwise else []
         yield from lines
@@ -58,8 +57,7 @@ def _alike(rows: Iterable[Row]) -> Iterable[list[Row]]:
     groups: dict[object, list[Row]] = {}
     for row in rows:
         own = gate_name(row.finding) if row.outcome is Outcome.PASS else ""
-        said = [line for line in row.lines() if not line.startswith(UNCOUNTED)]
-        groups.setdefault((own, row.outcome, *said, row.said.hints), []).append(row)
+        groups.setdefault((own, row.outcome, *row.lines(alone=False), row.said.hints), []).append(row)
     return groups.values()
 
 
@@ -80,7 +78,7 @@ def _unmeant(rows: Sequence[Row]) -> Iterator[str]:
         yield f"{outcome_word(Outcome.NOT_APPLICABLE)} {many}{', '.join(capped(names, NAMED))} ({why})"
 
 
-def block(row: Row, besides: Sequence[str] = (), *, everything: bool = False) -> list[str]:
+def block(row: Row, besides: Sequence[str] = (), *, everything: bool = False, alone: bool = True) -> list[str]:
     """Return the lines of a finding: a PASS in one, all else in twelve rows of a terminal, or `everything`.
 
     They come in this order: outcome, gate and title, what was found, hints, what would have passed, what may have been
@@ -89,7 +87,7 @@ def block(row: Row, besides: Sequence[str] = (), *, everything: bool = False) ->
     if row.outcome is Outcome.PASS and not everything:
         left = ONE_LINE - len(click.unstyle(outcome_line(row.finding, "")))
         return [outcome_line(row.finding, cut(row.said.brief[0], left)), *(f"{INDENT}{why}" for why in row.remarks)]
-    found, hints = row.lines(everything=everything), [*row.said.hints]
+    found, hints = row.lines(everything=everything, alone=alone), [*row.said.hints]
     enough = [found.pop()] if row.said.enough else []
     last = [printable(f"{row.file}:{row.line}")] if row.file else []
     if row.outcome is Outcome.PASS:
