@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.modules import module_at
+from torch import nn
 
 from weighbridge.core.model import Measurement, Verdict
 from weighbridge.evidence.codec import decode_measured, encode_measured
@@ -20,6 +21,22 @@ from weighbridge.views.model_view import ModelView, open_model
 
 MODELS = Path(__file__).parents[2] / "verifiers" / "specimens" / "models"
 gpt: Any = module_at(MODELS / "tiny_gpt.py")
+
+
+class Layered(nn.Module):
+    """Two layers of one kind between a table and a head, as wide as is said: token ids to 50 logits each."""
+
+    def __init__(self, width: int, layer: type[nn.Module]) -> None:
+        super().__init__()
+        self.token = nn.Embedding(50, width)
+        self.layers = nn.ModuleList([layer(), layer()])
+        self.head = nn.Linear(width, 50)
+
+    def forward(self, ids: Any) -> Any:
+        x = self.token(ids)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
 
 
 @dataclass(frozen=True)

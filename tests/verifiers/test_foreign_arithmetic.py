@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.forward.tiny_models import CONFIGS, saved  # noqa: E402
-from tests.verifiers.stacks import shown  # noqa: E402
+from tests.verifiers.stacks import Layered, shown  # noqa: E402
 from torch import nn  # noqa: E402
 
 from weighbridge.core.errors import SubjectError  # noqa: E402
@@ -40,16 +40,9 @@ class Layer(nn.Module):
         return x + self.down(self.act(self.up(self.norm(x))))
 
 
-class Small(nn.Module):
+class Small(Layered):
     def __init__(self) -> None:
-        super().__init__()
-        self.token, self.layers, self.head = nn.Embedding(50, 64), nn.ModuleList([Layer(), Layer()]), nn.Linear(64, 50)
-
-    def forward(self, ids: Any) -> Any:
-        x = self.token(ids)
-        for layer in self.layers:
-            x = layer(x)
-        return self.head(x)
+        super().__init__(64, Layer)
 
 
 def small() -> Any:

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.verifiers.stacks import REFERENCE, gpt, measured, rows, shown, weighed  # noqa: E402
+from tests.verifiers.stacks import REFERENCE, Layered, gpt, measured, rows, shown, weighed  # noqa: E402
 from torch import nn  # noqa: E402
 
 from weighbridge.core.errors import SubjectError  # noqa: E402
@@ -46,16 +46,9 @@ class Layer(nn.Module):
         return x + self.feed(self.norm(x))
 
 
-class Small(nn.Module):
+class Small(Layered):
     def __init__(self) -> None:
-        super().__init__()
-        self.token, self.layers, self.head = nn.Embedding(50, 32), nn.ModuleList([Layer(), Layer()]), nn.Linear(32, 50)
-
-    def forward(self, ids: Any) -> Any:
-        x = self.token(ids)
-        for layer in self.layers:
-            x = layer(x)
-        return self.head(x)
+        super().__init__(32, Layer)
 
 
 def small() -> Any:

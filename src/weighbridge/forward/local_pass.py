@@ -13,7 +13,7 @@ from types import MappingProxyType
 from weighbridge.core import SubjectError, dataclass, replace, torch
 from weighbridge.forward.arithmetic.products import rounded
 from weighbridge.forward.constants import Constants, rebuilt
-from weighbridge.forward.points import Visit
+from weighbridge.forward.points import ReachedError, Visit
 from weighbridge.forward.relations import Neighbours, Relation
 from weighbridge.forward.stacks import Tokens, Torch, captured
 from weighbridge.forward.steps.extent import extent_of
@@ -116,10 +116,6 @@ def local_errors(  # noqa: PLR0917 -- what a pass is about; most of it is left o
     return steps, audit, constants
 
 
-class _ReachedError(Exception):
-    """A pass has come to the point that it was made for."""
-
-
 def rounded_like(reference: Torch, trace: Trace, point: str) -> tuple[str, float]:
     """Return the rounding of factors by which a capture is made nearest from those before it, and what it leaves."""
     made: list[torch.Tensor] = []
@@ -127,12 +123,12 @@ def rounded_like(reference: Torch, trace: Trace, point: str) -> tuple[str, float
     def visit(name: str, rows: torch.Tensor) -> torch.Tensor | None:
         if name == point:
             made.append(rows)
-            raise _ReachedError
+            raise ReachedError
         return captured(trace, name, rows).to(rows.dtype) if trace.shape(name) == tuple(rows.shape) else None
 
     found: dict[str, float] = {}
     for one in ROUNDED_TO:
-        with suppress(_ReachedError), rounded(reference.plain, {"*": one}):
+        with suppress(ReachedError), rounded(reference.plain, {"*": one}):
             reference.forward(trace.facts.tokens, visit, casts=frozenset(trace.tensors))
         rows = made.pop().double()
         values = captured(trace, point, rows).double()

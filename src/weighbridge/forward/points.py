@@ -22,6 +22,10 @@ INTEGERS = ("torch.int64", "torch.int32")
 Points: TypeAlias = frozenset[str] | None  # the ids of some points; None is all
 
 
+class ReachedError(Exception):
+    """A pass has come to the point that it was made for, and nothing after it is wanted."""
+
+
 class Rows(NamedTuple):
     """A tensor as `[sequences, tokens, channels]` (sequences 1 where all share it), and the way back to its shape."""
 

@@ -27,12 +27,17 @@ class Bounds:
     positions: int = 0
 
 
+def text_config(module: torch.nn.Module) -> Any:
+    """Return the configuration of a model's text part, which may be the whole; None where it has none."""
+    config: Any = getattr(module, "config", None)
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+
 def bounds_of(module: torch.nn.Module) -> Bounds | None:
     """Read a model's configuration; None where it has none."""
-    config: Any = getattr(module, "config", None)
+    config = text_config(module)
     if config is None:
         return None
-    config = config.get_text_config() if hasattr(config, "get_text_config") else config
 
     def said(*names: str) -> int:
         found = (getattr(config, name, None) for name in names)

@@ -16,7 +16,7 @@ from weighbridge.core import Basis, Fields, Measurement, NDArray, SubjectKind, U
 from weighbridge.forward import local_pass
 from weighbridge.forward.constants import Constants
 from weighbridge.forward.local_pass import NOTHING, Distance, Step, Steps, end_to_end
-from weighbridge.forward.reach import reached
+from weighbridge.forward.reach import reached, text_config
 from weighbridge.forward.stacks import Torch, digests_of
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest
 from weighbridge.forward.widened import Audit
@@ -176,8 +176,7 @@ def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> For
 
 def _head(stack: Torch) -> int:
     """Return the channels of an attention head by the configuration, 0 where it says none."""
-    config: Any = getattr(stack.plain, "config", None)
-    config = config.get_text_config() if hasattr(config, "get_text_config") else config
+    config = text_config(stack.plain)
     heads, hidden = (getattr(config, name, 0) or 0 for name in ("num_attention_heads", "hidden_size"))
     return int(getattr(config, "head_dim", 0) or (hidden // heads if heads else 0))
 

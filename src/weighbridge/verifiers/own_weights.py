@@ -90,8 +90,8 @@ def products_of(reference: ModelView, candidate: ModelView) -> Mapping[str, str]
     if path is None:
         remedy = "name the file by `checkpoint`, or write what products take"
         raise SubjectError("products", "`ggml` says nothing without a checkpoint", where=candidate.spec, remedy=remedy)
-    source, target = both_unpacked((open_checkpoint(path), open_checkpoint(_checkpoint(reference))))
     stored = open_checkpoint(path)
+    source, target = both_unpacked((stored, open_checkpoint(_checkpoint(reference))))
     found = {glob: one for glob, one in said.items() if one != GGML}
     for name, pairing in planned(source, target, {}).pairings.items():
         kind = by_stored_type(stored.tensor(pairing.parts[0].source).dtype) if pairing.parts else ""

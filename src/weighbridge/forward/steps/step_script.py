@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from weighbridge.core import SubjectError, dataclass, field, torch
 from weighbridge.forward.constants import rebuilt
+from weighbridge.forward.points import ReachedError
 from weighbridge.forward.stacks import Tokens, Torch, captured
 from weighbridge.forward.trace_file import Trace
 from weighbridge.forward.widened import unwatched, widened
@@ -43,10 +44,6 @@ class Recording:
             yield
 
 
-class _ReachedError(Exception):
-    """The point is reached, and nothing after it is wanted."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """A step: the lines of a function of two dtypes, what it starts from by name, and what it makes in float64."""
@@ -72,7 +69,7 @@ def step_of(reference: Torch, tokens: Tokens, trace: Trace, point: str, made_fro
     def visit(name: str, made: torch.Tensor) -> torch.Tensor | None:
         if name == point:
             reached.append(made)
-            raise _ReachedError
+            raise ReachedError
         record.begun |= name in made_from
         with unwatched():
             if trace.shape(name) != tuple(made.shape):
@@ -83,11 +80,8 @@ def step_of(reference: Torch, tokens: Tokens, trace: Trace, point: str, made_fro
                 record.names[pointer], record.since[pointer] = name, len(record.calls)
             return replaced
 
-    try:
-        with rebuilt(reference.plain), widened(), record.listening():
-            reference.forward(tokens, visit, casts=frozenset(trace.tensors))
-    except _ReachedError:
-        pass
+    with suppress(ReachedError), rebuilt(reference.plain), widened(), record.listening():
+        reference.forward(tokens, visit, casts=frozenset(trace.tensors))
     if not reached or not reached[0].is_floating_point():
         what = f"the reference makes no values at {point!r} that a script could make again"
         raise SubjectError("trace-step", what, remedy="name a point of floating values, as `trace points` lists them")
