@@ -12,6 +12,7 @@ import argparse
 import copy
 import hashlib
 import importlib.util
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,8 @@ from weighbridge.gates.forward_parity import judge
 from weighbridge.verifiers.forward_errors import measure
 from weighbridge.views.model_view import ModelView, open_model
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "spec" / "examples"))
+WRITER: Any = importlib.import_module("write_llama_cpp")
 LAYERS, WIDTH, HIDDEN, VOCAB, HEADS, KEY_HEADS, CONTEXT = 2, 256, 512, 320, 4, 2, 256
 BUGS = ("correct", "dropped bias", "swapped rows", "wrong block", "pre-bias capture")
 WEIGHT, BIAS = "model.layers.1.mlp.up_proj.weight", "model.layers.1.self_attn.k_proj.bias"
@@ -85,20 +88,18 @@ def ggml_name(name: str) -> str:
     return f"blk.{layer}.{PARTS[part]}.{kind}"
 
 
-def write_gguf(path: Path, weights: Mapping[str, Any], kind: str, eps: float) -> None:
-    """Write a GGUF file with matrices in one type, blocks as ggml itself makes them."""
-    from llama._llama_cpp_cpu import ffi, lib
-
+def write_gguf(path: Path, weights: Mapping[str, Any], kind: str, config: Any) -> None:
+    """Write a Qwen2 as GGUF, without a vocabulary, with matrices in one type, blocks as ggml itself makes them."""
     out = gguf.GGUFWriter(path, "qwen2")
-    out.add_context_length(CONTEXT)
-    out.add_embedding_length(WIDTH)
-    out.add_block_count(LAYERS)
-    out.add_feed_forward_length(HIDDEN)
-    out.add_head_count(HEADS)
-    out.add_head_count_kv(KEY_HEADS)
-    out.add_rope_freq_base(10000.0)
-    out.add_layer_norm_rms_eps(eps)
-    out.add_vocab_size(VOCAB)
+    out.add_context_length(config.max_position_embeddings)
+    out.add_embedding_length(config.hidden_size)
+    out.add_block_count(config.num_hidden_layers)
+    out.add_feed_forward_length(config.intermediate_size)
+    out.add_head_count(config.num_attention_heads)
+    out.add_head_count_kv(config.num_key_value_heads)
+    out.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    out.add_layer_norm_rms_eps(config.rms_norm_eps)
+    out.add_vocab_size(config.vocab_size)
     out.add_tokenizer_model("no_vocab")
     for name, tensor in weights.items():
         array, known = np.ascontiguousarray(tensor.float().numpy()), gguf.GGMLQuantizationType[kind]
@@ -109,6 +110,8 @@ def write_gguf(path: Path, weights: Mapping[str, Any], kind: str, eps: float) ->
             data = tensor.to(torch.float16 if kind == "F16" else torch.bfloat16).view(torch.int16).numpy()
             out.add_tensor(ggml_name(name), data.view(np.uint8), raw_dtype=known)
             continue
+        from llama._llama_cpp_cpu import ffi, lib
+
         block, size = gguf.GGML_QUANT_SIZES[known]
         data = np.zeros((array.shape[0], array.shape[1] // block * size), np.uint8)
         given, made = (ffi.from_buffer(one) for one in (array, data))
@@ -122,101 +125,26 @@ def write_gguf(path: Path, weights: Mapping[str, Any], kind: str, eps: float) ->
     out.close()
 
 
-Seen = tuple[str, str, Any]  # name and operation of a node, and its values
-
-
-def llama_nodes(path: Path, tokens: Sequence[Sequence[int]], cache: str) -> list[list[Seen]]:
-    """Return by sequence what llama.cpp's eval callback saw."""
-    from llama._llama_cpp_cpu import ffi, lib
-
-    @ffi.callback("void(enum ggml_log_level, const char*, void*)")
-    def silent(_level: int, _text: Any, _data: Any) -> None:
-        pass
-
-    seen: list[Seen] = []
-
-    @ffi.callback("bool(struct ggml_tensor*, bool, void*)")
-    def see(node: Any, ask: bool, _data: Any) -> bool:
-        name, op = ffi.string(node.name).decode(), ffi.string(lib.ggml_op_name(node.op)).decode()
-        if not ask and node.type == 0 and op not in {"VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE"}:
-            size = lib.ggml_nbytes(node)
-            data = ffi.new("char[]", size)
-            lib.ggml_backend_tensor_get(node, data, 0, size)
-            values = np.frombuffer(bytes(ffi.buffer(data, size)), np.float32)
-            form, strides = ([getattr(node, key)[at] for at in (3, 2, 1, 0)] for key in ("ne", "nb"))
-            seen.append((name, op, np.lib.stride_tricks.as_strided(values, form, strides).copy()))
-        return True
-
-    lib.llama_backend_init()
-    lib.llama_log_set(silent, ffi.NULL)
-    given = lib.llama_model_default_params()
-    given.n_gpu_layers = 0
-    model = lib.llama_model_load_from_file(str(path).encode(), given)
-    asked = lib.llama_context_default_params()
-    asked.n_ctx = asked.n_batch = asked.n_ubatch = CONTEXT
-    asked.n_threads = asked.n_threads_batch = 1
-    asked.type_k = asked.type_v = {"float32": 0, "float16": 1}[cache]
-    asked.cb_eval = see
-    context, found = lib.llama_init_from_model(model, asked), []
-    for row in tokens:
-        seen.clear()
-        lib.llama_kv_cache_clear(context)
-        batch = lib.llama_batch_init(len(row), 0, 1)
-        batch.n_tokens = len(row)
-        for at, token in enumerate(row):
-            batch.token[at], batch.pos[at], batch.n_seq_id[at], batch.logits[at] = token, at, 1, 1
-            batch.seq_id[at][0] = 0
-        assert lib.llama_decode(context, batch) == 0
-        lib.llama_batch_free(batch)
-        found.append(list(seen))
-    lib.llama_free(context)
-    lib.llama_model_free(model)
+def points_of(nodes: Sequence[Any], tokens: int, *, pre_bias: bool) -> dict[str, Any]:
+    """Return points and values `[tokens, channels]` of one sequence, as the writer for llama.cpp names them."""
+    found: dict[str, Any] = WRITER.points_of(nodes, tokens)
+    if pre_bias:
+        at = next(at for at, (name, made_by, _) in enumerate(nodes) if (name, made_by) == ("Qcur-0", "ADD"))
+        product = next(values for _, made_by, values in reversed(nodes[:at]) if made_by == "MUL_MAT")
+        found[PLACES["pre-bias capture"]] = product.reshape(tokens, -1)
     return found
-
-
-OF_THE_WHOLE = {
-    ("inp_embd", "GET_ROWS"): "model.embed_tokens.out", ("result_norm", "MUL"): "model.norm.out",
-    ("result_output", "MUL_MAT"): "lm_head.out",
-}  # fmt: skip
-OF_A_LAYER = {
-    ("attn_norm", "MUL"): "input_layernorm.out", ("Qcur", "ADD"): "self_attn.q_proj.out",
-    ("Kcur", "ADD"): "self_attn.k_proj.out", ("Vcur", "ADD"): "self_attn.v_proj.out",
-    ("Qcur", "ROPE"): "self_attn.attention.query.in", ("Kcur", "ROPE"): "self_attn.attention.key.in",
-    ("kqv_out", "CONT"): "self_attn.o_proj.in", ("ffn_norm", "MUL"): "post_attention_layernorm.out",
-    ("ffn_gate", "MUL_MAT"): "mlp.gate_proj.out", ("ffn_silu", "UNARY"): "mlp.act_fn.out",
-    ("ffn_up", "MUL_MAT"): "mlp.up_proj.out", ("ffn_gate_par", "MUL"): "mlp.down_proj.in",
-    ("ffn_out", "MUL_MAT"): "mlp.down_proj.out", ("l_out", "ADD"): "out",
-}  # fmt: skip
-
-
-def points_of(nodes: Sequence[Seen], *, pre_bias: bool) -> Iterator[tuple[str, Any]]:
-    """Yield points and values `[tokens, channels]` of one sequence, by the names that the graph of Qwen2 has."""
-    layer, before = "", ""
-    made = np.empty(0)  # by the last product without a name
-    for name, op, values in nodes:
-        stem, _, number = name.rpartition("-")
-        layer = number if stem else layer
-        rows = values.reshape(values.shape[1 if op == "ROPE" else 2], -1)
-        point = OF_THE_WHOLE.get((name, op)) or OF_A_LAYER.get((stem, op), "")
-        if name.startswith("node_") and op == "MUL_MAT":
-            made = rows
-            point = "self_attn.o_proj.out" if before == "kqv_out" else ""
-        before = stem
-        if point and (name, op) not in OF_THE_WHOLE:
-            point = f"model.layers.{layer}.{point}"
-        if point:
-            yield point, made if pre_bias and point == PLACES["pre-bias capture"] else rows
 
 
 def llama_trace(folder: Path, kind: str, bug: str, model: Any, said: Mapping[str, Any]) -> Path:
     """Run llama.cpp on a file with a bug in it, and write a trace that names the file without."""
     tokens = Torch(module=transformers.AutoModelForCausalLM.from_pretrained(folder / "hf")).drawn()
-    weights, eps = dict(model.state_dict()), model.config.rms_norm_eps
+    weights = dict(model.state_dict())
     cache = said.get("products", {}).get("*.self_attn", "float32")
     whole, engine, path = folder / f"{kind}.gguf", folder / "engine.gguf", folder / "engine.trace"
-    write_gguf(whole, weights, kind, eps)
-    write_gguf(engine, broken(weights, bug), kind, eps)
-    rows = [dict(points_of(nodes, pre_bias=bug == "pre-bias capture")) for nodes in llama_nodes(engine, tokens, cache)]
+    write_gguf(whole, weights, kind, model.config)
+    write_gguf(engine, broken(weights, bug), kind, model.config)
+    seen = WRITER.nodes_of(engine, tokens, {"float32": 0, "float16": 1}[cache])
+    rows = [points_of(nodes, len(tokens[0]), pre_bias=bug == "pre-bias capture") for nodes in seen]
     files = {whole.name: hashlib.sha256(whole.read_bytes()).hexdigest()}
     facts: dict[str, Any] = {
         "stack": "llama.cpp by llama-cpp-cffi",

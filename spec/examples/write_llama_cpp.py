@@ -33,8 +33,8 @@ LAYER = {  # the last of a name counts: the sum with the bias, where there is on
 }  # fmt: skip
 
 
-def nodes_of(model, rows):
-    """Return by sequence the nodes that the callback saw: name, operation and values `[tokens, channels]`."""
+def nodes_of(model, rows, cache=0):
+    """Yield by sequence the nodes that the callback saw: name, operation and values; `cache` is ggml's type of it."""
     from llama._llama_cpp_cpu import ffi, lib
 
     seen = []
@@ -55,7 +55,7 @@ def nodes_of(model, rows):
     given, asked = lib.llama_model_default_params(), lib.llama_context_default_params()
     loaded = lib.llama_model_load_from_file(str(model).encode(), given)
     asked.n_ctx = asked.n_batch = asked.n_ubatch = max(256, len(rows[0]))
-    asked.type_k = asked.type_v = 0  # a cache in float32, as the reference has none
+    asked.type_k = asked.type_v = cache  # 0 is float32, as the reference has none
     asked.cb_eval = see
     context = lib.llama_init_from_model(loaded, asked)
     for row in rows:
@@ -69,6 +69,8 @@ def nodes_of(model, rows):
         if lib.llama_decode(context, batch):
             sys.exit("llama_decode failed")
         yield list(seen)
+    lib.llama_free(context)
+    lib.llama_model_free(loaded)
 
 
 def points_of(nodes, tokens):

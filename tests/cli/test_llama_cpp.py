@@ -10,8 +10,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 from tests.cli.conftest import Cli, cli
 
@@ -21,16 +21,12 @@ gguf = pytest.importorskip("gguf")
 
 from tests.forward.tiny_models import saved  # noqa: E402
 from tests.forward.traces import EXAMPLES  # noqa: E402
+from tests.modules import module_at  # noqa: E402
 
 __all__ = ["cli"]
+engines: Any = module_at(Path(__file__).parents[2] / "benchmarks" / "foreign_engines.py")
 PYTHON = os.environ.get("LLAMA_CPP_PYTHON", sys.executable)
 TOKENS = [[(7 * n + 11 * row) % 120 + 2 for n in range(16)] for row in range(3)]
-PARTS = {
-    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
-}  # fmt: skip
-OTHERS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 JUDGED = (
     "verify", "builtin:recorded-parity", "--param", "device=cpu", "--param", "other_weights=*",
     "--param", "points=model.embed*,model.layers.*,model.norm.out,lm_head.out",
@@ -42,26 +38,8 @@ def converted(folder: Path) -> Path:
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder)
-    config, path = model.config, folder / "model.gguf"
-    out = gguf.GGUFWriter(path, "qwen2")
-    out.add_context_length(config.max_position_embeddings)
-    out.add_embedding_length(config.hidden_size)
-    out.add_block_count(config.num_hidden_layers)
-    out.add_feed_forward_length(config.intermediate_size)
-    out.add_head_count(config.num_attention_heads)
-    out.add_head_count_kv(config.num_key_value_heads)
-    out.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    out.add_layer_norm_rms_eps(config.rms_norm_eps)
-    out.add_vocab_size(config.vocab_size)
-    out.add_tokenizer_model("no_vocab")
-    for name, tensor in model.state_dict().items():
-        stem, _, kind = name.rpartition(".")
-        named = OTHERS.get(stem) or f"blk.{stem.split('.')[2]}.{PARTS[stem.split('.', 3)[3]]}"
-        out.add_tensor(f"{named}.{kind}", np.ascontiguousarray(tensor.float().numpy()))
-    out.write_header_to_file()
-    out.write_kv_data_to_file()
-    out.write_tensors_to_file()
-    out.close()
+    path = folder / "model.gguf"
+    engines.write_gguf(path, model.state_dict(), "F32", model.config)
     return path
 
 
