@@ -43,7 +43,7 @@ class Latest:
         return len(self._row) == self.size
 
     def add(self, value: float) -> None:
-        """Take a sample in; the oldest of as many goes."""
+        """Add a sample; the oldest of as many goes."""
         if self.full:
             del self.ordered[bisect.bisect_left(self.ordered, self._row.popleft())]
         self._row.append(value)

@@ -131,7 +131,7 @@ class _Answer(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: the terminal is the person's."""
+        """Log nothing: the terminal is the person's."""
 
 
 class _Server(ThreadingTCPServer):

@@ -116,7 +116,7 @@ class Book:
         os.close(self._descriptor)
 
     def unmake(self) -> None:
-        """Take the segment back: nothing was started."""
+        """Remove the segment: nothing was started."""
         os.ftruncate(self._descriptor, self._before)
         os.close(self._descriptor)
         if self._made:

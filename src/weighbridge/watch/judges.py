@@ -110,7 +110,7 @@ class Judges:
         return None
 
     def begin_again(self) -> None:
-        """Take what lies there for the past of a run that is begun again: it is judged with the next row."""
+        """Count what lies there as the past of a run that is begun again: it is judged with the next row."""
         self._bind()
         for run in self.runs.values():
             run.look()
@@ -138,7 +138,7 @@ class Judges:
     # --- Row by row -------------------------------------------------------------------------------------------------
 
     def _by_row(self, run: FollowedRun, reading: Reading, mine: Sequence[GateWatch]) -> Stop | None:
-        """Give every row to the judges that go row by row, and what one finds to the whole judge of the rows so far."""
+        """Judge every row, and confirm what is found by the whole judge of the rows so far."""
         columns, anew = len(run.logs[-1].table.columns), run.generation != reading.generation
         if not run.rows:
             return None
@@ -162,7 +162,7 @@ class Judges:
         return self._confirm(run, reading, waiting) if waiting else None
 
     def _by_event(self, run: FollowedRun, reading: Reading, mine: Sequence[GateWatch]) -> None:
-        """Give the events that came since, each by itself, to the judges of events alone."""
+        """Judge the events that came since, each by itself, by the judges of events alone."""
         fresh = run.logs[-1].events[reading.alone :]
         reading.alone += len(fresh)
         for one in [one for one in mine if not one.of_rows] if fresh else ():
