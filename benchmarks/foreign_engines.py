@@ -15,6 +15,7 @@ import importlib.util
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -262,18 +263,21 @@ def judged(reference: Any, candidate: Any, options: Mapping[str, Any]) -> Verdic
     return judge({"points": found}, Limits(other_weights=("*",)))
 
 
+def pair(reference: str, make: Callable[[], Any], **options: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """Return a reference, what it is compared with, and how."""
+    return open_model(reference), make(), options
+
+
 def torch_engines(folder: Path, model: Any, only: Sequence[str]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """Yield autocast and torchao, where they are asked for."""
     reference = f"hf:{folder / 'hf'}"
     if "autocast" in only:
         for dtype in (torch.bfloat16, torch.float16):
             name = str(dtype).removeprefix("torch.")
-            for bug, make in modules(model, lambda one, dtype=dtype: autocast(one, dtype), products=f"autocast_{name}"):
-                yield f"torch.autocast {name}", bug, lambda make=make: (open_model(reference), make(), {})
-        silent = next(
-            make for bug, make in modules(model, lambda one: autocast(one, torch.bfloat16)) if bug == "correct"
-        )
-        yield "autocast bfloat16, nothing said", "correct", lambda: (open_model(reference), silent(), {})
+            for bug, make in modules(model, partial(autocast, dtype=dtype), products=f"autocast_{name}"):
+                yield f"torch.autocast {name}", bug, partial(pair, reference, make)
+        silent = dict(modules(model, partial(autocast, dtype=torch.bfloat16)))["correct"]
+        yield "autocast bfloat16, nothing said", "correct", partial(pair, reference, silent)
     if "torchao" in only and importlib.util.find_spec("torchao"):
         from torchao import quantization
 
@@ -288,11 +292,7 @@ def torch_engines(folder: Path, model: Any, only: Sequence[str]) -> Iterator[tup
                 return one
 
             for bug, make in modules(model, change, products={"*_proj": said, "lm_head": said} if said else ""):
-                yield (
-                    f"torchao {kind}",
-                    bug,
-                    lambda make=make: (open_model(reference), make(), {"weights": "candidate"}),
-                )
+                yield f"torchao {kind}", bug, partial(pair, reference, make, weights="candidate")
 
 
 def told(engine: str, bug: str, verdict: Verdict) -> str:

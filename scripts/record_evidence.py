@@ -106,9 +106,9 @@ def weighbridge(*words: object, ends: tuple[int, ...] = (0, 3), env: Mapping[str
     return done.stdout
 
 
-def verify(contract: str, subjects: tuple[str, ...], *more: object, **ends: tuple[int, ...]) -> Path:
+def verify(contract: str, subjects: tuple[str, ...], *more: object, ends: tuple[int, ...] = (0, 3)) -> Path:
     """Return the bundle that `verify` wrote."""
-    told = weighbridge("verify", contract, *(f"--subject={one}" for one in subjects), *more, **ends)
+    told = weighbridge("verify", contract, *(f"--subject={one}" for one in subjects), *more, ends=ends)
     return Path(re.findall(r"^evidence: (.+)$", told, re.MULTILINE)[0])
 
 
