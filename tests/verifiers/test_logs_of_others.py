@@ -82,6 +82,18 @@ def test_a_log_too_short_to_tell_from_noise_is_blocked_unless_its_columns_are_na
         weighed(log, tmp_path, **{"with": {**METRICS, "allow_undecided": ["*"]}})
 
 
+@pytest.mark.parametrize(("seconds", "came"), [(0.0005, (Outcome.PASS, "pass")), (12.3456, (Outcome.FAIL, "constant"))])
+def test_evaluations_too_quick_for_the_decimals_they_are_printed_with_are_no_placeholder(
+    seconds: float, came: tuple[Outcome, str], tmp_path: Path
+) -> None:
+    log = trainer_state(tmp_path / "trainer_state.json", evaluate=10)
+    state = json.loads(log.read_text())
+    for row in state["log_history"]:
+        row.update({"eval_runtime": seconds} if "eval_runtime" in row else {})
+    log.write_text(json.dumps(state))
+    assert came_to(weighed(log, tmp_path, **{"with": METRICS})) == came
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # its warnings are its own
 def test_a_log_of_the_trainer_itself(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ CONSTANT = frozenset({
 })  # fmt: skip
 # And so may be a whole number of something, such as detectron2's samples an image.
 COUNT = re.compile(r"(?:.*/)?num_\w+")
+# The Trainer prints seconds to four decimals: of an evaluation in less than a millisecond they are always the same.
+QUICK, MILLISECOND = re.compile(r"(?:.*[_/])?runtime"), 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +277,12 @@ def open_rank(folder: Path, columns: Names | None = None, units: Names | None = 
 def _constants(cells: dict[str, Cells], given: Names) -> Fields:
     """Return what columns say that are constant by nature, and drop these; a contract keeps one by its name."""
     facts: dict[str, Any] = {}
-    for name in [name for name in cells if (name in CONSTANT or COUNT.fullmatch(name)) and name not in given]:
+    maybe = (name for name in cells if name in CONSTANT or COUNT.fullmatch(name) or QUICK.fullmatch(name))
+    for name in [name for name in maybe if name not in given]:
         numbers = set(compress(cells[name].values, cells[name].state.translate(IS_NUMBER)))
         number = next(iter(numbers), 0.0)
-        if len(numbers) == 1 and UNREADABLE not in cells[name].state and (name in CONSTANT or number.is_integer()):
+        natural = number < MILLISECOND if QUICK.fullmatch(name) else name in CONSTANT or number.is_integer()
+        if len(numbers) == 1 and UNREADABLE not in cells[name].state and natural:
             facts[name] = int(number) if number.is_integer() else number
             del cells[name]
     asked, steps = facts.get("max_steps", facts.get("total_steps")), cells.get(STEP)
