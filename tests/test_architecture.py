@@ -46,8 +46,9 @@ MEASURING: Mapping[str, set[str]] = {
         *("storage", "formats", "run_logs", "model_config", "comparison", "mapping", "packing", "scheduling"),
         *("forward", "views"),
     },
-    "recorder": set(),
-    "integrations": {"recorder"},
+    "diagnosis": set(),
+    "recorder": {"diagnosis"},
+    "integrations": {"recorder", "diagnosis"},
     "demo": {"forward", "recorder"},
 }
 
@@ -233,7 +234,12 @@ def test_imports_go_downwards() -> None:
 
 
 def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
-    light = (*(set(MEASURING) - {"recorder", "integrations", "demo"}), *set().union(*FLOORS), "cli", "report")
+    light = (
+        *(set(MEASURING) - {"diagnosis", "recorder", "integrations", "demo"}),
+        *set().union(*FLOORS),
+        "cli",
+        "report",
+    )
     assert [one.name for one in of(*light) if {name.split(".")[0] for name in one.at_once} & HEAVY] == []
 
 

@@ -6,16 +6,17 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from weighbridge.recorder.passes.diagnostics import Diagnostics
     from weighbridge.recorder.recorder import Recorder
 
-__all__ = ["Recorder"]
+__all__ = ["Diagnostics", "Recorder"]
 
 
 def __getattr__(name: str) -> Any:
-    if name != "Recorder":  # a witness reads what is beside it, without torch
+    if name not in __all__:  # a witness reads what is beside it, without torch
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if importlib.util.find_spec("torch") is None:
         raise ModuleNotFoundError("weighbridge.recorder needs torch: pip install 'weighbridge[torch]'", name="torch")
-    from weighbridge.recorder.recorder import Recorder
+    from weighbridge.recorder import recorder
 
-    return Recorder
+    return getattr(recorder, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -31,6 +32,7 @@ class HookPoints:
         self._handles: list[Any] = []
         self._scaler: torch.amp.GradScaler | None = None
         self._busy = self.sees_updates = False
+        self.spent = 0.0  # seconds of looking
         self._lists: dict[bool | tuple[bool, ...], dict[str, list[Look]]] = {}  # by which periods are due
         self._due = self._now()
 
@@ -91,7 +93,7 @@ class HookPoints:
 
     def _ask(self, moment: str, *about: Any) -> list[Any]:
         # As alone, but at every moment of every step, where generators and context managers are dear.
-        live, graded, answers = self._audit.live, torch.is_grad_enabled(), []
+        began, live, graded, answers = time.perf_counter(), self._audit.live, torch.is_grad_enabled(), []
         self._busy, self._audit.live = True, False
         torch._C._set_grad_enabled(False)  # noqa: SLF001
         try:
@@ -104,6 +106,7 @@ class HookPoints:
             torch._C._set_grad_enabled(graded)  # noqa: SLF001
             self._busy, self._audit.live = False, live
             self._watched.norms = self._watched.lowest = None
+            self.spent += time.perf_counter() - began
         return answers
 
     def _drop(self, channel: Channel, moment: str, problem: Exception) -> None:

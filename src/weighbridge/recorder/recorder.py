@@ -5,8 +5,6 @@ It draws no random number and moves no tensor. What fails inside it is an event 
 
 from __future__ import annotations
 
-import functools
-import inspect
 import math
 import os
 import re
@@ -15,40 +13,49 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self
+from typing import Any, Self
 
 import torch
 
 from weighbridge.recorder import digests, residency
 from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.device_audit import DeviceAudit
+from weighbridge.recorder.guarding import MisuseError, described, guarded
 from weighbridge.recorder.hook_points import HookPoints
 from weighbridge.recorder.learning import LEARNING
 from weighbridge.recorder.learning.layer_rows import Layers
 from weighbridge.recorder.passes.batches import Batches, HeldOut
+from weighbridge.recorder.passes.diagnostics import ClassLosses, Diagnostics, Inside
 from weighbridge.recorder.passes.kernels import KernelSample
 from weighbridge.recorder.passes.modes import Modes
 from weighbridge.recorder.passes.probes import Evaluations, Targets
 from weighbridge.recorder.phases import Phases
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
-from weighbridge.recorder.run_directory import EVENTS, LAYERS, RowLog, claim, refuse_stopped, run_of, write_run
+from weighbridge.recorder.run_directory import (
+    DIAGNOSTICS,
+    EVENTS,
+    LAYERS,
+    RowLog,
+    claim,
+    refuse_stopped,
+    run_of,
+    write_run,
+)
 from weighbridge.recorder.updates import Hyperparameters, Norms, unwrapped
 from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, token_counter
 
-P = ParamSpec("P")
-MAX_MESSAGE = 300
-PATH = re.compile(r"(['\"])[^'\"]*[/\\][^'\"]*\1|(?:[A-Za-z]:)?(?<![\w.])[~.]*[/\\][^\s'\":;,)]+")
 POSITION = ("tokens", "corpus_position", "wraps")
 CHANNELS: tuple[type[Channel], ...] = (
     *(Hyperparameters, Norms, Phases),
     *LEARNING,
     *(Batches, HeldOut, Modes, Evaluations, Targets),
 )
+INSIDE = (*Inside.columns, *ClassLosses.columns)
 SEEN = tuple(column for channel in CHANNELS for column in channel.columns)
 AT_CADENCE = {column for channel in CHANNELS if not channel.every_step for column in channel.columns}
 # The columns and events that a failure in a method makes unreliable; in one that is not listed, all of them.
 COSTS = {
-    "step": ("loss", "wall_ms", "cpu_ms", "tokens_per_sec", *POSITION, *SEEN, "skipped"),
+    "step": ("loss", "wall_ms", "cpu_ms", "cost_ms", "tokens_per_sec", *POSITION, *SEEN, "skipped", *INSIDE),
     "_watch": (*SEEN, "skipped"),
     "_probe": ("device",),
     "fetching": ("device",),
@@ -59,38 +66,7 @@ COSTS = {
     "_digest": ("digests",),
 }
 ALL = (*COSTS["step"], "device")
-OWN = frozenset({"step", *COSTS["step"]})
-
-
-class MisuseError(TypeError):
-    """A call that cannot be recorded as it is."""
-
-
-def _guarded(method: Callable[Concatenate[Recorder, P], None]) -> Callable[Concatenate[Recorder, P], None]:
-    """Keep what goes wrong in the recorder out of training, but for a call that could never have worked, at once."""
-
-    @functools.wraps(method)
-    def call(self: Recorder, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            method(self, *args, **kwargs)
-        except Exception as problem:
-            fits = not isinstance(problem, TypeError) or _fits(method, self, *args, **kwargs)
-            misused = not fits or isinstance(problem, MisuseError)
-            if self._on_fail == "raise" or (misused and self._step == self._first_step):
-                raise
-            self._failed(method.__name__, problem)
-            if misused:
-                self._next_step()
-
-    return call
-
-
-def _fits(method: Callable[..., None], *args: Any, **kwargs: Any) -> bool:
-    try:
-        inspect.signature(method).bind(*args, **kwargs)
-    except TypeError:
-        return False
-    return True
+OWN = frozenset({"step", *COSTS["step"]}).difference(INSIDE)  # which a script may measure itself
 
 
 class Recorder:
@@ -102,14 +78,18 @@ class Recorder:
     With `requested_steps`, a loop that was left before is known to have ended early. With `sampled`, batches are drawn
     with replacement, and there are no passes over the corpus; a loader whose sampler draws so says it by itself. Of
     `files` (corpus, tokenizer, …) `run.json` keeps digests. One that resumes says by `first_step` where it goes on.
-    With `kernels_every`, torch's profiler samples the last of every so many steps.
+    With `kernels_every`, torch's profiler samples the last of every so many steps. With `diagnostics`, a fixed batch is
+    evaluated now and then, and activations, attention, embeddings and matrices are looked at.
     """
 
     _steps: RowLog | None = None
     _events: RowLog | None = None
     _layer_log: RowLog | None = None
+    _inside_log: RowLog | None = None
     _attempt = 1
     _mark: tuple[float, float] | None = None
+    _recorded = 0.0  # when the last row was made
+    _wrote = 0.0  # seconds that writing the last row took, and a probe
 
     def __init__(
         self,
@@ -131,6 +111,7 @@ class Recorder:
         probe_every: int = 1000,
         channels: str = "default",
         kernels_every: int = 0,
+        diagnostics: Diagnostics | None = None,
         files: Mapping[str, str | Path] | None = None,
         on_fail: str = "warn",
     ) -> None:
@@ -147,6 +128,9 @@ class Recorder:
         self._seen, every = Watched(model, self._optimizer, vocab), max(probe_every, 1)
         self._audit, self._layers = DeviceAudit(self._seen, every), Layers(self._seen, every)
         looking = [*(channel(self._seen) for channel in CHANNELS), self._audit, self._layers]
+        last = None if requested_steps is None else requested_steps - 1 - first_step  # counted from here on
+        self._inside = [one(self._seen, diagnostics, last) for one in (Inside, ClassLosses)] if diagnostics else []
+        looking += self._inside
         at_cadence = 0 if channels == "all" else every
         self._points = HookPoints(self._seen, looking, at_cadence, self._audit.ops, self._channel_failed)
         self._kernels = KernelSample(model, kernels_every)
@@ -185,7 +169,7 @@ class Recorder:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._close(kind)
 
-    @_guarded
+    @guarded
     def step(
         self,
         /,
@@ -210,7 +194,7 @@ class Recorder:
         finally:  # a step that could not be recorded leaves a gap, not a shift
             self._next_step()
 
-    @_guarded
+    @guarded
     def checkpoint(self, /, path: str | Path | None = None, **files: str | Path) -> None:
         """Log SHA-256 digests of the model's, the optimizer's and the random numbers' states, and of files by name.
 
@@ -223,7 +207,7 @@ class Recorder:
         given = files if path is None else {"checkpoint": path, **files}
         self._event("checkpoint", **states, files={name: digests.file_sha(file) for name, file in given.items()})
 
-    @_guarded
+    @guarded
     def _digest(self, name: str) -> None:
         self._digests[name] = digests.file_sha(self._files[name])
 
@@ -234,6 +218,7 @@ class Recorder:
         tokens: int | None,
         scalars: Mapping[str, torch.Tensor | float | None],
     ) -> None:
+        began, spent = time.perf_counter(), self._points.spent
         self._audit.ops.pause()
         if found := self._kernels.end():
             self._event("kernels", **found)
@@ -242,7 +227,10 @@ class Recorder:
         if grad_norm is not None and not skipped:
             cells["grad_norm"] = grad_norm
         row: dict[str, Any] = {"step": self._step}
+        asked = time.perf_counter()
         found = residency.on_host(cells)  # NaN of a channel: only the device knew that it cannot be told
+        on_device = isinstance(loss, torch.Tensor) and not loss.is_cpu
+        waited = time.perf_counter() - asked if on_device else 0.0  # for the training that was handed to it
         row |= {name: value for name, value in found.items() if name not in AT_CADENCE or not math.isnan(value)}
         drawn = self._declared_tokens if self._watched is None else self._position.take_step()
         drawn = drawn if tokens is None else tokens
@@ -251,6 +239,8 @@ class Recorder:
         if self._mark is not None:
             now = time.perf_counter(), time.process_time()
             row |= {"wall_ms": (now[0] - self._mark[0]) * 1e3, "cpu_ms": (now[1] - self._mark[1]) * 1e3}
+            self._recorded = now[0]
+            row["cost_ms"] = (spent + now[0] - began - waited + self._wrote) * 1e3
             if drawn is not None:
                 row["tokens_per_sec"] = drawn / max(row["wall_ms"] / 1e3, 1e-9)
         if self._watched is not None and not self._sampled:
@@ -262,34 +252,46 @@ class Recorder:
         self._append(self._steps, row)
         while self._layers.rows:
             self._append(self._layer_log, self._layers.rows.pop(0))
+        self._diagnosed()
         if self._audit.due():
             self._probe()
 
+    def _diagnosed(self) -> None:
+        for one in self._inside:
+            while one.rows:
+                self._append(self._inside_log, {"step": self._step, **one.rows.pop(0)})
+            if one.unseen:
+                self._event("diagnostics", found="not-audited", why=one.unseen)
+                self._warn(f"diagnostics are not-audited: {one.unseen}")
+                one.unseen = ""
+
     def _next_step(self) -> None:
         self._step += 1
+        self._points.spent = 0.0
         self._points.next_step(self._step - self._first_step)
         self._begin_step()
 
     def _begin_step(self) -> None:
+        self._wrote = time.perf_counter() - self._recorded if self._recorded else 0.0
         if self._watched is None:
             self._audit.resume()
         self._kernels.begin(self._step)
         self._mark = time.perf_counter(), time.process_time()
 
-    @_guarded
+    @guarded
     def fetching(self) -> None:
         """Keep the making of a batch, which happens on the host, out of the audited step."""
         self._audit.ops.pause()
         self._points.tell("fetch_begins")
 
-    @_guarded
+    @guarded
     def batch_drawn(self, batch: object) -> None:
         """Count a batch's tokens, and audit the step that it is for where that step is probed."""
         self._points.tell("batch", batch)
         self._position.add(self._tokens_of(batch))
         self._audit.resume()
 
-    @_guarded
+    @guarded
     def pass_began(self, *, dry: bool) -> None:
         """Log once that the corpus began again: a wrap after it ran dry, a restart after it was broken off."""
         self._seen.passes += 1
@@ -297,7 +299,7 @@ class Recorder:
         if not self._sampled:
             self._event("wrap" if dry else "restart", wraps=self._position.wraps, corpus_position=ended)
 
-    @_guarded
+    @guarded
     def gave_nothing(self) -> None:
         """Log that the loader gave no batch when it was asked to begin."""
         self._event("exhausted", wraps=self._position.wraps, corpus_position=self._position.position)
@@ -308,12 +310,13 @@ class Recorder:
             self.directory, self._attempt, self._steps = claim(of_rank(self._root, os.environ))
             self._events = RowLog(self.directory / EVENTS)
             self._layer_log = RowLog(self.directory / LAYERS)
+            self._inside_log = RowLog(self.directory / DIAGNOSTICS) if self._inside else None
         except OSError as problem:
             if self._on_fail == "raise":
                 raise
             self._failed("_claim", problem)
 
-    @_guarded
+    @guarded
     def _open(self) -> None:
         rank, world = rank_and_world(os.environ)
         parameters = sum(p.numel() for p in self._model.parameters())
@@ -332,7 +335,7 @@ class Recorder:
         if self._steps is not None:
             write_run(self.directory, facts)
 
-    @_guarded
+    @guarded
     def _watch(self) -> None:
         self._points.open()
 
@@ -341,20 +344,20 @@ class Recorder:
             raise problem
         self._failed(f"{type(channel).__name__}.{moment}", problem, costs=channel.columns)
 
-    @_guarded
+    @guarded
     def _close(self, kind: type[BaseException] | None) -> None:
         self._audit.ops.pause()
         self._kernels.end()
         self._points.close()
         self._event("end", steps=self._step, by=kind.__name__ if kind else "")
-        for log in (self._steps, self._events, self._layer_log):
+        for log in (self._steps, self._events, self._layer_log, self._inside_log):
             if log is not None:
                 log.close()
                 if log.lost:
                     self._warn(f"{log.lost} rows could not be written")
-        self._steps = self._events = self._layer_log = None
+        self._steps = self._events = self._layer_log = self._inside_log = None
 
-    @_guarded
+    @guarded
     def _probe(self) -> None:
         self._event("device", **self._audit.fields())
 
@@ -366,13 +369,13 @@ class Recorder:
             return
         log.append(row)
         if log.problem is not None:
-            self._warn(f"the run directory cannot be written: {_described(log.problem)}; rows wait")
+            self._warn(f"the run directory cannot be written: {described(log.problem)}; rows wait")
         elif log.lost:
             lost, log.lost = log.lost, 0
             self._event("recorder-failure", what=f"{lost} rows could not be written", costs=ALL)
 
     def _failed(self, during: str, problem: Exception, costs: tuple[str, ...] | None = None) -> None:
-        what = f"{during}: {_described(problem)}"
+        what = f"{during}: {described(problem)}"
         self._event("recorder-failure", what=what, costs=COSTS.get(during, ALL) if costs is None else costs)
         self._warn(f"failed in {what}")
 
@@ -390,8 +393,3 @@ class Recorder:
 
 def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
-
-
-def _described(problem: Exception) -> str:
-    said = " ".join(PATH.sub("<path>", str(problem)).split())
-    return f"{type(problem).__name__}: {said}"[:MAX_MESSAGE] if said else type(problem).__name__

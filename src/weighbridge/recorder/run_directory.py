@@ -19,6 +19,7 @@ from weighbridge.quantities.book_lines import STOPPED
 
 SCHEMA = "weighbridge.run/v0"
 RUN, STEPS, EVENTS, LAYERS = "run.json", "steps.jsonl", "events.jsonl", "layers.jsonl"
+DIAGNOSTICS = "diagnostics.jsonl"
 ENCODED = json.JSONEncoder(separators=(",", ":")).encode
 MAX_WAITING = 10_000  # rows kept while the disk takes none
 

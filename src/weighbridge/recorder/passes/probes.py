@@ -43,11 +43,11 @@ class Evaluations(Channel):
     def row(self) -> Mapping[str, Cell]:
         """Evaluate."""
         call, self._call = self._call, None
-        if call is None or (model := _copied(self.watched)) is None:
+        if call is None or (model := copied(self.watched)) is None:
             return {}
         kind, dtype, enabled = self._precision
         # What is cast under no_grad may not stay in the cache of an autocast that the loop is in.
-        with _random_numbers_kept(), torch.autocast(kind, dtype, enabled, cache_enabled=False):
+        with random_numbers_kept(), torch.autocast(kind, dtype, enabled, cache_enabled=False):
             first = _logits(model, call)
             if first is None:
                 return {}
@@ -132,8 +132,11 @@ class Targets(Channel):
         return {"target_is_next_share": right / known} if known else {}
 
 
-def _copied(watched: Watched) -> torch.nn.Module | None:
-    # None where a rank cannot call the model alone, calling it would write to it, or it would be compiled anew.
+def copied(watched: Watched) -> torch.nn.Module | None:
+    """Return a copy of the model that shares its parameters and nothing else, in evaluation.
+
+    None where a rank cannot call the model alone, calling it would write to it, or it would be compiled anew.
+    """
     model = watched.bare()
     modules, parameters = list(model.modules()), list(model.parameters())
     spread = any("Parallel" in type(one).__name__ for one in modules)
@@ -153,7 +156,8 @@ def _copied(watched: Watched) -> torch.nn.Module | None:
 
 
 @contextlib.contextmanager
-def _random_numbers_kept() -> Iterator[None]:
+def random_numbers_kept() -> Iterator[None]:
+    """Give the random numbers back as they were."""
     states = random.getstate(), np.random.get_state()
     try:
         begun = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # asking for their states would begin it

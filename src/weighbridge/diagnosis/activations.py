@@ -1,0 +1,158 @@
+"""What goes through a model: the output of each block, the hidden units of its feed-forward part, the last norm."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import torch
+
+DEAD = 1e-3  # of the deviation of its layer: a unit that stays below does nothing
+FIGURES = ("mean", "std", "absmean", "absmax", "zeros", "kurtosis", "not_finite")
+ATTENTION = ("attn", "attention")
+
+
+class Place(StrEnum):
+    """Where in a model values were taken."""
+
+    BLOCK = "block"
+    HIDDEN = "hidden"
+    NORM = "norm"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Activation:
+    """The values of one place: moments of the finite ones, the shares of zeros, and how many are not finite.
+
+    `peaks` is the largest magnitude of each unit, `stack` the blocks that this one is among.
+    """
+
+    name: str
+    place: Place
+    stack: str
+    values: int
+    mean: float
+    std: float
+    absmean: float
+    absmax: float
+    zeros: float
+    kurtosis: float  # in excess of a normal distribution's
+    not_finite: float
+    peaks: torch.Tensor
+
+    @property
+    def dead(self) -> torch.Tensor:
+        """Return which units stayed below a thousandth of the deviation of all."""
+        return self.peaks <= DEAD * self.std
+
+
+def blocks(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """Return the blocks of a model by path: what its outermost lists hold, else its sequences, else its parts."""
+    for kind in (torch.nn.ModuleList, torch.nn.Sequential):
+        lists = [(path, one) for path, one in model.named_modules() if type(one) is kind and len(one)]
+        outer = [(path, one) for path, one in lists if not any(_inside(path, other) for other, _ in lists)]
+        if found := {f"{path}.{name}".lstrip("."): part for path, one in outer for name, part in one.named_children()}:
+            return found
+    return {name: one for name, one in model.named_children() if any(True for _ in one.parameters())}
+
+
+def hidden(block: torch.nn.Module) -> tuple[str, torch.nn.Module] | None:
+    """Return what takes the hidden units of a block in: of the maps that narrow, the one from most units."""
+    narrowing = [(given, path, one) for path, one in block.named_modules() if (given := _narrows(one)) and _feeds(path)]
+    return max(narrowing, key=lambda one: one[0])[1:] if narrowing else None
+
+
+def last_norm(model: torch.nn.Module) -> tuple[str, torch.nn.Module] | None:
+    """Return the last norm that lies in no block."""
+    inside = tuple(blocks(model))
+    norms = [(path, one) for path, one in model.named_modules() if "Norm" in type(one).__name__]
+    outside = [one for one in norms if not any(_inside(one[0], block) or one[0] == block for block in inside)]
+    return outside[-1] if outside else None
+
+
+@contextlib.contextmanager
+def watching(model: torch.nn.Module) -> Iterator[list[Activation]]:
+    """Fill a list with the activations of a forward pass inside the block, in the order of computing."""
+    found: list[tuple[str, Place, str, int, torch.Tensor, torch.Tensor]] = []
+    read: list[Activation] = []
+
+    def taken(name: str, place: Place, stack: str, value: Any) -> None:
+        value = next((one for one in value if isinstance(one, torch.Tensor)), None) if _several(value) else value
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() > 1 and value.numel():
+            found.append((name, place, stack, value.numel(), *_taken(value)))
+
+    with contextlib.ExitStack() as hooks:
+        for path, block in blocks(model).items():
+            stack = path.rpartition(".")[0]
+            after = block.register_forward_hook(
+                lambda _m, _a, out, path=path, stack=stack: taken(path, Place.BLOCK, stack, out)
+            )
+            hooks.callback(after.remove)
+            if inner := hidden(block):
+                name = f"{path}.{inner[0]}".rstrip(".")
+                before = inner[1].register_forward_pre_hook(
+                    lambda _m, given, name=name, stack=stack: taken(name, Place.HIDDEN, stack, given)
+                )
+                hooks.callback(before.remove)
+        if norm := last_norm(model):
+            after = norm[1].register_forward_hook(lambda _m, _a, out, name=norm[0]: taken(name, Place.NORM, "", out))
+            hooks.callback(after.remove)
+        yield read
+    if found:
+        device = found[0][4].device
+        numbers = torch.stack([one[4].to(device) for one in found]).tolist()
+        rows: list[dict[str, Any]] = [dict(zip(FIGURES, row, strict=True)) for row in numbers]
+        read += [Activation(*one[:4], **row, peaks=one[5].cpu()) for one, row in zip(found, rows, strict=True)]
+
+
+def outliers(found: Mapping[str, float]) -> dict[str, float]:
+    """Return of each block how many times its deviation is that of the middle of its stack, or the middle its own."""
+    known = sorted(value for value in found.values() if value > 0 and math.isfinite(value))
+    if not known:
+        return {}
+    middle = known[len(known) // 2]
+    return {
+        name: max(value / middle, middle / value) if value > 0 else math.inf
+        for name, value in found.items()
+        if not math.isnan(value)
+    }
+
+
+def _taken(value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = value.detach().flatten(0, -2).float()
+    finite = rows.isfinite()
+    count = finite.sum().clamp_min(1)
+    known = torch.where(finite, rows, 0.0)
+    mean = known.sum() / count
+    apart = torch.where(finite, known - mean, 0.0)
+    squares = apart.square()
+    variance, sizes = squares.sum() / count, known.abs()
+    kurtosis = squares.square().sum() / count / variance.square().clamp_min(1e-30) - 3
+    zeros = ((known == 0) & finite).sum() / count
+    more = (sizes.sum() / count, sizes.amax(), zeros, kurtosis, (~finite).sum())
+    return torch.stack([one.double() for one in (mean, variance.sqrt(), *more)]), sizes.amax(0)
+
+
+def _several(value: object) -> bool:
+    return isinstance(value, (tuple, list))
+
+
+def _inside(path: str, other: str) -> bool:
+    return path != other and path.startswith(f"{other}." if other else "")
+
+
+def _feeds(path: str) -> bool:
+    return not any(word in path.lower() for word in ATTENTION)
+
+
+def _narrows(one: torch.nn.Module) -> int:
+    """Return the inputs of a linear map that has fewer outputs, else 0; a Conv1D is stored the other way."""
+    weight = getattr(one, "weight", None)
+    if not isinstance(weight, torch.Tensor) or weight.dim() != 2 or isinstance(one, torch.nn.Embedding):
+        return 0
+    given, taken = weight.shape if type(one).__name__ == "Conv1D" else weight.shape[::-1]
+    return given if given > taken else 0

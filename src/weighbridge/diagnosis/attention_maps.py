@@ -1,0 +1,152 @@
+"""Where attention looks: the weights of a few rows of each layer, whatever kernel computes them.
+
+A kernel returns weights times values: of values that are the rows of a unit matrix it returns the weights. Of queries
+of 0 it weighs all keys alike that a row may look at, which tells them apart from those that it does not want to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+ROWS, GRID = 32, 32
+TELLING = 4  # keys, of fewer a row says nothing of a head
+ALIKE = 0.9  # cosine
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttentionMap:
+    """One layer. By head: entropy / ln(keys), largest weight, and what falls on the first key and the one before.
+
+    `collapsed` is the share of rows of four keys and more below ln 2; `weights` are `[rows, heads, keys]`, `keys` how
+    many each row may look at, `grid` the scaled products of queries and keys of the first sequence, `[heads, 32, 32]`.
+    """
+
+    name: str
+    entropy: tuple[float, ...]
+    largest: tuple[float, ...]
+    first: tuple[float, ...]
+    previous: tuple[float, ...]
+    collapsed: tuple[float, ...]
+    largest_logit: float
+    weights: torch.Tensor
+    keys: torch.Tensor
+    grid: torch.Tensor
+
+
+@contextlib.contextmanager
+def attending(model: torch.nn.Module) -> Iterator[tuple[list[AttentionMap], list[str]]]:
+    """Fill a list with the attention of forward passes inside the block, and one with why a layer is not in it."""
+    found: list[AttentionMap] = []
+    lacking: list[str] = []
+    functions: Any = getattr(sys.modules.get("transformers.modeling_utils"), "ALL_ATTENTION_FUNCTIONS", None)
+    if functions is None or not hasattr(functions, "get_interface"):
+        yield found, ["the model does not attend through Transformers' AttentionInterface"]
+        return
+    names = {part: path for path, part in model.named_modules()}
+    plain, before = functions.get_interface, vars(functions).get("get_interface")
+
+    def interface(*args: Any, **kwargs: Any) -> Any:
+        function = plain(*args, **kwargs)
+
+        def attend(module: Any, query: Any, key: Any, value: Any, *more: Any, **named: Any) -> Any:
+            if module in names:
+                try:
+                    found.append(_map(names[module], function, (module, query, key, *more), named))
+                except Exception as problem:  # noqa: BLE001 -- a kernel that takes no such values is one unseen layer
+                    lacking.append(f"{names[module]}: {type(problem).__name__}")
+            return function(module, query, key, value, *more, **named)
+
+        return attend
+
+    functions.get_interface = interface
+    try:
+        yield found, lacking
+    finally:
+        del functions.get_interface
+        if before is not None:
+            functions.get_interface = before
+
+
+def redundant(maps: Sequence[AttentionMap]) -> float | None:
+    """Return the share of pairs of heads of a layer whose maps, less the uniform one, are alike; None of none."""
+    alike = pairs = 0
+    for one in maps:
+        allowed = one.keys.clamp_min(1)[:, None, None]
+        apart = torch.where(one.weights > 0, one.weights - 1 / allowed, 0.0).transpose(0, 1).flatten(1)
+        cosines = torch.nn.functional.normalize(apart) @ torch.nn.functional.normalize(apart).T
+        count = len(cosines)
+        pairs += count * (count - 1) // 2
+        alike += int((cosines.triu(1) > ALIKE).sum())
+    return alike / pairs if pairs else None
+
+
+def content(maps: Sequence[AttentionMap], others: Sequence[AttentionMap]) -> float | None:
+    """Return the total variation between the maps of one batch and another, the mean of all rows and heads."""
+    pairs = list(zip(maps, others, strict=False))
+    same = [(one.weights, other.weights) for one, other in pairs if one.weights.shape == other.weights.shape]
+    found = [float((one - other).abs().sum(-1).mean()) / 2 for one, other in same]
+    return sum(found) / len(found) if found else None
+
+
+def heads(maps: Sequence[AttentionMap], of: Callable[[AttentionMap], Sequence[float]]) -> list[float]:
+    """Return a figure of all heads, layer by layer, of those that have one."""
+    return [one for one in itertools.chain.from_iterable(map(of, maps)) if not math.isnan(one)]
+
+
+def _map(name: str, function: Any, given: tuple[Any, ...], named: dict[str, Any]) -> AttentionMap:
+    module, query, key, *more = given
+    rows, sequences, length = _spread(query.shape[2], ROWS), query.shape[0], key.shape[2]
+    unit = torch.eye(length, dtype=query.dtype, device=query.device).expand(*key.shape[:2], length, length)
+
+    def weights(queries: torch.Tensor) -> torch.Tensor:
+        found = function(module, queries, key, unit, *more, **named)[0]
+        if found.shape != (sequences, query.shape[2], query.shape[1], length):
+            raise ValueError("the kernel returned another shape")
+        taken: torch.Tensor = found[:, rows].flatten(0, 1).float()
+        return taken
+
+    seen, allowed = weights(query), (weights(torch.zeros_like(query)) > 0)
+    keys = allowed[:, 0].sum(-1)
+    products = _grid(query, key, named.get("scaling"))
+    at = torch.tensor(rows, device=query.device).repeat(sequences) + length - query.shape[2]
+    before = (at - 1).clamp_min(0)[:, None, None].expand(-1, seen.shape[1], 1)
+    entropy = -torch.where(seen > 0, seen * seen.clamp_min(1e-38).log(), 0.0).sum(-1)
+    several, telling = (keys > 1)[:, None], (keys >= TELLING)[:, None]
+    figures = {
+        "entropy": _mean(entropy / keys.clamp_min(2).log()[:, None], several),
+        "largest": _mean(seen.amax(-1), telling),
+        "first": _mean(seen[:, :, 0], telling),
+        "previous": _mean(seen.gather(2, before)[..., 0], telling),
+        "collapsed": _mean((entropy < math.log(2)).float(), telling),
+    }  # fmt: skip
+    read: dict[str, Any] = dict(zip(figures, map(tuple, torch.stack(list(figures.values())).tolist()), strict=True))
+    more_of: dict[str, Any] = {
+        "largest_logit": float(products.abs().amax()),
+        "weights": seen,
+        "keys": keys,
+        "grid": products,
+    }
+    return AttentionMap(name=name, **read, **more_of)
+
+
+def _grid(query: torch.Tensor, key: torch.Tensor, scaling: float | None) -> torch.Tensor:
+    one, other = query[0], key[0].repeat_interleave(query.shape[1] // key.shape[1], 0)
+    few = one[:, _spread(one.shape[1], GRID)].float(), other[:, _spread(other.shape[1], GRID)].float()
+    return few[0] @ few[1].mT * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+
+
+def _mean(values: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+    return torch.where(counted, values, 0.0).sum(0) / counted.sum(0)  # NaN where no row counts
+
+
+def _spread(size: int, most: int) -> list[int]:
+    few = min(size, most)
+    return [at * (size - 1) // max(few - 1, 1) for at in range(few)]

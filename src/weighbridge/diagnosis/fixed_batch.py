@@ -1,0 +1,78 @@
+"""How a model is called: arguments by place or name, cut to a few rows, and what in them is tokens and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import torch
+
+Call: TypeAlias = dict[Any, Any]  # arguments by place or name
+LABELS = ("labels", "label", "label_ids", "targets", "target")
+IGNORED = -100
+INTEGERS = (torch.int64, torch.int32)
+
+
+def call_of(batch: object) -> Call:
+    """Return how a model is called with a batch: a mapping is by name, a tuple or list by place."""
+    if isinstance(batch, Mapping):
+        return {str(name): value for name, value in batch.items()}
+    return dict(enumerate(batch)) if isinstance(batch, (tuple, list)) else {0: batch}
+
+
+def cut(call: Call, rows: int, positions: int) -> Call | None:
+    """Return copies of the first rows and positions; None where what is not a tensor, a number or a text is in it."""
+    if not all(value is None or isinstance(value, (torch.Tensor, int, float, str)) for value in call.values()):
+        return None
+    tensors = {name: value for name, value in call.items() if isinstance(value, torch.Tensor)}
+    lengths = {len(value) for value in tensors.values() if value.dim()}
+    ids = tokens(call)
+    wide = ids is not None and all(value.shape == ids.shape for value in tensors.values() if value.dim())
+    places = (slice(rows), slice(positions)) if wide else (slice(rows),)
+    same = len(lengths) == 1
+    return call | {
+        name: (value[places] if same and value.dim() else value).detach().clone() for name, value in tensors.items()
+    }
+
+
+def run(model: torch.nn.Module, call: Call) -> Any:
+    """Call a model."""
+    by_place = [value for name, value in call.items() if isinstance(name, int)]
+    return model(*by_place, **{name: value for name, value in call.items() if isinstance(name, str)})
+
+
+def tokens(call: Call) -> torch.Tensor | None:
+    """Return the token ids, `[rows, positions]`; None of what has none."""
+    first = next((one for one in call.values() if isinstance(one, torch.Tensor)), None)
+    ids = call.get("input_ids", first)
+    plain = isinstance(ids, torch.Tensor) and ids.dim() == 2 and ids.shape[1] > 1 and ids.dtype in INTEGERS
+    return ids if plain else None
+
+
+def logits_of(output: Any) -> torch.Tensor | None:
+    """Return the logits of what a model returned, else its first tensor of two dimensions and more."""
+    output = getattr(output, "logits", output)
+    if isinstance(output, Mapping):
+        output = [output.get("logits"), *output.values()]
+    found = output if isinstance(output, (tuple, list)) else (output,)
+    many = (one for one in found if isinstance(one, torch.Tensor) and one.dim() > 1 and one.is_floating_point())
+    return next(many, None)
+
+
+def targets(call: Call, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Return logits `[places, classes]` and the target of each place, `-100` where none; None without labels.
+
+    Labels that are the tokens themselves are those of the place before: a model that predicts shifts them.
+    """
+    ids = tokens(call)
+    given = next((call[name] for name in LABELS if isinstance(call.get(name), torch.Tensor)), None)
+    if given is None and isinstance(second := call.get(1), torch.Tensor):
+        given = second
+    if given is None or given.dtype not in INTEGERS or given.shape != logits.shape[:-1]:
+        return None
+    counted = given != IGNORED
+    if given.dim() == 2 and ids is not None and ids.shape == given.shape and bool((given == ids)[counted].all()):
+        logits, given = logits[:, :-1], given[:, 1:]
+    rows, flat = logits.flatten(0, -2), given.flatten()
+    least, most = flat.clamp_min(0).amin(), flat.amax()
+    return (rows, flat) if len(flat) and int(least) >= 0 and int(most) < rows.shape[-1] else None

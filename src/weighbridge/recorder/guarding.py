@@ -1,0 +1,65 @@
+"""What goes wrong in the recorder stays out of training, but for a call that could never have worked, at once."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+MAX_MESSAGE = 300
+PATH = re.compile(r"(['\"])[^'\"]*[/\\][^'\"]*\1|(?:[A-Za-z]:)?(?<![\w.])[~.]*[/\\][^\s'\":;,)]+")
+
+
+class MisuseError(TypeError):
+    """A call that cannot be recorded as it is."""
+
+
+class Guarded(Protocol):
+    """What has methods that are kept out of training."""
+
+    _on_fail: str
+    _step: int
+    _first_step: int
+
+    def _failed(self, during: str, problem: Exception, costs: tuple[str, ...] | None = None) -> None: ...
+
+    def _next_step(self) -> None: ...
+
+
+S = TypeVar("S", bound=Guarded)
+
+
+def guarded(method: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
+    """Keep what goes wrong in the recorder out of training, but for a call that could never have worked, at once."""
+
+    @functools.wraps(method)
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception as problem:
+            fits = not isinstance(problem, TypeError) or _fits(method, self, *args, **kwargs)
+            misused = not fits or isinstance(problem, MisuseError)
+            if self._on_fail == "raise" or (misused and self._step == self._first_step):
+                raise
+            self._failed(method.__name__, problem)
+            if misused:
+                self._next_step()
+
+    return call
+
+
+def _fits(method: Callable[..., None], *args: Any, **kwargs: Any) -> bool:
+    try:
+        inspect.signature(method).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def described(problem: Exception) -> str:
+    """Return the type of an exception and what it says, without paths."""
+    said = " ".join(PATH.sub("<path>", str(problem)).split())
+    return f"{type(problem).__name__}: {said}"[:MAX_MESSAGE] if said else type(problem).__name__

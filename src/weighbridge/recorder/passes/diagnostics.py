@@ -1,0 +1,267 @@
+"""What goes on inside a model, every so many steps: of a batch that stays the same, and of classes of what is learnt.
+
+The batch is evaluated on a copy that shares the parameters and nothing else, before the step's first pass.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+
+from weighbridge.diagnosis.activations import Activation, Place, outliers
+from weighbridge.diagnosis.attention_maps import AttentionMap, content, heads, redundant
+from weighbridge.diagnosis.class_losses import Moments, by_class, losses, moments, spread_out
+from weighbridge.diagnosis.embedding_rows import alignment, commonest, embedding
+from weighbridge.diagnosis.fixed_batch import IGNORED, Call, call_of, cut, logits_of, targets, tokens
+from weighbridge.diagnosis.looking import look, loss_of, shuffled
+from weighbridge.diagnosis.spectral import PowerIteration
+from weighbridge.recorder import residency
+from weighbridge.recorder.channels import Cell, Channel, Watched
+from weighbridge.recorder.learning.tensor_norms import DENSE
+from weighbridge.recorder.passes.probes import copied, random_numbers_kept
+
+ROWS, POSITIONS = 4, 128
+CHECKS = 3  # in which a unit must have been dead
+FEWEST = 3  # blocks of a stack, of fewer none is outside its band
+LARGEST = 99.0  # loss whose exponential is written
+MOST_DRAWN = 2**28  # bytes of weights that are put in another order
+HEADS = ("entropy", "largest", "first", "previous", "collapsed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnostics:
+    """What is looked at inside a model.
+
+    every: how many steps lie between two looks; the first step is one of them, and the last one that was asked for.
+    batch: what is looked at each time, as the model is called with it: a mapping by name, a tuple by place. Left out,
+        the first four rows of what goes into the first step, up to 128 positions of them.
+    classes: gives the class of each row, or of each place, of what goes into the model: a tensor of integers, 0 for
+        the regular one. It is called with the model's one argument, its arguments by place, or those by name.
+    """
+
+    every: int = 50
+    batch: Any = None
+    classes: Callable[[Any], torch.Tensor] | None = None
+
+
+class Looking(Channel):
+    """What both have: when it is due, rows for `diagnostics.jsonl`, and why nothing could be seen."""
+
+    every_step = True
+
+    def __init__(self, watched: Watched, asked: Diagnostics, last: int | None = None) -> None:
+        super().__init__(watched)
+        self.asked, self.last = asked, last
+        self.rows: list[dict[str, Any]] = []
+        self.unseen = ""
+
+    @property
+    def due(self) -> bool:
+        """Return whether the step under way is looked at."""
+        return self.watched.step % max(self.asked.every, 1) == 0 or self.watched.step == self.last
+
+
+class Inside(Looking):
+    """Figures of the batch that stays the same; against the first look where they say so."""
+
+    columns = (
+        *("activation_std_ratio", "activation_absmax", "activation_outlier", "activations_not_finite"),
+        *("dead_neurons_share", "neuron_kurtosis_change", "least_head_entropy", "head_entropy", "head_entropy_std"),
+        *("redundant_heads_share", "dead_heads_share", "head_content", "largest_logit", "embedding_cka"),
+        *("spectral_norm", "slice_ppl", "logits_gain"),
+    )
+
+    def __init__(self, watched: Watched, asked: Diagnostics, last: int | None = None) -> None:
+        super().__init__(watched, asked, last)
+        self._call: Call | None = None
+        self._first: dict[str, Activation] = {}
+        self._dead: dict[str, tuple[int, torch.Tensor]] = {}  # checks in a row, and which units were dead in all
+        self._common: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._matrices = PowerIteration()
+        self._control: float | None = None
+        self._given_up = False
+
+    def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Look before the first pass of a step that is due."""
+        if not self.due or self.found or self._given_up:
+            return
+        model = copied(self.watched)
+        if model is None or not self._prepared({**dict(enumerate(args)), **kwargs}):
+            self._given_up = True
+            why = "a copy of the model cannot be evaluated" if model is None else "the batch is not of tensors alone"
+            self.unseen = residency.compiled(self.watched.model) or why
+            return
+        assert self._call is not None
+        kind = next((one.device.type for one in model.parameters()), "cpu")
+        dtype, enabled = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
+        with random_numbers_kept(), torch.autocast(kind, dtype, enabled, cache_enabled=False):
+            seen = look(model, self._call)
+            other = shuffled(self._call) if seen.attention else None
+            elsewhere = look(model, other).attention if other is not None else ()
+            if not self._first and seen.loss is not None:
+                self._control = loss_of(self._call, self._of_chance(model))
+        self.found = {
+            **self._activations(seen.activations),
+            **self._attention(seen.attention, elsewhere),
+            **self._weights(model),
+        }
+        if seen.loss is not None:
+            self.found["slice_ppl"] = math.exp(min(seen.loss, LARGEST))
+            self.found["logits_gain"] = None if self._control is None else self._control - seen.loss
+        if not seen.attention:
+            self.rows.append({"of": "attention", "why": "; ".join(seen.lacking[:3]) or "no layer was seen"})
+
+    def _prepared(self, call: Call) -> bool:
+        """Keep the batch of all looks, and the commonest tokens of it as they are embedded before the first update."""
+        if self._call is None:
+            given = self.asked.batch
+            self._call = cut(call, ROWS, POSITIONS) if given is None else cut(call_of(given), 2**31, 2**31)
+            ids = None if self._call is None else tokens(self._call)
+            table, common = embedding(self.watched.bare()), None if ids is None else commonest(ids)
+            if table is not None and common is not None and int(common.amax()) < len(table):
+                self._common = common, table.detach()[common.to(table.device)].clone()
+        return self._call is not None
+
+    def _of_chance(self, model: torch.nn.Module) -> torch.Tensor | None:
+        """Return the logits of the same model with the entries of every matrix in another order."""
+        weights = dict(model.named_parameters())
+        if sum(one.numel() * one.element_size() for one in weights.values()) > MOST_DRAWN:
+            return None
+        drawn = torch.Generator().manual_seed(0)
+        mixed = {
+            name: one.flatten()[torch.randperm(one.numel(), generator=drawn).to(one.device)].view_as(one)
+            for name, one in weights.items()
+            if one.dim() > 1
+        }
+        assert self._call is not None
+        by_name = {name: value for name, value in self._call.items() if isinstance(name, str)}
+        by_place = tuple(value for name, value in self._call.items() if isinstance(name, int))
+        return logits_of(torch.func.functional_call(model, mixed, by_place, by_name))
+
+    def _activations(self, seen: tuple[Activation, ...]) -> dict[str, Cell]:
+        self.rows += [_row("activation", one) for one in seen]
+        first = self._first = self._first or {one.name + one.place: one for one in seen}
+        found: dict[str, Cell] = {}
+        if seen:
+            found["activation_absmax"] = max(one.absmax for one in seen)
+            found["activations_not_finite"] = float(sum(one.not_finite for one in seen))
+        blocks = [one for one in seen if one.place is Place.BLOCK]
+        before = {one.name: first[one.name + one.place].std for one in blocks if one.name + one.place in first}
+        if ratios := [one.std / before[one.name] for one in blocks if before.get(one.name)]:
+            found["activation_std_ratio"] = max(ratios)
+        stacks = [list(some) for _, some in itertools.groupby(blocks, key=lambda one: one.stack)]
+        bands = [outliers({one.name: one.std for one in some}) for some in stacks if len(some) >= FEWEST]
+        if known := [value for band in bands for value in band.values()]:
+            found["activation_outlier"] = max(known)
+        return found | self._neurons([one for one in seen if one.place is Place.HIDDEN])
+
+    def _neurons(self, hidden: list[Activation]) -> dict[str, Cell]:
+        found: dict[str, Cell] = {}
+        for one in hidden:
+            checks, dead = self._dead.get(one.name, (0, one.dead))
+            self._dead[one.name] = checks + 1, dead & one.dead
+        known = [dead for checks, dead in self._dead.values() if checks >= CHECKS]
+        if known:
+            found["dead_neurons_share"] = sum(int(one.sum()) for one in known) / sum(map(len, known))
+        changes = sorted(
+            abs(one.kurtosis - self._first[one.name + one.place].kurtosis)
+            / math.sqrt(24 / (one.values / len(one.peaks)))
+            for one in hidden
+            if one.name + one.place in self._first
+        )
+        if changes and self.watched.step:
+            found["neuron_kurtosis_change"] = changes[len(changes) // 2]
+        return found
+
+    def _attention(self, maps: tuple[AttentionMap, ...], others: tuple[AttentionMap, ...]) -> dict[str, Cell]:
+        for one in maps:
+            self.rows.append({"of": "attention", "name": one.name, "largest_logit": one.largest_logit,
+                              **{name: getattr(one, name) for name in HEADS}})  # fmt: skip
+        entropies, collapsed = heads(maps, lambda one: one.entropy), heads(maps, lambda one: one.collapsed)
+        if not entropies:
+            return {}
+        mean = sum(entropies) / len(entropies)
+        found: dict[str, Cell] = {
+            "least_head_entropy": min(entropies),
+            "head_entropy": mean,
+            "head_entropy_std": math.sqrt(sum((one - mean) ** 2 for one in entropies) / len(entropies)),
+            "largest_logit": max(one.largest_logit for one in maps),
+            "redundant_heads_share": redundant(maps),
+            "head_content": content(maps, others),
+            "dead_heads_share": sum(one > 0.99 for one in collapsed) / len(collapsed) if collapsed else None,
+        }
+        broken = not all(bool(one.weights.isfinite().all()) for one in maps)
+        return dict.fromkeys(found, math.nan) if broken else found
+
+    def _weights(self, model: torch.nn.Module) -> dict[str, Cell]:
+        found: dict[str, Cell] = {}
+        table = embedding(model)
+        if self._common is not None and table is not None and self.watched.step:
+            ids, before = self._common
+            found["embedding_cka"] = alignment(before, table[ids.to(table.device)])
+        matrices = [
+            (name, one)
+            for name, one in model.named_parameters()
+            if type(one) in DENSE and one.dim() > 1 and one.requires_grad and one.is_floating_point()
+        ]
+        if norms := self._matrices.measure(matrices):
+            self.rows += [
+                {"of": "matrix", "name": one.name, "spectral_norm": one.value, "residual": one.residual}
+                for one in norms
+                if one.known
+            ]
+            top = max(norms, key=lambda one: math.inf if math.isnan(one.value) else one.value)
+            found["spectral_norm"] = top.value if top.known or math.isnan(top.value) else None
+        return found
+
+
+class ClassLosses(Looking):
+    """The loss of a step in float64, from its logits and labels; and by class, where somebody says what these are."""
+
+    columns = ("loss_float64", "class_tax")
+
+    def __init__(self, watched: Watched, asked: Diagnostics, last: int | None = None) -> None:
+        super().__init__(watched, asked, last)
+        self._passes: list[Moments] = []
+        self._classes: dict[int, Moments] = {}
+
+    def forward_ended(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> None:
+        """Take the losses of a pass; several ranks and several passes are averaged in ways that nobody can see."""
+        if not self.due or output.dim() < 2:
+            return
+        given = targets({**dict(enumerate(args)), **kwargs}, output)
+        if given is None:
+            return
+        found, labels = losses(*given), given[1]
+        self._passes.append(moments(found[labels != IGNORED]))
+        if self.asked.classes is None:
+            return
+        classes = torch.as_tensor(self.asked.classes(kwargs if not args else args[0] if len(args) == 1 else args))
+        if (spread := spread_out(classes, labels)) is not None:
+            for kind, of_class in by_class(found, labels, spread).items():
+                self._classes[kind] = self._classes.get(kind, Moments()).merged(of_class)
+
+    def row(self) -> Mapping[str, Cell]:
+        """Return the loss, and by how much that of the class that lags most is above that of class 0."""
+        passes, self._passes = self._passes, []
+        classes, self._classes = {kind: one for kind, one in self._classes.items() if one.count}, {}
+        alone = len(passes) == 1 and not (torch.distributed.is_available() and torch.distributed.is_initialized())
+        self.rows += [
+            {"of": "class", "name": str(kind), "count": one.count, "mean": one.mean, "std": one.std}
+            for kind, one in sorted(classes.items())
+        ]
+        others = [one.mean for kind, one in classes.items() if kind]
+        return {
+            "loss_float64": passes[0].mean if alone and passes[0].count else None,
+            "class_tax": max(others) - classes[0].mean if others and 0 in classes else None,
+        }
+
+
+def _row(of: str, value: Activation) -> dict[str, Any]:
+    names = (one.name for one in fields(value) if one.name not in ("peaks", "stack"))
+    return {"of": of, **{name: getattr(value, name) for name in names}}
