@@ -113,7 +113,9 @@ def _map(name: str, function: Any, given: tuple[Any, ...], named: dict[str, Any]
         taken: torch.Tensor = found[:, rows].flatten(0, 1).float()
         return taken
 
-    seen, allowed = weights(query), (weights(torch.zeros_like(query)) > 0)
+    # A kernel may return 0 where a query is NaN, and nothing after it is.
+    finite = query.isfinite().all() & key.isfinite().all()
+    seen, allowed = weights(query).where(finite, math.nan), (weights(torch.zeros_like(query)) > 0)
     keys = allowed[:, 0].sum(-1)
     products = _grid(query, key, named.get("scaling"))
     at = torch.tensor(rows, device=query.device).repeat(sequences) + length - query.shape[2]
@@ -128,13 +130,8 @@ def _map(name: str, function: Any, given: tuple[Any, ...], named: dict[str, Any]
         "collapsed": _mean((entropy < math.log(2)).float(), telling),
     }  # fmt: skip
     read: dict[str, Any] = dict(zip(figures, map(tuple, torch.stack(list(figures.values())).tolist()), strict=True))
-    more_of: dict[str, Any] = {
-        "largest_logit": float(products.abs().amax()),
-        "weights": seen,
-        "keys": keys,
-        "grid": products,
-    }
-    return AttentionMap(name=name, **read, **more_of)
+    logit = float(products.abs().amax())
+    return AttentionMap(name=name, **read, largest_logit=logit, weights=seen, keys=keys, grid=products)
 
 
 def _grid(query: torch.Tensor, key: torch.Tensor, scaling: float | None) -> torch.Tensor:

@@ -84,17 +84,17 @@ class Inside(Looking):
         self._common: tuple[torch.Tensor, torch.Tensor] | None = None
         self._matrices = PowerIteration()
         self._control: float | None = None
-        self._given_up = False
+        self._looked = self._gone = False  # in this step; for good
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Look before the first pass of a step that is due."""
-        if not self.due or self.found or self._given_up:
+        if not self.due or self._looked:
             return
+        self._looked = True
         model = copied(self.watched)
         if model is None or not self._prepared({**dict(enumerate(args)), **kwargs}):
-            self._given_up = True
             why = "a copy of the model cannot be evaluated" if model is None else "the batch is not of tensors alone"
-            self.unseen = residency.compiled(self.watched.model) or why
+            self._give_up(why)
             return
         assert self._call is not None
         kind = next((one.device.type for one in model.parameters()), "cpu")
@@ -115,6 +115,17 @@ class Inside(Looking):
             self.found["logits_gain"] = None if self._control is None else self._control - seen.loss
         if not seen.attention:
             self.rows.append({"of": "attention", "why": "; ".join(seen.lacking[:3]) or "no layer was seen"})
+
+    def row(self) -> Mapping[str, Cell]:
+        """Return what was seen; of a step that no pass of the model was seen in, say so."""
+        if self.due and not self._looked:
+            self._give_up("no forward pass of the model was seen")
+        self._looked = self._gone
+        return super().row()
+
+    def _give_up(self, why: str) -> None:
+        self._gone = self._looked = True
+        self.unseen = residency.compiled(self.watched.model) or why
 
     def _prepared(self, call: Call) -> bool:
         """Keep the batch of all looks, and the commonest tokens of it as they are embedded before the first update."""
