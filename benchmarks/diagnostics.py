@@ -22,7 +22,7 @@ import torch
 import transformers
 
 from weighbridge.demo.train import standard_library
-from weighbridge.recorder import Recorder
+from weighbridge.recorder import Diagnostics, Recorder
 
 STEPS, WARMUP, BATCH, LENGTH, VOCAB, MASK, LR, CLIP = 150, 50, 8, 64, 257, 256, 1e-3, 1.0
 SIZES = {"vocab_size": VOCAB, "num_hidden_layers": 6, "hidden_size": 64, "num_attention_heads": 4}
@@ -57,7 +57,9 @@ class Fault(NamedTuple):
     rate: float = 1.0
     clip: float = CLIP
     warmup: bool = True
-    text: str = "text"  # or one word, noise, or noise at two steps
+    text: str = "text"  # or one word, noise, noise at two steps, or in every other row
+    logged: float = 1.0  # by what the loss is multiplied for the log
+    every: int = 50  # steps between two looks inside the model
     beside: str = ""  # the role that the first healthy run is bound to
 
 
@@ -86,6 +88,24 @@ def arriving(pattern: str, by: float) -> Callable[[Any], object]:
     ]
 
 
+def matrices(pattern: str, by: float, at: int = -1) -> Any:
+    """Return what multiplies matrices, as a model begins or at one step."""
+
+    def change(model: Any, _optimizer: object = None, step: int = -1) -> None:
+        for name, one in model.named_parameters():
+            if step == at and one.dim() > 1 and re.search(pattern, name):
+                one.data.mul_(by)
+
+    return change
+
+
+def alike(model: Any, _optimizer: object, _step: int) -> None:
+    """Make all heads of each layer look where the first one does."""
+    for name, one in model.named_parameters():
+        if re.search(r"[qk]_proj\.(weight|bias)", name):
+            one.data.copy_(one.data[: len(one) // 4].repeat(4, *[1] * (one.dim() - 1)))
+
+
 def from_step(step: int, change: Callable[[Any], object]) -> Callable[[Any, Any, int], object]:
     """Return what changes the optimizer's groups in a step."""
     return lambda _model, optimizer, now: [change(group) for group in optimizer.param_groups if now == step]
@@ -96,7 +116,7 @@ FAULTS = {
     "healthy": Fault("nothing", ""),
     "init-100": Fault("matrices begin 100 times as large", "1.1 1.2", at_first=scaled(100)),
     "rate-100": Fault("learning rate 100 times as large", "1.2 4.2 4.6", rate=100),
-    "rate-0.001": Fault("learning rate a thousandth", "2.1 2.2 4.6-LEAST", rate=0.001),
+    "rate-0.001": Fault("learning rate a thousandth", "2.1 2.1-LOGITS 2.2 4.6-LEAST", rate=0.001),
     "no-warm-up": Fault("no warm-up", "4.6", warmup=False),
     "silent": Fault("gradients of a layer set to zero before the update", "1.2 1.2-SILENT 1.3 4.2 T1",
                     before_update=gradients(LAYER, 0.0)),
@@ -122,8 +142,24 @@ FAULTS = {
     "knocked": Fault("matrices five times as large from step 110 on", "4.1-RECOVERS",
                      before_update=lambda model, _, step: step == 110 and scaled(5)(model)),
     "noise": Fault("labels that are noise", "2.1", text="noise"),
-    "nan": Fault("a weight that is NaN from step 100 on", "1.2 M1",
+    "nan": Fault("a weight that is NaN from step 100 on", "1.2 4.5-FINITE M1",
                  before_update=lambda model, _, step: step == 100 and next(model.parameters()).data.fill_(math.nan)),
+    "blown": Fault("matrices of a layer 100 times as large from step 60 on", "4.5 4.5-BAND M5",
+                   before_update=matrices(LAYER, 100, at=60)),
+    "first-layer": Fault("the first layer's matrices begin 100 times as large", "4.5-BAND",
+                         at_first=matrices(r"layers\.0\.mlp", 100)),
+    "queries-0": Fault("queries begin at 0 and are in no group of the optimizer", "2.5 3.1 3.3",
+                       at_first=matrices("q_proj", 0), left_out="q_proj"),
+    "saturated": Fault("queries and keys begin 100 times as large", "T4 M6-HEADS",
+                       at_first=matrices("[qk]_proj", 100)),
+    "alike": Fault("heads whose queries and keys are copies of one another", "3.2", before_update=alike),
+    "dead-neurons": Fault("feed-forward layers that begin at 0 and are in no group of the optimizer", "3.5 M6",
+                          at_first=matrices("(up|gate)_proj", 0), left_out="(up|gate)_proj"),
+    "embeddings": Fault("embeddings in no group of the optimizer", "3.6", left_out="embed_tokens"),
+    "class": Fault("labels that are noise in every other row", "M7", text="noise in half"),
+    "half-loss": Fault("a logged loss that is half of the real one", "M2-LEAST", logged=0.5),
+    "double-loss": Fault("a logged loss that is twice the real one", "M2", logged=2.0),
+    "every-step": Fault("a look inside the model at every step", "M9", every=1),
     "another-seed": Fault("another seed as its replay", "1.6", beside="replay"),
     "reference": Fault("another seed as its reference", "1.4", beside="reference"),
     "baseline": Fault("a learning rate of a twentieth, beside a healthy baseline", "2.3", rate=0.05, beside="baseline"),
@@ -159,8 +195,11 @@ def fed(seed: int, name: str, fault: Fault) -> Iterator[dict[str, torch.Tensor]]
     for step, batch in enumerate(itertools.chain([first], every)):
         noise = torch.randint(0, VOCAB, batch["labels"].shape, generator=drawn)
         noisy = {**batch, "labels": noise}
+        half = {**batch, "labels": torch.where(torch.arange(BATCH)[:, None] % 2 == 1, noise, batch["labels"])}
         burst = noisy if step in (120, 121) else batch
-        yield {"text": batch, "one word": alone, "noise": noisy, "noise at two steps": burst}[fault.text]
+        yield {
+            "text": batch, "one word": alone, "noise": noisy, "noise at two steps": burst, "noise in half": half,
+        }[fault.text]  # fmt: skip
 
 
 def train(folder: Path, name: str, seed: int, fault: Fault) -> Path:
@@ -177,9 +216,11 @@ def train(folder: Path, name: str, seed: int, fault: Fault) -> Path:
         optimizer, lambda step: rate(step if fault.warmup else max(step, WARMUP))
     )
     training, held_out = fed(seed, name, fault), batches(99, name, slice(900_000, None))
-    kept, learned = [next(held_out) for _ in range(4)], [next(batches(seed, name, slice(0, 900_000)))]
+    kept = [next(held_out) for _ in range(4)]
+    diagnostics = Diagnostics(every=fault.every, classes=lambda _batch: torch.arange(BATCH) % 2)
     with Recorder(folder, model, optimizer, vocab=VOCAB, seq_len=LENGTH, batch_size=BATCH, requested_steps=STEPS,
-                  sampled=True, probe_every=5, requested_device="cpu") as recorder:  # fmt: skip
+                  sampled=True, probe_every=5, requested_device="cpu",
+                  diagnostics=diagnostics) as recorder:  # fmt: skip
         for step in range(STEPS):
             optimizer.zero_grad()
             loss = model(**next(training)).loss
@@ -190,8 +231,8 @@ def train(folder: Path, name: str, seed: int, fault: Fault) -> Path:
             schedule.step()
             more: dict[str, Any] = {"lr_declared": LR * rate(step)}
             if step % 10 == 9:
-                more |= {"val_loss": evaluated(model, kept), "slice_ppl": math.exp(min(evaluated(model, learned), 99))}
-            recorder.step(loss, **more)
+                more["val_loss"] = evaluated(model, kept)
+            recorder.step(loss * fault.logged, **more)
     return folder
 
 

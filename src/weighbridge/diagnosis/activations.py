@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 DEAD = 1e-3  # of the deviation of its layer: a unit that stays below does nothing
-FIGURES = ("mean", "std", "absmean", "absmax", "zeros", "kurtosis", "not_finite")
+FIGURES = ("mean", "std", "absmean", "absmax", "zeros", "kurtosis", "not_finite", "added")
 ATTENTION = ("attn", "attention")
 
 
@@ -28,7 +28,8 @@ class Place(StrEnum):
 class Activation:
     """The values of one place: moments of the finite ones, the shares of zeros, and how many are not finite.
 
-    `peaks` is the largest magnitude of each unit, `stack` the blocks that this one is among.
+    `peaks` is the largest magnitude of each unit, `stack` names the blocks of one kind that this one is among,
+    `added` is the deviation of what a block adds to what goes into it, or its own where the two are of two shapes.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Activation:
     zeros: float
     kurtosis: float  # in excess of a normal distribution's
     not_finite: float
+    added: float
     peaks: torch.Tensor
 
     @property
@@ -53,11 +55,16 @@ class Activation:
 def blocks(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """Return the blocks of a model by path: what its outermost lists hold, else its sequences, else its parts."""
     for kind in (torch.nn.ModuleList, torch.nn.Sequential):
-        lists = [(path, one) for path, one in model.named_modules() if type(one) is kind and len(one)]
+        lists = [(path, one) for path, one in model.named_modules() if type(one) is kind and _learns(one)]
         outer = [(path, one) for path, one in lists if not any(_inside(path, other) for other, _ in lists)]
-        if found := {f"{path}.{name}".lstrip("."): part for path, one in outer for name, part in one.named_children()}:
+        if found := {
+            f"{path}.{name}".lstrip("."): part
+            for path, one in outer
+            for name, part in one.named_children()
+            if _learns(part)
+        }:
             return found
-    return {name: one for name, one in model.named_children() if any(True for _ in one.parameters())}
+    return {name: one for name, one in model.named_children() if _learns(one)}
 
 
 def hidden(block: torch.nn.Module) -> tuple[str, torch.nn.Module] | None:
@@ -80,16 +87,20 @@ def watching(model: torch.nn.Module) -> Iterator[list[Activation]]:
     found: list[tuple[str, Place, str, int, torch.Tensor, torch.Tensor]] = []
     read: list[Activation] = []
 
-    def taken(name: str, place: Place, stack: str, value: Any) -> None:
-        value = next((one for one in value if isinstance(one, torch.Tensor)), None) if _several(value) else value
-        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() > 1 and value.numel():
-            found.append((name, place, stack, value.numel(), *_taken(value)))
+    def taken(name: str, place: Place, stack: str, value: Any, given: Any = None) -> None:
+        out, before = _first(value), _first(given)
+        if out is not None and out.is_floating_point() and out.dim() > 1 and out.numel():
+            before = before if before is not None and before.shape == out.shape else torch.zeros_like(out)
+            found.append((name, place, stack, out.numel(), *_taken(out, before)))
 
     with contextlib.ExitStack() as hooks:
         for path, block in blocks(model).items():
-            stack = path.rpartition(".")[0]
+            stack = f"{path.rpartition('.')[0]} {type(block).__name__}"
             after = block.register_forward_hook(
-                lambda _m, _a, out, path=path, stack=stack: taken(path, Place.BLOCK, stack, out)
+                lambda _m, given, named, out, path=path, stack=stack: taken(
+                    path, Place.BLOCK, stack, out, (*given, *named.values())
+                ),
+                with_kwargs=True,
             )
             hooks.callback(after.remove)
             if inner := hidden(block):
@@ -122,7 +133,7 @@ def outliers(found: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def _taken(value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _taken(value: torch.Tensor, before: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     rows = value.detach().flatten(0, -2).float()
     finite = rows.isfinite()
     count = finite.sum().clamp_min(1)
@@ -133,12 +144,19 @@ def _taken(value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     variance, sizes = squares.sum() / count, known.abs()
     kurtosis = squares.square().sum() / count / variance.square().clamp_min(1e-30) - 3
     zeros = ((known == 0) & finite).sum() / count
-    more = (sizes.sum() / count, sizes.amax(), zeros, kurtosis, (~finite).sum())
+    added = (rows - before.detach().flatten(0, -2).float()).std(correction=0)
+    more = (sizes.sum() / count, sizes.amax(), zeros, kurtosis, (~finite).sum(), added)
     return torch.stack([one.double() for one in (mean, variance.sqrt(), *more)]), sizes.amax(0)
 
 
-def _several(value: object) -> bool:
-    return isinstance(value, (tuple, list))
+def _first(value: Any) -> torch.Tensor | None:
+    """Return a tensor, or the first of several."""
+    found = value if isinstance(value, (tuple, list)) else (value,)
+    return next((one for one in found if isinstance(one, torch.Tensor)), None)
+
+
+def _learns(one: torch.nn.Module) -> bool:
+    return any(True for _ in one.parameters())
 
 
 def _inside(path: str, other: str) -> bool:

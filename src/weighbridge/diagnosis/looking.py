@@ -30,6 +30,13 @@ def look(model: torch.nn.Module, call: Call) -> Look:
     return Look(tuple(activations), tuple(maps), tuple(lacking), loss)
 
 
+def attention(model: torch.nn.Module, call: Call) -> tuple[AttentionMap, ...]:
+    """Evaluate a batch, and return the attention alone."""
+    with torch.no_grad(), attending(model) as (maps, _lacking):
+        run(model, call)
+    return tuple(maps)
+
+
 def loss_of(call: Call, logits: torch.Tensor | None) -> float | None:
     """Return the mean loss of a batch whose labels go into the model, in float64; None of one without."""
     found = None if logits is None else targets(call, logits)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 MOST_OFF = 1e-2  # residual
-AT_A_TIME, MOST = 10, 60  # iterations
+MOST = 60  # iterations
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +34,33 @@ class PowerIteration:
         self._vectors: dict[str, torch.Tensor] = {}
 
     def measure(self, matrices: Iterable[tuple[str, torch.Tensor]]) -> tuple[SpectralNorm, ...]:
-        """Return the spectral norm of each; of a tensor of more dimensions, of its rows."""
-        return tuple(self._of(name, one.detach().flatten(1).float()) for name, one in matrices)
+        """Return the spectral norm of each, of a tensor of more dimensions that of its rows.
 
-    def _of(self, name: str, matrix: torch.Tensor) -> SpectralNorm:
+        Only the greatest is iterated until it is known: to know all takes as long as a step.
+        """
+        wide = {name: one.detach().flatten(1).float() for name, one in matrices}
+        found = {name: self._of(name, one, 3 if name in self._vectors else 10, 0) for name, one in wide.items()}
+        while found and not (top := max(found.values(), key=_size)).known and top.iterations < MOST:
+            found[top.name] = self._of(top.name, wide[top.name], 10, top.iterations)
+        return tuple(found.values())
+
+    def _of(self, name: str, matrix: torch.Tensor, steps: int, done: int) -> SpectralNorm:
+        if not matrix.any():
+            return SpectralNorm(name, 0.0, 0.0, done + steps)
         vector = self._vectors.get(name)
-        if vector is None or vector.shape[0] != matrix.shape[1]:
-            places = torch.arange(matrix.shape[1], device=matrix.device)
-            vector = torch.cos(places.float() * 2.399963)  # as good as drawn
-            vector /= vector.norm()
-        value, residual, done = 0.0, math.inf, 0
-        while residual > MOST_OFF and done < MOST:
-            steps = 3 if not done and name in self._vectors else AT_A_TIME
-            vector, value, residual = power(matrix, vector.to(matrix.device), steps)
-            done += steps
-            if not math.isfinite(residual):
-                return SpectralNorm(name, value, math.inf, done)
-        self._vectors[name] = vector
-        return SpectralNorm(name, value, residual, done)
+        if vector is None or vector.shape[0] != matrix.shape[1] or not vector.isfinite().all():
+            vector = torch.cos(torch.arange(matrix.shape[1]).float() * 2.399963).to(matrix.device)  # as good as drawn
+        self._vectors[name], value, residual = power(matrix, vector.to(matrix.device), steps)
+        return SpectralNorm(name, value, residual if math.isfinite(residual) else math.inf, done + steps)
+
+
+def _size(one: SpectralNorm) -> float:
+    return -math.inf if math.isnan(one.value) else one.value
 
 
 def power(matrix: torch.Tensor, vector: torch.Tensor, steps: int) -> tuple[torch.Tensor, float, float]:
     """Return the vector after so many iterations, the norm, and by what share of it the pair is no singular pair."""
+    vector = vector / vector.norm()
     for _ in range(steps):
         image = matrix @ vector
         value = image.norm()
@@ -63,4 +68,4 @@ def power(matrix: torch.Tensor, vector: torch.Tensor, steps: int) -> tuple[torch
         residual = (back - value * vector).norm() / value
         vector = back / back.norm()
     found, off = torch.stack([value, residual]).tolist()
-    return (vector, found, off) if found else (vector, 0.0, math.inf)
+    return vector, found, off

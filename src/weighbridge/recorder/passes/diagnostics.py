@@ -18,7 +18,7 @@ from weighbridge.diagnosis.attention_maps import AttentionMap, content, heads, r
 from weighbridge.diagnosis.class_losses import Moments, by_class, losses, moments, spread_out
 from weighbridge.diagnosis.embedding_rows import alignment, commonest, embedding
 from weighbridge.diagnosis.fixed_batch import IGNORED, Call, call_of, cut, logits_of, targets, tokens
-from weighbridge.diagnosis.looking import look, loss_of, shuffled
+from weighbridge.diagnosis.looking import attention, look, loss_of, shuffled
 from weighbridge.diagnosis.spectral import PowerIteration
 from weighbridge.recorder import residency
 from weighbridge.recorder.channels import Cell, Channel, Watched
@@ -102,7 +102,7 @@ class Inside(Looking):
         with random_numbers_kept(), torch.autocast(kind, dtype, enabled, cache_enabled=False):
             seen = look(model, self._call)
             other = shuffled(self._call) if seen.attention else None
-            elsewhere = look(model, other).attention if other is not None else ()
+            elsewhere = attention(model, other) if other is not None else ()
             if not self._first and seen.loss is not None:
                 self._control = loss_of(self._call, self._of_chance(model))
         self.found = {
@@ -166,7 +166,12 @@ class Inside(Looking):
         if ratios := [one.std / before[one.name] for one in blocks if before.get(one.name)]:
             found["activation_std_ratio"] = max(ratios)
         stacks = [list(some) for _, some in itertools.groupby(blocks, key=lambda one: one.stack)]
-        bands = [outliers({one.name: one.std for one in some}) for some in stacks if len(some) >= FEWEST]
+        began = self.watched.step == 0  # where a block may add nothing yet
+        bands = [
+            outliers({one.name: one.added for one in some if one.added or not began})
+            for some in stacks
+            if len(some) >= FEWEST
+        ]
         if known := [value for band in bands for value in band.values()]:
             found["activation_outlier"] = max(known)
         return found | self._neurons([one for one in seen if one.place is Place.HIDDEN])
