@@ -45,6 +45,8 @@ HEALTHY: Mapping[str, tuple[str, Sequence[float]]] = {
     "causality": ("future_change", [0.0, 0.0, 2e-6, 0.0, 0.0, 0.0]),
     "masked-padding": ("padding_change", [0.0, 0.5, 0.0, 0.0, 0.0, 0.0]),  # a text that begins with two of that token
     "evaluation-repeats": ("evaluation_change", [0.0] * 6),
+    "activation-anomaly": ("activation_outlier", [1.6, 2.9, 1.5, 1.2, 1.3, 1.2]),
+    "logits-sanity": ("logits_gain", [-0.05, 0.01, 0.2, 0.8, 2.1, 3.0]),
 }
 FAULTS: Mapping[str, tuple[str, Sequence[float], int]] = {  # code, samples, and how many of them are enough
     "loss-scale": ("off-scale", [0.5] * 6, 1),
@@ -73,6 +75,8 @@ FAULTS: Mapping[str, tuple[str, Sequence[float], int]] = {  # code, samples, and
     "held-out-rows": ("trained-on", [0, 0, 0.1, 0.2, 0.5, 1], 3),
     "training-mode": ("evaluating", [0, 0, 0, 0, 30, 30], 5),
     "causality": ("sees-ahead", [0.3] * 6, 1),
+    "activation-anomaly": ("outside-band", [4e5, 1e5, 3e3, 866, 672, 483], 1),
+    "logits-sanity": ("no-better", [-0.05] * 6, 2),
     "masked-padding": ("attended", [0.3] * 6, 3),
     "evaluation-repeats": ("differs", [0.01] * 6, 1),
 }

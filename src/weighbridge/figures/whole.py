@@ -15,6 +15,12 @@ from weighbridge.figures.figure import FigureValue, figure, middle, ratio
 DUST = 1e-5  # of a clip limit, by which a clipped norm falls short of it
 
 
+@figure("last sample")
+def latest(series: Series, _limits: Any) -> FigureValue:
+    """Return the last sample, and where it is."""
+    return FigureValue(series.value[-1], {"step": series.step[-1]})
+
+
 @figure("last sample - lowest sample")
 def rise(series: Series, _limits: Any) -> FigureValue:
     """Return how far the last sample lies above the lowest."""

@@ -7,6 +7,7 @@ asks for several in a row is for what healthy runs do once, as an adapter whose 
 from typing import Annotated, Any, TypeAlias
 
 from weighbridge.core import Doc, dataclass
+from weighbridge.figures.whole import latest
 from weighbridge.figures.worst import off, reached, sunk, undeclared
 from weighbridge.gates.families.levers import more_than
 from weighbridge.gates.families.relative import WHERE_LOOKED, ToOwnLoss
@@ -99,6 +100,9 @@ RULES = (
     worst("training-mode", "evaluating_modules", 0, "evaluating", "the number of modules in evaluation mode"),
     worst("causality", "future_change", 1e-5, "sees-ahead", "the change of an earlier logit"),
     worst("masked-padding", "padding_change", 1e-5, "attended", "the change of a logit", options=Thrice),
+    worst("activation-anomaly", "activation_outlier", 10.0, "outside-band", "how many times the middle a block adds"),
+    channel("logits-sanity", "logits_gain", 0.1, "no-better", "the nats by which logits are better than chance",
+            must="at least", figure=latest, levers=("the last down",), min_samples=2, ge=-1e308),
     worst("evaluation-repeats", "evaluation_change", 0.0, "differs", "the difference of two evaluations"),
 )  # fmt: skip
 KIND = {rule.name: rule.kind() for rule in RULES}

@@ -13,6 +13,13 @@ Step: TypeAlias = int | float | None
 ByDevice: TypeAlias = Mapping[str, int] | None
 LATER_ON = {LATER: True}
 DUST = "distance of its least sample from its greatest, where they are one number but for that"
+# What the recorder sees inside a model, with diagnostics=Diagnostics().
+INSIDE = (
+    *("activation_std_ratio", "activation_absmax", "activation_outlier", "activations_not_finite"),
+    *("dead_neurons_share", "neuron_kurtosis_change", "least_head_entropy", "head_entropy", "head_entropy_std"),
+    *("redundant_heads_share", "dead_heads_share", "head_content", "largest_logit", "embedding_cka"),
+    *("spectral_norm", "slice_ppl", "logits_gain", "loss_float64", "class_tax"),
+)
 BY = "what tells where epochs begin: corpus_position, tokens, or sampled where none do"
 
 

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import torch
 
+from weighbridge.quantities.runs import INSIDE
 from weighbridge.recorder import digests, residency
 from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.device_audit import DeviceAudit
@@ -50,7 +51,6 @@ CHANNELS: tuple[type[Channel], ...] = (
     *LEARNING,
     *(Batches, HeldOut, Modes, Evaluations, Targets),
 )
-INSIDE = (*Inside.columns, *ClassLosses.columns)
 SEEN = tuple(column for channel in CHANNELS for column in channel.columns)
 AT_CADENCE = {column for channel in CHANNELS if not channel.every_step for column in channel.columns}
 # The columns and events that a failure in a method makes unreliable; in one that is not listed, all of them.

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weighbridge.core import Basis, Fields, Measurement, Origin, Series, SubjectKind, Unmeasured
+from weighbridge.quantities.runs import INSIDE
 from weighbridge.run_logs.log_table import NUMBER
 from weighbridge.run_logs.units import promised_unit
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
@@ -25,7 +26,10 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     name, column = _name(options), view.column(_name(options))
     if column is None:
         why = f"the run logs no column {name!r}; it logs {', '.join(view.column_names)}"
-        remedy = f"log it, as rec.step(loss, {name}=…), or map it in the contract's `columns:` to what the log calls it"
+        remedy = "give the recorder diagnostics=Diagnostics(), which records it, or " if name in INSIDE else ""
+        remedy += (
+            f"log it, as rec.step(loss, {name}=…), or map it in the contract's `columns:` to what the log calls it"
+        )
         return Unmeasured(code="no-column", why=why, remedy=remedy)
     standard = view.named(name) or name
     how: Mapping[str, Any] = {"by": "step_series/1", "at": standard, "unit": promised_unit(standard)}

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import Any
 
 from weighbridge.core import dataclass, replace
-from weighbridge.quantities.runs import QuickSteps, Recurrence, Relation, StepColumn, Stretch
+from weighbridge.quantities.runs import INSIDE, QuickSteps, Recurrence, Relation, StepColumn, Stretch
 
 NOISE_SAMPLES = 100
 MAX_MEMORY = 3.3  # |lag-1 autocorrelation| × √n: 1 of 1,000 columns without memory lies beyond
@@ -42,7 +42,7 @@ LOOKED_AT = frozenset({
     "gradient_cosine", "stale_gradients", "zero_gradients", "unowned", "frozen", "unmoved", "outside_writes",
     "step_counter_lag", "evaluating_modules", "bf16_share", "weight_norm", "equal_rows", "equal_tensors",
     "init_std_max", "future_change", "evaluation_change", "weight_decay", "updates", "input_mean", "input_std",
-    "evaluation_rows_trained", "padding_change",
+    "evaluation_rows_trained", "padding_change", "cost_ms", *INSIDE,
 })  # fmt: skip
 # A process drives one device, and the fastest of 2025 does 2e16 operations a second at 4 bits.
 MOST_FLOPS_PER_S = 1e17

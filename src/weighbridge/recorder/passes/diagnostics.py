@@ -20,12 +20,13 @@ from weighbridge.diagnosis.embedding_rows import alignment, commonest, embedding
 from weighbridge.diagnosis.fixed_batch import IGNORED, Call, call_of, cut, logits_of, targets, tokens
 from weighbridge.diagnosis.looking import attention, look, loss_of, shuffled
 from weighbridge.diagnosis.spectral import PowerIteration
+from weighbridge.quantities.runs import INSIDE
 from weighbridge.recorder import residency
 from weighbridge.recorder.channels import Cell, Channel, Watched
 from weighbridge.recorder.learning.tensor_norms import DENSE
 from weighbridge.recorder.passes.probes import copied, random_numbers_kept
 
-ROWS, POSITIONS = 4, 128
+ROWS, POSITIONS = 4, 64
 CHECKS = 3  # in which a unit must have been dead
 FEWEST = 3  # blocks of a stack, of fewer none is outside its band
 LARGEST = 99.0  # loss whose exponential is written
@@ -39,7 +40,7 @@ class Diagnostics:
 
     every: how many steps lie between two looks; the first step is one of them, and the last one that was asked for.
     batch: what is looked at each time, as the model is called with it: a mapping by name, a tuple by place. Left out,
-        the first four rows of what goes into the first step, up to 128 positions of them.
+        the first four rows of what goes into the first step, up to 64 positions of them.
     classes: gives the class of each row, or of each place, of what goes into the model: a tensor of integers, 0 for
         the regular one. It is called with the model's one argument, its arguments by place, or those by name.
     """
@@ -69,12 +70,7 @@ class Looking(Channel):
 class Inside(Looking):
     """Figures of the batch that stays the same; against the first look where they say so."""
 
-    columns = (
-        *("activation_std_ratio", "activation_absmax", "activation_outlier", "activations_not_finite"),
-        *("dead_neurons_share", "neuron_kurtosis_change", "least_head_entropy", "head_entropy", "head_entropy_std"),
-        *("redundant_heads_share", "dead_heads_share", "head_content", "largest_logit", "embedding_cka"),
-        *("spectral_norm", "slice_ppl", "logits_gain"),
-    )
+    columns = INSIDE[:-2]
 
     def __init__(self, watched: Watched, asked: Diagnostics, last: int | None = None) -> None:
         super().__init__(watched, asked, last)
@@ -239,7 +235,7 @@ class Inside(Looking):
 class ClassLosses(Looking):
     """The loss of a step in float64, from its logits and labels; and by class, where somebody says what these are."""
 
-    columns = ("loss_float64", "class_tax")
+    columns = INSIDE[-2:]
 
     def __init__(self, watched: Watched, asked: Diagnostics, last: int | None = None) -> None:
         super().__init__(watched, asked, last)
