@@ -32,10 +32,3 @@ def alignment(before: torch.Tensor, after: torch.Tensor) -> float:
     one, other = (rows.detach().double() - rows.detach().double().mean(0) for rows in (before, after))
     norms = (one.T @ one).norm() * (other.T @ other).norm()
     return float((other.T @ one).square().sum() / norms)
-
-
-def mean_cosine(rows: torch.Tensor) -> float:
-    """Return the mean cosine of all pairs of rows."""
-    unit = torch.nn.functional.normalize(rows.detach().double())
-    count = len(unit)
-    return float(((unit @ unit.T).sum() - count) / (count * (count - 1)))

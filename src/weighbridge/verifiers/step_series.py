@@ -26,10 +26,8 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     name, column = _name(options), view.column(_name(options))
     if column is None:
         why = f"the run logs no column {name!r}; it logs {', '.join(view.column_names)}"
-        remedy = "give the recorder diagnostics=Diagnostics(), which records it, or " if name in INSIDE else ""
-        remedy += (
-            f"log it, as rec.step(loss, {name}=…), or map it in the contract's `columns:` to what the log calls it"
-        )
+        remedy = f"log it, as rec.step(loss, {name}=…), or map it in the contract's `columns:` to what the log calls it"
+        remedy = f"give the recorder diagnostics=Diagnostics(), or {remedy}" if name in INSIDE else remedy
         return Unmeasured(code="no-column", why=why, remedy=remedy)
     standard = view.named(name) or name
     how: Mapping[str, Any] = {"by": "step_series/1", "at": standard, "unit": promised_unit(standard)}

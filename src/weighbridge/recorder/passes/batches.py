@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from weighbridge.diagnosis.fixed_batch import LABELS
 from weighbridge.recorder.channels import Cell, Channel, Watched
 from weighbridge.recorder.learning.tensor_norms import every_so_many
 
@@ -18,7 +19,6 @@ ELEMENTS = 1 << 17  # of an array that are looked at, evenly spaced
 PASSES, ROWS, WIDTH = 16, 64, 1024  # of a step, of each, and of each row: held against what is evaluated
 PARTS = 16  # of a list that are looked through for arrays
 ROW = 4  # elements of which a row has at least, to be like another by no chance
-LABELS = ("labels", "label", "label_ids", "targets", "target")
 Array = npt.NDArray[Any]
 
 

@@ -10,11 +10,12 @@ import contextlib
 import copy
 import random
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 
+from weighbridge.diagnosis.fixed_batch import Call, logits_of, run, tokens
 from weighbridge.recorder import residency
 from weighbridge.recorder.channels import SELDOM, Cell, Channel, Watched
 from weighbridge.recorder.learning.loss_scale import lowest, spread
@@ -22,7 +23,6 @@ from weighbridge.recorder.learning.loss_scale import lowest, spread
 ROWS, POSITIONS = 2, 64
 CAUSAL = 1e-5
 DEVICES = ("cpu", "cuda")  # whose random numbers can be given back
-Call: TypeAlias = dict[Any, Any]  # arguments by place or name
 
 
 class Evaluations(Channel):
@@ -172,7 +172,7 @@ def _cut(call: Call) -> Call | None:
     # A few rows, or none where they cannot be told apart, or where all positions would have to be evaluated.
     tensors = {name: value for name, value in call.items() if isinstance(value, torch.Tensor) and value.dim()}
     wide = {value.shape[1] for value in tensors.values() if value.dim() > 1}
-    long = (ids := _tokens(call)) is not None and ids.shape[1] > POSITIONS
+    long = (ids := tokens(call)) is not None and ids.shape[1] > POSITIONS
     if len({len(value) for value in tensors.values()}) != 1 or (long and len(wide) > 1):
         return None
     places = (slice(ROWS), slice(POSITIONS)) if long else (slice(ROWS),)
@@ -182,13 +182,7 @@ def _cut(call: Call) -> Call | None:
 
 
 def _logits(model: torch.nn.Module, call: Call) -> torch.Tensor | None:
-    by_name = {name: value for name, value in call.items() if isinstance(name, str)}
-    output = model(*(value for name, value in call.items() if name not in by_name), **by_name)
-    output = getattr(output, "logits", output)
-    if isinstance(output, (Mapping, tuple, list)):
-        values = [output.get("logits"), *output.values()] if isinstance(output, Mapping) else output
-        output = next((one for one in values if isinstance(one, torch.Tensor) and one.dim() > 1), None)
-    return output if isinstance(output, torch.Tensor) and output.is_floating_point() else None
+    return logits_of(run(model, call))
 
 
 def _largest(one: torch.Tensor, other: torch.Tensor | None) -> torch.Tensor | None:
@@ -197,10 +191,6 @@ def _largest(one: torch.Tensor, other: torch.Tensor | None) -> torch.Tensor | No
     return torch.where(one == other, 0, (one.float() - other.float()).abs()).amax()  # infinities are equal
 
 
-def _tokens(call: Call, logits: torch.Tensor | None = None) -> torch.Tensor | None:
-    ids: torch.Tensor | None = call.get(
-        "input_ids", next((one for one in call.values() if isinstance(one, torch.Tensor)), None)
-    )
-    if ids is None or ids.dim() != 2 or ids.shape[1] < 2 or ids.dtype not in (torch.int64, torch.int32):
-        return None
-    return ids if logits is None or (logits.dim() == 3 and logits.shape[:2] == ids.shape) else None
+def _tokens(call: Call, logits: torch.Tensor) -> torch.Tensor | None:
+    ids = tokens(call)
+    return ids if ids is not None and logits.dim() == 3 and logits.shape[:2] == ids.shape else None
