@@ -217,6 +217,9 @@ def test_losses_of_classes_are_over_their_own_places() -> None:
     assert {kind: one.count for kind, one in of_class.items()} == {0: 2, 1: 3}
     assert of_class[1].mean == pytest.approx(nn.functional.cross_entropy(logits[3:], labels[3:]).item(), rel=1e-6)
     assert class_losses.spread_out(torch.zeros(4), labels) is None
+    of_places = class_losses.spread_out(torch.arange(8).reshape(2, 4), labels)  # of labels that were shifted
+    assert of_places is not None
+    assert of_places.tolist() == [1, 2, 3, 5, 6, 7]
 
 
 def test_a_batch_is_cut_by_rows_and_where_all_are_tokens_by_positions() -> None:

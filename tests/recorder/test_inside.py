@@ -190,6 +190,29 @@ def test_values_that_are_not_finite_are_counted_and_figures_made_of_them_are_no_
     assert math.isnan(rows(tmp_path / "b")[0]["slice_ppl"])
 
 
+def test_attention_that_is_nowhere_a_number_is_none_in_every_column(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = qwen()
+    with torch.no_grad():
+        model.model.embed_tokens.weight.fill_(math.nan)
+    trained(tmp_path / "a", model, by_name(), hugging_loss, Diagnostics(every=3), steps=2)
+    assert {name for name, value in rows(tmp_path / "a")[0].items() if math.isnan(value)} >= HEADS
+
+
+def test_units_that_die_while_training_goes_on_are_dead_three_looks_later(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, given = qwen(), by_name()
+
+    def loss_of(one: Any, batch: Any) -> Any:
+        if batch is given[4]:
+            one.model.layers[1].mlp.up_proj.weight.data.zero_()
+        return hugging_loss(one, batch)
+
+    model.model.layers[1].mlp.up_proj.requires_grad_(False)
+    trained(tmp_path / "a", model, given, loss_of, Diagnostics(every=1), steps=8)
+    assert column(rows(tmp_path / "a"), "dead_neurons_share") == [None, None, 0, 0, 0, 0, *[pytest.approx(1 / 3)] * 2]
+
+
 def test_a_batch_that_is_given_is_the_one_that_is_looked_at(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, fed = qwen(), by_name()

@@ -64,6 +64,8 @@ def by_class(found: torch.Tensor, labels: torch.Tensor, classes: torch.Tensor) -
 
 def spread_out(classes: torch.Tensor, labels: torch.Tensor) -> torch.Tensor | None:
     """Return a class for each place from one for each row or each place; None where they do not go into each other."""
-    flat, places = classes.flatten(), labels.numel()
+    places = labels.numel()
+    shifted = classes.dim() == 2 and classes[:, 1:].numel() == places  # as the labels were
+    flat = classes[:, 1:].flatten() if shifted else classes.flatten()
     each = places // max(len(flat), 1)
     return flat.repeat_interleave(each) if len(flat) and each * len(flat) == places else None

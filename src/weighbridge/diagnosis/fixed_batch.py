@@ -9,7 +9,7 @@ import torch
 
 Call: TypeAlias = dict[Any, Any]  # arguments by place or name
 LABELS = ("labels", "label", "label_ids", "targets", "target")
-IGNORED = -100
+IGNORED, WHOLE = -100, 2**31
 INTEGERS = (torch.int64, torch.int32)
 
 
@@ -20,19 +20,29 @@ def call_of(batch: object) -> Call:
     return dict(enumerate(batch)) if isinstance(batch, (tuple, list)) else {0: batch}
 
 
-def cut(call: Call, rows: int, positions: int) -> Call | None:
-    """Return copies of the first rows and positions; None where what is not a tensor, a number or a text is in it."""
+def cut(call: Call, rows: int = WHOLE, positions: int = WHOLE) -> Call | None:
+    """Return copies of the first rows and positions, None where these cannot be told apart or it is not of tensors.
+
+    Positions are cut of tokens alone. The whole of what is of tensors, numbers and texts can always be copied.
+    """
     if not all(value is None or isinstance(value, (torch.Tensor, int, float, str)) for value in call.values()):
         return None
     tensors = {name: value for name, value in call.items() if isinstance(value, torch.Tensor)}
-    lengths = {len(value) for value in tensors.values() if value.dim()}
-    ids = tokens(call)
-    wide = ids is not None and all(value.shape == ids.shape for value in tensors.values() if value.dim())
-    places = (slice(rows), slice(positions)) if wide else (slice(rows),)
-    same = len(lengths) == 1
+    wide = {value.shape[1] for value in tensors.values() if value.dim() > 1}
+    long = (ids := tokens(call)) is not None and ids.shape[1] > positions
+    alike = len({len(value) for value in tensors.values() if value.dim()}) == 1 and not (long and len(wide) > 1)
+    if rows < WHOLE and not alike:
+        return None
+    places = (slice(rows), slice(positions)) if long else (slice(rows),)
     return call | {
-        name: (value[places] if same and value.dim() else value).detach().clone() for name, value in tensors.items()
+        name: (value[places[: value.dim()]] if value.dim() else value).detach().clone()
+        for name, value in tensors.items()
     }
+
+
+def evaluated(model: torch.nn.Module, call: Call) -> torch.Tensor | None:
+    """Return the logits that a model gives."""
+    return logits_of(run(model, call))
 
 
 def run(model: torch.nn.Module, call: Call) -> Any:

@@ -31,6 +31,7 @@ CHECKS = 3  # in which a unit must have been dead
 FEWEST = 3  # blocks of a stack, of fewer none is outside its band
 LARGEST = 99.0  # loss whose exponential is written
 MOST_DRAWN = 2**28  # bytes of weights that are put in another order
+INSIDE_HEADS = INSIDE[6:13]
 HEADS = ("entropy", "largest", "first", "previous", "collapsed")
 
 
@@ -72,11 +73,12 @@ class Inside(Looking):
 
     columns = INSIDE[:-2]
 
-    def __init__(self, watched: Watched, asked: Diagnostics, last: int | None = None) -> None:
-        super().__init__(watched, asked, last)
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         self._call: Call | None = None
         self._first: dict[str, Activation] = {}
-        self._dead: dict[str, tuple[int, torch.Tensor]] = {}  # checks in a row, and which units were dead in all
+        self._dead: dict[str, torch.Tensor] = {}  # in how many looks on end each unit was
+        self._looks = 0
         self._common: tuple[torch.Tensor, torch.Tensor] | None = None
         self._matrices = PowerIteration()
         self._control: float | None = None
@@ -127,7 +129,7 @@ class Inside(Looking):
         """Keep the batch of all looks, and the commonest tokens of it as they are embedded before the first update."""
         if self._call is None:
             given = self.asked.batch
-            self._call = cut(call, ROWS, POSITIONS) if given is None else cut(call_of(given), 2**31, 2**31)
+            self._call = (cut(call, ROWS, POSITIONS) or cut(call)) if given is None else cut(call_of(given))
             ids = None if self._call is None else tokens(self._call)
             table, common = embedding(self.watched.bare()), None if ids is None else commonest(ids)
             if table is not None and common is not None and int(common.amax()) < len(table):
@@ -174,17 +176,15 @@ class Inside(Looking):
 
     def _neurons(self, hidden: list[Activation]) -> dict[str, Cell]:
         found: dict[str, Cell] = {}
-        for one in hidden:
-            checks, dead = self._dead.get(one.name, (0, one.dead))
-            self._dead[one.name] = checks + 1, dead & one.dead
-        known = [dead for checks, dead in self._dead.values() if checks >= CHECKS]
-        if known:
-            found["dead_neurons_share"] = sum(int(one.sum()) for one in known) / sum(map(len, known))
+        self._looks += 1
+        for one in {one.name: one for one in hidden}.values():  # once, where a block is called several times
+            self._dead[one.name] = torch.where(one.dead, self._dead.get(one.name, 0) + 1, 0)
+        if hidden and self._looks >= CHECKS:
+            found["dead_neurons_share"] = float((torch.cat([*self._dead.values()]) >= CHECKS).float().mean())
         changes = sorted(
-            abs(one.kurtosis - self._first[one.name + one.place].kurtosis)
-            / math.sqrt(24 / (one.values / len(one.peaks)))
+            abs(one.kurtosis - first.kurtosis) / math.sqrt(24 * len(one.peaks) / one.values)
             for one in hidden
-            if one.name + one.place in self._first
+            if (first := self._first.get(one.name + one.place)) is not None
         )
         if changes and self.watched.step:
             found["neuron_kurtosis_change"] = changes[len(changes) // 2]
@@ -195,10 +195,12 @@ class Inside(Looking):
             self.rows.append({"of": "attention", "name": one.name, "largest_logit": one.largest_logit,
                               **{name: getattr(one, name) for name in HEADS}})  # fmt: skip
         entropies, collapsed = heads(maps, lambda one: one.entropy), heads(maps, lambda one: one.collapsed)
+        if not all(bool(one.weights.isfinite().all()) for one in maps):
+            return dict.fromkeys(INSIDE_HEADS, math.nan)
         if not entropies:
             return {}
         mean = sum(entropies) / len(entropies)
-        found: dict[str, Cell] = {
+        return {
             "least_head_entropy": min(entropies),
             "head_entropy": mean,
             "head_entropy_std": math.sqrt(sum((one - mean) ** 2 for one in entropies) / len(entropies)),
@@ -207,8 +209,6 @@ class Inside(Looking):
             "head_content": content(maps, others),
             "dead_heads_share": sum(one > 0.99 for one in collapsed) / len(collapsed) if collapsed else None,
         }
-        broken = not all(bool(one.weights.isfinite().all()) for one in maps)
-        return dict.fromkeys(found, math.nan) if broken else found
 
     def _weights(self, model: torch.nn.Module) -> dict[str, Cell]:
         found: dict[str, Cell] = {}
@@ -237,8 +237,8 @@ class ClassLosses(Looking):
 
     columns = INSIDE[-2:]
 
-    def __init__(self, watched: Watched, asked: Diagnostics, last: int | None = None) -> None:
-        super().__init__(watched, asked, last)
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         self._passes: list[Moments] = []
         self._classes: dict[int, Moments] = {}
 

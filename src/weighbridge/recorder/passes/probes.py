@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from weighbridge.diagnosis.fixed_batch import Call, logits_of, run, tokens
+from weighbridge.diagnosis.fixed_batch import Call, cut, evaluated, tokens
 from weighbridge.recorder import residency
 from weighbridge.recorder.channels import SELDOM, Cell, Channel, Watched
 from weighbridge.recorder.learning.loss_scale import lowest, spread
@@ -35,8 +35,7 @@ class Evaluations(Channel):
     def forward_ended(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> None:
         """Keep a few rows as the model got them."""
         call: Call = {**dict(enumerate(args)), **kwargs}
-        plain = all(value is None or isinstance(value, (torch.Tensor, int, float, str)) for value in call.values())
-        self._call = _cut(call) if plain else None
+        self._call = cut(call, ROWS, POSITIONS)
         kind = output.device.type
         self._precision = kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
 
@@ -48,10 +47,10 @@ class Evaluations(Channel):
         kind, dtype, enabled = self._precision
         # What is cast under no_grad may not stay in the cache of an autocast that the loop is in.
         with random_numbers_kept(), torch.autocast(kind, dtype, enabled, cache_enabled=False):
-            first = _logits(model, call)
+            first = evaluated(model, call)
             if first is None:
                 return {}
-            found: dict[str, Cell] = {"evaluation_change": _largest(first, _logits(model, call))}
+            found: dict[str, Cell] = {"evaluation_change": _largest(first, evaluated(model, call))}
             encodes = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
             if (ids := _tokens(call, first)) is not None and not encodes:
                 found |= self._ahead(model, call, ids, first) | _padded(model, call, ids, first)
@@ -69,7 +68,7 @@ class Evaluations(Channel):
         other = torch.where(low < high, high, torch.where(low > 0, low - 1, low + 1))
         others = torch.where(ids == low, other, low)  # for each another token of the batch: one of the vocabulary
         later = torch.cat([ids[:, :half], others[:, half:]], 1)
-        after = _logits(model, {name: later if value is ids else value for name, value in call.items()})
+        after = evaluated(model, {name: later if value is ids else value for name, value in call.items()})
         change = _largest(before[:, :half][both], None if after is None else after[:, :half][both])
         self.watched.causal = None if change is None else bool(change <= CAUSAL)
         return {"future_change": change}
@@ -86,7 +85,7 @@ def _padded(model: torch.nn.Module, call: Call, ids: torch.Tensor, before: torch
     seen = ends & (mask != 0)
     if not seen.any():
         return {"padding_change": 0.0} if ends.any() else {}
-    after = _logits(model, call | {"attention_mask": mask.masked_fill(seen, 0)})
+    after = evaluated(model, call | {"attention_mask": mask.masked_fill(seen, 0)})
     return {"padding_change": _largest(before[~ends], None if after is None else after[~ends])}
 
 
@@ -166,23 +165,6 @@ def random_numbers_kept() -> Iterator[None]:
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])
-
-
-def _cut(call: Call) -> Call | None:
-    # A few rows, or none where they cannot be told apart, or where all positions would have to be evaluated.
-    tensors = {name: value for name, value in call.items() if isinstance(value, torch.Tensor) and value.dim()}
-    wide = {value.shape[1] for value in tensors.values() if value.dim() > 1}
-    long = (ids := tokens(call)) is not None and ids.shape[1] > POSITIONS
-    if len({len(value) for value in tensors.values()}) != 1 or (long and len(wide) > 1):
-        return None
-    places = (slice(ROWS), slice(POSITIONS)) if long else (slice(ROWS),)
-    return call | {
-        name: value[places if value.dim() > 1 else places[:1]].detach().clone() for name, value in tensors.items()
-    }
-
-
-def _logits(model: torch.nn.Module, call: Call) -> torch.Tensor | None:
-    return logits_of(run(model, call))
 
 
 def _largest(one: torch.Tensor, other: torch.Tensor | None) -> torch.Tensor | None:
