@@ -207,6 +207,20 @@ def test_labels_that_are_the_tokens_are_shifted_and_others_are_not() -> None:
     assert looking.look(qwen(), {"input_ids": IDS}).loss is None
 
 
+def test_labels_that_are_tokens_in_part_are_shifted_where_the_model_is_known_to_look_at_nothing_ahead() -> None:
+    labels = torch.stack([IDS[0], (IDS[1] + 7) % 50])
+    for model, causal in ((qwen(), True), (bert(), False)):
+        call = {"input_ids": IDS, "labels": labels}
+        with torch.no_grad():
+            known = model(**call).loss.item()
+        assert looking.look(model, call, causal).loss == pytest.approx(known, rel=1e-5)
+        assert looking.look(model, call).loss is None
+    model = bert()
+    with torch.no_grad():
+        known = model(input_ids=IDS, labels=IDS).loss.item()
+    assert looking.look(model, {"input_ids": IDS, "labels": IDS}, causal=False).loss == pytest.approx(known, rel=1e-5)
+
+
 def test_losses_of_classes_are_over_their_own_places() -> None:
     logits, labels = torch.randn(6, 5), torch.tensor([0, 1, -100, 3, 4, 0])
     found = class_losses.losses(logits, labels)

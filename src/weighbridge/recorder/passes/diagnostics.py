@@ -98,11 +98,11 @@ class Inside(Looking):
         kind = next((one.device.type for one in model.parameters()), "cpu")
         dtype, enabled = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
         with random_numbers_kept(), torch.autocast(kind, dtype, enabled, cache_enabled=False):
-            seen = look(model, self._call)
+            seen = look(model, self._call, self.watched.causal)
             other = shuffled(self._call) if seen.attention else None
             elsewhere = attention(model, other) if other is not None else ()
-            if not self._first and seen.loss is not None:
-                self._control = loss_of(self._call, self._of_chance(model))
+            if self._control is None and seen.loss is not None:
+                self._control = loss_of(self._call, self._of_chance(model), self.watched.causal)
         self.found = {
             **self._activations(seen.activations),
             **self._attention(seen.attention, elsewhere),
@@ -246,7 +246,7 @@ class ClassLosses(Looking):
         """Take the losses of a pass; several ranks and several passes are averaged in ways that nobody can see."""
         if not self.due or output.dim() < 2:
             return
-        given = targets({**dict(enumerate(args)), **kwargs}, output)
+        given = targets({**dict(enumerate(args)), **kwargs}, output, self.watched.causal)
         if given is None:
             return
         found, labels = losses(*given), given[1]
