@@ -8,12 +8,15 @@ thing. Runs that FOLDER holds already are not made again.
 """
 
 import collections
+import contextlib
 import itertools
 import json
 import math
 import re
+import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -278,6 +281,40 @@ def table(healthy: Mapping[str, list[dict[str, tuple[str, bool, str]]]]) -> Iter
         yield f"| {row} | {' | '.join(f'({cell})' if advisory else cell for cell in cells)} |"
 
 
+def cost(root: Path, every: int = 10, steps: int = 41) -> Iterator[str]:
+    """Yield what looking costs: recorders with and without it train the same model in turns, by CPU time."""
+    ids = torch.randint(0, VOCAB, (4, 128), generator=torch.Generator().manual_seed(0))
+    spent: dict[str, list[float]] = {"without": [], "without, again": [], "with": []}
+    with contextlib.ExitStack() as open_:
+        sides = {}
+        for name in spent:
+            model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
+                vocab_size=VOCAB, n_layer=4, n_embd=256, n_head=4, n_positions=128))  # fmt: skip
+            optimizer = torch.optim.AdamW(model.parameters(), lr=LR)
+            asked = Diagnostics(every=every) if name == "with" else None
+            folder = root / f"cost-{name}-{time.time_ns()}"
+            sides[name] = model, optimizer, open_.enter_context(Recorder(folder, model, optimizer, diagnostics=asked))
+        for _, (name, (model, optimizer, recorder)) in itertools.product(range(steps), sides.items()):
+            began = time.process_time()
+            optimizer.zero_grad()
+            loss = model(input_ids=ids, labels=ids).loss
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
+            spent[name].append(time.process_time() - began)
+    usual = statistics.median(spent["without"][every + 2 :])
+    later = range(every, steps, every)
+    looks = [spent["with"][at] - spent["without"][at] for at in later]
+    again = statistics.median(spent["without, again"][every + 2 :]) / usual
+    between = statistics.median(spent["with"][at] for at in range(every + 2, steps) if at % every) / usual
+    size, least, most = sum(one.numel() for one in model.parameters()), min(looks) / usual, max(looks) / usual
+    first, look = (spent["with"][0] - spent["without"][0]) / usual, statistics.median(looks) / usual
+    yield f"{size:,} parameters, a step of {usual * 1e3:.0f} ms on one thread; CPU time, in turns in one process."
+    yield f"Without diagnostics once more {again:.3f} × a step, with them between two looks {between:.3f} ×."
+    yield f"The first look takes {first:.1f} steps, a later one {look:.2f} ({least:.2f} to {most:.2f}):"
+    yield f"every 50 steps {1 + look / 50:.3f} × a step."
+
+
 def main(root: Path) -> None:
     """Train what is not there yet, and print both tables."""
     healthy = {
@@ -307,6 +344,8 @@ def main(root: Path) -> None:
         lacking, besides = [row for row in must if row not in fails], [row for row in fails if row not in must]
         says = found[must[0]][2].replace("|", "\\|")
         print(f"| {fault.says} | {' '.join(must)} | {' '.join(lacking)} | {' '.join(besides)} | {says} |", flush=True)
+    print("\n## What looking inside the model costs\n")
+    print(*cost(root), sep="\n")
 
 
 if __name__ == "__main__":
