@@ -132,20 +132,33 @@ def try_saved(work: Path, dtypes: tuple[str, ...]) -> None:
     print(f"Saved: {dict(counts)}", flush=True)
 
 
+def faulty(spec: str) -> ModelView:
+    """Return a model that a faulty generation is for; its reference generates as it should."""
+    view = open_model(spec)
+    stack: Any = view.stack()
+    stack.module.faulty = True
+    return view
+
+
 @contextmanager
 def decoding(how: str) -> Iterator[None]:
     """Generate with positions one too far, or with one wrong row in the cache."""
     plain: Callable[..., None] = stacks._generate  # noqa: SLF001 -- a bug is put in its place
 
-    def generate(module: Any, ids: torch.Tensor, steps: int) -> None:
+    def generate(module: Any, ids: torch.Tensor, steps: int, masks: Mapping[str, Any]) -> None:
+        if not getattr(module, "faulty", False):
+            plain(module, ids, steps, masks)
+            return
         first = ids.shape[1] - steps
         rows = len(ids) if "OPT" in type(module).__name__ else 1  # as its own positions are
-        cache = module(input_ids=ids[:, :first], use_cache=True).past_key_values
+        given: Any = {name: one[:, :first] for name, one in masks.items()}
+        cache = module(input_ids=ids[:, :first], use_cache=True, **given).past_key_values
         for at in range(first, ids.shape[1]):
             if how == "one wrong row of the cache" and at == first:
                 cache.layers[1].values[:, :, 5] = cache.layers[1].values[:, :, 6]
             more = {"position_ids": torch.full((rows, 1), at + 1)} if how == "position one too far" else {}
-            cache = module(input_ids=ids[:, at : at + 1], past_key_values=cache, **more).past_key_values
+            mask = {name: one[:, : at + 1] for name, one in masks.items()}
+            cache = module(input_ids=ids[:, at : at + 1], past_key_values=cache, **more, **mask).past_key_values
 
     stacks._generate = plain if how == "clean" else generate  # noqa: SLF001
     try:
@@ -163,6 +176,6 @@ def try_decode(_seeds: int, dtypes: tuple[str, ...]) -> None:
             for dtype in dtypes:
                 for how in ("clean", "position one too far", "one wrong row of the cache"):
                     with decoding(how):
-                        verdict = judged(folder, open_model(other(folder, family, dtype, "&decode=8")))
+                        verdict = judged(folder, faulty(other(folder, family, dtype, "&decode=8")))
                     first = verdict.figures.get("first", "")
                     print(f"  {family:12}{dtype:10}{how:28}{verdict.outcome.name} {verdict.code} {first}", flush=True)

@@ -46,6 +46,7 @@ class Distance:
 
 
 NOTHING = Distance()
+WHOLE = (None, None)  # all sequences, all tokens of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,34 +73,41 @@ def local_errors(  # noqa: PLR0917 -- what a pass is about; most of it is left o
     suspicious: Callable[[Distance, Distance], bool] = lambda *_: False,
     as_made: Collection[str] = (),
     beside: Trace | None = None,
+    part: tuple[int | None, int | None] = WHOLE,
 ) -> tuple[Steps, Audit, Constants]:
     """Return, for each point of the reference, how far a trace's capture lies from what is made before it.
 
     What relates the two is looked for where that is `suspicious`, `than` being what a trusted run's steps are. A point
     that the trace lacks goes on as it was made, and so do those of `as_made`. What a trace `beside` this one captured
-    is compared as well, with what is made from the values of this one.
+    is compared as well, with what is made from the values of this one. Of a `part`, these first sequences and tokens
+    alone are compared; of what lies beside, all.
     """
-    steps, near = dict[str, Step](), Neighbours(reference.plain)
+    steps, near = dict[str, Step](), Neighbours(reference.plain, reference.padded)
     with rebuilt(reference.plain) as constants, widened() as audit:
 
-        def look(of: Trace, point: str, made: torch.Tensor, least: Step | None) -> tuple[Step, torch.Tensor | None]:
+        def look(
+            of: Trace, point: str, made: torch.Tensor, least: Step | None, part: tuple[int | None, int | None] = WHOLE
+        ) -> tuple[Step, torch.Tensor | None]:
             shape = made.shape if made.shape[0] in (1, len(tokens)) else (len(tokens), *made.shape[1:])
             found = Step(distance=NOTHING, shape=tuple(shape), made_from=audit.made_from(made))
             if of.shape(point) != tuple(made.shape):
                 return found, None
-            values = captured(of, point, made)
+            values, shown = (reference.unpadded(one) for one in (captured(of, point, made), made))
+            of_both = [one[: part[0], : part[1]] for one in (shown, values)]
             if not made.is_floating_point():
-                return replace(found, distance=_choices(near.scores(point), made, values)), values
-            distance = compare(made, values)
+                return replace(found, distance=_choices(near.scores(point), *of_both)), values
+            distance = compare(*of_both)
+            hidden = sum(reference.padded[: len(of_both[0])]) * made.shape[2]
+            distance = replace(distance, elements=distance.elements - hidden)
             if least is None or not suspicious(distance, least.distance):
                 return replace(found, distance=distance), values
-            relation, names = near.relation(point, made, values.double()), audit.made_by(made)
-            extent = _extent(made, values, least.distance, ROUNDOFF[of.facts.dtype])
+            relation, names = near.relation(point, shown, values.double()), audit.made_by(made)
+            extent = _extent(*of_both, least.distance, ROUNDOFF[of.facts.dtype])
             return replace(found, distance=distance, relation=relation, extent=extent, operations=names), values
 
         def visit(point: str, made: torch.Tensor) -> torch.Tensor | None:
             with unwatched():
-                step, values = look(trace, point, made, than.get(point))
+                step, values = look(trace, point, made, than.get(point), part)
                 if beside is not None and point in beside.tensors:
                     step = replace(step, beside=look(beside, point, made, step)[0])
                 steps[point] = step
@@ -130,7 +138,7 @@ def rounded_like(reference: Torch, trace: Trace, point: str) -> tuple[str, float
     for one in ROUNDED_TO:
         with suppress(ReachedError), rounded(reference.plain, {"*": one}):
             reference.forward(trace.facts.tokens, visit, casts=frozenset(trace.tensors))
-        rows = made.pop().double()
+        rows = reference.unpadded(made.pop()).double()
         values = captured(trace, point, rows).double()
         found[one] = float((values - rows).norm() / values.norm())
     nearest = min(found, key=lambda one: found[one])

@@ -2,7 +2,8 @@
 
 A point's id is the path of a module and the state: `model.layers.3.self_attn.q_proj.out`. An `.in` is the first input
 of a module without parts, where no module returned it. `.attention.query.in`, `.key.in` and `.value.in` are what the
-attention function of a Hugging Face model was given, after the rotation.
+attention function of a Hugging Face model was given, after the rotation; `.key.cache` and `.value.cache` what it was
+given of all tokens when the last one was decoded.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from weighbridge.forward.widened import unwatched
 
 # What is done at a point: it is given the id and the rows, and returns rows to go on with, or None for the same.
 Visit: TypeAlias = "Callable[[str, torch.Tensor], torch.Tensor | None]"
+CACHE = ".cache"
 INTEGERS = ("torch.int64", "torch.int32")
 Points: TypeAlias = frozenset[str] | None  # the ids of some points; None is all
 
@@ -60,6 +62,7 @@ class Pass:
         self, visit: Visit, shape: tuple[int, int], wanted: Points, casts: frozenset[str], weights: frozenset[int]
     ) -> None:
         self.visit, self.shape, self.wanted, self.casts, self.weights = visit, shape, wanted, casts, weights
+        self.named = set[str]()
         self.seen = torch.utils.weak.WeakIdKeyDictionary() if wanted is None else None
         self.calls: dict[str, int] = {}
 
@@ -70,6 +73,7 @@ class Pass:
         if rows is None:
             return None
         replaced = self.visit(point, rows.tensor)
+        self.named.add(point)
         if known:
             return None
         if replaced is not None and point.endswith(".in"):
@@ -87,6 +91,14 @@ class Pass:
         if self.seen is not None:
             self.seen[tensor] = self.seen[result] = True
         return None if replaced is None else result
+
+    def cached(self, point: str, tensor: torch.Tensor, total: int) -> None:
+        """Visit what a cache holds of all tokens, once the last of them is decoded; it goes on as it is."""
+        (sequences, tokens), length = self.shape, tensor.shape[2]
+        due = length == total > tokens if total else length == tokens and point in self.casts
+        rows = as_rows(tensor, sequences, length, "yes") if due else None
+        if rows is not None:
+            self.visit(point, rows.tensor)
 
     def within(self, point: str, value: Any, at: int = 0) -> Any:
         """Visit every tensor in what a module returned: a tensor, or a tuple, list or mapping of them."""
@@ -131,12 +143,13 @@ def _is_tensor(value: object) -> bool:
 
 @contextmanager
 def visited(
-    module: torch.nn.Module, visit: Visit, sequences: int, wanted: Points = None, casts: frozenset[str] = frozenset()
-) -> Iterator[None]:
+    module: torch.nn.Module, visit: Visit, sequences: int, wanted: Points = None, casts: frozenset[str] = frozenset(),
+    *, total: int = 0,
+) -> Iterator[None]:  # fmt: skip
     """Call `visit` at every point of the forward passes inside the block, or only at those wanted, once for a tensor.
 
     Where float64 casts nothing, a point of `casts` is the very tensor of an earlier one: it is visited as well, and
-    goes on as it is.
+    goes on as it is. Where so many tokens in `total` are decoded one by one, each step has the points of the first.
     """
     inner: Any = getattr(module, "_orig_mod", module)  # what torch.compile wraps
     now: list[Pass] = []
@@ -149,7 +162,8 @@ def visited(
             remedy = "give the token ids as a tensor argument, or wrap the module in one that does"
             raise SubjectError("no-token-ids", "the module was called without token ids", remedy=remedy)
         shape = sequences, int(ids.shape[-1] if ids.ndim > 1 else ids.numel() // sequences)
-        now[:] = [Pass(visit, shape, wanted, casts, weights)]
+        named = frozenset(now[0].named) if total and now and wanted is None else wanted
+        now[:] = [Pass(visit, shape, named, casts, weights)]
 
     def leaving(path: str) -> Callable[..., Any]:
         def hook(_module: object, _given: object, result: Any) -> Any:
@@ -177,12 +191,12 @@ def visited(
             if path and (not list(part.children()) or f"{path}.in" in (wanted or ())):
                 hooks.callback(part.register_forward_pre_hook(entering(path), with_kwargs=True).remove)
             hooks.callback(part.register_forward_hook(leaving(path)).remove)
-        hooks.enter_context(_attention({part: path for path, part in inner.named_modules()}, now))
+        hooks.enter_context(_attention({part: path for path, part in inner.named_modules()}, now, wanted, total))
         yield
 
 
 @contextmanager
-def _attention(paths: Mapping[torch.nn.Module, str], now: Sequence[Pass]) -> Iterator[None]:
+def _attention(paths: Mapping[torch.nn.Module, str], now: Sequence[Pass], wanted: Points, total: int) -> Iterator[None]:
     functions: Any = getattr(sys.modules.get("transformers.modeling_utils"), "ALL_ATTENTION_FUNCTIONS", None)
     if functions is None or not hasattr(functions, "get_interface"):
         yield
@@ -201,6 +215,9 @@ def _attention(paths: Mapping[torch.nn.Module, str], now: Sequence[Pass]) -> Ite
                     replaced = now[0].at(f"{path}.attention.{name}.in", tensor, "yes")
                     if replaced is not None and replaced.shape == tensor.shape:
                         given[name] = replaced
+                    point = f"{path}.attention.{name}{CACHE}"
+                    if name != "query" and (wanted is None or point in wanted or point in now[0].casts):
+                        now[0].cached(point, given[name], total)
             return function(module, *given.values(), *more, **named)
 
         return attend

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from weighbridge.core import dataclass, np, torch
 from weighbridge.forward.trace_file import Trace
 
 MOST = 2048  # tokens of all sequences that are drawn: what lies beyond is not reached, and named
 MARGIN = 8  # tokens behind a window or limit
+DECODED, PADDED = 2, 6  # tokens that are decoded of each drawn sequence, and that are padding of the last one
+LEAST = 12  # tokens that such sequences have
 PER_EXPERT = 16  # choices that are drawn for each expert
 SWITCHING = ("longrope", "su", "dynamic")  # rotary positions that change with the length
 ROUTERS = ("gate.out", "router.out")
@@ -77,6 +79,32 @@ def drawn_size(bounds: Bounds | None, plain: tuple[int, int]) -> tuple[int, int]
     return rows, min(length, MOST // rows)
 
 
+class Form(NamedTuple):
+    """How many tokens at the start of each sequence are padding, and how many at the end are decoded one by one."""
+
+    padded: tuple[int, ...] = ()
+    decode: int = 0
+
+
+PLAIN = Form()
+
+
+def drawn_form(modules: Iterable[torch.nn.Module], rows: int, length: int) -> Form:
+    """Return the form in which drawn sequences are run: with padding and from a cache where all modules take them."""
+    padded, decode = (*[0] * (rows - 1), PADDED), DECODED
+    for module in modules:
+        plain: Any = getattr(module, "_orig_mod", module)
+        accepted, config = inspect.signature(plain.forward).parameters, text_config(plain)
+        bounds, whole = bounds_of(plain) or Bounds(), not {"input_ids", "attention_mask"} - {*accepted}
+        kinds = {one.get("rope_type", one.get("type")) for one in _ropes(config)}
+        changes = "dynamic" in kinds or length - decode <= bounds.rope_limit < length  # what a cache holds already
+        if rows < 2 or length < LEAST or not whole or getattr(config, "is_encoder_decoder", False):
+            return PLAIN
+        if plain is not module or changes or "past_key_values" not in accepted:  # each length is compiled by itself
+            decode = 0
+    return Form(padded, decode)
+
+
 def reached(module: torch.nn.Module, trusted: Trace, decoded: int) -> Mapping[str, bool]:
     """Return what there is to reach, and whether a run did; what a model without configuration has is left out."""
     found, bounds, length = dict[str, bool](), bounds_of(module), len(trusted.facts.tokens[0])
@@ -87,7 +115,7 @@ def reached(module: torch.nn.Module, trusted: Trace, decoded: int) -> Mapping[st
     if decoded or "past_key_values" in accepted:
         found["cache"] = decoded > 0
     if "attention_mask" in accepted:
-        found["padding"] = False  # every sequence is as long as the others
+        found["padding"] = any(trusted.facts.padded)
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from weighbridge.core import Doc, dataclass, torch
@@ -24,10 +24,10 @@ class Relation:
 
 
 class Neighbours:
-    """The captured values of the last points, as they are stored, and the model's weights."""
+    """The captured values of the last points, as they are stored, the model's weights, and its inputs' padding."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
-        self.module = module
+    def __init__(self, module: torch.nn.Module, padded: Sequence[int] = ()) -> None:
+        self.module, self.padded = module, padded
         self.recent: deque[tuple[str, torch.Tensor]] = deque(maxlen=RECENT)
 
     def note(self, point: str, values: torch.Tensor) -> None:
@@ -43,9 +43,11 @@ class Neighbours:
         """Return the simplest relation among those that leave least over; None where nothing is finite."""
         if made.shape != captured.shape or not bool(torch.isfinite(made).all() and torch.isfinite(captured).all()):
             return None
+        near = [(name, self._kept(values).double()) for name, values in self.recent if values.shape == made.shape]
+        made, captured = self._kept(made), self._kept(captured)
         norm = float(captured.norm()) or 1.0
         fitted = list(self._simple(made, captured, norm))
-        for name, other in ((name, values.double()) for name, values in self.recent if values.shape == made.shape):
+        for name, other in near:
             fitted.append(Relation(name="neighbour", to=name, left=float((captured - other).norm()) / norm))
             for how, sign in (("without", -1), ("with", 1)):  # it is missing from the sum, or in it twice
                 left = float((captured - made - sign * other).norm()) / norm
@@ -53,6 +55,11 @@ class Neighbours:
         # A factor for each channel always leaves a little less over than one factor that explains all.
         least = min(one.left for one in fitted)
         return next(one for one in fitted if one.left <= 2 * least)
+
+    def _kept(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return what is no padding, as one sequence where any is."""
+        some = any(self.padded) and len(rows) > 1
+        return torch.cat([row[many:] for row, many in zip(rows, self.padded, strict=True)])[None] if some else rows
 
     def _simple(self, made: torch.Tensor, captured: torch.Tensor, norm: float) -> Iterator[Relation]:
         flat_made, flat_captured = made.flatten(0, 1), captured.flatten(0, 1)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from weighbridge.core import NDArray, SubjectError, dataclass, field, np, replace, torch
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.forward.arithmetic.products import Products, rounded, said_of
-from weighbridge.forward.points import Points, Visit, visited
+from weighbridge.forward.points import CACHE, Points, Visit, visited
 from weighbridge.forward.reach import bounds_of, drawn_size
 from weighbridge.forward.trace_file import STORED, Device, Facts, Trace, TraceWriter, open_trace, weight_digest
 
@@ -72,6 +72,8 @@ class Torch:
     taps: id → place, where points shall have names of their own, and these alone count: `path` is what a module
         returns, `path:in` its first input, `path[0:64]` some channels of it.
     decode: so many tokens at the end are computed one by one, from the cache, as in a generation.
+    padded: so many tokens at the start of each sequence, none of the first one, are padding, which a mask hides (`call`
+        masks it itself); what is computed there is not compared.
     products: what the factors of its products are rounded to, for all or by glob of module paths, where that is not
         what it holds; of a candidate.
     """
@@ -83,6 +85,7 @@ class Torch:
     call: Callable[[torch.nn.Module, torch.Tensor], object] | None = None
     taps: Mapping[str, str] = field(default_factory=dict)
     decode: int = 0
+    padded: Sequence[int] = ()
     products: str | Mapping[str, str] = ""
     name: str = ""
 
@@ -177,6 +180,7 @@ class Torch:
 
         def write(point: str, rows: torch.Tensor) -> torch.Tensor | None:
             devices.add(rows.device.type)
+            rows = self.unpadded(rows)
             writer.write(point, _bytes(rows), tuple(rows.shape), str(rows.dtype).removeprefix("torch."))
             if given is None or given.shape(point) != tuple(rows.shape):
                 return None
@@ -217,18 +221,39 @@ class Torch:
         if named:
             wanted, casts = frozenset(named), frozenset()
         ids = torch.tensor([list(row) for row in tokens], dtype=torch.int64, device=self.device)
-        seeing = visited(self.module, tapped if named else visit, len(tokens), wanted, casts)
+        masks = self._masks(ids)
+        total = ids.shape[1] if self.decode else 0
+        seeing = visited(self.module, tapped if named else visit, len(tokens), wanted, casts, total=total)
         training = [part for part in self.plain.modules() if part.training]
         self.plain.eval()
         try:
             with torch.no_grad(), seeing:
                 if self.decode:
-                    _generate(self.module, ids, self.decode)
+                    _generate(self.module, ids, self.decode, masks)
+                elif self.call:
+                    self.call(self.module, ids)
                 else:
-                    (self.call or called)(self.module, ids)
+                    called(self.module, ids, **masks)
         finally:
             for part in training:
                 part.training = True
+
+    def _masks(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the mask that hides the padding of some sequences, by its name; nothing where they have none."""
+        pads = [*self.padded[: len(ids)], *[0] * (len(ids) - len(self.padded))]
+        if pads[0] or max(pads) >= ids.shape[1] - self.decode:
+            what = f"{max(pads)} of {ids.shape[1]} tokens of a sequence cannot be padding, nor any of the first one"
+            raise SubjectError("padded", what, remedy="leave the first sequence whole, and tokens behind the padding")
+        places = torch.arange(ids.shape[1], device=ids.device)
+        return {"attention_mask": (places >= ids.new_tensor(pads)[:, None]).to(ids.dtype)} if any(pads) else {}
+
+    def unpadded(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return rows with zeros where a sequence is padding."""
+        some = [(at, many) for at, many in enumerate(self.padded[: len(rows)]) if 0 < many < rows.shape[1]]
+        rows = rows.clone() if some else rows
+        for at, many in some:
+            rows[at, :many] = 0
+        return rows
 
     def drawn(self) -> Tokens:
         """Return token ids by a fixed rule, below the size of the vocabulary."""
@@ -245,21 +270,23 @@ class Torch:
         return [[2 + (row * step + n * (7919 + 31 * n)) % some for n in range(length)] for row in range(rows)]
 
 
-def called(module: torch.nn.Module, ids: torch.Tensor) -> object:
+def called(module: torch.nn.Module, ids: torch.Tensor, **masks: torch.Tensor) -> object:
     """Call a module with token ids, as its forward takes them."""
     accepted = inspect.signature(getattr(module, "_orig_mod", module).forward).parameters
     given = {"use_cache": False, "decoder_input_ids": ids}
-    more: dict[str, Any] = {name: one for name, one in given.items() if name in accepted}
+    more: dict[str, Any] = {name: one for name, one in given.items() if name in accepted} | masks
     return module(input_ids=ids, **more) if "input_ids" in accepted else module(ids)
 
 
-def _generate(module: torch.nn.Module, ids: torch.Tensor, steps: int) -> None:
+def _generate(module: torch.nn.Module, ids: torch.Tensor, steps: int, masks: Mapping[str, torch.Tensor]) -> None:
     if not 0 < steps < ids.shape[1]:
         what = f"{steps} of {ids.shape[1]} tokens cannot be decoded after others"
         raise SubjectError("decode-steps", what, remedy="decode fewer tokens than a sequence has")
     cache, given = None, ids.shape[1] - steps
-    for part in (ids[:, :given], *(ids[:, at : at + 1] for at in range(given, ids.shape[1]))):
-        cache = module(input_ids=part, past_key_values=cache, use_cache=True).past_key_values
+    for start, stop in itertools.pairwise((0, *range(given, ids.shape[1] + 1))):
+        seen: Any = {name: mask[:, :stop] for name, mask in masks.items()}
+        part = ids[:, start:stop]
+        cache = module(input_ids=part, past_key_values=cache, use_cache=True, **seen).past_key_values
 
 
 def has_cuda() -> bool | None:
@@ -339,9 +366,13 @@ def _closed(writer: TraceWriter, stack: Stack | Torch, tokens: Tokens, observed:
     name, device = stack.name, Device(requested=stack.device, observed=observed)
     if not name:
         name = f"torch {torch.__version__}, {type(getattr(stack, 'plain', stack)).__name__}"
-    ids, order = tuple(tuple(map(int, row)) for row in tokens), tuple(writer.parts)
+    ids, parts = tuple(tuple(map(int, row)) for row in tokens), writer.parts
+    # What a cache holds was written last, and stands behind what the attention was given.
+    pairs = ((one, f"{one.removesuffix('.in')}{CACHE}") for one in parts if not one.endswith(CACHE))
+    order = tuple(dict.fromkeys((*(one for pair in pairs for one in pair if one in parts), *parts)))
     digests = stack.digests(stack.dtype) if weights is None else weights
     more: dict[str, Any] = {"order": order, "weights": digests, "products": said_of(stack.products)}
     more |= {"partial": getattr(stack, "partial", False), "decoded": getattr(stack, "decode", 0)}
+    more["padded"] = tuple(getattr(stack, "padded", ()))
     writer.close(Facts(stack=name, device=device, dtype=stack.dtype, tokens=ids, **more))
     return open_trace(writer.path)

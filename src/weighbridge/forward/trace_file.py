@@ -87,6 +87,10 @@ class Facts:
     decoded: Annotated[
         int, Doc("how many tokens at the end of each sequence were computed one by one, from a cache", ge=0)
     ] = 0
+    padded: Annotated[
+        tuple[Annotated[int, Doc(ge=0)], ...],
+        Doc("how many tokens at the start of each sequence are padding; left out, none; none of the first one"),
+    ] = ()
     partial: Annotated[
         bool, Doc("whether the stack may have no value for some points, as an exported graph; left out, it has all")
     ] = False
@@ -111,7 +115,20 @@ class Trace:
     def cut(self, sequences: int, tokens: int | None = None) -> Trace:
         """Return the first sequences alone, and of these the first tokens."""
         kept = tuple(row[:tokens] for row in self.facts.tokens[:sequences])
-        return replace(self, facts=replace(self.facts, tokens=kept))
+        decoded = max(0, self.facts.decoded - len(self.facts.tokens[0]) + len(kept[0]))
+        padded = self.facts.padded[:sequences]
+        return replace(self, facts=replace(self.facts, tokens=kept, decoded=decoded, padded=padded))
+
+    @property
+    def at_once(self) -> tuple[int, int]:
+        """Return how many sequences come before one with padding, and how many tokens of them were computed at once."""
+        rows = next((at for at, many in enumerate(self.facts.padded) if many), len(self.facts.tokens))
+        return rows, len(self.facts.tokens[0]) - self.facts.decoded
+
+    def sequence(self, point: str, at: int) -> NDArray[Any]:
+        """Return the values of one sequence `[tokens, channels]`, behind its padding."""
+        whole: NDArray[Any] = self.stored(point, at, at + 1)[0]
+        return whole[self.facts.padded[at] :] if at < len(self.facts.padded) else whole
 
     def only(self, points: Collection[str]) -> Trace:
         """Return it without the points that are not among these."""

@@ -12,12 +12,24 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, NamedTuple
 
-from weighbridge.core import Basis, Fields, Measurement, NDArray, SubjectKind, Unmeasured, dumps, np, sha256
+from weighbridge.core import (
+    Basis,
+    Fields,
+    Measurement,
+    NDArray,
+    SubjectError,
+    SubjectKind,
+    Unmeasured,
+    dumps,
+    np,
+    sha256,
+)
 from weighbridge.forward import local_pass
 from weighbridge.forward.constants import Constants
 from weighbridge.forward.local_pass import NOTHING, Distance, Step, Steps, end_to_end
-from weighbridge.forward.reach import reached, text_config
-from weighbridge.forward.stacks import Torch, digests_of
+from weighbridge.forward.points import CACHE
+from weighbridge.forward.reach import PLAIN, Form, drawn_form, reached, text_config
+from weighbridge.forward.stacks import Tokens, Torch, digests_of
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest
 from weighbridge.forward.widened import Audit
 from weighbridge.quantities.base import rows_of
@@ -31,6 +43,7 @@ GRAVE = 16  # times that: below it, no rounding of factors is looked for
 FEW_GLOBS = 4  # that are told one by one
 LOOKED_AT = 2  # odd points, each in passes that end there: the first may be a weight that is stored rounded
 EXPLAINED = 0.25  # of an error: a rounding that leaves no more over is the one
+COARSE = 0.1  # of a step that is a trusted run's own error: its rows may be no tokens, as those of experts in a batch
 TAIL = 6  # u: a worst token or channel of less asks for no rough run
 ASTRAY = 1.5  # an error of more no rounding makes, however rough: values that have nothing to do with it make 1.4
 CANARY_TOKENS = 13  # a number that no model has of heads, so that no dimension is taken for another
@@ -45,7 +58,11 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     reference, stack, trusted, found, noise, _ = pair
     shares = {point: _equal_share(trusted, found, point) for point in found.facts.order}
     other = {point for point, share in shares.items() if share != 1} | {*trusted.facts.order} ^ {*found.facts.order}
-    passes = _passes(reference, stack, trusted, found, other)
+    forms = candidate.runs.forms[id(views[0].runs)][0]
+    passes = _passes(reference, stack, trusted, found, other, settled=len(forms) == 1)
+    if passes is None:
+        del forms[0]
+        return measure(views, options)
     runs = {"trusted": trusted, "candidate": found} if other else {"trusted": trusted}
     # A cut is there to show that a local error is seen; nothing end to end is judged in it.
     whole = end_to_end(stack, found.facts.tokens[:1], runs) if reference.part is None else {name: {} for name in runs}
@@ -63,7 +80,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     measured = table("forward_errors", rows, at="forward pass, step by step", unit="relative L2")
     # What a trace that no witness saw says of itself is no more than what it says.
     basis = dict.fromkeys(("run", "noise"), Basis.REPORTED) if candidate.book == "" else {}
-    return replace(measured, by="weighbridge.forward_errors/5", basis=basis)
+    return replace(measured, by="weighbridge.forward_errors/6", basis=basis)
 
 
 class Runs(NamedTuple):
@@ -88,8 +105,15 @@ class Passes(NamedTuple):
     constants: Constants
 
 
-def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, other: set[str]) -> Passes:
-    tokens, u = found.facts.tokens, ROUNDOFF[found.facts.dtype]
+def _passes(
+    reference: ModelView, stack: Torch, trusted: Trace, found: Trace, other: set[str], *, settled: bool
+) -> Passes | None:
+    """Make the passes that can change the verdict; None where the reference itself is off in a form that has others.
+
+    A trusted run is trusted in what it computed at once and without padding; in the rest it may be wrong as well.
+    """
+    tokens, u, part = found.facts.tokens, ROUNDOFF[found.facts.dtype], trusted.at_once
+    whole = part == (len(tokens), len(tokens[0]))
 
     def suspicious(error: Distance, least: Distance) -> bool:
         return (error.all or 0) > WORTH_A_LOOK * max(least.all or 0, u)
@@ -104,7 +128,11 @@ def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, ot
     once = other <= last  # all steps before it are the same
     # Our runs start each step from the points that the candidate has too: equal steps, equal roundings.
     run, beside = trusted.only(found.tensors), found.only(other) if once and other else None
-    ours, audit, constants = local_pass.local_errors(stack, tokens, run, {}, telling, last, beside)
+    beside = beside if whole else found if once else trusted
+    ours, audit, constants = local_pass.local_errors(stack, tokens, run, {}, telling, last, beside, part)
+    own = [step for point, step in ours.items() if not (whole or settled) and (not once or point not in other)]
+    if any((one.distance.all or 0) > COARSE or telling((one.beside or one).distance, one.distance) for one in own):
+        return None
     theirs: Steps = {point: step.beside or step for point, step in ours.items()}
     if not once:
         theirs = local_pass.local_errors(stack, tokens, found, ours, telling, last)[0]
@@ -223,10 +251,19 @@ def both_runs(views: Views, options: Fields) -> Runs | Unmeasured:
         remedy = "give the same tokens on both sides, or leave them out of one"
         return Unmeasured(code="inputs-differ", why="the two sides give different token sequences", remedy=remedy)
     reference, named, taken = as_candidate(reference, candidate, dtype, options)
-    trusted = reference.capture(tokens, dtype)
+    forms = forms_of(reference, candidate, dtype, tokens, drawn=not given)
+    while True:
+        reference, candidate = (replace(one, form=forms[0]) for one in (reference, candidate))
+        try:
+            trusted = reference.capture(tokens, dtype)
+            points = frozenset(trusted.facts.order)
+            found, noise = candidate.capture(tokens, dtype, points, reference), candidate.noise(tokens, dtype, points)
+            break
+        except SubjectError:  # a cache or a mask of its own
+            if len(forms) == 1:
+                raise
+            del forms[0]
     trusted = replace(trusted, facts=replace(trusted.facts, weights=named or trusted.facts.weights))
-    points = frozenset(trusted.facts.order)
-    found, noise = candidate.capture(tokens, dtype, points, reference), candidate.noise(tokens, dtype, points)
     candidate.release()
     if more := frozenset(found.facts.order) - points:  # of them, those that are the very tensor of another point here
         again = reference.capture(tokens, dtype, more)
@@ -234,7 +271,27 @@ def both_runs(views: Views, options: Fields) -> Runs | Unmeasured:
     if not found.facts.weights and candidate.weights_file() is not None:
         digests = digests_of(own_weights(reference, candidate), dtype)
         found = replace(found, facts=replace(found.facts, weights=digests))
-    return Runs(reference, reference.prepared(dtype), trusted, found, noise, taken)
+    return Runs(reference, replace(reference.prepared(dtype), decode=0), trusted, found, noise, taken)
+
+
+def forms_of(reference: ModelView, candidate: ModelView, dtype: str, tokens: Tokens, *, drawn: bool) -> list[Form]:
+    """Return the forms in which both sides may be run, the best first; those that did not do are gone from it."""
+    known, facts = candidate.runs.forms, candidate.trace.facts if candidate.trace is not None else None
+    if id(reference.runs) in known:
+        return known[id(reference.runs)][0]
+    forms = [PLAIN]
+    if facts is not None:  # without what the cache held, it is compared with what was computed at once
+        cached = any(name.endswith(CACHE) for name in facts.order)
+        forms = [Form(facts.padded, facts.decoded if cached else 0)]
+    elif isinstance(candidate.stack(), Torch):
+        sides = [one.prepared(dtype) for one in (reference, candidate)]
+        own = Form(tuple(sides[1].padded), sides[1].decode)
+        forms = [own, own._replace(decode=0)]
+        if drawn and not any(one.call or one.padded for one in sides):
+            most = drawn_form([one.module for one in sides], len(tokens), len(tokens[0]))
+            forms = [most._replace(decode=own.decode or most.decode), most._replace(decode=0), *forms]
+    known[id(reference.runs)] = list(dict.fromkeys(forms)), reference.runs  # whose id is no other's
+    return known[id(reference.runs)][0]
 
 
 def _said(products: Mapping[str, str]) -> str:
@@ -271,7 +328,7 @@ def _equal_share(trusted: Trace, found: Trace, point: str) -> float | None:
         return None
     same = of = 0
     for at in range((found.shape(point) or (0,))[0]):
-        ours, theirs = (side.stored(point, at, at + 1).view(f"u{side.itemsize(point)}") for side in (trusted, found))
+        ours, theirs = (side.sequence(point, at).view(f"u{side.itemsize(point)}") for side in (trusted, found))
         same, of = same + int(np.count_nonzero(ours == theirs)), of + ours.size
     return same / of
 
@@ -284,7 +341,7 @@ def _outcome(trusted: Trace, found: Trace) -> Outcome:
         return Outcome(point=point, kl_mean=None, kl_max=None, flips=0, of=0, widest_flip=None)
     divergences, leads = list[float](), list[float]()
     for at in range(shape[0]):
-        pair = (side.stored(point, at, at + 1)[0] for side in (trusted, found))
+        pair = (side.sequence(point, at) for side in (trusted, found))
         for ours, theirs in zip(*pair, strict=True):
             divergences.append(_divergence(ours.astype(np.float64), theirs.astype(np.float64)))
             if ours.argmax() != theirs.argmax():

@@ -16,6 +16,7 @@ from weighbridge.core import sha256 as canonical_sha256
 from weighbridge.forward.arithmetic.products import Products, said_of
 from weighbridge.forward.arithmetic.rough import rough
 from weighbridge.forward.between_traces import apart, same
+from weighbridge.forward.reach import PLAIN, Form
 from weighbridge.forward.stacks import Stack, Tokens, Torch, digests_of, has_cuda
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, open_trace
 from weighbridge.forward.trace_key import is_trace
@@ -69,6 +70,7 @@ class Runs:
     noise: dict[Any, Mapping[str, float]] = field(default_factory=dict)
     products: Products | None = None
     taken: dict[Any, Any] = field(default_factory=dict)  # from a candidate, by the run of it
+    forms: dict[Any, Any] = field(default_factory=dict)  # that a candidate was run in, by the run of the reference
     digests: Mapping[str, str] | None = None  # of a trace, and whether a witness saw it: its book, and why it does not
     witness: tuple[str, str] | None = None
 
@@ -86,6 +88,7 @@ class ModelView:
 
     `part` is how many of its sequences, and tokens of these, are looked at; `damage` lays a value over one point. As a
     trusted run it rounds the factors of `products`, and has the weights that were taken under the name of `weights`.
+    Its inputs have the `form`, where that says anything, instead of its own.
     """
 
     spec: str
@@ -95,6 +98,7 @@ class ModelView:
     damage: tuple[str, float] | None = None
     products: Products = field(default_factory=dict)
     weights: str = ""
+    form: Form = PLAIN
     runs: Runs = field(default_factory=Runs)
 
     def stack(self) -> Stack | Torch | Unmeasured:
@@ -148,13 +152,13 @@ class ModelView:
 
     def prepared(self, dtype: str) -> Any:
         """Return the stack, ready to compute in a dtype, or in its own."""
-        if self.weights:
-            return self.runs.prepared[dtype, self.weights]
-        if dtype not in self.runs.prepared:
+        key: Any = (dtype, self.weights) if self.weights else dtype
+        if key not in self.runs.prepared:
             stack = self.stack()
             assert not isinstance(stack, Unmeasured)
             self.runs.prepared[dtype] = stack.prepared(dtype) if isinstance(stack, Torch) else stack
-        return self.runs.prepared[dtype]
+        said: Any = {name: one for name, one in self.form._asdict().items() if one}
+        return replace(self.runs.prepared[key], **said) if said else self.runs.prepared[key]
 
     def capture(
         self, tokens: Tokens, dtype: str, points: frozenset[str] | None = None, beside: ModelView | None = None
@@ -176,7 +180,7 @@ class ModelView:
         """Return the trace of a run in a dtype in which each step starts from the values of another run."""
         path = self.runs.path(f"{len(self.runs.traces)}-stepwise.trace")
         path.unlink(missing_ok=True)  # an older one may still be open
-        stack: Torch = self.prepared(dtype)
+        stack: Torch = replace(self.prepared(dtype), decode=0)
         return stack.capture(tokens, path, weights={}, given=given, products=self.products)
 
     def noise(self, tokens: Tokens, dtype: str, points: frozenset[str] | None) -> Mapping[str, float] | None:
@@ -186,7 +190,7 @@ class ModelView:
             if said is None:
                 return None
             return {name: math.inf if (found := said.get(name, 0.0)) is None else found for name in facts.order}
-        key = (tuple(map(tuple, tokens)), dtype, points, (), "")
+        key = (tuple(map(tuple, tokens)), dtype, points, (), "", self.form)
         if key not in self.runs.noise:
             first = self._captured(tokens, dtype, points, "first")
             again = self._captured(tokens, dtype, points, "again")
@@ -198,7 +202,8 @@ class ModelView:
     def _captured(
         self, tokens: Tokens, dtype: str, points: frozenset[str] | None, which: str, beside: ModelView | None = None
     ) -> Trace:
-        key = (tuple(map(tuple, tokens)), dtype, points, tuple(sorted(self.products.items())), self.weights, which)
+        key = (tuple(map(tuple, tokens)), dtype, points, tuple(sorted(self.products.items())), self.weights)
+        key = (*key, self.form, which)
         if key not in self.runs.traces:
             path = self.runs.path(f"{len(self.runs.traces)}-{which}.trace")
             before = next((trace.facts.weights for (_, of, *_), trace in self.runs.traces.items() if of == dtype), None)
