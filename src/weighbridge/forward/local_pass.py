@@ -93,16 +93,16 @@ def local_errors(  # noqa: PLR0917 -- what a pass is about; most of it is left o
             if of.shape(point) != tuple(made.shape):
                 return found, None
             values, shown = (reference.unpadded(one) for one in (captured(of, point, made), made))
-            of_both = [one[: part[0], : part[1]] for one in (shown, values)]
+            truth, value = (one[: part[0], : part[1]] for one in (shown, values))
             if not made.is_floating_point():
-                return replace(found, distance=_choices(near.scores(point), *of_both)), values
-            distance = compare(*of_both)
-            hidden = sum(reference.padded[: len(of_both[0])]) * made.shape[2]
+                return replace(found, distance=_choices(near.scores(point), truth, value)), values
+            distance = compare(truth, value)
+            hidden = sum(reference.padded[: len(truth)]) * made.shape[2]
             distance = replace(distance, elements=distance.elements - hidden)
             if least is None or not suspicious(distance, least.distance):
                 return replace(found, distance=distance), values
             relation, names = near.relation(point, shown, values.double()), audit.made_by(made)
-            extent = _extent(*of_both, least.distance, ROUNDOFF[of.facts.dtype])
+            extent = _extent(truth, value, least.distance, ROUNDOFF[of.facts.dtype])
             return replace(found, distance=distance, relation=relation, extent=extent, operations=names), values
 
         def visit(point: str, made: torch.Tensor) -> torch.Tensor | None:

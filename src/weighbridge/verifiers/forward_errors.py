@@ -290,8 +290,9 @@ def forms_of(reference: ModelView, candidate: ModelView, dtype: str, tokens: Tok
         if drawn and not any(one.call or one.padded for one in sides):
             most = drawn_form([one.module for one in sides], len(tokens), len(tokens[0]))
             forms = [most._replace(decode=own.decode or most.decode), most._replace(decode=0), *forms]
-    known[id(reference.runs)] = list(dict.fromkeys(forms)), reference.runs  # whose id is no other's
-    return known[id(reference.runs)][0]
+    forms = list(dict.fromkeys(forms))
+    known[id(reference.runs)] = forms, reference.runs  # whose id is no other's
+    return forms
 
 
 def _said(products: Mapping[str, str]) -> str:

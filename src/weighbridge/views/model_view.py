@@ -70,7 +70,7 @@ class Runs:
     noise: dict[Any, Mapping[str, float]] = field(default_factory=dict)
     products: Products | None = None
     taken: dict[Any, Any] = field(default_factory=dict)  # from a candidate, by the run of it
-    forms: dict[Any, Any] = field(default_factory=dict)  # that a candidate was run in, by the run of the reference
+    forms: dict[int, tuple[list[Form], Any]] = field(default_factory=dict)  # to be run in, by the run of a reference
     digests: Mapping[str, str] | None = None  # of a trace, and whether a witness saw it: its book, and why it does not
     witness: tuple[str, str] | None = None
 
@@ -190,7 +190,7 @@ class ModelView:
             if said is None:
                 return None
             return {name: math.inf if (found := said.get(name, 0.0)) is None else found for name in facts.order}
-        key = (tuple(map(tuple, tokens)), dtype, points, (), "", self.form)
+        key = self._key(tokens, dtype, points)
         if key not in self.runs.noise:
             first = self._captured(tokens, dtype, points, "first")
             again = self._captured(tokens, dtype, points, "again")
@@ -199,11 +199,14 @@ class ModelView:
             self.runs.path(f"{len(self.runs.traces)}-again.trace").unlink()
         return self.runs.noise.get(key)
 
+    def _key(self, tokens: Tokens, dtype: str, points: frozenset[str] | None) -> tuple[Any, ...]:
+        products = tuple(sorted(self.products.items()))
+        return tuple(map(tuple, tokens)), dtype, points, products, self.weights, self.form
+
     def _captured(
         self, tokens: Tokens, dtype: str, points: frozenset[str] | None, which: str, beside: ModelView | None = None
     ) -> Trace:
-        key = (tuple(map(tuple, tokens)), dtype, points, tuple(sorted(self.products.items())), self.weights)
-        key = (*key, self.form, which)
+        key = (*self._key(tokens, dtype, points), which)
         if key not in self.runs.traces:
             path = self.runs.path(f"{len(self.runs.traces)}-{which}.trace")
             before = next((trace.facts.weights for (_, of, *_), trace in self.runs.traces.items() if of == dtype), None)
