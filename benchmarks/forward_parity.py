@@ -1,7 +1,7 @@
 """How often `forward-parity` is right: bugs, harmless kernels and captures of another state on small models.
 
     python benchmarks/forward_parity.py [--seeds 2] [--dtypes bfloat16 float16 float32]
-        [--only bugs harmless states outliers families decode costs] [--saved DIR]
+        [--only bugs harmless states outliers families decode costs] [--saved DIR] [--go-on FILE]
 
 Every run is measured and judged by the gate's own verifier and judge; the canary, the trials and the seal are left out.
 """
@@ -49,6 +49,15 @@ def view(stack: Any) -> ModelView:
 
 
 REFERENCES: dict[Any, ModelView] = {}
+SEEN: dict[str, str] = {}  # what bugs came out as in an earlier run, by case
+NOTED: list[Path] = []  # the file that they are noted in, where one is asked for
+
+
+def note(case: str, what: str) -> None:
+    """Write down what a case came out as, so that a run that was cut off goes on there."""
+    for path in NOTED:
+        with path.open("a") as file:
+            file.write(f"{case}\t{what}\n")
 
 
 def judged(family: str, dtype: str, seed: int, kind: str, candidate: Torch) -> Verdict:
@@ -85,6 +94,10 @@ def try_bugs(seeds: int, dtypes: tuple[str, ...]) -> None:
                     for at, _ in enumerate(bugs(Site(model(family, seed), family, layer))):
                         made = kernels(model(family, seed), attends="softmax in float32")
                         name, bring, place = list(bugs(Site(made, family, layer)))[at]
+                        case = f"{seed} {family} {layer} {dtype} {name}"
+                        if case in SEEN:
+                            counts[name, dtype][SEEN[case]] += 1
+                            continue
                         bring()
                         verdict = judged(family, dtype, seed, "drawn", Torch(module=made, tokens=TOKENS, dtype=dtype))
                         first = verdict.figures.get("first")
@@ -92,6 +105,7 @@ def try_bugs(seeds: int, dtypes: tuple[str, ...]) -> None:
                             verdict.outcome, verdict.code
                         )
                         counts[name, dtype][what] += 1
+                        note(case, what)
                         if what not in ("found", "missed"):
                             print(f"  {family} {dtype} {layer} {name}: {what}, {first}, not {place}", flush=True)
                 print(f"  {family} layer {layer}: {dict(sum(counts.values(), Counter()))}", flush=True)
@@ -211,10 +225,15 @@ if __name__ == "__main__":
     parser.add_argument("--dtypes", nargs="*", choices=DTYPES, default=DTYPES)
     parser.add_argument("--only", nargs="*", choices=list(runs), default=list(runs))
     parser.add_argument("--saved", type=Path, help="a folder with models of families.py, to be judged instead")
+    parser.add_argument("--go-on", type=Path, metavar="FILE", help="note each bug there, and skip those that it has")
     parser.add_argument("--costs-of", nargs=2, metavar=("DTYPE", "ATTENTION"))
     asked = parser.parse_args()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+    if asked.go_on:
+        NOTED.append(asked.go_on)
+        lines = asked.go_on.read_text().splitlines() if asked.go_on.exists() else []
+        SEEN |= dict(line.split("\t") for line in lines)
     if asked.costs_of:
         costs(*asked.costs_of)
     elif asked.saved:
