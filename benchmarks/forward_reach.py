@@ -72,7 +72,7 @@ def spent(run: Callable[[], object]) -> float:
 def rows() -> Iterator[str]:
     """Yield a row for each form of the inputs and each candidate."""
     torch.manual_seed(0)
-    config = transformers.Qwen2Config(**SIZE, **MORE)  # type: ignore[arg-type]
+    config = transformers.Qwen2Config(**SIZE, **MORE)
     made = transformers.Qwen2ForCausalLM(config).eval()
     eager = copy.deepcopy(made, {id(weight): weight for weight in made.parameters()})
     eager.config._attn_implementation = "eager"  # noqa: SLF001 -- no other way

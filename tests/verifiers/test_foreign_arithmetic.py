@@ -24,6 +24,7 @@ from weighbridge.forward.stacks import Stack, Torch  # noqa: E402
 from weighbridge.forward.trace_file import TraceWriter, facts_of  # noqa: E402
 from weighbridge.gates.families.local_errors import Limits  # noqa: E402
 from weighbridge.gates.forward_parity import judge  # noqa: E402
+from weighbridge.verifiers import own_weights  # noqa: E402
 from weighbridge.verifiers.forward_errors import measure  # noqa: E402
 from weighbridge.views.model_view import ModelView, open_model  # noqa: E402
 
@@ -256,6 +257,23 @@ def test_a_trace_that_names_its_file_is_judged_by_the_types_and_weights_in_it(fo
     assert verdict.outcome is Outcome.PASS
     assert verdict.figures["weights_compared"] == verdict.figures["weights_of"] == 39
     assert "23 matrices" in str(verdict.figures["taken"])
+
+
+@pytest.mark.parametrize("options", [{}, {"weights": "candidate"}])
+def test_a_candidates_file_is_mapped_and_dequantised_once(
+    options: dict[str, str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, plain = list[Path](), own_weights._mapped
+
+    def mapped(path: Path, reference: Path) -> Any:
+        asked.append(path)
+        return plain(path, reference)
+
+    monkeypatch.setattr(own_weights, "_mapped", mapped)
+    views = open_model(f"hf:{folder}"), open_model(str(traced(folder, tmp_path, {"*": "ggml"})))
+    assert isinstance(measure(views, options), Measurement)
+    assert isinstance(measure(views, options), Measurement)
+    assert len(asked) == 1
 
 
 def test_a_tied_head_takes_what_its_table_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

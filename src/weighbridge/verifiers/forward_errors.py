@@ -29,12 +29,12 @@ from weighbridge.forward.constants import Constants
 from weighbridge.forward.local_pass import NOTHING, Distance, Step, Steps, end_to_end
 from weighbridge.forward.points import CACHE
 from weighbridge.forward.reach import PLAIN, Form, drawn_form, reached, text_config
-from weighbridge.forward.stacks import Tokens, Torch, digests_of
+from weighbridge.forward.stacks import Tokens, Torch
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest
 from weighbridge.forward.widened import Audit
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.forward import NO_RELATION, ForwardError, ForwardRun, LocalError, Outcome, Relation, Weights
-from weighbridge.verifiers.own_weights import as_candidate, own_weights
+from weighbridge.verifiers.own_weights import as_candidate, own_digests
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, table
 from weighbridge.views.model_view import ModelView
 
@@ -269,8 +269,7 @@ def both_runs(views: Views, options: Fields) -> Runs | Unmeasured:
         again = reference.capture(tokens, dtype, more)
         trusted = replace(again, facts=replace(again.facts, weights=trusted.facts.weights))
     if not found.facts.weights and candidate.weights_file() is not None:
-        digests = digests_of(own_weights(reference, candidate), dtype)
-        found = replace(found, facts=replace(found.facts, weights=digests))
+        found = replace(found, facts=replace(found.facts, weights=own_digests(reference, candidate, dtype)))
     return Runs(reference, replace(reference.prepared(dtype), decode=0), trusted, found, noise, taken)
 
 

@@ -10,7 +10,7 @@ from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import decode
 from weighbridge.core import Fields, NDArray, SubjectError, np, replace
 from weighbridge.forward.arithmetic.products import by_stored_type, said_of
-from weighbridge.forward.stacks import Stack, Torch
+from weighbridge.forward.stacks import Stack, Torch, digests_of
 from weighbridge.mapping.chosen_mapping import planned
 from weighbridge.packing.unpacked_view import both_unpacked
 from weighbridge.quantities.forward import Taken
@@ -34,8 +34,11 @@ def as_candidate(
     key = id(candidate.runs), dtype  # of one run of the candidate, which all views of it share
     if key not in reference.runs.taken:
         own = reference.prepared(dtype)
-        known, theirs = dict(own.own_weights()), own_weights(reference, candidate)
-        fits = {name: one for name, one in theirs if one.ndim > 1 and name in known and known[name].shape == one.shape}
+        known, theirs = dict(own.own_weights()), dict(own_weights(reference, candidate))
+        if candidate.weights_file() is not None:  # what was mapped and dequantised is digested at once
+            candidate.runs.own[id(reference.runs), dtype] = digests_of(theirs.items(), dtype)
+        fits = {name: theirs[name] for name, one in known.items() if one.ndim > 1 and name in theirs}
+        fits = {name: one for name, one in fits.items() if known[name].shape == one.shape}
         taken = tuple(_taken(name, known[name], array) for name, array in fits.items())
         reference.runs.taken[key] = reference.taking(fits, dtype).weights, own.digests(dtype), taken, candidate.runs
     name, digests, taken, _ = reference.runs.taken[key]
@@ -49,6 +52,14 @@ def _taken(name: str, own: NDArray[Any], theirs: NDArray[Any]) -> Taken:
     rows = errors / np.maximum(norms, norms.mean() * SMALL_ROW or 1.0)
     whole = float(np.linalg.norm(errors) / (np.linalg.norm(norms) or 1.0))
     return Taken(name=name, all=whole, row=float(rows.max()))
+
+
+def own_digests(reference: ModelView, candidate: ModelView, dtype: str) -> Mapping[str, str]:
+    """Return the digests of the weights in a candidate's file, which are mapped and dequantised once."""
+    known, key = candidate.runs.own, (id(reference.runs), dtype)
+    if key not in known:
+        known[key] = digests_of(own_weights(reference, candidate), dtype)
+    return known[key]
 
 
 def own_weights(reference: ModelView, candidate: ModelView) -> Iterator[tuple[str, NDArray[Any]]]:

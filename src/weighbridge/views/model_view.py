@@ -70,6 +70,7 @@ class Runs:
     noise: dict[Any, Mapping[str, float]] = field(default_factory=dict)
     products: Products | None = None
     taken: dict[Any, Any] = field(default_factory=dict)  # from a candidate, by the run of it
+    own: dict[Any, Mapping[str, str]] = field(default_factory=dict)  # digests of what its file holds
     forms: dict[int, tuple[list[Form], Any]] = field(default_factory=dict)  # to be run in, by the run of a reference
     digests: Mapping[str, str] | None = None  # of a trace, and whether a witness saw it: its book, and why it does not
     witness: tuple[str, str] | None = None
