@@ -34,6 +34,9 @@ class Finite:
         self.unconfirmed: list[str] = []
         self.stand_still: Callable[[], object] = lambda: None
 
+    def files(self) -> dict[Path, Any]:
+        return {}
+
     def look(self, now_s: float) -> NotFinite | None:
         if os.environ.get("JUDGE_BREAKS"):
             raise ValueError("as asked for")

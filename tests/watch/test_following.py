@@ -30,7 +30,7 @@ def test_a_run_that_came_in_pieces_of_bytes_is_the_run_that_is_read_at_once(tmp_
         whole.row(row | ({"val_loss": 2.5} if row["step"] % 7 == 0 else {}))
     run = FollowedRun(grown.path, {}, {})
     (grown.path / "events.jsonl").write_bytes((whole.path / "events.jsonl").read_bytes())
-    data = (whole.path / "steps.jsonl").read_bytes()
+    data = whole_log = (whole.path / "steps.jsonl").read_bytes()
     while data:
         size = draw.randint(1, 900)
         with (grown.path / "steps.jsonl").open("ab") as file:
@@ -39,7 +39,8 @@ def test_a_run_that_came_in_pieces_of_bytes_is_the_run_that_is_read_at_once(tmp_
         run.look()
     assert same(run.view(), open_run(whole.path))
     assert run.notes == []
-    assert list(run.as_read()) == []
+    steps = run.files[grown.path / "steps.jsonl"]
+    assert (steps.whole, steps.digest.hexdigest()) == (len(whole_log), hashlib.sha256(whole_log).hexdigest())
 
 
 def test_attempts_are_joined_as_a_reader_joins_them(tmp_path: Path) -> None:
@@ -76,13 +77,15 @@ def test_a_file_is_read_once_and_digested_by_whole_lines(tmp_path: Path) -> None
     path = tmp_path / "a.jsonl"
     path.write_text('{"a": 1}\n{"a"')
     file = FollowedFile(path)
+    assert file.changed()
     assert [batch.lines for batch in file.more()] == [['{"a": 1}']]
     assert (file.whole, file.half) == (9, b'{"a"')
     assert file.digest.hexdigest() == hashlib.sha256(b'{"a": 1}\n').hexdigest()
     assert list(file.more()) == []
     path.write_text('{"a": 1}\n')  # a recorder takes half a line back where the disk is full
-    assert (file.lost(), list(file.more()), file.half) == ("", [], b"")
+    assert (file.changed(), file.lost, list(file.more()), file.half) == (True, False, [], b"")
     path.write_text('{"a": 1}\n{"a": 2}\n')
+    assert file.changed()
     assert [(batch.first, batch.lines) for batch in file.more()] == [(2, ['{"a": 2}'])]
 
 
@@ -98,8 +101,10 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"x" * (3 << 20))
+    file = FollowedFile(path)
+    file.changed()
     with pytest.raises(SubjectError, match="a line longer than"):
-        list(FollowedFile(path).more())
+        list(file.more())
 
 
 @pytest.mark.parametrize("name", ["state.json", "run.txt", "log.csv.gz", "log"])

@@ -21,7 +21,7 @@ def main() -> None:
     read.add_argument("--ignore-term", action="store_true")
     read.add_argument("--detach", action="store_true")
     read.add_argument("--ends", default="0")  # a code, KILL, STOP, OOM
-    read.add_argument("--log", default="keep")  # truncate, rotate
+    read.add_argument("--log", default="keep")  # truncate, rotate, rewrite
     read.add_argument("--rank", default="")
     read.add_argument("--uid", type=int, default=0)
     read.add_argument("--ranks", type=int, default=0)
@@ -55,6 +55,9 @@ def train(asked: argparse.Namespace) -> None:
             os.truncate(log, 10)
         if step == 3 and asked.log == "rotate":
             log.rename(folder / "steps.1.jsonl")
+        if step == 15 and asked.log == "rewrite":
+            with log.open("r+b") as file:
+                file.write(b" " * len(file.readline()[:-1]))
         row = {
             "monotonic_s": time.monotonic(),
             "step": step,

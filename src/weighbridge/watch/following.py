@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,69 +20,108 @@ from weighbridge.run_logs.log_table import EPOCH, NOT_OWED, NUMBER, STEP, UNREAD
 from weighbridge.views.run import FINITE, GRAD_NORM, IDLE, SKIPPED, RunView, scales, view_of
 
 STRANGE = "not-followed"
+COARSEST_NS = 2_500_000_000  # what the clock of a file system may leave off
 
 
 @dataclass(slots=True)
 class FollowedFile:
-    """A file of lines from where it was: bytes of whole lines, half a line after them, and the digest of the former."""
+    """A file of lines: which it is, what befell it, how many bytes of whole lines were read, and their digest."""
 
     path: Path
+    node: int = 0  # as it was last seen; 0: it was not there
+    size: int = 0
+    modified: int = 0
+    befell: list[str] = field(default_factory=list)  # what no log does to itself, until somebody takes note
+    of: int = 0  # the node that was read
     whole: int = 0
     lines: int = 0
-    half: bytes = b""
-    node: int = 0
+    half: bytes = b""  # a line that has not ended
     digest: Any = field(default_factory=hashlib.sha256)
 
-    def lost(self) -> str:
-        """Return in a word what befell the bytes that were read; a writer may take half a line back."""
+    def changed(self) -> bool:
+        """Look at it anew, and return whether it is as it was."""
+        before = self.node, self.size, self.modified
         try:
-            now = self.path.stat()
+            now = os.stat(self.path)  # noqa: PTH116 -- asked fifty times a second
         except OSError:
-            return "removed" if self.whole else ""
-        replaced = self.node not in (0, now.st_ino)
-        return "replaced" if replaced else "truncated" if now.st_size < self.whole else ""
+            self.befell += ["was taken away"] if self.node else []
+            self.node = 0
+            return bool(before[0])
+        self.node, self.size, self.modified = now.st_ino, now.st_size, now.st_mtime_ns
+        if before[0] and self.node != before[0]:
+            self.befell.append("was replaced by another file")
+        elif self.size < before[1]:
+            self.befell.append("was shortened")
+        return before != (self.node, self.size, self.modified)
 
-    def more(self) -> Iterator[Batch]:
-        """Yield the lines that were ended since; refuse what is no file, no UTF-8, or one line of a megabyte."""
-        try:
-            grown = self.path.stat().st_size != self.whole + len(self.half)
-        except OSError:
-            return
-        if not grown:
+    @property
+    def lost(self) -> bool:
+        """Return whether lines that were read are there no more; a writer may take half a line back."""
+        return bool(self.whole) and (self.node != self.of or self.size < self.whole)
+
+    def begin_again(self) -> None:
+        """Forget what was read."""
+        self.of, self.whole, self.lines, self.half, self.digest = 0, 0, 0, b"", hashlib.sha256()
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the lines that were ended, by its last look, without the last end; refuse one of a megabyte."""
+        if not self.node or self.size == self.whole + len(self.half):
             return
         with open_regular(self.path) as file:
-            self.node = os.fstat(file.fileno()).st_ino
+            node = os.fstat(file.fileno()).st_ino
+            if self.whole and node != self.of:
+                return  # replaced since that look, which the next one sees
+            self.of = node
             file.seek(self.whole)
             self.half = b""
             while block := file.read(BLOCK):
                 ended, found, self.half = (self.half + block).rpartition(b"\n")
                 if found:
                     self.digest.update(ended + found)
-                    lines = decoded(ended, self.path, self.lines + 1).split("\n")
-                    yield Batch(lines, self.lines + 1)
-                    self.lines += len(lines)
+                    self.lines += ended.count(b"\n") + 1
                     self.whole += len(ended) + 1
+                    yield ended
                 if len(self.half) > MAX_LINE:
                     what, where = f"a line longer than {MAX_LINE} bytes", f"{self.path}:{self.lines + 1}"
                     raise SubjectError("line-too-long", what, where=where, remedy="log one row a line")
 
-    def as_read(self) -> bool:
-        """Return whether the file still begins with what was read of it."""
-        again, left = hashlib.sha256(), self.whole
-        with open_regular(self.path) as file:
-            while left and (block := file.read(min(left, BLOCK))):
-                again.update(block)
-                left -= len(block)
-        return bool(again.digest() == self.digest.digest())
+    def more(self) -> Iterator[Batch]:
+        """Yield the lines that were ended since; refuse what is no file, no UTF-8, or one line of a megabyte."""
+        for ended in self.blocks():
+            first = self.lines - ended.count(b"\n")
+            yield Batch(decoded(ended, self.path, first).split("\n"), first)
+
+
+@dataclass(slots=True)
+class Names:
+    """The names in a folder; none where there is no folder (yet). It is listed only where it may have changed."""
+
+    path: Path
+    names: tuple[str, ...] = ()
+    modified: int = 0  # 0: so lately that it may change again at the same time
+
+    def __call__(self) -> tuple[str, ...]:
+        """Return the names that are there now."""
+        try:
+            now = os.stat(self.path).st_mtime_ns  # noqa: PTH116 -- asked fifty times a second
+            if now != self.modified:
+                self.modified = now if now < time.time_ns() - COARSEST_NS else 0
+                self.names = tuple(os.listdir(self.path))  # noqa: PTH208 -- the same
+        except OSError:
+            self.names, self.modified = (), 0
+        return self.names
 
 
 class FollowedLog:
     """The rows and events of one run directory, or of one log that is a row a line: JSONL, or CSV with a header."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, known: dict[Path, FollowedFile]) -> None:
         self.path, self.folder = path, is_folder(path) if exists(path) else path.suffix not in SUFFIXES
-        self.steps = FollowedFile(path / STEPS if self.folder else path)
-        self.files = [self.steps, FollowedFile(path / EVENTS)] if self.folder else [self.steps]
+        paths = [path / STEPS, path / EVENTS] if self.folder else [path]
+        self.files = [known.setdefault(one, FollowedFile(one)) for one in paths]
+        self.steps = self.files[0]
+        for file in self.files:
+            file.begin_again()
         self.table, self.events = TableBuilder(str(path)), list[Fields]()
         self.names: list[str] = []  # of the columns of CSV
         self.units: Mapping[str, str] = {}
@@ -120,7 +160,8 @@ class FollowedRun:
 
     def __init__(self, path: Path, columns: Mapping[str, str], units: Mapping[str, str], lines: str = "") -> None:
         self.path, self.columns, self.units, self.lines = path, columns, units, lines
-        self.logs = [FollowedLog(path)]
+        self.files: dict[Path, FollowedFile] = {}
+        self.logs, self.names = [FollowedLog(path, self.files)], Names(path)
         self.generation = 0
         self.notes: list[str] = []
         self.problem: SubjectError | None = None  # why it is not followed, but read whole
@@ -141,22 +182,21 @@ class FollowedRun:
             self.problem = None  # a recorder came to a folder in which others had begun to write
         if self.problem is not None:
             return
-        folder = is_folder(self.path)
-        if not self.rows and exists(self.path) and folder != self.logs[0].folder:
-            self.logs = [FollowedLog(self.path)]
-        strange = self.lines or (folder_reader(self.path) if folder else self.path.suffix not in SUFFIXES)
-        if not self.rows and exists(self.path) and strange:
-            raise SubjectError(STRANGE, "a row of it is not a line of JSON or CSV", where=str(self.path))
-        for log in self.logs:
+        if not self.rows and exists(self.path):
+            folder = is_folder(self.path)
+            if folder != self.logs[0].folder:
+                self.logs = [FollowedLog(self.path, self.files)]
+            if self.lines or (folder_reader(self.path) if folder else self.path.suffix not in SUFFIXES):
+                raise SubjectError(STRANGE, "a row of it is not a line of JSON or CSV", where=str(self.path))
+        for number, log in enumerate(self.logs):
             for file in log.files:
-                if lost := file.lost():
-                    self.notes.append(f"{file.path.name} was {lost} behind {file.whole} bytes")
-                    self.logs = [FollowedLog(log.path) if one is log else one for one in self.logs]
-                    self.generation += 1
-                    break
-        found = sorted(int(name[1]) for at in listed(self.path) if (name := ATTEMPT.fullmatch(at)))
+                file.changed()
+            if any(file.lost for file in log.files):
+                self.logs[number] = FollowedLog(log.path, self.files)
+                self.generation += 1
+        found = sorted(int(name[1]) for at in self.names() if (name := ATTEMPT.fullmatch(at)))
         for number in found[len(self.logs) - 1 :]:
-            self.logs.append(FollowedLog(self.path / f"attempt-{number}"))
+            self.logs.append(FollowedLog(self.path / f"attempt-{number}", self.files))
             self.generation += 1
         for log in self.logs:
             log.look()
@@ -196,19 +236,6 @@ class FollowedRun:
         """Return how many bytes lie there."""
         files = [self.path] if not is_folder(self.path) else [one for one in self.path.rglob("*") if one.is_file()]
         return sum(one.stat().st_size for one in files if exists(one))
-
-    def as_read(self) -> Iterator[str]:
-        """Yield the names of the files that no longer begin with what was read of them."""
-        files = (file for log in self.logs for file in log.files if file.whole)
-        yield from (file.path.name for file in files if not exists(file.path) or not file.as_read())
-
-
-def listed(path: Path) -> list[str]:
-    """Return the names in a folder; none where there is no folder (yet)."""
-    try:
-        return os.listdir(path)  # noqa: PTH208 -- many times a second
-    except OSError:
-        return []
 
 
 def _update(found: dict[str, float], columns: Mapping[str, Any], row: int) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-from weighbridge.core import dataclass, field
-from weighbridge.quantities.book_lines import Note, RowCount
+from weighbridge.core import SubjectError, dataclass, field
+from weighbridge.quantities.book_lines import FileState, Note, RowCount
 from weighbridge.run_logs.json_log import HEAD, STEPS
+from weighbridge.watch.following import FollowedFile
 
 LOGS = (".jsonl", ".csv", ".json", ".log", ".txt")  # what is asked about often
 COUNTED = (".jsonl", ".csv")
@@ -20,48 +19,6 @@ SCAN_SECONDS = 0.5
 DEEP = 3  # folders: ranks, attempts
 MOST = 64  # logs, the newest
 SCAN_SHARE = 100
-CHUNK = 1 << 20
-
-
-@dataclass(slots=True, kw_only=True)
-class _Log:
-    """One log: which file it is, and how far it was read."""
-
-    path: Path
-    inode: int = 0
-    size: int = 0
-    modified: int = 0
-    of: int = 0  # the inode that was read
-    read: int = 0
-    booked: int = 0
-    rows: int = 0
-    digest: Any = field(default_factory=hashlib.sha256)
-
-    def changed(self) -> tuple[bool, str]:
-        """Return whether it changed, and what was done to it that no log does to itself."""
-        try:
-            now = os.stat(self.path)  # noqa: PTH116 -- asked fifty times a second
-        except OSError:
-            gone, self.inode = bool(self.inode), 0
-            return gone, "was taken away" if gone else ""
-        before = self.inode, self.size
-        same = now.st_ino == self.inode and now.st_size == self.size and now.st_mtime_ns == self.modified
-        self.inode, self.size, self.modified = now.st_ino, now.st_size, now.st_mtime_ns
-        if before[0] and now.st_ino != before[0]:
-            return True, "was replaced by another file"
-        return not same, "was shortened" if now.st_size < before[1] else ""
-
-    def count(self) -> None:
-        """Read what is new; from the beginning where it is another file, or shorter."""
-        with contextlib.suppress(OSError), self.path.open("rb") as file:
-            now = os.fstat(file.fileno())
-            if now.st_size < self.read or now.st_ino != self.of:
-                self.of, self.read, self.rows, self.digest = now.st_ino, 0, 0, hashlib.sha256()
-            file.seek(self.read)
-            while data := file.read(CHUNK):
-                self.digest.update(data)
-                self.read += len(data)
-                self.rows += data.count(b"\n")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,7 +26,9 @@ class Growth:
     """The logs of a run, or the one file that it is."""
 
     run: Path
-    logs: dict[Path, _Log] = field(default_factory=dict)
+    judged: Callable[[], Mapping[Path, FollowedFile]] = dict  # by others, who read these
+    logs: dict[Path, FollowedFile] = field(default_factory=dict)
+    booked: dict[Path, int] = field(default_factory=dict)  # so many bytes
     folders: dict[str, int] = field(default_factory=dict)  # when each changed last
     next_scan: float = 0.0
     free_at: float = 0.0  # a scan may take a hundredth of the time
@@ -82,13 +41,16 @@ class Growth:
             self.next_scan = now_s + SCAN_SECONDS
             any_changed = self._scan()
             self.free_at = now_s + SCAN_SHARE * (time.monotonic() - now_s)
-        notes = []
+        self.logs |= self.judged()
+        any_changed = [log.changed() for log in self.logs.values()].count(True) > 0 or any_changed
+        return any_changed, list(self._befell())
+
+    def _befell(self) -> Iterator[Note]:
         for log in self.logs.values():
-            changed, done = log.changed()
-            any_changed |= changed
-            if done and log.path.suffix in COUNTED:  # what is written whole is written anew
-                notes.append(Note(what=self.name(log.path), why=f"{done} while the run went on"))
-        return any_changed, notes
+            while log.befell:
+                done = log.befell.pop(0)
+                if log.path.suffix in COUNTED:  # what is written whole is written anew
+                    yield Note(what=self.name(log.path), why=f"{done} while the run went on")
 
     def _scan(self) -> bool:
         """Look for logs that are new, and return whether there is one."""
@@ -97,7 +59,7 @@ class Growth:
         found = [path for path in files if path.suffix in LOGS or path == self.run]
         newest = sorted(found, key=lambda path: -_changed_at(str(path)))[:MOST]
         fresh = [path for path in newest if path not in self.logs]
-        self.logs |= {path: _Log(path=path) for path in fresh}
+        self.logs |= {path: FollowedFile(path) for path in fresh}
         self.begun = any(path.name == HEAD for path in fresh)
         return bool(fresh)
 
@@ -121,17 +83,34 @@ class Growth:
     def rows(self) -> dict[Path, int]:
         """Return how many rows each log of steps has; events may still be logged when training is over."""
         mine = [log for log in self.logs.values() if log.path.name == STEPS or log.path.suffix == ".csv"]
-        for log in mine:
-            log.count()
-        return {log.path: log.rows for log in mine}
+        return {log.path: self._read(log).lines for log in mine}
 
     def counts(self) -> Iterator[RowCount]:
-        """Yield of each log that has rows how many it has by now."""
-        for log in (log for log in self.logs.values() if log.path.suffix in COUNTED):
-            log.count()
-            if log.read != log.booked:
-                log.booked = log.read
-                yield RowCount(file=self.name(log.path), rows=log.rows, bytes=log.read, sha256=log.digest.hexdigest())
+        """Yield of each log that has rows how many it has by now, and their digest."""
+        for log in [self._read(log) for log in self.logs.values() if log.path.suffix in COUNTED]:
+            if log.whole != self.booked.get(log.path, 0):
+                self.booked[log.path], digest = log.whole, log.digest.hexdigest()
+                yield RowCount(file=self.name(log.path), rows=log.lines, bytes=log.whole, sha256=digest)
+
+    def _read(self, log: FollowedFile) -> FollowedFile:
+        """Read what is new of a log that nobody else reads; from the beginning where it is another one, or shorter."""
+        if log.path not in self.judged():
+            log.changed()
+            if log.lost:
+                log.begin_again()
+            with contextlib.suppress(SubjectError):
+                for _ in log.blocks():
+                    pass
+        return log
+
+    def rewritten(self, files: Mapping[str, FileState]) -> Iterator[Note]:
+        """Yield of each log that lies there as long as it was read, by these states, that it is another one."""
+        for log in self.logs.values():
+            digest = log.digest.copy()
+            digest.update(log.half)
+            now, size = files.get(self.name(log.path)), log.whole + len(log.half)
+            if now and log.whole and now.size == size and now.sha256 != digest.hexdigest():
+                yield Note(what=self.name(log.path), why="was written anew where its rows had been judged")
 
 
 def _changed_at(path: str) -> int:

@@ -13,7 +13,7 @@ from weighbridge.evaluation.binding import Binding, all_instances, found
 from weighbridge.evaluation.verification import ContractResult, VerifyRequest, bind_all, load_all, verify
 from weighbridge.run_logs.log_table import NUMBER, STEP
 from weighbridge.views.run import RunView
-from weighbridge.watch.following import FollowedRun, listed
+from weighbridge.watch.following import FollowedFile, FollowedRun, Names
 from weighbridge.watch.gate_watch import GateWatch, watch
 
 DEFAULT_CONTRACT = "builtin:training-run"
@@ -68,6 +68,7 @@ class Judges:
     def __init__(self, request: VerifyRequest, run: Path, words: Words) -> None:
         names = request.contracts or (DEFAULT_CONTRACT,)
         self.loaded, self.words, self.run = load_all(names, request.params), words, run
+        self.names = Names(run)
         named = dict.fromkeys(_watched(one.contract, request.subjects) for one in self.loaded)
         subjects = (*request.subjects, *(f"{name}={run}" for name in named))
         self.request = replace(request, contracts=names, subjects=subjects)
@@ -84,8 +85,12 @@ class Judges:
         """Return what befell the logs: which were truncated, replaced or removed, and which are not followed."""
         return list(dict.fromkeys(note for run in self.runs.values() for note in run.notes))
 
+    def files(self) -> dict[Path, FollowedFile]:
+        """Return the files that are followed."""
+        return {path: file for run in self.runs.values() if not run.problem for path, file in run.files.items()}
+
     def _bind(self) -> None:
-        ranks = sorted(name for name in listed(self.run) if name.startswith("rank-"))
+        ranks = sorted(name for name in self.names() if name.startswith("rank-"))
         if ranks == self._ranks:
             return
         self._ranks, known = ranks, {(one.contract.id, one.gate.id, one.instance): one for one in self.gates}
@@ -276,8 +281,6 @@ class Judges:
 
     def finish(self) -> tuple[ContractResult, ...]:
         """Verify the whole contracts of the run as it lies there, as `verify` does."""
-        for run in self.runs.values():
-            run.notes += [f"{name} is another one than was followed" for name in run.as_read()]
         return verify(self.request, lambda _text: None)
 
 

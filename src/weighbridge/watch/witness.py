@@ -62,7 +62,7 @@ class Witness:
 
     def __init__(self, asked: Asked, judges: Judges, tell: Callable[[str], None]) -> None:
         self.asked, self.judges, self.tell = asked, judges, tell
-        self.growth, self.mapped = Growth(run=asked.run), Mapped()
+        self.growth, self.mapped = Growth(run=asked.run, judged=judges.files), Mapped()
         self.redactor = redactor_here(own_key(), run=Path.cwd(), named=asked.command)
         self.signals: list[int] = []
         self.cpu_s, self.seen, self.standing = 0.0, 0, False
@@ -291,7 +291,7 @@ class Witness:
     # --- The stop and the end ----------------------------------------------------------------------------------------
 
     def _end(self) -> Witnessed:
-        orphaned = ORPHANED in self.signals
+        self.growth.judged, orphaned = dict, ORPHANED in self.signals
         left: Sequence[Seen] = ()
         if self.stop is not None:
             self._stop(self.stop)
@@ -367,6 +367,8 @@ class Witness:
         except WeighbridgeError as problem:
             self.book.note("files", problem.what)
             return f"what lies in the run could not be read: {problem}"
+        for note in self.growth.rewritten(files):
+            self.book.add(note)
         self.book.add(
             of.End(
                 code=code if code is not None and code >= 0 else None,
