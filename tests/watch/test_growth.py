@@ -14,27 +14,27 @@ def counted(growth: Growth) -> dict[str, tuple[int, str]]:
 
 def test_rows_are_counted_once_and_anew_in_a_file_that_took_the_place_of_another(tmp_path: Path) -> None:
     growth, log = Growth(run=tmp_path / "run"), tmp_path / "run" / "rank-0" / "steps.jsonl"
-    assert growth.changed(0.0) == (False, [])
+    assert list(growth.look(0.0)) == []
     log.parent.mkdir(parents=True)
     log.write_bytes(b"{}\n{}\n")
-    assert growth.changed(1.0)[0]
+    assert list(growth.look(1.0)) == []
     assert counted(growth)["rank-0/steps.jsonl"] == (2, hashlib.sha256(b"{}\n{}\n").hexdigest())
-    assert growth.changed(1.1) == (False, [])
+    assert list(growth.look(1.1)) == []
     assert counted(growth) == {}
     other = tmp_path / "other"
     other.write_bytes(b"[]\n[]\n[]\n")
     other.rename(log)
-    changed, (note,) = growth.changed(2.0)
-    assert (changed, note.what, note.why.startswith("was replaced")) == (True, "rank-0/steps.jsonl", True)
+    (note,) = growth.look(2.0)
+    assert (note.what, note.why.startswith("was replaced")) == ("rank-0/steps.jsonl", True)
     assert counted(growth)["rank-0/steps.jsonl"] == (3, hashlib.sha256(b"[]\n[]\n[]\n").hexdigest())
     log.unlink()
-    assert growth.changed(3.0)[1][0].why.startswith("was taken away")
+    assert next(growth.look(3.0)).why.startswith("was taken away")
 
 
 def test_events_and_facts_are_no_rows_of_steps(tmp_path: Path) -> None:
     for name in ("steps.jsonl", "events.jsonl", "run.json"):
         (tmp_path / name).write_text("{}\n{}\n")
     growth = Growth(run=tmp_path)
-    assert growth.changed(0.0)[0]
+    assert list(growth.look(0.0)) == []
     assert growth.begun
     assert growth.rows() == {tmp_path / "steps.jsonl": 2}

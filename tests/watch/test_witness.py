@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.watch.conftest import PATHS, TRAINER, Watch, Watched, stopping
 
-from weighbridge.watch.processes import descendants, read_process
+from weighbridge.watch.processes import Tree, descendants, read_process
 
 
 def root(tool: str) -> bool:
@@ -174,6 +174,21 @@ def test_a_process_that_takes_no_signal_of_this_user_is_counted_and_runs_on_unwi
     assert "could not be ended and run on" in done.out
     for pid in _alive(done.book):
         os.kill(pid, signal.SIGKILL)
+
+
+def test_what_came_of_others_is_not_asked_again_and_what_comes_of_this_process_is_seen_at_once() -> None:
+    tree = Tree(child=0)
+    before = {one.pid for one in tree.alive()}
+    foreign = set(tree.foreign)
+    assert str(os.getppid()) in foreign
+    started = subprocess.Popen(("sleep", "60"))
+    assert {one.pid for one in tree.alive()} - before == {started.pid}
+    assert foreign & {str(one.pid) for one in descendants(os.getpid())} == set()
+    tree.foreign |= {str(started.pid), "999999999"}  # numbers that were given again
+    assert tree.send(0)[0] >= 1
+    assert tree.foreign.isdisjoint({str(started.pid), "999999999"})
+    started.kill()
+    started.wait()
 
 
 def until_there(path: Path) -> None:

@@ -32,7 +32,8 @@ class FollowedFile:
     size: int = 0
     modified: int = 0
     befell: list[str] = field(default_factory=list)  # what no log does to itself, until somebody takes note
-    of: int = 0  # the node that was read
+    file: int | None = None  # open, so that a look takes few calls
+    of: int = 0  # the node that is read
     whole: int = 0
     lines: int = 0
     half: bytes = b""  # a line that has not ended
@@ -61,29 +62,35 @@ class FollowedFile:
 
     def begin_again(self) -> None:
         """Forget what was read."""
-        self.of, self.whole, self.lines, self.half, self.digest = 0, 0, 0, b"", hashlib.sha256()
+        if self.file is not None:
+            os.close(self.file)
+        self.file, self.of, self.whole, self.lines, self.half, self.digest = None, 0, 0, 0, b"", hashlib.sha256()
+
+    __del__ = begin_again
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the lines that were ended, by its last look, without the last end; refuse one of a megabyte."""
         if not self.node or self.size == self.whole + len(self.half):
             return
-        with open_regular(self.path) as file:
-            node = os.fstat(file.fileno()).st_ino
-            if self.whole and node != self.of:
-                return  # replaced since that look, which the next one sees
-            self.of = node
-            file.seek(self.whole)
-            self.half = b""
-            while block := file.read(BLOCK):
-                ended, found, self.half = (self.half + block).rpartition(b"\n")
-                if found:
-                    self.digest.update(ended + found)
-                    self.lines += ended.count(b"\n") + 1
-                    self.whole += len(ended) + 1
-                    yield ended
-                if len(self.half) > MAX_LINE:
-                    what, where = f"a line longer than {MAX_LINE} bytes", f"{self.path}:{self.lines + 1}"
-                    raise SubjectError("line-too-long", what, where=where, remedy="log one row a line")
+        if self.file is None or (self.node != self.of and not self.whole):
+            self.begin_again()
+            with open_regular(self.path) as file:
+                self.file = os.dup(file.fileno())
+            self.of = os.fstat(self.file).st_ino
+        at, self.half = self.whole, b""
+        if self.node != self.of:
+            return  # replaced since that look, which the next one sees
+        while at < self.size and (block := os.pread(self.file, min(BLOCK, self.size - at), at)):
+            at += len(block)
+            ended, found, self.half = (self.half + block).rpartition(b"\n")
+            if found:
+                self.digest.update(ended + found)
+                self.lines += ended.count(b"\n") + 1
+                self.whole += len(ended) + 1
+                yield ended
+            if len(self.half) > MAX_LINE:
+                what, where = f"a line longer than {MAX_LINE} bytes", f"{self.path}:{self.lines + 1}"
+                raise SubjectError("line-too-long", what, where=where, remedy="log one row a line")
 
     def more(self) -> Iterator[Batch]:
         """Yield the lines that were ended since; refuse what is no file, no UTF-8, or one line of a megabyte."""

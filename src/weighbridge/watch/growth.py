@@ -28,22 +28,23 @@ class Growth:
     run: Path
     judged: Callable[[], Mapping[Path, FollowedFile]] = dict  # by others, who read these
     logs: dict[Path, FollowedFile] = field(default_factory=dict)
+    own: list[FollowedFile] = field(default_factory=list)  # those that nobody else reads
     booked: dict[Path, int] = field(default_factory=dict)  # so many bytes
     folders: dict[str, int] = field(default_factory=dict)  # when each changed last
     next_scan: float = 0.0
     free_at: float = 0.0  # a scan may take a hundredth of the time
     begun: bool = False  # a `run.json` is new: whose process it names is there now
 
-    def changed(self, now_s: float) -> tuple[bool, list[Note]]:
-        """Return whether anything grew, appeared or went, and what was done to a log that no log does to itself."""
-        any_changed = self.begun = False
+    def look(self, now_s: float) -> Iterator[Note]:
+        """Look for new logs, often where a folder changed; yield what was done to one that none does to itself."""
+        self.begun = False
         if now_s >= self.next_scan or (now_s >= self.free_at and self._folder_changed()):
             self.next_scan = now_s + SCAN_SECONDS
-            any_changed = self._scan()
+            self._scan()
             self.free_at = now_s + SCAN_SHARE * (time.monotonic() - now_s)
-        self.logs |= self.judged()
-        any_changed = [log.changed() for log in self.logs.values()].count(True) > 0 or any_changed
-        return any_changed, list(self._befell())
+        for log in self.own:
+            log.changed()
+        yield from self._befell()
 
     def _befell(self) -> Iterator[Note]:
         for log in self.logs.values():
@@ -52,16 +53,16 @@ class Growth:
                 if log.path.suffix in COUNTED:  # what is written whole is written anew
                     yield Note(what=self.name(log.path), why=f"{done} while the run went on")
 
-    def _scan(self) -> bool:
-        """Look for logs that are new, and return whether there is one."""
+    def _scan(self) -> None:
+        """Look for logs that are new."""
         self.folders = {str(self.run): _changed_at(str(self.run))}
         files = [self.run] if self.run.is_file() else self._files(str(self.run), DEEP)
         found = [path for path in files if path.suffix in LOGS or path == self.run]
         newest = sorted(found, key=lambda path: -_changed_at(str(path)))[:MOST]
         fresh = [path for path in newest if path not in self.logs]
-        self.logs |= {path: FollowedFile(path) for path in fresh}
+        self.logs |= {path: FollowedFile(path) for path in fresh} | self.judged()
+        self.own = [log for path, log in self.logs.items() if path.suffix in COUNTED and path not in self.judged()]
         self.begun = any(path.name == HEAD for path in fresh)
-        return bool(fresh)
 
     def _folder_changed(self) -> bool:
         return any(_changed_at(folder) != before for folder, before in self.folders.items())
@@ -104,7 +105,8 @@ class Growth:
         return log
 
     def rewritten(self, files: Mapping[str, FileState]) -> Iterator[Note]:
-        """Yield of each log that lies there as long as it was read, by these states, that it is another one."""
+        """Yield, last of all, of each log that is as long as it was read, by these states, that it is another one."""
+        yield from self._befell()
         for log in self.logs.values():
             digest = log.digest.copy()
             digest.update(log.half)

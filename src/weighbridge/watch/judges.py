@@ -19,6 +19,7 @@ from weighbridge.watch.gate_watch import GateWatch, watch
 DEFAULT_CONTRACT = "builtin:training-run"
 FIRST_LENGTH, GROWTH = 64, 1.5  # of the rows, or the bytes of what is not followed, until all are judged again
 SHARE = 0.02  # of the time that this may take
+LOOK_SECONDS = 0.5  # between two looks at what is not followed
 FIRST_ROWS = 8  # by which a judge that goes row by row knows what is logged
 SILENT = "silent"  # the code of a gate that waits for a row
 Words: TypeAlias = Callable[[str, model.Verdict], Sequence[str]]
@@ -58,6 +59,7 @@ class Reading:
     alone: int = 0  # and to judges of events alone
     last_step: float = -math.inf
     last_row_s: float = math.inf
+    next_s: float = -math.inf  # when what is not followed is looked at
     length: float = FIRST_LENGTH
     past: tuple[int, int] = (-1, -1)  # rows and generation that lay there before a run was begun again
 
@@ -127,6 +129,9 @@ class Judges:
         self._bind()
         for run in self.runs.values():
             before, reading = (run.rows, run.generation), self.readings[id(run)]
+            if run.problem and now_s < reading.next_s:
+                continue
+            reading.next_s = now_s + LOOK_SECONDS
             grown = run.look()
             reading.last_row_s = now_s if before != (run.rows, run.generation) else reading.last_row_s
             mine = [one for one in self.gates if one.run is run and not one.done]

@@ -74,17 +74,29 @@ def _seen(pid: int, text: bytes) -> Seen:
     )
 
 
-def descendants(of: int, proc: Path = PROC) -> Iterator[Seen]:
-    """Yield all that came of a process, ended ones that nobody has waited for among them; an OSError without /proc."""
+def descendants(of: int, proc: Path = PROC, foreign: set[str] | None = None) -> Iterator[Seen]:
+    """Yield all that came of a process, ended ones that nobody has waited for among them; an OSError without /proc.
+
+    What is in `foreign` came of another one, and is not asked again as long as it is there.
+    """
     children: dict[int, list[tuple[int, bytes]]] = {}
-    for name in os.listdir(proc):  # noqa: PTH208 -- once a second, of every process of the machine
-        if name[0] in "123456789" and (text := _stat(f"{proc}/{name}/stat")):
+    foreign = set() if foreign is None else foreign
+    listed = {name for name in os.listdir(proc) if name[0] in "123456789"}  # noqa: PTH208 -- once a second
+    foreign &= listed
+    for name in listed - foreign:
+        if text := _stat(f"{proc}/{name}/stat"):
             children.setdefault(int(text[text.rindex(b")") + 4 :].split(None, 1)[0]), []).append((int(name), text))
     waiting = [of]
     while waiting:
         for pid, text in children.pop(waiting.pop(), ()):
             yield _seen(pid, text)
             waiting.append(pid)
+    waiting = [0, *map(int, foreign)]  # what lost its parent meanwhile is of none of them, and may be of this one
+    while waiting:
+        for pid, _ in children.pop(waiting.pop(), ()):
+            foreign.add(str(pid))
+            waiting.append(pid)
+    foreign -= {str(of)}
 
 
 def inner_pid(pid: int, proc: Path = PROC) -> int:
@@ -129,6 +141,7 @@ class Tree:
     child: int
     proc: Path = PROC
     known: dict[Key, Seen] = field(default_factory=dict)
+    foreign: set[str] = field(default_factory=set)  # until all are asked anew: a number may be given again
     status: int | None = None  # of the child, as wait4 gives it
     max_rss_kib: int = 0
     copied_kib: int = field(default_factory=lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
@@ -142,7 +155,7 @@ class Tree:
         """Return every process of the tree that has not ended."""
         with contextlib.suppress(OSError):
             if not self.blind:
-                found = [one for one in descendants(os.getpid(), self.proc) if one.state not in "ZX"]
+                found = [one for one in descendants(os.getpid(), self.proc, self.foreign) if one.state not in "ZX"]
                 self.max_rss_kib = max(self.max_rss_kib, *(one.rss_kib for one in found), 0)
                 return found
         shared = {"state": "?", "name": "", "cpu_s": 0.0, "rss_kib": 0}
@@ -152,6 +165,7 @@ class Tree:
     def send(self, number: int) -> tuple[int, int]:
         """Send a signal to every process, those that appear meanwhile, too; return how many took and refused it."""
         done: dict[Key, bool] = {}
+        self.foreign.clear()
         for _ in range(ROUNDS):
             fresh = [one for one in self.alive() if one.key not in done]
             if not fresh:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from weighbridge.watch.judges import Judges
     from weighbridge.watch.judges import Stop as Found
 
-POLL_MS = 40  # how late a row may be seen: many of a fast log are judged at once
-LOOK_SECONDS = 0.5  # at most, though nothing grew: a gate may wait for a row that does not come
+POLL_MS = 45  # how late a row may be seen: many of a fast log are judged at once
 WALK_SECONDS, WALK_SHARE = 1.0, 400  # between two walks over /proc, which may take a four-hundredth of the time
 SAMPLE_SECONDS = 10.0
 JUMP_SECONDS = 0.5
@@ -67,7 +66,7 @@ class Witness:
         self.signals: list[int] = []
         self.cpu_s, self.seen, self.standing = 0.0, 0, False
         self.booked: set[tuple[str, str]] = set()
-        self.next_walk = self.next_look = self.next_sample = 0.0
+        self.next_walk = self.next_sample = 0.0
         self.paused = False
         self.left_behind: int | None = None
         self.stop: Found | None = None
@@ -189,13 +188,10 @@ class Witness:
         return bool(self.signals)
 
     def _judge(self, now: float) -> bool:
-        """Have the judges look where something grew, or the time has come; return whether one stops the run."""
-        changed, notes = self.growth.changed(now)
-        for note in notes:
+        """Have the judges look; return whether one stops the run."""
+        for note in self.growth.look(now):
             self.book.add(note)
-        if not changed and now < self.next_look:
-            return False
-        self.next_look, found = now + LOOK_SECONDS, None
+        found = None
         try:
             found = self.judges.look(now)
         except Exception as problem:  # noqa: BLE001 -- training goes on whatever a judge does
@@ -262,6 +258,7 @@ class Witness:
         if now >= self.next_sample or self.growth.begun:
             self._sample(alive)
             self.next_sample = now + SAMPLE_SECONDS
+            self.tree.foreign.clear()
         self.next_walk = now + max(WALK_SECONDS, WALK_SHARE * (time.monotonic() - now))
         return alive
 
@@ -333,7 +330,7 @@ class Witness:
         rows = self.growth.rows()
         while (left := self.tree.alive()) and time.monotonic() < until and len(self.signals) == asked:
             self._wait(pause)
-            self.growth.changed(time.monotonic())
+            list(self.growth.look(time.monotonic()))
             if self.stop is not None and any(now - rows.get(path, 0) > 1 for path, now in self.growth.rows().items()):
                 self.book.note("the grace", "a second row was written in it: it is no grace to train on")
                 break
