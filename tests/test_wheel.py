@@ -28,6 +28,7 @@ DATA = (
     "gates",
     "verifiers",
     "words",
+    "spec/ck.analysis.v1.schema.json",
     "templates/ci",
     "templates/plugin.toml",
     "templates/repro.txt",

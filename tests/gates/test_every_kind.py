@@ -15,10 +15,13 @@ from weighbridge.judging.trials import falsify
 # Codes of measurements that are empty as a whole, which judging tries of every kind; and those that a point which has
 # diverged may come to instead, by what was made from it: they stand in examples.
 OF_NOTHING = {
+    "checkpoint-retention": {"no-checkpoints"},
     "corpus-wrap-around": {"no-passes"},
     "device-refusal": {"not-run"},
     "forward-parity": {"capture-mismatch", "other-basis"},
     "optimizer-digest": {"no-digest"},
+    "sealed-probes": {"no-probes"},
+    "snapshot-cadence": {"no-analysis"},
 }
 
 

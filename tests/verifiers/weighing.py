@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -189,6 +190,14 @@ def of_tensors(folder: Path) -> Case:
     return Case(gate={"kind": "gradient-reach", "subjects": {"run": "run"}}, subjects={"run": ("run", run)})
 
 
+def of_kept(folder: Path) -> Case:
+    """Copy a run of three analysis checkpoints."""
+    shutil.copytree(MODELS.parent / "runs" / "kept", folder / "run")
+    return Case(
+        gate={"kind": "snapshot-cadence", "subjects": {"run": "run"}}, subjects={"run": ("run", folder / "run")}
+    )
+
+
 def of_checkpoints(kind: str, candidate: int, **more: object) -> Callable[[Path], Case]:
     def build(folder: Path) -> Case:
         files = checkpoints(folder / "checkpoints")
@@ -317,6 +326,7 @@ CASES: Mapping[str, Callable[[Path], Case]] = {
     "corpus_epochs": of_a_run("corpus-wrap-around"),
     "digest_formulas": of_epochs,
     "layer_course": of_tensors,
+    "run_files": of_kept,
     "device_evidence": of_a_run("no-silent-cpu-fallback", **{"with": {"requested": "cuda", "external_witnesses": 2}}),
     "facts-run": of_a_run("wall-time-budget", where={"tokens_per_step": 32, "steps": 120}, **{"with": BUDGET}),
     "file_structure": of_one_checkpoint("checkpoint-integrity"),

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from weighbridge.core.errors import WeighbridgeError
 
-FOLDERS: Final = ("contracts", "gates", "verifiers", "words", "templates")
+FOLDERS: Final = ("contracts", "gates", "verifiers", "words", "templates", "spec")
 PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 

@@ -40,12 +40,14 @@ OF_LAYERS = (  # rows of `layer_rules`
     "vanishing-gradients",
 )
 OF_THEIR_NAMES = (  # modules
-    *("beyond-chance", "byte-identity", "checkpoint-integrity", "clip-share", "command-succeeds", "config-agreement"),
+    *("beyond-chance", "byte-identity", "checkpoint-integrity", "checkpoint-retention", "clip-share"),
+    *("command-succeeds", "config-agreement"),
     *("corpus-wrap-around", "declared-epochs", "declared-schedule", "device-refusal", "diverging"),
     *("dtype-preservation", "ends-at-best", "first-loss", "forward-parity", "gradient-growth", "gradient-jump"),
     *("label-plausibility", "learning-progress", "loss-spike", "no-silent-cpu-fallback", "one-change"),
     *("optimizer-digest", "peak-share", "replay-determinism", "replica-consistency", "row-gaps", "series-bound"),
-    *("share-within", "statistics-preservation", "steady-rate", "step-metrics", "steps-asked", "stopped-beyond-noise"),
+    *("sealed-probes", "share-within", "snapshot-cadence", "statistics-preservation", "steady-rate"),
+    *("step-metrics", "steps-asked", "stopped-beyond-noise"),
     *("stops-in-time", "summary-bound", "tensor-coverage", "tensor-statistics", "test-report", "token-budget"),
     *("validation-parting", "value-preservation", "wall-time-budget"),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import itertools
 from collections.abc import Mapping
 from typing import Annotated, TypeAlias
 
@@ -320,7 +322,64 @@ class DeviceProbe:
     why: Annotated[Mapping[str, str], Doc("for whatever is absent, the reason", typical={})]
 
 
+SNAPSHOT, ANALYSIS = "ck.analysis.v1", "analysis"  # the schema of an analysis checkpoint, and the folder of a run's
+INTERVALS = ((100, 10), (1_000, 50), (10_000, 200))  # steps between them, up to a step; 1,000 after
+
+
+class FileState(enum.StrEnum):
+    """What became of a file that a run announced."""
+
+    WHOLE = "whole"
+    OTHER_VERSION = "other version"
+    DAMAGED = "damaged"
+    OF_ANOTHER = "of another"
+    OVER_BUDGET = "over budget"
+    CHANGED = "changed"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+    UNREAD = "not read"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFile:
+    """A file that an event of the run names: an analysis checkpoint, one to resume from, or its probes."""
+
+    place: Annotated[str, Doc("the file, and the step where that does not tell", typical="analysis/step-0000000.json")]
+    step: Annotated[int, Doc("step at which it was announced", unit="step", typical=0)]
+    state: Annotated[FileState, Doc("what it is now; of probes, what they were then", typical=FileState.WHOLE)]
+    why: Annotated[str, Doc("what is wrong with it, empty where nothing is", typical="")]
+    reasons: Annotated[tuple[str, ...], Doc("`schedule`, or what triggered it", typical=("schedule",))]
+    first_step: Annotated[int, Doc("first step of the run", unit="step", typical=0)]
+    last_step: Annotated[int, Doc("last step of the run", unit="step", typical=20)]
+    earlier: Annotated[int | None, Doc("of a checkpoint: earlier ones that were there once it was whole")]
+    latest: Annotated[bool | None, Doc("of a checkpoint: the one before it was there until then")]
+    probes: Annotated[int | None, Doc("of probes: how many")]
+
+
+def interval(step: int) -> int:
+    """Return how many steps lie between analysis checkpoints at a step."""
+    return next((every for last, every in INTERVALS if step <= last), 1_000)
+
+
+def is_scheduled(step: int) -> bool:
+    """Return whether an analysis checkpoint is due at a step."""
+    return step % interval(step) == 0
+
+
+def scheduled(first: int, last: int) -> list[int]:
+    """Return the steps of the schedule between two, both included."""
+    ends = (0, *(end for end, _ in INTERVALS), max(last, 10_000))
+    spans = (range(low + interval(high), high + 1, interval(high)) for low, high in itertools.pairwise(ends))
+    return [step for step in itertools.chain((0,), *spans) if first <= step <= last]
+
+
+def snapshot_name(step: int) -> str:
+    """Return the name of the analysis checkpoint of a step."""
+    return f"step-{step:07}.json"
+
+
 QUANTITIES = (
+    rows("run_files", RunFile, key="place"),
     rows("corpus_epochs", CorpusEpoch, key="epoch"),
     record("corpus_progress", CorpusProgress),
     rows("digest_formulas", StatedDigest, key="place"),

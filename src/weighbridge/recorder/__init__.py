@@ -6,10 +6,11 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from weighbridge.recorder.beside import Analysis, Probes
     from weighbridge.recorder.passes.diagnostics import Diagnostics
     from weighbridge.recorder.recorder import Recorder
 
-__all__ = ["Diagnostics", "Recorder"]
+__all__ = ["Analysis", "Diagnostics", "Probes", "Recorder"]
 
 
 def __getattr__(name: str) -> Any:

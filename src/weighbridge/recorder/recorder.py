@@ -18,7 +18,9 @@ from typing import Any, Self
 import torch
 
 from weighbridge.quantities.runs import INSIDE
-from weighbridge.recorder import digests, residency
+from weighbridge.recorder import digests, residency, run_directory
+from weighbridge.recorder.beside import Analysis, Beside, Probes
+from weighbridge.recorder.beside.memorized import Memorized
 from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.device_audit import DeviceAudit
 from weighbridge.recorder.guarding import MisuseError, described, guarded
@@ -32,16 +34,7 @@ from weighbridge.recorder.passes.modes import Modes
 from weighbridge.recorder.passes.probes import Evaluations, Targets
 from weighbridge.recorder.phases import Phases
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
-from weighbridge.recorder.run_directory import (
-    DIAGNOSTICS,
-    EVENTS,
-    LAYERS,
-    RowLog,
-    claim,
-    refuse_stopped,
-    run_of,
-    write_run,
-)
+from weighbridge.recorder.run_directory import DIAGNOSTICS, EVENTS, LAYERS, STEPS, RowLog
 from weighbridge.recorder.updates import Hyperparameters, Norms, unwrapped
 from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, token_counter
 
@@ -64,6 +57,8 @@ COSTS = {
     "gave_nothing": POSITION,
     "checkpoint": ("checkpoint",),
     "_digest": ("digests",),
+    "_seal": (*Memorized.columns, "digests"),
+    "_look_closer": ("analysis",),
 }
 ALL = (*COSTS["step"], "device")
 OWN = frozenset({"step", *COSTS["step"]}).difference(INSIDE)  # which a script may measure itself
@@ -79,13 +74,10 @@ class Recorder:
     with replacement, and there are no passes over the corpus; a loader whose sampler draws so says it by itself. Of
     `files` (corpus, tokenizer, …) `run.json` keeps digests. One that resumes says by `first_step` where it goes on.
     With `kernels_every`, torch's profiler samples the last of every so many steps. With `diagnostics`, a fixed batch is
-    evaluated now and then, and activations, attention, embeddings and matrices are looked at.
+    evaluated now and then, and the inside of the model is looked at. With `analysis`, files of `ck.analysis.v1` are
+    written beside the rows; `probes` are sealed, and gone on with now and then.
     """
 
-    _steps: RowLog | None = None
-    _events: RowLog | None = None
-    _layer_log: RowLog | None = None
-    _inside_log: RowLog | None = None
     _attempt = 1
     _mark: tuple[float, float] | None = None
     _recorded = 0.0  # when the last row was made
@@ -112,6 +104,8 @@ class Recorder:
         channels: str = "default",
         kernels_every: int = 0,
         diagnostics: Diagnostics | None = None,
+        analysis: Analysis | None = None,
+        probes: Probes | None = None,
         files: Mapping[str, str | Path] | None = None,
         on_fail: str = "warn",
     ) -> None:
@@ -130,7 +124,8 @@ class Recorder:
         looking = [*(channel(self._seen) for channel in CHANNELS), self._audit, self._layers]
         last = None if requested_steps is None else requested_steps - 1 - first_step  # counted from here on
         self._inside = [one(self._seen, diagnostics, last) for one in (Inside, ClassLosses)] if diagnostics else []
-        looking += self._inside
+        self._beside = Beside(self._seen, analysis, probes, first_step)
+        looking += [*self._inside, *self._beside.channels]
         at_cadence = 0 if channels == "all" else every
         self._points = HookPoints(self._seen, looking, at_cadence, self._audit.ops, self._channel_failed)
         self._kernels = KernelSample(model, kernels_every)
@@ -144,7 +139,7 @@ class Recorder:
         self._on_fail = on_fail
         self._position = CorpusPosition()
         self._watched = None if loader is None else WatchedLoader(loader, self)
-        self._warned: set[str] = set()
+        self._warned, self._logs = set[str](), dict[str, RowLog]()
 
     @property
     def loader(self) -> WatchedLoader:
@@ -161,6 +156,7 @@ class Recorder:
         self._claim()  # not before: torch.distributed may have begun since
         for name in self._files:
             self._digest(name)
+        self._seal()
         self._open()
         self._watch()
         self._begin_step()
@@ -187,7 +183,7 @@ class Recorder:
             tokens: the tokens consumed, where no loader is watched.
             scalars: what else is to be logged, such as `val_loss`, by its name; None is a missing cell.
         """
-        if taken := OWN.intersection(scalars):
+        if taken := (OWN | self._beside.columns).intersection(scalars):
             raise MisuseError(f"the recorder writes {', '.join(sorted(taken))} itself; give yours another name")
         try:
             self._record(loss, grad_norm, tokens, scalars)
@@ -205,11 +201,16 @@ class Recorder:
         with self._points.alone():
             states = digests.states(self._seen)
         given = files if path is None else {"checkpoint": path, **files}
-        self._event("checkpoint", **states, files={name: digests.file_sha(file) for name, file in given.items()})
+        shas = {name: digests.file_sha(file) for name, file in given.items()}
+        self._event("checkpoint", **states, files=shas, **self._beside.checkpoint(path, self.directory))
 
     @guarded
     def _digest(self, name: str) -> None:
         self._digests[name] = digests.file_sha(self._files[name])
+
+    @guarded
+    def _seal(self) -> None:
+        self._digests |= self._beside.sealed()
 
     def _record(
         self,
@@ -249,21 +250,28 @@ class Recorder:
                 row["corpus_position"] = self._position.position
         if skipped:
             row["skipped"] = True
-        self._append(self._steps, row)
-        while self._layers.rows:
-            self._append(self._layer_log, self._layers.rows.pop(0))
+        self._append(STEPS, row)
+        for one in (tensors := self._layers.taken()):
+            self._append(LAYERS, one)
         self._diagnosed()
+        self._look_closer(row, tensors)
         if self._audit.due():
             self._probe()
 
     def _diagnosed(self) -> None:
         for one in self._inside:
             while one.rows:
-                self._append(self._inside_log, {"step": self._step, **one.rows.pop(0)})
+                self._append(DIAGNOSTICS, {"step": self._step, **one.rows.pop(0)})
             if one.unseen:
                 self._event("diagnostics", found="not-audited", why=one.unseen)
                 self._warn(f"diagnostics are not-audited: {one.unseen}")
                 one.unseen = ""
+
+    @guarded
+    def _look_closer(self, row: Mapping[str, Any], tensors: list[dict[str, Any]]) -> None:
+        with self._points.alone():
+            self._beside.recorded(self.directory if self._logs else None, row, tensors)
+        self._beside.announce(self._event)
 
     def _next_step(self) -> None:
         self._step += 1
@@ -306,11 +314,10 @@ class Recorder:
 
     def _claim(self) -> None:
         try:
-            refuse_stopped(self._root)
-            self.directory, self._attempt, self._steps = claim(of_rank(self._root, os.environ))
-            self._events = RowLog(self.directory / EVENTS)
-            self._layer_log = RowLog(self.directory / LAYERS)
-            self._inside_log = RowLog(self.directory / DIAGNOSTICS) if self._inside else None
+            run_directory.refuse_stopped(self._root)
+            self.directory, self._attempt, self._logs[STEPS] = run_directory.claim(of_rank(self._root, os.environ))
+            for name in (EVENTS, LAYERS, *([DIAGNOSTICS] if self._inside else [])):
+                self._logs[name] = RowLog(self.directory / name)
         except OSError as problem:
             if self._on_fail == "raise":
                 raise
@@ -321,8 +328,7 @@ class Recorder:
         rank, world = rank_and_world(os.environ)
         parameters = sum(p.numel() for p in self._model.parameters())
         facts = {
-            "run": run_of(of_rank(self._root, os.environ)),
-            "attempt": self._attempt,
+            **self._beside.named(run_directory.run_of(of_rank(self._root, os.environ)), self._attempt),
             **_known({**self._requested, "first_step": self._step or None}),
             "resolved_device": residency.resolved_device(self._model),
             "model": _known({"parameters": parameters, "vocab": self._vocab}),
@@ -332,8 +338,8 @@ class Recorder:
             **({"rank": rank, "world_size": world} if world > 1 else {}),
             **provenance(),
         }
-        if self._steps is not None:
-            write_run(self.directory, facts)
+        if STEPS in self._logs:
+            run_directory.write_run(self.directory, facts)
 
     @guarded
     def _watch(self) -> None:
@@ -349,23 +355,22 @@ class Recorder:
         self._audit.ops.pause()
         self._kernels.end()
         self._points.close()
+        self._beside.announce(self._event, ends=True)
         self._event("end", steps=self._step, by=kind.__name__ if kind else "")
-        for log in (self._steps, self._events, self._layer_log, self._inside_log):
-            if log is not None:
-                log.close()
-                if log.lost:
-                    self._warn(f"{log.lost} rows could not be written")
-        self._steps = self._events = self._layer_log = self._inside_log = None
+        while self._logs:
+            (log := self._logs.pop(next(iter(self._logs)))).close()
+            if log.lost:
+                self._warn(f"{log.lost} rows could not be written")
 
     @guarded
     def _probe(self) -> None:
         self._event("device", **self._audit.fields())
 
     def _event(self, event: str, **fields: Any) -> None:
-        self._append(self._events, {"event": event, "step": self._step, **fields})
+        self._append(EVENTS, {"event": event, "step": self._step, **fields})
 
-    def _append(self, log: RowLog | None, row: Mapping[str, Any]) -> None:
-        if log is None:
+    def _append(self, name: str, row: Mapping[str, Any]) -> None:
+        if (log := self._logs.get(name)) is None:
             return
         log.append(row)
         if log.problem is not None:

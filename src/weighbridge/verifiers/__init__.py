@@ -31,6 +31,7 @@ MODULES: Mapping[Key, str] = {
     ("layer_course", _RUN): "layer_course",
     ("model_config", (*_CHECKPOINT, *_CHECKPOINT)): "model_config",
     ("moment_changes", (*_CHECKPOINT, *_CHECKPOINT)): "moment_changes",
+    ("run_files", _RUN): "run_files",
     ("step_columns", _RUN): "step_columns",
     ("step_course", _RUN): "step_course",
     ("step_series", _RUN): "step_series",

@@ -12,7 +12,7 @@ from itertools import compress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.core import Fields, Origin, SubjectError, bare, dataclass, exists, field, local_path
+from weighbridge.core import Fields, Origin, SubjectError, bare, dataclass, exists, field, is_folder, local_path
 from weighbridge.run_logs import log_table
 from weighbridge.run_logs.book import Book, read_book
 from weighbridge.run_logs.formats.recognition import read_log
@@ -66,6 +66,7 @@ class RunView:
     stated: Mapping[str, Mapping[int, str]] = field(default_factory=dict)  # digests in the log, by column and row
     overlay: Mapping[tuple[int, str], float | None] = field(default_factory=dict)
     ranks: tuple[RunView, ...] = ()  # of a folder of ranks: each of them, and no cells of its own
+    folder: Path | None = None  # that it was recorded into, where files lie beside the rows
     layers: Path | None = None  # what is logged of tensors, read by those alone who need it
     layer_rows: tuple[Fields, ...] | None = None  # instead of the rows of that file, of a canary
 
@@ -218,6 +219,7 @@ def view_of(
     kept: dict[str, Any] = {"rows": log.rows, "facts": facts, "events": log.events, "notes": notes}
     kept["stated"] = {name: found for name, logged in names.items() if (found := log.columns[logged].digests)}
     kept["layers"] = path / LAYERS if exists(path / LAYERS) and "attempts" not in notes else None
+    kept["folder"] = path if is_folder(path) else None
     kept |= {"heads": log.heads, "witness": read_book(path) if log.heads else None}
     return RunView(cells=cells, logged_as=logged_as, nan_filtered=filtered, digests=digests, **kept)
 

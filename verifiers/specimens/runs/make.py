@@ -8,6 +8,7 @@ Usage: python verifiers/specimens/runs/make.py
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import random
@@ -133,6 +134,43 @@ def lines(rows: list[dict[str, object]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
+def snapshot(step: int) -> bytes:
+    """Give an analysis checkpoint of one tensor."""
+    levels = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+    weight = {
+        "elements": 8, "not_finite": 0, "mean": 0.25, "std": 0.5, "min": -1.0, "max": 1.0,
+        "percentiles": {f"{level:g}": 2 * level - 1 for level in levels},
+        "histogram": {"bins": [-1.0, 0.0, 1.0], "counts": [3, 5]},
+    }  # fmt: skip
+    content = {
+        "schema_version": "ck.analysis.v1", "model_scale_hint": "8e-06M", "step": step, "run": "0123456789abcdef",
+        "attempt": 1, "loss": 3.0 - step / 16, "reasons": ["schedule"], "weights": {"w": weight},
+        "gradients": {"w": {"norm": 0.5}},
+    }  # fmt: skip
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def kept(name: str, *, copied: bool = False) -> None:
+    """Write a run with files beside its rows; where they were `copied`, another step's and other probes."""
+    folder = HERE / name
+    (folder / "analysis").mkdir(parents=True, exist_ok=True)
+    seal, other = (hashlib.sha256(word).hexdigest() for word in (b"probes", b"others"))
+    head = {"schema": "weighbridge.run/v0", "run": "0123456789abcdef", "attempt": 1, "digests": {"probes": seal}}
+    (folder / "run.json").write_text(json.dumps(head, indent=2, sort_keys=True) + "\n")
+    (folder / "steps.jsonl").write_text(lines([{"step": step, "loss": 3.0 - step / 16} for step in range(21)]))
+    events: list[dict[str, object]] = []
+    for step in (0, 10, 20):
+        data, file = snapshot(step), f"analysis/step-{step:07}.json"
+        sha = hashlib.sha256(data).hexdigest()
+        events.append({"event": "analysis", "step": step, "reasons": ["schedule"], "file": file, "sha256": sha})
+        events.append({"event": "probes", "step": step, "sha256": other if copied and step else seal, "probes": 20})
+        (folder / file).write_bytes(snapshot(0) if copied and step == 10 else data)
+    (folder / "a.pt").write_bytes(b"weights")
+    sha = {"checkpoint": hashlib.sha256(b"weights").hexdigest()}
+    saved = {"event": "checkpoint", "step": 20, "files": sha, "name": "a.pt", "path": "a.pt", "earlier": 0}
+    (folder / "events.jsonl").write_text(lines([*events, saved, {"event": "end", "step": 21, "steps": 21, "by": ""}]))
+
+
 def main() -> None:
     """Write all specimens."""
     report = {"status": "ABORTED", "steps_recorded": 100, "per_step_metrics": report_rows()}
@@ -144,6 +182,8 @@ def main() -> None:
     ranks("ranks-parted", flipped=2)
     of_tensors("layers")
     of_tensors("layers-of-another", of_another=True)
+    kept("kept")
+    kept("kept-copied", copied=True)
     few: list[dict[str, object]] = [{"step": step, "loss": 3.0 - step / 4, "wall_ms": 10.0 + step} for step in range(4)]
     (HERE / "torn.jsonl").write_text(lines(few) + '{"step": 4, "lo')
     (HERE / "torn-middle.jsonl").write_text(lines(few[:2]) + '{"step": 2, "lo\n' + lines(few[3:]))

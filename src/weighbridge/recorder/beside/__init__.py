@@ -1,0 +1,55 @@
+"""What a recorder keeps beside the rows: analysis checkpoints, what is known by heart, and which files there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from weighbridge.recorder.beside.memorized import Memorized, Probes
+from weighbridge.recorder.beside.resume_files import ResumeFiles
+from weighbridge.recorder.beside.snapshots import Analysis, Snapshots
+from weighbridge.recorder.channels import Channel, Watched
+
+__all__ = ["Analysis", "Beside", "Probes"]
+
+
+class Beside:
+    """All of it; each part does nothing where nobody asked for it."""
+
+    def __init__(self, watched: Watched, analysis: Analysis | None, probes: Probes | None, first_step: int) -> None:
+        self._snapshots = None if analysis is None else Snapshots(watched, analysis, first_step)
+        self._memorized = None if probes is None else Memorized(watched, probes, first_step)
+        self._resume, self._named = ResumeFiles(), dict[str, Any]()
+        self._events: list[tuple[str, dict[str, Any]]] = []
+        self.channels: list[Channel] = [one for one in (self._memorized, self._snapshots) if one]
+        self.columns = frozenset(self._memorized.columns if self._memorized else ())
+
+    def sealed(self) -> dict[str, str]:
+        """Return the digest of the probes, which are read now."""
+        return {"probes": self._memorized.sealed()} if self._memorized else {}
+
+    def named(self, run: str, attempt: int) -> dict[str, Any]:
+        """Return what names the run, which every file of it says, too."""
+        self._named = {"run": run, "attempt": attempt}
+        return self._named
+
+    def recorded(self, directory: Path | None, row: Mapping[str, Any], tensors: list[dict[str, Any]]) -> None:
+        """Write what is due of a step, whose row is known; without a directory nothing is written."""
+        event = self._snapshots.write(directory, self._named, row, tensors) if self._snapshots and directory else None
+        self._events += [("analysis", event)] if event else []
+
+    def checkpoint(self, path: str | Path | None, directory: Path) -> dict[str, Any]:
+        """Return what is said of a checkpoint and those before it; probes are looked at with this step's row."""
+        if self._memorized:
+            self._memorized.due = True
+        return {} if path is None else self._resume.logged(Path(path), directory)
+
+    def announce(self, log: Callable[..., None], *, ends: bool = False) -> None:
+        """Log what was found since the last time; a run that ends looks at the file of its probes once more."""
+        if ends and self._memorized and self._memorized.looked:
+            self._memorized.look()
+        self._events += [("probes", one) for one in (self._memorized.taken() if self._memorized else ())]
+        while self._events:
+            event, fields = self._events.pop(0)
+            log(event, **fields)

@@ -1,0 +1,144 @@
+"""Analysis checkpoints: what weights and gradients were at a step, on a schedule and where something triggers one.
+
+One is a file of `ck.analysis.v1`, written in one move. Above its budget none is written, and an event says so.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from weighbridge.core import sha256
+from weighbridge.core.local_files import OWN
+from weighbridge.diagnosis.fixed_batch import Call, cut
+from weighbridge.diagnosis.looking import look
+from weighbridge.quantities.runs import ANALYSIS, SNAPSHOT, is_scheduled, snapshot_name
+from weighbridge.recorder.beside.element_statistics import gradient_statistics, rounded, rounded_or_none, statistics
+from weighbridge.recorder.beside.triggers import Triggers
+from weighbridge.recorder.channels import Channel, Watched
+from weighbridge.recorder.passes.probes import copied, random_numbers_kept
+
+ROWS, POSITIONS = 4, 128  # of the batch that is evaluated for each file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """Which tensors get a grid of their elements, by globs, and the most bytes of a file and of all."""
+
+    grids: Sequence[str] = ()
+    file_bytes: int = 4 << 20
+    run_bytes: int = 1 << 30
+
+
+class Snapshots(Channel):
+    """Keep what gradients were in the steps of the schedule, and write a file once the row of the step is known."""
+
+    columns = ("analysis",)
+    every_step = True
+    _looked = False
+    _call: Call | None = None
+
+    def __init__(self, watched: Watched, asked: Analysis, first_step: int) -> None:
+        super().__init__(watched)
+        self._asked, self._first, self._left = asked, first_step, asked.run_bytes
+        self._triggers, self._gradients, self._over = Triggers(), dict[str, Any](), False
+        parts = (*watched.model.named_parameters(), *watched.model.named_modules())
+        names = [name for name, _ in parts if name]
+        idle = [glob for glob in asked.grids if not any(fnmatchcase(name, glob) for name in names)]
+        if idle:
+            raise ValueError(f"analysis: {', '.join(idle)} names no parameter and no part, as {names[0]} does")
+
+    def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Keep a few rows of the first batch, which is evaluated for each file."""
+        if not self._looked:
+            self._looked, self._call = True, cut({**dict(enumerate(args)), **kwargs}, ROWS, POSITIONS)
+
+    def update_ended(self) -> None:
+        """Measure the gradients as the update used them."""
+        if not self._over and is_scheduled(self.watched.step + self._first):
+            self._gradients = self._of_gradients()
+
+    def write(
+        self, directory: Path, named: Mapping[str, Any], row: Mapping[str, Any], tensors: Iterable[Mapping[str, Any]]
+    ) -> dict[str, Any] | None:
+        """Write the file of a step where one is due, and return the event that announces it."""
+        if self._over:
+            return None
+        step: int = row["step"]
+        reasons = [*(["schedule"] if is_scheduled(step) else []), *self._triggers.reasons(row, tensors)]
+        if not reasons:
+            return None
+        gradients, self._gradients = self._gradients or self._of_gradients(), {}
+        data = json.dumps(self._content(named, row, reasons, gradients), separators=(",", ":")).encode()
+        most = min(self._asked.file_bytes, self._left)
+        event = {"reasons": reasons, "bytes": len(data)}
+        if len(data) > most:
+            self._over = True  # the next would be no smaller
+            return {**event, "refused": f"{len(data)} bytes, and {most} may be; no more are written"}
+        _put(directory / ANALYSIS, snapshot_name(step), data)
+        self._left -= len(data)
+        home = f"attempt-{named['attempt']}/" if named["attempt"] > 1 else ""
+        return {**event, "file": f"{home}{ANALYSIS}/{snapshot_name(step)}", "sha256": sha256(data)}
+
+    def _content(
+        self, named: Mapping[str, Any], row: Mapping[str, Any], reasons: list[str], gradients: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        model, loss = self.watched.model, row.get("loss")
+        weights = {
+            name: statistics(one, grid=any(fnmatchcase(name, glob) for glob in self._asked.grids))
+            for name, one in model.named_parameters()
+            if one.is_floating_point() and one.numel()
+        }
+        size = sum(one.numel() for one in model.parameters())
+        lost = {} if loss is None else {"loss": rounded(loss) if abs(loss) < float("inf") else str(loss)}
+        head = {"schema_version": SNAPSHOT, "model_scale_hint": f"{size / 1e6:.3g}M", "step": row["step"], **named}
+        parts = {"weights": weights, "gradients": gradients, **self._inside()}
+        return {**head, **lost, "reasons": reasons, **parts}
+
+    def _inside(self) -> dict[str, Any]:
+        """Return activations and attention of the batch that stays the same; what cannot be seen is left out."""
+        model = None if self._call is None else copied(self.watched)
+        if model is None or self._call is None:
+            return {}
+        with random_numbers_kept():
+            seen = look(model, self._call)
+        values = {
+            one.name: known({"mean": one.mean, "std": one.std, "sparsity": one.zeros}) for one in seen.activations
+        }
+        maps: dict[str, dict[str, Any]] = {}
+        for one in seen.attention:
+            heads = {"entropy_per_head": one.entropy, "max_attn_per_head": one.largest}
+            maps[one.name] = {name: [rounded_or_none(value) for value in of] for name, of in heads.items()}
+            if any(fnmatchcase(one.name, glob) for glob in self._asked.grids):
+                grids = [[[rounded_or_none(cell) for cell in row] for row in head] for head in one.grid.tolist()]
+                maps[one.name]["sampled_qk_grid_32x32_per_head"] = grids
+        return {name: part for name, part in (("activations", values), ("attention", maps)) if part}
+
+    def _of_gradients(self) -> dict[str, Any]:
+        """Return those that there are: of a step that nobody planned to look at, what was not cleared since."""
+        found = ((name, one.grad) for name, one in self.watched.model.named_parameters() if one.requires_grad)
+        return {name: gradient_statistics(one) for name, one in found if one is not None and one.numel()}
+
+
+def known(figures: Mapping[str, float]) -> dict[str, float]:
+    """Return the figures that are numbers, with six digits."""
+    return {name: rounded(value) for name, value in figures.items() if math.isfinite(value)}
+
+
+def _put(folder: Path, name: str, data: bytes) -> None:
+    """Write a file in one move: the whole or none."""
+    folder.mkdir(exist_ok=True)
+    fresh = folder / f".{name}.{os.getpid()}"
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OWN, 0o644), "wb") as file:
+            file.write(data)
+        fresh.replace(folder / name)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,258 @@
+"""The files that a run announced in its events, as they are now: analysis checkpoints, checkpoints, its probes."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from weighbridge.core import (
+    Basis,
+    Fields,
+    Measurement,
+    Origin,
+    SubjectKind,
+    Unmeasured,
+    WeighbridgeError,
+    data_path,
+    is_folder,
+    loads,
+    quoted,
+    read_regular_file,
+    replace,
+    sha256,
+)  # fmt: skip
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.runs import ANALYSIS, SNAPSHOT, FileState, RunFile
+from weighbridge.run_logs.log_table import IS_NUMBER
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, table
+from weighbridge.views.run import STEP, RunView
+
+QUANTITY = "run_files"
+MAX_BYTES, MAX_FILES, MAX_SAID = 64 << 20, 100_000, 200
+PLACE = re.compile(rf"(?:attempt-[1-9][0-9]{{0,5}}/)?{ANALYSIS}/step-[0-9]{{7,16}}\.json")
+SHORT = 4  # numbers of a long list of them that the schema is held against: the others are of one type and between two
+Found = tuple[FileState, str]
+WHOLE: Found = (FileState.WHOLE, "")
+LACKING = {
+    "analysis": ("no-analysis", "the run announced no analysis checkpoint", "Recorder(…, analysis=Analysis())"),
+    "checkpoint": ("no-checkpoints", "the run logged no checkpoint", "recorder.checkpoint(path) once one is written"),
+    "probes": ("no-probes", "the run looked at no probes", "Recorder(…, probes=Probes(path=…))"),
+}
+
+
+class NeedsExtraError(Exception):
+    """What the schema is held against files by is not installed."""
+
+
+def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
+    """Return every file of `what` that an event names, and every analysis checkpoint that none does."""
+    view, what = views[0], str(options["what"])
+    try:
+        found = {one.place: one for one in _rows(view, what)}
+    except NeedsExtraError:
+        why = "analysis checkpoints are checked by jsonschema, which is not installed"
+        return Unmeasured(code="needs-extra", why=why, remedy="pip install 'weighbridge[torch]'")
+    if not found:
+        code, why, call = LACKING[what]
+        return Unmeasured(code=code, why=why, remedy=f"record it with {call}")
+    basis = Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED
+    return table(QUANTITY, list(found.values()), basis=basis)
+
+
+def _rows(view: RunView, what: str) -> Iterator[RunFile]:
+    look: Callable[..., Iterator[tuple[Fields, str, Found]]]
+    look = {"analysis": _snapshots, "checkpoint": _checkpoints, "probes": _probes}[what]
+    cells = view.dense(STEP)
+    steps = [int(step) for step, known in zip(cells.values, cells.state.translate(IS_NUMBER), strict=True) if known]
+    for event, place, (state, why) in look(view, _events(view, what)):
+        said = event.get("reasons") if isinstance(event.get("reasons"), list) else []
+        yield RunFile(
+            place=place, step=event[STEP], state=state, why=why,
+            reasons=tuple(str(one)[:MAX_SAID] for one in said[:8]),
+            first_step=min(steps, default=0), last_step=max(steps, default=0),
+            earlier=_whole(event, "earlier"), probes=_whole(event, "probes"),
+            latest=event["latest"] if type(event.get("latest")) is bool else None,
+        )  # fmt: skip
+
+
+def _whole(event: Fields, name: str) -> int | None:
+    return value if type(value := event.get(name)) is int else None
+
+
+def _events(view: RunView, what: str) -> list[Fields]:
+    mine = [one for one in view.events if one.get("event") == what and type(one.get(STEP)) is int]
+    told = (one for one in mine if isinstance(one.get("name"), str) and _whole(one, "earlier") is not None)
+    return list(told) if what == "checkpoint" else mine
+
+
+def _snapshots(view: RunView, events: list[Fields]) -> Iterator[tuple[Fields, str, Found]]:
+    named = set()
+    for event in events:
+        place = str(event.get("file", f"step {event[STEP]}"))
+        named.add(place)
+        if refused := event.get("refused"):
+            yield event, place, (FileState.OVER_BUDGET, str(refused)[:MAX_SAID])
+        elif not PLACE.fullmatch(place) or view.folder is None:
+            yield event, quoted(place[:MAX_SAID]), (FileState.DAMAGED, "is no file of a run directory")
+        else:
+            yield event, place, _snapshot(view.folder, place, event, view.facts)
+    strange = sorted(set(_there(view.folder)) - named) if view.folder else []
+    for place in strange[:MAX_FILES]:
+        yield {STEP: -1}, place, (FileState.OF_ANOTHER, "no event of the run announces it")
+
+
+def _there(folder: Path) -> Iterator[str]:
+    for inside in (folder, *folder.glob("attempt-*")):
+        if is_folder(inside / ANALYSIS):
+            names = (one.name for one in os.scandir(inside / ANALYSIS) if not one.name.startswith("."))
+            yield from (
+                f"{ANALYSIS}/{name}" if inside == folder else f"{inside.name}/{ANALYSIS}/{name}" for name in names
+            )
+
+
+def _snapshot(folder: Path, place: str, event: Fields, facts: Fields) -> Found:
+    """Return what one file is now, by the first thing that is wrong with it."""
+    path = folder / place
+    if path.is_symlink() or path.parent.is_symlink():
+        return FileState.DAMAGED, "it is a link"
+    try:
+        data = read_regular_file(path, MAX_BYTES, WeighbridgeError)
+        content = loads(data, spelled=False)
+    except WeighbridgeError as problem:
+        return (FileState.GONE, "it is gone") if problem.code == "file-missing" else (FileState.DAMAGED, problem.what)
+    version = content.get("schema_version") if isinstance(content, Mapping) else None
+    if version != SNAPSHOT:
+        return FileState.OTHER_VERSION, f"its schema_version is {quoted(str(version)[:64])}, and {SNAPSHOT} is read"
+    if problem := _against_schema(content):
+        return FileState.DAMAGED, problem
+    if (own := facts.get("run")) != content["run"]:
+        return FileState.OF_ANOTHER, f"it is of the run {content['run']}, and this is {quoted(str(own)[:64])}"
+    if content[STEP] != event[STEP]:
+        return FileState.OF_ANOTHER, f"it is of step {content[STEP]}, and was announced at step {event[STEP]}"
+    same = sha256(data) == event.get("sha256")
+    return WHOLE if same else (FileState.CHANGED, "its SHA-256 is not the one that the run announced")
+
+
+@functools.cache
+def _schema() -> Any:
+    try:
+        import jsonschema
+    except ImportError:
+        raise NeedsExtraError from None
+    schema = loads((data_path("spec") / f"{SNAPSHOT}.schema.json").read_bytes(), spelled=False)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def _against_schema(content: object) -> str:
+    problem = next(iter(_schema().iter_errors(_shortened(content))), None)
+    if problem is None:
+        return ""
+    at = "/".join(map(str, problem.absolute_path)) or "the whole"
+    return f"{at[:MAX_SAID]}: {problem.message[:MAX_SAID]}"
+
+
+def _shortened(value: Any) -> Any:
+    """Return a value in which lists of numbers of one type are their least, their greatest and the first ones."""
+    if isinstance(value, dict):
+        return {key: _shortened(one) for key, one in value.items()}
+    if not isinstance(value, list):
+        return value
+    kinds = {type(one) for one in value}
+    plain = SHORT < len(value) <= 256 and kinds in ({int}, {float})
+    return [min(value), max(value), *value[: SHORT - 2]] if plain else [_shortened(one) for one in value]
+
+
+def _checkpoints(view: RunView, events: list[Fields]) -> Iterator[tuple[Fields, str, Found]]:
+    """Yield every checkpoint; only the newest is read."""
+    for event in events:
+        said = event.get("path")
+        path = view.folder / said if view.folder and isinstance(said, str) else None
+        place = f"{quoted(event['name'][:MAX_SAID])}, step {event[STEP]}"
+        if event is not events[-1]:
+            yield event, place, (FileState.UNREAD, "the newest alone is read")
+        elif path is None:
+            yield event, place, (FileState.UNKNOWN, "it lies outside of the folder that the run is in")
+        else:
+            yield event, place, _as_logged(path, event)
+
+
+def _as_logged(path: Path, event: Fields) -> Found:
+    files = event.get("files")
+    wanted = files.get("checkpoint") if isinstance(files, Mapping) else None
+    try:
+        found = _folder_sha(path) if is_folder(path) else _sha(path)
+    except OSError:
+        return FileState.GONE, "it cannot be read"
+    return WHOLE if found == wanted else (FileState.CHANGED, "its SHA-256 is not the one that was logged")
+
+
+def _sha(path: Path) -> str:
+    if not path.is_file():
+        raise FileNotFoundError
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _folder_sha(folder: Path) -> str:
+    """Hash what lies in a folder as the recorder does: by relative names."""
+    names = sorted(one.relative_to(folder).as_posix() for one in folder.rglob("*") if one.is_file())
+    return sha256("".join(f"{(name,)} {_sha(folder / name)!r}\n" for name in names).encode())
+
+
+def _probes(view: RunView, events: list[Fields]) -> Iterator[tuple[Fields, str, Found]]:
+    """Yield what the file of probes was at each look, against the digest that was sealed."""
+    sealed = view.facts.get("digests")
+    seal = sealed.get("probes") if isinstance(sealed, Mapping) else None
+    for event in events:
+        now, place = event.get("sha256"), f"probes at step {event[STEP]}"
+        if seal is None:
+            yield event, place, (FileState.UNKNOWN, "run.json holds no digest of the probes")
+        elif now != seal:
+            was = str(now)[:12] if now else "not to be read"
+            state = FileState.CHANGED if now else FileState.GONE
+            yield event, place, (state, f"the file was {was}, and {str(seal)[:12]} was sealed")
+        elif refused := event.get("refused"):
+            yield event, place, (FileState.DAMAGED, str(refused)[:MAX_SAID])
+        else:
+            yield event, place, WHOLE
+
+
+def extent(views: Views, options: Fields) -> int:
+    """Count the files, by their names alone."""
+    view, what = views[0], str(options["what"])
+    events = _events(view, what)
+    if what != "analysis":
+        return len({(one.get("name"), one[STEP]) for one in events})
+    named = {str(one.get("file", f"step {one[STEP]}")) for one in events}
+    return len(named | set(_there(view.folder) if view.folder else ()))
+
+
+def canary(views: Views, options: Fields, measured: Measurement) -> Canary | NoCanary:
+    """Announce the last whole one with another digest, beside the one before it."""
+    view, what = views[0], str(options["what"])
+    rows, events = rows_of(measured, RunFile), _events(view, what)
+    whole = [row for row in rows if row.state is FileState.WHOLE]
+    if not whole:
+        return NoCanary("none of its files is whole")
+    last = whole[-1]
+    at = max(number for number, one in enumerate(events) if one[STEP] == last.step)
+    strange = {"sha256": "0" * 64} if what != "checkpoint" else {"files": {"checkpoint": "0" * 64}}
+    damaged = view.with_events([*events[:at][-1:], {**events[at], **strange}])
+    before = [row for row in rows if at and row.step == events[at - 1][STEP]]
+
+    def seen(again: Measurement | Unmeasured) -> bool:
+        found = {row.place: row for row in rows_of(again, RunFile)} if isinstance(again, Measurement) else {}
+        changed = found.get(last.place)
+        return changed == replace(last, state=FileState.CHANGED, why=changed.why if changed else "") and all(
+            found.get(row.place) == row for row in before
+        )
+
+    return Canary(name="another digest of the last one", place=last.place, views=(damaged,), seen=seen)
+
+
+VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)
