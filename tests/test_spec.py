@@ -219,6 +219,7 @@ def test_every_file_that_says_what_a_model_is_is_on_its_page() -> None:
 
 def test_every_file_of_a_run_directory_is_on_its_page() -> None:
     files = [json_log.HEAD, json_log.STEPS, json_log.EVENTS, json_log.LAYERS, DIAGNOSTICS]
+    files.append(f"{ANALYSIS}/{snapshot_name(100)}")
     assert first_column(section("run-directory", "## Files")) == files
     assert json_log.SCHEMA in page("run-directory")
 

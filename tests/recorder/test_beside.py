@@ -19,7 +19,8 @@ from tests.recorder.recorded import Language, adamw, plain  # noqa: E402
 from tests.verifiers.weighing import Case, outcome  # noqa: E402
 
 from weighbridge.core import Measurement, Outcome, data_path  # noqa: E402
-from weighbridge.quantities.runs import is_scheduled, scheduled  # noqa: E402
+from weighbridge.quantities.base import rows_of  # noqa: E402
+from weighbridge.quantities.runs import RunFile, is_scheduled, scheduled  # noqa: E402
 from weighbridge.recorder import Analysis, Probes, Recorder  # noqa: E402
 from weighbridge.verifiers.run_files import VERIFIER  # noqa: E402
 from weighbridge.views.run import open_run  # noqa: E402
@@ -87,13 +88,16 @@ def judged(folder: Path, kind: str, **limits: Any) -> tuple[Outcome, str]:
 def why(folder: Path, what: str = "analysis") -> str:
     found = VERIFIER.measure((open_run(folder),), {"what": what})
     assert isinstance(found, Measurement)
-    return next(row.why for row in found.value.rows if row.why and row.state != "not read")  # type: ignore[union-attr]
+    return next(row.why for row in rows_of(found, RunFile) if row.why and row.state != "not read")
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
-    asked = {"analysis": Analysis(grids=("head*",)), "probes": Probes(path=probe_file(folder / "probes.jsonl"))}
+    asked: dict[str, Any] = {
+        "analysis": Analysis(grids=("head*",)),
+        "probes": Probes(path=probe_file(folder / "probes.jsonl")),
+    }
 
     def save(step: int, rec: Any) -> None:
         if step % 10 == 0:
@@ -118,7 +122,7 @@ def test_the_schedule_is_the_one_of_the_specification() -> None:
 
 
 def test_nothing_that_is_trained_changes_by_a_bit(tmp_path: Path) -> None:
-    asked = {"analysis": Analysis(), "probes": Probes(path=probe_file(tmp_path / "probes.jsonl"))}
+    asked: dict[str, Any] = {"analysis": Analysis(), "probes": Probes(path=probe_file(tmp_path / "probes.jsonl"))}
     pairs = zip(trained(None), trained(tmp_path / "run", **asked), strict=True)
     assert all(torch.equal(alone, recorded) for alone, recorded in pairs)
 
@@ -263,7 +267,7 @@ def test_a_loss_and_a_gradient_that_jump_are_looked_at_with_the_reason(tmp_path:
 
 def test_a_tensor_without_gradients_is_named_once(tmp_path: Path) -> None:
     model = Language()
-    model.qkv.weight.register_hook(torch.zeros_like)
+    model.qkv.weight.register_hook(torch.zeros_like)  # type: ignore[no-untyped-call]
     trained(tmp_path / "run", steps=14, model=model, analysis=Analysis(), probe_every=2)
     said = [one for event in events(tmp_path / "run", "analysis") for one in event["reasons"] if one.startswith("dead")]
     assert said == ["dead: qkv.weight had no gradient in 5 looks"]
@@ -409,7 +413,9 @@ def test_a_file_of_probes_that_changes_after_the_first_step_fails(hand: Callable
 
 def test_a_file_of_probes_that_is_deleted_fails(tmp_path: Path) -> None:
     path = probe_file(tmp_path / "probes.jsonl")
-    trained(tmp_path / "run", steps=12, at=lambda step, _: step == 5 and path.unlink(), probes=Probes(path=path))
+    trained(
+        tmp_path / "run", steps=12, at=lambda step, _: path.unlink() if step == 5 else None, probes=Probes(path=path)
+    )
     assert judged(tmp_path / "run", "sealed-probes") == (Outcome.FAIL, "probes-gone")
 
 

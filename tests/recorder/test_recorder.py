@@ -638,7 +638,7 @@ work = training()
 with Recorder(sys.argv[1], work.model, work.optimizer, loader=work.loader, seq_len=8) as rec:
     for number, batch in zip(range(40), rec.cycle()):
         if number in (10, 30):
-            size = rec._steps._whole + 20 if number == 10 else resource.RLIM_INFINITY
+            size = rec._logs["steps.jsonl"]._whole + 20 if number == 10 else resource.RLIM_INFINITY
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
         rec.step(work.step(batch))
 """
@@ -661,9 +661,9 @@ def test_rows_that_a_full_disk_cost_are_told_and_the_log_goes_on(
     work = training()
     with Recorder(tmp_path / "a", work.model, work.optimizer, loader=work.loader, **SHAPE) as rec:
         batches = rec.cycle()
-        assert rec._steps is not None
+        assert rec._logs["steps.jsonl"] is not None
         rec.step(work.step(next(batches)))
-        rec._steps.lost = 3
+        rec._logs["steps.jsonl"].lost = 3
         rec.step(work.step(next(batches)))
     (failure,) = events(tmp_path / "a", "recorder-failure")
     assert failure["what"] == "3 rows could not be written"

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from weighbridge.core import (
     Basis,
@@ -36,7 +36,8 @@ QUANTITY = "run_files"
 MAX_BYTES, MAX_FILES, MAX_SAID = 64 << 20, 100_000, 200
 PLACE = re.compile(rf"(?:attempt-[1-9][0-9]{{0,5}}/)?{ANALYSIS}/step-[0-9]{{7,16}}\.json")
 SHORT = 4  # numbers of a long list of them that the schema is held against: the others are of one type and between two
-Found = tuple[FileState, str]
+Found: TypeAlias = tuple[FileState, str]
+Event: TypeAlias = Mapping[str, Any]
 WHOLE: Found = (FileState.WHOLE, "")
 LACKING = {
     "analysis": ("no-analysis", "the run announced no analysis checkpoint", "Recorder(…, analysis=Analysis())"),
@@ -65,7 +66,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
 
 
 def _rows(view: RunView, what: str) -> Iterator[RunFile]:
-    look: Callable[..., Iterator[tuple[Fields, str, Found]]]
+    look: Callable[..., Iterator[tuple[Event, str, Found]]]
     look = {"analysis": _snapshots, "checkpoint": _checkpoints, "probes": _probes}[what]
     cells = view.dense(STEP)
     steps = [int(step) for step, known in zip(cells.values, cells.state.translate(IS_NUMBER), strict=True) if known]
@@ -80,17 +81,17 @@ def _rows(view: RunView, what: str) -> Iterator[RunFile]:
         )  # fmt: skip
 
 
-def _whole(event: Fields, name: str) -> int | None:
+def _whole(event: Event, name: str) -> int | None:
     return value if type(value := event.get(name)) is int else None
 
 
-def _events(view: RunView, what: str) -> list[Fields]:
+def _events(view: RunView, what: str) -> list[Event]:
     mine = [one for one in view.events if one.get("event") == what and type(one.get(STEP)) is int]
     told = (one for one in mine if isinstance(one.get("name"), str) and _whole(one, "earlier") is not None)
     return list(told) if what == "checkpoint" else mine
 
 
-def _snapshots(view: RunView, events: list[Fields]) -> Iterator[tuple[Fields, str, Found]]:
+def _snapshots(view: RunView, events: list[Event]) -> Iterator[tuple[Event, str, Found]]:
     named = set()
     for event in events:
         place = str(event.get("file", f"step {event[STEP]}"))
@@ -115,7 +116,7 @@ def _there(folder: Path) -> Iterator[str]:
             )
 
 
-def _snapshot(folder: Path, place: str, event: Fields, facts: Fields) -> Found:
+def _snapshot(folder: Path, place: str, event: Event, facts: Fields) -> Found:
     """Return what one file is now, by the first thing that is wrong with it."""
     path = folder / place
     if path.is_symlink() or path.parent.is_symlink():
@@ -128,8 +129,8 @@ def _snapshot(folder: Path, place: str, event: Fields, facts: Fields) -> Found:
     version = content.get("schema_version") if isinstance(content, Mapping) else None
     if version != SNAPSHOT:
         return FileState.OTHER_VERSION, f"its schema_version is {quoted(str(version)[:64])}, and {SNAPSHOT} is read"
-    if problem := _against_schema(content):
-        return FileState.DAMAGED, problem
+    if wrong := _against_schema(content):
+        return FileState.DAMAGED, wrong
     if (own := facts.get("run")) != content["run"]:
         return FileState.OF_ANOTHER, f"it is of the run {content['run']}, and this is {quoted(str(own)[:64])}"
     if content[STEP] != event[STEP]:
@@ -149,11 +150,10 @@ def _schema() -> Any:
 
 
 def _against_schema(content: object) -> str:
-    problem = next(iter(_schema().iter_errors(_shortened(content))), None)
-    if problem is None:
-        return ""
-    at = "/".join(map(str, problem.absolute_path)) or "the whole"
-    return f"{at[:MAX_SAID]}: {problem.message[:MAX_SAID]}"
+    for wrong in _schema().iter_errors(_shortened(content)):
+        at = "/".join(map(str, wrong.absolute_path)) or "the whole"
+        return f"{at[:MAX_SAID]}: {wrong.message[:MAX_SAID]}"
+    return ""
 
 
 def _shortened(value: Any) -> Any:
@@ -167,7 +167,7 @@ def _shortened(value: Any) -> Any:
     return [min(value), max(value), *value[: SHORT - 2]] if plain else [_shortened(one) for one in value]
 
 
-def _checkpoints(view: RunView, events: list[Fields]) -> Iterator[tuple[Fields, str, Found]]:
+def _checkpoints(view: RunView, events: list[Event]) -> Iterator[tuple[Event, str, Found]]:
     """Yield every checkpoint; only the newest is read."""
     for event in events:
         said = event.get("path")
@@ -181,7 +181,7 @@ def _checkpoints(view: RunView, events: list[Fields]) -> Iterator[tuple[Fields, 
             yield event, place, _as_logged(path, event)
 
 
-def _as_logged(path: Path, event: Fields) -> Found:
+def _as_logged(path: Path, event: Event) -> Found:
     files = event.get("files")
     wanted = files.get("checkpoint") if isinstance(files, Mapping) else None
     try:
@@ -204,7 +204,7 @@ def _folder_sha(folder: Path) -> str:
     return sha256("".join(f"{(name,)} {_sha(folder / name)!r}\n" for name in names).encode())
 
 
-def _probes(view: RunView, events: list[Fields]) -> Iterator[tuple[Fields, str, Found]]:
+def _probes(view: RunView, events: list[Event]) -> Iterator[tuple[Event, str, Found]]:
     """Yield what the file of probes was at each look, against the digest that was sealed."""
     sealed = view.facts.get("digests")
     seal = sealed.get("probes") if isinstance(sealed, Mapping) else None
