@@ -30,6 +30,7 @@ from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.page import page as quantities_page
+from weighbridge.quantities.runs import ANALYSIS, snapshot_name
 from weighbridge.recorder.run_directory import DIAGNOSTICS
 from weighbridge.report import attestations
 from weighbridge.run_logs import json_log

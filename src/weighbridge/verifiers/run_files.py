@@ -71,10 +71,10 @@ def _rows(view: RunView, what: str) -> Iterator[RunFile]:
     cells = view.dense(STEP)
     steps = [int(step) for step, known in zip(cells.values, cells.state.translate(IS_NUMBER), strict=True) if known]
     for event, place, (state, why) in look(view, _events(view, what)):
-        said = event.get("reasons") if isinstance(event.get("reasons"), list) else []
+        said = event.get("reasons")
         yield RunFile(
             place=place, step=event[STEP], state=state, why=why,
-            reasons=tuple(str(one)[:MAX_SAID] for one in said[:8]),
+            reasons=tuple(str(one)[:MAX_SAID] for one in said[:8]) if isinstance(said, list) else (),
             first_step=min(steps, default=0), last_step=max(steps, default=0),
             earlier=_whole(event, "earlier"), probes=_whole(event, "probes"),
             latest=event["latest"] if type(event.get("latest")) is bool else None,

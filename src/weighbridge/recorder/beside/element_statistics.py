@@ -26,7 +26,7 @@ def statistics(tensor: torch.Tensor, *, grid: bool) -> dict[str, Any]:
     if not finite.numel():
         return found
     wide = torch.float32 if flat.is_mps else torch.float64
-    parts = finite.split(PART)
+    parts = finite.split(PART)  # type: ignore[no-untyped-call]
     mean = float(sum(float(part.to(wide).sum()) for part in parts)) / finite.numel()
     spread = float(sum(float((part.to(wide) - mean).square().sum()) for part in parts)) / finite.numel()
     low, high = (float(one) for one in finite.float().aminmax())
