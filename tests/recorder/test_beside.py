@@ -257,6 +257,12 @@ def test_a_step_that_was_never_looked_at_fails_and_a_run_without_files_blocks(ru
     assert judged(tmp_path / "none", "snapshot-cadence") == (Outcome.BLOCKED, "no-analysis")
 
 
+def test_without_jsonschema_it_is_blocked_and_says_what_to_install(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    assert judged(run, "snapshot-cadence") == (Outcome.BLOCKED, "needs-extra")
+    assert judged(run, "sealed-probes", at_least=1) == (Outcome.PASS, "pass")
+
+
 def test_a_loss_and_a_gradient_that_jump_are_looked_at_with_the_reason(tmp_path: Path) -> None:
     trained(tmp_path / "run", steps=30, scale={23: 40.0}, analysis=Analysis())
     content = json.loads((tmp_path / "run" / "analysis" / "step-0000023.json").read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -46,18 +47,13 @@ LACKING = {
 }
 
 
-class NeedsExtraError(Exception):
-    """What the schema is held against files by is not installed."""
-
-
 def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     """Return every file of `what` that an event names, and every analysis checkpoint that none does."""
     view, what = views[0], str(options["what"])
-    try:
-        found = {one.place: one for one in _rows(view, what)}
-    except NeedsExtraError:
+    if what == ANALYSIS and importlib.util.find_spec("jsonschema") is None:
         why = "analysis checkpoints are checked by jsonschema, which is not installed"
         return Unmeasured(code="needs-extra", why=why, remedy="pip install 'weighbridge[torch]'")
+    found = {one.place: one for one in _rows(view, what)}
     if not found:
         code, why, call = LACKING[what]
         return Unmeasured(code=code, why=why, remedy=f"record it with {call}")
@@ -141,10 +137,8 @@ def _snapshot(folder: Path, place: str, event: Event, facts: Fields) -> Found:
 
 @functools.cache
 def _schema() -> Any:
-    try:
-        import jsonschema
-    except ImportError:
-        raise NeedsExtraError from None
+    import jsonschema
+
     schema = loads((data_path("spec") / f"{SNAPSHOT}.schema.json").read_bytes(), spelled=False)
     return jsonschema.Draft202012Validator(schema)
 

@@ -68,7 +68,7 @@ class Memorized(Channel):
     def __init__(self, watched: Watched, asked: Probes, first_step: int) -> None:
         super().__init__(watched)
         self._asked, self._first, self._probes = asked, first_step, tuple[Probe, ...]()
-        self._longest = self._vocabulary = 0
+        self._longest = 0
         self.due = False  # in this step, whatever the schedule
         self.looked = False
         self._events: list[dict[str, Any]] = []
@@ -130,14 +130,9 @@ class Memorized(Channel):
     def _answers(self) -> tuple[list[Answer], str]:
         model = copied(self.watched)
         if model is None:
-            return (
-                [],
-                "the model is compiled, spread over ranks, or of another kind that cannot be called beside training",
-            )
-        (device,) = (
-            {one.device for one in model.parameters()} if len({*map(_device, model.parameters())}) == 1 else (None,)
-        )
-        if device is None:
+            return [], "no copy of the model can be made beside training: it is compiled, or spread over ranks"
+        device, *others = dict.fromkeys(one.device for one in model.parameters())
+        if others:
             return [], "the model is on several devices"
         answers: list[Answer] = []
         with random_numbers_kept(), torch.autocast(device.type, enabled=False):
@@ -192,14 +187,11 @@ def _alike(probes: Iterable[Probe]) -> Iterable[list[Probe]]:
 
 def _asked(model: torch.nn.Module, probes: Sequence[Probe], device: torch.device) -> list[Answer]:
     """Return what the model makes of probes of one length; nothing where its logits are not of what comes next."""
-    prompt, rest = (
-        torch.tensor(rows, device=device) for rows in zip(*((one.prompt, one.rest) for one in probes), strict=True)
-    )
+    prompt = torch.tensor([one.prompt for one in probes], device=device)
+    rest = torch.tensor([one.rest for one in probes], device=device)
     whole, begun = prompt.shape[1] + rest.shape[1] - 1, prompt.shape[1]
-    at_once, first = (
-        logits_of(run(model, {0: torch.cat([prompt, rest[:, :-1]], 1)})),
-        logits_of(run(model, {0: prompt})),
-    )
+    at_once = logits_of(run(model, {0: torch.cat([prompt, rest[:, :-1]], 1)}))
+    first = logits_of(run(model, {0: prompt}))
     if at_once is None or first is None or at_once.shape[:2] != (len(probes), whole) or first.shape[:2] != prompt.shape:
         return []
     if float((at_once[:, :begun] - first).abs().max()) > LOOKS_AHEAD * float(first.max() - first.min()):
@@ -245,7 +237,3 @@ def _overlap(answer: Answer) -> float:
 
 def _bytes(path: str | Path) -> bytes:
     return read_regular_file(Path(path), MAX_BYTES, WeighbridgeError)
-
-
-def _device(parameter: torch.Tensor) -> torch.device:
-    return parameter.device
