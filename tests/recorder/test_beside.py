@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -302,6 +303,52 @@ def test_the_budget_of_a_run_ends_with_the_files_that_it_has(tmp_path: Path) -> 
     trained(tmp_path / "run", steps=41, analysis=Analysis(run_bytes=40_000))
     assert [("refused" in one) for one in events(tmp_path / "run", "analysis")][-2:] == [False, True]
     assert judged(tmp_path / "run", "snapshot-cadence") == (Outcome.BLOCKED, "over-budget")
+
+
+def test_a_folder_that_cannot_be_written_costs_analysis_checkpoints_alone(tmp_path: Path) -> None:
+    model = Language()
+    with (
+        pytest.warns(RuntimeWarning, match="_look_closer"),
+        Recorder(tmp_path / "run", model, adamw(model), analysis=Analysis()) as rec,
+    ):
+        (tmp_path / "run" / "analysis").write_text("in the way")
+        rec.step(1.0)
+    assert [one["costs"] for one in events(tmp_path / "run", "recorder-failure")] == [["analysis"]]
+    assert len(rows(tmp_path / "run")) == 1
+
+
+def test_a_model_of_transformers_is_looked_into_by_layer_and_learns_the_same_bits(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = {"vocab_size": 40, "n_layer": 2, "n_embd": 16, "n_head": 2, "n_positions": 16, "bos_token_id": 0}
+
+    def learnt(folder: Path | None) -> list[Any]:
+        transformers.set_seed(0)
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**config, eos_token_id=0))
+        optimizer, ids = adamw(model), torch.tensor(texts(6, 5))
+        asked: dict[str, Any] = {
+            "analysis": Analysis(grids=("*.attn",)),
+            "probes": Probes(path=probe_file(tmp_path / "probes.jsonl")),
+        }
+        with contextlib.ExitStack() as stack:
+            rec = stack.enter_context(Recorder(folder, model, optimizer, on_fail="raise", **asked)) if folder else None
+            for _ in range(3):
+                loss = model(input_ids=ids, labels=ids).loss
+                loss.backward()
+                optimizer.step()
+                if rec is not None:
+                    rec.step(loss)
+                optimizer.zero_grad()
+        return [*(one.detach().clone() for one in model.parameters()), torch.rand(3)]
+
+    pairs = zip(learnt(None), learnt(tmp_path / "run"), strict=True)
+    assert all(torch.equal(alone, recorded) for alone, recorded in pairs)
+    content = json.loads((tmp_path / "run" / "analysis" / "step-0000000.json").read_text())
+    jsonschema.Draft202012Validator(SCHEMA).validate(content)
+    assert content["attention"].keys() == {"transformer.h.0.attn", "transformer.h.1.attn"}
+    one = content["attention"]["transformer.h.1.attn"]
+    assert [len(one["entropy_per_head"]), len(one["sampled_qk_grid_32x32_per_head"])] == [2, 2]
+    assert {"transformer.h.0", "transformer.h.1"} <= content["activations"].keys()
+    assert "probe_loss" in rows(tmp_path / "run")[0]
 
 
 def test_a_grid_that_names_nothing_is_refused_at_once(tmp_path: Path) -> None:

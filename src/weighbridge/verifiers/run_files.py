@@ -42,7 +42,11 @@ Event: TypeAlias = Mapping[str, Any]
 WHOLE: Found = (FileState.WHOLE, "")
 LACKING = {
     "analysis": ("no-analysis", "the run announced no analysis checkpoint", "Recorder(…, analysis=Analysis())"),
-    "checkpoint": ("no-checkpoints", "the run logged no checkpoint", "recorder.checkpoint(path) once one is written"),
+    "checkpoint": (
+        "no-checkpoints",
+        "the run logged no checkpoint by name",
+        "recorder.checkpoint(path) once one is written",
+    ),
     "probes": ("no-probes", "the run looked at no probes", "Recorder(…, probes=Probes(path=…))"),
 }
 

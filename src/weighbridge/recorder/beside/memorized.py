@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from weighbridge.core import WeighbridgeError, read_regular_file, sha256, unique
-from weighbridge.diagnosis.fixed_batch import logits_of, run
+from weighbridge.diagnosis.fixed_batch import evaluated
 from weighbridge.quantities.runs import is_scheduled
 from weighbridge.recorder.channels import Cell, Channel, Watched
 from weighbridge.recorder.passes.probes import copied, random_numbers_kept
@@ -190,8 +190,8 @@ def _asked(model: torch.nn.Module, probes: Sequence[Probe], device: torch.device
     prompt = torch.tensor([one.prompt for one in probes], device=device)
     rest = torch.tensor([one.rest for one in probes], device=device)
     whole, begun = prompt.shape[1] + rest.shape[1] - 1, prompt.shape[1]
-    at_once = logits_of(run(model, {0: torch.cat([prompt, rest[:, :-1]], 1)}))
-    first = logits_of(run(model, {0: prompt}))
+    at_once = evaluated(model, {0: torch.cat([prompt, rest[:, :-1]], 1)})
+    first = evaluated(model, {0: prompt})
     if at_once is None or first is None or at_once.shape[:2] != (len(probes), whole) or first.shape[:2] != prompt.shape:
         return []
     if float((at_once[:, :begun] - first).abs().max()) > LOOKS_AHEAD * float(first.max() - first.min()):
@@ -201,7 +201,7 @@ def _asked(model: torch.nn.Module, probes: Sequence[Probe], device: torch.device
     ids, after = prompt, first
     for _ in range(rest.shape[1]):
         ids = torch.cat([ids, after[:, -1].argmax(-1, keepdim=True)], 1)
-        if ids.shape[1] <= whole and (following := logits_of(run(model, {0: ids}))) is not None:
+        if ids.shape[1] <= whole and (following := evaluated(model, {0: ids})) is not None:
             after = following
     written = ids[:, begun:].tolist()
     return [Answer(*one) for one in zip(probes, map(tuple, written), losses.tolist(), strict=True)]
