@@ -49,7 +49,7 @@ def exchanged(probes: Path, step: int) -> None:
 
 FAULTS = {
     "exchanged": Fault("probes exchanged at step 60", "7.1", at=exchanged),
-    "rate": Fault("a learning rate of a thousandth", "6.5 7.3-500", rate=0.001),
+    "rate": Fault("a learning rate of a fiftieth", "6.5", rate=0.02),
     "forgets": Fault("counting backwards from step 300 on", "5.5 6.2 6.5 7.2 7.3", backwards=300),
     "by-heart": Fault("rows that no rule gives", "6.2 7.4", by_heart=True),
     "early": Fault("checkpoints that are pruned before the next is whole", "7.2-KEPT", pruned_early=True),

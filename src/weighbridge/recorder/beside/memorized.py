@@ -70,7 +70,7 @@ class Memorized(Channel):
         self._asked, self._first, self._probes = asked, first_step, tuple[Probe, ...]()
         self._longest = 0
         self.due = False  # in this step, whatever the schedule
-        self.looked = False
+        self.looked = self._ahead = False
         self._events: list[dict[str, Any]] = []
 
     def sealed(self) -> str:
@@ -134,12 +134,14 @@ class Memorized(Channel):
         device, *others = dict.fromkeys(one.device for one in model.parameters())
         if others:
             return [], "the model is on several devices"
+        self._ahead |= self.watched.causal is False
         answers: list[Answer] = []
         with random_numbers_kept(), torch.autocast(device.type, enabled=False):
             torch.manual_seed(0)
             for part in _alike(self._probes):
-                some = _asked(model, part, device)
+                some = [] if self._ahead else _asked(model, part, device)
                 if not some:
+                    self._ahead = True
                     return [], "the model looks ahead, or gives no logits of each token"
                 answers += some
         return answers, ""
@@ -210,20 +212,20 @@ def _asked(model: torch.nn.Module, probes: Sequence[Probe], device: torch.device
 def figures(answers: Sequence[Answer]) -> dict[str, Cell]:
     """Return the columns; what there is no probe for is left out."""
     found: dict[str, Cell] = {}
-    exact: dict[str, float] = {}
+    tokens: dict[str, float] = {}
     for of, prefix in ((TRAINED, "continuation"), (HELD_OUT, "held_out")):
         if not (some := [one for one in answers if one.probe.of == of]):
             continue
         loss, share = fmean(one.loss for one in some), fmean(one.written == one.probe.rest for one in some)
-        exact[of] = share
-        found |= {f"{prefix}_exact": share, f"{prefix}_overlap": fmean(_overlap(one) for one in some)}
+        tokens[of] = fmean(_overlap(one) for one in some)
+        found |= {f"{prefix}_exact": share, f"{prefix}_overlap": tokens[of]}
         if of == TRAINED:
             sd = math.sqrt(share * (1 - share) / len(some))
             found |= {"probe_loss": loss, "probes_missed": 1 - share, "continuation_sd": sd}
         else:
             found["unseen_ppl"] = math.exp(min(loss, LARGEST))
-    if len(exact) == 2:
-        found["probe_gap"] = exact[TRAINED] - exact[HELD_OUT]
+    if len(tokens) == 2:
+        found["probe_gap"] = tokens[TRAINED] - tokens[HELD_OUT]
     if several := [one.written for one in answers if len(one.written) > 1]:
         found["distinct_bigrams"] = fmean(len({*itertools.pairwise(one)}) / (len(one) - 1) for one in several)
     return found
