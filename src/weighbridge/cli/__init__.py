@@ -43,7 +43,7 @@ VERBS = (
         "ledger",
         "evidence",
     ),
-    *("amend", "report", "selftest", "doctor", "demo", "new", "trace"),
+    *("amend", "report", "autopsy", "selftest", "doctor", "demo", "drill", "new", "trace"),
 )
 
 

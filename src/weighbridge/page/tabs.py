@@ -8,12 +8,13 @@ from itertools import combinations
 from typing import Any
 
 from weighbridge.core import Measurement, Outcome, dataclass, printable, show, singular
+from weighbridge.evaluation.layers_logged import Layers, layers_of
 from weighbridge.evaluation.two_runs import at_both, cells, parts_at
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.difference import differences
 from weighbridge.page.drawing import Line, Mark, bars, curves, short
 from weighbridge.page.heatmap import heatmap
-from weighbridge.page.sources import Judged, Layers, Sources, checked_by, courses_of, layers_of, of_the_same
+from weighbridge.page.sources import Judged, Sources, checked_by, courses_of, of_the_same
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.forward import ForwardError

@@ -1,0 +1,126 @@
+"""Run a drill: train its arms one after the other, judge each, draw its page, and say what had to fire and did."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from weighbridge import api
+from weighbridge.core import Finding, Outcome, UsageError, WeighbridgeError, dataclass
+from weighbridge.drills.setups import DIAGNOSTICS, KNOCK, Arm, Drill, differing, row_of
+from weighbridge.evaluation.two_runs import cells
+from weighbridge.evaluation.verification import ContractResult
+from weighbridge.views.run import open_run
+
+RISE = 5  # steps from the knock on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drilled:
+    """One arm as it was trained and judged."""
+
+    arm: Arm
+    run: Path
+    seconds: float
+    result: ContractResult
+    page: Path | None
+
+    @property
+    def outcomes(self) -> Mapping[str, Outcome]:
+        """Return what every row came to."""
+        return {row_of(one.gate): one.verdict.outcome for one in self.result.evaluation.findings}
+
+    def of(self, outcome: Outcome) -> tuple[str, ...]:
+        """Return the rows that came to an outcome."""
+        return tuple(row for row, one in self.outcomes.items() if one is outcome)
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """Return the rows that had to FAIL, and did not."""
+        return tuple(row for row in self.arm.fails if self.outcomes.get(row) is not Outcome.FAIL)
+
+    @property
+    def turned(self) -> tuple[str, ...]:
+        """Return the rows that had to stay green, and did not; of a healthy arm, each that FAILs."""
+        found = [row for row in self.arm.passes if self.outcomes.get(row) is not Outcome.PASS]
+        return tuple(found) if self.arm.against else (*found, *self.of(Outcome.FAIL))
+
+    @property
+    def right(self) -> bool:
+        """Return whether the gates said of it what they had to say."""
+        return not (self.silent or self.turned)
+
+    def finding(self, row: str) -> Finding:
+        """Return the finding of a row."""
+        return next(one for one in self.result.evaluation.findings if row_of(one.gate) == row)
+
+
+def drilled(drill: Drill, folder: Path, show: Callable[[str], None]) -> Iterator[Drilled]:
+    """Train all arms of a drill into a new folder, then judge each and draw its page."""
+    seconds = {}
+    for arm in drill.arms:
+        show(f"training {arm.name}, {arm.setup.steps} steps")
+        began = time.monotonic()
+        _train(folder / arm.name, arm, drill)
+        seconds[arm.name] = time.monotonic() - began
+    for arm in drill.arms:
+        show(f"judging {arm.name}")
+        bound = {"run": folder / arm.name, **_beside(arm, drill, folder)}
+        judged = api.verify(DIAGNOSTICS, subjects=bound, evidence=folder / "evidence").results[0]
+        page = _page(judged, arm, folder)
+        yield Drilled(arm=arm, run=folder / arm.name, seconds=seconds[arm.name], result=judged, page=page)
+
+
+def _train(run: Path, arm: Arm, drill: Drill) -> None:
+    """Train one arm in a process of its own; what it says is what went wrong."""
+    setups = (json.dumps(dataclasses.asdict(one)) for one in (arm.setup, drill.arms[0].setup))
+    command = (sys.executable, "-m", "weighbridge.drills.training", str(run), *setups)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        what = f"the training of {arm.name} ended with exit {done.returncode}: {last}"
+        raise WeighbridgeError("drill-training", what, where=str(run), remedy="look at the disk and at PyTorch")
+
+
+def _beside(arm: Arm, drill: Drill, folder: Path) -> dict[str, Path]:
+    """Return what is bound beside an arm: those whose role is beside it, or the arm that it is held against."""
+    roles = {one.role: folder / one.name for one in drill.arms if one.role and one.against == arm.name}
+    return roles | ({arm.beside: folder / arm.against} if arm.beside else {})
+
+
+def _page(judged: ContractResult, arm: Arm, folder: Path) -> Path | None:
+    """Draw what an arm came to, beside the arm that it is held against; nothing where the page's library is missing."""
+    from weighbridge.page.one_file import page
+    from weighbridge.page.sources import sources
+
+    assert judged.bundle is not None
+    file = folder / f"{arm.name}.html"
+    try:
+        base = folder / arm.against if arm.against else None
+        file.write_bytes(page(sources([judged.bundle.path], folder / arm.name, base)))
+    except UsageError:
+        return None
+    return file
+
+
+def changed(arm: Arm, drill: Drill) -> str:
+    """Return in words what an arm changes."""
+    other = next((one for one in drill.arms if one.name == arm.against), arm)
+    found = differing(other.setup, arm.setup)
+    if not found:
+        return f"as {arm.against}, once more" if arm.against else "healthy"
+    ((name, (was, now)),) = found.items()
+    return f"{name} {was!r} -> {now!r}" if was != "" else f"{name} {now}"
+
+
+def rises(drill: Drill, found: Sequence[Drilled]) -> list[tuple[float, str]]:
+    """Return by how much the loss of each arm rose above the other's just after the knock, the farthest first."""
+    losses = {one.arm.name: dict(cells(open_run(one.run).column("loss"))) for one in found}
+    mean = {name: statistics.fmean(of[KNOCK + at] for at in range(RISE)) for name, of in losses.items()}
+    return sorted(((mean[one.name] - mean[one.against], one.name) for one in drill.arms if one.against), reverse=True)

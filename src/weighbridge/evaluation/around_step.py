@@ -1,0 +1,111 @@
+"""Before, at and after a step, side by side: every column of a run, and the norms of its layers where they are."""
+
+from __future__ import annotations
+
+import bisect
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+
+from weighbridge.core import Finding, Outcome, UsageError
+from weighbridge.core.frozen import dataclass
+from weighbridge.evaluation.layers_logged import layers_of
+from weighbridge.views.run import RunView
+
+AROUND = 20  # samples before and after, whose median is shown
+STEPS = "first_step", "worst_step", "step"  # figures of an offence that name its step
+AT_ONCE = ("step-metrics", "loss-spike", "gradient-jump", "update-jump", "diverging")  # kinds of what happens at a step
+NOT_SHOWN = {"step", "time", "monotonic_s", "batch_crc", "parameters_sum"}  # clocks and checksums, which mean no size
+COST = ("_ms", "_per_sec")  # ends of columns that say what a step cost, and not what it did
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """One column or layer: the median before, the numbers just before, at and just after, and the median after."""
+
+    name: str
+    before: float | None
+    last: float | None
+    at: float | None
+    following: float | None
+    after: float | None
+
+    @property
+    def times(self) -> float | None:
+        """Return how many times what it was before it is at the step."""
+        return self.at / self.before if self.at is not None and self.before else None
+
+    @property
+    def change(self) -> float:
+        """Return how far it is from what it was before, for an order: not finite is the farthest."""
+        times = self.times
+        if times is None or not math.isfinite(times):
+            return math.inf if self.at is not None and not math.isfinite(self.at) else -1.0
+        return abs(math.log(abs(times))) if times else math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Autopsy:
+    """What a run did around a step: columns, and gradients and updates of layers at the recorded step nearest to it."""
+
+    step: int
+    columns: tuple[Around, ...]
+    layers: tuple[Around, ...]
+    layers_at: int | None
+
+
+def named_step(findings: Iterable[Finding]) -> tuple[str, int] | None:
+    """Return the gate that FAILs of what happens at a step, and the step; of several the first step."""
+    failed = (one for one in findings if one.verdict.outcome is Outcome.FAIL and one.kind in AT_ONCE)
+    return min(((one.gate, step) for one in failed for step in _steps(one)), key=lambda both: both[1], default=None)
+
+
+def _steps(finding: Finding) -> Iterator[int]:
+    for offence in finding.verdict.offences:
+        steps = (offence.figures.get(name) for name in STEPS)
+        yield from [step for step in steps if isinstance(step, int)][:1]
+
+
+def autopsy(view: RunView, step: int) -> Autopsy:
+    """Look at a run around a step, what changed most first; refuse a step that it has not."""
+    if view.ranks:
+        view = view.ranks[0]
+    names = [name for name in view.column_names if name not in NOT_SHOWN]
+    columns = [(name, column) for name in names if (column := view.column(name)) is not None and len(column.step)]
+    steps = sorted({at for _, column in columns for at in column.step})
+    if step not in steps:
+        some = f"steps {steps[0]} to {steps[-1]}" if steps else "no step"
+        raise UsageError("no-such-step", f"the run logs {some}, and not step {step}", remedy="name one that it logs")
+    rows = [_around(name, column.step, column.value, step) for name, column in columns]
+    found = layers_of(view)
+    layers, at = list[Around](), None
+    if found is not None and found.steps:
+        at = next((one for one in found.steps if one >= step), found.steps[-1])
+        for label, norms in (("gradient", found.grad), ("update", found.change)):
+            pairs = zip(found.names, norms, strict=True)
+            layers += [_around(f"{label} {name}", found.steps, row, at) for name, row in pairs]
+    looked = int(at) if at is not None else None
+    return Autopsy(step=step, columns=_ordered(rows), layers=_ordered(layers), layers_at=looked)
+
+
+def _ordered(rows: Iterable[Around]) -> tuple[Around, ...]:
+    known = (one for one in rows if one.at is not None)
+    return tuple(sorted(known, key=lambda one: (one.name.endswith(COST), -one.change)))
+
+
+def _around(name: str, steps: Sequence[float], values: Sequence[float | None], step: float) -> Around:
+    first, end = bisect.bisect_left(steps, step), bisect.bisect_right(steps, step)
+    before, after = values[max(first - AROUND, 0) : first], values[end : end + AROUND]
+    return Around(
+        name=name,
+        before=_median(before),
+        last=before[-1] if before else None,
+        at=values[first] if first < end else None,
+        following=after[0] if after else None,
+        after=_median(after),
+    )
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [one for one in values if one is not None]
+    return statistics.median(known) if known and all(map(math.isfinite, known)) else math.nan if known else None
