@@ -19,6 +19,7 @@ HEAD = """# Drills
 
 Made by `benchmarks/drills.py`: each drill by `weighbridge drill N`, on one core. *Fired* are the rows of
 `builtin:diagnostics` that FAIL; those in bold had to. *Green* are those that had to stay green, of how many were named.
+Seconds are of a machine on which other work ran, too; alone, a run takes 12 to 20.
 
 | drill | run | seconds | fired | green | right |
 |---|---|---|---|---|---|"""

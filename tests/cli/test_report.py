@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 import math
 import re
@@ -221,6 +222,62 @@ def test_layers_are_drawn_of_the_sealed_run_and_the_dead_one_is_named(cli: Cli, 
     assert "loss: equal to run to the bit at every step that both have." in text
     layers.write_text("{}\n")
     assert cli("report", bundle, "--run", tmp_path / "run").code == 4
+
+
+def diagnosed(cli: Cli, folder: Path, inside: list[dict[str, object]]) -> str:
+    """Draw a run whose loss spikes at step 120, layers and a look inside beside it."""
+    losses = [5.5 * math.exp(-step / 90) + 0.01 * (step % 3) for step in range(150)]
+    seen = ("least_head_entropy",) if inside else ()
+    rows: list[dict[str, object]] = [
+        {"step": step, "loss": loss, **dict.fromkeys(seen, loss / 10)} for step, loss in enumerate(losses)
+    ]
+    rows[120] |= {"loss": 30.0}
+    norms = [{"step": step, "name": f"h.{layer}.w", "grad": 0.1, "weight": 2.0, "update": layer / 100}
+             for step in range(0, 150, 5) for layer in range(3)]  # fmt: skip
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"schema": "weighbridge.run/v0"}))
+    files = {"steps.jsonl": rows, "layers.jsonl": norms, "diagnostics.jsonl": inside}
+    for name, lines in files.items():
+        (folder / name).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return drawn(cli, sealed(cli, "builtin:diagnostics", "--subject", f"run={folder}"), "--run", folder)
+
+
+def test_the_step_that_a_gate_names_is_shown_before_at_and_after_with_what_changed_most(
+    cli: Cli, tmp_path: Path
+) -> None:
+    text = diagnosed(cli, tmp_path / "run", [])
+    assert "Step 120 is the first that one names; farthest from before it: loss." in text
+    table = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", text.partition("Every column at step 120")[2]))
+    assert re.search(r"loss 1\.6\d* 1\.\d+ 30 1\.\d+ 1\.\d+ 1\d\.\d+", table)
+    assert "loss, 30 steps before and after, from --run. FAIL GATE-DIAG-4.1" in text
+    captions = re.findall(r"<figcaption><bdi>(.*?)</bdi>", text, re.DOTALL)
+    (movement,) = [one for one in captions if one.startswith("How far each tensor went")]
+    assert "3 of 3 tensors" in movement
+    assert re.search(r"(PASS|FAIL|BLOCKED) GATE-DIAG-2.6, (PASS|FAIL|BLOCKED) GATE-DIAG-3.4\.", movement)
+    assert "h.0.w" in text.partition("ranking of movement")[2]
+    assert "exactly 0, did not move" in text
+
+
+def test_what_was_seen_inside_is_drawn_by_place_and_step_and_without_it_there_is_no_tab(
+    cli: Cli, tmp_path: Path
+) -> None:
+    rows: list[dict[str, object]] = [
+        {"step": step, "of": "attention", "name": "h.0.attn", "entropy": [0.5, None, 0.1]} for step in (0, 50, 100)
+    ]
+    rows += [{"step": 50, "of": "class", "name": "<b>1", "mean": 2.5, "count": 3}]
+    rows += [{"step": 50, "of": "attention", "why": "no layer was seen"}]
+    text = diagnosed(cli, tmp_path / "run", rows)
+    entropies = r"Entropy of each head over ln of its keys, from diagnostics.jsonl of --run. \w+ GATE-DIAG-2.5\."
+    assert re.search(entropies, text)
+    assert "Loss by class, from diagnostics.jsonl of --run. Not judged: no gate reads it." in text
+    shown = re.findall(r'data-h="([^"]*)"', text)
+    entropy = next(one for one in map(json.loads, map(html.unescape, shown)) if one["n"][0].startswith("h.0.attn"))
+    assert (entropy["n"], entropy["x"]) == (["h.0.attn 0", "h.0.attn 2"], [0, 50, 100])
+    assert "<b>1" not in text
+    assert 'id="insides"' not in diagnosed(cli, tmp_path / "other", [])
+    (tmp_path / "other" / "diagnostics.jsonl").write_text("[]\n")
+    refused = cli("report", *Path(".weighbridge/bundles").glob("*"), "--run", tmp_path / "other")
+    assert (refused.code, "diagnostics.jsonl: layer-rows holds no row" in refused.err) == (4, True)
 
 
 def test_a_picture_names_gate_bundle_and_measurement_or_says_that_no_gate_reads_it(cli: Cli, tmp_path: Path) -> None:

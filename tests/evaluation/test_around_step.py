@@ -10,8 +10,9 @@ import pytest
 from tests.cli.conftest import Cli, cli
 
 from weighbridge.core import SubjectKind, UsageError
-from weighbridge.evaluation.around_step import autopsy
+from weighbridge.evaluation.around_step import Autopsy, autopsy
 from weighbridge.evaluation.inspection import opened
+from weighbridge.evaluation.layers_logged import layers_of
 
 __all__ = ["cli"]
 
@@ -38,8 +39,13 @@ def write(folder: Path, *, layers: bool = True, ends: float = 30.0) -> Path:
     return folder
 
 
+def looked(run: Path, step: int) -> Autopsy:
+    view = opened(str(run), SubjectKind.RUN)
+    return autopsy(view, step, layers_of(view))
+
+
 def test_what_changed_most_is_first_and_what_a_step_cost_is_last(tmp_path: Path) -> None:
-    found = autopsy(opened(str(write(tmp_path / "run")), SubjectKind.RUN), AT)
+    found = looked(write(tmp_path / "run"), AT)
     assert [one.name for one in found.columns if one.name in ("loss", "lr", "wall_ms")] == ["loss", "lr", "wall_ms"]
     loss, lr, *_ = found.columns
     assert (loss.at, lr.times) == (30.0, 1.0)
@@ -50,19 +56,19 @@ def test_what_changed_most_is_first_and_what_a_step_cost_is_last(tmp_path: Path)
 
 
 def test_a_step_that_is_not_finite_is_the_farthest_and_is_no_number(tmp_path: Path) -> None:
-    found = autopsy(opened(str(write(tmp_path / "run", ends=math.nan)), SubjectKind.RUN), AT)
+    found = looked(write(tmp_path / "run", ends=math.nan), AT)
     assert found.columns[0].name == "loss"
     assert math.isnan(found.columns[0].at or 0)
     assert found.columns[0].change == math.inf
 
 
 def test_the_first_and_last_step_have_nothing_before_and_after(tmp_path: Path) -> None:
-    view = opened(str(write(tmp_path / "run", layers=False)), SubjectKind.RUN)
-    first, last = autopsy(view, 0).columns, autopsy(view, 149).columns
+    run = write(tmp_path / "run", layers=False)
+    first, last = looked(run, 0).columns, looked(run, 149).columns
     assert {(one.before, one.last, one.times) for one in first} == {(None, None, None)}
     assert {(one.following, one.after) for one in last} == {(None, None)}
     with pytest.raises(UsageError, match="no-such-step the run logs steps 0 to 149, and not step 150"):
-        autopsy(view, 150)
+        looked(run, 150)
 
 
 def test_the_step_that_a_gate_names_is_looked_at_in_80_columns(cli: Cli, tmp_path: Path) -> None:

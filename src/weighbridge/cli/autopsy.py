@@ -12,6 +12,7 @@ from weighbridge.core import SubjectKind, UsageError, plain, printable
 from weighbridge.drills.patterns import judged
 from weighbridge.evaluation.around_step import AROUND, Around, Autopsy, autopsy, named_step
 from weighbridge.evaluation.inspection import opened
+from weighbridge.evaluation.layers_logged import layers_of
 from weighbridge.evaluation.parts import run_in
 
 SHOWN, WIDTH = 16, 10
@@ -38,7 +39,9 @@ def command(run: str, step: int | None, everything: bool, as_json: bool) -> None
             what = "no gate FAILs of something that happens at a step"
             raise UsageError("no-step", what, where=run, remedy="name one: --step N")
         by, step = found
-    looked = autopsy(opened(target, SubjectKind.RUN), step)
+    view = opened(target, SubjectKind.RUN)
+    view = view.ranks[0] if view.ranks else view
+    looked = autopsy(view, step, layers_of(view))
     if as_json:
         print_json({"run": run, "by": by, **plain(looked)})
     else:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from weighbridge.core import Finding, Outcome, UsageError
 from weighbridge.core.frozen import dataclass
-from weighbridge.evaluation.layers_logged import layers_of
+from weighbridge.evaluation.layers_logged import Layers
 from weighbridge.views.run import RunView
 
 AROUND = 20  # samples before and after, whose median is shown
@@ -66,10 +66,8 @@ def _steps(finding: Finding) -> Iterator[int]:
         yield from [step for step in steps if isinstance(step, int)][:1]
 
 
-def autopsy(view: RunView, step: int) -> Autopsy:
+def autopsy(view: RunView, step: int, found: Layers | None) -> Autopsy:
     """Look at a run around a step, what changed most first; refuse a step that it has not."""
-    if view.ranks:
-        view = view.ranks[0]
     names = [name for name in view.column_names if name not in NOT_SHOWN]
     columns = [(name, column) for name in names if (column := view.column(name)) is not None and len(column.step)]
     steps = sorted({at for _, column in columns for at in column.step})
@@ -77,7 +75,6 @@ def autopsy(view: RunView, step: int) -> Autopsy:
         some = f"steps {steps[0]} to {steps[-1]}" if steps else "no step"
         raise UsageError("no-such-step", f"the run logs {some}, and not step {step}", remedy="name one that it logs")
     rows = [_around(name, column.step, column.value, step) for name, column in columns]
-    found = layers_of(view)
     layers, at = list[Around](), None
     if found is not None and found.steps:
         at = next((one for one in found.steps if one >= step), found.steps[-1])

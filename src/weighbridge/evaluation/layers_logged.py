@@ -27,6 +27,7 @@ class Layers:
     change: tuple[tuple[float | None, ...], ...]  # update over weight
     zero: Mapping[str, int]  # tensors whose gradient is exactly 0, at how many steps
     more: int  # groups that are left out
+    moved: Mapping[str, float]  # how far each tensor went: updates over its weight, added up
 
 
 def layers_of(view: RunView) -> Layers | None:
@@ -35,7 +36,7 @@ def layers_of(view: RunView) -> Layers | None:
         return None
     sums: dict[str, dict[float, dict[str, float]]] = {}
     steps: dict[float, None] = {}
-    zero = Counter[str]()
+    zero, moved = Counter[str](), dict[str, float]()
     try:
         for line in view.layers.read_text(encoding="utf-8").splitlines():
             row: dict[str, Any] = json.loads(line)
@@ -49,6 +50,8 @@ def layers_of(view: RunView) -> Layers | None:
                 "update": row.get("update"),
             }
             zero.update([name] if found["grad"] == 0 else [])
+            if found["weight"] and found["update"] is not None:
+                moved[name] = moved.get(name, 0.0) + float(found["update"]) / float(found["weight"])
             for key, norm_of in found.items():
                 if isinstance(norm_of, (int, float)):
                     cell[key] = cell.get(key, 0.0) + float(norm_of) ** 2
@@ -67,4 +70,5 @@ def layers_of(view: RunView) -> Layers | None:
         change=tuple(map(tuple, change.values())),
         zero=dict(zero.most_common()),
         more=len(sums) - len(names),
+        moved=moved,
     )

@@ -146,7 +146,7 @@ def _frame(x: _Axis, y: _Axis, title: str) -> Iterator[str]:
     yield from (text(x(value), foot + 24, f"{value:,.0f}", anchor="middle") for value in x.ticks())
     yield tag("line", class_="axis", stroke=INK["dim"], x1=LEFT, x2=WIDTH - RIGHT, y1=foot, y2=foot)
     yield text(LEFT, TOP - 10, title, dim=False, font_weight="bold")
-    yield text(LEFT - 8, foot + 24, "step", anchor="end")
+    yield text(LEFT - 26, foot + 24, "step", anchor="end")
 
 
 def _marks(marks: Sequence[Mark], x: _Axis, y: _Axis, shown: set[float]) -> Iterator[str]:
@@ -217,7 +217,7 @@ def bars(title: str, rows: Sequence[tuple[str, Number, Number, str]]) -> str:
         at = x(power)
         parts.append(tag("line", class_="grid", stroke=INK["grid"], x1=at, x2=at, y1=begin, y2=foot))
         parts.append(text(at, foot + 16, f"1e{math.log10(power):.0f}", anchor="middle"))
-    parts.append(text(left - 8, foot + 16, "log scale", anchor="end"))
+    parts.append(text(left - 30, foot + 16, "log scale", anchor="end"))
     for index, (name, own, came, bad) in enumerate(rows):
         top, ends = begin + height * index, [float(left)]
         cut = name if len(name) <= 34 else f"…{name[-33:]}"

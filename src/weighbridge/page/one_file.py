@@ -8,7 +8,8 @@ from pathlib import Path
 
 from weighbridge.core import Outcome, UsageError, __version__, printable
 from weighbridge.page.sources import Sources, checked_by
-from weighbridge.page.tabs import counted, hints_of, tabs, worst
+from weighbridge.page.tab import counted, worst
+from weighbridge.page.tabs import hints_of, tabs
 from weighbridge.report import SIGNS, gate_name
 
 UNDRAWN = b'data-digest=""'  # in a live page, where the digest of the page around it is written

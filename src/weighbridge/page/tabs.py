@@ -7,92 +7,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from weighbridge.core import Measurement, Outcome, dataclass, printable, show, singular
+from weighbridge.core import Measurement, Outcome, printable, show, singular
 from weighbridge.evaluation.layers_logged import Layers, layers_of
 from weighbridge.evaluation.two_runs import at_both, cells, parts_at
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.difference import differences
 from weighbridge.page.drawing import Line, Mark, bars, curves, short
 from weighbridge.page.heatmap import heatmap
+from weighbridge.page.insides import insides, spike
 from weighbridge.page.sources import Judged, Sources, checked_by, courses_of, of_the_same
+from weighbridge.page.tab import NOT_JUDGED, WORST, Part, Tab, by_outcome, said_by
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.forward import ForwardError
 from weighbridge.quantities.runs import StepCourse
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.report import HINTS, NAMED, SIGNS, capped, gate_name
+from weighbridge.report import HINTS, NAMED, capped, gate_name
 from weighbridge.report.machine import hints_by_word
 from weighbridge.run_logs.attempts import stated
 from weighbridge.run_logs.units import promised_unit
 
-WORST = (Outcome.ERROR, Outcome.FAIL, Outcome.BLOCKED, Outcome.PASS)
 NOT_SEALED = "no bundle seals: the gates above read columns of steps.jsonl instead."
-NOT_JUDGED = "Not judged: no gate reads it."
 FIRST = ("loss", "val_loss", "lr", "grad_norm")
 PICTURES, POINTS, TENSORS, DIFFERENT = 8, 120, 5000, 200
+RANKED = 12  # tensors that went farthest, and as many that went least far
+OF_GRADIENTS = {"gradient-reach", "silent-layers", "faint-gradients", "vanishing-gradients", "pinched-layers"}
+OF_UPDATES = {"moving-tensors", "update-jump"}
+OF_MOVEMENT = {"contributing-layers", "moving-matrices"}
 OF_TENSORS = ("tensor_values", "tensor_health", "tensor_bits", "moment_changes", "files_beside", "model_config")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A picture with its caption, a table, or a sentence."""
-
-    picture: str = ""
-    caption: str = ""
-    head: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
-    bad: frozenset[int] = frozenset()  # of the rows
-    filtered: bool = False
-    of: Sequence[Judged] = ()  # what is seen in it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tab:
-    """One question: the gates that ask it, what there is to say beside them, and what is shown."""
-
-    id: str
-    question: str
-    judged: Sequence[Judged]
-    more: str = ""
-    parts: Sequence[Part] = ()
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """Return the worst outcome of its gates."""
-        return worst(self.judged)
-
-    @property
-    def sign(self) -> str:
-        """Return the sign of its outcome."""
-        return SIGNS[self.outcome] if self.outcome else "–"
-
-    @property
-    def answer(self) -> str:
-        """Return what its gates came to."""
-        return f"{counted(self.judged) or 'No gate asks it.'} {self.more}".strip()
 
 
 def tabs(given: Sources) -> tuple[Tab, ...]:
     """Return every tab of the page but the board; one without gates and without parts is not shown."""
-    return _training(given), _layers(given), _parity(given), *_tensors(given), _changed(given)
-
-
-def worst(judged: Sequence[Judged]) -> Outcome | None:
-    """Return the worst outcome, none where no gate looked; one that is not judged yet is no PASS."""
-    found = {Outcome.BLOCKED if one.waits else one.outcome for one in judged}
-    return next((one for one in WORST if one in found), None)
-
-
-def counted(judged: Sequence[Judged]) -> str:
-    """Return how many gates came to what, and what the first of the worst says."""
-    words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "could not look"}
-    words |= {Outcome.PASS: "passed", Outcome.NOT_APPLICABLE: "not applicable"}
-    many = {word: sum(one.outcome is outcome and not one.waits for one in judged) for outcome, word in words.items()}
-    many["not judged yet"] = sum(one.waits for one in judged)
-    said = ", ".join(f"{count} {word}" for word, count in many.items() if count)
-    gates = len({(one.bundle.contract.id, one.row.finding.gate) for one in judged})
-    of = f"{len(judged)} findings of " if len(judged) > gates else "Of "
-    return singular(f"{of}{gates} gates: {said}.") if judged else ""
+    layers = layers_of(given.run) if given.run else None
+    first = _training(given), spike(given, layers), _layers(given, layers), insides(given)
+    return *first, _parity(given), *_tensors(given), _changed(given)
 
 
 def hints_of(one: Judged) -> Iterator[tuple[str, str]]:
@@ -158,16 +107,9 @@ def _caption(course: StepCourse, judged: Sequence[Judged], bundle: Bundle | None
     counts = {"not finite": course.nan, "exactly 0": course.zeros, "missing": course.missing}
     absent = [f"{sum(found)} {word}" for word, found in counts.items() if any(found)]
     each = f"{course.rows} rows, {course.rows_each} to a place" if course.rows_each > 1 else f"{course.rows} rows"
-    looking = [one for one in _by_outcome(judged) if one.outcome is not Outcome.NOT_APPLICABLE]
-    names = [f"{one.word} {gate_name(one.row.finding)}" for one in looking]
-    said = [f"{', '.join(capped(names, NAMED))}." if names else NOT_JUDGED]
+    said = [said_by(judged)]
     said += [f"Bundle {bundle.id[:12]}."] if bundle else []
     return " ".join((f"{course.column}: {', '.join((each, *absent))}.", *said))
-
-
-def _by_outcome(judged: Sequence[Judged]) -> list[Judged]:
-    order = [*WORST, Outcome.NOT_APPLICABLE]
-    return sorted(judged, key=lambda one: order.index(one.outcome))
 
 
 def _line(course: StepCourse, name: str) -> Line:
@@ -179,7 +121,7 @@ def _line(course: StepCourse, name: str) -> Line:
 def _table_of(courses: Sequence[StepCourse], judged: Sequence[Judged]) -> Part:
     rows, bad = [], set()
     for index, course in enumerate(courses):
-        mine = _by_outcome([one for one in judged if _reads(one, course.column)])
+        mine = by_outcome([one for one in judged if _reads(one, course.column)])
         known = [value for value in course.least if value is not None]
         top = [value for value in (course.greatest or course.least) if value is not None]
         counts = [str(sum(found)) for found in (course.nan, course.zeros, course.missing)]
@@ -193,11 +135,10 @@ def _table_of(courses: Sequence[StepCourse], judged: Sequence[Judged]) -> Part:
     return Part(head=head, rows=tuple(rows), caption=caption, bad=frozenset(bad), filtered=True, of=of)
 
 
-def _layers(given: Sources) -> Tab:
+def _layers(given: Sources, layers: Layers | None) -> Tab:
     judged = [one for one in _of(given, "step_series") if _about_gradients(_column(one))]
     of_tensors = _of(given, "layer_course")
     judged += of_tensors
-    layers = layers_of(given.run) if given.run else None
     named: Any = {"id": "layers", "question": "Do gradients reach every layer?", "judged": judged}
     if layers is None or not layers.steps:
         why = "layers.jsonl was not recorded." if given.run else "No run directory was given: --run DIR draws it."
@@ -212,11 +153,12 @@ def _layers(given: Sources) -> Tab:
     caption += "From layers.jsonl of --run, which "
     caption += "the gates above read." if of_tensors else NOT_SEALED
     picture = heatmap("gradient norm by layer and step", layers.names, layers.steps, layers.grad)
-    parts = (Part(picture=picture, caption=caption), *_bars_of(layers))
+    parts = (Part(picture=picture, caption=caption), *_bars_of(layers, judged))
     return Tab(**named, more=more, parts=parts)
 
 
-def _bars_of(layers: Layers) -> Iterator[Part]:
+def _bars_of(layers: Layers, judged: Sequence[Judged]) -> Iterator[Part]:
+    """Yield the last norms of every group, the updates over steps, and which tensors went farthest and least far."""
     at = f"at step {layers.steps[-1]:g}"
     more = f" {layers.more} groups are left out." if layers.more else ""
     gradients = ("gradient norm by layer", layers.grad, "gets no gradient", f"Gradient norm {at}, first layer on top.")
@@ -226,13 +168,26 @@ def _bars_of(layers: Layers) -> Iterator[Part]:
         "does not move",
         f"Update over weight {at}; 1e-3 is usual.",
     )
-    for title, norms, at_zero, caption in (gradients, updates):
+    for (title, norms, at_zero, caption), kinds in ((gradients, OF_GRADIENTS), (updates, OF_UPDATES)):
         last = [
             (name, row[-1], None, at_zero if row[-1] == 0 else "")
             for name, row in zip(layers.names, norms, strict=True)
         ]
         if any(value is not None for row in norms for value in row):
-            yield Part(picture=bars(title, last), caption=f"{caption} {NOT_JUDGED}{more}")
+            of = [one for one in judged if one.row.finding.kind in kinds]
+            yield Part(picture=bars(title, last), caption=f"{caption} {said_by(of)}{more}")
+    if layers.moved:
+        of = [one for one in judged if one.row.finding.kind in OF_MOVEMENT]
+        yield Part(
+            picture=heatmap("update over weight by layer and step", layers.names, layers.steps, layers.change),
+            caption=f"Update over weight, by group of layers. {said_by(of)}",
+        )
+        ranked = sorted(layers.moved.items(), key=lambda one: -one[1])
+        shown = ranked if len(ranked) <= 2 * RANKED else ranked[:RANKED] + ranked[-RANKED:]
+        rows = [(name, way, None, "did not move" if way == 0 else "") for name, way in shown]
+        many = f"{len(shown)} of {len(ranked)} tensors, the farthest and the least far"
+        caption = f"How far each tensor went: its updates over its weight, added up over the recorded steps; {many}."
+        yield Part(picture=bars("ranking of movement", rows), caption=f"{caption} {said_by(of)}")
 
 
 def _judged_by(one: Judged) -> str:
@@ -241,7 +196,7 @@ def _judged_by(one: Judged) -> str:
 
 def _parity(given: Sources) -> Tab:
     judged, parts, first = _of(given, "forward_errors"), [], list[str]()
-    for one in _by_outcome(judged):
+    for one in by_outcome(judged):
         item = next((one.bundle.measured.get(key) for key in one.keys), None)
         if isinstance(item, Measurement):
             rows = sorted(rows_of(item, ForwardError), key=lambda row: row.order)
@@ -272,7 +227,7 @@ def _waterfall(one: Judged, rows: Sequence[ForwardError]) -> Part:
 def _tensors(given: Sources) -> Iterator[Tab]:
     """Yield the gates that read tensors, those of one checkpoint by itself apart from those that hold it to another."""
     judged, tables = _of(given, *OF_TENSORS), dict[int, tuple[Measurement, list[Judged]]]()
-    for one in _by_outcome(judged):  # several gates read one table
+    for one in by_outcome(judged):  # several gates read one table
         item = next((one.bundle.measured.get(key) for key in one.keys if key.startswith("tensor_values.")), None)
         if isinstance(item, Measurement):
             tables.setdefault(id(item), (item, []))[1].append(one)
