@@ -67,7 +67,7 @@ def test_the_first_and_last_step_have_nothing_before_and_after(tmp_path: Path) -
     first, last = looked(run, 0).columns, looked(run, 149).columns
     assert {(one.before, one.last, one.times) for one in first} == {(None, None, None)}
     assert {(one.following, one.after) for one in last} == {(None, None)}
-    with pytest.raises(UsageError, match="no-such-step the run logs steps 0 to 149, and not step 150"):
+    with pytest.raises(UsageError, match="unknown-step the run logs steps 0 to 149, and not step 150"):
         looked(run, 150)
 
 

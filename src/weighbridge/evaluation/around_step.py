@@ -73,7 +73,7 @@ def autopsy(view: RunView, step: int, found: Layers | None) -> Autopsy:
     steps = sorted({at for _, column in columns for at in column.step})
     if step not in steps:
         some = f"steps {steps[0]} to {steps[-1]}" if steps else "no step"
-        raise UsageError("no-such-step", f"the run logs {some}, and not step {step}", remedy="name one that it logs")
+        raise UsageError("unknown-step", f"the run logs {some}, and not step {step}", remedy="name one that it logs")
     rows = [_around(name, column.step, column.value, step) for name, column in columns]
     layers, at = list[Around](), None
     if found is not None and found.steps:
