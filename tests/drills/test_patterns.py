@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from tests.cli.conftest import Cli, cli
 
 from weighbridge.core import BundleError
+from weighbridge.core.data import data_path
 from weighbridge.drills.patterns import kept, likenesses, shipped
 from weighbridge.drills.setups import drills
 
@@ -20,10 +22,12 @@ __all__ = ["cli"]
 def a_run(folder: Path, spike: float = 0.0, steps: int = 150) -> Path:
     """Write a run whose loss falls, and spikes from step 120 on."""
     folder.mkdir()
-    losses = [5.5 * math.exp(-step / 80) + 0.01 * (step % 3) for step in range(steps)]
+    chance = random.Random(7)
+    losses = [5.5 * math.exp(-step / 80) + chance.gauss(0, 0.02) for step in range(steps)]
     rows = [{"step": step, "loss": loss + (spike if step >= 120 else 0)} for step, loss in enumerate(losses)]
     (folder / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "run.json").write_text(json.dumps({"schema": "weighbridge.run/v0"}))
+    (folder / "run.json").write_text(json.dumps({"schema": "weighbridge.run/v0", "requested_steps": steps}))
+    (folder / "events.jsonl").write_text(json.dumps({"event": "end", "step": steps, "steps": steps, "by": ""}) + "\n")
     return folder
 
 
@@ -74,6 +78,18 @@ def test_a_pattern_that_was_changed_is_refused_and_never_matched(cli: Cli, workp
         (folder / "pattern.json").write_text(text)
         with pytest.raises(BundleError, match="pattern-form"):
             list(kept(workplace / "patterns"))
+
+
+@pytest.mark.slow
+def test_what_is_no_run_or_shows_nothing_is_refused_and_is_not_like_nothing(cli: Cli, workplace: Path) -> None:
+    no_run = data_path("verifiers") / "specimens" / "checkpoints" / "import.gguf"
+    short = a_run(workplace / "short", steps=1)
+    (short / "steps.jsonl").write_text('{"step": 0}\n')
+    for target in ("nowhere", no_run, short):
+        for verb in (("drill", "match", target), ("drill", "keep", "x", target), ("autopsy", target)):
+            ended = cli(*verb)
+            assert (ended.code, ended.out, bool(ended.err)) == (4, "", True), verb
+    assert not (workplace / "patterns").exists()
 
 
 def test_without_a_fail_no_pattern_is_alike() -> None:

@@ -40,6 +40,7 @@ def command(run: str, step: int | None, everything: bool, as_json: bool) -> None
             raise UsageError("no-step", what, where=run, remedy="name one: --step N")
         by, step = found
     view = opened(target, SubjectKind.RUN)
+    by += f", of the first of {len(view.ranks)} ranks" if view.ranks else ""
     view = view.ranks[0] if view.ranks else view
     looked = autopsy(view, step, layers_of(view))
     if as_json:

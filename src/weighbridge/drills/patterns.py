@@ -13,6 +13,8 @@ from weighbridge.core import (
     BundleError,
     Finding,
     Outcome,
+    SubjectError,
+    SubjectKind,
     UsageError,
     WeighbridgeError,
     dataclass,
@@ -22,6 +24,7 @@ from weighbridge.core import (
     read_regular_file,
 )
 from weighbridge.drills.setups import DIAGNOSTICS, drills, row_of
+from weighbridge.evaluation.inspection import opened
 from weighbridge.evaluation.verification import VerifyRequest, verify
 from weighbridge.evidence import review
 from weighbridge.evidence.bundle import Bundle
@@ -30,7 +33,7 @@ from weighbridge.report import finding_text
 
 SCHEMA, FILE, MOST = "weighbridge.pattern/v0", "pattern.json", 1 << 20
 AGAIN = "keep it again with this version: weighbridge drill keep"
-ALIKE = 0.5  # of the rows that FAIL of either, as many as FAIL of both
+ALIKE = 0.5  # of the rows that FAIL of either, more than this share FAILs of both
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,7 @@ class Likeness:
     @property
     def holds(self) -> bool:
         """Return whether the run looks like it."""
-        return self.alike >= ALIKE
+        return self.alike > ALIKE
 
 
 def shipped() -> Iterator[Pattern]:
@@ -92,10 +95,15 @@ def _sound(path: Path) -> Bundle:
 
 
 def judged(run: Path) -> tuple[Finding, ...]:
-    """Return what the diagnosis says of a run, and keep nothing."""
+    """Return what the diagnosis says of a run, and keep nothing; refuse what is none, or shows no gate anything."""
+    opened(str(run), SubjectKind.RUN)
     ledger = Path("evidence/ledger")  # which nothing is recorded in
     request = VerifyRequest(contracts=(DIAGNOSTICS,), subjects=(f"run={run}",), evidence=None, ledger=ledger)
-    return verify(request, lambda _text: None)[0].evaluation.findings
+    findings = verify(request, lambda _text: None)[0].evaluation.findings
+    if not any(rows_that(findings, one) for one in (Outcome.PASS, Outcome.FAIL)):
+        what = f"none of {len(findings)} gates could look, so there is nothing to compare"
+        raise SubjectError("nothing-shown", what, where=str(run), remedy="`weighbridge verify` says what each lacks")
+    return findings
 
 
 def keep(name: str, run: Path, says: str, folder: Path) -> Pattern:
