@@ -20,12 +20,12 @@ SUBVERBS = (
     "evidence verify", "evidence show", "evidence rejudge", "evidence diff", "evidence pack", "evidence merge",
     "evidence prune",
     "amend draft", "amend land", "amend check", "amend render", "new kind", "new verifier",
-    "trace capture", "trace check", "trace pack",
+    "trace capture", "trace check", "trace pack", "drill run", "drill keep", "drill match",
 )  # fmt: skip
 
 
 def test_every_verb_is_told_in_one_whole_line(cli: Cli) -> None:
-    for words in ((), ("ledger",), ("evidence",), ("amend",), ("status",), ("trace",)):
+    for words in ((), ("ledger",), ("evidence",), ("amend",), ("status",), ("trace",), ("drill",)):
         listed = cli(*words, "--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
         assert listed
         assert all(line.endswith(".") and not line.endswith("...") for line in listed), listed
