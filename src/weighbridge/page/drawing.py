@@ -180,16 +180,17 @@ def _course(line: Line, x: _Axis, y: _Axis, *, other: bool) -> Iterator[str]:
         edge = [f"{where[at]} {y(line.greatest[at] or 0.0)}" for at in known]
         edge += [f"{where[at]} {y(line.least[at] or 0.0)}" for at in reversed(known)]
         yield tag("path", class_="band", fill=INK["line"], fill_opacity="0.3", d=f"M{'L'.join(edge)}z") if edge else ""
-    pieces = []
+    pieces, alone = list[str](), list[str]()
     for there, group in groupby(range(len(middle)), key=lambda at: middle[at] is not None):
         run = list(group)
         if there:
             head = "M" + "L".join(f"{where[at]} {y(middle[at] or 0.0)}" for at in run)
-            pieces.append(head if len(run) > 1 else head + "h.1")
+            (pieces if len(run) > 1 else alone).append(head if len(run) > 1 else head + "h.1")
     dash = {"stroke_dasharray": "5 3"} if other else {}
     ink = INK["other" if other else "line"]
     look = {"fill": "none", "stroke": ink, "stroke_width": "1.6", "stroke_linecap": "round", **dash}
-    yield tag("path", class_="l1" if other else "l0", d="".join(pieces), **look) if pieces else ""
+    for drawn, thick in ((pieces, {}), (alone, {"stroke_width": "5", "stroke_dasharray": "none"})):
+        yield tag("path", class_="l1" if other else "l0", d="".join(drawn), **{**look, **thick}) if drawn else ""
     yield from () if other else _signs(line, where)
 
 
