@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
+import signal
 import tempfile
 import threading
 import time
@@ -151,6 +152,7 @@ def serve(drawing: Drawing, port: int, say: Callable[[str], None]) -> None:
     except (OSError, OverflowError) as problem:
         what, remedy = f"port {port} cannot be had: {problem}", "leave --port out, and one that is free is taken"
         raise UsageError("port", what, remedy=remedy) from None
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs in the background without it
     with server:
         say(f"http://{ADDRESS}:{server.port}/")
         try:
