@@ -16,9 +16,10 @@ from array import array
 from pathlib import Path
 
 from weighbridge.core import Measurement
+from weighbridge.evaluation.layers_logged import layers_of
 from weighbridge.evaluation.verification import VerifyRequest, verify
 from weighbridge.page.one_file import page
-from weighbridge.page.sources import layers_of, sources
+from weighbridge.page.sources import sources
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import StepCourse
 from weighbridge.run_logs.log_table import Cells

@@ -60,7 +60,8 @@ class Growth:
         found = [path for path in files if path.suffix in LOGS or path == self.run]
         newest = sorted(found, key=lambda path: -_changed_at(str(path)))[:MOST]
         fresh = [path for path in newest if path not in self.logs]
-        self.logs |= {path: FollowedFile(path) for path in fresh} | self.judged()
+        self.logs |= {path: FollowedFile(path) for path in fresh}
+        self.logs |= self.judged()
         self.own = [log for path, log in self.logs.items() if path.suffix in COUNTED and path not in self.judged()]
         self.begun = any(path.name == HEAD for path in fresh)
 
