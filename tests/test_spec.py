@@ -30,7 +30,7 @@ from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.page import page as quantities_page
-from weighbridge.quantities.runs import ANALYSIS, snapshot_name
+from weighbridge.quantities.runs import ANALYSIS, INSIDE, snapshot_name
 from weighbridge.recorder.run_directory import DIAGNOSTICS
 from weighbridge.report import attestations
 from weighbridge.run_logs import json_log
@@ -255,6 +255,10 @@ def test_what_a_recorder_writes_is_what_the_page_lists(tmp_path: Path) -> None:
     events = first_column(section("run-directory", "## `events.jsonl`").partition("### A probe")[0])
     assert {probe["event"], end["event"]} <= set(events)
     assert {"wrap", "restart", "exhausted", "recorder-failure"} <= set(events)
+
+
+def test_every_column_of_what_is_seen_inside_a_model_is_on_its_page() -> None:
+    assert set(first_column(section("run-directory", "## Inside the model"))) == set(INSIDE)
 
 
 def test_every_field_of_a_stack_is_on_the_page_of_forward_subjects() -> None:
