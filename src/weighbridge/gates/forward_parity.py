@@ -73,10 +73,6 @@ def _unclear(row: ForwardError, limits: Limits) -> str:
     return "too-coarse" if or_nan(allowed(row, limits).all) > limits.max_limit else ""
 
 
-def _unreached(row: ForwardError, limits: Limits) -> str:
-    return next((f"inputs-reach-no-{name}" for name in limits.reach if name not in row.run.reached), "")
-
-
 def _beyond_end_to_end(row: ForwardError) -> bool:
     return not or_nan(row.candidate_end_to_end) <= END_TO_END * max(or_nan(row.trusted_end_to_end), row.run.u)
 
@@ -167,7 +163,8 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
         if points:
             return _doubted(code, [row for row in rows if row.point in points], rows, limits)
     for row in rows:
-        if code := _unreached(row, limits) or _unclear(row, limits) or _not_as_said(row, rows, limits):
+        unreached = next((f"inputs-reach-no-{name}" for name in limits.reach if name not in row.run.reached), "")
+        if code := unreached or _unclear(row, limits) or _not_as_said(row, rows, limits):
             return _doubted(code, [row], rows, limits)
     if len(telling) < limits.min_points:
         return blocked("nothing-compared", counts)

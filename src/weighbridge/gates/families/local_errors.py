@@ -82,10 +82,6 @@ def silence(limit: Limit) -> Iterator[Mutation[Any]]:
 Change = Callable[[ForwardError, Any, Any], ForwardError | None]
 
 
-def _is_not_compared(row: ForwardError, limits: Any, _code: str) -> bool:
-    return not listed(row.point, limits.points)
-
-
 REACHED = ("window", "rope-limit", "expert", "cache", "padding")
 BLOCKED = (
     *("names-nothing", "one-token", "reference-not-float64", "other-dtype", "weights-not-compared", "other-device"),
@@ -93,7 +89,10 @@ BLOCKED = (
     *("not-repeatable", "held-otherwise", "nothing-compared", "products-unsaid", "products-otherwise"),
     *(f"inputs-reach-no-{name}" for name in REACHED),
 )
-breaks = Breaks(need="points", row=ForwardError, blocked=BLOCKED, why="no point", spares=_is_not_compared)
+breaks = Breaks(
+    need="points", row=ForwardError, blocked=BLOCKED, why="no point",
+    spares=lambda row, limits, _code: not listed(row.point, limits.points),
+)  # fmt: skip
 
 
 def _in_run(code: str, column: str) -> Moves:
