@@ -12,6 +12,7 @@ import pytest
 from tests.watch.logs import HEAD, Writer, rows
 
 from weighbridge.core import SubjectError
+from weighbridge.run_logs.log_file import batches
 from weighbridge.views.run import RunView, open_run
 from weighbridge.watch.following import FollowedFile, FollowedRun
 
@@ -131,3 +132,14 @@ def test_a_recorder_that_comes_to_a_folder_of_others_is_followed(tmp_path: Path)
             file.write(json.dumps(row) + "\n")
         run.look()
     assert (run.rows, run.problem) == (3, None)
+
+
+def test_a_log_whose_writer_is_faster_than_its_reader_is_read_as_far_as_it_went_at_first(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text('{"a": 1}\n' * (1 << 17))
+    rows = 0
+    for batch in batches(path, {}):
+        rows += len(batch.lines)
+        with path.open("a") as file:
+            file.write('{"a": 1}\n' * (1 << 18))
+    assert rows == 1 << 17

@@ -84,6 +84,27 @@ def test_a_run_that_ends_badly_has_its_own_code_and_a_killed_one_none_that_is_ze
     assert (done.code, (done.book[-1]["code"], done.book[-1]["signal"])) == (code, said)
 
 
+CGROUPS = Path("/sys/fs/cgroup")
+MEMORY = CGROUPS / "memory" if (CGROUPS / "memory").is_dir() else CGROUPS
+LIMIT = "memory.limit_in_bytes" if (CGROUPS / "memory").is_dir() else "memory.max"
+
+
+def test_a_run_that_the_kernel_kills_in_a_full_memory_cgroup_is_137_and_its_signal_is_in_the_book(watch: Watch) -> None:
+    group = MEMORY / f"weighbridge-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / LIMIT).write_text(str(96 << 20))
+    except OSError:
+        pytest.skip("no memory cgroup can be made here")
+    try:
+        enter = f'echo $$ > {group}/cgroup.procs; exec "$@"'
+        done = watch(command=("sh", "-c", enter, "sh", *TRAINER, "run", "--ends=EAT"))
+    finally:
+        group.rmdir()
+    assert (done.code, done.book[-1]["code"], done.book[-1]["signal"]) == (137, None, 9), done.err
+    assert [line["signal"] for line in done.lines("gone")] == [9]
+
+
 def test_what_the_command_left_behind_is_waited_for(watch: Watch) -> None:
     done = watch("--detach", "--rows=20")
     assert (done.code, len(done.rows()), done.sealed) == (0, 20, True)

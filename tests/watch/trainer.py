@@ -20,7 +20,7 @@ def main() -> None:
     read.add_argument("--nan", type=int, default=-1)
     read.add_argument("--ignore-term", action="store_true")
     read.add_argument("--detach", action="store_true")
-    read.add_argument("--ends", default="0")  # a code, KILL, STOP, OOM
+    read.add_argument("--ends", default="0")  # a code, KILL, STOP, OOM, EAT
     read.add_argument("--log", default="keep")  # truncate, rotate, rewrite
     read.add_argument("--rank", default="")
     read.add_argument("--uid", type=int, default=0)
@@ -75,6 +75,9 @@ def train(asked: argparse.Namespace) -> None:
 
             resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))
             bytearray(1 << 30)
+        case "EAT":
+            eaten = [bytes([1]) * (1 << 23) for _ in range(64)]
+            sys.exit(len(eaten))
         case code:
             sys.exit(int(code))
 

@@ -70,10 +70,12 @@ def read_whole(path: Path, digests: dict[str, str], limit: int = MAX_WHOLE) -> b
 
 
 def raw_blocks(path: Path, digests: dict[str, str], size: int = 0) -> Iterator[bytes]:
-    """Yield the bytes of a file as they are."""
+    """Yield the bytes that a file has as it is opened: a writer may be faster than its reader."""
     digest = hashlib.sha256()
     with open_regular(path) as file:
-        while block := file.read(size or BLOCK):
+        left = os.fstat(file.fileno()).st_size
+        while block := file.read(min(size or BLOCK, left)):
+            left -= len(block)
             digest.update(block)
             yield block
     digests[path.name] = digest.hexdigest()

@@ -26,7 +26,7 @@ class Growth:
     """The logs of a run, or the one file that it is."""
 
     run: Path
-    judged: Callable[[], Mapping[Path, FollowedFile]] = dict  # by others, who read these
+    judged: Callable[[], dict[Path, FollowedFile]] = dict  # by others, who read these
     logs: dict[Path, FollowedFile] = field(default_factory=dict)
     own: list[FollowedFile] = field(default_factory=list)  # those that nobody else reads
     booked: dict[Path, int] = field(default_factory=dict)  # so many bytes
