@@ -108,8 +108,8 @@ def weighbridge(*words: object, ends: tuple[int, ...] = (0, 3), env: Mapping[str
 
 def verify(contract: str, subjects: tuple[str, ...], *more: object, ends: tuple[int, ...] = (0, 3)) -> Path:
     """Return the bundle that `verify` wrote."""
-    told = weighbridge("verify", contract, *(f"--subject={one}" for one in subjects), *more, ends=ends)
-    return Path(re.findall(r"^evidence: (.+)$", told, re.MULTILINE)[0])
+    printed = weighbridge("verify", contract, *(f"--subject={one}" for one in subjects), *more, ends=ends)
+    return Path(re.findall(r"^evidence: (.+)$", printed, re.MULTILINE)[0])
 
 
 def due() -> list[str]:
@@ -131,12 +131,12 @@ def land(path: Path, again: str) -> None:
     author = "--author=the maintainers of weighbridge"
     weighbridge("amend", "draft", "--bundle", path, *gates, f"--title={title}", author, "--out", draft)
     titles = {gate.id: gate.title for gate in contract.gates}
-    told = [CLAIMS[contract.id], *(f"`{gate}` could not look ({code}) and claims nothing." for gate, code in unseen)]
+    claims = [CLAIMS[contract.id], *(f"`{gate}` could not look ({code}) and claims nothing." for gate, code in unseen)]
     named = [(gate, gate.replace("GATE", "H", 1)) for gate, _ in unseen]  # one id for one hypothesis, in every section
     open_ = [f"| {name} | {titles[gate]} | OPEN | |" for gate, name in named]
     next_ = [f"| {name} | `{gate}` where it can look | PASS | FAIL |" for gate, name in named]
     tables = "\n".join(("### Hypotheses", "", *HYPOTHESES, *open_, "", "### Next experiment", "", *EXPERIMENT, *next_))
-    text = CLAIM.sub(" ".join(told), draft.read_text(encoding="utf-8"))
+    text = CLAIM.sub(" ".join(claims), draft.read_text(encoding="utf-8"))
     draft.write_text(TABLES.sub(f"{tables}\n\n" if unseen else "", text), encoding="utf-8")
     weighbridge("amend", "land", draft)
 

@@ -59,13 +59,13 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
         return NoCanary("no tensor has a byte")
     cut, last = view.cut(kept, ENOUGH), kept[-1]
     zeros = cut.tensor(last).nbytes - 1
-    laid = cut.overlaid(last, 0, bytes(zeros) + b"\x01")
-    after = rows_of(measure((laid,), options), NewQuantity)
+    placed = cut.overlaid(last, 0, bytes(zeros) + b"\x01")
+    after = rows_of(measure((placed,), options), NewQuantity)
 
     def seen(again: Measurement | Unmeasured) -> bool:
         return after[-1].zero_bytes == zeros and rows_of(again, NewQuantity) == after
 
-    return Canary(name="zeros, and a one at the end", place=last, views=(laid,), seen=seen)
+    return Canary(name="zeros, and a one at the end", place=last, views=(placed,), seen=seen)
 
 
 VERIFIER = Verifier(

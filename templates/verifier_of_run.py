@@ -45,13 +45,13 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
     if not names or few.dense(STEP).state[-1:] != b"\x01":
         return NoCanary("no column, or no step in the last row")
     strange = stranger(few, names[-1])
-    laid = few.overlaid(few.rows - 1, names[-1], strange)
-    after = rows_of(measure((laid,), options), NewQuantity)
+    placed = few.overlaid(few.rows - 1, names[-1], strange)
+    after = rows_of(measure((placed,), options), NewQuantity)
 
     def seen(again: Measurement | Unmeasured) -> bool:
         return after[-1].largest == strange and rows_of(again, NewQuantity) == after
 
-    return Canary(name="the largest number last", place=f"{names[-1]}, last row", views=(laid,), seen=seen)
+    return Canary(name="the largest number last", place=f"{names[-1]}, last row", views=(placed,), seen=seen)
 
 
 VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)

@@ -119,18 +119,20 @@ def check_gate_card(card: GateCard) -> Iterator[Check]:
         yield Check(name=card.kind, wrong=(f"no gate kind {card.kind!r}",))
         return
     try:
-        told = [(example, kind.judge(example.evidence, example.limits)) for example in examples(card, kind)]
+        judged = [(example, kind.judge(example.evidence, example.limits)) for example in examples(card, kind)]
     except (WeighbridgeError, LimitsError) as error:
         yield Check(name=card.kind, wrong=(str(error),))
         return
-    told_of = {"asks": card.asks, "why": card.why, "passes": card.passes, **card.roles}
-    told_of |= {code: words.says for code, words in card.codes.items()}
-    yield Check(name=f"{card.kind}: every word is written", wrong=tuple(_unwritten(told_of)))
+    shown_of = {"asks": card.asks, "why": card.why, "passes": card.passes, **card.roles}
+    shown_of |= {code: words.says for code, words in card.codes.items()}
+    yield Check(name=f"{card.kind}: every word is written", wrong=tuple(_unwritten(shown_of)))
     own = set(kind.codes) - (set(any_gate()) - set(card.codes))
     yield _same(f"{card.kind}: every code has its words", set(card.codes), own)
-    yield Check(name=f"{card.kind}: every code has its example", wrong=tuple(_unshown(card, told)))
-    yield Check(name=f"{card.kind}: every limit has an example on it and one beyond", wrong=tuple(_untried(kind, told)))
-    for example, verdict in told:
+    yield Check(name=f"{card.kind}: every code has its example", wrong=tuple(_unshown(card, judged)))
+    yield Check(
+        name=f"{card.kind}: every limit has an example on it and one beyond", wrong=tuple(_untried(kind, judged))
+    )
+    for example, verdict in judged:
         yield Check(name=f"{card.kind}: {example.name}", wrong=tuple(_differs(card, kind, example, verdict)))
 
 
@@ -138,26 +140,26 @@ def _unwritten(words: Mapping[str, object]) -> Iterator[str]:
     return (f"nothing is written for {word!r}" for word, written in words.items() if not written)
 
 
-def _unshown(card: GateCard, told: Sequence[tuple[Example, model.Verdict]]) -> Iterator[str]:
+def _unshown(card: GateCard, judged: Sequence[tuple[Example, model.Verdict]]) -> Iterator[str]:
     """Yield the codes that no example comes to or whose words none demands, and the outcomes that none shows."""
     for code in ("pass", *card.codes):
-        shown = [example for example, verdict in told if code in {verdict.code, *(o.code for o in verdict.offences)}]
+        shown = [example for example, verdict in judged if code in {verdict.code, *(o.code for o in verdict.offences)}]
         if not shown:
             yield f"no example comes to {code!r}"
         elif all(example.says is None for example in shown):
             yield f"no example says what {code!r} says"
-    own = {verdict.outcome for example, verdict in told if not example.shared}
+    own = {verdict.outcome for example, verdict in judged if not example.shared}
     missing = {model.Outcome.PASS, model.Outcome.FAIL, model.Outcome.BLOCKED} - own
     yield from (f"no example is {outcome}" for outcome in missing)
 
 
-def _untried(kind: Kind[Any], told: Sequence[tuple[Example, model.Verdict]]) -> Iterator[str]:
+def _untried(kind: Kind[Any], judged: Sequence[tuple[Example, model.Verdict]]) -> Iterator[str]:
     """Yield each bound of a limit that no example stands on, or that none lies just beyond."""
-    bounds = {(doc.must, name) for example, _ in told for doc, name, _ in bounding(example.limits) if doc.must}
+    bounds = {(doc.must, name) for example, _ in judged for doc, name, _ in bounding(example.limits) if doc.must}
     for must, name in sorted(bounds):
         shown = {
             where
-            for example, verdict in told
+            for example, verdict in judged
             for where, changed in nudged(example.limits, name)
             if (again := kind.judge(example.evidence, changed)) != verdict
             and (again.outcome, again.code) != (verdict.outcome, verdict.code)

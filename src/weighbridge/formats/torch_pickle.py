@@ -63,8 +63,8 @@ STATEFUL = "app"  # the key under which PyTorch's own examples of distributed ch
 def beside_the_model(paths: Mapping[str, Sequence[str]]) -> frozenset[str]:
     """Return the names of what is, by the keys that it stands under, a trainer's state and no weight of its model."""
     bare = {name: tuple(path[1:] if path[:1] == [STATEFUL] else path) for name, path in paths.items()}
-    held = any(len(path) > 1 and path[0] in HOLDERS for path in bare.values())
-    counted = {name for name, path in bare.items() if held and len(path) == 1 and path[0] in COUNTERS}
+    kept = any(len(path) > 1 and path[0] in HOLDERS for path in bare.values())
+    counted = {name for name, path in bare.items() if kept and len(path) == 1 and path[0] in COUNTERS}
     return frozenset(counted | {name for name, path in paths.items() if not TRAINING_STATE.isdisjoint(path[:-1][:2])})
 
 

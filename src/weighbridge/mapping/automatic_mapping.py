@@ -56,8 +56,8 @@ def _by_layout(source: Shapes, candidate: Shapes, plan: Plan, numbers: Numbers) 
         here = {bare: source[name] for bare, name in old.items()}
         if found := made(built_in(), [bare for bare in new if new[bare] in unpaired], here, there, numbers):
             pairings = {new[bare]: replace(one, candidate=new[bare]) for bare, one in found.items()}
-            held = {new[at]: whole(new[at], old[at], source) for at in new.keys() & old.keys() if new[at] in unpaired}
-            return {**held, **replace(plan, pairings=pairings).of(old).pairings}
+            kept = {new[at]: whole(new[at], old[at], source) for at in new.keys() & old.keys() if new[at] in unpaired}
+            return {**kept, **replace(plan, pairings=pairings).of(old).pairings}
     return {}
 
 

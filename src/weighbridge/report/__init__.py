@@ -267,11 +267,11 @@ def heading(contract: model.Contract, subjects: Sequence[str]) -> str:
 
 def checked(contract: model.Contract, subjects: Iterable[tuple[str, str, str, str]]) -> str:
     """Return what was checked, by which policies: subjects by name, instance, redacted path, and why none saw it."""
-    bound, told = [], set[str]()
+    bound, named = [], set[str]()
     for name, instance, path, unwitnessed in subjects:
-        why = f" ({model.Origin.REPORTED}{'' if unwitnessed in told else f': {unwitnessed}'})" if unwitnessed else ""
+        why = f" ({model.Origin.REPORTED}{'' if unwitnessed in named else f': {unwitnessed}'})" if unwitnessed else ""
         bound.append(bound_as(name, instance, ELSEWHERE.sub("…/", path)) + why)
-        told.add(unwitnessed)
+        named.add(unwitnessed)
     return ", ".join(map(printable, (*bound, *_policies(contract)))) or "no subject"
 
 

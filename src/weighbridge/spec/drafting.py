@@ -22,7 +22,7 @@ from weighbridge.spec.hypotheses import HEADS
 from weighbridge.spec.premises import IDENTICALLY
 from weighbridge.spec.tally import Stood, place_in
 
-TOLD = ("weighbridge", "python", "torch", "cuda", "system", "machine")  # of the environment; the bundle has the rest
+SHOWN = ("weighbridge", "python", "torch", "cuda", "system", "machine")  # of the environment; the bundle has the rest
 DEVICE_FACTS = ("requested_device", "resolved_device", "device_name", "driver")
 OF_REQUEST = re.compile(r"\.[0-9a-f]{8}$")  # that tells two requests of one quantity apart
 AUTHOR = "<!-- author:"
@@ -171,7 +171,7 @@ def _device(bundles: Sequence[Bundle]) -> Iterator[str]:
     """Yield hosts and environments, those of several bundles that are the same once, and the facts of each device."""
     for bundle in {dumps([of.statement.host, of.environment]): of for of in reversed(bundles)}.values():
         yield f"- host: `{bundle.statement.host}`"
-        for name, value in ((name, bundle.environment[name]) for name in TOLD if name in bundle.environment):
+        for name, value in ((name, bundle.environment[name]) for name in SHOWN if name in bundle.environment):
             yield f"- {name}: {cite(bundle, f'/{_escaped(name)}', value, manifest.ENVIRONMENT)}"
     facts: dict[tuple[str, str, str, object], str] = {}  # gates that ask for other facts measure the device again
     for bundle, (key, item) in ((of, pair) for of in bundles for pair in of.measured.items()):

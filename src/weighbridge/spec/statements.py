@@ -157,8 +157,8 @@ class _Sentence:
         apart = relative and (some or before[: relative.start()].strip(" ,"))
         noun = word.lower() in ("pass", "fail") and re.search(r"(?i)\b(?:an?|the|no|its|to|of|or|each)\s*$", before)
         general = noun or (word.lower() in ("pass", "passes", "fail", "fails") and FORMS["general"].match(after))
-        told = FORMS["predicate"].search(before) or after.lstrip().startswith((":", "="))
-        needs = word.lower() in TABLE["adjectives"] and not told
+        predicate = FORMS["predicate"].search(before) or after.lstrip().startswith((":", "="))
+        needs = word.lower() in TABLE["adjectives"] and not predicate
         return not (FORMS["open"].search(clause) or apart or general or needs)
 
     def problems(self, pointed: Sequence[re.Match[str]]) -> Iterator[Found]:

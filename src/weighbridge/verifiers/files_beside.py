@@ -86,8 +86,8 @@ def canary(views: Views, _options: Fields, measurement: Measurement) -> Canary:
     both = [name for name, row in rows_by_name(measurement).items() if row.source == row.candidate]
     others = (name for name in both if not name.endswith(".json") and candidate.folder.size(name) != file.size)
     place = max(others, default=LAID)
-    laid = _Damaged(candidate.folder, place, file)
-    damaged = replace(candidate, folder=cast("Folder", laid), whole=True, sidecars=SidecarFiles())
+    placed = _Damaged(candidate.folder, place, file)
+    damaged = replace(candidate, folder=cast("Folder", placed), whole=True, sidecars=SidecarFiles())
 
     places = _names([beside(source), beside(damaged)])
 

@@ -87,8 +87,8 @@ def _whole(event: Event, name: str) -> int | None:
 
 def _events(view: RunView, what: str) -> list[Event]:
     mine = [one for one in view.events if one.get("event") == what and type(one.get(STEP)) is int]
-    told = (one for one in mine if isinstance(one.get("name"), str) and _whole(one, "earlier") is not None)
-    return list(told) if what == "checkpoint" else mine
+    named = (one for one in mine if isinstance(one.get("name"), str) and _whole(one, "earlier") is not None)
+    return list(named) if what == "checkpoint" else mine
 
 
 def _snapshots(view: RunView, events: list[Event]) -> Iterator[tuple[Event, str, Found]]:

@@ -105,13 +105,13 @@ def scalar(value: dict[int, int | bytes]) -> float | None:
     if 2 in value:
         return float_of(part(value, 2))
     tensor = wire_fields.of(part(value, 8))
-    form, held = PACKED.get(signed(tensor.get(1, 0)), ("", 0))
+    form, kept = PACKED.get(signed(tensor.get(1, 0)), ("", 0))
     if not form or wire_fields.of(part(tensor, 2)):
         return None
-    packed = part(tensor, 4) or (part(tensor, held) if form in ("<f", "<d") else b"")
+    packed = part(tensor, 4) or (part(tensor, kept) if form in ("<f", "<d") else b"")
     if len(packed) == struct.calcsize(form):
         return float(struct.unpack(form, packed)[0])
-    whole = tensor.get(held)
+    whole = tensor.get(kept)
     if form in ("<i", "<q") and whole is not None:
         return float(signed(whole if isinstance(whole, int) else wire_fields.varint(whole, 0)[0]))
     return None
