@@ -78,18 +78,24 @@ def _stops(judges: Judges, run: Path, rows: Sequence[str], events: Sequence[str]
                 yield step, stop
 
 
-def recorded(case: Case, keep: Path, steps: int | None) -> Path:
-    """Return the log of a case: as it lies there, else trained."""
-    run = keep / f"{case.program}-{case.name}-{case.seed}"
-    if run.exists():
-        return run
-    torch.set_num_threads(1)
+def made(case: Case, steps: int | None) -> Any:
+    """Return the program of a case, patched, over so many steps."""
     program: Any = PROGRAMS[case.program](case.seed)
     if steps is not None:
         program.steps = program.declared["requested_steps"] = steps
         if case.program == "fine-tune":
             program.scheduled(lambda step: 1 - step / (2 * steps))
     patch_of(case)(program)
+    return program
+
+
+def recorded(case: Case, keep: Path, steps: int | None) -> Path:
+    """Return the log of a case: as it lies there, else trained."""
+    run = keep / f"{case.program}-{case.name}-{case.seed}"
+    if run.exists():
+        return run
+    torch.set_num_threads(1)
+    program = made(case, steps)
     fresh = run.with_name(f".{run.name}")
     shutil.rmtree(fresh, ignore_errors=True)
     try:
