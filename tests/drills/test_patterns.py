@@ -51,7 +51,7 @@ def test_a_run_looks_like_the_pattern_that_was_kept_of_it_and_a_healthy_one_like
     assert found[0]["name"] == "spike"
     assert (found[0]["holds"], found[0]["alike"]) == (True, 1.0)
     ended = cli("drill", "match", a_run(workplace / "well"))
-    assert ended.lines == [f"{workplace / 'well'}: 0 FAILs", f"  looks like none of {len(found)} patterns"]
+    assert ended.lines == [f"{workplace / 'well'}: FAIL 0", f"  looks like none of {len(found)} patterns"]
 
 
 @pytest.mark.slow

@@ -152,7 +152,7 @@ def keep_pattern(name: str, run: Path, says: str, folder: Path) -> None:
     from weighbridge.drills.patterns import keep
 
     found = keep(name, run, says, folder)
-    tell([f"{found.where}: {len(found.fails)} FAILs, {len(found.passes)} PASSes: {found.says}"])
+    tell([f"{found.where}: FAIL {len(found.fails)}, PASS {len(found.passes)}: {found.says}"])
 
 
 @verb("match", "Say which patterns a run looks like.", "runs/b", of=command)
@@ -172,7 +172,7 @@ def match(run: Path, folder: Path, as_json: bool) -> None:
         print_json({"run": str(run), "patterns": [_likeness(one) for one in found]})
         return
     fails = sorted(rows_that(findings, Outcome.FAIL))
-    tell([click.style(f"{run}: {len(fails)} FAILs{': ' * bool(fails)}{' '.join(fails)}", bold=True)])
+    tell([click.style(f"{run}: FAIL {len(fails)}{': ' * bool(fails)}{' '.join(fails)}", bold=True)])
     alike = [one for one in found if one.holds]
     for one in alike or found[:1] if fails else ():
         pattern = one.pattern
