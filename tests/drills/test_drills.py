@@ -14,7 +14,8 @@ from tests.cli.conftest import Cli, cli
 
 from weighbridge.contract.load import load_contract
 from weighbridge.core import UsageError
-from weighbridge.drills.setups import DIAGNOSTICS, Setup, differing, drill_of, drills, named, row_of
+from weighbridge.drills.setups import DIAGNOSTICS, TRANSFORMERS, Setup, differing, drill_of, drills, named, row_of
+from weighbridge.quantities.runs import INSIDE
 
 __all__ = ["cli"]
 
@@ -82,14 +83,47 @@ def test_a_folder_that_is_there_is_not_trained_into(cli: Cli, workplace: Path) -
     assert (ended.code, "folder-exists" in ended.err) == (2, True)
 
 
-def test_without_pytorch_a_drill_is_4_and_says_what_to_install(tmp_path: Path) -> None:
-    code = "import sys; sys.modules['torch'] = None; sys.argv = ['weighbridge', 'drill', '4', '--dir', 'd']\n"
+def without(library: str, drill: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a drill where a library is not installed."""
+    code = (
+        f"import sys; sys.modules['{library}'] = None; sys.argv = ['weighbridge', 'drill', '{drill}', '--dir', 'd']\n"
+    )
     code += "import importlib.util as found; plain = found.find_spec\n"
-    code += "found.find_spec = lambda name, *more: None if name == 'torch' else plain(name, *more)\n"
+    code += f"found.find_spec = lambda name, *more: None if name == '{library}' else plain(name, *more)\n"
     code += "from weighbridge.cli import main; main()"
-    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_without_pytorch_a_drill_is_4_and_says_what_to_install(tmp_path: Path) -> None:
+    ended = without("torch", "4", tmp_path)
     assert (ended.returncode, list(tmp_path.iterdir())) == (4, [])
     assert ended.stderr.startswith("no-torch a drill trains a model, and PyTorch or safetensors is not installed\n")
+
+
+@each("number", ["8", "redundant-heads"])
+def test_without_transformers_a_drill_of_attention_is_4_and_trains_nothing(number: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    ended = without("transformers", number, tmp_path)
+    assert (ended.returncode, list(tmp_path.iterdir())) == (4, [])
+    assert ended.stderr.startswith(f"no-transformers drill {named(number).number} looks at attention")
+    assert "pip install transformers" in ended.stderr
+
+
+def test_a_drill_of_attention_changes_nothing_that_its_model_has_no_part_for() -> None:
+    seen = [drill for drill in drills() if drill.arms[0].setup.attention == TRANSFORMERS]
+    assert [drill.number for drill in seen] == [8, 9]
+    unused, plain = ("causal", "normed", "residual", "attention"), Setup(attention=TRANSFORMERS)
+    for setup in (arm.setup for drill in seen for arm in drill.arms):
+        assert not {*unused} & {*differing(plain, setup)}
+        assert setup.knocked != "rotation"
+
+
+def test_a_drill_looks_inside_where_a_row_of_attention_or_activations_is_asked_of_it() -> None:
+    gates = load_contract(DIAGNOSTICS).contract.gates
+    inside = {row_of(gate.id) for gate in gates if gate.measure.get("column") in INSIDE} - {"2.2"}  # of scripts, too
+    asked = {drill.number for drill in drills() for arm in drill.arms if inside & {*arm.fails, *arm.passes}}
+    assert asked == {2, 8, 9, 13}
+    assert all(drill.arms[0].setup.inside for drill in drills() if drill.number in asked)
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +151,30 @@ def test_a_setup_trains_the_same_run_again_and_written_out_one_that_parts_by_rou
     assert [row["lr"] for row in trained["one"]] == [row["lr_declared"] for row in trained["one"]]
 
 
+@pytest.mark.slow
+def test_heads_that_are_copies_are_redundant_and_those_without_queries_look_everywhere(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from weighbridge.drills.training import train
+
+    short = Setup(steps=2, layers=2, attention=TRANSFORMERS, inside=1)
+    setups = {
+        "plain": short,
+        "copies": dataclasses.replace(short, same_heads="[qk]_proj"),
+        "without": dataclasses.replace(short, zeroed="q_proj"),
+    }
+    found = {}
+    for name, setup in setups.items():
+        train(tmp_path / name, setup, short)
+        rows = map(json.loads, (tmp_path / name / "steps.jsonl").read_text().splitlines())
+        found[name] = [(row["redundant_heads_share"], row["least_head_entropy"]) for row in rows]
+    assert all(share < 0.5 for share, _ in found["plain"])
+    assert all(share == 1 for share, _ in found["copies"])
+    assert all(entropy == pytest.approx(1, abs=1e-6) for _, entropy in found["without"])
+
+
 @pytest.mark.exhaustive
-@each("number", ["4", "5", "15"])
+@each("number", ["4", "5", "8", "15"])
 def test_a_drill_fires_what_it_must_and_draws_a_page(number: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     command = (sys.executable, "-m", "weighbridge", "drill", number, "--dir", str(tmp_path / "d"), "--json")

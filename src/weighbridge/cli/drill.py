@@ -14,7 +14,7 @@ import click
 from weighbridge.cli.options import PATH, as_json, print_json, progress, tell, verb
 from weighbridge.core import ExitCode, Json, Outcome, UsageError, WeighbridgeError, plain
 from weighbridge.core.project import local, make_local
-from weighbridge.drills.setups import drills, named
+from weighbridge.drills.setups import TRANSFORMERS, drills, named
 from weighbridge.report import capped, finding_text
 
 if TYPE_CHECKING:
@@ -59,12 +59,15 @@ def command(context: click.Context) -> None:
 def run(drill: str, folder: Path | None, as_json: bool) -> None:
     """Train and judge each run of DRILL, about half a minute each; say which gates fired, and draw a page.
 
-    Exit 0: every gate that had to fire fired; 1: not; 2: no such drill; 4: PyTorch is missing, or a training broke.
+    Exit 0: every gate that had to fire fired; 1: not; 2: no such drill; 4: a library is missing, or a training broke.
     """
     chosen = named(drill)
     if not all(map(importlib.util.find_spec, ("torch", "safetensors"))):
         what = "a drill trains a model, and PyTorch or safetensors is not installed"
         raise WeighbridgeError("no-torch", what, remedy="pip install 'weighbridge[torch]'")
+    if chosen.arms[0].setup.attention == TRANSFORMERS and importlib.util.find_spec("transformers") is None:
+        what = f"drill {chosen.number} looks at attention in a model of Transformers, which is not installed"
+        raise WeighbridgeError("no-transformers", what, remedy="pip install transformers, or choose another drill")
     from weighbridge.drills.drilling import drilled
 
     if folder is None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from weighbridge.drills.setups import Setup
+from weighbridge.drills.setups import TRANSFORMERS, Setup
 
 VOCAB, WIDTH, HEADS, INNER, LENGTH = 256, 64, 4, 192, 64
 
@@ -107,3 +107,18 @@ class Miniature(nn.Module):
             x = layer(x)
         logits: Tensor = self.lm_head(self.model.norm(x))
         return logits
+
+
+def model_of(setup: Setup) -> nn.Module:
+    """Return the model of a setup: the miniature, or a Qwen2 of its size that attends through Transformers."""
+    if setup.attention != TRANSFORMERS:
+        return Miniature(setup)
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    config = Qwen2Config(
+        vocab_size=VOCAB, hidden_size=WIDTH, intermediate_size=INNER, num_hidden_layers=setup.layers,
+        num_attention_heads=HEADS, num_key_value_heads=HEADS, max_position_embeddings=LENGTH, use_cache=False,
+        rope_theta=setup.rope_base, initializer_range=0.02 * setup.init_scale,
+    )  # fmt: skip
+    model: nn.Module = Qwen2ForCausalLM(config)
+    return model

@@ -10,6 +10,7 @@ from weighbridge.core import UsageError, dataclass, nearest
 from weighbridge.core.data import table
 
 BASE, DIAGNOSTICS = "baseline", "builtin:diagnostics"
+TRANSFORMERS = "transformers"
 KNOCK = 110  # the step from which on tensors are knocked
 
 
@@ -21,7 +22,7 @@ class Setup:
     steps: int = 150
     layers: int = 6
     dtype: str = "float32"
-    attention: str = "fused"  # or written-out
+    attention: str = "fused"  # or written-out; or transformers, a Qwen2 of theirs whose heads can be seen
     causal: bool = True  # else every token sees those after it
     normed: bool = True  # else nothing but queries, keys and the end is
     residual: float = 1.0  # by what the path past a block is multiplied
@@ -32,10 +33,12 @@ class Setup:
     clip: float = 1.0
     zeroed: str = ""  # tensors that are kept at zero, by pattern
     left_out: str = ""  # of the optimizer, by pattern
+    same_heads: str = ""  # tensors of which every head is kept as the first is, by pattern
     knocked: str = ""  # tensors that are `knock` times as large from that step on, by pattern; or rotation
     knock: float = 5.0
     rope_base: float = 10_000.0
     text: int = 900_000  # bytes to train on
+    inside: int = 0  # every how many steps activations and attention are looked at; 0 is never
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from weighbridge.demo.train import standard_library
-from weighbridge.drills.miniature import LENGTH, VOCAB, Attention, Miniature
+from weighbridge.drills.miniature import HEADS, LENGTH, VOCAB, Attention, model_of
 from weighbridge.drills.setups import KNOCK, Setup
-from weighbridge.recorder import Recorder
+from weighbridge.recorder import Diagnostics, Recorder
 
 BATCH, EVERY, TEXT, HELD_OUT = 8, 10, 900_000, 1 << 20
 ROTATION = "rotation"
@@ -28,15 +28,16 @@ def train(folder: Path, setup: Setup, declared: Setup) -> None:
     """Train a run into a folder, beside the learning rate that the run which it is held against was meant to have."""
     torch.manual_seed(setup.seed)
     torch.set_num_threads(1)
-    model = Miniature(setup).to(getattr(torch, setup.dtype))
+    model = model_of(setup).to(getattr(torch, setup.dtype))
     owned = [one for name, one in model.named_parameters() if not _named(setup.left_out, name)]
     kinds = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
     optimizer = kinds[setup.optimizer](owned, lr=setup.rate)
     ids = torch.tensor(list(standard_library(HELD_OUT)), dtype=torch.long)
     batches, kept = _batches(ids[: setup.text], setup.seed), list(zip(range(4), _batches(ids[TEXT:], 99), strict=False))
     learned = [(0, next(_batches(ids[: setup.text], setup.seed)))]
+    inside = Diagnostics(every=setup.inside) if setup.inside else None
     with Recorder(folder, model, optimizer, vocab=VOCAB, seq_len=LENGTH, batch_size=BATCH, sampled=True, probe_every=5,
-                  requested_steps=setup.steps, requested_device="cpu") as recorder:  # fmt: skip
+                  requested_steps=setup.steps, requested_device="cpu", diagnostics=inside) as recorder:  # fmt: skip
         for step in range(setup.steps):
             for group in optimizer.param_groups:
                 group["lr"] = scheduled(setup, step)
@@ -64,8 +65,8 @@ def scheduled(setup: Setup, step: int) -> float:
 
 def loss_of(model: nn.Module, batch: Tensor) -> Tensor:
     """Return the mean cross-entropy of the next byte, in nats."""
-    logits = model(batch[:, :-1])
-    return functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+    output = model(batch[:, :-1])
+    return functional.cross_entropy(getattr(output, "logits", output).flatten(0, 1), batch[:, 1:].flatten())
 
 
 def evaluated(model: nn.Module, kept: list[tuple[int, Tensor]]) -> float:
@@ -93,6 +94,9 @@ def _set(model: nn.Module, setup: Setup, step: int) -> None:
     for name, one in model.named_parameters():
         if _named(setup.zeroed, name):
             one.data.zero_()
+        if _named(setup.same_heads, name):
+            by_head = one.data.unflatten(0, (HEADS, -1))
+            by_head.copy_(by_head[:1].clone().expand_as(by_head))
         if step == KNOCK and _named(setup.knocked, name):
             one.data.mul_(setup.knock)
 
