@@ -28,6 +28,8 @@ from tests.recorder.models import (  # noqa: E402
 from tests.recorder.scenarios import learnt, loop  # noqa: E402
 from tests.recorder.test_bit_identity import WAYS, events  # noqa: E402
 
+from weighbridge.core import Outcome  # noqa: E402
+from weighbridge.drills.patterns import judged, rows_that  # noqa: E402
 from weighbridge.recorder import Diagnostics, Recorder  # noqa: E402
 from weighbridge.recorder.digests import state_sha  # noqa: E402
 from weighbridge.recorder.passes.diagnostics import ClassLosses, Inside  # noqa: E402
@@ -259,3 +261,22 @@ def test_every_row_says_what_looking_cost_it(tmp_path: Path) -> None:
     torch.manual_seed(0)
     trained(tmp_path / "a", qwen(), by_name(), hugging_loss, Diagnostics(every=4))
     assert all(one["cost_ms"] > 0 for one in rows(tmp_path / "a"))
+
+
+def test_activations_of_which_none_is_a_number_are_no_calm_ones(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = gpt2()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with Recorder(tmp_path / "a", model, optimizer, diagnostics=Diagnostics(every=2)) as rec:
+        for step, batch in enumerate(by_name()):
+            if step == 4:
+                with torch.no_grad():
+                    model.transformer.wte.weight.fill_(math.nan)
+            loss = model(**batch).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            rec.step(loss=loss)
+    ratios = [one for one in column(rows(tmp_path / "a"), "activation_std_ratio") if one is not None]
+    assert [math.isnan(one) for one in ratios[:4]] == [False, False, True, True]
+    assert {"4.5", "4.5-FINITE"} <= rows_that(judged(tmp_path / "a"), Outcome.FAIL)

@@ -95,7 +95,7 @@ def _set(model: nn.Module, setup: Setup, step: int) -> None:
         if _named(setup.zeroed, name):
             one.data.zero_()
         if _named(setup.same_heads, name):
-            by_head = one.data.unflatten(0, (HEADS, -1))
+            by_head = one.data.view(HEADS, -1, *one.shape[1:])
             by_head.copy_(by_head[:1].clone().expand_as(by_head))
         if step == KNOCK and _named(setup.knocked, name):
             one.data.mul_(setup.knock)

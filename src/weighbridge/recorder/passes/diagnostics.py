@@ -156,13 +156,14 @@ class Inside(Looking):
         self.rows += [_row("activation", one) for one in seen]
         first = self._first = self._first or {one.name + one.place: one for one in seen}
         found: dict[str, Cell] = {}
+        broken = any(one.not_finite for one in seen)  # of the rest no figure tells how large it is
         if seen:
-            found["activation_absmax"] = max(one.absmax for one in seen)
+            found["activation_absmax"] = math.nan if broken else max(one.absmax for one in seen)
             found["activations_not_finite"] = float(sum(one.not_finite for one in seen))
         blocks = [one for one in seen if one.place is Place.BLOCK]
         before = {one.name: first[one.name + one.place].std for one in blocks if one.name + one.place in first}
         if ratios := [one.std / before[one.name] for one in blocks if before.get(one.name)]:
-            found["activation_std_ratio"] = max(ratios)
+            found["activation_std_ratio"] = math.nan if broken else max(ratios)
         stacks = [list(some) for _, some in itertools.groupby(blocks, key=lambda one: one.stack)]
         began = self.watched.step == 0  # where a block may add nothing yet
         bands = [
