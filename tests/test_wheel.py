@@ -197,7 +197,10 @@ def test_installed_alone_its_demo_says_what_is_missing(installed: Path) -> None:
 def test_installed_alone_its_doctor_says_what_each_extra_lacks(installed: Path) -> None:
     told = run(installed, "doctor").stdout.decode()
     assert "extra sign         lacks securesystemslib: signed evidence; pip install 'weighbridge[sign]'\n" in told
-    assert "extra torch        lacks nvidia-ml-py, safetensors, torch: recorder, forward parity, demo; " in told
+    assert (
+        "extra torch        lacks jsonschema, nvidia-ml-py, safetensors, torch: recorder, forward parity, demo; "
+        in told
+    )
     assert "torch is not installed" in told
 
 

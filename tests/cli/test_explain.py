@@ -31,7 +31,7 @@ from weighbridge.verifiers import VERIFIERS
 SOURCE = Path(weighbridge.__file__).parent
 CHECKPOINTS = data_path("verifiers") / "specimens" / "checkpoints"
 # What a contract alone spells, which `explain KIND` lists with the key that it is a value of.
-YAML_ONLY = {"ParamType", "Statistic"}
+YAML_ONLY = {"ParamType", "Statistic", "FileState"}
 CODED = {"Problem", "Found", "Unmeasured", "Faulted", "Offence", "Verdict", "blocked"}
 ELSEWHERE = {
     "required", "advisory", "live", "reported", "fixture", "synthetic", "STALE", "DIVERGED", "EXPIRED_WAIVER",

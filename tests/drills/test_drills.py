@@ -79,6 +79,7 @@ def test_a_drill_that_is_not_there_is_2_with_the_nearest(cli: Cli) -> None:
 
 
 def test_a_folder_that_is_there_is_not_trained_into(cli: Cli, workplace: Path) -> None:
+    pytest.importorskip("torch")
     ended = cli("drill", "4", "--dir", workplace)
     assert (ended.code, "folder-exists" in ended.err) == (2, True)
 

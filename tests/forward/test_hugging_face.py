@@ -96,13 +96,17 @@ def test_a_wrong_position_and_a_wrong_row_of_the_cache_are_found_where_they_firs
 ) -> None:
     folder = saved("gpt2", tmp_path)
 
-    def generate(module: Any, ids: Any, steps: int) -> None:
-        cache = module(input_ids=ids[:, :-steps], use_cache=True).past_key_values
+    def generate(module: Any, ids: Any, steps: int, masks: Any) -> None:
+        def seen(stop: int) -> dict[str, Any]:
+            return {name: mask[:, :stop] for name, mask in masks.items()}
+
+        cache = module(input_ids=ids[:, :-steps], use_cache=True, **seen(-steps)).past_key_values
         if row is not None:
             cache.layers[1].values[:, :, row] = cache.layers[1].values[:, :, row + 1]
         for at in range(ids.shape[1] - steps, ids.shape[1]):
             place = torch.tensor([[at + position]])
-            module(input_ids=ids[:, at : at + 1], past_key_values=cache, position_ids=place, use_cache=True)
+            given = {"past_key_values": cache, "position_ids": place, **seen(at + 1)}
+            module(input_ids=ids[:, at : at + 1], use_cache=True, **given)
 
     monkeypatch.setattr(stacks, "_generate", generate)
     verdict = weighed(folder, open_model(f"hf:{folder}?decode=8"))

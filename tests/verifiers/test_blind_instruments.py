@@ -154,6 +154,7 @@ PADDED = "no vocabulary is padded here; the tests of configurations check it"
 UNTOUCHED = "the canary does not touch it; the card's specimens and the tests check it"
 INEXACT = "read only where a tensor does not follow, which has then failed already"
 COUNTED = "what progress counts, and no measurement"
+ONE_FORM = "neither side can be padded or decoded here; the tests of reach check it"
 PRODUCTS = "no factor is rounded here; the tests of foreign arithmetic check it"
 WITNESSED = "no witness saw this run; the tests of what ran check it"
 ONE_PAIR = {
@@ -283,6 +284,13 @@ HARMLESS: dict[str, dict[str, str]] = {
     "forward_errors": {
         "_passes: for one in theirs[point].made_from": UNTOUCHED,
         "_passes: for point in odd": UNTOUCHED,
+        "_passes: for one in own": ONE_FORM,
+        (
+            "_passes: for point, step in ours.items() if not (whole or settled) and (not once or point not in other)"
+        ): ONE_FORM,
+        "forms_of: for name in facts.order": ONE_FORM,
+        "forms_of: for one in sides": ONE_FORM,
+        "forms_of: for one in sides #2": ONE_FORM,
         "_larger: for error in errors if error is not None": NARROWER,
         "_larger: for side in (one, other)": NARROWER,
         "_rougher: for point, error in rough.items()": NARROWER,

@@ -62,7 +62,7 @@ class Pass:
         self, visit: Visit, shape: tuple[int, int], wanted: Points, casts: frozenset[str], weights: frozenset[int]
     ) -> None:
         self.visit, self.shape, self.wanted, self.casts, self.weights = visit, shape, wanted, casts, weights
-        self.named = set[str]()
+        self.named: set[str] = set()
         self.seen = torch.utils.weak.WeakIdKeyDictionary() if wanted is None else None
         self.calls: dict[str, int] = {}
 
