@@ -46,7 +46,7 @@ MEASURING: Mapping[str, set[str]] = {
         *("storage", "formats", "run_logs", "model_config", "comparison", "mapping", "packing", "scheduling"),
         *("forward", "views"),
     },
-    "diagnosis": set(),
+    "diagnosis": {"forward"},
     "recorder": {"diagnosis"},
     "integrations": {"recorder", "diagnosis"},
     "demo": {"forward", "recorder"},

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from weighbridge.forward import points
 
 ROWS, GRID = 32, 32
 TELLING = 4  # keys, of fewer a row says nothing of a head
@@ -46,33 +47,19 @@ def attending(model: torch.nn.Module) -> Iterator[tuple[list[AttentionMap], list
     """Fill a list with the attention of forward passes inside the block, and one with why a layer is not in it."""
     found: list[AttentionMap] = []
     lacking: list[str] = []
-    functions: Any = getattr(sys.modules.get("transformers.modeling_utils"), "ALL_ATTENTION_FUNCTIONS", None)
-    if functions is None or not hasattr(functions, "get_interface"):
-        yield found, ["the model does not attend through Transformers' AttentionInterface"]
-        return
-    names = {part: path for path, part in model.named_modules()}
-    plain, before = functions.get_interface, vars(functions).get("get_interface")
 
-    def interface(*args: Any, **kwargs: Any) -> Any:
-        function = plain(*args, **kwargs)
+    def attend(path: str, function: Any, part: Any, *given: Any, **named: Any) -> Any:
+        try:
+            query, key, _value, *more = given
+            found.append(_map(path, function, (part, query, key, *more), named))
+        except Exception as problem:  # noqa: BLE001 -- a kernel that takes no such values is one unseen layer
+            lacking.append(f"{path}: {type(problem).__name__}")
+        return function(part, *given, **named)
 
-        def attend(module: Any, query: Any, key: Any, value: Any, *more: Any, **named: Any) -> Any:
-            if module in names:
-                try:
-                    found.append(_map(names[module], function, (module, query, key, *more), named))
-                except Exception as problem:  # noqa: BLE001 -- a kernel that takes no such values is one unseen layer
-                    lacking.append(f"{names[module]}: {type(problem).__name__}")
-            return function(module, query, key, value, *more, **named)
-
-        return attend
-
-    functions.get_interface = interface
-    try:
+    with points.attending(model, attend) as seen:
+        if not seen:
+            lacking.append("the model does not attend through Transformers' AttentionInterface")
         yield found, lacking
-    finally:
-        del functions.get_interface
-        if before is not None:
-            functions.get_interface = before
 
 
 def redundant(maps: Sequence[AttentionMap]) -> float | None:

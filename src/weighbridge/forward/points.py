@@ -191,39 +191,54 @@ def visited(
             if path and (not list(part.children()) or f"{path}.in" in (wanted or ())):
                 hooks.callback(part.register_forward_pre_hook(entering(path), with_kwargs=True).remove)
             hooks.callback(part.register_forward_hook(leaving(path)).remove)
-        hooks.enter_context(_attention({part: path for path, part in inner.named_modules()}, now, wanted, total))
+        hooks.enter_context(attending(inner, _at_attention(now, wanted, total)))
         yield
 
 
 @contextmanager
-def _attention(paths: Mapping[torch.nn.Module, str], now: Sequence[Pass], wanted: Points, total: int) -> Iterator[None]:
+def attending(module: torch.nn.Module, attend: Callable[..., Any]) -> Iterator[bool]:
+    """Call `attend` inside the block where a part of a module attends, and yield whether it can be seen at all.
+
+    It is given the part's path, the function that was chosen by the interface of Transformers, and all that this gets.
+    """
     functions: Any = getattr(sys.modules.get("transformers.modeling_utils"), "ALL_ATTENTION_FUNCTIONS", None)
     if functions is None or not hasattr(functions, "get_interface"):
-        yield
+        yield False
         return
-    plain = functions.get_interface
+    paths = {part: path for path, part in module.named_modules()}
+    plain, before = functions.get_interface, vars(functions).get("get_interface")
 
     def interface(*args: Any, **kwargs: Any) -> Any:
         function = plain(*args, **kwargs)
 
         @functools.wraps(function)
-        def attend(module: Any, query: Any, key: Any, value: Any, *more: Any, **named: Any) -> Any:
-            given = {"query": query, "key": key, "value": value}
-            if module in paths:
-                path = now[0].ahead(paths[module])
-                for name, tensor in given.items():  # a module may have a part of this name
-                    replaced = now[0].at(f"{path}.attention.{name}.in", tensor, "yes")
-                    if replaced is not None and replaced.shape == tensor.shape:
-                        given[name] = replaced
-                    point = f"{path}.attention.{name}{CACHE}"
-                    if name != "query" and (wanted is None or point in wanted or point in now[0].casts):
-                        now[0].cached(point, given[name], total)
-            return function(module, *given.values(), *more, **named)
+        def attended(part: Any, *given: Any, **named: Any) -> Any:
+            if part in paths:
+                return attend(paths[part], function, part, *given, **named)
+            return function(part, *given, **named)
 
-        return attend
+        return attended
 
     functions.get_interface = interface
     try:
-        yield
+        yield True
     finally:
         del functions.get_interface
+        if before is not None:
+            functions.get_interface = before
+
+
+def _at_attention(now: Sequence[Pass], wanted: Points, total: int) -> Callable[..., Any]:
+    def attend(path: str, function: Any, part: Any, *tensors: Any, **named: Any) -> Any:
+        given, more = dict(zip(("query", "key", "value"), tensors, strict=False)), tensors[3:]
+        path = now[0].ahead(path)
+        for name, tensor in given.items():  # a module may have a part of this name
+            replaced = now[0].at(f"{path}.attention.{name}.in", tensor, "yes")
+            if replaced is not None and replaced.shape == tensor.shape:
+                given[name] = replaced
+            point = f"{path}.attention.{name}{CACHE}"
+            if name != "query" and (wanted is None or point in wanted or point in now[0].casts):
+                now[0].cached(point, given[name], total)
+        return function(part, *given.values(), *more, **named)
+
+    return attend
