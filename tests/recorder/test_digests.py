@@ -16,8 +16,9 @@ torch = pytest.importorskip("torch")
 
 from tests.recorder.models import TinyGPT, batches, language_loss  # noqa: E402
 
+from weighbridge.core import files_sha256  # noqa: E402
 from weighbridge.recorder import Recorder, digests  # noqa: E402
-from weighbridge.recorder.digests import file_sha, random_state_sha, state_sha  # noqa: E402
+from weighbridge.recorder.digests import random_state_sha, state_sha  # noqa: E402
 from weighbridge.views.run import open_run  # noqa: E402
 
 
@@ -122,9 +123,9 @@ def test_what_python_numpy_and_torch_draw_from_is_in_the_digest_of_random_number
 def test_a_folder_is_hashed_by_its_names_and_contents(tmp_path: Path) -> None:
     (tmp_path / "a" / "deep").mkdir(parents=True)
     (tmp_path / "a" / "deep" / "x").write_text("1")
-    first = file_sha(tmp_path / "a")
+    first = files_sha256(tmp_path / "a")
     (tmp_path / "a" / "deep" / "x").rename(tmp_path / "a" / "deep" / "y")
-    assert file_sha(tmp_path / "a") != first
+    assert files_sha256(tmp_path / "a") != first
 
 
 def test_run_json_has_the_digests_of_files_that_the_run_rests_on(tmp_path: Path) -> None:

@@ -29,21 +29,8 @@ if TYPE_CHECKING:
 
 COMPLETING = "_WEIGHBRIDGE_COMPLETE"  # set by the shell: click then completes, and runs nothing
 VERBS = (
-    *(
-        "init",
-        "verify",
-        "watch",
-        "compare",
-        "inspect",
-        "lint",
-        "show",
-        "explain",
-        "schema",
-        "status",
-        "ledger",
-        "evidence",
-    ),
-    *("amend", "report", "autopsy", "selftest", "doctor", "demo", "drill", "new", "trace"),
+    *("init", "verify", "watch", "compare", "inspect", "lint", "show", "explain", "schema", "status", "ledger"),
+    *("evidence", "amend", "report", "autopsy", "selftest", "doctor", "demo", "drill", "new", "trace"),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import operator
 import os
 import stat
@@ -43,6 +44,18 @@ def where_else(target: str, remedy: str) -> str:
     folder, _, name = target.partition("/")
     of_hub = folder and name and "/" not in name and not folder.startswith((".", "~")) and not exists(folder)
     return f"{remedy}; a repository of the Hugging Face hub is named hf://{target}" if of_hub else remedy
+
+
+def files_sha256(path: Path) -> str:
+    """Hash a file, or what lies in a folder, by relative names; an OSError where there is neither."""
+    if path.is_file():
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    inside = sorted(one.relative_to(path).as_posix() for one in path.rglob("*") if one.is_file())
+    if not inside:
+        raise FileNotFoundError("there is no file")
+    lines = (f"{(name,)} {files_sha256(path / name)!r}\n" for name in inside)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def read_regular_file(path: Path, limit: int, error: type[WeighbridgeError]) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import torch
@@ -12,6 +12,7 @@ LABELS = ("labels", "label", "label_ids", "targets", "target")
 IGNORED, WHOLE = -100, 2**31
 SOME = 0.3  # of the labels: of a masked model's, a tenth of the tokens may have been left as they are
 INTEGERS = (torch.int64, torch.int32)
+GOLDEN = 2.399963  # an angle whose multiples fall nowhere twice
 
 
 def call_of(batch: object) -> Call:
@@ -41,12 +42,17 @@ def cut(call: Call, rows: int = WHOLE, positions: int = WHOLE) -> Call | None:
     }
 
 
+def scattered(count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return so many numbers between -1 and 1 in no order, always the same: as good as drawn."""
+    return torch.cos(torch.arange(count, dtype=dtype) * GOLDEN)
+
+
 def evaluated(model: torch.nn.Module, call: Call) -> torch.Tensor | None:
     """Return the logits that a model gives."""
     return logits_of(run(model, call))
 
 
-def run(model: torch.nn.Module, call: Call) -> Any:
+def run(model: Callable[..., Any], call: Call) -> Any:
     """Call a model."""
     by_place = [value for name, value in call.items() if isinstance(name, int)]
     return model(*by_place, **{name: value for name, value in call.items() if isinstance(name, str)})

@@ -9,7 +9,7 @@ import torch
 from weighbridge.diagnosis.activations import Activation, watching
 from weighbridge.diagnosis.attention_maps import AttentionMap, attending
 from weighbridge.diagnosis.class_losses import losses
-from weighbridge.diagnosis.fixed_batch import IGNORED, Call, logits_of, run, targets, tokens
+from weighbridge.diagnosis.fixed_batch import IGNORED, Call, logits_of, run, scattered, targets, tokens
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,5 +49,5 @@ def shuffled(call: Call) -> Call | None:
     """Return the same batch with the tokens of each row in another order, always the same one; None without tokens."""
     if (ids := tokens(call)) is None:
         return None
-    order = torch.argsort(torch.cos(torch.arange(ids.shape[1], device=ids.device).double() * 2.399963))
+    order = torch.argsort(scattered(ids.shape[1], torch.float64)).to(ids.device)
     return {name: value[:, order] if value is ids else value for name, value in call.items()}

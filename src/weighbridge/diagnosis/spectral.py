@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+from weighbridge.diagnosis.fixed_batch import scattered
+
 MOST_OFF = 1e-2  # residual
 MOST = 60  # iterations
 
@@ -49,7 +51,7 @@ class PowerIteration:
             return SpectralNorm(name, 0.0, 0.0, done + steps)
         vector = self._vectors.get(name)
         if vector is None or vector.shape[0] != matrix.shape[1] or not vector.isfinite().all():
-            vector = torch.cos(torch.arange(matrix.shape[1]).float() * 2.399963).to(matrix.device)  # as good as drawn
+            vector = scattered(matrix.shape[1], torch.float32)
         self._vectors[name], value, residual = power(matrix, vector.to(matrix.device), steps)
         return SpectralNorm(name, value, residual if math.isfinite(residual) else math.inf, done + steps)
 

@@ -92,11 +92,9 @@ class Redactor:
     def _address(self, at: re.Match[str]) -> str:
         parts = [int(part) for part in at[0].split(".")]
         before, after = at.string[max(0, at.start() - 24) : at.start()], at.string[at.end() : at.end() + 2]
-        addressed = _ADDRESSED.search(before) or re.match(r"[:/]\d", after)
+        stated = _ADDRESSED.search(before) or re.match(r"[:/]\d", after)
         likely = parts[0] == 10 or max(parts) > 99
-        sure = (
-            parts[0] not in (0, 127) and max(parts) <= 255 and (addressed or (likely and not _VERSION.search(before)))
-        )
+        sure = parts[0] not in (0, 127) and max(parts) <= 255 and (stated or (likely and not _VERSION.search(before)))
         return keyed("ip", at[0], self.key) if sure else at[0]
 
     def _elsewhere(self, at: re.Match[str]) -> str:

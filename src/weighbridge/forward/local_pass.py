@@ -96,9 +96,7 @@ def local_errors(  # noqa: PLR0917 -- what a pass is about; most of it is left o
             truth, value = (one[: part[0], : part[1]] for one in (shown, values))
             if not made.is_floating_point():
                 return replace(found, distance=_choices(near.scores(point), truth, value)), values
-            distance = compare(truth, value)
-            hidden = sum(reference.padded[: len(truth)]) * made.shape[2]
-            distance = replace(distance, elements=distance.elements - hidden)
+            distance = _distance(truth, value, sum(reference.padded[: len(truth)]))
             if least is None or not suspicious(distance, least.distance):
                 return replace(found, distance=distance), values
             relation, names = near.relation(point, shown, values.double()), audit.made_by(made)
@@ -122,6 +120,12 @@ def local_errors(  # noqa: PLR0917 -- what a pass is about; most of it is left o
 
         _forward(reference, tokens, visit, frozenset(trace.tensors))
     return steps, audit, constants
+
+
+def _distance(truth: torch.Tensor, value: torch.Tensor, padded: int) -> Distance:
+    """Return how far two lie apart; so many tokens of them are padding, which is 0 in both, and count for none."""
+    found = compare(truth, value)
+    return replace(found, elements=found.elements - padded * truth.shape[2])
 
 
 def rounded_like(reference: Torch, trace: Trace, point: str) -> tuple[str, float]:

@@ -35,6 +35,13 @@ def text_config(module: torch.nn.Module) -> Any:
     return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 
+def head_channels(module: torch.nn.Module) -> int:
+    """Return the channels of an attention head by a model's configuration, 0 where it says none."""
+    config = text_config(module)
+    heads, hidden = (getattr(config, name, 0) or 0 for name in ("num_attention_heads", "hidden_size"))
+    return int(getattr(config, "head_dim", 0) or (hidden // heads if heads else 0))
+
+
 def bounds_of(module: torch.nn.Module) -> Bounds | None:
     """Read a model's configuration; None where it has none."""
     config = text_config(module)

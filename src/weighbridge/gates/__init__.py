@@ -12,25 +12,11 @@ from weighbridge.clauses.kind import Kind
 from weighbridge.core.plugins import Brought, Extended, OnDemand
 
 ROWS = (  # of `channel_rules`
-    *(
-        "activation-anomaly",
-        "active-labels",
-        "causality",
-        "dead-gradients",
-        "degenerate-batch",
-        "edited-gradients",
-        "equal-rows",
-    ),
+    *("activation-anomaly", "active-labels", "causality", "dead-gradients", "degenerate-batch", "edited-gradients"),
+    "equal-rows",
     *("equal-tensors", "evaluation-repeats", "frozen-parameters", "held-out-rows", "idle-updates", "initial-spread"),
-    *(
-        "labels-shifted",
-        "logits-sanity",
-        "loss-scale",
-        "masked-padding",
-        "optimizer-coverage",
-        "outside-writes",
-        "repeated-batches",
-    ),
+    *("labels-shifted", "logits-sanity", "loss-scale", "masked-padding", "optimizer-coverage", "outside-writes"),
+    "repeated-batches",
     *("repeated-rows", "reported-loss", "single-updates", "skipped-updates", "step-counters", "training-mode"),
     *("turned-gradients", "uncleared-gradients", "unmoved-parameters", "weight-precision"),
 )

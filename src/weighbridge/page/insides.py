@@ -16,11 +16,11 @@ from weighbridge.page.drawing import Line, Mark, Number, bars, curves, short
 from weighbridge.page.heatmap import heatmap
 from weighbridge.page.sources import Judged, Sources
 from weighbridge.page.tab import Part, Tab, said_by
+from weighbridge.run_logs.json_log import DIAGNOSTICS
 from weighbridge.run_logs.units import promised_unit
 from weighbridge.views.run import RunView
 
 NEAR, PICTURES = 30, 3  # steps before and after; columns that changed most
-LOG = "diagnostics.jsonl"
 # Of what a row is, the number in it, what that is, and the columns of the run that gates read of it.
 PICTURED = (
     ("activation", "std", "deviation of what each block puts out", {"activation_std_ratio", "activation_outlier"}),
@@ -80,7 +80,7 @@ def insides(given: Sources) -> Tab:
         if places:
             picture = heatmap(title, places, steps, [[found.get((one, at)) for at in steps] for one in places])
             said = said_by([one for one in judged if one.row.looked_at.get("column") in names])
-            parts.append(Part(picture=picture, caption=f"{title.capitalize()}, from {LOG} of --run. {said}"))
+            parts.append(Part(picture=picture, caption=f"{title.capitalize()}, from {DIAGNOSTICS} of --run. {said}"))
     courses, _ = given.courses()
     medians = ((name, course.median or course.least) for name, course in courses.items() if name.endswith("_ms"))
     known = [(name, [one for one in numbers if one is not None]) for name, numbers in medians]
@@ -101,11 +101,13 @@ def _numbers(rows: list[dict[str, Any]], key: str) -> Iterator[tuple[tuple[str, 
 
 
 def _rows(run: RunView) -> list[dict[str, Any]]:
-    file = run.layers.parent / LOG if run.layers else None
+    file = run.folder / DIAGNOSTICS if run.folder else None
     if file is None or not file.is_file() or file.stat().st_size > MOST:
         return []
     try:
         rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
         return [row for row in rows if isinstance(row["step"], int) and isinstance(row["of"], str)]
     except (ValueError, KeyError, TypeError) as problem:
-        raise SubjectError("layer-rows", f"holds no row of a look inside ({problem})", where=LOG, remedy="") from None
+        raise SubjectError(
+            "layer-rows", f"holds no row of a look inside ({problem})", where=DIAGNOSTICS, remedy=""
+        ) from None

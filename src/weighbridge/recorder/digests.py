@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,17 +48,6 @@ def random_state_sha() -> str:
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     numpy = np.random.get_state()
     return state_sha([torch.get_rng_state(), cuda, random.getstate(), numpy])
-
-
-def file_sha(path: str | Path) -> str:
-    """Hash a file, or what lies in a folder, by relative names."""
-    if (whole := Path(path)).is_file():
-        with whole.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    inside = sorted(one.relative_to(whole).as_posix() for one in whole.rglob("*") if one.is_file())
-    if not inside:
-        raise FileNotFoundError("there is no file")
-    return state_sha({name: file_sha(whole / name) for name in inside})
 
 
 def _leaves(value: Any, name: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -17,6 +17,16 @@ class MisuseError(TypeError):
     """A call that cannot be recorded as it is."""
 
 
+def refuse_unknown(requested_device: str, on_fail: str, channels: str) -> None:
+    """Raise a ValueError for a word that a recorder does not know."""
+    if not re.fullmatch(r"cpu|cuda(:\d+)?|mps|auto", requested_device):
+        raise ValueError(f"requested_device is {requested_device!r}; a run asks for cpu, cuda, cuda:N, mps or auto")
+    if on_fail not in ("warn", "raise"):
+        raise ValueError(f"on_fail is {on_fail!r}; it is warn or raise")
+    if channels not in ("default", "all"):
+        raise ValueError(f"channels is {channels!r}; it is default, or all to look at everything in every step")
+
+
 class Guarded(Protocol):
     """What has methods that are kept out of training."""
 

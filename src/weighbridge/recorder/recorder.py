@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import sys
 import time
 import warnings
@@ -17,13 +16,14 @@ from typing import Any, Self
 
 import torch
 
+from weighbridge.core import files_sha256
 from weighbridge.quantities.runs import INSIDE
 from weighbridge.recorder import digests, residency, run_directory
 from weighbridge.recorder.beside import Analysis, Beside, Probes
 from weighbridge.recorder.beside.memorized import Memorized
 from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.device_audit import DeviceAudit
-from weighbridge.recorder.guarding import MisuseError, described, guarded
+from weighbridge.recorder.guarding import MisuseError, described, guarded, refuse_unknown
 from weighbridge.recorder.hook_points import HookPoints
 from weighbridge.recorder.learning import LEARNING
 from weighbridge.recorder.learning.layer_rows import Layers
@@ -109,12 +109,7 @@ class Recorder:
         files: Mapping[str, str | Path] | None = None,
         on_fail: str = "warn",
     ) -> None:
-        if not re.fullmatch(r"cpu|cuda(:\d+)?|mps|auto", requested_device):
-            raise ValueError(f"requested_device is {requested_device!r}; a run asks for cpu, cuda, cuda:N, mps or auto")
-        if on_fail not in ("warn", "raise"):
-            raise ValueError(f"on_fail is {on_fail!r}; it is warn or raise")
-        if channels not in ("default", "all"):
-            raise ValueError(f"channels is {channels!r}; it is default, or all to look at everything in every step")
+        refuse_unknown(requested_device, on_fail, channels)
         self._root, self._vocab = Path(directory), vocab
         self._step = self._first_step = first_step
         self.directory = of_rank(self._root, os.environ)
@@ -133,11 +128,9 @@ class Recorder:
         self._sampled = sampled or bool(getattr(getattr(loader, "sampler", None), "replacement", False))
         self._sizes = {"seq_len": seq_len, "batch_size": batch_size, "corpus_tokens": corpus_tokens}
         self._declared_tokens = seq_len * batch_size if seq_len and batch_size else None
-        self._seeds = dict(seeds or {})
-        self._files, self._digests = dict(files or {}), dict[str, str]()
+        self._seeds, self._files, self._digests = dict(seeds or {}), dict(files or {}), dict[str, str]()
         self._tokens_of = tokens_of or token_counter(seq_len)
-        self._on_fail = on_fail
-        self._position = CorpusPosition()
+        self._on_fail, self._position = on_fail, CorpusPosition()
         self._watched = None if loader is None else WatchedLoader(loader, self)
         self._warned, self._logs = set[str](), dict[str, RowLog]()
 
@@ -201,12 +194,12 @@ class Recorder:
         with self._points.alone():
             states = digests.states(self._seen)
         given = files if path is None else {"checkpoint": path, **files}
-        shas = {name: digests.file_sha(file) for name, file in given.items()}
+        shas = {name: files_sha256(Path(file)) for name, file in given.items()}
         self._event("checkpoint", **states, files=shas, **self._beside.checkpoint(path, self.directory))
 
     @guarded
     def _digest(self, name: str) -> None:
-        self._digests[name] = digests.file_sha(self._files[name])
+        self._digests[name] = files_sha256(Path(self._files[name]))
 
     @guarded
     def _seal(self) -> None:

@@ -238,8 +238,8 @@ def _configuration(compared: ImportComparison, *, everything: bool) -> Iterator[
     for name, words in BESIDES.items():
         besides = figures.get(name) if name != "not_compared" or everything else ()
         assert besides is None or isinstance(besides, Sequence)
-        lines_besides = besides or () if everything or name != "harmless" else _by_reason([*map(str, besides or ())])
-        lines = [f"  configuration: {printable(words.format(what=one))}" for one in lines_besides]
+        named = besides or () if everything or name != "harmless" else _by_reason([*map(str, besides or ())])
+        lines = [f"  configuration: {printable(words.format(what=one))}" for one in named]
         yield from (lines if everything else capped(lines, LISTED))
 
 

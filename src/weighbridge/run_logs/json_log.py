@@ -17,6 +17,7 @@ from weighbridge.run_logs.log_table import EPOCH, STEP, Log, TableBuilder
 
 SCHEMA = "weighbridge.run/v0"
 HEAD, STEPS, EVENTS, LAYERS = "run.json", "steps.jsonl", "events.jsonl", "layers.jsonl"
+DIAGNOSTICS = "diagnostics.jsonl"  # what was seen inside a model
 RUN_FILES = HEAD, STEPS  # one of which makes a folder a run directory
 RANK = re.compile(r"rank-(0|[1-9][0-9]{0,6})")
 SHOWN = 64  # rank directories that a message lists

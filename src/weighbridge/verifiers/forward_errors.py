@@ -28,7 +28,7 @@ from weighbridge.forward import local_pass
 from weighbridge.forward.constants import Constants
 from weighbridge.forward.local_pass import NOTHING, Distance, Step, Steps, end_to_end
 from weighbridge.forward.points import CACHE
-from weighbridge.forward.reach import PLAIN, Form, drawn_form, reached, text_config
+from weighbridge.forward.reach import PLAIN, Form, drawn_form, head_channels, reached
 from weighbridge.forward.stacks import Tokens, Torch
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest
 from weighbridge.forward.widened import Audit
@@ -66,7 +66,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     runs = {"trusted": trusted, "candidate": found} if other else {"trusted": trusted}
     # A cut is there to show that a local error is seen; nothing end to end is judged in it.
     whole = end_to_end(stack, found.facts.tokens[:1], runs) if reference.part is None else {name: {} for name in runs}
-    run = replace(_run(trusted, found, passes, repeated=noise is not None), head=_head(stack))
+    run = replace(_run(trusted, found, passes, repeated=noise is not None), head=head_channels(stack.plain))
     run = replace(run, **_products(reference, stack, found, passes), weights=replace(run.weights, taken=pair.taken))
     saw = reached(stack.plain, trusted, found.facts.decoded)
     sides = [tuple(name for name, whether in saw.items() if whether is wanted) for wanted in (True, False)]
@@ -200,13 +200,6 @@ def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> For
         rebuilt_constants=constants.rebuilt, rounded_constants=constants.rounded,
         first_rounded_constant=constants.first_rounded, partial=facts.partial,
     )  # fmt: skip
-
-
-def _head(stack: Torch) -> int:
-    """Return the channels of an attention head by the configuration, 0 where it says none."""
-    config = text_config(stack.plain)
-    heads, hidden = (getattr(config, name, 0) or 0 for name in ("num_attention_heads", "hidden_size"))
-    return int(getattr(config, "head_dim", 0) or (hidden // heads if heads else 0))
 
 
 def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardRun) -> ForwardError:

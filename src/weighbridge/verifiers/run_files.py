@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.util
 import os
 import re
@@ -20,6 +19,7 @@ from weighbridge.core import (
     Unmeasured,
     WeighbridgeError,
     data_path,
+    files_sha256,
     is_folder,
     loads,
     quoted,
@@ -183,23 +183,10 @@ def _as_logged(path: Path, event: Event) -> Found:
     files = event.get("files")
     wanted = files.get("checkpoint") if isinstance(files, Mapping) else None
     try:
-        found = _folder_sha(path) if is_folder(path) else _sha(path)
+        found = files_sha256(path)
     except OSError:
         return FileState.GONE, "it cannot be read"
     return WHOLE if found == wanted else (FileState.CHANGED, "its SHA-256 is not the one that was logged")
-
-
-def _sha(path: Path) -> str:
-    if not path.is_file():
-        raise FileNotFoundError
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _folder_sha(folder: Path) -> str:
-    """Hash what lies in a folder as the recorder does: by relative names."""
-    names = sorted(one.relative_to(folder).as_posix() for one in folder.rglob("*") if one.is_file())
-    return sha256("".join(f"{(name,)} {_sha(folder / name)!r}\n" for name in names).encode())
 
 
 def _probes(view: RunView, events: list[Event]) -> Iterator[tuple[Event, str, Found]]:

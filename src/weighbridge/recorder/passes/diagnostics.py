@@ -17,7 +17,7 @@ from weighbridge.diagnosis.activations import Activation, Place, outliers
 from weighbridge.diagnosis.attention_maps import AttentionMap, content, heads, redundant
 from weighbridge.diagnosis.class_losses import Moments, by_class, losses, moments, spread_out
 from weighbridge.diagnosis.embedding_rows import alignment, commonest, embedding
-from weighbridge.diagnosis.fixed_batch import IGNORED, Call, call_of, cut, logits_of, targets, tokens
+from weighbridge.diagnosis.fixed_batch import IGNORED, Call, call_of, cut, logits_of, run, targets, tokens
 from weighbridge.diagnosis.looking import attention, look, loss_of, shuffled
 from weighbridge.diagnosis.spectral import PowerIteration
 from weighbridge.quantities.runs import INSIDE
@@ -148,9 +148,9 @@ class Inside(Looking):
             if one.dim() > 1
         }
         assert self._call is not None
-        by_name = {name: value for name, value in self._call.items() if isinstance(name, str)}
-        by_place = tuple(value for name, value in self._call.items() if isinstance(name, int))
-        return logits_of(torch.func.functional_call(model, mixed, by_place, by_name))
+        return logits_of(
+            run(lambda *given, **named: torch.func.functional_call(model, mixed, given, named), self._call)
+        )
 
     def _activations(self, seen: tuple[Activation, ...]) -> dict[str, Cell]:
         self.rows += [_row("activation", one) for one in seen]
