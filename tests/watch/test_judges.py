@@ -249,6 +249,18 @@ def test_a_baseline_is_read_once_and_compared_with_row_by_row(tmp_path: Path) ->
     assert (found[0], found[1].step, found[1].code) == (33, 33, "beyond")
 
 
+def test_a_gate_over_a_subject_that_nobody_bound_leaves_the_others_to_stop_the_run(tmp_path: Path) -> None:
+    gates = (
+        f"{GATES}- {{id: NEAR, title: n, kind: series-bound, subjects: {{run: run, baseline: base}}, "
+        "with: {relative_to: baseline, at_most: 1.5}, severity: advisory}"
+    )
+    of = judges(tmp_path, tmp_path / "run", gates)
+    some = (row | ({"loss": math.nan} if row["step"] == 33 else {}) for row in rows(60))
+    found = written(of, Writer(tmp_path / "run"), some)
+    assert found is not None
+    assert (found[0], found[1].gate, found[1].code) == (33, "METRICS", "non-finite")
+
+
 def test_a_run_that_hangs_is_stopped_although_no_row_comes(tmp_path: Path) -> None:
     of = judges(
         tmp_path,

@@ -65,9 +65,9 @@ class GateWatch:
             item = request_for(self.gate, need, self.instance)
             key = self.contract.id, item.key
             if key not in known:
-                mine = [next(one for one in self.bound if one.subject == subject) for subject in item.subjects]
-                verifier = VERIFIERS[item.quantity, tuple(one.looked_at_as for one in mine)]
-                try:
+                try:  # a subject that nobody bound is no subject
+                    mine = [next(one for one in self.bound if one.subject == subject) for subject in item.subjects]
+                    verifier = VERIFIERS[item.quantity, tuple(one.looked_at_as for one in mine)]
                     views = tuple(view if self._is_watched(one) else self._other(one) for one in mine)
                     known[key] = verifier.measure(views, loads(item.options))
                 except Exception:  # noqa: BLE001 -- whatever it is, the whole judge says it by its code
