@@ -280,3 +280,16 @@ def test_activations_of_which_none_is_a_number_are_no_calm_ones(tmp_path: Path) 
     ratios = [one for one in column(rows(tmp_path / "a"), "activation_std_ratio") if one is not None]
     assert [math.isnan(one) for one in ratios[:4]] == [False, False, True, True]
     assert {"4.5", "4.5-FINITE"} <= rows_that(judged(tmp_path / "a"), Outcome.FAIL)
+
+
+def test_a_loss_whose_sum_is_divided_by_what_the_trainer_counts_is_the_one_in_float64(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = qwen()
+    with Recorder(tmp_path / "a", model, diagnostics=Diagnostics(every=1)) as rec:
+        for batch in by_name()[:3]:
+            loss = model(**batch, num_items_in_batch=torch.tensor(batch["labels"].numel())).loss
+            loss.backward()
+            model.zero_grad()
+            rec.step(loss=loss)
+    for row in rows(tmp_path / "a"):
+        assert row["loss_float64"] == pytest.approx(row["loss"], rel=1e-5)

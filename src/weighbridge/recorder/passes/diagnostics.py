@@ -240,7 +240,7 @@ class ClassLosses(Looking):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._passes: list[Moments] = []
+        self._passes: list[float | None] = []  # of a pass without labels that count, no loss
         self._classes: dict[int, Moments] = {}
 
     def forward_ended(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> None:
@@ -251,7 +251,10 @@ class ClassLosses(Looking):
         if given is None:
             return
         found, labels = losses(*given), given[1]
-        self._passes.append(moments(found[labels != IGNORED]))
+        taken = moments(found[labels != IGNORED])
+        # The Trainer says by how many the sum is divided: those of all labels, the first of each row among them.
+        items = float(kwargs.get("num_items_in_batch") or taken.count)
+        self._passes.append(taken.mean * taken.count / items if taken.count else None)
         if self.asked.classes is None:
             return
         classes = torch.as_tensor(self.asked.classes(kwargs if not args else args[0] if len(args) == 1 else args))
@@ -270,7 +273,7 @@ class ClassLosses(Looking):
         ]
         others = [one.mean for kind, one in classes.items() if kind]
         return {
-            "loss_float64": passes[0].mean if alone and passes[0].count else None,
+            "loss_float64": passes[0] if alone else None,
             "class_tax": max(others) - classes[0].mean if others and 0 in classes else None,
         }
 
