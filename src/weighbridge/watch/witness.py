@@ -315,7 +315,7 @@ class Witness:
             self.book.note(of.STOPPED, f"could not be written: {os.strerror(problem.errno or 0)}")
         refused = f", {sent[1]} take no signal of this user" if sent[1] else ""
         at = "" if stop.step is None else f" at step {stop.step}"
-        self.tell(singular(f"FAIL  {stop.gate}  {stop.why}; stopped{at}, {sent[0]} processes in all{refused}"))
+        self.tell(singular(f"FAIL  {stop.gate}  {stop.why}; stopped{at}, processes in all: {sent[0]}{refused}"))
 
     def _end_tree(self) -> Sequence[Seen]:
         """Ask every process to end, wait, kill what is left; return what is there all the same."""
