@@ -64,9 +64,11 @@ evidence: $(VENV)/.ready
 evidence-anew: $(VENV)/.ready
 	$(BIN)/python scripts/record_evidence.py --anew
 
+# What measures a cost and needs no argument; the other benchmarks say in their first lines what they read.
 bench: $(VENV)/.ready
-	for bench in $(filter-out %conversions.py %conversions_page.py %damages.py %families.py %keys.py %models.py %peers.py %registered.py %tensors.py %variants.py,$(wildcard benchmarks/*.py)); do \
-	  $(BIN)/python $$bench || exit 1; done
+	for bench in compare evidence forward_parity gguf_header label_plausibility ledger packed recorder report_page run_log \
+	    start_up traces trials watched_log watching; do \
+	  $(BIN)/python -m benchmarks.$$bench || exit 1; done
 
 clean:
 	rm -rf $(VENV) .weighbridge build dist

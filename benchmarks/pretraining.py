@@ -1,6 +1,6 @@
 """Print what each gate of `builtin:pretraining` says of what passes it and of what does not, and of published evidence.
 
-Usage: python benchmarks/pretraining.py [SUBJECT=PATH ...]   (of published evidence, such as run=report.json epochs=DIR)
+Usage: python -m benchmarks.pretraining [SUBJECT=PATH ...]   (of published evidence, such as run=report.json epochs=DIR)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Probes and what a recorder keeps beside the rows, on healthy models, and on runs with one fault each.
 
-python benchmarks/probes.py FOLDER > benchmarks/probes.md
+python -m benchmarks.probes FOLDER > benchmarks/probes.md
 
 Models of `benchmarks/diagnostics.py` learn to count: rows begin at even numbers, in order, and those that are held out
 at odd ones. Then Qwen2 trains once for each fault, which changes one thing. Runs that FOLDER holds already are not made
