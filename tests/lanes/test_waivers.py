@@ -18,7 +18,7 @@ from weighbridge.contract import strict_yaml
 from weighbridge.core.data import data_path
 from weighbridge.core.errors import ContractError
 from weighbridge.evidence.statement import Tool
-from weighbridge.lanes.waivers import read_waivers, waivers_schema
+from weighbridge.lanes.waivers import Waivers, read_waivers, waivers_schema
 
 __all__ = ["cli"]
 
@@ -60,6 +60,17 @@ def waiver(*, begins: int = -1, ends: int = 30, **other: str) -> str:
 
 def day(distance: int) -> dt.date:
     return TODAY + dt.timedelta(days=distance)
+
+
+@pytest.fixture(autouse=True)
+def one_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every command read waivers on the day on which this file began, whatever day has begun since."""
+
+    def on_that_day(path: Path, now: dt.datetime, clock: dt.datetime | None = None) -> Waivers:
+        later = (clock or now).astimezone(dt.UTC).date() - TODAY
+        return read_waivers(path, now - later, clock and clock - later)
+
+    monkeypatch.setattr("weighbridge.lanes.waivers.read_waivers", on_that_day)
 
 
 def write(folder: Path, *waivers: str) -> None:
@@ -159,6 +170,17 @@ def test_looking_back_refuses_no_renewal_that_was_written_since(cli: Cli, projec
     write(project, waiver(begins=-200, ends=-111), waiver(begins=-110, ends=-21), waiver(begins=-20, ends=60))
     then = dt.datetime.now(dt.UTC) - dt.timedelta(days=190)
     assert cli("status", "--as-of", f"{then:%Y-%m-%d}").code == 0
+
+
+@pytest.mark.parametrize("command", ["verify", "status"])
+def test_a_midnight_that_passes_while_these_tests_run_ends_and_begins_no_waiver_of_theirs(
+    cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    assert cli(*arguments(), "--record").code == 1
+    monkeypatch.setattr(f"{__name__}.TODAY", day(-1))
+    write(project, waiver(begins=0, ends=0), waiver(begins=1, ends=1))
+    ended = cli(*(arguments() if command == "verify" else (command,)))
+    assert (ended.code, f"waived: FAIL of GATE-DTYPE, {SAID.format(until=day(0))}" in ended.out) == (0, True)
 
 
 # --- What is said -----------------------------------------------------------------------------------------------------
@@ -270,7 +292,7 @@ def test_a_waiver_of_a_contract_that_is_not_judged_now_is_left_alone(cli: Cli, p
 def test_what_is_no_waiver_is_told_with_its_place(tmp_path: Path, body: str, told: str) -> None:
     write(tmp_path, body)
     with pytest.raises(ContractError) as refused:
-        read_waivers(tmp_path / "waivers.yaml", dt.datetime.now(dt.UTC))
+        read_waivers(tmp_path / "waivers.yaml", dt.datetime.combine(TODAY, dt.time(), tzinfo=dt.UTC))
     assert told in str(refused.value)
     assert f"{tmp_path}/waivers.yaml:{3 + (body.count(chr(10)) > 1)}:" in str(refused.value)
 
