@@ -20,8 +20,8 @@ from tests.recorder.training import BATCH, PASS, ROWS, SEQ, SHAPE, training  # n
 
 from weighbridge.core.errors import SubjectError  # noqa: E402
 from weighbridge.recorder import Recorder  # noqa: E402
-from weighbridge.recorder.phases import Phases  # noqa: E402
 from weighbridge.recorder.recorder import SEEN  # noqa: E402
+from weighbridge.recorder.updates import Norms  # noqa: E402
 from weighbridge.run_logs.run_end import run_end  # noqa: E402
 from weighbridge.views.run import open_run  # noqa: E402
 
@@ -328,13 +328,13 @@ def test_what_fails_in_the_recorder_is_written_down_warned_of_once_and_kept_out_
     with Recorder(tmp_path / "a", work.model, work.optimizer, loader=work.loader) as rec:
         batches = iter(rec.loader)
         loss = work.step(next(batches))
-        with pytest.warns(RuntimeWarning, match=r"failed in step: RuntimeError: .* size 3; training goes on"):
+        with pytest.warns(RuntimeWarning, match=r"failed in step: RuntimeError: .* 3 elements .*; training goes on"):
             rec.step(torch.zeros(3))  # no scalar, so no loss
         rec.step(torch.zeros(3))
         rec.step(loss)
     failures = events(tmp_path / "a", "recorder-failure")
     assert [event["what"] for event in failures] == [
-        "step: RuntimeError: shape '[]' is invalid for input of size 3"
+        "step: RuntimeError: a Tensor with 3 elements cannot be converted to Scalar"
     ] * 2
     assert {"loss", "wall_ms", "grad_norm"} <= set(failures[0]["costs"])
     assert [row["step"] for row in rows(tmp_path / "a" / "steps.jsonl")] == [2]
@@ -344,7 +344,7 @@ def test_a_failure_is_raised_where_that_was_asked_for(tmp_path: Path) -> None:
     work = training()
     with (
         Recorder(tmp_path / "a", work.model, work.optimizer, on_fail="raise") as rec,
-        pytest.raises(RuntimeError, match="invalid for input of size 3"),
+        pytest.raises(RuntimeError, match="3 elements cannot be converted"),
     ):
         rec.step(torch.zeros(3))
 
@@ -533,17 +533,17 @@ def test_a_channel_that_fails_costs_its_columns_and_nothing_else(
     def broken(_: object) -> None:
         raise ArithmeticError("no such moment")
 
-    monkeypatch.setattr(Phases, "backward_ended", broken)
+    monkeypatch.setattr(Norms, "backward_ended", broken)
     work = training()
-    with Recorder(tmp_path / "a", work.model, work.optimizer) as rec, pytest.warns(RuntimeWarning, match="Phases"):
+    with Recorder(tmp_path / "a", work.model, work.optimizer) as rec, pytest.warns(RuntimeWarning, match="Norms"):
         work.run(work.loader, rec.step)
     plain = training()
     plain.run(plain.loader, lambda _: None)
     assert all(map(torch.equal, work.weights(), plain.weights()))
     (failure,) = events(tmp_path / "a", "recorder-failure")
-    assert failure["what"] == "Phases.backward_ended: ArithmeticError: no such moment"
-    assert failure["costs"] == list(Phases.columns)
-    assert all("grad_norm" in row and "time" not in row for row in rows(tmp_path / "a" / "steps.jsonl"))
+    assert failure["what"] == "Norms.backward_ended: ArithmeticError: no such moment"
+    assert failure["costs"] == list(Norms.columns)
+    assert all("time" in row and "grad_norm" not in row for row in rows(tmp_path / "a" / "steps.jsonl"))
 
 
 def test_a_norm_is_taken_after_the_closure_of_its_own_step(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
@@ -16,6 +18,8 @@ MOMENTS = (
     *("backward_ended", "update_begins", "update_ended", "row"),
 )
 Cell: TypeAlias = torch.Tensor | float | None
+GRADIENT = operator.attrgetter("grad")
+VALUES = operator.methodcaller("values")
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +43,7 @@ class Watched:
     lowest: tuple[torch.Tensor, torch.Tensor] | None = None  # entries of the logits' gradient by row, and their places
     _looked: bool = False  # for other modules and parameters in this step
     _modules: list[torch.nn.Module] = field(default_factory=list)
+    _parts: list[Mapping[str, Any]] = field(default_factory=list)  # what the modules hold
     _inside: list[int] = field(default_factory=list)
     _parameters: list[torch.nn.Parameter] = field(default_factory=list)
 
@@ -52,7 +57,7 @@ class Watched:
             self._looked = True  # going down the modules takes as long as all norms: they are compared as they were
             if not self._modules or self._ids() != self._inside:
                 self._modules, self._parameters = list(self.model.modules()), list(self.model.parameters())
-                self._inside = self._ids()
+                self._parts, self._inside = [], self._ids()
         return self._parameters
 
     def statistics(self) -> list[torch.Tensor]:
@@ -63,8 +68,9 @@ class Watched:
         return [one.running_mean for one in norms if one.running_mean is not None]
 
     def _ids(self) -> list[int]:
-        parts = [part for one in self._modules for part in (one._parameters, one._modules)]  # noqa: SLF001
-        return [id(one) for part in parts for one in part.values()]
+        if self.early or not self._parts:
+            self._parts = [part for one in self._modules for part in (one._parameters, one._modules)]  # noqa: SLF001
+        return [*map(id, itertools.chain.from_iterable(map(VALUES, self._parts)))]
 
     def trained(self) -> list[torch.nn.Parameter]:
         """Return the parameters that are trained."""
@@ -72,7 +78,7 @@ class Watched:
 
     def gradients(self) -> list[torch.Tensor]:
         """Return the gradients that there are, in the order of the parameters."""
-        return [gradient for one in self.parameters() if (gradient := one.grad) is not None]
+        return [gradient for gradient in map(GRADIENT, self.parameters()) if gradient is not None]
 
     def owned(self) -> list[torch.Tensor]:
         """Return what the optimizer updates."""

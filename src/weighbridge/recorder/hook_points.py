@@ -16,6 +16,9 @@ from weighbridge.recorder.residency import DispatchAudit
 Look: TypeAlias = tuple[Channel, Callable[..., Any]]
 Failed: TypeAlias = Callable[[Channel, str, Exception], None]
 FRAMES = 12  # from an optimizer's hook up to the gradient scaler that called it
+BEGINS = {f"{phase}_begins": f"{phase}_ms" for phase in ("fetch", "forward", "backward", "update")}
+ENDS = {"batch": "fetch_ms"} | {f"{phase}_ended": f"{phase}_ms" for phase in ("forward", "backward", "update")}
+PHASES = ("time", "monotonic_s", *BEGINS.values())
 
 
 class HookPoints:
@@ -33,6 +36,7 @@ class HookPoints:
         self._scaler: torch.amp.GradScaler | None = None
         self._busy = self.sees_updates = False
         self.spent = 0.0  # seconds of looking
+        self._began, self._phases = dict[str, float](), dict[str, float]()  # seconds, milliseconds
         self._lists: dict[bool | tuple[bool, ...], dict[str, list[Look]]] = {}  # by which periods are due
         self._due = self._now()
 
@@ -58,8 +62,12 @@ class HookPoints:
             self._handles.pop().remove()
 
     def row(self) -> dict[str, Cell]:
-        """Return the figures of the step by column."""
-        return {name: value for answer in self._ask("row") for name, value in answer.items()}
+        """Return the figures of the step by column, with the time of day and that of a clock that is never set."""
+        found: dict[str, Cell] = {"time": time.time(), "monotonic_s": time.monotonic(), **self._phases}
+        self._phases = {}
+        for answer in self._ask("row"):
+            found |= answer
+        return found
 
     def next_step(self, step: int) -> None:
         """Begin a step."""
@@ -77,9 +85,18 @@ class HookPoints:
         return self._lists[due]
 
     def tell(self, moment: str, *about: Any) -> None:
-        """Let the channels look that are due at a moment."""
-        if not self._busy and self._due[moment]:
+        """Let the channels look that are due at a moment; a phase is what lies between those of its two ends."""
+        if self._busy:
+            return
+        began = ended = time.perf_counter()
+        if self._due[moment]:
             self._ask(moment, *about)
+            ended = time.perf_counter()
+            self.spent += ended - began
+        if moment in BEGINS:
+            self._began[BEGINS[moment]] = ended
+        elif (phase := ENDS.get(moment, "")) in self._began:
+            self._phases[phase] = self._phases.get(phase, 0.0) + (began - self._began.pop(phase)) * 1e3
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -93,7 +110,7 @@ class HookPoints:
 
     def _ask(self, moment: str, *about: Any) -> list[Any]:
         # As alone, but at every moment of every step, where generators and context managers are dear.
-        began, live, graded, answers = time.perf_counter(), self._audit.live, torch.is_grad_enabled(), []
+        live, graded, answers = self._audit.live, torch.is_grad_enabled(), list[Any]()
         self._busy, self._audit.live = True, False
         torch._C._set_grad_enabled(False)  # noqa: SLF001
         try:
@@ -106,7 +123,6 @@ class HookPoints:
             torch._C._set_grad_enabled(graded)  # noqa: SLF001
             self._busy, self._audit.live = False, live
             self._watched.norms = self._watched.lowest = None
-            self.spent += time.perf_counter() - began
         return answers
 
     def _drop(self, channel: Channel, moment: str, problem: Exception) -> None:

@@ -24,7 +24,7 @@ from weighbridge.recorder.beside.memorized import Memorized
 from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.device_audit import DeviceAudit
 from weighbridge.recorder.guarding import MisuseError, described, guarded, refuse_unknown
-from weighbridge.recorder.hook_points import HookPoints
+from weighbridge.recorder.hook_points import PHASES, HookPoints
 from weighbridge.recorder.learning import LEARNING
 from weighbridge.recorder.learning.layer_rows import Layers
 from weighbridge.recorder.passes.batches import Batches, HeldOut
@@ -32,7 +32,6 @@ from weighbridge.recorder.passes.diagnostics import ClassLosses, Diagnostics, In
 from weighbridge.recorder.passes.kernels import KernelSample
 from weighbridge.recorder.passes.modes import Modes
 from weighbridge.recorder.passes.probes import Evaluations, Targets
-from weighbridge.recorder.phases import Phases
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
 from weighbridge.recorder.run_directory import DIAGNOSTICS, EVENTS, LAYERS, STEPS, RowLog
 from weighbridge.recorder.updates import Hyperparameters, Norms, unwrapped
@@ -40,11 +39,11 @@ from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, t
 
 POSITION = ("tokens", "corpus_position", "wraps")
 CHANNELS: tuple[type[Channel], ...] = (
-    *(Hyperparameters, Norms, Phases),
+    *(Hyperparameters, Norms),
     *LEARNING,
     *(Batches, HeldOut, Modes, Evaluations, Targets),
 )
-SEEN = tuple(column for channel in CHANNELS for column in channel.columns)
+SEEN = (*PHASES, *(column for channel in CHANNELS for column in channel.columns))
 AT_CADENCE = {column for channel in CHANNELS if not channel.every_step for column in channel.columns}
 # The columns and events that a failure in a method makes unreliable; in one that is not listed, all of them.
 COSTS = {
@@ -220,18 +219,18 @@ class Recorder:
         cells = {"loss": loss, **self._points.row(), **scalars}
         if grad_norm is not None and not skipped:
             cells["grad_norm"] = grad_norm
-        row: dict[str, Any] = {"step": self._step}
         asked = time.perf_counter()
         found = residency.on_host(cells)  # NaN of a channel: only the device knew that it cannot be told
+        now = time.perf_counter(), time.process_time()
         on_device = isinstance(loss, torch.Tensor) and not loss.is_cpu
-        waited = time.perf_counter() - asked if on_device else 0.0  # for the training that was handed to it
+        waited = now[0] - asked if on_device else 0.0  # for the training that was handed to it
+        row: dict[str, Any] = {"step": self._step}
         row |= {name: value for name, value in found.items() if name not in AT_CADENCE or not math.isnan(value)}
         drawn = self._declared_tokens if self._watched is None else self._position.take_step()
         drawn = drawn if tokens is None else tokens
         if drawn is not None:
             row["tokens"] = drawn
         if self._mark is not None:
-            now = time.perf_counter(), time.process_time()
             row |= {"wall_ms": (now[0] - self._mark[0]) * 1e3, "cpu_ms": (now[1] - self._mark[1]) * 1e3}
             self._recorded = now[0]
             row["cost_ms"] = (spent + now[0] - began - waited + self._wrote) * 1e3
@@ -247,7 +246,8 @@ class Recorder:
         for one in (tensors := self._layers.taken()):
             self._append(LAYERS, one)
         self._diagnosed()
-        self._look_closer(row, tensors)
+        if self._beside.channels:
+            self._look_closer(row, tensors)
         if self._audit.due():
             self._probe()
 

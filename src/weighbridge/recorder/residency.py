@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -53,14 +54,18 @@ def _tensors(value: Any) -> Iterable[torch.Tensor]:
 
 def on_host(cells: Mapping[str, torch.Tensor | float | None]) -> dict[str, float]:
     """Bring what is known of a step to the host, tensors of one device in one transfer."""
-    known: dict[str, Any] = {name: value for name, value in cells.items() if value is not None}
-    apart = {name: one for name, one in known.items() if isinstance(one, torch.Tensor) and not one.is_cpu}
-    if apart and len({tensor.device for tensor in apart.values()}) == 1:
+    found: dict[str, float] = {}
+    apart: dict[str, torch.Tensor] = {}
+    for name, value in cells.items():
+        if isinstance(value, torch.Tensor) and not value.is_cpu:
+            found[name], apart[name] = math.nan, value
+        elif value is not None:
+            found[name] = float(value.item() if isinstance(value, torch.Tensor) else value)
+    if len({tensor.device for tensor in apart.values()}) == 1:
         wide = torch.float32 if next(iter(apart.values())).is_mps else torch.float64
         together = torch.stack([one.detach().reshape(()).to(wide) for one in apart.values()])
-        known |= zip(apart, together.tolist(), strict=True)
-    alone = {name: one.reshape(()).item() for name, one in known.items() if isinstance(one, torch.Tensor)}
-    return {name: float(value) for name, value in (known | alone).items()}
+        return found | dict(zip(apart, together.tolist(), strict=True))
+    return found | {name: float(one.item()) for name, one in apart.items()}
 
 
 def resolved_device(model: torch.nn.Module) -> str:

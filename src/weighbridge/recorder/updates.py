@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from weighbridge.recorder.channels import Cell, Channel
 from weighbridge.recorder.learning.tensor_norms import stacked, stamps
 
-PLAIN = (torch.Tensor, torch.float32, torch.strided)
+LAYOUT, PLAIN = operator.attrgetter("layout"), (torch.Tensor, torch.float32)
 
 
 def unwrapped(optimizer: Any) -> Any:
@@ -90,10 +91,10 @@ class Norms(Channel):
     def _norm(self, gradients: list[torch.Tensor]) -> torch.Tensor | None:
         if not gradients:
             return None
-        if {(type(one), one.dtype, one.layout, one.device) for one in gradients} == {(*PLAIN, gradients[0].device)}:
-            found = self.watched.norms = torch.stack(torch._foreach_norm(gradients))  # noqa: SLF001 -- as clip_grad_norm_
-        else:
-            dense = [one.coalesce().values() if one.is_sparse else one for one in gradients]
-            found = stacked(torch._foreach_norm(dense))  # noqa: SLF001
+        strided = {*map(LAYOUT, gradients)} == {torch.strided}
+        dense = gradients if strided else [one.coalesce().values() if one.is_sparse else one for one in gradients]
+        found = stacked(torch._foreach_norm(dense))  # noqa: SLF001 -- as clip_grad_norm_
+        if strided and self.watched.early and {(type(one), one.dtype) for one in dense} == {PLAIN}:
+            self.watched.norms = found  # of others, what `gradient_norms` says is wider, or of a part
         norm: torch.Tensor = torch.linalg.vector_norm(found)
         return norm

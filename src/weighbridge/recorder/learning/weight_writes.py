@@ -9,7 +9,7 @@ import torch
 
 from weighbridge.recorder.channels import Cell, Channel
 from weighbridge.recorder.learning.bit_sums import bit_sums, parameters_sum
-from weighbridge.recorder.learning.tensor_norms import every_so_many, gradient_norms, here, stamps
+from weighbridge.recorder.learning.tensor_norms import DENSE, every_so_many, gradient_norms, here, stamps
 
 SAMPLED, ELEMENTS = 3, 64
 FAINT = 1e-6  # of the largest gradient: what is below may be too little to move a weight
@@ -28,6 +28,7 @@ class CountedWrites(Channel):
     _after: tuple[int, list[tuple[int, int]], list[torch.Tensor]] | None = None  # step, counts, samples
     _of: list[torch.nn.Parameter] | None = None
     _largest: Sequence[torch.nn.Parameter] = ()
+    _views: tuple[list[int], list[torch.Tensor]] = ([], [])  # where the largest were, and samples of them there
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Compare with what the update of the step before left."""
@@ -47,7 +48,10 @@ class CountedWrites(Channel):
     def _samples(self) -> list[torch.Tensor]:
         if self._of is not (parameters := self.watched.parameters()):
             self._of, self._largest = parameters, sorted(parameters, key=torch.Tensor.numel)[-SAMPLED:]
-        return [every_so_many(one, ELEMENTS).clone() for one in here(self._largest)]
+        places = [one.data_ptr() for one in self._largest if type(one) in DENSE]
+        if places != self._views[0] or len(places) < len(self._largest):
+            self._views = places, [every_so_many(one.detach(), ELEMENTS) for one in here(self._largest)]
+        return [one.clone() for one in self._views[1]]
 
 
 class WeightWrites(Channel):

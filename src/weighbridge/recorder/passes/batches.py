@@ -106,10 +106,11 @@ class Batches(Channel):
             counted = rows if parts.mask is None else rows[_on_host(parts.mask) != 0]
             if counted.size:
                 # Counting needs no sort; places for all are there where the numbers are small.
-                small = np.maximum.reduce(counted.ravel().view(f"u{counted.itemsize}")) < ELEMENTS  # none is negative
-                tokens = counted.ravel().astype(np.int64, copy=False)
+                tokens = counted.ravel()
+                small = 0 <= tokens[tokens.view(f"u{tokens.itemsize}").argmax()] < ELEMENTS  # as is none of them
+                tokens = tokens.astype(np.int64, copy=False)
                 times = np.bincount(tokens) if small else np.unique(tokens, return_counts=True)[1]
-                share = int(np.maximum.reduce(times)) / tokens.size
+                share = int(times[times.argmax()]) / tokens.size
                 found["top_token_share"] = max(share, found.get("top_token_share", 0))
         if parts.labels is not None:
             labels = _on_host(parts.labels)
