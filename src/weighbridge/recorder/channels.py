@@ -94,11 +94,18 @@ class Watched:
 
 
 class Channel:
-    """One thing to look at; a moment that it does not name costs nothing.
+    """One thing to look at, by a method for each moment that it looks at; a moment without one costs nothing.
 
-    Under accumulation all but the update come several times a step. `row` gives the step's figures, on whatever device,
-    and forgets them; what could not be seen is left out, or is NaN where only the device knows that and not every step
-    is looked at. Nothing here draws a random number or changes a tensor.
+    In the order of a step they are `fetch_begins()`, before the loader is asked; `batch(batch)`, which it hands out;
+    `evaluation_begins(args, kwargs)`, a forward pass without gradients; `forward_begins(args, kwargs)`;
+    `forward_ended(args, kwargs, output)`, the logits, else the first tensor that has a gradient;
+    `backward_begins(gradient)`, where a pass reaches that output and no parameter has got a gradient of it yet;
+    `backward_ended()`, where gradients of other ranks are in; `update_begins()`; `update_ended()`, while the gradients
+    are still there. Under accumulation all but the update come several times.
+
+    `row` gives the step's figures, on whatever device, and forgets them; what could not be seen is left out, or is NaN
+    where only the device knows that and not every step is looked at. Nothing here draws a random number or changes a
+    tensor.
     """
 
     columns: ClassVar[tuple[str, ...]]
@@ -108,33 +115,6 @@ class Channel:
     def __init__(self, watched: Watched) -> None:
         self.watched = watched
         self.found: dict[str, Any] = {}  # of the step under way
-
-    def fetch_begins(self) -> None:
-        """Look before the loader is asked for a batch."""
-
-    def batch(self, batch: object) -> None:
-        """Look at a batch that the loader hands out."""
-
-    def evaluation_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Look before a forward pass without gradients."""
-
-    def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Look before a forward pass with gradients."""
-
-    def forward_ended(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> None:
-        """Look after it; `output` is the logits, else the first tensor that has a gradient."""
-
-    def backward_begins(self, gradient: torch.Tensor) -> None:
-        """Look as a backward pass reaches that output; no parameter of the model has got a gradient of it yet."""
-
-    def backward_ended(self) -> None:
-        """Look after it, where gradients of other ranks are in."""
-
-    def update_begins(self) -> None:
-        """Look before an update."""
-
-    def update_ended(self) -> None:
-        """Look after it; the gradients are still there."""
 
     def row(self) -> Mapping[str, Cell]:
         """Return the figures of the step by column."""

@@ -6,9 +6,10 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 P = ParamSpec("P")
+S = TypeVar("S")
 MAX_MESSAGE = 300
 PATH = re.compile(r"(['\"])[^'\"]*[/\\][^'\"]*\1|(?:[A-Za-z]:)?(?<![\w.])[~.]*[/\\][^\s'\":;,)]+")
 
@@ -27,26 +28,11 @@ def refuse_unknown(requested_device: str, on_fail: str, channels: str) -> None:
         raise ValueError(f"channels is {channels!r}; it is default, or all to look at everything in every step")
 
 
-class Guarded(Protocol):
-    """What has methods that are kept out of training."""
-
-    _on_fail: str
-    _step: int
-    _first_step: int
-
-    def _failed(self, during: str, problem: Exception, costs: tuple[str, ...] | None = None) -> None: ...
-
-    def _next_step(self) -> None: ...
-
-
-S = TypeVar("S", bound=Guarded)
-
-
 def guarded(method: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
     """Keep what goes wrong in the recorder out of training, but for a call that could never have worked, at once."""
 
     @functools.wraps(method)
-    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
         except Exception as problem:

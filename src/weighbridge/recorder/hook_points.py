@@ -80,8 +80,7 @@ class HookPoints:
         due = self._watched.early and tuple(is_early(step, one.period) for one in self._channels)
         if due not in self._lists:
             looking = [one for at, one in enumerate(self._channels) if one.every_step or (due and due[at])]
-            looks = ((at, [one for one in looking if at in ("row", *vars(type(one)))]) for at in MOMENTS)
-            self._lists[due] = {at: [(one, getattr(one, at)) for one in found] for at, found in looks}
+            self._lists[due] = {at: [(one, getattr(one, at)) for one in looking if hasattr(one, at)] for at in MOMENTS}
         return self._lists[due]
 
     def tell(self, moment: str, *about: Any) -> None:

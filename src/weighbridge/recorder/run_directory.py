@@ -90,18 +90,20 @@ def claim(directory: Path) -> tuple[Path, int, RowLog]:
 def refuse_stopped(directory: Path) -> None:
     """Raise an OSError where a witness stopped the run in a directory and nobody released it."""
     if os.path.lexists(directory / STOPPED):
-        gate = ""
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            gate = f" by {json.loads((directory / STOPPED).read_text('utf-8'))['gate']}"
+        gate = f" by {gate}" if (gate := _of(directory / STOPPED, "gate")) else ""
         what = f"stopped: this run was ended{gate}; `weighbridge watch RUN --release REASON` lets it go on"
         raise FileExistsError(what)
 
 
 def run_of(directory: Path) -> str:
     """Return the name that all attempts of a run share: of the first one's `run.json`, else a new one."""
+    return _of(directory / RUN, "run") or secrets.token_hex(8)
+
+
+def _of(file: Path, key: str) -> str:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return str(json.loads((directory / RUN).read_text("utf-8"))["run"])
-    return secrets.token_hex(8)
+        return str(json.loads(file.read_text("utf-8"))[key])
+    return ""
 
 
 def write_run(directory: Path, facts: Mapping[str, Any]) -> None:

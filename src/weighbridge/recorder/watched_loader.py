@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from weighbridge.core import dataclass
-
-
-class _Watcher(Protocol):
-    # What wants to know of a loader. It may not raise: what it raised would end the training that it watches.
-    def fetching(self) -> None: ...
-    def batch_drawn(self, batch: object) -> None: ...
-    def pass_began(self, *, dry: bool) -> None: ...  # it gave its first batch; the one before ran dry or was broken off
-    def gave_nothing(self) -> None: ...  # a new pass gave no batch at all
 
 
 @dataclass(slots=True)
@@ -50,9 +42,12 @@ def _sum(tokens: int | None, more: int | None) -> int | None:
 
 
 class WatchedLoader:
-    """A loader that tells of every batch and every new pass; all else it leaves to the loader that it wraps."""
+    """A loader that tells a recorder of every batch and every new pass; all else it leaves to the one that it wraps.
 
-    def __init__(self, loader: Iterable[Any], watcher: _Watcher) -> None:
+    What it tells may not raise: that would end the training.
+    """
+
+    def __init__(self, loader: Iterable[Any], watcher: Any) -> None:
         self.loader, self.watcher = loader, watcher
         self.begun = self.dry = False
 

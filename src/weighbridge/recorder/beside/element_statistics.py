@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -51,7 +50,7 @@ def sampled_grid(tensor: torch.Tensor) -> list[list[float | None]]:
     """Return at most 32 rows of 32 elements spread over a tensor, seen as a matrix; None for what is not finite."""
     (whole,) = here([tensor.detach()])
     matrix = whole.reshape(len(whole), -1) if whole.dim() > 1 else whole.reshape(1, -1)
-    rows, columns = (_spread(size) for size in matrix.shape)
+    rows, columns = (np.linspace(0, size - 1, min(size, SIDE)).round().astype(int).tolist() for size in matrix.shape)
     cells = matrix[rows][:, columns].double().cpu() if not matrix.is_mps else matrix.cpu()[rows][:, columns].double()
     return [[rounded_or_none(one) for one in row] for row in cells.tolist()]
 
@@ -77,7 +76,3 @@ def _histogram(ordered: Doubles) -> dict[str, Any]:
     below = np.searchsorted(ordered, edges[1:-1], side="left")
     counts = np.diff(np.concatenate([[0], below, [len(ordered)]]))
     return {"bins": [rounded(one) for one in edges.tolist()], "counts": counts.tolist()}
-
-
-def _spread(size: int) -> Sequence[int]:
-    return np.linspace(0, size - 1, min(size, SIDE)).round().astype(int).tolist()  # type: ignore[no-any-return]

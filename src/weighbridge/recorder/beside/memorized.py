@@ -10,7 +10,7 @@ import collections
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -131,14 +131,17 @@ class Memorized(Channel):
         model = copied(self.watched)
         if model is None:
             return [], "no copy of the model can be made beside training: it is compiled, or spread over ranks"
-        device, *others = dict.fromkeys(one.device for one in model.parameters())
+        device, *others = dict.fromkeys(parameter.device for parameter in model.parameters())
         if others:
             return [], "the model is on several devices"
+        groups = collections.defaultdict(list)  # of one length, so that they go together
+        for one in self._probes:
+            groups[len(one.prompt), len(one.rest)].append(one)
         self._ahead |= self.watched.causal is False
         answers: list[Answer] = []
         with random_numbers_kept(), torch.autocast(device.type, enabled=False):
             torch.manual_seed(0)
-            for part in _alike(self._probes):
+            for part in (group[at : at + AT_ONCE] for group in groups.values() for at in range(0, len(group), AT_ONCE)):
                 some = [] if self._ahead else _asked(model, part, device)
                 if not some:
                     self._ahead = True
@@ -176,15 +179,6 @@ def _ids(given: Any) -> tuple[int, ...]:
     if isinstance(given, str) or not ids or min(ids) < 0:
         raise ValueError("a text is a list of ids of 0 and more, or `encode` makes one of it")
     return ids
-
-
-def _alike(probes: Iterable[Probe]) -> Iterable[list[Probe]]:
-    """Yield probes of one length together."""
-    groups = collections.defaultdict(list)
-    for one in probes:
-        groups[len(one.prompt), len(one.rest)].append(one)
-    for group in groups.values():
-        yield from (group[at : at + AT_ONCE] for at in range(0, len(group), AT_ONCE))
 
 
 def _asked(model: torch.nn.Module, probes: Sequence[Probe], device: torch.device) -> list[Answer]:

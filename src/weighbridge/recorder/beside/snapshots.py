@@ -108,13 +108,14 @@ class Snapshots(Channel):
             return {}
         with random_numbers_kept():
             seen = look(model, self._call)
-        values = {
-            one.name: known({"mean": one.mean, "std": one.std, "sparsity": one.zeros}) for one in seen.activations
-        }
+        values = dict[str, dict[str, float]]()
+        for of in seen.activations:
+            figures = ("mean", of.mean), ("std", of.std), ("sparsity", of.zeros)
+            values[of.name] = {name: rounded(value) for name, value in figures if math.isfinite(value)}
         maps: dict[str, dict[str, Any]] = {}
         for one in seen.attention:
             heads = {"entropy_per_head": one.entropy, "max_attn_per_head": one.largest}
-            maps[one.name] = {name: [rounded_or_none(value) for value in of] for name, of in heads.items()}
+            maps[one.name] = {name: [rounded_or_none(value) for value in by_head] for name, by_head in heads.items()}
             if any(fnmatchcase(one.name, glob) for glob in self._asked.grids):
                 grids = [[[rounded_or_none(cell) for cell in row] for row in head] for head in one.grid.tolist()]
                 maps[one.name]["sampled_qk_grid_32x32_per_head"] = grids
@@ -124,11 +125,6 @@ class Snapshots(Channel):
         """Return those that there are: of a step that nobody planned to look at, what was not cleared since."""
         found = ((name, one.grad) for name, one in self.watched.model.named_parameters() if one.requires_grad)
         return {name: gradient_statistics(one) for name, one in found if one is not None and one.numel()}
-
-
-def known(figures: Mapping[str, float]) -> dict[str, float]:
-    """Return the figures that are numbers, with six digits."""
-    return {name: rounded(value) for name, value in figures.items() if math.isfinite(value)}
 
 
 def _put(folder: Path, name: str, data: bytes) -> None:
