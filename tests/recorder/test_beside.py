@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -22,7 +22,7 @@ from tests.verifiers.weighing import Case, outcome  # noqa: E402
 from weighbridge.core import Measurement, Outcome, data_path  # noqa: E402
 from weighbridge.quantities.base import rows_of  # noqa: E402
 from weighbridge.quantities.runs import RunFile, is_scheduled, scheduled  # noqa: E402
-from weighbridge.recorder import Analysis, Probes, Recorder  # noqa: E402
+from weighbridge.recorder import Analysis, Diagnostics, Probes, Recorder  # noqa: E402
 from weighbridge.verifiers.run_files import VERIFIER  # noqa: E402
 from weighbridge.views.run import open_run  # noqa: E402
 
@@ -124,6 +124,7 @@ def test_the_schedule_is_the_one_of_the_specification() -> None:
 
 def test_nothing_that_is_trained_changes_by_a_bit(tmp_path: Path) -> None:
     asked: dict[str, Any] = {"analysis": Analysis(), "probes": Probes(path=probe_file(tmp_path / "probes.jsonl"))}
+    asked["diagnostics"] = Diagnostics(every=10)
     pairs = zip(trained(None), trained(tmp_path / "run", **asked), strict=True)
     assert all(torch.equal(alone, recorded) for alone, recorded in pairs)
 
@@ -141,6 +142,34 @@ def test_every_step_of_the_schedule_has_a_file_that_fits_the_schema_and_names_th
         assert [name for name, of in content["weights"].items() if "sampled_grid_32x32" in of] == ["head.weight"]
         assert "attention" not in content
     assert judged(whole, "snapshot-cadence") == (Outcome.PASS, "pass")
+
+
+class Counting(Language):
+    evaluations: ClassVar[list[int]] = []  # of all copies
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        self.evaluations.extend([] if self.training else [1])
+        return super().forward(ids)
+
+
+def test_one_evaluation_of_the_batch_serves_the_figures_and_the_file_of_a_step(tmp_path: Path) -> None:
+    counted = {}
+    for name, asked in {
+        "both": {"analysis": Analysis(), "diagnostics": Diagnostics(every=10)},
+        "figures": {"diagnostics": Diagnostics(every=10)},
+        "files": {"analysis": Analysis()},
+    }.items():
+        Counting.evaluations.clear()
+        asked["probe_every"] = 10**6
+        trained(tmp_path / name, steps=21, model=Counting(), **asked)
+        counted[name] = len(Counting.evaluations)
+    others = counted["figures"]
+    assert (counted["both"], counted["files"] > 0) == (others, True)
+    seen = [json.loads(line) for line in (tmp_path / "both" / "diagnostics.jsonl").read_text().splitlines()]
+    norm = {one["step"]: one["std"] for one in seen if one["of"] == "activation" and one["name"] == "norm"}
+    for step in (0, 10, 20):
+        content = json.loads((tmp_path / "both" / "analysis" / f"step-{step:07}.json").read_text())
+        assert content["activations"]["norm"]["std"] == pytest.approx(norm[step], rel=1e-5)
 
 
 def test_statistics_are_those_of_the_tensor(whole: Path) -> None:

@@ -128,14 +128,16 @@ def column_moves(
 
 def table_moves(
     name: str, code: str, need: str, row: type[R], *, change: Callable[[Sequence[R], Any], Sequence[R] | None],
-    outcome: Outcome = Outcome.FAIL,
+    outcome: Outcome = Outcome.FAIL, places: frozenset[str] = frozenset(),
 ) -> Moves:  # fmt: skip
     """Return how to change all rows of a need at once; `change` returns None where the value cannot be reached."""
 
     def moves(limit: Limit) -> Iterator[Mutation[Any]]:
         def apply(evidence: Evidence, _limits: Any, _places: tuple[str, ...]) -> Mutated | str:
             changed = change(rows_of(evidence, need, row), limit.value)
-            return "that value cannot be reached" if changed is None else Mutated(with_rows(evidence, need, changed))
+            if changed is None:
+                return "that value cannot be reached"
+            return Mutated(with_rows(evidence, need, changed), places)
 
         yield Mutation(name, code, apply, outcome)
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
-from typing import Any
 
-from weighbridge.core import SubjectError, dataclass
-from weighbridge.run_logs.json_log import LAYERS
-from weighbridge.verifiers.layer_course import layer_of
+from weighbridge.core import dataclass
+from weighbridge.verifiers.layer_course import NORMS, layer_of, logged
 from weighbridge.views.run import RunView
 
 MOST = 256 << 20  # bytes of layers.jsonl
@@ -22,7 +19,7 @@ class Layers:
     """Norms by group of layers and step, `[groups][steps]`; None where nothing was logged."""
 
     names: tuple[str, ...]
-    steps: tuple[float, ...]
+    steps: tuple[int, ...]
     grad: tuple[tuple[float | None, ...], ...]
     change: tuple[tuple[float | None, ...], ...]  # update over weight
     zero: Mapping[str, int]  # tensors whose gradient is exactly 0, at how many steps
@@ -34,41 +31,31 @@ def layers_of(view: RunView) -> Layers | None:
     """Read what a recorder logged of tensors, tensors of one block together."""
     if view.layers is None or view.layers.stat().st_size > MOST:
         return None
-    sums: dict[str, dict[float, dict[str, float]]] = {}
-    steps: dict[float, None] = {}
-    zero, moved = Counter[str](), dict[str, float]()
-    try:
-        for line in view.layers.read_text(encoding="utf-8").splitlines():
-            row: dict[str, Any] = json.loads(line)
-            name, step = str(row["name"]), float(row["step"])
-            block = layer_of(name) or name.rpartition(".")[0] or name
-            steps[step] = None
-            cell = sums.setdefault(block, {}).setdefault(step, {})
-            found = {
-                "grad": row.get("grad_used", row.get("grad")),
-                "weight": row.get("weight"),
-                "update": row.get("update"),
-            }
-            zero.update([name] if found["grad"] == 0 else [])
-            if found["weight"] and found["update"] is not None:
-                moved[name] = moved.get(name, 0.0) + float(found["update"]) / float(found["weight"])
-            for key, norm_of in found.items():
-                if isinstance(norm_of, (int, float)):
-                    cell[key] = cell.get(key, 0.0) + float(norm_of) ** 2
-    except (ValueError, KeyError, TypeError) as problem:
-        raise SubjectError("layer-rows", f"holds no row of layers ({problem})", where=LAYERS, remedy="") from None
-    order, names = sorted(steps), list(sums)[:GROUPS]
+    groups: dict[str, dict[tuple[str, int], float]] = {}
+    zero, moved, steps = Counter[str](), defaultdict[str, float](float), set[int]()
+    for name, one in logged(view, {}, MOST)[1].items():
+        group = groups.setdefault(layer_of(name) or name.rpartition(".")[0] or name, {})
+        steps.update(one.steps)
+        for step, arrived, used, weight, update in zip(one.steps, *map(one.norms.get, NORMS), strict=True):
+            grad = arrived if used is None else used
+            zero.update([name] if grad == 0 else [])
+            if weight and update is not None:
+                moved[name] += update / weight
+            for key, norm in (("grad", grad), ("weight", weight), ("update", update)):
+                if norm is not None:
+                    group[key, step] = math.hypot(group.get((key, step), 0.0), norm)
+    names, order = tuple(groups)[:GROUPS], tuple(sorted(steps))
 
-    norms = {name: [{key: math.sqrt(square) for key, square in sums[name].get(step, {}).items()} for step in order]
-             for name in names}  # fmt: skip
-    change = {name: [one["update"] / one["weight"] if one.get("weight") and "update" in one else None for one in row]
-              for name, row in norms.items()}  # fmt: skip
+    def change(group: Mapping[tuple[str, int], float], step: int) -> float | None:
+        weight, update = group.get(("weight", step)), group.get(("update", step))
+        return update / weight if weight and update is not None else None
+
     return Layers(
-        names=tuple(names),
-        steps=tuple(order),
-        grad=tuple(tuple(one.get("grad") for one in row) for row in norms.values()),
-        change=tuple(map(tuple, change.values())),
+        names=names,
+        steps=order,
+        grad=tuple(tuple(groups[name].get(("grad", step)) for step in order) for name in names),
+        change=tuple(tuple(change(groups[name], step) for step in order) for name in names),
         zero=dict(zero.most_common()),
-        more=len(sums) - len(names),
+        more=len(groups) - len(names),
         moved=moved,
     )

@@ -55,7 +55,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     view: RunView = views[0]
     if view.layers is None:
         return Unmeasured(code="no-layers", why=f"the run has no {LAYERS}", remedy=RECORD)
-    read, tensors = _tensors(view, options)
+    read, tensors = logged(view, options, MAX_CELLS)
     _without_a_torn_step(tensors)
     if not tensors:
         why = f"{LAYERS} holds no row of a trained tensor in these steps; one is written where an update was seen"
@@ -84,7 +84,7 @@ def _rows(view: RunView) -> Iterator[Mapping[str, Any]]:
     return read_layers(view.layers, cast(dict[str, str], view.digests))
 
 
-def _tensors(view: RunView, options: Fields) -> tuple[int, dict[str, Logged]]:
+def logged(view: RunView, options: Fields, most: int) -> tuple[int, dict[str, Logged]]:
     """Return how many rows there are, and what those of the window hold by tensor."""
     (first, last), tensors, cells, count = _window(options), dict[str, Logged](), 0, 0
     for count, row in enumerate(_rows(view), 1):
@@ -99,8 +99,8 @@ def _tensors(view: RunView, options: Fields) -> tuple[int, dict[str, Logged]]:
         one.steps.append(step)
         for norm, values in one.norms.items():
             values.append(_norm(row.get(norm), count))
-        if (cells := cells + len(NORMS)) > MAX_CELLS:
-            what, remedy = f"more than {MAX_CELLS} norms of tensors", "name fewer `steps` under measure:"
+        if (cells := cells + len(NORMS)) > most:
+            what, remedy = f"more than {most} norms of tensors", "name fewer `steps` under measure:"
             raise SubjectError("too-large", what, where=LAYERS, remedy=remedy)
     return count, tensors
 

@@ -10,6 +10,7 @@ from weighbridge.recorder.beside.memorized import Memorized, Probes
 from weighbridge.recorder.beside.resume_files import ResumeFiles
 from weighbridge.recorder.beside.snapshots import Analysis, Snapshots
 from weighbridge.recorder.channels import Channel, Watched
+from weighbridge.recorder.passes.diagnostics import OneLook
 
 __all__ = ["Analysis", "Beside", "Probes"]
 
@@ -17,8 +18,10 @@ __all__ = ["Analysis", "Beside", "Probes"]
 class Beside:
     """All of it; each part does nothing where nobody asked for it."""
 
-    def __init__(self, watched: Watched, analysis: Analysis | None, probes: Probes | None, first_step: int) -> None:
-        self._snapshots = None if analysis is None else Snapshots(watched, analysis, first_step)
+    def __init__(
+        self, watched: Watched, analysis: Analysis | None, probes: Probes | None, first_step: int, looks: OneLook
+    ) -> None:
+        self._snapshots = None if analysis is None else Snapshots(watched, analysis, first_step, looks)
         self._memorized = None if probes is None else Memorized(watched, probes, first_step)
         self._resume, self._named = ResumeFiles(), dict[str, Any]()
         self._events: list[tuple[str, dict[str, Any]]] = []

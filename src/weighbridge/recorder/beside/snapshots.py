@@ -16,15 +16,11 @@ from typing import Any
 
 from weighbridge.core import sha256
 from weighbridge.core.local_files import OWN
-from weighbridge.diagnosis.fixed_batch import Call, cut
-from weighbridge.diagnosis.looking import look
 from weighbridge.quantities.runs import ANALYSIS, SNAPSHOT, is_scheduled, snapshot_name
 from weighbridge.recorder.beside.element_statistics import gradient_statistics, rounded, rounded_or_none, statistics
 from weighbridge.recorder.beside.triggers import Triggers
 from weighbridge.recorder.channels import Channel, Watched
-from weighbridge.recorder.passes.probes import copied, random_numbers_kept
-
-ROWS, POSITIONS = 4, 128  # of the batch that is evaluated for each file
+from weighbridge.recorder.passes.diagnostics import OneLook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +37,10 @@ class Snapshots(Channel):
 
     columns = ("analysis",)
     every_step = True
-    _looked = False
-    _call: Call | None = None
 
-    def __init__(self, watched: Watched, asked: Analysis, first_step: int) -> None:
+    def __init__(self, watched: Watched, asked: Analysis, first_step: int, looks: OneLook) -> None:
         super().__init__(watched)
-        self._asked, self._first, self._left = asked, first_step, asked.run_bytes
+        self._asked, self._first, self._left, self._looks = asked, first_step, asked.run_bytes, looks
         self._triggers, self._gradients, self._over = Triggers(), dict[str, Any](), False
         parts = (*watched.model.named_parameters(), *watched.model.named_modules())
         names = [name for name, _ in parts if name]
@@ -55,9 +49,10 @@ class Snapshots(Channel):
             raise ValueError(f"analysis: {', '.join(idle)} names no parameter and no part, as {names[0]} does")
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Keep a few rows of the first batch, which is evaluated for each file."""
-        if not self._looked:
-            self._looked, self._call = True, cut({**dict(enumerate(args)), **kwargs}, ROWS, POSITIONS)
+        """Look at the batch with the weights that a gradient is about to come of."""
+        self._looks.keep(args, kwargs)
+        if not self._over and is_scheduled(self.watched.step + self._first):
+            self._looks()
 
     def update_ended(self) -> None:
         """Measure the gradients as the update used them."""
@@ -103,15 +98,12 @@ class Snapshots(Channel):
 
     def _inside(self) -> dict[str, Any]:
         """Return activations and attention of the batch that stays the same; what cannot be seen is left out."""
-        model = None if self._call is None else copied(self.watched)
-        if model is None or self._call is None:
+        if (found := self._looks()) is None:
             return {}
-        with random_numbers_kept():
-            seen = look(model, self._call)
-        values = dict[str, dict[str, float]]()
-        for of in seen.activations:
-            figures = ("mean", of.mean), ("std", of.std), ("sparsity", of.zeros)
-            values[of.name] = {name: rounded(value) for name, value in figures if math.isfinite(value)}
+        _, seen = found
+        values = {
+            one.name: known({"mean": one.mean, "std": one.std, "sparsity": one.zeros}) for one in seen.activations
+        }
         maps: dict[str, dict[str, Any]] = {}
         for one in seen.attention:
             heads = {"entropy_per_head": one.entropy, "max_attn_per_head": one.largest}

@@ -5,9 +5,10 @@ The batch is evaluated on a copy that shares the parameters and nothing else, be
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -18,7 +19,7 @@ from weighbridge.diagnosis.attention_maps import AttentionMap, content, heads, r
 from weighbridge.diagnosis.class_losses import Moments, by_class, losses, moments, spread_out
 from weighbridge.diagnosis.embedding_rows import alignment, commonest, embedding
 from weighbridge.diagnosis.fixed_batch import IGNORED, Call, call_of, cut, logits_of, run, targets, tokens
-from weighbridge.diagnosis.looking import attention, look, loss_of, shuffled
+from weighbridge.diagnosis.looking import Look, attention, look, loss_of, shuffled
 from weighbridge.diagnosis.spectral import PowerIteration
 from weighbridge.quantities.runs import INSIDE
 from weighbridge.recorder import residency
@@ -51,14 +52,53 @@ class Diagnostics:
     classes: Callable[[Any], torch.Tensor] | None = None
 
 
+class OneLook:
+    """The batch that stays the same, evaluated on a copy of the model: once in a step, however many want to see it."""
+
+    def __init__(self, watched: Watched, batch: Any = None) -> None:
+        self._watched, self._kept, self._step = watched, batch is not None, -1
+        self.call = cut(call_of(batch)) if self._kept else None
+        self._found: tuple[torch.nn.Module, Look] | None = None
+
+    def keep(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Keep the first batch that goes into the model, unless another one was asked for."""
+        if not self._kept:
+            call: Call = {**dict(enumerate(args)), **kwargs}
+            self._kept, self.call = True, cut(call, ROWS, POSITIONS) or cut(call)
+
+    def __call__(self) -> tuple[torch.nn.Module, Look] | None:
+        """Return the copy, and what is seen of the batch in the step under way; None where it cannot be evaluated."""
+        if self._step != self._watched.step:
+            self._step, self._found, call = self._watched.step, None, self.call
+            if call is not None and (model := copied(self._watched)) is not None:
+                with undisturbed(model):
+                    self._found = model, look(model, call, self._watched.causal)
+        return self._found
+
+    @property
+    def lacking(self) -> str:
+        """Return why nothing could be seen."""
+        batch = "the batch is not of tensors alone" if self._kept else "no forward pass of the model was seen"
+        return batch if self.call is None else "a copy of the model cannot be evaluated"
+
+
+@contextlib.contextmanager
+def undisturbed(model: torch.nn.Module) -> Iterator[None]:
+    """Evaluate inside the block with the precision of the loop, and give random numbers back."""
+    kind = next((one.device.type for one in model.parameters()), "cpu")
+    dtype, enabled = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
+    with random_numbers_kept(), torch.autocast(kind, dtype, enabled, cache_enabled=False):
+        yield
+
+
 class Looking(Channel):
     """What both have: when it is due, rows for `diagnostics.jsonl`, and why nothing could be seen."""
 
     every_step = True
 
-    def __init__(self, watched: Watched, asked: Diagnostics, last: int | None = None) -> None:
+    def __init__(self, watched: Watched, asked: Diagnostics, last: int | None, looks: OneLook) -> None:
         super().__init__(watched)
-        self.asked, self.last = asked, last
+        self.asked, self.last, self.looks = asked, last, looks
         self.rows: list[dict[str, Any]] = []
         self.unseen = ""
 
@@ -72,37 +112,34 @@ class Inside(Looking):
     """Figures of the batch that stays the same; against the first look where they say so."""
 
     columns = INSIDE[:-2]
+    _common: tuple[torch.Tensor, torch.Tensor] | None = None
+    _control: float | None = None
+    _looks = 0
+    _looked = _gone = False  # in this step; for good
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._call: Call | None = None
         self._first: dict[str, Activation] = {}
         self._dead: dict[str, torch.Tensor] = {}  # in how many looks on end each unit was
-        self._looks = 0
-        self._common: tuple[torch.Tensor, torch.Tensor] | None = None
         self._matrices = PowerIteration()
-        self._control: float | None = None
-        self._looked = self._gone = False  # in this step; for good
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Look before the first pass of a step that is due."""
         if not self.due or self._looked:
             return
         self._looked = True
-        model = copied(self.watched)
-        if model is None or not self._prepared({**dict(enumerate(args)), **kwargs}):
-            why = "a copy of the model cannot be evaluated" if model is None else "the batch is not of tensors alone"
-            self._give_up(why)
+        self.looks.keep(args, kwargs)
+        found, call = self.looks(), self.looks.call
+        if found is None or call is None:
+            self._give_up()
             return
-        assert self._call is not None
-        kind = next((one.device.type for one in model.parameters()), "cpu")
-        dtype, enabled = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
-        with random_numbers_kept(), torch.autocast(kind, dtype, enabled, cache_enabled=False):
-            seen = look(model, self._call, self.watched.causal)
-            other = shuffled(self._call) if seen.attention else None
+        (model, seen), causal = found, self.watched.causal
+        self._remember(call)
+        with undisturbed(model):
+            other = shuffled(call) if seen.attention else None
             elsewhere = attention(model, other) if other is not None else ()
             if self._control is None and seen.loss is not None:
-                self._control = loss_of(self._call, self._of_chance(model), self.watched.causal)
+                self._control = loss_of(call, _of_chance(model, call), causal)
         self.found = {
             **self._activations(seen.activations),
             **self._attention(seen.attention, elsewhere),
@@ -117,43 +154,25 @@ class Inside(Looking):
     def row(self) -> Mapping[str, Cell]:
         """Return what was seen; of a step that no pass of the model was seen in, say so."""
         if self.due and not self._looked:
-            self._give_up("no forward pass of the model was seen")
+            self._give_up()
         self._looked = self._gone
         return super().row()
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(self) -> None:
         self._gone = self._looked = True
-        self.unseen = residency.compiled(self.watched.model) or why
+        self.unseen = residency.compiled(self.watched.model) or self.looks.lacking
 
-    def _prepared(self, call: Call) -> bool:
-        """Keep the batch of all looks, and the commonest tokens of it as they are embedded before the first update."""
-        if self._call is None:
-            given = self.asked.batch
-            self._call = (cut(call, ROWS, POSITIONS) or cut(call)) if given is None else cut(call_of(given))
-            ids = None if self._call is None else tokens(self._call)
-            table, common = embedding(self.watched.bare()), None if ids is None else commonest(ids)
-            if table is not None and common is not None and int(common.amax()) < len(table):
-                self._common = common, table.detach()[common.to(table.device)].clone()
-        return self._call is not None
-
-    def _of_chance(self, model: torch.nn.Module) -> torch.Tensor | None:
-        """Return the logits of the same model with the entries of every matrix in another order."""
-        weights = dict(model.named_parameters())
-        if sum(one.numel() * one.element_size() for one in weights.values()) > MOST_DRAWN:
-            return None
-        drawn = torch.Generator().manual_seed(0)
-        mixed = {
-            name: one.flatten()[torch.randperm(one.numel(), generator=drawn).to(one.device)].view_as(one)
-            for name, one in weights.items()
-            if one.dim() > 1
-        }
-        assert self._call is not None
-        return logits_of(
-            run(lambda *given, **named: torch.func.functional_call(model, mixed, given, named), self._call)
-        )
+    def _remember(self, call: Call) -> None:
+        """Keep the commonest tokens of the batch as they are embedded at the first look."""
+        self._looks += 1
+        ids, table = tokens(call), embedding(self.watched.bare())
+        common = None if ids is None or self._looks > 1 else commonest(ids)
+        if table is not None and common is not None and int(common.amax()) < len(table):
+            self._common = common, table.detach()[common.to(table.device)].clone()
 
     def _activations(self, seen: tuple[Activation, ...]) -> dict[str, Cell]:
-        self.rows += [_row("activation", one) for one in seen]
+        names = [one.name for one in fields(Activation) if one.name not in ("peaks", "stack")]
+        self.rows += [{"of": "activation", **{name: getattr(one, name) for name in names}} for one in seen]
         first = self._first = self._first or {one.name + one.place: one for one in seen}
         found: dict[str, Cell] = {}
         broken = any(one.not_finite for one in seen)  # of the rest no figure tells how large it is
@@ -177,7 +196,6 @@ class Inside(Looking):
 
     def _neurons(self, hidden: list[Activation]) -> dict[str, Cell]:
         found: dict[str, Cell] = {}
-        self._looks += 1
         for one in {one.name: one for one in hidden}.values():  # once, where a block is called several times
             self._dead[one.name] = torch.where(one.dead, self._dead.get(one.name, 0) + 1, 0)
         if hidden and self._looks >= CHECKS:
@@ -278,6 +296,15 @@ class ClassLosses(Looking):
         }
 
 
-def _row(of: str, value: Activation) -> dict[str, Any]:
-    names = (one.name for one in fields(value) if one.name not in ("peaks", "stack"))
-    return {"of": of, **{name: getattr(value, name) for name in names}}
+def _of_chance(model: torch.nn.Module, call: Call) -> torch.Tensor | None:
+    """Return the logits of the same model with the entries of every matrix in another order."""
+    weights = dict(model.named_parameters())
+    if sum(one.numel() * one.element_size() for one in weights.values()) > MOST_DRAWN:
+        return None
+    drawn = torch.Generator().manual_seed(0)
+    mixed = {
+        name: one.flatten()[torch.randperm(one.numel(), generator=drawn).to(one.device)].view_as(one)
+        for name, one in weights.items()
+        if one.dim() > 1
+    }
+    return logits_of(run(lambda *given, **named: torch.func.functional_call(model, mixed, given, named), call))
