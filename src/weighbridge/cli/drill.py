@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weighbridge.cli.options import PATH, as_json, print_json, progress, tell, verb
-from weighbridge.core import ExitCode, Json, Outcome, UsageError, WeighbridgeError, plain
+from weighbridge.core import ExitCode, Outcome, UsageError, WeighbridgeError, plain
 from weighbridge.core.project import local, make_local
-from weighbridge.drills.setups import TRANSFORMERS, drills, named
+from weighbridge.drills.setups import TRANSFORMERS, drills, named, row_of
 from weighbridge.report import capped, finding_text
 
 if TYPE_CHECKING:
     from weighbridge.drills.drilling import Drilled
-    from weighbridge.drills.patterns import Likeness
     from weighbridge.drills.setups import Drill
 
 NAMED = 6  # rows that FAIL besides, with what they say
@@ -80,21 +79,18 @@ def run(drill: str, folder: Path | None, as_json: bool) -> None:
         raise UsageError("folder-exists", what, where=str(folder), remedy="name a new one") from None
     with progress() as show:
         found = list(drilled(chosen, folder, show))
-    right = all(one.right for one in found)
+    right = not any(one.silent or one.turned for one in found)
     if as_json:
-        print_json({"drill": chosen.name, "right": right, "runs": [plain(_facts(one)) for one in found]})
+        runs = [
+            {"name": one.arm.name, "run": str(one.run), "seconds": round(one.seconds, 1), "rows": dict(one.outcomes),
+             "had_to_fail": one.arm.fails, "did_not_fail": one.silent, "had_to_pass": one.arm.passes,
+             "did_not_pass": one.turned, "page": str(one.page or "")}
+            for one in found
+        ]  # fmt: skip
+        print_json({"drill": chosen.name, "right": right, "runs": plain(runs)})
     else:
         tell(lines_of(chosen, found))
     sys.exit(ExitCode.PASSED if right else ExitCode.FAILED)
-
-
-def _facts(one: Drilled) -> dict[str, object]:
-    """Return one arm for machines."""
-    return {
-        "name": one.arm.name, "run": str(one.run), "seconds": round(one.seconds, 1), "rows": dict(one.outcomes),
-        "had_to_fail": one.arm.fails, "did_not_fail": one.silent, "had_to_pass": one.arm.passes,
-        "did_not_pass": one.turned, "page": str(one.page or ""),
-    }  # fmt: skip
 
 
 def lines_of(drill: Drill, found: list[Drilled]) -> Iterator[str]:
@@ -123,15 +119,15 @@ def lines_of(drill: Drill, found: list[Drilled]) -> Iterator[str]:
 
 def _fired(one: Drilled) -> Iterator[str]:
     """Yield the rows that had to fire with what they say, what helps, those besides, and those that stayed green."""
-    measured = one.result.evaluation.measured
+    evaluation = one.result.evaluation
+    says = {row_of(of.gate): finding_text(of, evaluation.measured) for of in evaluation.findings}
     for row in one.arm.fails:
-        said = finding_text(one.finding(row), measured)
+        said = says[row]
         yield f"  {('no FAIL ' if row in one.silent else 'FAIL ') + row:<14} {said.brief[0]}"
         hints = said.hints if row == one.arm.fails[0] and row not in one.silent else ()
         yield from (f"  {'':<14} {hint}" for hint in hints)
     besides = [row for row in one.of(Outcome.FAIL) if row not in one.arm.fails]
-    lines = [f"  {'besides ' + row:<14} {finding_text(one.finding(row), measured).brief[0]}" for row in besides]
-    yield from capped(lines, NAMED)
+    yield from capped([f"  {'besides ' + row:<14} {says[row].brief[0]}" for row in besides], NAMED)
     green = [row for row in one.arm.passes if row not in one.turned]
     if green:
         yield f"  {'stayed green':<14} {' '.join(green)}"
@@ -172,7 +168,13 @@ def match(run: Path, folder: Path, as_json: bool) -> None:
     findings = judged(run)
     found = likenesses([*shipped(), *kept(folder)], findings)
     if as_json:
-        print_json({"run": str(run), "patterns": [_likeness(one) for one in found]})
+        patterns = [
+            {"name": one.pattern.name, "says": one.pattern.says, "where": one.pattern.where, "alike": one.alike,
+             "holds": one.holds, "fails": (one.fails, len(one.pattern.fails)),
+             "passes": (one.passes, len(one.pattern.passes))}
+            for one in found
+        ]  # fmt: skip
+        print_json({"run": str(run), "patterns": plain(patterns)})
         return
     fails = sorted(rows_that(findings, Outcome.FAIL))
     tell([click.style(f"{run}: FAIL {len(fails)}{': ' * bool(fails)}{' '.join(fails)}", bold=True)])
@@ -184,11 +186,3 @@ def match(run: Path, folder: Path, as_json: bool) -> None:
         tell([f"  {how} {pattern.name}: {pattern.says}", f"    {same} say the same"])
     if not alike:
         tell([f"  looks like none of {len(found)} patterns"])
-
-
-def _likeness(one: Likeness) -> dict[str, Json]:
-    """Return one comparison for machines: of so many FAILs and PASSes of the pattern, how many say the same."""
-    pattern = one.pattern
-    fails, passes = [one.fails, len(pattern.fails)], [one.passes, len(pattern.passes)]
-    same: dict[str, Json] = {"fails": plain(fails), "passes": plain(passes), "alike": one.alike, "holds": one.holds}
-    return {"name": pattern.name, "says": pattern.says, "where": pattern.where, **same}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from weighbridge import api
-from weighbridge.core import Finding, Outcome, UsageError, WeighbridgeError, dataclass
+from weighbridge.core import Outcome, UsageError, WeighbridgeError, dataclass
 from weighbridge.drills.setups import DIAGNOSTICS, KNOCK, Arm, Drill, differing, row_of
 from weighbridge.evaluation.two_runs import cells
 from weighbridge.evaluation.verification import ContractResult
@@ -51,47 +51,28 @@ class Drilled:
         found = [row for row in self.arm.passes if self.outcomes.get(row) is not Outcome.PASS]
         return tuple(found) if self.arm.against else (*found, *self.of(Outcome.FAIL))
 
-    @property
-    def right(self) -> bool:
-        """Return whether the gates said of it what they had to say."""
-        return not (self.silent or self.turned)
-
-    def finding(self, row: str) -> Finding:
-        """Return the finding of a row."""
-        return next(one for one in self.result.evaluation.findings if row_of(one.gate) == row)
-
 
 def drilled(drill: Drill, folder: Path, show: Callable[[str], None]) -> Iterator[Drilled]:
-    """Train all arms of a drill into a new folder, then judge each and draw its page."""
+    """Train all arms of a drill into a new folder, each in a process of its own, then judge each and draw its page."""
     seconds = {}
     for arm in drill.arms:
         show(f"training {arm.name}, {arm.setup.steps} steps")
-        began = time.monotonic()
-        _train(folder / arm.name, arm, drill)
+        began, run = time.monotonic(), folder / arm.name
+        setups = (json.dumps(dataclasses.asdict(one)) for one in (arm.setup, drill.arms[0].setup))
+        command = (sys.executable, "-m", "weighbridge.drills.training", str(run), *setups)
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            what = f"the training of {arm.name} ended with exit {done.returncode}: {last}"
+            raise WeighbridgeError("drill-training", what, where=str(run), remedy="look at the disk and at PyTorch")
         seconds[arm.name] = time.monotonic() - began
     for arm in drill.arms:
         show(f"judging {arm.name}")
-        bound = {"run": folder / arm.name, **_beside(arm, drill, folder)}
+        bound = {one.role: folder / one.name for one in drill.arms if one.role and one.against == arm.name}
+        bound |= {"run": folder / arm.name} | ({arm.beside: folder / arm.against} if arm.beside else {})
         judged = api.verify(DIAGNOSTICS, subjects=bound, evidence=folder / "evidence").results[0]
         page = _page(judged, arm, folder)
         yield Drilled(arm=arm, run=folder / arm.name, seconds=seconds[arm.name], result=judged, page=page)
-
-
-def _train(run: Path, arm: Arm, drill: Drill) -> None:
-    """Train one arm in a process of its own; what it says is what went wrong."""
-    setups = (json.dumps(dataclasses.asdict(one)) for one in (arm.setup, drill.arms[0].setup))
-    command = (sys.executable, "-m", "weighbridge.drills.training", str(run), *setups)
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        what = f"the training of {arm.name} ended with exit {done.returncode}: {last}"
-        raise WeighbridgeError("drill-training", what, where=str(run), remedy="look at the disk and at PyTorch")
-
-
-def _beside(arm: Arm, drill: Drill, folder: Path) -> dict[str, Path]:
-    """Return what is bound beside an arm: those whose role is beside it, or the arm that it is held against."""
-    roles = {one.role: folder / one.name for one in drill.arms if one.role and one.against == arm.name}
-    return roles | ({arm.beside: folder / arm.against} if arm.beside else {})
 
 
 def _page(judged: ContractResult, arm: Arm, folder: Path) -> Path | None:
@@ -100,9 +81,8 @@ def _page(judged: ContractResult, arm: Arm, folder: Path) -> Path | None:
     from weighbridge.page.sources import sources
 
     assert judged.bundle is not None
-    file = folder / f"{arm.name}.html"
+    file, base = folder / f"{arm.name}.html", folder / arm.against if arm.against else None
     try:
-        base = folder / arm.against if arm.against else None
         file.write_bytes(page(sources([judged.bundle.path], folder / arm.name, base)))
     except UsageError:
         return None

@@ -79,22 +79,14 @@ class Block(nn.Module):
         return out
 
 
-class Model(nn.Module):
-    """The stack of blocks over embedded bytes."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__()
-        self.embed_tokens = nn.Embedding(VOCAB, WIDTH)
-        self.layers = nn.ModuleList(Block(setup) for _ in range(setup.layers))
-        self.norm = nn.RMSNorm(WIDTH, eps=1e-6)
-
-
 class Miniature(nn.Module):
     """Bytes in, logits of the next byte out; begun from N(0, 0.02), times what the setup says."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__()
-        self.model, self.lm_head = Model(setup), nn.Linear(WIDTH, VOCAB, bias=False)
+        self.embed_tokens = nn.Embedding(VOCAB, WIDTH)
+        self.layers = nn.ModuleList(Block(setup) for _ in range(setup.layers))
+        self.norm, self.lm_head = nn.RMSNorm(WIDTH, eps=1e-6), nn.Linear(WIDTH, VOCAB, bias=False)
         for one in self.parameters():
             if one.dim() > 1:
                 nn.init.normal_(one, std=0.02)
@@ -102,10 +94,10 @@ class Miniature(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Map ids `[sequences, tokens]` to logits `[sequences, tokens, vocab]`."""
-        x = self.model.embed_tokens(ids)
-        for layer in self.model.layers:
+        x = self.embed_tokens(ids)
+        for layer in self.layers:
             x = layer(x)
-        logits: Tensor = self.lm_head(self.model.norm(x))
+        logits: Tensor = self.lm_head(self.norm(x))
         return logits
 
 

@@ -27,7 +27,6 @@ from weighbridge.drills.setups import DIAGNOSTICS, drills, row_of
 from weighbridge.evaluation.inspection import opened
 from weighbridge.evaluation.verification import VerifyRequest, verify
 from weighbridge.evidence import review
-from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import Against, State
 from weighbridge.report import finding_text
 
@@ -73,25 +72,22 @@ def shipped() -> Iterator[Pattern]:
 def kept(folder: Path) -> Iterator[Pattern]:
     """Yield the patterns that a project keeps, each by its bundle judged again; refuse one that does not hold."""
     for file in sorted(folder.glob(f"*/{FILE}")):
+        bundles = list(file.parent.glob("bundles/*"))
         try:
             given: Any = loads(read_regular_file(file, MOST, BundleError).decode())
-        except (ValueError, WeighbridgeError):
-            raise BundleError("pattern-form", "is no JSON", where=str(file), remedy=AGAIN) from None
-        if not isinstance(given, dict) or given.get("pattern") != SCHEMA:
-            raise BundleError("pattern-form", f"is no {SCHEMA}", where=str(file), remedy=AGAIN)
-        bundles = list(file.parent.glob("bundles/*"))
-        if len(bundles) != 1:
-            what = f"{len(bundles)} bundles are beside it, and it is what one says"
-            raise BundleError("pattern-form", what, where=str(file), remedy=AGAIN)
-        yield _pattern(file.parent.name, str(given.get("says")), _sound(bundles[0]).findings, str(file.parent))
-
-
-def _sound(path: Path) -> Bundle:
-    answers = review.verify(path, Against(now=dt.datetime.now(dt.UTC)))
-    if answers.bundle is not None and not answers.exit_code:
-        return answers.bundle
-    why = next((one.says for one in (answers.integrity, answers.rederivation) if one.held is not State.HOLDS), "broken")
-    raise BundleError("pattern-form", why, where=str(path), remedy=AGAIN)
+            why = "" if given["pattern"] == SCHEMA else f"is no {SCHEMA}"
+        except (ValueError, KeyError, TypeError, WeighbridgeError):
+            why = f"is no {SCHEMA}"
+        if not why and len(bundles) != 1:
+            why = f"{len(bundles)} bundles are beside it, and it is what one says"
+        if why:
+            raise BundleError("pattern-form", why, where=str(file), remedy=AGAIN)
+        answers = review.verify(bundles[0], Against(now=dt.datetime.now(dt.UTC)))
+        if answers.bundle is None or answers.exit_code:
+            asked = (answers.integrity, answers.rederivation)
+            why = next((one.says for one in asked if one.held is not State.HOLDS), "broken")
+            raise BundleError("pattern-form", why, where=str(bundles[0]), remedy=AGAIN)
+        yield _pattern(file.parent.name, str(given.get("says")), answers.bundle.findings, str(file.parent))
 
 
 def judged(run: Path) -> tuple[Finding, ...]:
