@@ -11,15 +11,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 nn = torch.nn
 
-from weighbridge.diagnosis import (  # noqa: E402
-    activations,
-    attention_maps,
-    class_losses,
-    embedding_rows,
-    fixed_batch,
-    looking,
-    spectral,
-)
+from weighbridge.diagnosis import activations, attention_maps, fixed_batch, looking, matrices  # noqa: E402
 
 SIZES = {"vocab_size": 50, "num_hidden_layers": 3, "hidden_size": 32, "num_attention_heads": 4}
 IDS = torch.arange(48).reshape(2, 24) % 50
@@ -154,45 +146,45 @@ def test_a_block_is_outside_the_band_of_its_stack_wherever_it_is_and_one_never_s
 
 def test_spectral_norms_are_those_of_a_decomposition_or_say_that_they_are_not_known() -> None:
     torch.manual_seed(0)
-    matrices = [(f"w{size}", torch.randn(size, 64)) for size in (64, 257, 8)]
-    power = spectral.PowerIteration()
+    named = [(f"w{size}", torch.randn(size, 64)) for size in (64, 257, 8)]
+    power = matrices.PowerIteration()
     for _ in range(2):
-        found = power.measure(matrices)
-    for (_, matrix), one in zip(matrices, found, strict=True):
+        found = power.measure(named)
+    for (_, matrix), one in zip(named, found, strict=True):
         exact = torch.linalg.matrix_norm(matrix, 2).item()
         assert one.value <= exact * (1 + 1e-5)
         assert not one.known or one.value > exact * 0.97
     top = max(found, key=lambda one: one.value)
     assert (top.name, top.known, top.iterations) == ("w257", True, 3)
     assert {one.iterations for one in found} == {3}
-    assert power.measure([("zero", torch.zeros(4, 4))])[0] == spectral.SpectralNorm("zero", 0.0, 0.0, 10)
+    assert power.measure([("zero", torch.zeros(4, 4))])[0] == matrices.SpectralNorm("zero", 0.0, 0.0, 10)
     assert not power.measure([("nan", torch.full((4, 4), math.nan))])[0].known
-    assert not spectral.SpectralNorm("w", 1.0, 0.5, 60).known
+    assert not matrices.SpectralNorm("w", 1.0, 0.5, 60).known
 
 
 def test_alignment_is_one_of_what_was_turned_or_scaled_and_less_of_what_moved() -> None:
     torch.manual_seed(0)
     rows, turn = torch.randn(64, 16), torch.linalg.qr(torch.randn(16, 16))[0]
-    assert embedding_rows.alignment(rows, 3 * rows @ turn + 1) == pytest.approx(1)
-    assert embedding_rows.alignment(rows, torch.randn(64, 16)) < 0.5
-    common = embedding_rows.commonest(torch.tensor([[3, 3, 1, *range(10, 18)]]), 3)
+    assert matrices.alignment(rows, 3 * rows @ turn + 1) == pytest.approx(1)
+    assert matrices.alignment(rows, torch.randn(64, 16)) < 0.5
+    common = matrices.commonest(torch.tensor([[3, 3, 1, *range(10, 18)]]), 3)
     assert common is not None
     assert common.tolist() == [3, 1, 10]
-    assert embedding_rows.commonest(torch.tensor([[1, 2]])) is None
+    assert matrices.commonest(torch.tensor([[1, 2]])) is None
 
 
 def test_moments_merge_to_those_of_all_and_hold_where_float32_fails() -> None:
     torch.manual_seed(0)
     values = torch.randn(10_000, dtype=torch.float64) + 1e8
-    parts = [class_losses.moments(one) for one in values.split(999)]
-    merged = class_losses.Moments()
+    parts = [looking.moments(one) for one in values.split(999)]
+    merged = looking.Moments()
     for one in parts:
         merged = merged.merged(one)
-    whole = class_losses.moments(values)
+    whole = looking.moments(values)
     assert merged.count == 10_000
     assert merged.mean == pytest.approx(whole.mean, rel=1e-14)
     assert merged.std == pytest.approx(values.std().item(), rel=1e-9)
-    assert class_losses.Moments().merged(class_losses.Moments()).count == 0
+    assert looking.Moments().merged(looking.Moments()).count == 0
 
 
 def test_labels_that_are_the_tokens_are_shifted_and_others_are_not() -> None:
@@ -223,15 +215,15 @@ def test_labels_that_are_tokens_in_part_are_shifted_where_the_model_is_known_to_
 
 def test_losses_of_classes_are_over_their_own_places() -> None:
     logits, labels = torch.randn(6, 5), torch.tensor([0, 1, -100, 3, 4, 0])
-    found = class_losses.losses(logits, labels)
-    classes = class_losses.spread_out(torch.tensor([0, 1]), labels)
+    found = looking.losses(logits, labels)
+    classes = looking.spread_out(torch.tensor([0, 1]), labels)
     assert classes is not None
     assert classes.tolist() == [0, 0, 0, 1, 1, 1]
-    of_class = class_losses.by_class(found, labels, classes)
+    of_class = looking.by_class(found, labels, classes)
     assert {kind: one.count for kind, one in of_class.items()} == {0: 2, 1: 3}
     assert of_class[1].mean == pytest.approx(nn.functional.cross_entropy(logits[3:], labels[3:]).item(), rel=1e-6)
-    assert class_losses.spread_out(torch.zeros(4), labels) is None
-    of_places = class_losses.spread_out(torch.arange(8).reshape(2, 4), labels)  # of labels that were shifted
+    assert looking.spread_out(torch.zeros(4), labels) is None
+    of_places = looking.spread_out(torch.arange(8).reshape(2, 4), labels)  # of labels that were shifted
     assert of_places is not None
     assert of_places.tolist() == [1, 2, 3, 5, 6, 7]
 

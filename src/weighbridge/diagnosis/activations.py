@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ def blocks(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
 
 def hidden(block: torch.nn.Module) -> tuple[str, torch.nn.Module] | None:
     """Return what takes the hidden units of a block in: of the maps that narrow, the one from most units."""
-    narrowing = [(given, path, one) for path, one in block.named_modules() if (given := _narrows(one)) and _feeds(path)]
+    narrowing = [(given, path, one) for path, one in block.named_modules() if (given := _narrows(path, one))]
     return max(narrowing, key=lambda one: one[0])[1:] if narrowing else None
 
 
@@ -87,31 +88,23 @@ def watching(model: torch.nn.Module) -> Iterator[list[Activation]]:
     found: list[tuple[str, Place, str, int, torch.Tensor, torch.Tensor]] = []
     read: list[Activation] = []
 
-    def taken(name: str, place: Place, stack: str, value: Any, given: Any = None) -> None:
-        out, before = _first(value), _first(given)
+    def taken(spot: tuple[str, Place, str], _module: object, given: Any, named: Any, output: Any) -> None:
+        out = _first(given if spot[1] is Place.HIDDEN else output)
+        before = _first((*given, *named.values())) if spot[1] is Place.BLOCK else None
         if out is not None and out.is_floating_point() and out.dim() > 1 and out.numel():
             before = before if before is not None and before.shape == out.shape else torch.zeros_like(out)
-            found.append((name, place, stack, out.numel(), *_taken(out, before)))
+            found.append((*spot, out.numel(), *_taken(out, before)))
 
+    norm = last_norm(model)
+    places = [(norm[1], (norm[0], Place.NORM, ""))] if norm else []
+    for path, block in blocks(model).items():
+        stack = f"{path.rpartition('.')[0]} {type(block).__name__}"
+        places.append((block, (path, Place.BLOCK, stack)))
+        if inner := hidden(block):
+            places.append((inner[1], (f"{path}.{inner[0]}".rstrip("."), Place.HIDDEN, stack)))
     with contextlib.ExitStack() as hooks:
-        for path, block in blocks(model).items():
-            stack = f"{path.rpartition('.')[0]} {type(block).__name__}"
-            after = block.register_forward_hook(
-                lambda _m, given, named, out, path=path, stack=stack: taken(
-                    path, Place.BLOCK, stack, out, (*given, *named.values())
-                ),
-                with_kwargs=True,
-            )
-            hooks.callback(after.remove)
-            if inner := hidden(block):
-                name = f"{path}.{inner[0]}".rstrip(".")
-                before = inner[1].register_forward_pre_hook(
-                    lambda _m, given, name=name, stack=stack: taken(name, Place.HIDDEN, stack, given)
-                )
-                hooks.callback(before.remove)
-        if norm := last_norm(model):
-            after = norm[1].register_forward_hook(lambda _m, _a, out, name=norm[0]: taken(name, Place.NORM, "", out))
-            hooks.callback(after.remove)
+        for part, of in places:
+            hooks.callback(part.register_forward_hook(functools.partial(taken, of), with_kwargs=True).remove)
         yield read
     if found:
         device = found[0][4].device
@@ -163,13 +156,9 @@ def _inside(path: str, other: str) -> bool:
     return path != other and path.startswith(f"{other}." if other else "")
 
 
-def _feeds(path: str) -> bool:
-    return not any(word in path.lower() for word in ATTENTION)
-
-
-def _narrows(one: torch.nn.Module) -> int:
+def _narrows(path: str, one: torch.nn.Module) -> int:
     """Return the inputs of a linear map that has fewer outputs, else 0; a Conv1D is stored the other way."""
-    weight = getattr(one, "weight", None)
+    weight = None if any(word in path.lower() for word in ATTENTION) else getattr(one, "weight", None)
     if not isinstance(weight, torch.Tensor) or weight.dim() != 2 or isinstance(one, torch.nn.Embedding):
         return 0
     given, taken = weight.shape if type(one).__name__ == "Conv1D" else weight.shape[::-1]

@@ -90,7 +90,7 @@ def heads(maps: Sequence[AttentionMap], of: Callable[[AttentionMap], Sequence[fl
 
 def _map(name: str, function: Any, given: tuple[Any, ...], named: dict[str, Any]) -> AttentionMap:
     module, query, key, *more = given
-    rows, sequences, length = _spread(query.shape[2], ROWS), query.shape[0], key.shape[2]
+    rows, sequences, length = spread(query.shape[2], ROWS), query.shape[0], key.shape[2]
     unit = torch.eye(length, dtype=query.dtype, device=query.device).expand(*key.shape[:2], length, length)
 
     def weights(queries: torch.Tensor) -> torch.Tensor:
@@ -123,7 +123,7 @@ def _map(name: str, function: Any, given: tuple[Any, ...], named: dict[str, Any]
 
 def _grid(query: torch.Tensor, key: torch.Tensor, scaling: float | None) -> torch.Tensor:
     one, other = query[0], key[0].repeat_interleave(query.shape[1] // key.shape[1], 0)
-    few = one[:, _spread(one.shape[1], GRID)].float(), other[:, _spread(other.shape[1], GRID)].float()
+    few = one[:, spread(one.shape[1], GRID)].float(), other[:, spread(other.shape[1], GRID)].float()
     return few[0] @ few[1].mT * (query.shape[-1] ** -0.5 if scaling is None else scaling)
 
 
@@ -131,6 +131,7 @@ def _mean(values: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
     return torch.where(counted, values, 0.0).sum(0) / counted.sum(0)  # NaN where no row counts
 
 
-def _spread(size: int, most: int) -> list[int]:
+def spread(size: int, most: int) -> list[int]:
+    """Return places that are spread over a size, the first and the last among them."""
     few = min(size, most)
     return [at * (size - 1) // max(few - 1, 1) for at in range(few)]

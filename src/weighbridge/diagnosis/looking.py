@@ -1,15 +1,17 @@
-"""One evaluation of a batch, and all that is looked at in it."""
+"""One evaluation of a batch, and all that is looked at in it; losses of its places in float64, by class."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 
 from weighbridge.diagnosis.activations import Activation, watching
 from weighbridge.diagnosis.attention_maps import AttentionMap, attending
-from weighbridge.diagnosis.class_losses import losses
 from weighbridge.diagnosis.fixed_batch import IGNORED, Call, logits_of, run, scattered, targets, tokens
+
+AT_ONCE = 2**22  # logits in float64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,3 +53,62 @@ def shuffled(call: Call) -> Call | None:
         return None
     order = torch.argsort(scattered(ids.shape[1], torch.float64)).to(ids.device)
     return {name: value[:, order] if value is ids else value for name, value in call.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """So many values, their mean, and the sum of squares about it."""
+
+    count: int = 0
+    mean: float = math.nan
+    squares: float = 0.0
+
+    @property
+    def std(self) -> float:
+        """Return the deviation of a sample; NaN of fewer than two values."""
+        return math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else math.nan
+
+    def merged(self, other: Moments) -> Moments:
+        """Return the moments of both together; nothing is added by none."""
+        if not self.count or not other.count:
+            return self if self.count else other
+        count, apart = self.count + other.count, other.mean - self.mean
+        squares = self.squares + other.squares + apart * apart * self.count * other.count / count
+        return Moments(count, self.mean + apart * other.count / count, squares)
+
+
+def moments(values: torch.Tensor) -> Moments:
+    """Return the moments of values, in float64 and in two passes."""
+    wide = values.detach().double()
+    if not wide.numel():
+        return Moments()
+    mean = wide.mean()
+    found = torch.stack([mean, (wide - mean).square().sum()]).tolist()
+    return Moments(wide.numel(), *found)
+
+
+def losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the cross-entropy of each place in float64, 0 where it is ignored; a few places are widened at a time."""
+    places = max(AT_ONCE // logits.shape[-1], 1)
+    parts = zip(torch.split(logits.detach(), places), torch.split(labels, places), strict=True)
+    found = [
+        torch.nn.functional.cross_entropy(some.double(), wanted.long(), ignore_index=IGNORED, reduction="none")
+        for some, wanted in parts
+    ]
+    return torch.cat(found)
+
+
+def by_class(found: torch.Tensor, labels: torch.Tensor, classes: torch.Tensor) -> dict[int, Moments]:
+    """Return the moments of the losses of each class, over the places that count; `classes` is one for each place."""
+    counted, classes = labels != IGNORED, classes.to(labels.device)
+    kinds = torch.unique(classes).tolist()
+    return {int(kind): moments(found[counted & (classes == kind)]) for kind in kinds}
+
+
+def spread_out(classes: torch.Tensor, labels: torch.Tensor) -> torch.Tensor | None:
+    """Return a class for each place from one for each row or each place; None where they do not go into each other."""
+    places = labels.numel()
+    shifted = classes.dim() == 2 and classes[:, 1:].numel() == places  # as the labels were
+    flat = classes[:, 1:].flatten() if shifted else classes.flatten()
+    each = places // max(len(flat), 1)
+    return flat.repeat_interleave(each) if len(flat) and each * len(flat) == places else None

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from weighbridge.core import Doubles
+from weighbridge.diagnosis.attention_maps import spread
 from weighbridge.recorder.learning.tensor_norms import every_so_many, here
 
 LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -50,7 +51,7 @@ def sampled_grid(tensor: torch.Tensor) -> list[list[float | None]]:
     """Return at most 32 rows of 32 elements spread over a tensor, seen as a matrix; None for what is not finite."""
     (whole,) = here([tensor.detach()])
     matrix = whole.reshape(len(whole), -1) if whole.dim() > 1 else whole.reshape(1, -1)
-    rows, columns = (np.linspace(0, size - 1, min(size, SIDE)).round().astype(int).tolist() for size in matrix.shape)
+    rows, columns = (spread(size, SIDE) for size in matrix.shape)
     cells = matrix[rows][:, columns].double().cpu() if not matrix.is_mps else matrix.cpu()[rows][:, columns].double()
     return [[rounded_or_none(one) for one in row] for row in cells.tolist()]
 

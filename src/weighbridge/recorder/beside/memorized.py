@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -38,8 +38,7 @@ class Probes:
     encode: Callable[[str], Sequence[int]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(NamedTuple):
     """The beginning of a text, and how it really goes on."""
 
     of: str
@@ -47,8 +46,7 @@ class Probe:
     rest: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What the model made of one probe."""
 
     probe: Probe
@@ -89,10 +87,11 @@ class Memorized(Channel):
         """Measure where that is due."""
         if not self._probes or not (self.due or is_scheduled(self.watched.step + self._first)):
             return {}
-        self.due = False
-        refused, answers = self._unfit(), list[Answer]()
-        if not refused:
-            answers, refused = self._answers()
+        self.due, answers, model = False, list[Answer](), copied(self.watched)
+        refused = self._unfit() if model else "no copy of the model can be made: it is compiled, or spread over ranks"
+        if model and not refused:
+            answers = self._answers(model)
+            refused = "" if answers else "the model looks ahead, or gives no logits of each token"
         self.look(refused)
         return figures(answers)
 
@@ -121,44 +120,41 @@ class Memorized(Channel):
         context = getattr(config, "max_position_embeddings", None) or self._longest
         longest = max(len(one.prompt) + len(one.rest) - 1 for one in self._probes)  # the last token is only asked for
         largest = max(max(*one.prompt, *one.rest) for one in self._probes)
-        if longest > context:
-            return f"a probe takes {longest} tokens, and the model {context}"
-        if largest >= vocabulary:
-            return f"a probe has the token {largest}, and the model knows {vocabulary}"
-        return "the model has an encoder and a decoder" if getattr(config, "is_encoder_decoder", False) else ""
+        wrong = {
+            f"a probe takes {longest} tokens, and the model {context}": longest > context,
+            f"a probe has the token {largest}, and the model knows {vocabulary}": largest >= vocabulary,
+            "the model has an encoder and a decoder": getattr(config, "is_encoder_decoder", False),
+            "the model is on several devices": len({one.device for one in model.parameters()}) > 1,
+        }
+        return next((why for why, so in wrong.items() if so), "")
 
-    def _answers(self) -> tuple[list[Answer], str]:
-        model = copied(self.watched)
-        if model is None:
-            return [], "no copy of the model can be made beside training: it is compiled, or spread over ranks"
-        device, *others = dict.fromkeys(parameter.device for parameter in model.parameters())
-        if others:
-            return [], "the model is on several devices"
-        groups = collections.defaultdict(list)  # of one length, so that they go together
-        for one in self._probes:
-            groups[len(one.prompt), len(one.rest)].append(one)
-        self._ahead |= self.watched.causal is False
-        answers: list[Answer] = []
+    def _answers(self, model: torch.nn.Module) -> list[Answer]:
+        """Return what the model makes of all probes; none where it looks ahead."""
+        if self._ahead or self.watched.causal is False:
+            return []
+        device, answers = next(model.parameters()).device, list[Answer]()
         with random_numbers_kept(), torch.autocast(device.type, enabled=False):
             torch.manual_seed(0)
-            for part in (group[at : at + AT_ONCE] for group in groups.values() for at in range(0, len(group), AT_ONCE)):
-                some = [] if self._ahead else _asked(model, part, device)
-                if not some:
-                    self._ahead = True
-                    return [], "the model looks ahead, or gives no logits of each token"
-                answers += some
-        return answers, ""
+            for _, alike in itertools.groupby(sorted(self._probes, key=_sizes), key=_sizes):
+                group = list(alike)
+                for part in (group[at : at + AT_ONCE] for at in range(0, len(group), AT_ONCE)):
+                    some = _asked(model, part, device)
+                    self._ahead |= not some
+                    answers += some
+        return [] if self._ahead else answers
+
+
+def _sizes(probe: Probe) -> tuple[int, int]:
+    return len(probe.prompt), len(probe.rest)
 
 
 def read_probes(data: bytes, encode: Callable[[str], Sequence[int]] | None) -> tuple[Probe, ...]:
     """Read a file of probes, or raise ValueError with the line that is none."""
-    found = []
-    for number, line in enumerate(data.decode("utf-8").splitlines(), 1):
-        if line.strip():
-            found.append(_probe(line, number, encode))
+    lines = enumerate(data.decode("utf-8").splitlines(), 1)
+    found = tuple(_probe(line, number, encode) for number, line in lines if line.strip())
     if not 0 < len(found) <= MAX_PROBES:
         raise ValueError(f"{len(found)} probes; there must be 1 to {MAX_PROBES}")
-    return tuple(found)
+    return found
 
 
 def _probe(line: str, number: int, encode: Callable[[str], Sequence[int]] | None) -> Probe:
@@ -211,24 +207,17 @@ def figures(answers: Sequence[Answer]) -> dict[str, Cell]:
         if not (some := [one for one in answers if one.probe.of == of]):
             continue
         loss, share = fmean(one.loss for one in some), fmean(one.written == one.probe.rest for one in some)
-        tokens[of] = fmean(_overlap(one) for one in some)
+        both = ((collections.Counter(one.written) & collections.Counter(one.probe.rest), one.probe) for one in some)
+        tokens[of] = fmean(same.total() / len(probe.rest) for same, probe in both)  # wherever they were written
         found |= {f"{prefix}_exact": share, f"{prefix}_overlap": tokens[of]}
-        if of == TRAINED:
-            sd = math.sqrt(share * (1 - share) / len(some))
-            found |= {"probe_loss": loss, "probes_missed": 1 - share, "continuation_sd": sd}
-        else:
-            found["unseen_ppl"] = math.exp(min(loss, LARGEST))
+        of_trained = {"probe_loss": loss, "probes_missed": 1 - share}
+        of_trained["continuation_sd"] = math.sqrt(share * (1 - share) / len(some))
+        found |= of_trained if of == TRAINED else {"unseen_ppl": math.exp(min(loss, LARGEST))}
     if len(tokens) == 2:
         found["probe_gap"] = tokens[TRAINED] - tokens[HELD_OUT]
     if several := [one.written for one in answers if len(one.written) > 1]:
         found["distinct_bigrams"] = fmean(len({*itertools.pairwise(one)}) / (len(one) - 1) for one in several)
     return found
-
-
-def _overlap(answer: Answer) -> float:
-    """Return the share of the true tokens that were written, wherever."""
-    both = collections.Counter(answer.written) & collections.Counter(answer.probe.rest)
-    return both.total() / len(answer.probe.rest)
 
 
 def _bytes(path: str | Path) -> bytes:

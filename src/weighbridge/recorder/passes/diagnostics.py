@@ -16,11 +16,20 @@ import torch
 
 from weighbridge.diagnosis.activations import Activation, Place, outliers
 from weighbridge.diagnosis.attention_maps import AttentionMap, content, heads, redundant
-from weighbridge.diagnosis.class_losses import Moments, by_class, losses, moments, spread_out
-from weighbridge.diagnosis.embedding_rows import alignment, commonest, embedding
 from weighbridge.diagnosis.fixed_batch import IGNORED, Call, call_of, cut, logits_of, run, targets, tokens
-from weighbridge.diagnosis.looking import Look, attention, look, loss_of, shuffled
-from weighbridge.diagnosis.spectral import PowerIteration
+from weighbridge.diagnosis.looking import (
+    Look,
+    Moments,
+    attention,
+    by_class,
+    look,
+    loss_of,
+    losses,
+    moments,
+    shuffled,
+    spread_out,
+)
+from weighbridge.diagnosis.matrices import PowerIteration, alignment, commonest, embedding
 from weighbridge.quantities.runs import INSIDE
 from weighbridge.recorder import residency
 from weighbridge.recorder.channels import Cell, Channel, Watched
