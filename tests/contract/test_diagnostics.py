@@ -19,6 +19,7 @@ GATES = load_contract("builtin:diagnostics").contract.gates
 ROWS = {"1": 6, "2": 6, "3": 6, "4": 6, "5": 5, "6": 5, "7": 4, "T": 5}
 # By row: the column, what is good, and what is bad.
 HANDED_OVER: Mapping[str, tuple[str, Sequence[float], Sequence[float]]] = {
+    "1.4-SEEN": ("target_seen_share", (0, 0, 0), (0, 0.9, 1)),
     "2.2": ("slice_ppl", (250, 80, 12), (250, 249, 247)),
     "2.4": ("loss_above_floor", (4.1, 0.7, 0.08), (4.1, 2.2, 1.9)),
     "2.5": ("least_head_entropy", (0.99, 0.8, 0.41), (0.9999, 0.9998, 0.9999)),
@@ -38,12 +39,16 @@ HANDED_OVER: Mapping[str, tuple[str, Sequence[float], Sequence[float]]] = {
     "5.3": ("loss_above_floor", (4.1, 0.7, 0.4), (4.1, 2.2, 1.9)),
     "5.5": ("probe_loss", (4.1, 2.2, 2.3), (4.1, 2.2, 2.5)),
     "6.1": ("val_loss", [2 + 1 / (n + 1) for n in range(50)], [4 - n / 20 + n % 7 / 99 for n in range(50)]),
+    "6.1-REPEATS": ("distinct_bigrams", (0.2, 0.6, 0.9), (0.9, 0.3, 0.1)),
     "6.2": ("unseen_ppl", (31.2, 30.1, 29.4), (31.2, 33.3, 39.1)),
     "6.3": ("format_rate", (0.4, 0.8, 0.97), (0.4, 0.41, 0.42)),
     "6.4": ("compliance_rate", (0.4, 0.8, 0.93), (0.3, 0.41, 0.45)),
     "6.5": ("continuation_exact", (0.1, 0.5, 0.95), (0.1, 0.12, 0.2)),
     "7.2": ("probe_loss", (4.1, 2.2, 1.3), (4.1, 4.4, 4.5)),
     "7.3": ("probes_missed", (1.0, 0.6, 0.2), (1.0, 0.2, 0.5)),
+    "7.3-500": ("continuation_exact", (0.1, 0.2, 0.35), (0.0, 0.05, 0.05)),
+    "7.3-2000": ("continuation_exact", (0.4, 0.6, 0.75), (0.4, 0.45, 0.45)),
+    "7.3-5000": ("continuation_exact", (0.7, 0.9, 0.95), (0.7, 0.75, 0.75)),
     "7.4": ("probe_gap", (0.01, 0.1, 0.2), (0.01, 0.4, 0.9)),
     "T4": ("head_entropy", (0.9, 0.7, 0.5), (0.9, 0.3, 0.05)),
     "M2": ("loss_float64", (3.04, 3.03, 3.02), (6.4, 6.3, 6.2)),
@@ -56,10 +61,10 @@ HANDED_OVER: Mapping[str, tuple[str, Sequence[float], Sequence[float]]] = {
 }  # fmt: skip
 
 
-def a_log(folder: Path, cells: Mapping[str, Sequence[float]]) -> Path:
-    """Write a run whose loss falls; the last steps have these cells."""
+def a_log(folder: Path, cells: Mapping[str, Sequence[float]], begins: int) -> Path:
+    """Write a run whose loss falls, from a step on; the last steps have these cells."""
     drawn, rows = random.Random(3), []
-    for step in range(120):
+    for step in range(begins, begins + 120):
         row = {"step": step, "loss": 5.5 * math.exp(-step / 200) + drawn.gauss(0, 0.02), "tokens": 512}
         rows.append(row | {"grad_norm": drawn.lognormvariate(0, 0.2), "wall_ms": drawn.lognormvariate(2.3, 0.1)})
     for name, values in cells.items():
@@ -72,7 +77,9 @@ def a_log(folder: Path, cells: Mapping[str, Sequence[float]]) -> Path:
 
 def came_to(folder: Path, row: str, cells: Mapping[str, Sequence[float]]) -> tuple[Outcome, str]:
     """Return what one row comes to, of a log with these cells."""
-    run, gates = a_log(folder, cells), (f"GATE-DIAG-{row}",)
+    band = row.removeprefix("7.3-")
+    run = a_log(folder, cells, begins=int(band) if band.isdigit() else 0)
+    gates = (f"GATE-DIAG-{row}",)
     request = VerifyRequest(
         contracts=("builtin:diagnostics",),
         subjects=(f"run={run}",),

@@ -19,11 +19,14 @@ jsonschema = pytest.importorskip("jsonschema")
 from tests.recorder.recorded import Language, adamw, plain  # noqa: E402
 from tests.verifiers.weighing import Case, outcome  # noqa: E402
 
+from weighbridge.api import verify  # noqa: E402
 from weighbridge.core import Measurement, Outcome, data_path  # noqa: E402
+from weighbridge.page.insides import insides  # noqa: E402
+from weighbridge.page.sources import sources  # noqa: E402
 from weighbridge.quantities.base import rows_of  # noqa: E402
 from weighbridge.quantities.runs import RunFile, is_scheduled, scheduled  # noqa: E402
 from weighbridge.recorder import Analysis, Diagnostics, Probes, Recorder  # noqa: E402
-from weighbridge.verifiers.run_files import VERIFIER  # noqa: E402
+from weighbridge.verifiers.run_files import VERIFIER, newest_snapshot  # noqa: E402
 from weighbridge.views.run import open_run  # noqa: E402
 
 SCHEMA = json.loads((data_path("spec") / "ck.analysis.v1.schema.json").read_text())
@@ -376,6 +379,24 @@ def test_a_model_of_transformers_is_looked_into_by_layer_and_learns_the_same_bit
     assert [len(one["entropy_per_head"]), len(one["sampled_qk_grid_32x32_per_head"])] == [2, 2]
     assert {"transformer.h.0", "transformer.h.1"} <= content["activations"].keys()
     assert "probe_loss" in rows(tmp_path / "run")[0]
+    caption = "Queries times keys of 4 heads, at most 32 x 32 of them, at step 0: analysis/step-0000000.json of --run, "
+    looked = head_maps(tmp_path / "run", "GATE-DIAG-4.1-KEPT")
+    assert looked == (caption + "which is whole: PASS GATE-DIAG-4.1-KEPT.", 4)
+    assert head_maps(tmp_path / "run", "GATE-DIAG-M1") == (caption + "not judged: no gate reads it.", 4)
+    content["attention"]["transformer.h.1.attn"]["sampled_qk_grid_32x32_per_head"][0][0][0] = 7.0
+    (tmp_path / "run" / "analysis" / "step-0000000.json").write_text(json.dumps(content))
+    assert newest_snapshot(open_run(tmp_path / "run")) is None
+
+
+def head_maps(run: Path, gate: str) -> tuple[str, int]:
+    """Return the caption and the number of the maps that a page draws of a run under one gate."""
+    pytest.importorskip("jinja2")
+    request = {"subjects": {"run": run}, "gates": [gate], "evidence": run.parent / gate}
+    (result,) = verify("builtin:diagnostics", **request).results
+    assert result.bundle is not None
+    given = sources([result.bundle.path], run, None)
+    (part,) = [one for one in insides(given).parts if one.caption.startswith("Queries times keys")]
+    return part.caption, part.picture.count("<image ")
 
 
 def test_a_grid_that_names_nothing_is_refused_at_once(tmp_path: Path) -> None:

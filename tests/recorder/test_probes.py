@@ -65,6 +65,22 @@ def test_a_healthy_causal_model_repeats_looks_at_nothing_ahead_and_learns_the_ne
     assert 0 <= future <= 1e-5
 
 
+def test_targets_are_seen_where_the_mask_lets_the_next_token_in_and_not_where_they_are_other_tokens(
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(0)
+    ids = tokens(4)
+    masked = {"input_ids": ids, "labels": torch.where(torch.arange(SEQ + 1) % 3 == 0, ids, -100)}
+    found = {
+        "causal": train(tmp_path / "a", TinyGPT(), batches(4), language_loss),
+        "ahead": train(tmp_path / "b", TinyGPT(causal=False), batches(4), language_loss),
+        "masked": train(tmp_path / "c", hugging("bert"), [masked], hugging_loss),
+    }
+    seen = {name: rows[0].get("target_seen_share") for name, rows in found.items()}
+    assert (seen["causal"], seen["ahead"]) == (0, 1)
+    assert seen["masked"] < 0.5
+
+
 def test_a_hugging_face_model_that_shifts_labels_inside_is_read_as_it_is(tmp_path: Path) -> None:
     ids = tokens(4, length=100)
     labels = torch.where(torch.arange(100) < 70, -100, ids)  # an instruction that is not learnt

@@ -19,15 +19,15 @@ class Attention(nn.Module):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__()
-        self.setup = setup
+        self.setup, self.hides = setup, False
         self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in "qkvo")
         self.q_norm, self.k_norm = (nn.RMSNorm(WIDTH // HEADS, eps=1e-6) for _ in "qk")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Attend to this token and the earlier ones; in a run that is not causal, to all."""
+        """Attend to this token and the earlier ones; in a run that is not causal, to all unless it `hides`."""
         q, k, v = (part(x).unflatten(-1, (HEADS, -1)) for part in (self.q_proj, self.k_proj, self.v_proj))
         q, k, v = (one.transpose(1, 2) for one in (self._turned(self.q_norm(q)), self._turned(self.k_norm(k)), v))
-        causal = self.setup.causal or not self.training
+        causal = self.setup.causal or self.hides
         if self.setup.attention == "fused":
             mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
         else:

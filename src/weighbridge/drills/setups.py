@@ -33,6 +33,7 @@ class Setup:
     clip: float = 1.0
     zeroed: str = ""  # tensors that are kept at zero, by pattern
     left_out: str = ""  # of the optimizer, by pattern
+    louder: str = ""  # tensors whose gradients arrive 1000 times as large, by pattern
     same_heads: str = ""  # tensors of which every head is kept as the first is, by pattern
     knocked: str = ""  # tensors that are `knock` times as large from that step on, by pattern; or rotation
     knock: float = 5.0

@@ -32,6 +32,8 @@ def train(folder: Path, setup: Setup, declared: Setup) -> None:
     owned = [one for name, one in model.named_parameters() if not _named(setup.left_out, name)]
     kinds = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
     optimizer = kinds[setup.optimizer](owned, lr=setup.rate)
+    for one in (one for name, one in model.named_parameters() if _named(setup.louder, name)):
+        one.register_hook(lambda gradient: gradient * 1e3)
     ids = torch.tensor(list(standard_library(HELD_OUT)), dtype=torch.long)
     batches, kept = _batches(ids[: setup.text], setup.seed), list(zip(range(4), _batches(ids[TEXT:], 99), strict=False))
     learned = [(0, next(_batches(ids[: setup.text], setup.seed)))]
@@ -71,9 +73,14 @@ def loss_of(model: nn.Module, batch: Tensor) -> Tensor:
 
 def evaluated(model: nn.Module, kept: list[tuple[int, Tensor]]) -> float:
     """Return the mean loss over batches, each token seeing those before it alone."""
+    parts = [one for one in model.modules() if isinstance(one, Attention)]
     model.eval()
+    for part in parts:
+        part.hides = True
     with torch.no_grad():
         losses = [float(loss_of(model, batch)) for _, batch in kept]
+    for part in parts:
+        part.hides = False
     model.train()
     return sum(losses) / len(losses)
 

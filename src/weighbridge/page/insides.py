@@ -8,16 +8,17 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from weighbridge.core import SubjectError, printable
+from weighbridge.core import Fields, SubjectError, printable
 from weighbridge.evaluation.around_step import AROUND, COST, Autopsy, autopsy, named_step
 from weighbridge.evaluation.layers_logged import GROUPS, MOST, Layers
 from weighbridge.evaluation.two_runs import cells
 from weighbridge.page.drawing import Line, Mark, Number, bars, curves, short
-from weighbridge.page.heatmap import heatmap
+from weighbridge.page.heatmap import grids, heatmap
 from weighbridge.page.sources import Judged, Sources
-from weighbridge.page.tab import Part, Tab, said_by
+from weighbridge.page.tab import NOT_JUDGED, Part, Tab, said_by
 from weighbridge.run_logs.json_log import DIAGNOSTICS
 from weighbridge.run_logs.units import promised_unit
+from weighbridge.verifiers.run_files import newest_snapshot
 from weighbridge.views.run import RunView
 
 NEAR, PICTURES = 30, 3  # steps before and after; columns that changed most
@@ -30,6 +31,7 @@ PICTURED = (
     ("class", "mean", "loss by class", {"class_tax"}),
 )  # fmt: skip
 COSTS = {"cost_ms"}
+GRIDS, HEADS = "sampled_qk_grid_32x32_per_head", 64  # heads that are drawn
 
 
 def spike(given: Sources, layers: Layers | None) -> Tab:
@@ -81,6 +83,9 @@ def insides(given: Sources) -> Tab:
             picture = heatmap(title, places, steps, [[found.get((one, at)) for at in steps] for one in places])
             said = said_by([one for one in judged if one.row.looked_at.get("column") in names])
             parts.append(Part(picture=picture, caption=f"{title.capitalize()}, from {DIAGNOSTICS} of --run. {said}"))
+    kept = [one for one in given.judged if one.row.finding.kind == "snapshot-cadence"]
+    if given.run and (newest := newest_snapshot(given.run)):
+        judged, parts = [*judged, *kept], [*parts, *_head_maps(*newest, kept)]
     courses, _ = given.courses()
     medians = ((name, course.median or course.least) for name, course in courses.items() if name.endswith("_ms"))
     known = [(name, [one for one in numbers if one is not None]) for name, numbers in medians]
@@ -89,6 +94,21 @@ def insides(given: Sources) -> Tab:
         said = said_by([one for one in judged if one.row.looked_at.get("column") in COSTS])
         parts.append(Part(picture=picture, caption=f"Median of a step in ms; cost_ms is what looking cost. {said}"))
     return Tab(id="insides", question="What goes on inside the model?", judged=judged if parts else (), parts=parts)
+
+
+def _head_maps(file: str, content: Fields, kept: list[Judged]) -> Iterator[Part]:
+    """Yield the head maps of the newest analysis checkpoint, layer after layer, where grids were asked for."""
+    maps = [
+        (f"{layer} {head}", grid)
+        for layer, of in dict[str, Any](content).get("attention", {}).items()
+        for head, grid in enumerate(of.get(GRIDS, ()))
+    ]
+    names, cells = [name for name, _ in maps[:HEADS]], [grid for _, grid in maps[:HEADS]]
+    if maps:
+        many = f"{len(names)} of {len(maps)} heads" if len(names) < len(maps) else f"{len(maps)} heads"
+        caption = f"Queries times keys of {many}, at most 32 x 32 of them, at step {content['step']}: {file} of --run, "
+        caption += f"which is whole: {said_by(kept)}" if kept else NOT_JUDGED.lower()
+        yield Part(picture=grids("queries times keys by head", names, cells), caption=caption, of=kept)
 
 
 def _numbers(rows: list[dict[str, Any]], key: str) -> Iterator[tuple[tuple[str, int], float]]:

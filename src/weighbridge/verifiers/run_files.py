@@ -139,6 +139,16 @@ def _snapshot(folder: Path, place: str, event: Event, facts: Fields) -> Found:
     return WHOLE if same else (FileState.CHANGED, "its SHA-256 is not the one that the run announced")
 
 
+def newest_snapshot(view: RunView) -> tuple[str, Fields] | None:
+    """Return the newest analysis checkpoint that the run announced, and its content; None where it is not whole."""
+    places = [(one, str(one["file"])) for one in _events(view, ANALYSIS) if "file" in one]
+    if not places or view.folder is None or importlib.util.find_spec("jsonschema") is None:
+        return None
+    event, place = places[-1]
+    whole = PLACE.fullmatch(place) and _snapshot(view.folder, place, event, view.facts) == WHOLE
+    return (place, loads(read_regular_file(view.folder / place, MAX_BYTES, WeighbridgeError))) if whole else None
+
+
 @functools.cache
 def _schema() -> Any:
     import jsonschema

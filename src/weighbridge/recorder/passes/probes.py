@@ -90,13 +90,13 @@ def _padded(model: torch.nn.Module, call: Call, ids: torch.Tensor, before: torch
 
 
 class Targets(Channel):
-    """The share of targets that are the next input token, as the gradient of the logits tells them.
+    """The share of targets that are the next input token, and that the model sees, as the gradient of the logits tells.
 
     The gradient of a cross-entropy is negative at the target alone. At most 64 positions of each micro-batch are read,
-    of a model that looks at nothing ahead and whose logits are of tokens.
+    of a model of which it is known whether it looks ahead, and whose logits are of tokens.
     """
 
-    columns = ("target_is_next_share",)
+    columns = ("target_is_next_share", "target_seen_share")
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
@@ -125,10 +125,11 @@ class Targets(Channel):
         """Return the share."""
         counted, self._counted = self._counted, []
         self._pending.clear()
-        if not counted or not self.watched.causal:
+        right, known = torch.stack(counted).sum(0).tolist() if counted else (0, 0)
+        if not known or self.watched.causal is None:
             return {}
-        right, known = torch.stack(counted).sum(0).tolist()
-        return {"target_is_next_share": right / known} if known else {}
+        ahead = {"target_seen_share": right / known}
+        return {"target_is_next_share": right / known, "target_seen_share": 0.0} if self.watched.causal else ahead
 
 
 def copied(watched: Watched) -> torch.nn.Module | None:
