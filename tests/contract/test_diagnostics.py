@@ -19,6 +19,7 @@ GATES = load_contract("builtin:diagnostics").contract.gates
 ROWS = {"1": 6, "2": 6, "3": 6, "4": 6, "5": 5, "6": 5, "7": 4, "T": 5}
 # By row: the column, what is good, and what is bad.
 HANDED_OVER: Mapping[str, tuple[str, Sequence[float], Sequence[float]]] = {
+    "1.4-BACKWARD": ("gradient_error", (2e-6,), (0.5,)),
     "1.4-SEEN": ("target_seen_share", (0, 0, 0), (0, 0.9, 1)),
     "2.2": ("slice_ppl", (250, 80, 12), (250, 249, 247)),
     "2.4": ("loss_above_floor", (4.1, 0.7, 0.08), (4.1, 2.2, 1.9)),

@@ -46,6 +46,7 @@ HEALTHY: Mapping[str, tuple[str, Sequence[float]]] = {
     "masked-padding": ("padding_change", [0.0, 0.5, 0.0, 0.0, 0.0, 0.0]),  # a text that begins with two of that token
     "evaluation-repeats": ("evaluation_change", [0.0] * 6),
     "activation-anomaly": ("activation_outlier", [1.6, 2.9, 1.5, 1.2, 1.3, 1.2]),
+    "gradient-check": ("gradient_error", [2e-6, 1e-5, 0.0, 3e-7, 1e-6, 1e-6]),
     "logits-sanity": ("logits_gain", [-0.05, 0.01, 0.2, 0.8, 2.1, 3.0]),
 }
 FAULTS: Mapping[str, tuple[str, Sequence[float], int]] = {  # code, samples, and how many of them are enough
@@ -76,6 +77,7 @@ FAULTS: Mapping[str, tuple[str, Sequence[float], int]] = {  # code, samples, and
     "training-mode": ("evaluating", [0, 0, 0, 0, 30, 30], 5),
     "causality": ("sees-ahead", [0.3] * 6, 1),
     "activation-anomaly": ("outside-band", [4e5, 1e5, 3e3, 866, 672, 483], 1),
+    "gradient-check": ("wrong-backward", [0.5] * 6, 1),
     "logits-sanity": ("no-better", [-0.05] * 6, 2),
     "masked-padding": ("attended", [0.3] * 6, 3),
     "evaluation-repeats": ("differs", [0.01] * 6, 1),

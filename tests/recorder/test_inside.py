@@ -224,6 +224,75 @@ def test_a_batch_that_is_given_is_the_one_that_is_looked_at(tmp_path: Path) -> N
     assert rows(tmp_path / "a")[0]["slice_ppl"] == pytest.approx(expected, rel=1e-5)
 
 
+class Wrong(torch.autograd.Function):  # type: ignore[misc,name-defined]
+    """What squares, and forgets the factor of its derivative."""
+
+    @staticmethod
+    def forward(context: Any, given: Any) -> Any:
+        context.save_for_backward(given)
+        return given * given
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        return gradient * context.saved_tensors[0]
+
+
+class Squaring(nn.Module):  # type: ignore[misc,name-defined]
+    """A layer that squares by an operation of its own, or by the usual one."""
+
+    def __init__(self, square: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.square = square
+
+    def forward(self, given: Any) -> Any:
+        return self.square(given)
+
+
+def opt() -> Any:
+    named = {"ffn_dim": 64, "word_embed_proj_dim": 32, "max_position_embeddings": 64}
+    return transformers.OPTForCausalLM(transformers.OPTConfig(**SIZES, **named))
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("Qwen2", qwen),
+        ("GPT-2", gpt2),
+        ("BERT", bert),
+        ("OPT", opt),
+        ("own attention", TinyGPT),
+        ("own attention", lambda: TinyGPT(drop_always=True)),
+    ],
+)
+def test_gradients_of_sound_models_are_those_of_central_differences(
+    name: str, make: Callable[[], Any], tmp_path: Path
+) -> None:
+    feed, loss_of = MODELS[name if name in MODELS else "GPT-2"][1:3]
+    found = []
+    for at, asked in enumerate((Diagnostics(every=3), Diagnostics(every=3, gradients=True))):
+        torch.manual_seed(0)
+        found.append(trained(tmp_path / str(at), make(), feed(), loss_of, asked, steps=3))
+    assert found[0] == found[1]
+    assert "gradient_error" not in rows(tmp_path / "0")[0]
+    (error,) = [one["gradient_error"] for one in rows(tmp_path / "1") if "gradient_error" in one]
+    assert error < 1e-4
+    assert "1.4-BACKWARD" in rows_that(judged(tmp_path / "1"), Outcome.PASS)
+
+
+@pytest.mark.parametrize("square", [Wrong.apply, torch.square, torch.detach])
+def test_a_backward_that_is_not_the_derivative_of_its_forward_fails(square: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, feed, loss_of = OneLayer(), MODELS["one layer"][1], MODELS["one layer"][2]
+    model.layers[0][1] = Squaring(square)
+    trained(tmp_path / "a", model, feed(), loss_of, Diagnostics(gradients=True), steps=2)
+    came = Outcome.PASS if square is torch.square else Outcome.FAIL
+    assert "1.4-BACKWARD" in rows_that(judged(tmp_path / "a"), came)
+    of = [one for one in rows(tmp_path / "a", "diagnostics.jsonl") if one["of"] == "gradient"]
+    right = {one["name"] for one in of if one["error"] < 1e-3}
+    assert {"head.weight", "layers.0.2.weight"} <= right  # what comes after it
+    assert ("layers.0.0.weight" in right) is (came is Outcome.PASS)
+
+
 def test_the_tax_of_a_class_is_its_loss_above_that_of_the_regular_one(tmp_path: Path) -> None:
     torch.manual_seed(0)
     regular, drawn = torch.arange(13).repeat(2, 1), torch.Generator().manual_seed(0)

@@ -15,6 +15,7 @@ ROWS = (  # of `channel_rules`
     *("activation-anomaly", "active-labels", "causality", "dead-gradients", "degenerate-batch", "edited-gradients"),
     "equal-rows",
     *("equal-tensors", "evaluation-repeats", "frozen-parameters", "held-out-rows", "idle-updates", "initial-spread"),
+    "gradient-check",
     *("labels-shifted", "logits-sanity", "loss-scale", "masked-padding", "optimizer-coverage", "outside-writes"),
     "repeated-batches",
     *("repeated-rows", "reported-loss", "single-updates", "skipped-updates", "step-counters", "training-mode"),

@@ -66,6 +66,7 @@ RULES = (
     channel("reported-loss", "loss", 0.001, "misreported", "the share by which a sample is off what the logits give",
             figure=off, options=ToOwnLoss, relative=WHERE_LOOKED, levers=("all up", "all down")),
     worst("edited-gradients", "gradient_edit_ratio", 1.01, "edited", "the largest over the least change of a norm"),
+    worst("gradient-check", "gradient_error", 1e-3, "wrong-backward", "the share by which a gradient is off"),
     worst("turned-gradients", "gradient_cosine", 0.999, "turned",
           "the cosine of what arrived with what was used", must="at least"),
     worst("uncleared-gradients", "stale_gradients", 0, "uncleared", "the number of tensors that held one"),

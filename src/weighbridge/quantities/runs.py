@@ -20,7 +20,7 @@ INSIDE = (
     *("activation_std_ratio", "activation_absmax", "activation_outlier", "activations_not_finite"),
     *("dead_neurons_share", "neuron_kurtosis_change", "least_head_entropy", "head_entropy", "head_entropy_std"),
     *("redundant_heads_share", "dead_heads_share", "head_content", "largest_logit", "embedding_cka"),
-    *("spectral_norm", "slice_ppl", "logits_gain", "loss_float64", "class_tax"),
+    *("spectral_norm", "slice_ppl", "logits_gain", "loss_float64", "class_tax", "gradient_error"),
 )
 BY = "what tells where epochs begin: corpus_position, tokens, or sampled where none do"
 

@@ -16,6 +16,7 @@ import torch
 
 from weighbridge.diagnosis.activations import Activation, Place, outliers
 from weighbridge.diagnosis.attention_maps import AttentionMap, content, heads, redundant
+from weighbridge.diagnosis.finite_differences import differences
 from weighbridge.diagnosis.fixed_batch import IGNORED, Call, call_of, cut, logits_of, run, targets, tokens
 from weighbridge.diagnosis.looking import (
     Look,
@@ -54,11 +55,13 @@ class Diagnostics:
         the first four rows of what goes into the first step, up to 64 positions of them.
     classes: gives the class of each row, or of each place, of what goes into the model: a tensor of integers, 0 for
         the regular one. It is called with the model's one argument, its arguments by place, or those by name.
+    gradients: whether gradients are held against differences of the loss, before the first step.
     """
 
     every: int = 50
     batch: Any = None
     classes: Callable[[Any], torch.Tensor] | None = None
+    gradients: bool = False
 
 
 class OneLook:
@@ -120,7 +123,7 @@ class Looking(Channel):
 class Inside(Looking):
     """Figures of the batch that stays the same; against the first look where they say so."""
 
-    columns = INSIDE[:-2]
+    columns = INSIDE[:-3]
     _common: tuple[torch.Tensor, torch.Tensor] | None = None
     _control: float | None = None
     _looks = 0
@@ -260,10 +263,28 @@ class Inside(Looking):
         return found
 
 
+class GradientCheck(Looking):
+    """By how much the gradient of the batch parts from central differences of its loss, before the first update."""
+
+    columns = INSIDE[-1:]
+
+    def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Look once, on a copy in float64; of a model beyond 256 MiB there is none."""
+        if not self.asked.gradients or self.watched.step or self.found:
+            return
+        self.looks.keep(args, kwargs)
+        if (seen := self.looks()) is not None and self.looks.call is not None and _small(seen[0]):
+            with random_numbers_kept(), torch.autocast(next(seen[0].parameters()).device.type, enabled=False):
+                every = differences(seen[0], self.looks.call)
+            self.rows += [{"of": "gradient", **one._asdict()} for one in every]
+            errors = [one.error for one in every]
+            self.found = {"gradient_error": math.nan if any(map(math.isnan, errors)) else max(errors, default=None)}
+
+
 class ClassLosses(Looking):
     """The loss of a step in float64, from its logits and labels; and by class, where somebody says what these are."""
 
-    columns = INSIDE[-2:]
+    columns = INSIDE[-3:-1]
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -305,15 +326,18 @@ class ClassLosses(Looking):
         }
 
 
+def _small(model: torch.nn.Module) -> bool:
+    return sum(one.numel() * one.element_size() for one in model.parameters()) <= MOST_DRAWN
+
+
 def _of_chance(model: torch.nn.Module, call: Call) -> torch.Tensor | None:
     """Return the logits of the same model with the entries of every matrix in another order."""
-    weights = dict(model.named_parameters())
-    if sum(one.numel() * one.element_size() for one in weights.values()) > MOST_DRAWN:
+    if not _small(model):
         return None
     drawn = torch.Generator().manual_seed(0)
     mixed = {
         name: one.flatten()[torch.randperm(one.numel(), generator=drawn).to(one.device)].view_as(one)
-        for name, one in weights.items()
+        for name, one in model.named_parameters()
         if one.dim() > 1
     }
     return logits_of(run(lambda *given, **named: torch.func.functional_call(model, mixed, given, named), call))
