@@ -33,7 +33,7 @@ def train(folder: Path, setup: Setup, declared: Setup) -> None:
     kinds = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
     optimizer = kinds[setup.optimizer](owned, lr=setup.rate)
     for one in (one for name, one in model.named_parameters() if _named(setup.louder, name)):
-        one.register_hook(lambda gradient: gradient * 1e3)
+        one.register_hook(lambda gradient: gradient * 1e3)  # type: ignore[no-untyped-call]
     ids = torch.tensor(list(standard_library(HELD_OUT)), dtype=torch.long)
     batches, kept = _batches(ids[: setup.text], setup.seed), list(zip(range(4), _batches(ids[TEXT:], 99), strict=False))
     learned = [(0, next(_batches(ids[: setup.text], setup.seed)))]

@@ -36,7 +36,7 @@ def layers_of(view: RunView) -> Layers | None:
     for name, one in logged(view, {}, MOST)[1].items():
         group = groups.setdefault(layer_of(name) or name.rpartition(".")[0] or name, {})
         steps.update(one.steps)
-        for step, arrived, used, weight, update in zip(one.steps, *map(one.norms.get, NORMS), strict=True):
+        for step, arrived, used, weight, update in zip(one.steps, *(one.norms[norm] for norm in NORMS), strict=True):
             grad = arrived if used is None else used
             zero.update([name] if grad == 0 else [])
             if weight and update is not None:

@@ -28,7 +28,7 @@ from weighbridge.recorder.hook_points import PHASES, HookPoints
 from weighbridge.recorder.learning import LEARNING
 from weighbridge.recorder.learning.layer_rows import Layers
 from weighbridge.recorder.passes.batches import Batches, HeldOut
-from weighbridge.recorder.passes.diagnostics import ClassLosses, Diagnostics, GradientCheck, Inside, OneLook
+from weighbridge.recorder.passes.diagnostics import LOOKING, Diagnostics, OneLook
 from weighbridge.recorder.passes.kernels import KernelSample
 from weighbridge.recorder.passes.modes import Modes
 from weighbridge.recorder.passes.probes import Evaluations, Targets
@@ -118,8 +118,7 @@ class Recorder:
         looking = [*(channel(self._seen) for channel in CHANNELS), self._audit, self._layers]
         last = None if requested_steps is None else requested_steps - 1 - first_step  # counted from here on
         looks = OneLook(self._seen, diagnostics.batch if diagnostics else None)
-        kinds = (Inside, GradientCheck, ClassLosses) if diagnostics else ()
-        self._inside = [one(self._seen, diagnostics, last, looks) for one in kinds]
+        self._inside = [one(self._seen, diagnostics, last, looks) for one in LOOKING] if diagnostics else []
         self._beside = Beside(self._seen, analysis, probes, first_step, looks)
         looking += [*self._inside, *self._beside.channels]
         at_cadence = 0 if channels == "all" else every

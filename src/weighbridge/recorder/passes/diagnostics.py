@@ -326,6 +326,9 @@ class ClassLosses(Looking):
         }
 
 
+LOOKING: tuple[type[Looking], ...] = (Inside, GradientCheck, ClassLosses)
+
+
 def _small(model: torch.nn.Module) -> bool:
     return sum(one.numel() * one.element_size() for one in model.parameters()) <= MOST_DRAWN
 
