@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -88,16 +89,65 @@ STEPS = {
 }  # fmt: skip
 
 
+def step(kind: str, relation: str = "", error: float = 0.5, **places: Span) -> str:
+    """Return the causes that are told of a step whose error lies where the places say."""
+    extent = Extent(**{"sequences": span(4), "tokens": ALL, "channels": span(64), **places})
+    found = Relation(name=relation, to="", left=0.0)
+    row = replace(typical("L0.attn.o.in"), operations=STEPS[kind], extent=extent, relation=found)
+    row = replace(row, candidate=replace(row.candidate, all=error), run=replace(row.run, decoded=8))
+    return likely(row, bool(relation)).removeprefix(f"{kind}: ")
+
+
 @pytest.mark.parametrize("kind", STEPS)
 def test_the_cause_names_the_operations_own_candidates(kind: str) -> None:
-    assert likely(STEPS[kind]).startswith(f"{kind}: ")
+    assert likely(replace(ROW, operations=STEPS[kind])).startswith(f"{kind}: ")
 
 
 def test_of_an_operation_that_is_not_in_the_table_the_general_cause_is_told() -> None:
-    assert likely(()) == likely(("_fft_c2c",)) == ANY
+    assert likely(ROW) == likely(replace(ROW, operations=("_fft_c2c",))) == ANY
 
 
 def test_every_row_of_the_table_can_be_reached() -> None:
     for row in table("clauses/operations"):
-        names = [name.replace("*", "x") for name in row["made_by"][0]]
-        assert likely(names) == f"{row['name']}: {row['likely']}"
+        names = tuple(name.replace("*", "x") for name in row["made_by"][0])
+        assert likely(replace(ROW, operations=names)).startswith(f"{row['name']}: ")
+
+
+HALVES = span(64, 8, 63, every=16, wide=8, count=32)  # the second half of each head
+PLACES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a mask that shows what comes later": ("attention", {"tokens": span(48, 0, 46)}, "the causal mask"),
+    "a window": ("attention", {"tokens": span(48, 16)}, "the mask's window, which ends near token 16"),
+    "a row of a cache": ("attention", {"tokens": span(48, 40)}, "the cache"),
+    "grouped heads": ("attention", {"channels": span(64, 16, 47)}, "grouped heads"),
+    "a scale, which one token alone does not show": ("attention", {"tokens": span(48, 1)}, "the scale"),
+    "padding": ("attention", {"sequences": span(4, 3)}, "the mask of padding"),
+    "a bias": ("linear", {"relation": "bias"}, "the bias"),
+    "two rows": ("linear", {"channels": span(64, 2, 9, every=7, wide=1, count=2)}, "rows of the weight exchanged"),
+    "the last token": ("linear", {"tokens": span(48, 47), "error": 0.005}, "what these tokens alone have"),
+    "rounding": ("linear", {"error": 0.005}, "inputs or weights rounded"),
+    "a turned matrix": ("linear", {}, "the weight transposed"),
+    "half a head": ("rotation", {"tokens": span(48, 1), "channels": HALVES}, "how many channels"),
+    "positions from elsewhere": ("rotation", {}, "the positions' offset"),
+    "eps": ("norm", {"error": 1e-5}, "eps"),
+    "a norm's weight": ("norm", {"relation": "channel-scale"}, "the weight"),
+    "a stream": ("sum", {"relation": "residual"}, "a stream that is missing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("error", PLACES)
+def test_the_cause_that_fits_where_an_error_lies_comes_first(error: str) -> None:
+    kind, places, cause = PLACES[error]
+    assert step(kind, **places).startswith(cause)
+
+
+def test_a_cause_that_the_place_of_the_error_contradicts_is_left_out() -> None:
+    assert "window" not in step("attention", tokens=span(48, 0, 46))
+    assert "bias" not in step("linear")  # which would leave nothing over
+    assert step("linear", relation="bias") == "the bias, not added or another one"
+    assert "mean" not in step("norm", error=1e-5)
+    assert step("linear", tokens=span(48, 47), error=0.005).count("; or") == 0
+
+
+def test_where_no_place_is_known_every_cause_may_be_told() -> None:
+    row = replace(ROW, operations=STEPS["attention"], candidate=replace(ROW.candidate, all=0.5))
+    assert likely(row).count("; or") == 2

@@ -298,19 +298,31 @@ def _offence(row: ForwardError, code: str, limits: Limits) -> Offence:
     if known(row.candidate) and known(row.trusted):
         share, over = share_of(row, limits)
         over = "all" if code == "too-coarse" else over
-        limit = getattr(allowed(row, limits), over)
-        whole = (limits.ratio, limits.rough_ratio, limits.floor_u)
-        ratio, rough_ratio, floor = whole if over == "all" else (limits.tail_ratio,) * 2 + (limits.tail_floor_u,)
         where = {"token": f" over {row.worst_token}", "channel": f" over channel {row.worst_channel}"}
-        figures |= {"limit": limit, "error": getattr(row.candidate, over), "over": over, "where": where.get(over, "")}
-        rough = getattr(local_errors.of_rough(row), over)
-        figures |= {"trusted_error": getattr(row.trusted, over), "rough_error": rough}
-        figures |= {"ratio": ratio, "rough_ratio": rough_ratio, "floor_u": floor, "budget_used": share}
+        figures |= {"error": getattr(row.candidate, over), "over": over, "where": where.get(over, "")}
+        figures |= {"budget_used": share, **_limit(row, limits, over)}
         figures |= {"products": row.run.products or "nothing", "products_like": row.run.products_like}
         figures["products_left"] = row.run.products_left
-        figures |= {"detectable": detectable(row, limits), "extent": place_of(row), "likely": likely(row.operations)}
-        figures["relation"] = related(row.relation, row.candidate.all or 0.0, or_nan(allowed(row, limits).all))
+        relation = related(row.relation, row.candidate.all or 0.0, or_nan(allowed(row, limits).all))
+        figures |= {"detectable": detectable(row, limits), "extent": place_of(row), "relation": relation}
+        figures["likely"] = likely(row, bool(relation))
     return Offence(place=row.point, code=code, figures=figures)
+
+
+def _limit(row: ForwardError, limits: Limits, over: str) -> Fields:
+    """Return the limit over all, a token or a channel, what it is made of, and in words which of it makes it."""
+    whole = (limits.ratio, limits.rough_ratio, limits.floor_u)
+    ratio, rough_ratio, floor = whole if over == "all" else (limits.tail_ratio,) * 2 + (limits.tail_floor_u,)
+    rough, trusted, limit = (
+        getattr(one, over) for one in (local_errors.of_rough(row), row.trusted, allowed(row, limits))
+    )
+    because = f"the least limit, {floor:g} roundings of {row.run.dtype}"
+    if limit == ratio * trusted:
+        because = f"{ratio:g} times what the reference itself makes in {row.run.dtype}"
+    elif limit == rough_ratio * rough:
+        because = f"{rough_ratio:g} times what the roughest kernels that are right make in {row.run.dtype}"
+    made = {"ratio": ratio, "rough_ratio": rough_ratio, "floor_u": floor, "rough_error": rough}
+    return {"limit": limit, "trusted_error": trusted, "because": because, **made}
 
 
 def _setting(row: ForwardError, rows: Sequence[ForwardError], limits: Limits) -> Fields:
@@ -341,7 +353,7 @@ def _setting(row: ForwardError, rows: Sequence[ForwardError], limits: Limits) ->
 
 
 KIND = Kind(
-    name="forward-parity", version=5, roles={"reference": SubjectKind.MODEL, "candidate": SubjectKind.MODEL},
+    name="forward-parity", version=6, roles={"reference": SubjectKind.MODEL, "candidate": SubjectKind.MODEL},
     recordable=("candidate",), limits=Limits,
     needs={"points": Need("forward_errors", of=("reference", "candidate"), options=("weights",))},
     measure=Measure, codes=CODES, judge=judge, mutations=MUTATIONS,

@@ -68,6 +68,9 @@ class ForwardRun:
     first_rounded_constant: Annotated[str, Doc("the first of those and what it was rounded to, empty where none")]
     repeated: Annotated[bool, Doc("whether the candidate was run twice; a trace may stand for one run")]
     outcome: Annotated[Outcome, Doc("how the logits differ from the trusted run's")]
+    decoded: Annotated[int, Doc("tokens at the end of each sequence that were computed one by one")] = field(
+        default=0, metadata=LATER_ON
+    )
     head: Annotated[int, Doc("channels of an attention head; 0 where no configuration says it")] = field(
         default=0, metadata=LATER_ON
     )

@@ -67,6 +67,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     # A cut is there to show that a local error is seen; nothing end to end is judged in it.
     whole = end_to_end(stack, found.facts.tokens[:1], runs) if reference.part is None else {name: {} for name in runs}
     run = replace(_run(trusted, found, passes, repeated=noise is not None), head=head_channels(stack.plain))
+    run = replace(run, decoded=found.facts.decoded)
     run = replace(run, **_products(reference, stack, found, passes), weights=replace(run.weights, taken=pair.taken))
     saw = reached(stack.plain, trusted, found.facts.decoded)
     sides = [tuple(name for name, whether in saw.items() if whether is wanted) for wanted in (True, False)]
