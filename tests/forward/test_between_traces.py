@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.cases import each
 from tests.forward.traces import trace
 
 from weighbridge.forward import between_traces
-from weighbridge.forward.between_traces import SMALL, Apart, apart, same
+from weighbridge.forward.between_traces import SMALL, Again, Apart, apart
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 Array = np.ndarray[Any, Any]
@@ -109,8 +110,49 @@ def test_the_same_bits_in_another_dtype_are_not_the_same(tmp_path: Path) -> None
     words = np.full((2, 5, 4), 0x3F00, "u2")
     pair = (words.view(np.float16), words.view(ml_dtypes.bfloat16))
     one, other = (trace(tmp_path / f"{at}", {"logits": values}) for at, values in enumerate(pair))
-    assert same(one, one, "logits")
-    assert not same(one, other, "logits")
+    assert apart(one, one, "logits") == replace(ALIKE, equal_share=1.0)
+    found = apart(one, other, "logits")
+    assert found is not None
+    assert not found.same
+    assert again(tmp_path, *pair) == np.inf
+    assert again(tmp_path, pair[0], pair[0]) == 0
+
+
+ALIKE = Apart(
+    all=0.0, token=0.0, channel=0.0, worst_token="sequence 0, token 0", worst_channel=0, equal_share=0.0, nonfinite=0
+)
+
+
+def again(folder: Path, one: Array, other: Array, steps: int = 1) -> float:
+    """Return how far a second run lies from a first one, that comes in some steps along tokens."""
+    second = Again(trace(folder / "first.trace", {"logits": one}))
+    for part in np.array_split(other, steps, axis=1):
+        second.write("logits", np.ascontiguousarray(part).tobytes(), part.shape, str(part.dtype))
+    return second.noise("logits")
+
+
+@each("dtype", DTYPES)
+@each("steps", [1, 3])
+def test_a_second_run_lies_as_far_from_the_first_as_its_trace_would(tmp_path: Path, dtype: str, steps: int) -> None:
+    chance, kind = np.random.default_rng(3), np.dtype(getattr(ml_dtypes, dtype, dtype))
+    one = chance.standard_normal((2, 5, 7)).astype(kind)
+    other = one.copy()
+    other[1, 3, 2] *= kind.type(1.5)
+    assert again(tmp_path, one, one, steps) == 0
+    assert again(tmp_path, one, other, steps) == pytest.approx(between(tmp_path, one, other).all, rel=1e-5)
+    assert again(tmp_path, one, one[:1].repeat(2, 0), steps) > 0
+
+
+def test_a_second_run_of_other_tokens_channels_or_numbers_is_infinitely_far(tmp_path: Path) -> None:
+    one = np.ones((2, 5, 4), "f4")
+    odd = one.copy()
+    odd[0, 0, 0] = np.nan
+    for other in (one[:, :4], one[:, :, :3], one.repeat(2, 1), one.repeat(2, 0), odd):
+        assert again(tmp_path, one, other) == np.inf
+    assert again(tmp_path, odd, one) == np.inf
+    assert again(tmp_path, odd, odd) == 0  # the same bits
+    assert again(tmp_path, one[:1], one) == 0  # one for all sequences, which is said of each
+    assert again(tmp_path, one, one[:1]) == 0
 
 
 @pytest.mark.slow

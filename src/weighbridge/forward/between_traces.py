@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
-from weighbridge.core import NDArray, dataclass, np
+from weighbridge.core import NDArray, dataclass, field, np
 from weighbridge.forward.trace_file import Trace
 
 Floats: TypeAlias = "NDArray[np.floating[Any]]"
@@ -55,12 +55,43 @@ def apart(one: Trace, other: Trace, point: str) -> Apart | None:
     return Apart(equal_share=sums.equal / (rows * tokens * channels), nonfinite=sums.nonfinite, **found)
 
 
-def same(one: Trace, other: Trace, point: str) -> bool:
-    """Return whether all bits of a point are equal; no more is read than up to the first block that differs."""
-    if one.shape(point) != other.shape(point) or one.held_as(point) != other.held_as(point):
-        return False
-    words = f"u{one.itemsize(point)}"
-    return all(np.array_equal(mine.view(words), theirs.view(words)) for _, mine, theirs in _blocks(one, other, point))
+@dataclass(slots=True)
+class Again:
+    """A second run, held as it comes against the trace of the first, which is all that is kept of it."""
+
+    first: Trace
+    seen: dict[str, int] = field(default_factory=dict)  # tokens that came
+    squares: dict[str, float] = field(default_factory=dict)  # of differences
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        """Keep nothing open."""
+
+    def write(self, point: str, data: Any, shape: tuple[int, ...], dtype: str) -> None:
+        """Compare values `[sequences, tokens, channels]` of a point with those of the first run at the same tokens."""
+        since = self.seen.get(point, 0)
+        self.seen[point] = till = since + shape[1]
+        rows, tokens, channels = self.first.shape(point) or (0, 0, 0)
+        alike = dtype == self.first.held_as(point) if rows else False
+        if not alike or till > tokens or shape[2] != channels or (shape[0] not in {1, rows} and rows > 1):
+            self.squares[point] = math.inf
+            return
+        mine = self.first.stored(point, since=since, till=till)
+        theirs = np.frombuffer(data, mine.dtype).reshape(shape)
+        words = f"u{mine.itemsize}"
+        equal = bool((mine.view(words) == theirs.view(words)).all())
+        with np.errstate(all="ignore"):  # what is not finite has no distance
+            off = 0.0 if equal else float(np.square(theirs.astype(np.float64) - mine).sum())
+        self.squares[point] = self.squares.get(point, 0.0) + (off if math.isfinite(off) else math.inf)
+
+    def noise(self, point: str) -> float:
+        """Return how far it lies from the first run at a point, relative L2; infinite where either is not finite."""
+        if self.seen[point] != (self.first.shape(point) or (0, 0))[1]:
+            return math.inf
+        off = math.sqrt(self.squares[point])
+        return off if off in {0, math.inf} else off / float(np.linalg.norm(self.first.stored(point).astype(np.float64)))
 
 
 def _blocks(one: Trace, other: Trace, point: str) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:

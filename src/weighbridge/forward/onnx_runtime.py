@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from weighbridge.core import NDArray, SubjectError, dataclass, np, replace
+from weighbridge.forward.between_traces import Again
 from weighbridge.forward.points import Points
 from weighbridge.forward.stacks import Digests, Stack, Tokens
 from weighbridge.forward.trace_file import Trace
@@ -28,7 +29,7 @@ CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 class Session(Stack):
     """A session whose graph may hold more values than the reference has points for."""
 
-    def capture(self, tokens: Tokens, path: Path, wanted: Points = None, weights: Digests = None) -> Trace:
+    def capture(self, tokens: Tokens, path: Path | Again, wanted: Points = None, weights: Digests = None) -> Trace:
         """Run it forward, and write a trace of the points that are wanted."""
 
         def run(tokens: Tokens) -> Mapping[str, NDArray[Any]]:

@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 from weighbridge.core import NDArray, SubjectError, dataclass, field, np, replace, torch
 from weighbridge.formats.word_types import numpy_dtype
 from weighbridge.forward.arithmetic.products import Products, rounded, said_of
+from weighbridge.forward.between_traces import Again
 from weighbridge.forward.points import CACHE, Points, Visit, visited
 from weighbridge.forward.reach import bounds_of, drawn_size
-from weighbridge.forward.trace_file import STORED, Device, Facts, Trace, TraceWriter, open_trace, weight_digest
+from weighbridge.forward.trace_file import STORED, Device, Facts, Trace, TraceWriter, weight_digest
 
 Tokens: TypeAlias = Sequence[Sequence[int]]  # [sequences, tokens]
 Digests: TypeAlias = Mapping[str, str] | None  # of weights, by name; None where they are not made yet
@@ -52,9 +53,9 @@ class Stack:
         """Return the digest of each weight in a dtype."""
         return digests_of(self.weights.items(), dtype)
 
-    def capture(self, tokens: Tokens, path: Path, _wanted: Points = None, weights: Digests = None) -> Trace:
+    def capture(self, tokens: Tokens, path: Path | Again, _wanted: Points = None, weights: Digests = None) -> Trace:
         """Run it forward, and write a trace; the digests of the `weights` are made where they are not given."""
-        with TraceWriter(path) as writer:
+        with TraceWriter(path) if isinstance(path, Path) else path as writer:
             for point, values in self.run(tokens).items():
                 array = np.ascontiguousarray(values)
                 writer.write(point, array.reshape(-1).view(np.uint8), array.shape, str(array.dtype))
@@ -166,9 +167,14 @@ class Torch:
         return found
 
     def capture(  # noqa: PLR0917 -- what a pass is about; most of it is left out
-        self, tokens: Tokens, path: Path, wanted: Points = None, weights: Digests = None, given: Trace | None = None,
+        self,
+        tokens: Tokens,
+        path: Path | Again,
+        wanted: Points = None,
+        weights: Digests = None,
+        given: Trace | None = None,
         products: Products | None = None,
-    ) -> Trace:  # fmt: skip
+    ) -> Trace:
         """Run it forward, and write a trace of its points; each step goes on from what was `given`, or its own.
 
         Factors are rounded as `products` say. A compiled module has those points alone that are `wanted`; of another,
@@ -191,7 +197,7 @@ class Torch:
 
         if compiled and wanted is None:
             wanted = self.points(tokens)
-        with TraceWriter(path) as writer:
+        with TraceWriter(path) if isinstance(path, Path) else path as writer:
             # The inputs of a step may be of other shapes than those of the whole: there, no more is wanted.
             those, more = (wanted, frozenset[str]()) if compiled else (wanted if self.decode else None, wanted)
             with rounded(self.plain, products or {}):
@@ -362,7 +368,11 @@ def _bytes(tensor: torch.Tensor) -> Any:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
-def _closed(writer: TraceWriter, stack: Stack | Torch, tokens: Tokens, observed: str, weights: Digests) -> Trace:
+def _closed(
+    writer: TraceWriter | Again, stack: Stack | Torch, tokens: Tokens, observed: str, weights: Digests
+) -> Trace:
+    if isinstance(writer, Again):
+        return writer.first
     name, device = stack.name, Device(requested=stack.device, observed=observed)
     if not name:
         name = f"torch {torch.__version__}, {type(getattr(stack, 'plain', stack)).__name__}"
@@ -374,5 +384,4 @@ def _closed(writer: TraceWriter, stack: Stack | Torch, tokens: Tokens, observed:
     more: dict[str, Any] = {"order": order, "weights": digests, "products": said_of(stack.products)}
     more |= {"partial": getattr(stack, "partial", False), "decoded": getattr(stack, "decode", 0)}
     more["padded"] = tuple(getattr(stack, "padded", ()))
-    writer.close(Facts(stack=name, device=device, dtype=stack.dtype, tokens=ids, **more))
-    return open_trace(writer.path)
+    return writer.close(Facts(stack=name, device=device, dtype=stack.dtype, tokens=ids, **more))

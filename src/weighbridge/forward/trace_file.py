@@ -158,18 +158,20 @@ class Trace:
         for window in self.file.windows(tensor.offset, tensor.offset + rows * tokens * width, step * width):
             yield np.frombuffer(window, dtype=dtype).reshape(-1, channels)
 
-    def stored(self, point: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-        """Return the values of some of its sequences as they are stored, copied: `[sequences, tokens, channels]`."""
+    def stored(
+        self, point: str, start: int = 0, stop: int | None = None, since: int = 0, till: int = -1
+    ) -> NDArray[Any]:
+        """Return values `[sequences, tokens, channels]` as they are stored, copied: of some of them, or of all."""
         tensor, dtype = self.tensors[point], _dtype(self.tensors[point].dtype)
         rows, tokens, _ = self.shape(point) or (0, 0, 0)
         start, stop = min(start, rows), min(rows if stop is None else stop, rows)
-        size = math.prod(tensor.shape[1:]) * dtype.itemsize
-        values: NDArray[Any] = np.empty((stop - start, tokens, tensor.shape[2]), dtype)
+        till, width = tokens if till < 0 else till, tensor.shape[2] * dtype.itemsize
+        values: NDArray[Any] = np.empty((stop - start, till - since, tensor.shape[2]), dtype)
         for row in range(start, stop):
-            at = tensor.offset + row * size
-            whole = np.frombuffer(self.file.read(at, at + size), dtype=dtype).reshape(tensor.shape[1:])
-            values[row - start] = whole[:tokens]
-            self.file.release(at, at + size)
+            at = tensor.offset + (row * tensor.shape[1] + since) * width
+            end = at + (till - since) * width
+            values[row - start] = np.frombuffer(self.file.read(at, end), dtype=dtype).reshape(values.shape[1:])
+            self.file.release(at, end)
         if self.damage is not None and self.damage[0] == point and start == 0:
             values[0, -1, -1] = self.damage[1]
         return values
@@ -262,8 +264,8 @@ class TraceWriter:
         self.parts.setdefault(point, []).append((self._end, shape))
         self._end += self._file.write(data)
 
-    def close(self, facts: Facts) -> None:
-        """Write the header; the file is a trace from then on."""
+    def close(self, facts: Facts) -> Trace:
+        """Write the header, and return the trace that the file is from then on."""
         if any(len(parts) > 1 for parts in self.parts.values()):
             self._join()
         entries = {}
@@ -284,6 +286,7 @@ class TraceWriter:
         self._file.seek(0)
         self._file.write(struct.pack("<Q", start - 8) + header.ljust(start - 8))
         self._file.close()
+        return open_trace(self.path)
 
     def _row(self, row: int, start: int, shape: tuple[int, ...], name: str) -> bytes:
         """Return one sequence's values of a step; what is one for all sequences, for each of them."""

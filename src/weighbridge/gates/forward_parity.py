@@ -223,7 +223,11 @@ def _failed(rows: Sequence[ForwardError], offences: Sequence[Offence], limits: L
     more: Fields = {
         "first": rows[at].point if at < len(rows) else "none",
         "last_in_order": rows[at - 1].point if at else "none",
-        "inherited": sum(_beyond_end_to_end(row) for row in rows[at:] if row.point not in places),
+        "inherited": sum(
+            _beyond_end_to_end(row)
+            for row in rows[at:]
+            if row.point not in places and row.candidate_end_to_end is not None
+        ),
         "over": sum(row.point in places for row in rows),
         "points": len(rows),
     }

@@ -64,8 +64,9 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
         del forms[0]
         return measure(views, options)
     runs = {"trusted": trusted, "candidate": found} if other else {"trusted": trusted}
-    # A cut is there to show that a local error is seen; nothing end to end is judged in it.
-    whole = end_to_end(stack, found.facts.tokens[:1], runs) if reference.part is None else {name: {} for name in runs}
+    # A cut is there to show that a local error is seen; nothing end to end is judged in it, or where all is in order.
+    asked = reference.part is None and (passes.loud or any((noise or {}).values()))
+    whole = end_to_end(stack, found.facts.tokens[:1], runs) if asked else {name: {} for name in runs}
     run = replace(_run(trusted, found, passes, repeated=noise is not None), head=head_channels(stack.plain))
     run = replace(run, decoded=found.facts.decoded)
     run = replace(run, **_products(reference, stack, found, passes), weights=replace(run.weights, taken=pair.taken))
@@ -81,7 +82,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     measured = table("forward_errors", rows, at="forward pass, step by step", unit="relative L2")
     # What a trace that no witness saw says of itself is no more than what it says.
     basis = dict.fromkeys(("run", "noise"), Basis.REPORTED) if candidate.book == "" else {}
-    return replace(measured, by="weighbridge.forward_errors/6", basis=basis)
+    return replace(measured, by="weighbridge.forward_errors/7", basis=basis)
 
 
 class Runs(NamedTuple):
@@ -96,8 +97,12 @@ class Runs(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """Local errors: of the trusted run, of the candidate, of it with odd values as made, and of rougher runs."""
+    """Local errors: of the trusted run, of the candidate, of it with odd values as made, and of rougher runs.
 
+    `loud` is whether one of the candidate's may be no rounding, so that errors end to end are asked for.
+    """
+
+    loud: bool
     ours: Steps
     theirs: Steps
     otherwise: Steps
@@ -142,7 +147,11 @@ def _passes(
     doubtful = {one for point in odd for one in theirs[point].made_from} & odd
     otherwise = local_pass.local_errors(stack, tokens, found, as_made=doubtful | last)[0] if doubtful else {}
     rough = _rougher(reference, stack, found, ours, theirs)
-    return Passes(ours, theirs, otherwise, rough, audit, constants)
+    loud = {*trusted.facts.order} != {*found.facts.order} or any(
+        step.distance.nonfinite or found.shape(point) != step.shape or telling(step.distance, ours[point].distance)
+        for point, step in theirs.items()
+    )
+    return Passes(loud, ours, theirs, otherwise, rough, audit, constants)
 
 
 def _rougher(reference: ModelView, stack: Torch, found: Trace, ours: Steps, theirs: Steps) -> Mapping[str, LocalError]:

@@ -15,7 +15,7 @@ from weighbridge.core import NDArray, Origin, SubjectError, Unmeasured, dumps, i
 from weighbridge.core import sha256 as canonical_sha256
 from weighbridge.forward.arithmetic.products import Products, said_of
 from weighbridge.forward.arithmetic.rough import rough
-from weighbridge.forward.between_traces import apart, same
+from weighbridge.forward.between_traces import Again
 from weighbridge.forward.reach import PLAIN, Form
 from weighbridge.forward.stacks import Stack, Tokens, Torch, digests_of, has_cuda
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, open_trace
@@ -193,23 +193,22 @@ class ModelView:
             return {name: math.inf if (found := said.get(name, 0.0)) is None else found for name in facts.order}
         key = self._key(tokens, dtype, points)
         if key not in self.runs.noise:
-            first = self._captured(tokens, dtype, points, "first")
-            again = self._captured(tokens, dtype, points, "again")
-            self.runs.noise[key] = {name: _noise(first, again, name) for name in again.tensors if name in first.tensors}
-            self.runs.traces.pop((*key, "again"))
-            self.runs.path(f"{len(self.runs.traces)}-again.trace").unlink()
-        return self.runs.noise.get(key)
+            again = Again(self._captured(tokens, dtype, points, "first"))
+            self._captured(tokens, dtype, points, again)
+            self.runs.noise[key] = {name: again.noise(name) for name in again.seen if name in again.first.tensors}
+        return self.runs.noise[key]
 
     def _key(self, tokens: Tokens, dtype: str, points: frozenset[str] | None) -> tuple[Any, ...]:
         products = tuple(sorted(self.products.items()))
         return tuple(map(tuple, tokens)), dtype, points, products, self.weights, self.form
 
     def _captured(
-        self, tokens: Tokens, dtype: str, points: frozenset[str] | None, which: str, beside: ModelView | None = None
-    ) -> Trace:
+        self, tokens: Tokens, dtype: str, points: frozenset[str] | None, which: str | Again,
+        beside: ModelView | None = None,
+    ) -> Trace:  # fmt: skip
         key = (*self._key(tokens, dtype, points), which)
-        if key not in self.runs.traces:
-            path = self.runs.path(f"{len(self.runs.traces)}-{which}.trace")
+        if isinstance(which, Again) or key not in self.runs.traces:
+            path = which if isinstance(which, Again) else self.runs.path(f"{len(self.runs.traces)}-{which}.trace")
             before = next((trace.facts.weights for (_, of, *_), trace in self.runs.traces.items() if of == dtype), None)
             try:
                 stack = self.prepared(dtype)
@@ -217,13 +216,16 @@ class ModelView:
                     known = beside.capture(tokens, dtype).facts.weights
                     before = stack.digests(dtype, beside.prepared(dtype), known)
                 more: dict[str, Any] = {"products": self.products} if self.products else {}
-                self.runs.traces[key] = stack.capture(tokens, path, points, before, **more)
+                trace: Trace = stack.capture(tokens, path, points, before, **more)
             except (SubjectError, KeyboardInterrupt):
                 raise
             except BaseException as problem:
                 what = f"the forward pass in {dtype} raised {type(problem).__name__}"
                 remedy = "run the model alone in that dtype; --debug shows the traceback"
                 raise SubjectError("forward-raised", what, where=self.spec, remedy=remedy) from problem
+            if isinstance(which, Again):
+                return trace
+            self.runs.traces[key] = trace
         return self.runs.traces[key]
 
     def release(self) -> None:
@@ -296,13 +298,6 @@ class ModelView:
             what = f"a candidate in {made.dtype} cannot be distinguished from a float64 truth"
             return Unmeasured(code="dtype-unsupported", why=what, remedy=f"compute in one of {', '.join(ROUNDOFF)}")
         return NO_CUDA if made.device.startswith("cuda") and has_cuda() is False else made
-
-
-def _noise(first: Trace, again: Trace, point: str) -> float:
-    if same(first, again, point):
-        return 0.0
-    found = apart(first, again, point)
-    return found.all if found is not None and not found.nonfinite else math.inf
 
 
 def _typed(made: Stack | Torch) -> bool:
