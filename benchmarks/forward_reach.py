@@ -8,10 +8,12 @@ that attends by sdpa as the reference does has its bits, one that attends eagerl
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -54,6 +56,17 @@ inputs as they are.
 | inputs | form | candidate | one forward | measuring | with its canary | beside short ones |
 |---|---|---|---|---|---|---|"""
 
+PER_PASS = """
+| 2 × 520, as it is: what runs | equal bits | another attention |
+|---|---|---|"""
+PASSES = {  # by what asks for one
+    "noise": "a second run of the candidate, held against the first",
+    "rough": "a run by rough kernels",
+    "stepwise": "a run from the candidate's values",
+    "local_errors": "a pass in float64 over what a run held",
+    "end_to_end": "a pass in float64 with nothing replaced, of one sequence",
+    "capture": "a run in float32, kept at each point",
+}
 PER_FAMILY = """
 | what drawn inputs reach by default | families of `forward_families.py` |
 |---|---|"""
@@ -69,13 +82,55 @@ def spent(run: Callable[[], object]) -> float:
     return min(times)
 
 
-def rows() -> Iterator[str]:
-    """Yield a row for each form of the inputs and each candidate."""
+@contextlib.contextmanager
+def counted() -> Iterator[dict[str, list[float]]]:
+    """Note the CPU time of each pass that is made inside the block, by what asked for it."""
+    found: dict[str, list[float]] = {name: [] for name in PASSES}
+    forward = Torch.forward
+
+    def timed(*given: Any, **named: Any) -> None:
+        callers = {frame.f_code.co_name for frame, _ in traceback.walk_stack(None)}
+        start = time.process_time()
+        forward(*given, **named)
+        found[next(name for name in PASSES if name in callers)].append(time.process_time() - start)
+
+    Torch.forward = timed  # type: ignore[method-assign]
+    try:
+        yield found
+    finally:
+        Torch.forward = forward  # type: ignore[method-assign]
+
+
+def by_pass(made: Any, other: Any) -> Iterator[str]:
+    """Yield a row for each kind of pass over long inputs: how many there are, and what they cost together."""
+    tokens, columns = [[(37 * n + 11 * n * n + 101 * row) % 8000 + 2 for n in range(LONG[1])] for row in range(2)], []
+    plain = spent(partial(made, input_ids=torch.tensor(tokens), use_cache=False))
+    for module in (made, other):
+        views = (view(Torch(module=made, tokens=tokens)), view(Torch(module=module, tokens=tokens, dtype="float32")))
+        with counted() as found:
+            start = time.process_time()
+            VERIFIER.measure(views, {})
+            whole = time.process_time() - start
+        columns.append((found, whole))
+    for name, what in PASSES.items():
+        cells = [f"{len(one[name])}: × {sum(one[name]) / plain:.1f}" if one[name] else "0" for one, _ in columns]
+        yield f"| {what} | {' | '.join(cells)} |"
+    rest = [f"× {(whole - sum(map(sum, one.values()))) / plain:.1f}" for one, whole in columns]
+    yield f"| digests, equal bits, logits | {' | '.join(rest)} |"
+
+
+def models() -> tuple[Any, Any]:
+    """Return a model, and the same with another attention."""
     torch.manual_seed(0)
     config = transformers.Qwen2Config(**SIZE, **MORE)
     made = transformers.Qwen2ForCausalLM(config).eval()
     eager = copy.deepcopy(made, {id(weight): weight for weight in made.parameters()})
     eager.config._attn_implementation = "eager"  # noqa: SLF001 -- no other way
+    return made, eager
+
+
+def rows(made: Any, eager: Any) -> Iterator[str]:
+    """Yield a row for each form of the inputs and each candidate."""
     first: dict[str, float] = {}
     for form, (many, length), padded, decode in FORMS:
         tokens = [[(37 * n + 11 * n * n + 101 * row) % 8000 + 2 for n in range(length)] for row in range(many)]
@@ -122,7 +177,11 @@ def main() -> None:
     transformers.logging.disable_progress_bar()
     print(TITLE.format(rounds=ROUNDS))
     with torch.no_grad(), tempfile.TemporaryDirectory() as root:
-        for row in rows():
+        pair = models()
+        for row in rows(*pair):
+            print(row, flush=True)
+        print(PER_PASS)
+        for row in by_pass(*pair):
             print(row, flush=True)
         print(PER_FAMILY)
         for row in reached(root):

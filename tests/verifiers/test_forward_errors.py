@@ -445,6 +445,19 @@ def test_bits_that_are_equal_up_to_the_last_point_are_judged_in_one_pass_and_oth
     assert len(passes) > 1
 
 
+def test_errors_end_to_end_are_measured_where_one_step_or_a_second_run_is_off_and_nowhere_else() -> None:
+    quiet = rows(measured(REFERENCE, named("fused")))
+    assert all(row.candidate_end_to_end is row.trusted_end_to_end is None for row in quiet.values())
+    for broken in (named("bias_dropped"), named("reference").overlaid("L2.ffn.swiglu", 1e3)):
+        assert all(row.trusted_end_to_end is not None for row in rows(measured(REFERENCE, broken)).values())
+    drifting = module()
+    last = [part for part in drifting.modules() if isinstance(part, torch.nn.Linear)][-1]
+    last.register_forward_hook(lambda _part, _given, made: made + 1e-7 * torch.rand(1))
+    noisy = rows(measured(REFERENCE, tapped(module=drifting)))
+    assert any(row.noise for row in noisy.values())
+    assert all(row.candidate_end_to_end is not None for row in noisy.values())
+
+
 def test_an_instrument_that_answers_always_the_same_is_blind() -> None:
     canary, whole = trial()
     assert not canary.seen(whole)
