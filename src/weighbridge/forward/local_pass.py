@@ -15,7 +15,7 @@ from weighbridge.forward.arithmetic.products import rounded
 from weighbridge.forward.constants import Constants, rebuilt
 from weighbridge.forward.points import ReachedError, Visit
 from weighbridge.forward.relations import Neighbours, Relation
-from weighbridge.forward.stacks import Tokens, Torch, captured
+from weighbridge.forward.stacks import Tokens, Torch, captured, raised_at
 from weighbridge.forward.steps.extent import extent_of
 from weighbridge.forward.trace_file import ROUNDED_TO, ROUNDOFF, Trace
 from weighbridge.forward.widened import Audit, unwatched, widened
@@ -179,7 +179,7 @@ def _forward(reference: Torch, tokens: Tokens, visit: Visit, casts: frozenset[st
         raise
     except BaseException as problem:
         what = f"the reference, widened to float64, raised {type(problem).__name__}"
-        remedy = "an operation of it may know no float64: choose another implementation; --debug shows the traceback"
+        remedy = f"{raised_at(problem)}an operation of it may know no float64: choose another implementation; --debug shows the traceback"
         raise SubjectError("forward-raised", what, remedy=remedy) from problem
 
 

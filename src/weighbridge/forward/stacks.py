@@ -7,6 +7,7 @@ import inspect
 import itertools
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -308,6 +309,13 @@ def digests_of(weights: Iterable[tuple[str, NDArray[Any]]], dtype: str) -> Mappi
         data = array if array.dtype.kind in "iub" else array.astype(kind)
         found[name] = weight_digest(array.shape, np.ascontiguousarray(data))
     return found
+
+
+def raised_at(problem: BaseException) -> str:
+    """Return what a model's own code said where it raised, and its last line outside of PyTorch, to be read first."""
+    frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if "/torch/" not in frame.filename]
+    said, last = str(problem).partition("\n")[0][:160], frames[-1]
+    return f"it says {said!r} at {Path(last.filename).name}:{last.lineno}; " if said else ""
 
 
 def _keeps_original(part: torch.nn.Module) -> bool:

@@ -17,7 +17,7 @@ from weighbridge.forward.arithmetic.products import Products, said_of
 from weighbridge.forward.arithmetic.rough import rough
 from weighbridge.forward.between_traces import Again
 from weighbridge.forward.reach import PLAIN, Form
-from weighbridge.forward.stacks import Stack, Tokens, Torch, digests_of, has_cuda
+from weighbridge.forward.stacks import Stack, Tokens, Torch, digests_of, has_cuda, raised_at
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, open_trace
 from weighbridge.forward.trace_key import is_trace
 from weighbridge.run_logs.book import read_book
@@ -221,7 +221,7 @@ class ModelView:
                 raise
             except BaseException as problem:
                 what = f"the forward pass in {dtype} raised {type(problem).__name__}"
-                remedy = "run the model alone in that dtype; --debug shows the traceback"
+                remedy = f"{raised_at(problem)}run the model alone in that dtype; --debug shows the traceback"
                 raise SubjectError("forward-raised", what, where=self.spec, remedy=remedy) from problem
             if isinstance(which, Again):
                 return trace
