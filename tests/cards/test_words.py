@@ -6,7 +6,9 @@ import dataclasses
 
 import pytest
 
-from weighbridge.cards.words import GateWords, any_gate, fill, gate_card, gate_words
+from weighbridge.cards.words import SPECIMENS, GateWords, any_gate, fill, gate_card, gate_words
+from weighbridge.contract import strict_yaml
+from weighbridge.core.data import data_path, parsed
 from weighbridge.gates import KINDS
 
 
@@ -35,3 +37,10 @@ def test_the_words_of_a_card_are_all_of_it_but_its_examples(kind: str) -> None:
     assert whole.examples
     for field in dataclasses.fields(GateWords):
         assert getattr(whole, field.name) == getattr(words, field.name)
+
+
+@pytest.mark.parametrize("folder", ["words", "verifiers"])
+def test_what_ships_is_read_at_once_as_it_is_read_strictly(folder: str) -> None:
+    for path in data_path(folder).glob("*.yaml"):
+        text = path.read_bytes().partition(SPECIMENS)[0]
+        assert parsed(text) == strict_yaml.load(text, where=path.name).data

@@ -6,12 +6,14 @@ import copy
 import dataclasses
 import functools
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from weighbridge.core.frozen import dataclass, field
+from weighbridge.core.frozen import BLAS, dataclass, field
 
 NAN = float("nan")
 
@@ -152,3 +154,17 @@ def test_methods_are_written_when_they_are_first_called() -> None:
     assert later.__init__.__name__ == "first"
     assert later(1).value == 1
     assert later.__init__.__name__ == "__init__"
+
+
+def test_numpy_is_loaded_without_threads_of_its_own_and_what_is_started_later_has_its(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(BLAS, raising=False)
+    said = f"""if True:
+        import os
+        from weighbridge.core.frozen import np, without_blas_threads
+        without_blas_threads()
+        np.zeros(1)
+        print(len(os.listdir("/proc/self/task")), "{BLAS}" in os.environ)"""
+    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "False"]

@@ -289,7 +289,7 @@ def test_a_pseudonym_is_the_same_under_one_key_and_another_under_another() -> No
 
 
 def test_this_machine_s_redactor_knows_home_run_host_and_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socket.gethostname", lambda: "trainbox-07.example.org")
+    monkeypatch.setattr("platform.node", lambda: "trainbox-07.example.org")
     monkeypatch.setattr("getpass.getuser", lambda: "adalovelace")
     home = tmp_path / "home"
     redactor = redactor_here(KEY, run=home / "project", home=home)
@@ -315,7 +315,7 @@ def test_the_folder_of_whatever_was_named_is_taken_out_wherever_it_is(tmp_path: 
 def test_a_name_that_machines_share_or_contracts_use_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, user: str
 ) -> None:
-    monkeypatch.setattr("socket.gethostname", lambda: host)
+    monkeypatch.setattr("platform.node", lambda: host)
     monkeypatch.setattr("getpass.getuser", lambda: user)
     assert redactor_here(KEY, run=tmp_path).names == ()
 

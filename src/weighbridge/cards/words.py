@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 from weighbridge import gates
 from weighbridge.contract import strict_yaml
 from weighbridge.core import ContractError, Doc, Json, LimitsError, Offence, Outcome, Verdict, data_path, printable
+from weighbridge.core.data import parsed
 from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.limits import read
 from weighbridge.gates.families.block_types import BLOCK, FILE_TYPES
@@ -135,8 +136,7 @@ def glossary(name: str) -> Mapping[str, Mapping[str, Meaning]]:
 
 
 def _words(name: str) -> Any:
-    path = data_path("words") / f"{name}.yaml"
-    return strict_yaml.load(path.read_bytes(), where=str(path)).data
+    return parsed((data_path("words") / f"{name}.yaml").read_bytes())
 
 
 def verifier_words(path: Path) -> VerifierWords:
@@ -147,10 +147,12 @@ def verifier_words(path: Path) -> VerifierWords:
 def read_card(cls: type[T], path: Path, before: bytes | None = None) -> T:
     """Read one card strictly, all or what is `before` some words; raise `card` with every problem at its position."""
     text = path.read_bytes()
-    document = strict_yaml.load(text if before is None else text.partition(before)[0], where=str(path))
+    text = text if before is None else text.partition(before)[0]
+    own = before is not None and path.parent in (data_path("gates"), data_path("verifiers"))
     try:
-        return read(cls, document.data)
+        return read(cls, parsed(text) if own else strict_yaml.load(text, where=str(path)).data)
     except LimitsError as error:
+        document = strict_yaml.load(text, where=str(path))
         problems = tuple(
             ContractError("card", problem.what, where=document.at(problem.path, at_key=problem.at_key))
             for problem in error.problems

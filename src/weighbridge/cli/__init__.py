@@ -23,6 +23,7 @@ from weighbridge.core import (
     printable,
     show_traceback,
 )
+from weighbridge.core.frozen import without_blas_threads
 
 if TYPE_CHECKING:
     from weighbridge.core.plugins import Brought
@@ -94,6 +95,7 @@ def group() -> None:
 def main() -> None:
     """Run the command line; every problem ends in one clear message and its exit code."""
     fit_encoding()
+    without_blas_threads()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what runs is stopped, what is half-written is removed
     if COMPLETING in os.environ:
         from click.shell_completion import add_completion_class

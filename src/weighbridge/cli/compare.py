@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -76,8 +75,6 @@ def command(source: str, imports: Texts, *, headers: bool, everything: bool, as_
 
     Exit 0: as the policy says; 1: different; 3: could not be compared; 4: unreadable.
     """
-    # Nothing here multiplies large matrices, and idle threads of NumPy's BLAS spin beside the two that compare.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if _are_traces((source, *imports)):
         from weighbridge.cli.trace import compare as compare_traces
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import operator
+import os
 import reprlib
 from collections.abc import Callable
 from dataclasses import MISSING, field, fields, replace
@@ -12,7 +13,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 __all__ = ["Bytes", "Doubles", "Floats", "NDArray", "Values", "Words", "np", "torch"]
-__all__ += ["dataclass", "field", "fields", "replace"]
+__all__ += ["dataclass", "field", "fields", "replace", "without_blas_threads"]
+
+BLAS = "OPENBLAS_NUM_THREADS"
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
@@ -32,7 +35,12 @@ else:
         """A library that is imported when it is first asked for something, which is then kept."""
 
         def __getattr__(self, name: str) -> Any:
-            self.__dict__[name] = getattr(importlib.import_module(self.__name__), name)
+            unset = {} if BLAS in os.environ else self.__dict__.get("environment", {})
+            os.environ.update(unset)  # until it is imported: a program that is started later has its own threads
+            try:
+                self.__dict__[name] = getattr(importlib.import_module(self.__name__), name)
+            finally:
+                os.environ.pop(BLAS if unset else "", None)
             return self.__dict__[name]
 
     np, torch = _OnFirstUse("numpy"), _OnFirstUse("torch")
@@ -56,6 +64,11 @@ else:
             return made
 
         return make if asked.keys() <= {"frozen", "slots", "kw_only"} else dataclasses.dataclass(**asked)
+
+
+def without_blas_threads() -> None:
+    """Let NumPy start no threads of its BLAS: they spin, and no verb multiplies large matrices."""
+    vars(np)["environment"] = {BLAS: "1"}
 
 
 def _when_called(cls: Any, name: str) -> Callable[..., Any]:

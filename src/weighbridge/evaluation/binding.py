@@ -48,10 +48,12 @@ class Binding:
     @property
     def ranks(self) -> list[Path]:
         """Return the folders of the ranks that it stands for, none where it is no folder of ranks."""
+        path = local_path(self.target) if self.kind is SubjectKind.RUN else None
+        if path is None:
+            return []
         from weighbridge.run_logs.json_log import ranks_inside
 
-        path = local_path(self.target) if self.kind is SubjectKind.RUN else None
-        return [] if path is None else ranks_inside(path)
+        return ranks_inside(path)
 
     def open(self) -> Any:
         """Open the view of this subject, or raise the SubjectError that says why it cannot be read."""

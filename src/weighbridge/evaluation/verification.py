@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import functools
 import os
 import platform
 import re
@@ -301,9 +302,8 @@ def environment() -> model.Fields:
 
 def version_of(name: str) -> str:
     """Return the installed version of a package, empty where there is none."""
-    for folder in sys.path:  # a folder says it at once; importlib.metadata takes as long to load as linting does to run
-        for path in Path(folder).glob(f"{name}-*.dist-info"):
-            return path.name.removeprefix(f"{name}-").removesuffix(".dist-info")
+    if name in _installed():  # importlib.metadata takes as long to load as linting does to run
+        return _installed()[name]
     from importlib import metadata
 
     try:
@@ -312,13 +312,21 @@ def version_of(name: str) -> str:
         return ""
 
 
+@functools.cache
+def _installed() -> dict[str, str]:
+    found = (path.stem.rpartition("-") for folder in reversed(sys.path) for path in Path(folder).glob("*.dist-info"))
+    return {name: version for name, _, version in found}
+
+
 def tool() -> Tool:
     """Return which build of this tool is running: version, digest of its source, and its commit in a checkout."""
     package = Path(__file__).resolve().parents[1]
-    files = (path for suffix in ("py", "yaml") for path in package.rglob(f"*.{suffix}"))
+    walked = ((Path(folder), name) for folder, _, names in os.walk(package) for name in names)
+    files = (folder / name for folder, name in walked if name.endswith((".py", ".yaml")))
     source = {path.relative_to(package).as_posix(): sha256(path.read_bytes()) for path in files}
     root = package.parents[1]
-    commit = git.commit(root) if (root / ".git").exists() else ""
-    changed = ("status", "--porcelain", "--untracked-files=no", "--", "src", "gates", "verifiers")
-    dirty = bool(commit) and git.answer(root, *changed) != ""
+    asked = ("status", "--porcelain=v2", "--branch", "--untracked-files=no", "--", "src", "gates", "verifiers")
+    told = (git.answer(root, *asked) or "") if (root / ".git").exists() else ""
+    commit = "".join(re.findall("^# branch.oid ([0-9a-f]+)$", told, re.MULTILINE))
+    dirty = not all(line.startswith("# ") for line in told.splitlines())
     return Tool(version=__version__, digest=sha256(dumps(source)), commit=commit, dirty=dirty)

@@ -17,7 +17,6 @@ from weighbridge.core.frozen import dataclass, field
 from weighbridge.core.local_files import exists, is_file, is_folder
 from weighbridge.core.plugins import Plugin, here
 from weighbridge.evidence import codec, manifest, statement
-from weighbridge.evidence.archive import open_archive
 from weighbridge.evidence.disk import DiskFolder, disk_error, read_regular, write_folder
 from weighbridge.evidence.redact import Redactor, scan
 from weighbridge.evidence.statement import BoundSubject, Companion, Predicate, Tool, utc
@@ -167,7 +166,11 @@ def open_bundle(
     The statement itself is checked by the folder's name, and by the id, or its first digits, that was `given`. Under a
     name of another form it takes that one, or an id that the ledger has `recorded`. `folder` is one read already.
     """
-    folder = folder or (open_archive(path, given) if is_file(path) else DiskFolder(path))
+    if folder is None and is_file(path):
+        from weighbridge.evidence.archive import open_archive  # as long to load as a small bundle to read
+
+        folder = open_archive(path, given)
+    folder = folder or DiskFolder(path)
     if isinstance(folder, DiskFolder) and not exists(path / statement.FILE):
         what = f"there is no {statement.FILE} in it" if is_folder(path) else "is not a folder"
         what = what if exists(path) else "there is no such folder or archive"

@@ -6,8 +6,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import secrets
-import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -72,7 +70,7 @@ def write_folder(into: Path, name: str, files: Mapping[str, bytes]) -> Path:
     """Write a folder of files as one step: after a crash or an OSError it is all there or not there."""
     make_folders(into)
     with _writing_into(into):
-        stage, target = into / f"{STAGE}{secrets.token_hex(8)}", into / name
+        stage, target = into / f"{STAGE}{os.urandom(8).hex()}", into / name
         folders = sorted({(stage / file).parent for file in files} | {stage})
         try:
             for folder in folders:
@@ -83,10 +81,16 @@ def write_folder(into: Path, name: str, files: Mapping[str, bytes]) -> Path:
                 sync_folder(folder)
             os.rename(stage, target)  # noqa: PTH104 -- one system call, named as such in the crash tests
         except BaseException:
-            shutil.rmtree(stage, ignore_errors=True)
+            _remove(stage)
             raise
         sync_folder(into)
         return target
+
+
+def _remove(folder: Path) -> None:
+    import shutil  # loads three compressors, and hardly anything is ever left behind
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -100,7 +104,7 @@ def _writing_into(folder: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):  # another writes, or the disk knows no locks: then nothing is removed
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for left in folder.glob(f"{STAGE}*"):
-                shutil.rmtree(left, ignore_errors=True)
+                _remove(left)
         with contextlib.suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_SH)
         yield
@@ -116,7 +120,7 @@ def sweep(folder: Path) -> None:
 
 def link_new(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Write a file under its name in one step, or raise an OSError: a file of that name is never replaced."""
-    draft = path.with_name(f"{LINK}{secrets.token_hex(8)}")
+    draft = path.with_name(f"{LINK}{os.urandom(8).hex()}")
     try:
         write_new(draft, data, mode)
         os.link(draft, path)
@@ -132,7 +136,7 @@ def replace_file(path: Path, data: bytes) -> None:
     if target.exists() and not (target.is_file() or target.is_dir()):
         target.write_bytes(data)
         return
-    draft = target.with_name(f"{LINK}{secrets.token_hex(8)}")
+    draft = target.with_name(f"{LINK}{os.urandom(8).hex()}")
     try:
         write_new(draft, data)
         os.replace(draft, target)  # noqa: PTH105 -- one system call

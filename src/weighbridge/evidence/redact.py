@@ -8,8 +8,8 @@ import functools
 import getpass
 import json
 import os
+import platform
 import re
-import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,12 @@ from typing import Any
 from weighbridge.core import BundleError, CanaryResult, Measured, bare, dataclass, exists, local_path
 from weighbridge.core.pseudonym import key_file, keyed, passing_key, read_key
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.evidence.secret_rules import SecretRule, personal, rules, shared_names
+from weighbridge.evidence.secret_rules import SecretRule, personal, rules, shared_names, suspected
 
 
 def found(text: str) -> Iterator[SecretRule]:
-    """Yield every rule that a text breaks, never the secret itself."""
-    lowered = text.lower()
-    for rule in rules():
-        if any(hint in lowered for hint in rule.hints) and rule.pattern.search(text):
-            yield rule
+    """Return every rule that a text breaks, never the secret itself."""
+    return (rule for rule in suspected(text.lower(), rules) if rule.pattern.search(text))
 
 
 def withheld(text: str, key: bytes) -> str:
@@ -35,10 +32,8 @@ def withheld(text: str, key: bytes) -> str:
         return f"[withheld:{keyed(rule, secret, key)}]"
 
     text = bare(text, lambda user: named("url-credentials", user))
-    lowered = text.lower()
-    for rule in rules():
-        if any(hint in lowered for hint in rule.hints):
-            text = rule.pattern.sub(lambda found, rule=rule: named(rule.name, found[0]), text)  # type: ignore[misc]
+    for rule in suspected(text.lower(), rules):
+        text = rule.pattern.sub(lambda found, rule=rule: named(rule.name, found[0]), text)  # type: ignore[misc]
     return text
 
 
@@ -83,10 +78,8 @@ class Redactor:
         for name, word in self.names:
             if name in text:
                 text = _name_pattern(name).sub(word, text)
-        lowered = text.lower()
-        for rule in personal():
-            if any(hint in lowered for hint in rule.hints):
-                text = rule.pattern.sub(lambda found, rule=rule: keyed(rule.name, found[0], self.key), text)  # type: ignore[misc]
+        for rule in suspected(text.lower(), personal):
+            text = rule.pattern.sub(lambda found, rule=rule: keyed(rule.name, found[0], self.key), text)  # type: ignore[misc]
         return ADDRESS.sub(self._address, text)
 
     def _address(self, at: re.Match[str]) -> str:
@@ -133,7 +126,7 @@ def own_key() -> bytes:
 def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Iterable[str] = ()) -> Redactor:
     """Return the redactor of this machine: its user, its host, its folders, and those of the files that are `named`."""
     home = home or Path.home()
-    host, user = socket.gethostname(), ""
+    host, user = platform.node(), ""
     with contextlib.suppress(OSError, KeyError, ImportError):  # a container's user may have no name
         user = getpass.getuser()
     names = {host: "host", host.partition(".")[0]: "host", user: "user"}
@@ -157,7 +150,7 @@ def _forms(path: Path) -> set[str]:
 
 def host_pseudonym(key: bytes) -> str:
     """Return this host's pseudonym, `host-<12 hex>`."""
-    return keyed("host", socket.gethostname(), key)
+    return keyed("host", platform.node(), key)
 
 
 def redact_json(value: Any, redactor: Redactor) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from functools import cache
 
 from weighbridge.core import dataclass
@@ -38,6 +39,17 @@ def rules() -> tuple[SecretRule, ...]:
         *(SecretRule(name, tuple(map(str.lower, starts)), _START + form + _END) for name, starts, form in tokens),
         *(SecretRule(*row) for row in forms),
     )
+
+
+def suspected(lowered: str, among: Callable[[], tuple[SecretRule, ...]]) -> Iterator[SecretRule]:
+    """Yield the rules of which a hint stands in a text, in their order."""
+    at = {at for hint, at in _hints(among) if hint in lowered}
+    return (among()[one] for one in sorted(at))
+
+
+@cache
+def _hints(among: Callable[[], tuple[SecretRule, ...]]) -> tuple[tuple[str, int], ...]:
+    return tuple((hint, at) for at, rule in enumerate(among()) for hint in rule.hints)
 
 
 @cache

@@ -72,9 +72,18 @@ def _first(steps: Floats) -> int | float | None:
     return int(first) if first.is_integer() and abs(first) <= LARGEST_STEP else first
 
 
+# Both as NumPy has them, which loads its masked arrays for it: as long as all of a small log takes.
+def _different(values: Floats) -> Floats:
+    return np.unique(values, return_counts=True)[0]
+
+
+def _median(values: Floats) -> float:
+    return float(np.sort(values)[(len(values) - 1) // 2 : len(values) // 2 + 1].mean())
+
+
 def distinct(column: Dense) -> int:
     """Count the different finite numbers of a column."""
-    return len(np.unique(column.values[column.known]))
+    return len(_different(column.values[column.known]))
 
 
 def order(steps: Dense) -> StepOrder:
@@ -120,17 +129,17 @@ def cadences(columns: Mapping[str, Dense]) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _cadence(mine: Floats, passes: NDArray[np.int64], values: Floats) -> Mapping[str, Any]:
-    every = np.unique(mine)
+    every = _different(mine)
     ends = np.concatenate(([values.min()], every, [values.max()])) if len(values) else every
     holes = np.diff(ends)
     widest = slice(int(holes.argmax()), None) if len(holes) else slice(0)
     order = np.lexsort((mine, passes))
     again = mine[order][1:][(np.diff(mine[order]) == 0) & (np.diff(passes[order]) == 0)]
     return {
-        "interval": float(np.median(np.diff(every))) if len(every) > 1 else None,
+        "interval": _median(np.diff(every)) if len(every) > 1 else None,
         "largest_hole": _first(holes[widest]) or 0,
         "hole_after_step": _first(ends[widest]),
-        "logged_twice": len(np.unique(again)),
+        "logged_twice": len(_different(again)),
         "first_logged_twice": _first(np.sort(again)),
     }
 
@@ -187,7 +196,7 @@ def _recurrence(values: Floats) -> Recurrence | None:
     after = values[1:][there[:-1] & ~there[1:]][:PRINTED_ROWS]
     unit = resolution(np.append(after, values[there][:PRINTED_ROWS]))
     unit = max(unit if unit < 1 else resolution(_some(values)), band)  # whole numbers among others were not printed so
-    changes = float(np.median(np.abs(after - value))) / unit if len(after) else 0.0
+    changes = _median(np.abs(after - value)) / unit if len(after) else 0.0
     return Recurrence(value=value, times=int(times.max()), changes=changes)
 
 
@@ -246,11 +255,11 @@ def _distances(
     jump = abs(values[begin] - values[aside]) if aside < len(values) else 0.0
     unit = resolution(np.r_[sides[0], values[begin], sides[1], differing]) or 1.0
     unit = max(unit, NEARLY * abs(float(values[begin]))) if dust else unit
-    liveliest = max((float(np.median(side)) for side in enough), default=0.0)
+    liveliest = max((_median(side) for side in enough), default=0.0)
     # After its first few samples alone, only a number close to the last digit may have come there by rounding.
     changed = min(float(jump), abs(float(values[begin])))
     if len(differing) > ENOUGH_MOVES:
-        changed = float(np.median(np.abs(np.diff(differing))))
+        changed = _median(np.abs(np.diff(differing)))
     return float(jump) / unit, liveliest / unit, changed / unit
 
 
@@ -258,7 +267,7 @@ def quick_steps(column: Dense, steps: Dense) -> QuickSteps | None:
     """Return the times below the widest gap that parts three times in a row from 16 in a row, or from half of all."""
     rows = np.flatnonzero(column.known & (column.values > 0))
     times = column.values[rows]
-    ordered = np.unique(times)
+    ordered = _different(times)
     for gap in np.argsort(-(ordered[1:] / ordered[:-1]), kind="stable")[:GAPS]:
         quick = times <= ordered[gap]
         begin, length = _longest(quick)

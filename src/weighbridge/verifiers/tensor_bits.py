@@ -149,13 +149,14 @@ def _log2_masses(reading: str) -> Masses:
     beyond = at >= (1 << exponents) - 1 << bits  # infinity and NaN have no mass
     edges[beyond] = edges[beyond].min()
     laws: tuple[Callable[[Masses], Masses], ...] = (  # the share of magnitudes below each edge
-        lambda x: np.array([math.erf(value / math.sqrt(2)) for value in x]),  # normal
+        lambda x: np.array([*map(math.erf, (x / math.sqrt(2)).ravel().tolist())]).reshape(x.shape),  # normal
         lambda x: -np.expm1(-x),  # Laplace
         lambda x: 2 / math.pi * np.arctan(x),  # Cauchy
         lambda x: np.minimum(x, 1.0),  # uniform
     )
-    masses = [np.diff(below(edges / scale)) for below in laws for scale in SCALES[reading]]
-    logarithms: Masses = np.log2(np.stack([(1 - STRAY) * mass / mass.sum() + STRAY / SYMBOLS for mass in masses]))
+    scaled = edges / np.array(SCALES[reading])[:, None]
+    masses = np.diff(np.concatenate([below(scaled) for below in laws]))
+    logarithms: Masses = np.log2((1 - STRAY) * masses / masses.sum(axis=1, keepdims=True) + STRAY / SYMBOLS)
     return logarithms
 
 
