@@ -40,10 +40,9 @@ def test_says_what_looks_wrong_and_lists_those_tensors_first(cli: Cli) -> None:
         "  format safetensors, files 1, tensors 3, elements 4009, bytes 12036, dtypes F16: 1, F32: 2, metadata_keys 0",
         "  stored dtypes      1 ok, 1 mislabelled, 1 undecided (too few elements)",
         "  precision          F16 with 10 of 10 bits: 1, F32 with 0 of 23 bits: 1, F32 with 23 of 23 bits: 1",
-        "  z                                        F16      [40, 50]  4000 bytes  10 of 10 bits used"
-        "  stored dtype mislabelled",
-        "  a                                        F32      [40, 50]  8000 bytes  23 of 23 bits used  stored dtype ok",
-        "  b                                        F32      [9]  36 bytes  0 of 23 bits used",
+        "  z                        F16  [40, 50]  4000 bytes  10 of 10 bits  mislabelled",
+        "  a                        F32  [40, 50]  8000 bytes  23 of 23 bits  ok",
+        "  b                        F32  [9]  36 bytes  0 of 23 bits",
         "  looks wrong        1",
         "    z: labelled F16, but its bits are like weights as BF16 (0.011 bits an element from the nearest law, "
         "1.304 as F16; 2000 sampled)",
@@ -171,7 +170,7 @@ def test_values_of_no_tensor_and_of_a_run_are_refused(cli: Cli) -> None:
 
 def test_all_tells_mean_spread_least_and_largest(cli: Cli) -> None:
     path = saved(a=np.array([[-1, 3], [0, 2]], "<f4"), flag=np.array([True]))
-    assert [line.partition("used")[2] for line in cli("inspect", path, "--all").lines[-4:-2]] == [
+    assert [line.partition("bits")[2] for line in cli("inspect", path, "--all").lines[-4:-2]] == [
         "  mean 1, std 1.581, -1 to 3", ""
     ]  # fmt: skip
     row = json.loads(cli("inspect", path, "--all", "--json").out)["table"]["a"]

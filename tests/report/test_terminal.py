@@ -67,6 +67,21 @@ def test_a_pass_is_one_line_of_120_characters(cli: Cli, workplace: Path) -> None
     assert "PASS     GATE-RUN-001  8 of 8 columns in order over 60 steps" in told
 
 
+def passed(brief: str, gate: str) -> Row:
+    bad = row("dtype", gate=gate)
+    verdict = replace(bad.finding.verdict, outcome=Outcome.PASS)
+    return replace(bad, finding=replace(bad.finding, verdict=verdict), said=replace(bad.said, brief=(brief,)))
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_a_pass_is_one_row_of_a_terminal_and_ends_with_a_clause(width: int) -> None:
+    said = "in order: 21 tensors in 1 file, 230016 bytes; the file holds no checksums (of 3 that there may be)"
+    (line,) = map(click.unstyle, blocks([passed(said, "GATE-HEALTH-001")], columns=width))
+    assert len(line) <= min(width, 120) - 2
+    whole = "PASS     GATE-HEALTH-001  in order: 21 tensors in 1 file, 230016 bytes; the file holds no checksums"
+    assert line == (f"{whole} …" if width == 200 else f"{whole.partition(';')[0]} …")
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if gate_card(kind).briefly])
 def test_what_is_said_briefly_is_shorter(kind: str) -> None:
     assert len(gate_card(kind).briefly) < len(gate_card(kind).passes)

@@ -62,12 +62,12 @@ def command(
         print_json({"file": list(files), **each, **({"beside": plain(two)} if two else {})})
     elif as_json:
         print_json(_document(found[0]))
-    elif two:
-        tell(lines_of_two((found[0], found[1]), two))
-    elif parts:
-        tell(lines_of_parts(file, looked, everything=everything))
     else:
-        tell(lines_of(found[0], everything=everything))
+        lines = lines_of(found[0], everything=everything) if found and not two else ()
+        lines = lines_of_two((found[0], found[1]), two) if two else lines
+        *lines, again = lines_of_parts(file, looked, everything=everything) if parts else lines
+        tell(lines)
+        tell([again], whole=True)  # to be copied
     looked = looked or [Part(name=one.target, target=one.target, found=one) for one in found]
     if strict and (code := _strict(looked)) is not ExitCode.PASSED:
         context.exit(code)

@@ -24,8 +24,8 @@ LINES, RUN_LINES = 12, 20  # of one checkpoint; of the columns of a run
 IMPLAUSIBLE, FEW = "implausible", "looks wrong where more than half of the elements are so"
 NOT_FINITE = ("not-finite", "non-finite")
 EMPTY, UNREAD = "there is no tensor, so nothing was looked at", "the values, which --headers leaves unread"
-TABLE = f"{'column':<18} {'samples':>8} {'missing':>8} {'min':>14} {'max':>14}  basis"
-COLUMN = "{name:<18} {samples:>8} {missing:>8} {min:>14.6g} {max:>14.6g}  {basis}"
+TABLE = f"{'column':<18} {'samples':>7} {'missing':>7} {'min':>12} {'max':>12}  basis"
+COLUMN = "{name:<18} {samples:>7} {missing:>7} {min:>12.6g} {max:>12.6g}  {basis}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,9 +219,9 @@ def _passed(found: Inspection, *, everything: bool) -> Iterator[str]:
 
 def _row(shown: Fields, *, run: bool) -> str:
     if run:
-        return fill(COLUMN, shown)
-    more = "  {used_bits} of {mantissa_bits} bits used" if shown.get("used_bits") is not None else ""
-    label = "  stored dtype {label}" if shown.get("label", "undecided") != "undecided" else ""
+        return fill(COLUMN, {**shown, "basis": str(shown["basis"]).removeprefix("derived (").removesuffix(")")})
+    more = "  {used_bits} of {mantissa_bits} bits" if shown.get("used_bits") is not None else ""
+    label = "  {label}" if shown.get("label", "undecided") != "undecided" else ""
     if shown.get("mean") is not None:
         label += "  mean {mean:.4g}, std {std:.4g}, {min:.4g} to {max:.4g}"
-    return fill("{name:<40} {dtype:<8} [{shape}]  {bytes} bytes" + more + label, shown)
+    return fill("{name:<24} {dtype:<4} [{shape}]  {bytes} bytes" + more + label, shown)

@@ -87,8 +87,9 @@ def command(context: click.Context, /, reports: Texts, *, as_json: bool, verbose
     if as_json:
         _write(STDOUT, data_of("json", report))
     else:
-        lines = lines_of(results, report, asked, everything=verbose)
-        tell(map(signed, lines) if options.columns_of(sys.stdout) else lines, err=STDOUT in files)
+        columns = options.columns_of(sys.stderr if STDOUT in files else sys.stdout)
+        lines = lines_of(results, report, asked, everything=verbose, columns=columns)
+        tell(map(signed, lines) if columns else lines, err=STDOUT in files)
         if kept := [str(one.bundle.path) for one in results if one.bundle and options.columns_of(sys.stdout)]:
             tell([printable(f"to look at it: weighbridge report {shlex.join(kept)} -o report.html")], whole=True)
     if on_github():
@@ -172,7 +173,12 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def lines_of(
-    results: Sequence[ContractResult], report: Report, asked: VerifyRequest, *, everything: bool = False
+    results: Sequence[ContractResult],
+    report: Report,
+    asked: VerifyRequest,
+    *,
+    everything: bool = False,
+    columns: int | None = None,
 ) -> Iterator[str]:
     """Yield the lines of every result, where the evidence is, and last the table of what did not pass and the tally."""
     for result, suite in zip(results, report.suites, strict=True):
@@ -189,7 +195,9 @@ def lines_of(
             yield from [f"not of lane {asked.lane}: {', '.join(others)}"] if others else ()
         for item in evaluation.bound:
             yield from run_told(evaluation.measured.get(f"facts.{item.subject}.{item.instance}"))
-        yield from blocks(suite.rows, partial(_doubts, result.loaded, evaluation), everything=everything)
+        yield from blocks(
+            suite.rows, partial(_doubts, result.loaded, evaluation), everything=everything, columns=columns
+        )
         yield ""
     for result in results:
         if result.bundle or asked.evidence is None:

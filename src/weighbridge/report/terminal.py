@@ -27,6 +27,8 @@ from weighbridge.report import (
 )
 
 SCREEN, ONE_LINE, A_FAIL = 78, 118, 12  # columns beside a sign, characters of a PASS, rows of anything else
+SIGN = 2  # columns before an outcome on a terminal
+CLAUSE = re.compile(r"[;,:] | \(")  # where one ends
 ROW = SCREEN - 2 * len(INDENT)  # what `tell` leaves of a row of a broken line
 HEAD = "outcome"  # of the table
 A_NAME = 32  # columns of the table for a gate
@@ -36,14 +38,17 @@ QUIET = (Outcome.PASS, Outcome.NOT_APPLICABLE)
 Besides = Callable[[Row], Iterable[str]]
 
 
-def blocks(rows: Sequence[Row], besides: Besides = lambda _: (), *, everything: bool = False) -> Iterator[str]:
+def blocks(
+    rows: Sequence[Row], besides: Besides = lambda _: (), *, everything: bool = False, columns: int | None = None
+) -> Iterator[str]:
     """Yield the lines of some findings: those of one cause in one block, and last the gates that are not meant."""
+    width = min(columns - SIGN, ONE_LINE) if columns else ONE_LINE
     if everything:
         yield from (line for row in rows for line in block(row, [*besides(row)], everything=True))
         return
     for alike in _alike(row for row in rows if row.outcome is not Outcome.NOT_APPLICABLE):
         names = [gate_named(row.finding) for row in alike]
-        lines = block(alike[0], [*besides(alike[0])], alone=len(alike) == 1)
+        lines = block(alike[0], [*besides(alike[0])], alone=len(alike) == 1, width=width)
         if len(alike) > 1:
             counts = Counter(row.finding.uncounted.outcome for row in alike if row.finding.uncounted)
             otherwise = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
@@ -78,15 +83,20 @@ def _unmeant(rows: Sequence[Row]) -> Iterator[str]:
         yield f"{outcome_word(Outcome.NOT_APPLICABLE)} {many}{', '.join(capped(names, NAMED))} ({why})"
 
 
-def block(row: Row, besides: Sequence[str] = (), *, everything: bool = False, alone: bool = True) -> list[str]:
-    """Return the lines of a finding: a PASS in one, all else in twelve rows of a terminal, or `everything`.
+def block(
+    row: Row, besides: Sequence[str] = (), *, everything: bool = False, alone: bool = True, width: int = ONE_LINE
+) -> list[str]:
+    """Return the lines of a finding: a PASS in one of a `width`, all else in twelve rows of a terminal, or `everything`.
 
     They come in this order: outcome, gate and title, what was found, hints, what would have passed, what may have been
     meant `besides`, and where the gate is written.
     """
     if row.outcome is Outcome.PASS and not everything:
-        left = ONE_LINE - len(click.unstyle(outcome_line(row.finding, "")))
-        return [outcome_line(row.finding, cut(row.said.brief[0], left)), *(f"{INDENT}{why}" for why in row.remarks)]
+        left = width - len(click.unstyle(outcome_line(row.finding, "")))
+        said, brief = cut(row.said.brief[0], left), row.said.brief[0]
+        ends = [end.start() for end in CLAUSE.finditer(brief) if end.start() < min(len(said), len(brief)) - 1]
+        said = f"{brief[: ends[-1]]} …" if ends and said != brief else said
+        return [outcome_line(row.finding, said), *(f"{INDENT}{why}" for why in row.remarks)]
     found, hints = row.lines(everything=everything, alone=alone), [*row.said.hints]
     enough = [found.pop()] if row.said.enough else []
     last = [printable(f"{row.file}:{row.line}")] if row.file else []
