@@ -86,7 +86,7 @@ def _unmeant(rows: Sequence[Row]) -> Iterator[str]:
 def block(
     row: Row, besides: Sequence[str] = (), *, everything: bool = False, alone: bool = True, width: int = ONE_LINE
 ) -> list[str]:
-    """Return the lines of a finding: a PASS in one of a `width`, all else in twelve rows of a terminal, or `everything`.
+    """Return the lines of a finding: a PASS in one of a `width`, all else in twelve rows of 80, or `everything`.
 
     They come in this order: outcome, gate and title, what was found, hints, what would have passed, what may have been
     meant `besides`, and where the gate is written.
