@@ -65,9 +65,9 @@ def command(
     else:
         lines = lines_of(found[0], everything=everything) if found and not two else ()
         lines = lines_of_two((found[0], found[1]), two) if two else lines
-        *lines, again = lines_of_parts(file, looked, everything=everything) if parts else lines
-        tell(lines)
-        tell([again], whole=True)  # to be copied
+        shown = [*(lines_of_parts(file, looked, everything=everything) if parts else lines)]
+        tell(shown[:-1])
+        tell(shown[-1:], whole=True)  # the next command, to be copied
     looked = looked or [Part(name=one.target, target=one.target, found=one) for one in found]
     if strict and (code := _strict(looked)) is not ExitCode.PASSED:
         context.exit(code)

@@ -152,9 +152,10 @@ class Snapshots(Channel):
         if (found := self._looks()) is None:
             return {}
         _, seen = found
-        values = {
-            one.name: known({"mean": one.mean, "std": one.std, "sparsity": one.zeros}) for one in seen.activations
-        }
+        values = dict[str, dict[str, float]]()
+        for of in seen.activations:
+            figures = ("mean", of.mean), ("std", of.std), ("sparsity", of.zeros)
+            values[of.name] = {name: rounded(value) for name, value in figures if math.isfinite(value)}
         maps: dict[str, dict[str, Any]] = {}
         for one in seen.attention:
             heads = {"entropy_per_head": one.entropy, "max_attn_per_head": one.largest}
