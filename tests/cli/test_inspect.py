@@ -249,6 +249,11 @@ def test_of_ranks_each_is_judged_and_other_folders_of_runs_name_them(cli: Cli, w
     assert "not-a-run 2 run directories: a, b" in ended.err
     assert "at a time, such as runs/a" in ended.err
     assert cli("inspect", "runs/a").code == 0
+    shutil.rmtree(workplace / "runs" / "b")
+    (workplace / "runs" / "ckpt.pt").write_bytes(b"PK")  # a training script keeps its own files beside
+    ended = cli("inspect", "runs")
+    assert "a folder with one run in it, a\n  bind runs/a" in ended.err
+    shutil.copytree(wrapped, workplace / "runs" / "b")
     ended = cli("compare", "runs/a", "runs/b")
     assert "this is a run directory (checkpoint-none)" in ended.out + ended.err
 

@@ -115,3 +115,22 @@ def test_every_row_has_a_gate_and_a_question_and_what_a_script_must_hand_over_is
     assert [one.id for one in GATES if ("?" not in one.title and "And after" not in one.title) or not one.why] == []
     advisory = {one.id.removeprefix("GATE-DIAG-") for one in GATES if one.severity is Severity.ADVISORY}
     assert set(HANDED_OVER) <= advisory
+
+
+@pytest.mark.parametrize(("row", "beside", "says"), [
+    ("3.1", {}, "give the recorder diagnostics=Diagnostics()"),
+    ("3.1", {"slice_ppl": (5.0, 4.0)}, "diagnostics.jsonl says why it was not seen"),
+    ("M7", {"slice_ppl": (5.0, 4.0)}, "give the recorder diagnostics=Diagnostics(classes=…)"),
+])  # fmt: skip
+def test_a_recorder_that_looked_inside_is_not_asked_to_do_so(
+    row: str, beside: Mapping[str, Sequence[float]], says: str, tmp_path: Path
+) -> None:
+    request = VerifyRequest(
+        contracts=("builtin:diagnostics",),
+        subjects=(f"run={a_log(tmp_path, beside, begins=0)}",),
+        gates=(f"GATE-DIAG-{row}",),
+        evidence=None,
+        ledger=tmp_path / "ledger",
+    )
+    (result,) = verify(request, lambda _text: None)
+    assert says in str(result.evaluation.measured)

@@ -102,6 +102,45 @@ def test_what_looks_at_attention_leaves_the_interface_as_it_was() -> None:
     assert not any(one._forward_hooks for one in model.model.layers)
 
 
+class Attending(nn.Module):  # type: ignore[misc,name-defined]
+    """One layer of attention by PyTorch's own kernel, as small trainers write it."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__()
+        self.qkv, self.how = nn.Linear(8, 24), how
+
+    def parts(self, given: Any) -> Any:
+        return self.qkv(given).view(*given.shape[:2], 3, 2, 4).permute(2, 0, 3, 1, 4)
+
+    def forward(self, given: Any) -> Any:
+        query, key, value = self.parts(given)
+        return nn.functional.scaled_dot_product_attention(query, key, value, **self.how).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("how", [{"is_causal": True}, {"is_causal": True, "scale": 3.0}, {}])
+def test_attention_by_the_kernel_of_pytorch_is_seen_at_the_module_that_calls_it(how: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), Attending(**how)).eval()
+    given = torch.randn(2, 6, 8)
+    (one,) = looking.look(model, {0: given}).attention
+    assert one.name == "1"
+    with torch.no_grad():
+        query, key, _ = model[1].parts(model[0](given))
+    products = query @ key.mT * how.get("scale", 0.5)
+    allowed = torch.ones(6, 6).tril().bool() if how else torch.ones(6, 6).bool()
+    known = products.where(allowed, -math.inf).softmax(-1).transpose(1, 2).flatten(0, 1)
+    assert torch.allclose(one.weights, known, atol=1e-6)
+    assert one.largest_logit == pytest.approx(float(products[0].abs().amax()), rel=1e-5)
+
+
+@pytest.mark.parametrize("ignored", [-100, -1])
+def test_labels_below_zero_are_ignored_whatever_number_a_script_takes_for_them(ignored: int) -> None:
+    torch.manual_seed(0)
+    logits, labels = torch.randn(2, 3, 5), torch.tensor([[0, 4, ignored], [ignored, 2, 1]])
+    known = nn.functional.cross_entropy(logits.double().flatten(0, 1), labels.flatten(), ignore_index=ignored)
+    assert looking.loss_of({0: torch.ones(2, 3, 4), 1: labels}, logits) == pytest.approx(float(known), abs=1e-12)
+
+
 def test_without_the_interface_it_is_said_why_there_is_no_attention() -> None:
     seen = looking.look(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4)), {0: torch.ones(2, 4)})
     assert not seen.attention

@@ -11,9 +11,11 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
 
 from weighbridge.forward import points
 
@@ -49,17 +51,59 @@ def attending(model: torch.nn.Module) -> Iterator[tuple[list[AttentionMap], list
     lacking: list[str] = []
 
     def attend(path: str, function: Any, part: Any, *given: Any, **named: Any) -> Any:
+        if inner.busy:
+            return function(part, *given, **named)
+        inner.busy = True
         try:
             query, key, _value, *more = given
             found.append(_map(path, function, (part, query, key, *more), named))
         except Exception as problem:  # noqa: BLE001 -- a kernel that takes no such values is one unseen layer
             lacking.append(f"{path}: {type(problem).__name__}")
-        return function(part, *given, **named)
+        try:
+            return function(part, *given, **named)
+        finally:
+            inner.busy = False
 
-    with points.attending(model, attend) as seen:
-        if not seen:
-            lacking.append("the model does not attend through Transformers' AttentionInterface")
+    with points.attending(model, attend), _Kernels(model, attend) as inner:
         yield found, lacking
+    if not found and not lacking:
+        lacking.append("nothing calls scaled_dot_product_attention or Transformers' AttentionInterface")
+
+
+class _Kernels(TorchFunctionMode):
+    """Shows calls of PyTorch's own kernel with the path of the module that makes them, unless somebody is `busy`."""
+
+    def __init__(self, model: torch.nn.Module, attend: Callable[..., Any]) -> None:
+        super().__init__()
+        self.busy, self._model, self._attend = False, model, attend
+        self._at = [""]
+        self._hooks = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        for path, part in self._model.named_modules():
+            begins = part.register_forward_pre_hook(lambda *_, path=path: self._at.append(path))
+            for hook in (begins, part.register_forward_hook(self._ended)):
+                self._hooks.callback(hook.remove)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__(*raised)
+        self._hooks.close()
+
+    def _ended(self, *_: object) -> None:
+        self._at.pop()
+
+    def __torch_function__(self, function: Any, _types: Any, given: Any = (), named: Any = None) -> Any:
+        named = named or {}
+        if function is not scaled_dot_product_attention or self.busy or len(given) < 3 or given[0].dim() != 4:
+            return function(*given, **named)
+        found: torch.Tensor = self._attend(self._at[-1], _as_the_interface, None, *given, **named)[0]
+        return found.transpose(1, 2)
+
+
+def _as_the_interface(_part: object, *given: Any, **named: Any) -> tuple[torch.Tensor]:
+    return (scaled_dot_product_attention(*given, **named).transpose(1, 2),)
 
 
 def redundant(maps: Sequence[AttentionMap]) -> float | None:
@@ -104,7 +148,7 @@ def _map(name: str, function: Any, given: tuple[Any, ...], named: dict[str, Any]
     finite = query.isfinite().all() & key.isfinite().all()
     seen, allowed = weights(query).where(finite, math.nan), (weights(torch.zeros_like(query)) > 0)
     keys = allowed[:, 0].sum(-1)
-    products = _grid(query, key, named.get("scaling"))
+    products = _grid(query, key, named.get("scaling", named.get("scale")))
     at = torch.tensor(rows, device=query.device).repeat(sequences) + length - query.shape[2]
     before = (at - 1).clamp_min(0)[:, None, None].expand(-1, seen.shape[1], 1)
     entropy = -torch.where(seen > 0, seen * seen.clamp_min(1e-38).log(), 0.0).sum(-1)

@@ -88,6 +88,7 @@ def targets(call: Call, logits: torch.Tensor, causal: bool | None = None) -> tup
         given = second
     if given is None or given.dtype not in INTEGERS or given.shape != logits.shape[:-1]:
         return None
+    given = given.where(given >= 0, IGNORED)  # -1 of some scripts, too: below 0, a label is ignored or ends the pass
     counted = given != IGNORED
     plain = given.dim() == 2 and ids is not None and ids.shape == given.shape and bool(counted.any())
     same = float((given == ids)[counted].float().mean()) if plain else 0.0
@@ -96,5 +97,4 @@ def targets(call: Call, logits: torch.Tensor, causal: bool | None = None) -> tup
     if causal is not False and same > SOME:
         logits, given = logits[:, :-1], given[:, 1:]
     rows, flat = logits.flatten(0, -2), given.flatten()
-    least, most = flat.clamp_min(0).amin(), flat.amax()
-    return (rows, flat) if len(flat) and int(least) >= 0 and int(most) < rows.shape[-1] else None
+    return (rows, flat) if len(flat) and int(flat.amax()) < rows.shape[-1] else None

@@ -32,6 +32,7 @@ from weighbridge.storage.readable import METADATA
 from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_moments, tensor_walk
 
 GATES = ("checkpoint-integrity", "label-plausibility")
+HOLDS_TENSORS = ".safetensors", ".gguf"
 INDEXES = ".safetensors.index.json", ".bin.index.json", METADATA
 MOMENTS = "mean", "std", "min", "max"
 
@@ -126,9 +127,9 @@ def kind_of(target: str) -> SubjectKind:
     if path is None:
         return SubjectKind.CHECKPOINT
     if is_folder(path):
-        runs = runs_inside(path) and not any(map(is_file, path.iterdir()))
+        runs = runs_inside(path) and not any(one.suffix in HOLDS_TENSORS for one in path.iterdir() if is_file(one))
         return SubjectKind.RUN if is_run(path) or runs or recognition.is_log(path) else SubjectKind.CHECKPOINT
-    if path.suffix in {".safetensors", ".gguf"} or path.name.endswith(INDEXES):
+    if path.suffix in HOLDS_TENSORS or path.name.endswith(INDEXES):
         return SubjectKind.CHECKPOINT
     if not is_file(path) or recognition.is_log(path):
         return SubjectKind.RUN

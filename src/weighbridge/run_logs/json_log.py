@@ -101,6 +101,8 @@ def read_run_directory(path: Path, digests: dict[str, str], *, may_be_empty: boo
             ranks = all(name.startswith("rank-") for name in runs)
             what = f"{f'a run of {len(runs)} ranks' if ranks else f'{len(runs)} run directories'}: {', '.join(runs)}"
             remedy = f"bind {'one rank' if ranks else 'one run'} at a time, such as {path / runs[0]}"
+            if len(runs) == 1:
+                what, remedy = f"a folder with one run in it, {runs[0]}", f"bind {path / runs[0]}"
             raise SubjectError("not-a-run", what, where=str(path), remedy=remedy)
         files = [one.name for one in sorted(path.glob("*")) if one.suffix in TEXTS][:SHOWN]
         remedy = "bind a run directory that a recorder wrote, or a log file"

@@ -27,7 +27,11 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     if column is None:
         why = f"the run logs no column {name!r}; it logs {', '.join(view.column_names)}"
         remedy = f"log it, as rec.step(loss, {name}=…), or map it in the contract's `columns:` to what the log calls it"
-        remedy = f"give the recorder diagnostics=Diagnostics(), or {remedy}" if name in INSIDE else remedy
+        if name in INSIDE:
+            of_classes, looked = name == "class_tax", not {*view.column_names}.isdisjoint(INSIDE)
+            give = f"give the recorder diagnostics=Diagnostics({'classes=…' if of_classes else ''})"
+            inside = "diagnostics.jsonl says why it was not seen" if looked and not of_classes else give
+            remedy = f"{inside}, or {remedy}"
         return Unmeasured(code="no-column", why=why, remedy=remedy)
     standard = view.named(name) or name
     how: Mapping[str, Any] = {"by": "step_series/1", "at": standard, "unit": promised_unit(standard)}
