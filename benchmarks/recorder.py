@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from weighbridge.recorder import Recorder, recorder
+from weighbridge.recorder import Recorder, columns
 from weighbridge.recorder.channels import Channel
 
 VOCAB, CONTEXT, BATCH, WIDTH, LAYERS, HEADS = 512, 128, 4, 256, 4, 4
 SMALL = {"VOCAB": 64, "CONTEXT": 64, "BATCH": 8, "WIDTH": 64, "LAYERS": 2}
 WARM = 12  # steps, the early ones among them
-ALL = recorder.CHANNELS
+ALL = columns.CHANNELS
 
 
 class Block(nn.Module):
@@ -61,7 +61,7 @@ class Loop:
         self.recorder: Recorder | None = None
         self.batches: Iterator[torch.Tensor] = self.cycle()
         if directory is not None:
-            recorder.CHANNELS = looking
+            columns.CHANNELS = looking
             options: dict[str, Any] = {
                 "probe_every": 1_000_000,
                 "seq_len": CONTEXT,

@@ -230,7 +230,7 @@ def test_what_a_recorder_writes_is_what_the_page_lists(tmp_path: Path) -> None:
     import json
 
     from weighbridge.recorder import Recorder
-    from weighbridge.recorder.recorder import SEEN
+    from weighbridge.recorder.columns import SEEN
 
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.Adam(model.parameters())

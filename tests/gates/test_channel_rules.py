@@ -112,7 +112,7 @@ def test_what_has_a_rule_of_its_own_may_be_constant_in_a_log() -> None:
 
 def test_what_the_recorder_writes_is_of_a_step_or_has_rules_of_its_own() -> None:
     pytest.importorskip("torch")
-    from weighbridge.recorder.recorder import OWN
+    from weighbridge.recorder.columns import OWN
 
     of_a_step = {"loss", "lr", "grad_norm", "tokens", "tokens_per_sec", "corpus_position", "wraps"}
     assert of_a_step | {"step", "wall_ms", "cpu_ms", "time", "monotonic_s"} == OWN - LOOKED_AT

@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
 from weighbridge.recorder import run_directory
-from weighbridge.recorder.run_directory import RowLog, write_run
+from weighbridge.recorder.run_directory import ENCODED, RowLog, encoded, write_run
 
 
 def steps(path: Path) -> list[int]:
@@ -108,3 +110,20 @@ def test_run_json_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     write_run(tmp_path, {"pid": 1})
     assert json.loads((tmp_path / "run.json").read_text()) == {"schema": "weighbridge.run/v0", "pid": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"step": 3, "loss": 0.1 + 0.2, "least": 5e-324, "large": 1e308, "larger": 1.7e308, "none": -0.0, "many": 2**70},
+        {"step": 0, "loss": math.nan, "norm": math.inf, "other": -math.inf},
+        {"step": 0, "skipped": True},
+        {"step": 0, 'val"loss': 1.0, "val/loss": 2.0, "\n": 3.0, "\\": 4.0},
+        {"step": 0, "größe": 1.0, "\ud800": 2.0},
+        {"step": 0, "name": "a", "rows": [1.0], "why": None, "of": {"a": 1}},
+        {"": 1.0},
+        {},
+    ],
+)
+def test_a_row_of_numbers_is_written_as_any_other_is(row: dict[str, Any]) -> None:
+    assert encoded(row) == ENCODED(row)

@@ -17,50 +17,20 @@ from typing import Any, Self
 import torch
 
 from weighbridge.core import files_sha256
-from weighbridge.quantities.runs import INSIDE
-from weighbridge.recorder import digests, residency, run_directory
+from weighbridge.recorder import columns, digests, residency, run_directory
 from weighbridge.recorder.beside import Analysis, Beside, Probes
-from weighbridge.recorder.beside.memorized import Memorized
 from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.device_audit import DeviceAudit
 from weighbridge.recorder.guarding import MisuseError, described, guarded, refuse_unknown
-from weighbridge.recorder.hook_points import PHASES, HookPoints
-from weighbridge.recorder.learning import LEARNING
+from weighbridge.recorder.hook_points import HookPoints
 from weighbridge.recorder.learning.layer_rows import Layers
 from weighbridge.recorder.passes.batches import Batches, HeldOut
 from weighbridge.recorder.passes.diagnostics import LOOKING, Diagnostics, OneLook
 from weighbridge.recorder.passes.kernels import KernelSample
-from weighbridge.recorder.passes.modes import Modes
-from weighbridge.recorder.passes.probes import Evaluations, Targets
 from weighbridge.recorder.provenance import of_rank, provenance, rank_and_world
 from weighbridge.recorder.run_directory import DIAGNOSTICS, EVENTS, LAYERS, STEPS, RowLog
-from weighbridge.recorder.updates import Hyperparameters, Norms, unwrapped
+from weighbridge.recorder.updates import unwrapped
 from weighbridge.recorder.watched_loader import CorpusPosition, WatchedLoader, token_counter
-
-POSITION = ("tokens", "corpus_position", "wraps")
-CHANNELS: tuple[type[Channel], ...] = (
-    *(Hyperparameters, Norms),
-    *LEARNING,
-    *(Batches, HeldOut, Modes, Evaluations, Targets),
-)
-SEEN = (*PHASES, *(column for channel in CHANNELS for column in channel.columns))
-AT_CADENCE = {column for channel in CHANNELS if not channel.every_step for column in channel.columns}
-# The columns and events that a failure in a method makes unreliable; in one that is not listed, all of them.
-COSTS = {
-    "step": ("loss", "wall_ms", "cpu_ms", "cost_ms", "tokens_per_sec", *POSITION, *SEEN, "skipped", *INSIDE),
-    "_watch": (*SEEN, "skipped"),
-    "_probe": ("device",),
-    "fetching": ("device",),
-    "batch_drawn": (*POSITION, "device"),
-    "pass_began": POSITION,
-    "gave_nothing": POSITION,
-    "checkpoint": ("checkpoint",),
-    "_digest": ("digests",),
-    "_seal": (*Memorized.columns, "digests"),
-    "_look_closer": ("analysis",),
-}
-ALL = (*COSTS["step"], "device")
-OWN = frozenset({"step", *COSTS["step"]}).difference(INSIDE)  # which a script may measure itself
 
 
 class Recorder:
@@ -115,7 +85,7 @@ class Recorder:
         self._model, self._optimizer = model, unwrapped(optimizer)
         self._seen, every = Watched(model, self._optimizer, vocab), max(probe_every, 1)
         self._audit, self._layers = DeviceAudit(self._seen, every), Layers(self._seen, every)
-        looking = [*(channel(self._seen) for channel in CHANNELS), self._audit, self._layers]
+        looking = [*(channel(self._seen) for channel in columns.CHANNELS), self._audit, self._layers]
         last = None if requested_steps is None else requested_steps - 1 - first_step  # counted from here on
         looks = OneLook(self._seen, diagnostics.batch if diagnostics else None)
         self._inside = [one(self._seen, diagnostics, last, looks) for one in LOOKING] if diagnostics else []
@@ -176,7 +146,7 @@ class Recorder:
             tokens: the tokens consumed, where no loader is watched.
             scalars: what else is to be logged, such as `val_loss`, by its name; None is a missing cell.
         """
-        if taken := (OWN | self._beside.columns).intersection(scalars):
+        if scalars and (taken := (columns.OWN | self._beside.columns).intersection(scalars)):
             raise MisuseError(f"the recorder writes {', '.join(sorted(taken))} itself; give yours another name")
         try:
             self._record(loss, grad_norm, tokens, scalars)
@@ -226,7 +196,7 @@ class Recorder:
         on_device = isinstance(loss, torch.Tensor) and not loss.is_cpu
         waited = now[0] - asked if on_device else 0.0  # for the training that was handed to it
         row: dict[str, Any] = {"step": self._step}
-        row |= {name: value for name, value in found.items() if name not in AT_CADENCE or not math.isnan(value)}
+        row |= {name: value for name, value in found.items() if name not in columns.AT_CADENCE or not math.isnan(value)}
         drawn = self._declared_tokens if self._watched is None else self._position.take_step()
         drawn = drawn if tokens is None else tokens
         if drawn is not None:
@@ -371,11 +341,13 @@ class Recorder:
             self._warn(f"the run directory cannot be written: {described(log.problem)}; rows wait")
         elif log.lost:
             lost, log.lost = log.lost, 0
-            self._event("recorder-failure", what=f"{lost} rows could not be written", costs=ALL)
+            self._event("recorder-failure", what=f"{lost} rows could not be written", costs=columns.ALL)
 
     def _failed(self, during: str, problem: Exception, costs: tuple[str, ...] | None = None) -> None:
         what = f"{during}: {described(problem)}"
-        self._event("recorder-failure", what=what, costs=COSTS.get(during, ALL) if costs is None else costs)
+        self._event(
+            "recorder-failure", what=what, costs=columns.COSTS.get(during, columns.ALL) if costs is None else costs
+        )
         self._warn(f"failed in {what}")
 
     def _warn(self, what: str) -> None:
