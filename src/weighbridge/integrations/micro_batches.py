@@ -61,12 +61,6 @@ class UpdateRecorder(Recorder):
         self._write_waiting()
         super().__exit__(kind, *about)
 
-    def failed(self, during: str, problem: Exception) -> None:
-        """Log what went wrong, or raise it where the user asked for that."""
-        if self._on_fail == "raise":
-            raise problem
-        self._failed(during, problem)
-
     def passed(self, passes: float) -> None:
         """Go on after so many passes: of a broken one nobody here has counted the first tokens."""
         whole = passes > 0 and passes.is_integer()

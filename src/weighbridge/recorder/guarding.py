@@ -38,9 +38,9 @@ def guarded(method: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S
         except Exception as problem:
             fits = not isinstance(problem, TypeError) or _fits(method, self, *args, **kwargs)
             misused = not fits or isinstance(problem, MisuseError)
-            if self._on_fail == "raise" or (misused and self._step == self._first_step):
+            if misused and self._step == self._first_step:
                 raise
-            self._failed(method.__name__, problem)
+            self.failed(method.__name__, problem)
             if misused:
                 self._next_step()
 

@@ -14,7 +14,7 @@ from weighbridge.recorder.channels import MOMENTS, Cell, Channel, Watched, is_ea
 from weighbridge.recorder.residency import DispatchAudit
 
 Look: TypeAlias = tuple[Channel, Callable[..., Any]]
-Failed: TypeAlias = Callable[[Channel, str, Exception], None]
+Failed: TypeAlias = Callable[[str, Exception, tuple[str, ...]], None]
 FRAMES = 12  # from an optimizer's hook up to the gradient scaler that called it
 BEGINS = {f"{phase}_begins": f"{phase}_ms" for phase in ("fetch", "forward", "backward", "update")}
 ENDS = {"batch": "fetch_ms"} | {f"{phase}_ended": f"{phase}_ms" for phase in ("forward", "backward", "update")}
@@ -128,7 +128,7 @@ class HookPoints:
         self._channels.remove(channel)
         self._lists.clear()
         self._due = self._now()
-        self._failed(channel, moment, problem)
+        self._failed(f"{type(channel).__name__}.{moment}", problem, channel.columns)
 
     def _forward_begins(self, _: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if not torch.compiler.is_compiling():

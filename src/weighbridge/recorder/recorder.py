@@ -19,7 +19,7 @@ import torch
 from weighbridge.core import files_sha256
 from weighbridge.recorder import columns, digests, residency, run_directory
 from weighbridge.recorder.beside import Analysis, Beside, Probes
-from weighbridge.recorder.channels import Channel, Watched
+from weighbridge.recorder.channels import Watched
 from weighbridge.recorder.device_audit import DeviceAudit
 from weighbridge.recorder.guarding import MisuseError, described, guarded, refuse_unknown
 from weighbridge.recorder.hook_points import HookPoints
@@ -92,7 +92,7 @@ class Recorder:
         self._beside = Beside(self._seen, analysis, probes, first_step, looks)
         looking += [*self._inside, *self._beside.channels]
         at_cadence = 0 if channels == "all" else every
-        self._points = HookPoints(self._seen, looking, at_cadence, self._audit.ops, self._channel_failed)
+        self._points = HookPoints(self._seen, looking, at_cadence, self._audit.ops, self.failed)
         self._kernels = KernelSample(model, kernels_every)
         self._requested = {"requested_device": requested_device, "requested_steps": requested_steps}
         self._sampled = sampled or bool(getattr(getattr(loader, "sampler", None), "replacement", False))
@@ -283,9 +283,7 @@ class Recorder:
             for name in (EVENTS, LAYERS, *([DIAGNOSTICS] if self._inside else [])):
                 self._logs[name] = RowLog(self.directory / name)
         except OSError as problem:
-            if self._on_fail == "raise":
-                raise
-            self._failed("_claim", problem)
+            self.failed("_claim", problem)
 
     @guarded
     def _open(self) -> None:
@@ -308,11 +306,6 @@ class Recorder:
     @guarded
     def _watch(self) -> None:
         self._points.open()
-
-    def _channel_failed(self, channel: Channel, moment: str, problem: Exception) -> None:
-        if self._on_fail == "raise":
-            raise problem
-        self._failed(f"{type(channel).__name__}.{moment}", problem, costs=channel.columns)
 
     @guarded
     def _close(self, kind: type[BaseException] | None) -> None:
@@ -343,7 +336,10 @@ class Recorder:
             lost, log.lost = log.lost, 0
             self._event("recorder-failure", what=f"{lost} rows could not be written", costs=columns.ALL)
 
-    def _failed(self, during: str, problem: Exception, costs: tuple[str, ...] | None = None) -> None:
+    def failed(self, during: str, problem: Exception, costs: tuple[str, ...] | None = None) -> None:
+        """Log what went wrong, or raise it where the user asked for that."""
+        if self._on_fail == "raise":
+            raise problem
         what = f"{during}: {described(problem)}"
         self._event(
             "recorder-failure", what=what, costs=columns.COSTS.get(during, columns.ALL) if costs is None else costs

@@ -117,12 +117,16 @@ def _of(file: Path, key: str) -> str:
 
 
 def write_run(directory: Path, facts: Mapping[str, Any]) -> None:
-    """Write `run.json` in one move: the whole file or none."""
-    text = json.dumps({"schema": SCHEMA, **facts}, indent=2, sort_keys=True) + "\n"
-    fresh = directory / f".{RUN}.{os.getpid()}"
+    """Write `run.json`."""
+    write_whole(directory / RUN, (json.dumps({"schema": SCHEMA, **facts}, indent=2, sort_keys=True) + "\n").encode())
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file in one move: the whole or none."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        fresh.write_text(text, "utf-8")
-        fresh.replace(directory / RUN)
+        fresh.write_bytes(data)
+        fresh.replace(path)
     except OSError:
         fresh.unlink(missing_ok=True)
         raise

@@ -6,10 +6,10 @@ are given back: training finds everything as it was.
 
 from __future__ import annotations
 
-import collections
 import itertools
 import json
 import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

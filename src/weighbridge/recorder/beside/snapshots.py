@@ -8,7 +8,6 @@ from __future__ import annotations
 import collections
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -127,7 +126,8 @@ class Snapshots(Channel):
         if len(data) > most:
             self._over = True  # the next would be no smaller
             return {**event, "refused": f"{len(data)} bytes, and {most} may be; no more are written"}
-        _put(directory / ANALYSIS, snapshot_name(step), data)
+        (directory / ANALYSIS).mkdir(exist_ok=True)
+        write_whole(directory / ANALYSIS / snapshot_name(step), data)
         self._left -= len(data)
         home = f"attempt-{named['attempt']}/" if named["attempt"] > 1 else ""
         return {**event, "file": f"{home}{ANALYSIS}/{snapshot_name(step)}", "sha256": sha256(data)}
@@ -169,16 +169,3 @@ class Snapshots(Channel):
         """Return those that there are: of a step that nobody planned to look at, what was not cleared since."""
         found = ((name, one.grad) for name, one in self.watched.model.named_parameters() if one.requires_grad)
         return {name: gradient_statistics(one) for name, one in found if one is not None and one.numel()}
-
-
-def _put(folder: Path, name: str, data: bytes) -> None:
-    """Write a file in one move: the whole or none."""
-    folder.mkdir(exist_ok=True)
-    fresh = folder / f".{name}.{os.getpid()}"
-    try:
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OWN, 0o644), "wb") as file:
-            file.write(data)
-        fresh.replace(folder / name)
-    except OSError:
-        fresh.unlink(missing_ok=True)
-        raise
