@@ -70,6 +70,21 @@ def test_a_write_in_place_is_seen_in_every_step_and_one_around_torch_s_count_whe
     assert {step: value for step, value in enumerate(found) if value} == {1: 1, 2: 1, 3: 1, 11: 1}
 
 
+def test_a_write_is_seen_in_weights_that_lie_elsewhere_since(tmp_path: Path) -> None:
+    steps: list[int] = []
+
+    def move_then_scale(model: Any, _: Any) -> None:
+        steps.append(1)
+        for one in model.parameters() if len(steps) == 5 else ():
+            one.data = one.data.clone()
+        if len(steps) == 7:
+            with torch.no_grad():
+                model.head.weight *= 0.999
+
+    found = column(recorded(tmp_path, steps=10, after_step=move_then_scale), "outside_writes")
+    assert {step: value for step, value in enumerate(found) if value} == {7: 1}
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_an_evaluation_in_training_mode_writes_to_the_statistics_of_norms_over_batches(
     training: bool, tmp_path: Path

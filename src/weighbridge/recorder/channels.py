@@ -19,7 +19,7 @@ MOMENTS = (
 )
 Cell: TypeAlias = torch.Tensor | float | None
 GRADIENT = operator.attrgetter("grad")
-VALUES = operator.methodcaller("values")
+PARTS, VALUES = operator.attrgetter("_parameters", "_modules"), operator.methodcaller("values")
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +43,6 @@ class Watched:
     lowest: tuple[torch.Tensor, torch.Tensor] | None = None  # entries of the logits' gradient by row, and their places
     _looked: bool = False  # for other modules and parameters in this step
     _modules: list[torch.nn.Module] = field(default_factory=list)
-    _parts: list[Mapping[str, Any]] = field(default_factory=list)  # what the modules hold
     _inside: list[int] = field(default_factory=list)
     _parameters: list[torch.nn.Parameter] = field(default_factory=list)
 
@@ -57,7 +56,7 @@ class Watched:
             self._looked = True  # going down the modules takes as long as all norms: they are compared as they were
             if not self._modules or self._ids() != self._inside:
                 self._modules, self._parameters = list(self.model.modules()), list(self.model.parameters())
-                self._parts, self._inside = [], self._ids()
+                self._inside = self._ids()
         return self._parameters
 
     def statistics(self) -> list[torch.Tensor]:
@@ -68,9 +67,8 @@ class Watched:
         return [one.running_mean for one in norms if one.running_mean is not None]
 
     def _ids(self) -> list[int]:
-        if self.early or not self._parts:
-            self._parts = [part for one in self._modules for part in (one._parameters, one._modules)]  # noqa: SLF001
-        return [*map(id, itertools.chain.from_iterable(map(VALUES, self._parts)))]
+        parts = itertools.chain.from_iterable(map(PARTS, self._modules))  # in C: of every step this is the longest walk
+        return [*map(id, itertools.chain.from_iterable(map(VALUES, parts)))]
 
     def trained(self) -> list[torch.nn.Parameter]:
         """Return the parameters that are trained."""

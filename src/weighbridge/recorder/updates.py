@@ -16,12 +16,9 @@ LAYOUT, PLAIN = operator.attrgetter("layout"), (torch.Tensor, torch.float32)
 
 def unwrapped(optimizer: Any) -> Any:
     """Return the optimizer inside what Accelerate, Lightning and the like have put around it."""
-    wrappers: list[Any] = []
-    while hasattr(inner := getattr(optimizer, "optimizer", None), "param_groups"):
-        if any(inner is wrapper for wrapper in wrappers):
-            break
-        wrappers.append(optimizer)
-        optimizer = inner
+    wrappers = dict[int, Any]()
+    while hasattr(inner := getattr(optimizer, "optimizer", None), "param_groups") and id(inner) not in wrappers:
+        wrappers[id(optimizer)], optimizer = optimizer, inner
     return optimizer
 
 

@@ -60,16 +60,13 @@ class StepCounters(Channel):
         together = [torch.as_tensor(one, device=apart[0].device, dtype=torch.float32) for one in lags]
         return {"step_counter_lag": torch.stack(together).max()}
 
-    def _state(self) -> Any:
-        return self.watched.optimizer.state if self.watched.optimizer is not None else {}
-
     def _count(self) -> int:
-        state = self._state()
+        state = getattr(self.watched.optimizer, "state", {})
         return sum(bool(state.get(one)) for one in self.watched.owned())
 
     def _counter(self, parameter: torch.Tensor, default: Any) -> Any:
         """Return the counter: of the host as a number, of a device as a copy that nobody waits for."""
-        found = self._state().get(parameter, {}).get("step", default)
+        found = getattr(self.watched.optimizer, "state", {}).get(parameter, {}).get("step", default)
         if not isinstance(found, torch.Tensor):
             return found
         return found.item() if found.device.type == "cpu" else found.detach().clone()

@@ -28,7 +28,8 @@ class CountedWrites(Channel):
     _after: tuple[int, list[tuple[int, int]], list[torch.Tensor]] | None = None  # step, counts, samples
     _of: list[torch.nn.Parameter] | None = None
     _largest: Sequence[torch.nn.Parameter] = ()
-    _views: tuple[list[int], list[torch.Tensor]] = ([], [])  # where the largest were, and samples of them there
+    _places: Sequence[int] = ()  # where the largest were, and what is sampled of them there
+    _views: Sequence[torch.Tensor] = ()
 
     def forward_begins(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Compare with what the update of the step before left."""
@@ -48,10 +49,16 @@ class CountedWrites(Channel):
     def _samples(self) -> list[torch.Tensor]:
         if self._of is not (parameters := self.watched.parameters()):
             self._of, self._largest = parameters, sorted(parameters, key=torch.Tensor.numel)[-SAMPLED:]
-        places = [one.data_ptr() for one in self._largest if type(one) in DENSE]
-        if places != self._views[0] or len(places) < len(self._largest):
-            self._views = places, [every_so_many(one.detach(), ELEMENTS) for one in here(self._largest)]
-        return [one.clone() for one in self._views[1]]
+            self._places = ()
+        if self._places and self._places == [*map(torch.Tensor.data_ptr, self._largest)]:
+            return [one.clone() for one in self._views]
+        views = [every_so_many(one.detach(), ELEMENTS) for one in here(self._largest)]
+        # A view keeps its memory, which on a device may be wanted for something else.
+        if all(type(one) in DENSE and one.is_cpu and not one.is_sparse for one in self._largest):
+            self._places, self._views = [*map(torch.Tensor.data_ptr, self._largest)], views
+        else:
+            self._places, self._views = (), ()
+        return [one.clone() for one in views]
 
 
 class WeightWrites(Channel):
