@@ -13,19 +13,28 @@ import itertools
 import json
 import math
 import re
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
 import transformers
 
 from weighbridge.demo.train import standard_library
+from weighbridge.diagnosis.attention_maps import content, redundant
+from weighbridge.diagnosis.finite_differences import differences
+from weighbridge.diagnosis.fixed_batch import run
+from weighbridge.diagnosis.looking import attention, look, losses
+from weighbridge.diagnosis.matrices import PowerIteration, alignment
 from weighbridge.recorder import Diagnostics, Recorder
+from weighbridge.recorder.beside.element_statistics import gradient_statistics, statistics
+from weighbridge.recorder.channels import Watched
+from weighbridge.recorder.passes.diagnostics import of_chance
+from weighbridge.recorder.passes.probes import copied
 
 STEPS, WARMUP, BATCH, LENGTH, VOCAB, MASK, LR, CLIP = 150, 50, 8, 64, 257, 256, 1e-3, 1.0
 SIZES = {"vocab_size": VOCAB, "num_hidden_layers": 6, "hidden_size": 64, "num_attention_heads": 4}
@@ -302,17 +311,69 @@ def cost(root: Path, every: int = 10, steps: int = 41) -> Iterator[str]:
             optimizer.step()
             recorder.step(loss)
             spent[name].append(time.process_time() - began)
-    usual = statistics.median(spent["without"][every + 2 :])
+    usual = median(spent["without"][every + 2 :])
     later = range(every, steps, every)
     looks = [spent["with"][at] - spent["without"][at] for at in later]
-    again = statistics.median(spent["without, again"][every + 2 :]) / usual
-    between = statistics.median(spent["with"][at] for at in range(every + 2, steps) if at % every) / usual
+    again = median(spent["without, again"][every + 2 :]) / usual
+    between = median(spent["with"][at] for at in range(every + 2, steps) if at % every) / usual
     size, least, most = sum(one.numel() for one in model.parameters()), min(looks) / usual, max(looks) / usual
-    first, look = (spent["with"][0] - spent["without"][0]) / usual, statistics.median(looks) / usual
+    first, look = (spent["with"][0] - spent["without"][0]) / usual, median(looks) / usual
     yield f"{size:,} parameters, a step of {usual * 1e3:.0f} ms on one thread; CPU time, in turns in one process."
     yield f"Without diagnostics once more {again:.3f} × a step, with them between two looks {between:.3f} ×."
     yield f"The first look takes {first:.1f} steps, a later one {look:.2f} ({least:.2f} to {most:.2f}):"
     yield f"every 50 steps {1 + look / 50:.3f} × a step."
+
+
+def by_instrument(times: int = 7) -> Iterator[str]:
+    """Yield what each instrument takes alone beside a step of the model of `cost`, the median of so many times."""
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=VOCAB, n_layer=4, n_embd=256, n_head=4, n_positions=128)
+    model: Any = transformers.GPT2LMHeadModel(config)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LR)
+    ids = torch.randint(0, VOCAB, (4, 128), generator=torch.Generator().manual_seed(0))
+    call: dict[Any, Any] = dict.fromkeys(("input_ids", "labels"), ids[:, :64])
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+
+    watched = Watched(model, optimizer)
+    looked = copied(watched)
+    assert looked is not None
+    maps, rows = look(looked, call).attention, torch.randn(2, 64, 256)
+    matrices, wide = PowerIteration(), [(name, one) for name, one in looked.named_parameters() if one.dim() > 1]
+    logits, labels = model(input_ids=ids).logits.flatten(0, 1).detach(), ids.flatten()
+    each: Mapping[str, Callable[[], object]] = {
+        "a step of training": step,
+        "a copy of the model, its parameters shared": lambda: copied(watched),
+        "the evaluation alone, 4 x 64 tokens": lambda: run(looked, call),
+        "with activations and attention": lambda: look(looked, call),
+        "attention of the shuffled batch": lambda: attention(looked, call),
+        "heads that are alike, and what a shuffle changes": lambda: (redundant(maps), content(maps, maps)),
+        "spectral norms": lambda: matrices.measure(wide),
+        "alignment of embeddings": lambda: alignment(*rows),
+        "losses of a step in float64": lambda: losses(logits, labels),
+        "logits of weights in another order, once": lambda: of_chance(looked, call),
+        "gradients against differences, once and where asked": lambda: differences(looked, call),
+        "weights and gradients of an analysis checkpoint": lambda: [
+            (statistics(one, grid=False), gradient_statistics(one)) for one in model.parameters()
+        ],
+    }
+    usual = 0.0
+    yield "| instrument | ms | of a step | every 50 steps |\n|---|---|---|---|"
+    with torch.no_grad():
+        for name, measured in each.items():
+            spent = []
+            for _ in range(1 if "once and" in name else times):
+                began = time.process_time()
+                with torch.set_grad_enabled(measured is step):
+                    measured()
+                spent.append(time.process_time() - began)
+            middle = median(spent)
+            usual = usual or middle
+            share = "once" if "once" in name else f"{1 + middle / usual / 50:.4f}" if measured is not step else "-"
+            yield f"| {name} | {middle * 1e3:.1f} | {middle / usual:.3f} | {share} |"
 
 
 def main(root: Path) -> None:
@@ -346,6 +407,8 @@ def main(root: Path) -> None:
         print(f"| {fault.says} | {' '.join(must)} | {' '.join(lacking)} | {' '.join(besides)} | {says} |", flush=True)
     print("\n## What looking inside the model costs\n")
     print(*cost(root), sep="\n")
+    print("\nBy instrument, each alone:\n")
+    print(*by_instrument(), sep="\n")
 
 
 if __name__ == "__main__":

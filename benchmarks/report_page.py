@@ -16,7 +16,7 @@ from array import array
 from pathlib import Path
 
 from weighbridge.core import Measurement
-from weighbridge.evaluation.layers_logged import layers_of
+from weighbridge.evaluation.around_step import layers_of
 from weighbridge.evaluation.verification import VerifyRequest, verify
 from weighbridge.page.one_file import page
 from weighbridge.page.sources import sources

@@ -10,9 +10,8 @@ import pytest
 from tests.cli.conftest import Cli, cli
 
 from weighbridge.core import SubjectKind, UsageError
-from weighbridge.evaluation.around_step import Autopsy, autopsy
+from weighbridge.evaluation.around_step import Autopsy, autopsy, layers_of
 from weighbridge.evaluation.inspection import opened
-from weighbridge.evaluation.layers_logged import layers_of
 
 __all__ = ["cli"]
 

@@ -10,9 +10,8 @@ import click
 from weighbridge.cli.options import as_json, print_json, tell, verb
 from weighbridge.core import SubjectKind, UsageError, plain, printable
 from weighbridge.drills.patterns import judged
-from weighbridge.evaluation.around_step import AROUND, Around, Autopsy, autopsy, named_step
+from weighbridge.evaluation.around_step import AROUND, Around, Autopsy, autopsy, layers_of, named_step
 from weighbridge.evaluation.inspection import opened
-from weighbridge.evaluation.layers_logged import layers_of
 from weighbridge.evaluation.parts import run_in
 
 SHOWN, WIDTH = 16, 10

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from weighbridge.core import Fields, SubjectError, printable
-from weighbridge.evaluation.around_step import AROUND, COST, Autopsy, autopsy, named_step
-from weighbridge.evaluation.layers_logged import GROUPS, MOST, Layers
+from weighbridge.evaluation.around_step import AROUND, COST, GROUPS, MOST, Autopsy, Layers, autopsy, named_step
 from weighbridge.evaluation.two_runs import cells
 from weighbridge.page.drawing import Line, Mark, Number, bars, curves, short
 from weighbridge.page.heatmap import grids, heatmap

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from weighbridge.core import Measurement, Outcome, printable, show, singular
-from weighbridge.evaluation.layers_logged import Layers, layers_of
+from weighbridge.evaluation.around_step import Layers, layers_of
 from weighbridge.evaluation.two_runs import at_both, cells, parts_at
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.difference import differences

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -43,7 +44,7 @@ FEWEST = 3  # blocks of a stack, of fewer none is outside its band
 LARGEST = 99.0  # loss whose exponential is written
 MOST_DRAWN = 2**28  # bytes of weights that are put in another order
 INSIDE_HEADS = INSIDE[6:13]
-HEADS = ("entropy", "largest", "first", "previous", "collapsed")
+HEADS = ("name", "largest_logit", "entropy", "largest", "first", "previous", "collapsed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,12 +152,9 @@ class Inside(Looking):
             other = shuffled(call) if seen.attention else None
             elsewhere = attention(model, other) if other is not None else ()
             if self._control is None and seen.loss is not None:
-                self._control = loss_of(call, _of_chance(model, call), causal)
-        self.found = {
-            **self._activations(seen.activations),
-            **self._attention(seen.attention, elsewhere),
-            **self._weights(model),
-        }
+                self._control = loss_of(call, of_chance(model, call), causal)
+        self.found = self._activations(seen.activations) | self._attention(seen.attention, elsewhere)
+        self.found |= self._weights(model)
         if seen.loss is not None:
             self.found["slice_ppl"] = math.exp(min(seen.loss, LARGEST))
             self.found["logits_gain"] = None if self._control is None else self._control - seen.loss
@@ -192,17 +190,14 @@ class Inside(Looking):
             found["activation_absmax"] = math.nan if broken else max(one.absmax for one in seen)
             found["activations_not_finite"] = float(sum(one.not_finite for one in seen))
         blocks = [one for one in seen if one.place is Place.BLOCK]
-        before = {one.name: first[one.name + one.place].std for one in blocks if one.name + one.place in first}
-        if ratios := [one.std / before[one.name] for one in blocks if before.get(one.name)]:
+        if ratios := [one.std / was.std for one in blocks if (was := first.get(one.name + one.place)) and was.std]:
             found["activation_std_ratio"] = math.nan if broken else max(ratios)
-        stacks = [list(some) for _, some in itertools.groupby(blocks, key=lambda one: one.stack)]
+        stacks = (list(some) for _, some in itertools.groupby(blocks, key=lambda one: one.stack))
         began = self.watched.step == 0  # where a block may add nothing yet
-        bands = [
-            outliers({one.name: one.added for one in some if one.added or not began})
-            for some in stacks
-            if len(some) >= FEWEST
-        ]
-        if known := [value for band in bands for value in band.values()]:
+        added = (
+            {one.name: one.added for one in some if one.added or not began} for some in stacks if len(some) >= FEWEST
+        )
+        if known := [value for of_stack in added for value in outliers(of_stack).values()]:
             found["activation_outlier"] = max(known)
         return found | self._neurons([one for one in seen if one.place is Place.HIDDEN])
 
@@ -222,19 +217,16 @@ class Inside(Looking):
         return found
 
     def _attention(self, maps: tuple[AttentionMap, ...], others: tuple[AttentionMap, ...]) -> dict[str, Cell]:
-        for one in maps:
-            self.rows.append({"of": "attention", "name": one.name, "largest_logit": one.largest_logit,
-                              **{name: getattr(one, name) for name in HEADS}})  # fmt: skip
+        self.rows += [{"of": "attention", **{name: getattr(one, name) for name in HEADS}} for one in maps]
         entropies, collapsed = heads(maps, lambda one: one.entropy), heads(maps, lambda one: one.collapsed)
         if not all(bool(one.weights.isfinite().all()) for one in maps):
             return dict.fromkeys(INSIDE_HEADS, math.nan)
         if not entropies:
             return {}
-        mean = sum(entropies) / len(entropies)
         return {
             "least_head_entropy": min(entropies),
-            "head_entropy": mean,
-            "head_entropy_std": math.sqrt(sum((one - mean) ** 2 for one in entropies) / len(entropies)),
+            "head_entropy": statistics.fmean(entropies),
+            "head_entropy_std": statistics.pstdev(entropies),
             "largest_logit": max(one.largest_logit for one in maps),
             "redundant_heads_share": redundant(maps),
             "head_content": content(maps, others),
@@ -242,8 +234,7 @@ class Inside(Looking):
         }
 
     def _weights(self, model: torch.nn.Module) -> dict[str, Cell]:
-        found: dict[str, Cell] = {}
-        table = embedding(model)
+        found, table = dict[str, Cell](), embedding(model)
         if self._common is not None and table is not None and self.watched.step:
             ids, before = self._common
             found["embedding_cka"] = alignment(before, table[ids.to(table.device)])
@@ -333,7 +324,7 @@ def _small(model: torch.nn.Module) -> bool:
     return sum(one.numel() * one.element_size() for one in model.parameters()) <= MOST_DRAWN
 
 
-def _of_chance(model: torch.nn.Module, call: Call) -> torch.Tensor | None:
+def of_chance(model: torch.nn.Module, call: Call) -> torch.Tensor | None:
     """Return the logits of the same model with the entries of every matrix in another order."""
     if not _small(model):
         return None
