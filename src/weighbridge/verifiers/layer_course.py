@@ -20,6 +20,7 @@ from weighbridge.views.run import GRAD_NORM, STEP, RunView
 
 QUANTITY, NAME, NORMS = "layer_course", "name", ("grad", "grad_used", "weight", "update")
 MAX_CELLS = 1_000_000  # norms that are sealed of one run
+ALWAYS = (-math.inf, math.inf)
 ALIKE = 0.01  # of a norm: what adding up in another order, and printing, may change
 RECORD = "record the run with weighbridge.recorder.Recorder(…, probe_every=50), which writes layers.jsonl"
 BLOCK = re.compile(r"((?:.*?\.)?\d+)\.")  # a layer, by the first number in a name
@@ -65,15 +66,17 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     steps = sorted(int(step) for step in numbers if step.is_integer())
     if (stranger := _of_another_run(view, tensors, steps)) is not None:
         return stranger
-    last, rates = min(max(steps), _window(options)[1]), _by_step(view, "lr")
-    rows = [_course(name, one, int(last), rates) for name, one in tensors.items()]
+    window: Any = options.get("steps") or ALWAYS
+    last, rates = min(max(steps), window[1]), _by_step(view, "lr")
+    rows = [
+        TensorCourse(
+            tensor=name, layer=layer_of(name), role=role_of(name), last_step=int(last), step=tuple(one.steps),
+            lr=tuple(rates.get(step) for step in one.steps), **{norm: tuple(values) for norm, values in one.norms.items()},
+        )
+        for name, one in tensors.items()
+    ]  # fmt: skip
     basis = Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED
     return dataclasses.replace(table(QUANTITY, rows, basis=basis), examined=read, total=read)
-
-
-def _window(options: Fields) -> tuple[float, float]:
-    window: Any = options.get("steps") or (-math.inf, math.inf)
-    return window[0], window[1]
 
 
 def _rows(view: RunView) -> Iterator[Mapping[str, Any]]:
@@ -86,12 +89,13 @@ def _rows(view: RunView) -> Iterator[Mapping[str, Any]]:
 
 def logged(view: RunView, options: Fields, most: int) -> tuple[int, dict[str, Logged]]:
     """Return how many rows there are, and what those of the window hold by tensor."""
-    (first, last), tensors, cells, count = _window(options), dict[str, Logged](), 0, 0
+    window: Any = options.get("steps") or ALWAYS
+    tensors, cells, count = dict[str, Logged](), 0, 0
     for count, row in enumerate(_rows(view), 1):
         name, step = row.get(NAME), row.get(STEP)
         if type(step) is not int or not isinstance(name, str) or not name:
             raise _bad(count, "a row needs a whole number as `step` and a text as `name`")
-        if not first <= step <= last:
+        if not window[0] <= step <= window[1]:
             continue
         one = tensors.setdefault(name, Logged())
         if one.steps and one.steps[-1] >= step:
@@ -122,31 +126,30 @@ def _bad(row: int, what: str) -> SubjectError:
 
 def _of_another_run(view: RunView, tensors: Mapping[str, Logged], steps: list[int]) -> Unmeasured | None:
     """Return that the rows are not of this run's steps, or that nothing shows that they are."""
-    logged = set(steps)
-    sums: dict[str, dict[int, float]] = {"grad_used": {}, "grad": {}}
+    every, sums = dict[int, float](), {"grad_used": dict[int, float](), "grad": dict[int, float]()}
     for one in tensors.values():
+        every |= dict.fromkeys(one.steps, 0.0)
         for norm, by_step in sums.items():
             known = ((step, grad) for step, grad in zip(one.steps, one.norms[norm], strict=True) if grad is not None)
             by_step |= {step: math.hypot(by_step.get(step, 0.0), grad) for step, grad in known}
-    every = {step: 0.0 for one in tensors.values() for step in one.steps}
-    added = every | sums["grad_used"] | sums["grad"]  # what arrived, where somebody saw that
-    why, norms = "", _by_step(view, GRAD_NORM)
-    if strange := sorted(added.keys() - logged):
-        why = f"{LAYERS} has step {strange[0]}, which the run did not log ({len(strange)} such steps)"
+    added, norms = (
+        every | sums["grad_used"] | sums["grad"],
+        _by_step(view, GRAD_NORM),
+    )  # what arrived, where it was seen
     both = [(step, added[step], norms[step]) for step in added if step in norms]
     apart = [one for one in both if not math.isclose(*one[1:], rel_tol=ALIKE) and all(map(math.isfinite, one[1:]))]
-    if apart and not why:
+    remedy = "bind the run as it was recorded; hand rec.step() no grad_norm but that of all gradients as they arrived"
+    if strange := sorted(added.keys() - set(steps)):
+        why = f"{LAYERS} has step {strange[0]}, which the run did not log ({len(strange)} such steps)"
+    elif apart:
         step, found, whole = apart[0]
         why = f"at step {step} the gradients of {LAYERS} add up to {found:.6g}, and the run logs a norm of {whole:.6g}"
-    if why:
-        remedy = (
-            "bind the run as it was recorded; hand rec.step() no grad_norm but that of all gradients as they arrived"
-        )
-        return Unmeasured(code="layers-of-another", why=why, remedy=remedy)
-    if not both and view.layer_rows is None:
+    elif not both and view.layer_rows is None:
         why = f"the run logs no {GRAD_NORM} at the steps of {LAYERS}, so that nothing shows that both are of one run"
-        return Unmeasured(code="layers-of-another", why=why, remedy=RECORD)
-    return None
+        remedy = RECORD
+    else:
+        return None
+    return Unmeasured(code="layers-of-another", why=why, remedy=remedy)
 
 
 def _by_step(view: RunView, name: str) -> dict[int, float]:
@@ -167,14 +170,6 @@ def _without_a_torn_step(tensors: dict[str, Logged]) -> None:
                 values.pop()
         if not one.steps:
             del tensors[name]
-
-
-def _course(name: str, one: Logged, last: int, rates: Mapping[int, float]) -> TensorCourse:
-    norms: Any = {norm: tuple(values) for norm, values in one.norms.items()}
-    lr = tuple(rates.get(step) for step in one.steps)
-    return TensorCourse(
-        tensor=name, layer=layer_of(name), role=role_of(name), last_step=last, step=tuple(one.steps), lr=lr, **norms
-    )
 
 
 def extent(views: Views, _options: Fields) -> int:

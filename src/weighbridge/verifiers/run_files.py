@@ -110,10 +110,9 @@ def _snapshots(view: RunView, events: list[Event]) -> Iterator[tuple[Event, str,
 def _there(folder: Path) -> Iterator[str]:
     for inside in (folder, *folder.glob("attempt-*")):
         if is_folder(inside / ANALYSIS):
-            names = (one.name for one in os.scandir(inside / ANALYSIS) if not one.name.startswith("."))
-            yield from (
-                f"{ANALYSIS}/{name}" if inside == folder else f"{inside.name}/{ANALYSIS}/{name}" for name in names
-            )
+            home = "" if inside == folder else f"{inside.name}/"
+            names = (one.name for one in os.scandir(inside / ANALYSIS))
+            yield from (f"{home}{ANALYSIS}/{name}" for name in names if not name.startswith("."))
 
 
 def _snapshot(folder: Path, place: str, event: Event, facts: Fields) -> Found:
@@ -129,8 +128,9 @@ def _snapshot(folder: Path, place: str, event: Event, facts: Fields) -> Found:
     version = content.get("schema_version") if isinstance(content, Mapping) else None
     if version != SNAPSHOT:
         return FileState.OTHER_VERSION, f"its schema_version is {quoted(str(version)[:64])}, and {SNAPSHOT} is read"
-    if wrong := _against_schema(content):
-        return FileState.DAMAGED, wrong
+    for wrong in _schema().iter_errors(_shortened(content)):
+        at = "/".join(map(str, wrong.absolute_path)) or "the whole"
+        return FileState.DAMAGED, f"{at[:MAX_SAID]}: {wrong.message[:MAX_SAID]}"
     if (own := facts.get("run")) != content["run"]:
         return FileState.OF_ANOTHER, f"it is of the run {content['run']}, and this is {quoted(str(own)[:64])}"
     if content[STEP] != event[STEP]:
@@ -157,13 +157,6 @@ def _schema() -> Any:
     return jsonschema.Draft202012Validator(schema)
 
 
-def _against_schema(content: object) -> str:
-    for wrong in _schema().iter_errors(_shortened(content)):
-        at = "/".join(map(str, wrong.absolute_path)) or "the whole"
-        return f"{at[:MAX_SAID]}: {wrong.message[:MAX_SAID]}"
-    return ""
-
-
 def _shortened(value: Any) -> Any:
     """Return a value in which lists of numbers of one type are their least, their greatest and the first ones."""
     if isinstance(value, dict):
@@ -186,17 +179,14 @@ def _checkpoints(view: RunView, events: list[Event]) -> Iterator[tuple[Event, st
         elif path is None:
             yield event, place, (FileState.UNKNOWN, "it lies outside of the folder that the run is in")
         else:
-            yield event, place, _as_logged(path, event)
-
-
-def _as_logged(path: Path, event: Event) -> Found:
-    files = event.get("files")
-    wanted = files.get("checkpoint") if isinstance(files, Mapping) else None
-    try:
-        found = files_sha256(path)
-    except OSError:
-        return FileState.GONE, "it cannot be read"
-    return WHOLE if found == wanted else (FileState.CHANGED, "its SHA-256 is not the one that was logged")
+            files = event.get("files")
+            wanted = files.get("checkpoint") if isinstance(files, Mapping) else None
+            try:
+                same = files_sha256(path) == wanted
+            except OSError:
+                yield event, place, (FileState.GONE, "it cannot be read")
+            else:
+                yield event, place, WHOLE if same else (FileState.CHANGED, "its SHA-256 is not the one that was logged")
 
 
 def _probes(view: RunView, events: list[Event]) -> Iterator[tuple[Event, str, Found]]:

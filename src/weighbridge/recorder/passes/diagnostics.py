@@ -194,9 +194,8 @@ class Inside(Looking):
             found["activation_std_ratio"] = math.nan if broken else max(ratios)
         stacks = (list(some) for _, some in itertools.groupby(blocks, key=lambda one: one.stack))
         began = self.watched.step == 0  # where a block may add nothing yet
-        added = (
-            {one.name: one.added for one in some if one.added or not began} for some in stacks if len(some) >= FEWEST
-        )
+        many = (some for some in stacks if len(some) >= FEWEST)
+        added = ({one.name: one.added for one in some if one.added or not began} for some in many)
         if known := [value for of_stack in added for value in outliers(of_stack).values()]:
             found["activation_outlier"] = max(known)
         return found | self._neurons([one for one in seen if one.place is Place.HIDDEN])
