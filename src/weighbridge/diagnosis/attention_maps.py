@@ -108,15 +108,12 @@ def _as_the_interface(_part: object, *given: Any, **named: Any) -> tuple[torch.T
 
 def redundant(maps: Sequence[AttentionMap]) -> float | None:
     """Return the share of pairs of heads of a layer whose maps, less the uniform one, are alike; None of none."""
-    alike = pairs = 0
+    alike = list[torch.Tensor]()
     for one in maps:
-        allowed = one.keys.clamp_min(1)[:, None, None]
-        apart = torch.where(one.weights > 0, one.weights - 1 / allowed, 0.0).transpose(0, 1).flatten(1)
-        cosines = torch.nn.functional.normalize(apart) @ torch.nn.functional.normalize(apart).T
-        count = len(cosines)
-        pairs += count * (count - 1) // 2
-        alike += int((cosines.triu(1) > ALIKE).sum())
-    return alike / pairs if pairs else None
+        apart = torch.where(one.weights > 0, one.weights - 1 / one.keys.clamp_min(1)[:, None, None], 0.0)
+        each = torch.nn.functional.normalize(apart.transpose(0, 1).flatten(1))
+        alike.append((each @ each.T)[*torch.triu_indices(len(each), len(each), 1)] > ALIKE)
+    return float(every.float().mean()) if alike and len(every := torch.cat(alike)) else None
 
 
 def content(maps: Sequence[AttentionMap], others: Sequence[AttentionMap]) -> float | None:

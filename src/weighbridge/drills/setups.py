@@ -100,17 +100,13 @@ def drill_of(row: Mapping[str, Any]) -> Drill:
         against = given.get("against", BASE)
         setup = dataclasses.replace(made[against].setup, **given.get("change", {}))
         rest = {key: value for key, value in given.items() if key not in ("change", "against")}
-        one = Arm(setup=setup, against=against, **rest)
-        demand_one(name, one, made[against])
-        made[one.name] = one
+        made[given["name"]] = one = Arm(setup=setup, against=against, **rest)
+        found, wanted = differing(made[against].setup, setup), 0 if one.role == "replay" else 1
+        if len(found) != wanted:
+            many = f"{len(found)} variables ({', '.join(found) or 'nothing'}), not {wanted}"
+            what = f"drill {name}: {one.name} differs from {against} in {many}"
+            raise UsageError(
+                "one-variable", what, remedy="change one variable a run, so that what follows has one cause"
+            )
     rest = {key: value for key, value in row.items() if key not in ("setup", "baseline", "arms")}
     return Drill(**rest, arms=tuple(made.values()))
-
-
-def demand_one(drill: str, one: Arm, other: Arm) -> None:
-    """Refuse a run that is more than one variable from the one that it is held against; a replay is none."""
-    found, wanted = differing(other.setup, one.setup), 0 if one.role == "replay" else 1
-    if len(found) != wanted:
-        named = ", ".join(found) or "nothing"
-        what = f"drill {drill}: {one.name} differs from {other.name} in {len(found)} variables ({named}), not {wanted}"
-        raise UsageError("one-variable", what, remedy="change one variable a run, so that what follows has one cause")

@@ -31,6 +31,7 @@ from weighbridge.gates.of_layers import LAYERS, LayerRule, Lever, Rows, Spared, 
 from weighbridge.quantities.tensor_courses import Role, TensorCourse
 
 Chosen: TypeAlias = Callable[[Rows, Any], Collection[str]]  # of all tensors, under the limits, those that a lever moves
+Factor: TypeAlias = Callable[[float, Any], float]  # by which it moves them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ class OfMean:
     of_mean: Annotated[float, Doc("share of the layers' mean beyond which one moves", gt=0, le=1)] = 0.1
 
 
-def _lever(norms: Collection[str], chosen: Chosen, factor: Callable[[float, Any], float], at: slice) -> Lever:
+def _lever(norms: Collection[str], chosen: Chosen, factor: Factor, at: slice = slice(None)) -> Lever:
     def lever(limits: Any) -> Any:
         def moved(evidence: Evidence, amount: float) -> Evidence:
             names, by = chosen(rows_of(evidence, LAYERS, TensorCourse), limits), factor(1 + amount, limits)
@@ -56,22 +57,13 @@ def _lever(norms: Collection[str], chosen: Chosen, factor: Callable[[float, Any]
                 cells: Any = {name: list(getattr(row, name)) for name in norms if row.tensor in names}
                 for values in cells.values():
                     values[at] = [one and one * by for one in values[at]]
-                new: Any = {name: tuple(values) for name, values in cells.items()}
-                return dataclasses.replace(row, **new)
+                return dataclasses.replace(row, **{name: tuple(values) for name, values in cells.items()})
 
             return changed(evidence, change)
 
         return moved
 
     return lever
-
-
-def _down(norms: Collection[str], chosen: Chosen) -> Lever:
-    return _lever(norms, chosen, lambda by, _: 1 / by, slice(None))
-
-
-def _up(norms: Collection[str], chosen: Chosen, at: slice = slice(None)) -> Lever:
-    return _lever(norms, chosen, lambda by, _: by, at)
 
 
 def _layer(at: int) -> Chosen:
@@ -96,50 +88,49 @@ def _laggards(rows: Rows, limits: Any) -> Collection[str]:
     return {row.tensor for row in rows if row.layer in few}
 
 
-def _by_the_bound(by: float, limits: Any) -> float:
-    return by if limits.at_most is not None else 1 / by
-
-
 GRADIENTS = ("grad", "grad_used")
+_UP: Factor = lambda by, _: by  # noqa: E731
+_DOWN: Factor = lambda by, _: 1 / by  # noqa: E731
+_BY_THE_BOUND: Factor = lambda by, limits: by if limits.at_most is not None else 1 / by  # noqa: E731
 _MATRICES: Chosen = lambda rows, _: {row.tensor for row in matrices(rows)}  # noqa: E731
-_SILENT = _lever(GRADIENTS, _layer(-1), lambda by, _: float(by < 2), slice(None))
+_SILENT = _lever(GRADIENTS, _layer(-1), lambda by, _: float(by < 2))
+_LAYERS = {"a layer down": _lever(GRADIENTS, _layer(-1), _DOWN), "a layer up": _lever(GRADIENTS, _layer(0), _UP)}
 _OFFENDS = _last(lambda row, _: any(row.grad) and row.role not in SPARSE)
 _MOVED = _last(lambda row, limits: len(moves(row)) >= limits.in_a_row)
 RULES = (
     # Gradients between layers.
     LayerRule(name="gradient-reach", figure=reach, code="uneven", must=("at most",), bound=30.0, ge=1, layers=2,
-              doc="how many times the gradient of a layer is that of another",
-              levers={"a layer down": _down(GRADIENTS, _layer(-1)), "a layer up": _up(GRADIENTS, _layer(0))}),
+              doc="how many times the gradient of a layer is that of another", levers=_LAYERS),
     LayerRule(name="vanishing-gradients", figure=vanishing, code="vanishing", must=("below",), bound=100.0,
-              ge=1, layers=2, options=FiveTimes, doc="how many times the gradient of a layer is that of another",
-              levers={"a layer down": _down(GRADIENTS, _layer(-1)), "a layer up": _up(GRADIENTS, _layer(0))}),
+              ge=1, layers=2, options=FiveTimes, levers=_LAYERS,
+              doc="how many times the gradient of a layer is that of another"),
     LayerRule(name="silent-layers", figure=silence, code="silent", must=("at most",), bound=4, ge=0, layers=1,
               doc="the number of steps in a row without a gradient of a layer", levers={"a layer to zero": _SILENT}),
     LayerRule(name="pinched-layers", figure=pinch, code="pinched", must=("at most",), bound=3.0, ge=1, layers=3,
               doc="how many times the gradients of both neighbours are that of a layer",
-              levers={"a layer between two down": _down(GRADIENTS, _layer(1))}),
+              levers={"a layer between two down": _lever(GRADIENTS, _layer(1), _DOWN)}),
     LayerRule(name="clip-offender", figure=offender, code="one-offender", must=("at most",), bound=0.5, ge=0,
               le=1, doc="the share of the steps that are clipped for one tensor",
-              levers={"a tensor up": _up(("grad",), _OFFENDS)}),
+              levers={"a tensor up": _lever(("grad",), _OFFENDS, _UP)}),
     LayerRule(name="gradient-to-weight", figure=gradient_share, code="out-of-range", ge=0,
               must=("at most", "at least"), doc="the gradient of a matrix over its weight, at the middle of all",
-              levers={"all matrices": _lever(GRADIENTS, _MATRICES, _by_the_bound, slice(None))}),
+              levers={"all matrices": _lever(GRADIENTS, _MATRICES, _BY_THE_BOUND)}),
     # Single tensors.
     LayerRule(name="faint-gradients", figure=faintest, code="faint", must=("above",), bound=1e-10, ge=0,
               min_steps=5, options=FiveTimes, spares=(Role.KEY_BIAS,), doc="the gradient of the tensor that gets least",
-              levers={"a tensor down": _down(GRADIENTS, _last(lambda *_: True))}),
+              levers={"a tensor down": _lever(GRADIENTS, _last(lambda *_: True), _DOWN)}),
     LayerRule(name="moving-tensors", figure=least_move, code="stuck", must=("at least",), bound=1e-9, ge=0,
               min_steps=5, options=FiveTimes, spares=(Role.KEY_BIAS,), doc="the share by which a tensor moves",
-              levers={"a tensor down": _down(("update",), _MOVED)}),
+              levers={"a tensor down": _lever(("update",), _MOVED, _DOWN)}),
     # Updates.
     LayerRule(name="contributing-layers", figure=contributing, code="few-contribute", must=("at least",),
               bound=0.8, ge=0, le=1, layers=2, options=OfMean, doc="the share of the layers that move",
-              levers={"some layers down": _down(("update",), _laggards)}),
+              levers={"some layers down": _lever(("update",), _laggards, _DOWN)}),
     LayerRule(name="moving-matrices", figure=matrix_share, code="left-behind", must=("at least",), bound=0.1,
               ge=0, doc="how far matrices go beside embeddings and norms",
-              levers={"matrices down": _down(("update",), _MATRICES)}),
+              levers={"matrices down": _lever(("update",), _MATRICES, _DOWN)}),
     LayerRule(name="update-jump", figure=update_rise, code="jumped", must=("at most",), bound=5.0, ge=0,
               options=Options, doc="the updates of a step over those before it",
-              levers={"the last up": _up(("update",), _MATRICES, slice(-1, None))}),
+              levers={"the last up": _lever(("update",), _MATRICES, _UP, slice(-1, None))}),
 )  # fmt: skip
 KIND = {rule.name: rule.kind() for rule in RULES}

@@ -161,18 +161,14 @@ def _bars_of(layers: Layers, judged: Sequence[Judged]) -> Iterator[Part]:
     """Yield the last norms of every group, the updates over steps, and which tensors went farthest and least far."""
     at = f"at step {layers.steps[-1]:g}"
     more = f" {layers.more} groups are left out." if layers.more else ""
-    gradients = ("gradient norm by layer", layers.grad, "gets no gradient", f"Gradient norm {at}, first layer on top.")
-    updates = (
-        "update over weight by layer",
-        layers.change,
-        "does not move",
-        f"Update over weight {at}; 1e-3 is usual.",
+    grad, change = f"Gradient norm {at}, first layer on top.", f"Update over weight {at}; 1e-3 is usual."
+    pictures = (
+        ("gradient norm by layer", layers.grad, "gets no gradient", grad, OF_GRADIENTS),
+        ("update over weight by layer", layers.change, "does not move", change, OF_UPDATES),
     )
-    for (title, norms, at_zero, caption), kinds in ((gradients, OF_GRADIENTS), (updates, OF_UPDATES)):
-        last = [
-            (name, row[-1], None, at_zero if row[-1] == 0 else "")
-            for name, row in zip(layers.names, norms, strict=True)
-        ]
+    for title, norms, at_zero, caption, kinds in pictures:
+        ends = zip(layers.names, (row[-1] for row in norms), strict=True)
+        last = [(name, norm, None, at_zero if norm == 0 else "") for name, norm in ends]
         if any(value is not None for row in norms for value in row):
             of = [one for one in judged if one.row.finding.kind in kinds]
             yield Part(picture=bars(title, last), caption=f"{caption} {said_by(of)}{more}")

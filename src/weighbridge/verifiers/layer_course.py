@@ -71,7 +71,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     rows = [
         TensorCourse(
             tensor=name, layer=layer_of(name), role=role_of(name), last_step=int(last), step=tuple(one.steps),
-            lr=tuple(rates.get(step) for step in one.steps), **{norm: tuple(values) for norm, values in one.norms.items()},
+            lr=tuple(map(rates.get, one.steps)), **{norm: tuple(values) for norm, values in one.norms.items()},
         )
         for name, one in tensors.items()
     ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from weighbridge.recorder.beside.memorized import Memorized, Probes
 from weighbridge.recorder.beside.snapshots import Analysis, Snapshots
@@ -13,6 +13,7 @@ from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.passes.diagnostics import OneLook
 
 __all__ = ["Analysis", "Beside", "Probes"]
+State: TypeAlias = tuple[int, int, int] | None  # inode, size and time of a file; None of what is gone
 
 
 class Beside:
@@ -58,34 +59,28 @@ class Beside:
             log(event, **fields)
 
 
-class _Kept(NamedTuple):
-    path: Path
-    state: tuple[int, int, int] | None  # inode, size and time; None of what is gone
-
-
 class ResumeFiles:
-    """The checkpoints that were logged, in their order."""
+    """The checkpoints that were logged, in their order, and what each was then."""
 
     def __init__(self) -> None:
-        self._kept: list[_Kept] = []
+        self._kept: list[tuple[Path, State]] = []
 
     def logged(self, path: Path, directory: Path) -> dict[str, Any]:
         """Note one that is whole now, and return what is to be said of it and of those before it."""
         path = Path(os.path.abspath(path))  # noqa: PTH100 -- a link stays what it is
-        now = _state(path)
-        before = self._kept[-1:]
+        now, before = _state(path), self._kept[-1:]
         # One that took the place of another in one move is another file; one that was written over it is the same.
-        same = [one.state for one in before if one.path == path]
+        same = [state for other, state in before if other == path]
         replaced = any(state == now or (state and now and state[0] != now[0]) for state in same)
-        earlier = [one for one in self._kept if one.path != path and one.state == _state(one.path)]
-        latest = None if not before else replaced or before[0] in earlier
-        self._kept = [*earlier, _Kept(path, now)]
+        earlier = [(other, state) for other, state in self._kept if other != path and state == _state(other)]
+        self._kept = [*earlier, (path, now)]
         inside = path.is_relative_to(home := Path(os.path.abspath(directory)).parent)  # noqa: PTH100
         place = {"path": Path(os.path.relpath(path, home / directory.name)).as_posix()} if inside else {}
-        return {"name": path.name, **place, "earlier": len(earlier), **({} if latest is None else {"latest": latest})}
+        latest = {"latest": replaced or before[0] in earlier} if before else {}
+        return {"name": path.name, **place, "earlier": len(earlier), **latest}
 
 
-def _state(path: Path) -> tuple[int, int, int] | None:
+def _state(path: Path) -> State:
     try:
         found = path.stat()
     except OSError:
