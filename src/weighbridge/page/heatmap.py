@@ -7,7 +7,7 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from weighbridge.page.drawing import RIGHT, WIDTH, Number, svg, tag, text
@@ -53,20 +53,20 @@ def heatmap(title: str, names: Sequence[str], steps: Sequence[float], cells: Seq
     return svg(foot + 58, title, "".join(parts), data_h=json.dumps(shown, separators=(",", ":")))
 
 
-def grids(title: str, names: Sequence[str], cells: Sequence[Sequence[Sequence[Number]]]) -> str:
+def grids(title: str, maps: Mapping[str, Sequence[Sequence[Number]]]) -> str:
     """Return small square maps beside one another on one linear scale; a cell that is None is missing."""
-    known = [value for one in cells for row in one for value in row if value is not None]
+    known = [value for one in maps.values() for row in one for value in row if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     across, parts = WIDTH // (SIDE + 16), list[str]()
 
     def shade(value: Number) -> int:
         return NONE if value is None else int((value - low) / (high - low or 1.0) * (SHADES - 1))
 
-    for at, (name, one) in enumerate(zip(names, cells, strict=True)):
+    for at, (name, one) in enumerate(maps.items()):
         x, y = at % across * (SIDE + 16), at // across * (SIDE + 28) + 18
         parts.append(text(x, y - 5, name if len(name) <= 22 else f"…{name[-21:]}"))
         parts.append(_image([bytes(map(shade, row)) for row in one], x, y, SIDE, SIDE))
-    foot = -(-len(names) // across) * (SIDE + 28) + 8
+    foot = -(-len(maps) // across) * (SIDE + 28) + 8
     return svg(foot + 30, title, "".join([*parts, *_scale(0, foot, low, high)]))
 
 

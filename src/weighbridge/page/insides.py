@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from weighbridge.core import Fields, SubjectError, printable
+from weighbridge.core import SubjectError, printable
 from weighbridge.evaluation.around_step import AROUND, COST, GROUPS, MOST, Autopsy, Layers, autopsy, named_step
 from weighbridge.evaluation.two_runs import cells
 from weighbridge.page.drawing import Line, Mark, Number, bars, curves, short
@@ -83,8 +84,8 @@ def insides(given: Sources) -> Tab:
             said = said_by([one for one in judged if one.row.looked_at.get("column") in names])
             parts.append(Part(picture=picture, caption=f"{title.capitalize()}, from {DIAGNOSTICS} of --run. {said}"))
     kept = [one for one in given.judged if one.row.finding.kind == "snapshot-cadence"]
-    if given.run and (newest := newest_snapshot(given.run)):
-        judged, parts = [*judged, *kept], [*parts, *_head_maps(*newest, kept)]
+    maps = _head_maps(given.run, kept)
+    judged, parts = [*judged, *(kept if maps else ())], [*parts, *maps]
     courses, _ = given.courses()
     medians = ((name, course.median or course.least) for name, course in courses.items() if name.endswith("_ms"))
     known = [(name, [one for one in numbers if one is not None]) for name, numbers in medians]
@@ -95,19 +96,18 @@ def insides(given: Sources) -> Tab:
     return Tab(id="insides", question="What goes on inside the model?", judged=judged if parts else (), parts=parts)
 
 
-def _head_maps(file: str, content: Fields, kept: list[Judged]) -> Iterator[Part]:
-    """Yield the head maps of the newest analysis checkpoint, layer after layer, where grids were asked for."""
-    maps = [
-        (f"{layer} {head}", grid)
-        for layer, of in dict[str, Any](content).get("attention", {}).items()
-        for head, grid in enumerate(of.get(GRIDS, ()))
-    ]
-    names, cells = [name for name, _ in maps[:HEADS]], [grid for _, grid in maps[:HEADS]]
-    if maps:
-        many = f"{len(names)} of {len(maps)} heads" if len(names) < len(maps) else f"{len(maps)} heads"
-        caption = f"Queries times keys of {many}, at most 32 x 32 of them, at step {content['step']}: {file} of --run, "
-        caption += f"which is whole: {said_by(kept)}" if kept else NOT_JUDGED.lower()
-        yield Part(picture=grids("queries times keys by head", names, cells), caption=caption, of=kept)
+def _head_maps(run: RunView | None, kept: list[Judged]) -> list[Part]:
+    """Return the head maps of the newest analysis checkpoint, layer after layer, where grids were asked for."""
+    file, content = (run and newest_snapshot(run)) or ("", dict[str, Any]())
+    layers = dict[str, Any](content).get("attention", {}).items()
+    maps = {f"{layer} {head}": grid for layer, of in layers for head, grid in enumerate(of.get(GRIDS, ()))}
+    if not maps:
+        return []
+    few = dict(itertools.islice(maps.items(), HEADS))
+    many = f"{len(few)} of {len(maps)} heads" if len(few) < len(maps) else f"{len(maps)} heads"
+    caption = f"Queries times keys of {many}, at most 32 x 32 of them, at step {content['step']}: {file} of --run, "
+    caption += f"which is whole: {said_by(kept)}" if kept else NOT_JUDGED.lower()
+    return [Part(picture=grids("queries times keys by head", few), caption=caption, of=kept)]
 
 
 def _numbers(rows: list[dict[str, Any]], key: str) -> Iterator[tuple[tuple[str, int], float]]:

@@ -118,14 +118,14 @@ def _of(file: Path, key: str) -> str:
 
 def write_run(directory: Path, facts: Mapping[str, Any]) -> None:
     """Write `run.json`."""
-    write_whole(directory / RUN, (json.dumps({"schema": SCHEMA, **facts}, indent=2, sort_keys=True) + "\n").encode())
+    put(directory / RUN, json.dumps({"schema": SCHEMA, **facts}, indent=2, sort_keys=True) + "\n")
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def put(path: Path, text: str) -> None:
     """Write a file in one move: the whole or none."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        fresh.write_bytes(data)
+        fresh.write_text(text, "utf-8")
         fresh.replace(path)
     except OSError:
         fresh.unlink(missing_ok=True)

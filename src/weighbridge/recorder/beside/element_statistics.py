@@ -47,13 +47,13 @@ def gradient_statistics(gradient: torch.Tensor) -> dict[str, Any]:
     return found | ({"histogram": _histogram(_ordered(finite))} if finite.numel() else {})
 
 
-def sampled_grid(tensor: torch.Tensor) -> list[list[float | None]]:
+def sampled_grid(tensor: torch.Tensor) -> Any:
     """Return at most 32 rows of 32 elements spread over a tensor, seen as a matrix; None for what is not finite."""
     (whole,) = here([tensor.detach()])
     matrix = whole.reshape(len(whole), -1) if whole.dim() > 1 else whole.reshape(1, -1)
     rows, columns = (spread(size, SIDE) for size in matrix.shape)
     cells = matrix[rows][:, columns].double().cpu() if not matrix.is_mps else matrix.cpu()[rows][:, columns].double()
-    return [[rounded_or_none(one) for one in row] for row in cells.tolist()]
+    return rounded_or_none(cells.tolist())
 
 
 def rounded(value: float) -> float:
@@ -61,8 +61,10 @@ def rounded(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def rounded_or_none(value: float) -> float | None:
-    """Return a number with six digits, None for what is not finite."""
+def rounded_or_none(value: Any) -> Any:
+    """Return a number with six digits, None for what is not finite; of lists each of theirs."""
+    if isinstance(value, (list, tuple)):
+        return [rounded_or_none(one) for one in value]
     return rounded(value) if math.isfinite(value) else None
 
 

@@ -16,11 +16,11 @@ from statistics import fmean, median
 from typing import Any
 
 from weighbridge.core import sha256
-from weighbridge.core.local_files import OWN
 from weighbridge.quantities.runs import ANALYSIS, SNAPSHOT, is_scheduled, snapshot_name
 from weighbridge.recorder.beside.element_statistics import gradient_statistics, rounded, rounded_or_none, statistics
 from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.passes.diagnostics import OneLook
+from weighbridge.recorder.run_directory import put
 
 WINDOW, FEWEST, AGAIN = 50, 10, 50  # rows before one; the fewest that tell; steps before one is triggered again
 RISE, JUMP, SILENT = 2.0, 10.0, 5  # times a mean of losses, times a median of norms, looks in a row without a gradient
@@ -119,51 +119,43 @@ class Snapshots(Channel):
         reasons = [*(["schedule"] if is_scheduled(step) else []), *self._triggers.reasons(row, tensors)]
         if not reasons:
             return None
-        gradients, self._gradients = self._gradients or self._of_gradients(), {}
-        data = json.dumps(self._content(named, row, reasons, gradients), separators=(",", ":")).encode()
-        most = min(self._asked.file_bytes, self._left)
-        event = {"reasons": reasons, "bytes": len(data)}
-        if len(data) > most:
-            self._over = True  # the next would be no smaller
-            return {**event, "refused": f"{len(data)} bytes, and {most} may be; no more are written"}
-        (directory / ANALYSIS).mkdir(exist_ok=True)
-        write_whole(directory / ANALYSIS / snapshot_name(step), data)
-        self._left -= len(data)
-        home = f"attempt-{named['attempt']}/" if named["attempt"] > 1 else ""
-        return {**event, "file": f"{home}{ANALYSIS}/{snapshot_name(step)}", "sha256": sha256(data)}
-
-    def _content(
-        self, named: Mapping[str, Any], row: Mapping[str, Any], reasons: list[str], gradients: Mapping[str, Any]
-    ) -> dict[str, Any]:
         model, loss = self.watched.model, row.get("loss")
         weights = {
-            name: statistics(one, grid=any(fnmatchcase(name, glob) for glob in self._asked.grids))
+            name: statistics(one, grid=self._with_grid(name))
             for name, one in model.named_parameters()
             if one.is_floating_point() and one.numel()
         }
         size = sum(one.numel() for one in model.parameters())
-        lost = {} if loss is None else {"loss": rounded(loss) if abs(loss) < float("inf") else str(loss)}
-        head = {"schema_version": SNAPSHOT, "model_scale_hint": f"{size / 1e6:.3g}M", "step": row["step"], **named}
-        parts = {"weights": weights, "gradients": gradients, **self._inside()}
-        return {**head, **lost, "reasons": reasons, **parts}
+        content = {"schema_version": SNAPSHOT, "model_scale_hint": f"{size / 1e6:.3g}M", "step": step, **named}
+        if loss is not None:
+            content["loss"] = rounded(loss) if math.isfinite(loss) else str(loss)
+        gradients, self._gradients = self._gradients or self._of_gradients(), {}
+        content |= {"reasons": reasons, "weights": weights, "gradients": gradients, **self._inside()}
+        text, most = json.dumps(content, separators=(",", ":")), min(self._asked.file_bytes, self._left)
+        event = {"reasons": reasons, "bytes": len(text)}
+        if len(text) > most:
+            self._over = True  # the next would be no smaller
+            return {**event, "refused": f"{len(text)} bytes, and {most} may be; no more are written"}
+        (directory / ANALYSIS).mkdir(exist_ok=True)
+        put(directory / ANALYSIS / snapshot_name(step), text)
+        self._left -= len(text)
+        home = f"attempt-{named['attempt']}/" if named["attempt"] > 1 else ""
+        return {**event, "file": f"{home}{ANALYSIS}/{snapshot_name(step)}", "sha256": sha256(text.encode())}
 
     def _inside(self) -> dict[str, Any]:
         """Return activations and attention of the batch that stays the same; what cannot be seen is left out."""
-        if (found := self._looks()) is None:
-            return {}
-        _, seen = found
-        values = dict[str, dict[str, float]]()
-        for of in seen.activations:
-            figures = ("mean", of.mean), ("std", of.std), ("sparsity", of.zeros)
-            values[of.name] = {name: rounded(value) for name, value in figures if math.isfinite(value)}
-        maps: dict[str, dict[str, Any]] = {}
-        for one in seen.attention:
-            heads = {"entropy_per_head": one.entropy, "max_attn_per_head": one.largest}
-            maps[one.name] = {name: [rounded_or_none(value) for value in by_head] for name, by_head in heads.items()}
-            if any(fnmatchcase(one.name, glob) for glob in self._asked.grids):
-                grids = [[[rounded_or_none(cell) for cell in row] for row in head] for head in one.grid.tolist()]
-                maps[one.name]["sampled_qk_grid_32x32_per_head"] = grids
+        found, values, maps = self._looks(), dict[str, dict[str, float]](), dict[str, dict[str, Any]]()
+        for one in found[1].activations if found else ():
+            figures = {"mean": one.mean, "std": one.std, "sparsity": one.zeros}
+            values[one.name] = {name: rounded(value) for name, value in figures.items() if math.isfinite(value)}
+        for of in found[1].attention if found else ():
+            heads: dict[str, Any] = {"entropy_per_head": of.entropy, "max_attn_per_head": of.largest}
+            heads |= {"sampled_qk_grid_32x32_per_head": of.grid.tolist()} if self._with_grid(of.name) else {}
+            maps[of.name] = {name: rounded_or_none(value) for name, value in heads.items()}
         return {name: part for name, part in (("activations", values), ("attention", maps)) if part}
+
+    def _with_grid(self, name: str) -> bool:
+        return any(fnmatchcase(name, glob) for glob in self._asked.grids)
 
     def _of_gradients(self) -> dict[str, Any]:
         """Return those that there are: of a step that nobody planned to look at, what was not cleared since."""
