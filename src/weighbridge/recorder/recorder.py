@@ -89,7 +89,7 @@ class Recorder:
         last = None if requested_steps is None else requested_steps - 1 - first_step  # counted from here on
         looks = OneLook(self._seen, diagnostics.batch if diagnostics else None)
         self._inside = [one(self._seen, diagnostics, last, looks) for one in LOOKING] if diagnostics else []
-        self._beside = Beside(self._seen, analysis, probes, first_step, looks)
+        self._beside = Beside(self._seen, self._event, first_step, looks, analysis=analysis, probes=probes)
         looking += [*self._inside, *self._beside.channels]
         at_cadence = 0 if channels == "all" else every
         self._points = HookPoints(self._seen, looking, at_cadence, self._audit.ops, self.failed)
@@ -235,7 +235,6 @@ class Recorder:
     def _look_closer(self, row: Mapping[str, Any], tensors: list[dict[str, Any]]) -> None:
         with self._points.alone():
             self._beside.recorded(self.directory if self._logs else None, row, tensors)
-        self._beside.announce(self._event)
 
     def _next_step(self) -> None:
         self._step += 1
@@ -312,7 +311,7 @@ class Recorder:
         self._audit.ops.pause()
         self._kernels.end()
         self._points.close()
-        self._beside.announce(self._event, ends=True)
+        self._beside.ended()
         self._event("end", steps=self._step, by=kind.__name__ if kind else "")
         while self._logs:
             (log := self._logs.pop(next(iter(self._logs)))).close()

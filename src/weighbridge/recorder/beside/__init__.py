@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weighbridge.recorder.beside.memorized import Memorized, Probes
+from weighbridge.recorder.beside.memorized import Log, Memorized, Probes
 from weighbridge.recorder.beside.snapshots import Analysis, Snapshots
 from weighbridge.recorder.channels import Channel, Watched
 from weighbridge.recorder.passes.diagnostics import OneLook
@@ -20,12 +20,12 @@ class Beside:
     """All of it; each part does nothing where nobody asked for it."""
 
     def __init__(
-        self, watched: Watched, analysis: Analysis | None, probes: Probes | None, first_step: int, looks: OneLook
-    ) -> None:
+        self, watched: Watched, log: Log, first_step: int, looks: OneLook, *,
+        analysis: Analysis | None, probes: Probes | None,
+    ) -> None:  # fmt: skip
         self._snapshots = None if analysis is None else Snapshots(watched, analysis, first_step, looks)
-        self._memorized = None if probes is None else Memorized(watched, probes, first_step)
-        self._resume, self._named = ResumeFiles(), dict[str, Any]()
-        self._events: list[tuple[str, dict[str, Any]]] = []
+        self._memorized = None if probes is None else Memorized(watched, probes, first_step, log)
+        self._resume, self._log, self._named = ResumeFiles(), log, dict[str, Any]()
         self.channels: list[Channel] = [one for one in (self._memorized, self._snapshots) if one]
         self.columns = frozenset(self._memorized.columns if self._memorized else ())
 
@@ -40,8 +40,8 @@ class Beside:
 
     def recorded(self, directory: Path | None, row: Mapping[str, Any], tensors: list[dict[str, Any]]) -> None:
         """Write what is due of a step, whose row is known; without a directory nothing is written."""
-        event = self._snapshots.write(directory, self._named, row, tensors) if self._snapshots and directory else None
-        self._events += [("analysis", event)] if event else []
+        if self._snapshots and directory and (event := self._snapshots.write(directory, self._named, row, tensors)):
+            self._log("analysis", **event)
 
     def checkpoint(self, path: str | Path | None, directory: Path) -> dict[str, Any]:
         """Return what is said of a checkpoint and those before it; probes are looked at with this step's row."""
@@ -49,14 +49,10 @@ class Beside:
             self._memorized.due = True
         return {} if path is None else self._resume.logged(Path(path), directory)
 
-    def announce(self, log: Callable[..., None], *, ends: bool = False) -> None:
-        """Log what was found since the last time; a run that ends looks at the file of its probes once more."""
-        if ends and self._memorized and self._memorized.looked:
+    def ended(self) -> None:
+        """Look at the file of probes once more, where it was looked at before."""
+        if self._memorized and self._memorized.looked:
             self._memorized.look()
-        self._events += [("probes", one) for one in (self._memorized.taken() if self._memorized else ())]
-        while self._events:
-            event, fields = self._events.pop(0)
-            log(event, **fields)
 
 
 class ResumeFiles:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -24,6 +24,7 @@ from weighbridge.quantities.runs import is_scheduled
 from weighbridge.recorder.channels import Cell, Channel, Watched
 from weighbridge.recorder.passes.probes import copied, random_numbers_kept
 
+Log: TypeAlias = Callable[..., None]  # of an event and its fields
 TRAINED, HELD_OUT = "train", "held-out"
 MAX_BYTES, MAX_PROBES, MAX_WRITTEN, AT_ONCE = 16 << 20, 1_000, 256, 32  # of the file; tokens gone on with; rows
 LOOKS_AHEAD = 0.01  # of the logits' range: what later tokens change of earlier ones beyond rounding
@@ -63,13 +64,12 @@ class Memorized(Channel):
     )
     every_step = True
 
-    def __init__(self, watched: Watched, asked: Probes, first_step: int) -> None:
+    def __init__(self, watched: Watched, asked: Probes, first_step: int, log: Log) -> None:
         super().__init__(watched)
-        self._asked, self._first, self._probes = asked, first_step, tuple[Probe, ...]()
+        self._asked, self._first, self._log, self._probes = asked, first_step, log, tuple[Probe, ...]()
         self._longest = 0
         self.due = False  # in this step, whatever the schedule
         self.looked = self._ahead = False
-        self._events: list[dict[str, Any]] = []
 
     def sealed(self) -> str:
         """Read the probes once, and return the digest of their file."""
@@ -102,13 +102,7 @@ class Memorized(Channel):
         except WeighbridgeError:
             now = ""
         self.looked = True
-        more = {"refused": refused} if refused else {}
-        self._events.append({"sha256": now, "probes": len(self._probes), **more})
-
-    def taken(self) -> list[dict[str, Any]]:
-        """Return what was noted since the last time."""
-        found, self._events = self._events, []
-        return found
+        self._log("probes", sha256=now, probes=len(self._probes), **({"refused": refused} if refused else {}))
 
     def _unfit(self) -> str:
         """Return why the model cannot be asked; on a device an id or a place out of its range would end the process."""
