@@ -27,20 +27,21 @@ OF_LAYERS = (  # rows of `layer_rules`
     "vanishing-gradients",
 )
 OF_FILES = ("checkpoint-retention", "sealed-probes", "snapshot-cadence")  # rows of `run_file_rules`
+OF_COURSES = (  # rows of `course_rules`
+    *("beyond-chance", "clip-share", "diverging", "first-loss", "gradient-growth", "gradient-jump"),
+    *("learning-progress", "loss-spike", "stopped-beyond-noise", "stops-in-time", "validation-parting"),
+)
 OF_THEIR_NAMES = (  # modules
-    *("beyond-chance", "byte-identity", "checkpoint-integrity", "clip-share"),
-    *("command-succeeds", "config-agreement"),
-    *("corpus-wrap-around", "declared-epochs", "declared-schedule", "device-refusal", "diverging"),
-    *("dtype-preservation", "ends-at-best", "first-loss", "forward-parity", "gradient-growth", "gradient-jump"),
-    *("label-plausibility", "learning-progress", "loss-spike", "no-silent-cpu-fallback", "one-change"),
-    *("optimizer-digest", "peak-share", "replay-determinism", "replica-consistency", "row-gaps", "series-bound"),
-    *("share-within", "statistics-preservation", "steady-rate"),
-    *("step-metrics", "steps-asked", "stopped-beyond-noise"),
-    *("stops-in-time", "summary-bound", "tensor-coverage", "tensor-statistics", "test-report", "token-budget"),
-    *("validation-parting", "value-preservation", "wall-time-budget"),
+    *("byte-identity", "checkpoint-integrity", "command-succeeds", "config-agreement"),
+    *("corpus-wrap-around", "declared-epochs", "declared-schedule", "device-refusal", "dtype-preservation"),
+    *("ends-at-best", "forward-parity", "label-plausibility", "no-silent-cpu-fallback", "one-change"),
+    *("optimizer-digest", "peak-share", "replay-determinism", "replica-consistency", "row-gaps"),
+    *("series-bound", "share-within", "statistics-preservation", "steady-rate", "step-metrics"),
+    *("steps-asked", "summary-bound", "tensor-coverage", "tensor-statistics", "test-report"),
+    *("token-budget", "value-preservation", "wall-time-budget"),
 )
 MODULES = dict.fromkeys(ROWS, "channel_rules") | dict.fromkeys(OF_LAYERS, "layer_rules")
-MODULES |= dict.fromkeys(OF_FILES, "run_file_rules")
+MODULES |= dict.fromkeys(OF_FILES, "run_file_rules") | dict.fromkeys(OF_COURSES, "course_rules")
 MODULES |= {name: name.replace("-", "_") for name in OF_THEIR_NAMES}
 MODULES = dict(sorted(MODULES.items()))
 

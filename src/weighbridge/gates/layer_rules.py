@@ -26,7 +26,7 @@ from weighbridge.figures.layer_norms import (
     vanishing,
 )  # fmt: skip
 from weighbridge.gates.channel_rules import IN_A_ROW
-from weighbridge.gates.gradient_jump import Options
+from weighbridge.gates.course_rules import Jumps
 from weighbridge.gates.of_layers import LAYERS, LayerRule, Lever, Rows, Spared, changed, exempt_by
 from weighbridge.quantities.tensor_courses import Role, TensorCourse
 
@@ -130,7 +130,7 @@ RULES = (
               ge=0, doc="how far matrices go beside embeddings and norms",
               levers={"matrices down": _lever(("update",), _MATRICES, _DOWN)}),
     LayerRule(name="update-jump", figure=update_rise, code="jumped", must=("at most",), bound=5.0, ge=0,
-              options=Options, doc="the updates of a step over those before it",
+              options=Jumps, doc="the updates of a step over those before it",
               levers={"the last up": _lever(("update",), _MATRICES, _UP, slice(-1, None))}),
 )  # fmt: skip
 KIND = {rule.name: rule.kind() for rule in RULES}
