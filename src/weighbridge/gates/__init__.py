@@ -28,17 +28,17 @@ OF_LAYERS = (  # rows of `layer_rules`
 )
 OF_FILES = ("checkpoint-retention", "sealed-probes", "snapshot-cadence")  # rows of `run_file_rules`
 OF_COURSES = (  # rows of `course_rules`
-    *("beyond-chance", "clip-share", "diverging", "first-loss", "gradient-growth", "gradient-jump"),
-    *("learning-progress", "loss-spike", "stopped-beyond-noise", "stops-in-time", "validation-parting"),
+    *("beyond-chance", "clip-share", "declared-schedule", "diverging", "first-loss", "gradient-growth"),
+    *("gradient-jump", "learning-progress", "loss-spike", "row-gaps", "series-bound", "share-within"),
+    *("steady-rate", "stopped-beyond-noise", "stops-in-time", "summary-bound", "validation-parting"),
 )
 OF_THEIR_NAMES = (  # modules
-    *("byte-identity", "checkpoint-integrity", "command-succeeds", "config-agreement"),
-    *("corpus-wrap-around", "declared-epochs", "declared-schedule", "device-refusal", "dtype-preservation"),
-    *("ends-at-best", "forward-parity", "label-plausibility", "no-silent-cpu-fallback", "one-change"),
-    *("optimizer-digest", "peak-share", "replay-determinism", "replica-consistency", "row-gaps"),
-    *("series-bound", "share-within", "statistics-preservation", "steady-rate", "step-metrics"),
-    *("steps-asked", "summary-bound", "tensor-coverage", "tensor-statistics", "test-report"),
-    *("token-budget", "value-preservation", "wall-time-budget"),
+    *("byte-identity", "checkpoint-integrity", "command-succeeds", "config-agreement", "corpus-wrap-around"),
+    *("declared-epochs", "device-refusal", "dtype-preservation", "ends-at-best", "forward-parity"),
+    *("label-plausibility", "no-silent-cpu-fallback", "one-change", "optimizer-digest", "peak-share"),
+    *("replay-determinism", "replica-consistency", "statistics-preservation", "step-metrics", "steps-asked"),
+    *("tensor-coverage", "tensor-statistics", "test-report", "token-budget", "value-preservation"),
+    "wall-time-budget",
 )
 MODULES = dict.fromkeys(ROWS, "channel_rules") | dict.fromkeys(OF_LAYERS, "layer_rules")
 MODULES |= dict.fromkeys(OF_FILES, "run_file_rules") | dict.fromkeys(OF_COURSES, "course_rules")

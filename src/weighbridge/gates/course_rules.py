@@ -1,18 +1,72 @@
-"""Rules over how losses, evaluations and gradients of a run go, a row each."""
+"""Rules over how columns of a run go, a row each: any of them, losses, evaluations, gradients, rates and times."""
 
+import enum
 from typing import Annotated
 
 from weighbridge.core import Doc, dataclass
 from weighbridge.figures.beginning import first_off, left
 from weighbridge.figures.levels import growth, lost
 from weighbridge.figures.parting import parting
+from weighbridge.figures.references import SUMMARIES, extreme, summary
+from weighbridge.figures.schedule import off_schedule
 from weighbridge.figures.trailing import jump, spikes
-from weighbridge.figures.waiting import waited, worse
-from weighbridge.figures.whole import clipped, drop
-from weighbridge.gates.families.levers import more_than, out_of_noise
-from weighbridge.gates.families.relative import WITH_LOSS, WITH_VOCABULARY, ToLoss, ToVocabulary
+from weighbridge.figures.waiting import silence, waited, worse
+from weighbridge.figures.whole import clipped, drop, spread, within
+from weighbridge.gates.families.levers import beyond_the_bound, lift, more_than, out_of_noise, violations
+from weighbridge.gates.families.relative import (
+    AS_GIVEN,
+    WITH_LOSS,
+    WITH_VOCABULARY,
+    RelativeTo,
+    ToLoss,
+    ToVocabulary,
+)  # fmt: skip
 from weighbridge.gates.families.rule import OfEnds, OfLevels, Rule
-from weighbridge.gates.families.run_columns import OF_EVALUATIONS
+from weighbridge.gates.families.run_columns import FINITE, OF_EVALUATIONS, RISING, genuine
+
+
+class Schedule(enum.StrEnum):
+    """How a learning rate goes on after warm-up."""
+
+    CONSTANT = "constant"
+    LINEAR = "linear"
+    COSINE = "cosine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled:
+    """The schedule: a linear warm-up from 0 to the peak, and then down, or on."""
+
+    schedule: Annotated[Schedule, Doc("how it falls after warm-up")]
+    peak: Annotated[float, Doc("learning rate after warm-up", gt=0, le=1e6)]
+    total_steps: Annotated[int, Doc("step at which it has come down", ge=1, le=10**12)]
+    warmup_steps: Annotated[int, Doc("steps of warm-up", ge=0, le=10**12)] = 0
+    last: Annotated[float, Doc("learning rate that it comes down to", ge=0, le=1e6)] = 0.0
+    ahead: Annotated[
+        int, Doc("steps that the schedule is ahead of the log; a skipped update sets it back", ge=-(10**6), le=10**6)
+    ] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Within:
+    """Between which numbers samples lie."""
+
+    least: Annotated[float | None, Doc("the least that a sample may be", ge=-1e308, le=1e308)] = None
+    most: Annotated[float | None, Doc("the most that a sample may be", ge=-1e308, le=1e308)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Each(RelativeTo):
+    """What a sample is compared with, and how many may lie beyond the bound."""
+
+    violations: Annotated[int, Doc("samples that may lie beyond the bound", ge=0, le=10**9, tight="down")] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary(RelativeTo):
+    """What of the samples is compared, and with what."""
+
+    statistic: Annotated[str, Doc("what of the samples, and of their reference", choices=tuple(SUMMARIES))] = "last"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +126,20 @@ class Clipped:
     clip: Annotated[float, Doc("norm from which gradients are clipped", gt=0, le=1e30)]
 
 
+EITHER = ("at most", "below", "at least", "above")
 RULES = (
+    # Any column.
+    Rule(name="series-bound", version=2, column="loss", figure=extreme, code="beyond", must=EITHER, min_samples=2,
+         doc="each sample, or its share of the reference", options=Each, relative=AS_GIVEN, guards=OF_EVALUATIONS,
+         own_levers={"at the end": violations(at_the_end=True), "at the beginning": violations(at_the_end=False)},
+         reach=lambda limits: (0, limits.min_samples + 2 * limits.violations + 1)),
+    Rule(name="summary-bound", version=2, column="loss", figure=summary, code="beyond", must=EITHER, min_samples=2,
+         doc="the statistic, or its share of the same", options=Summary, relative=AS_GIVEN, guards=OF_EVALUATIONS,
+         own_levers={"beyond the bound": beyond_the_bound}),
+    Rule(name="share-within", version=2, column="gpu_util_pct", figure=within, code="too-few-within",
+         must=("at least",), ge=1e-9, le=1, doc="the share of the samples between both", options=Within, min_samples=20,
+         own_levers={"all out": lambda *moved: lift(None, None, -1 if moved[-1].most is None else 1)(*moved)},
+         checks=lambda limits: [] if (limits.least, limits.most) != (None, None) else ["give least or most"]),
     # The loss.
     Rule(name="first-loss", version=2, column="loss", figure=first_off, code="off", must=("at most",), bound=0.1, ge=0,
          min_samples=1, looked_at=(0, 1), doc="the share by which the first sample is off ln V", options=ToVocabulary,
@@ -115,5 +182,17 @@ RULES = (
              [] if of.min_samples > of.median_of + of.window else ["min_samples must exceed median_of + window"])),
     Rule(name="clip-share", version=2, column="grad_norm", figure=clipped, code="clipped", must=("at most",), bound=0.5,
          ge=0, le=1, doc="the share of the norms at the limit and beyond", levers=("all up",), options=Clipped),
+    # Rates and times.
+    Rule(name="declared-schedule", column="lr", figure=off_schedule, code="off-schedule", must=("at most",), bound=1e-6,
+         ge=0, doc="the share of the peak by which a sample is off", levers=("the last up", "the first down"),
+         options=Scheduled, min_samples=2, guards=(genuine(), RISING, FINITE),
+         checks=lambda of: [] if of.total_steps > of.warmup_steps else ["total_steps must exceed warmup_steps"]),
+    Rule(name="steady-rate", version=2, column="tokens_per_sec", figure=spread, code="unsteady", must=("at most",),
+         bound=0.2, ge=0, doc="the standard deviation over the mean", min_samples=20,
+         levers=("the last up", "the first up", "a zigzag")),
+    # While a run goes on, the wait for the next row counts, too.
+    Rule(name="row-gaps", column="monotonic_s", figure=silence, code="silent", must=("at most",), gt=0, ge=None,
+         le=10**7, doc="the seconds from a row to the next", levers=("the last up",), min_samples=1,
+         guards=(genuine(), RISING, FINITE)),
 )  # fmt: skip
 KIND = {rule.name: rule.kind() for rule in RULES}
