@@ -32,16 +32,18 @@ OF_COURSES = (  # rows of `course_rules`
     *("gradient-jump", "learning-progress", "loss-spike", "row-gaps", "series-bound", "share-within"),
     *("steady-rate", "stopped-beyond-noise", "stops-in-time", "summary-bound", "validation-parting"),
 )
+OF_PROGRESS = ("declared-epochs", "steps-asked", "token-budget")  # rows of `progress_rules`
 OF_THEIR_NAMES = (  # modules
     *("byte-identity", "checkpoint-integrity", "command-succeeds", "config-agreement", "corpus-wrap-around"),
-    *("declared-epochs", "device-refusal", "dtype-preservation", "ends-at-best", "forward-parity"),
+    *("device-refusal", "dtype-preservation", "ends-at-best", "forward-parity"),
     *("label-plausibility", "no-silent-cpu-fallback", "one-change", "optimizer-digest", "peak-share"),
-    *("replay-determinism", "replica-consistency", "statistics-preservation", "step-metrics", "steps-asked"),
-    *("tensor-coverage", "tensor-statistics", "test-report", "token-budget", "value-preservation"),
+    *("replay-determinism", "replica-consistency", "statistics-preservation", "step-metrics"),
+    *("tensor-coverage", "tensor-statistics", "test-report", "value-preservation"),
     "wall-time-budget",
 )
 MODULES = dict.fromkeys(ROWS, "channel_rules") | dict.fromkeys(OF_LAYERS, "layer_rules")
 MODULES |= dict.fromkeys(OF_FILES, "run_file_rules") | dict.fromkeys(OF_COURSES, "course_rules")
+MODULES |= dict.fromkeys(OF_PROGRESS, "progress_rules")
 MODULES |= {name: name.replace("-", "_") for name in OF_THEIR_NAMES}
 MODULES = dict(sorted(MODULES.items()))
 
