@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from weighbridge.core.limits import read
 from weighbridge.figures.whole import STATISTICS
-from weighbridge.gates.wall_time_budget import KIND
+from weighbridge.gates import KINDS
 
 NUMBERS = st.lists(st.floats(0.001, 1e6), min_size=1, max_size=40)
+
+KIND = KINDS["wall-time-budget"]
 
 
 @given(NUMBERS)

@@ -1,4 +1,4 @@
-"""The gate kinds, a module or a row of `channel_rules` each: a reader of a contract finds the code by the kind's name.
+"""The gate kinds, a module or a row of a module each: a reader of a contract finds the code by the kind's name.
 
 Each is imported when it is first asked for. Other packages bring kinds by entry points.
 """
@@ -11,40 +11,39 @@ from typing import Any
 from weighbridge.clauses.kind import Kind
 from weighbridge.core.plugins import Brought, Extended, OnDemand
 
-ROWS = (  # of `channel_rules`
-    *("activation-anomaly", "active-labels", "causality", "dead-gradients", "degenerate-batch", "edited-gradients"),
-    "equal-rows",
-    *("equal-tensors", "evaluation-repeats", "frozen-parameters", "held-out-rows", "idle-updates", "initial-spread"),
-    "gradient-check",
-    *("labels-shifted", "logits-sanity", "loss-scale", "masked-padding", "optimizer-coverage", "outside-writes"),
-    "repeated-batches",
-    *("repeated-rows", "reported-loss", "single-updates", "skipped-updates", "step-counters", "training-mode"),
-    *("turned-gradients", "uncleared-gradients", "unmoved-parameters", "weight-precision"),
-)
-OF_LAYERS = (  # rows of `layer_rules`
-    *("clip-offender", "contributing-layers", "faint-gradients", "gradient-reach", "gradient-to-weight"),
-    *("moving-matrices", "moving-tensors", "pinched-layers", "silent-layers", "update-jump"),
-    "vanishing-gradients",
-)
-OF_FILES = ("checkpoint-retention", "sealed-probes", "snapshot-cadence")  # rows of `run_file_rules`
-OF_COURSES = (  # rows of `course_rules`
-    *("beyond-chance", "clip-share", "declared-schedule", "diverging", "first-loss", "gradient-growth"),
-    *("gradient-jump", "learning-progress", "loss-spike", "row-gaps", "series-bound", "share-within"),
-    *("steady-rate", "stopped-beyond-noise", "stops-in-time", "summary-bound", "validation-parting"),
-)
-OF_PROGRESS = ("declared-epochs", "steps-asked", "token-budget")  # rows of `progress_rules`
+ROWS: Mapping[str, tuple[str, ...]] = {  # of modules that hold several
+    "channel_rules": (
+        *("activation-anomaly", "active-labels", "causality", "dead-gradients", "degenerate-batch"),
+        *("edited-gradients", "equal-rows", "equal-tensors", "evaluation-repeats", "frozen-parameters"),
+        *("gradient-check", "held-out-rows", "idle-updates", "initial-spread", "labels-shifted"),
+        *("logits-sanity", "loss-scale", "masked-padding", "optimizer-coverage", "outside-writes"),
+        *("repeated-batches", "repeated-rows", "reported-loss", "single-updates", "skipped-updates"),
+        *("step-counters", "training-mode", "turned-gradients", "uncleared-gradients", "unmoved-parameters"),
+        "weight-precision",
+    ),
+    "layer_rules": (
+        *("clip-offender", "contributing-layers", "faint-gradients", "gradient-reach", "gradient-to-weight"),
+        *("moving-matrices", "moving-tensors", "pinched-layers", "silent-layers", "update-jump"),
+        "vanishing-gradients",
+    ),
+    "run_file_rules": ("checkpoint-retention", "sealed-probes", "snapshot-cadence"),
+    "course_rules": (
+        *("beyond-chance", "clip-share", "declared-schedule", "diverging", "first-loss", "gradient-growth"),
+        *("gradient-jump", "learning-progress", "loss-spike", "row-gaps", "series-bound", "share-within"),
+        *("steady-rate", "stopped-beyond-noise", "stops-in-time", "summary-bound", "validation-parting"),
+    ),
+    "progress_rules": ("declared-epochs", "steps-asked", "token-budget"),
+    "timed_rules": ("peak-share", "wall-time-budget"),
+}
 OF_THEIR_NAMES = (  # modules
     *("byte-identity", "checkpoint-integrity", "command-succeeds", "config-agreement", "corpus-wrap-around"),
-    *("device-refusal", "dtype-preservation", "ends-at-best", "forward-parity"),
-    *("label-plausibility", "no-silent-cpu-fallback", "one-change", "optimizer-digest", "peak-share"),
-    *("replay-determinism", "replica-consistency", "statistics-preservation", "step-metrics"),
-    *("tensor-coverage", "tensor-statistics", "test-report", "value-preservation"),
-    "wall-time-budget",
+    *("device-refusal", "dtype-preservation", "ends-at-best", "forward-parity", "label-plausibility"),
+    *("no-silent-cpu-fallback", "one-change", "optimizer-digest", "replay-determinism", "replica-consistency"),
+    *("statistics-preservation", "step-metrics", "tensor-coverage", "tensor-statistics", "test-report"),
+    "value-preservation",
 )
-MODULES = dict.fromkeys(ROWS, "channel_rules") | dict.fromkeys(OF_LAYERS, "layer_rules")
-MODULES |= dict.fromkeys(OF_FILES, "run_file_rules") | dict.fromkeys(OF_COURSES, "course_rules")
-MODULES |= dict.fromkeys(OF_PROGRESS, "progress_rules")
-MODULES |= {name: name.replace("-", "_") for name in OF_THEIR_NAMES}
+MODULES = {name: name.replace("-", "_") for name in OF_THEIR_NAMES}
+MODULES |= {name: module for module, names in ROWS.items() for name in names}
 MODULES = dict(sorted(MODULES.items()))
 
 OWN: Mapping[str, Kind[Any]] = OnDemand(__name__, "KIND", MODULES)

@@ -10,12 +10,12 @@ from tests.gates.runs import column
 
 from weighbridge.core.limits import read
 from weighbridge.core.model import Measurement, Outcome, Rows, Series, TrialResult
-from weighbridge.gates import series_bound
+from weighbridge.gates import KINDS
 from weighbridge.gates.families.run_columns import COLUMNS, CUT, SAMPLES
-from weighbridge.gates.wall_time_budget import KIND
 from weighbridge.judging.trials import falsify
 
 LONG = 100 * CUT
+KIND, SERIES_BOUND = KINDS["wall-time-budget"], KINDS["series-bound"]
 
 
 def evidence(values: array[float], steps: array[int] | None = None) -> dict[str, Measurement]:
@@ -55,7 +55,7 @@ def test_a_long_baseline_is_cut_beside_the_column_that_is_compared_with_it() -> 
     whole = evidence(array("d", (100.0 + step % 7 for step in range(LONG))))
     slower = Series(whole[SAMPLES].value.step, array("d", (101.0 + step % 7 for step in range(LONG))))  # type: ignore[union-attr]
     whole["baseline"] = replace(whole[SAMPLES], value=slower)
-    limits = read(series_bound.KIND.limits, {"at_most": 1.02, "relative_to": "baseline", "violations": CUT})
-    part, within = series_bound.KIND.cut(whole, limits)
+    limits = read(SERIES_BOUND.limits, {"at_most": 1.02, "relative_to": "baseline", "violations": CUT})
+    part, within = SERIES_BOUND.cut(whole, limits)
     assert len(part["baseline"].value.step) == len(part[SAMPLES].value.step) < 4 * CUT  # type: ignore[union-attr]
-    assert series_bound.KIND.judge(part, within).outcome is Outcome.PASS
+    assert SERIES_BOUND.judge(part, within).outcome is Outcome.PASS
