@@ -145,7 +145,10 @@ def _map(name: str, function: Any, given: tuple[Any, ...], named: dict[str, Any]
     finite = query.isfinite().all() & key.isfinite().all()
     seen, allowed = weights(query).where(finite, math.nan), (weights(torch.zeros_like(query)) > 0)
     keys = allowed[:, 0].sum(-1)
-    products = _grid(query, key, named.get("scaling", named.get("scale")))
+    both = query[0], key[0].repeat_interleave(query.shape[1] // key.shape[1], 0)
+    few = [one[:, spread(one.shape[1], GRID)].float() for one in both]
+    scaling = named.get("scaling")
+    products = few[0] @ few[1].mT * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     at = torch.tensor(rows, device=query.device).repeat(sequences) + length - query.shape[2]
     before = (at - 1).clamp_min(0)[:, None, None].expand(-1, seen.shape[1], 1)
     entropy = -torch.where(seen > 0, seen * seen.clamp_min(1e-38).log(), 0.0).sum(-1)
@@ -160,12 +163,6 @@ def _map(name: str, function: Any, given: tuple[Any, ...], named: dict[str, Any]
     read: dict[str, Any] = dict(zip(figures, map(tuple, torch.stack(list(figures.values())).tolist()), strict=True))
     logit = float(products.abs().amax())
     return AttentionMap(name=name, **read, largest_logit=logit, weights=seen, keys=keys, grid=products)
-
-
-def _grid(query: torch.Tensor, key: torch.Tensor, scaling: float | None) -> torch.Tensor:
-    one, other = query[0], key[0].repeat_interleave(query.shape[1] // key.shape[1], 0)
-    few = one[:, spread(one.shape[1], GRID)].float(), other[:, spread(other.shape[1], GRID)].float()
-    return few[0] @ few[1].mT * (query.shape[-1] ** -0.5 if scaling is None else scaling)
 
 
 def _mean(values: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:

@@ -69,7 +69,8 @@ class PowerIteration:
         """
         wide = {name: one.detach().flatten(1).float() for name, one in matrices}
         found = {name: self._of(name, one, 3 if name in self._vectors else 10, 0) for name, one in wide.items()}
-        while found and not (top := max(found.values(), key=_size)).known and top.iterations < MOST:
+        size: Any = lambda one: -math.inf if math.isnan(one.value) else one.value  # noqa: E731
+        while found and not (top := max(found.values(), key=size)).known and top.iterations < MOST:
             found[top.name] = self._of(top.name, wide[top.name], 10, top.iterations)
         return tuple(found.values())
 
@@ -81,10 +82,6 @@ class PowerIteration:
             vector = scattered(matrix.shape[1], torch.float32)
         self._vectors[name], value, residual = power(matrix, vector.to(matrix.device), steps)
         return SpectralNorm(name, value, residual if math.isfinite(residual) else math.inf, done + steps)
-
-
-def _size(one: SpectralNorm) -> float:
-    return -math.inf if math.isnan(one.value) else one.value
 
 
 def power(matrix: torch.Tensor, vector: torch.Tensor, steps: int) -> tuple[torch.Tensor, float, float]:

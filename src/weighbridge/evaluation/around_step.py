@@ -6,7 +6,7 @@ import bisect
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from weighbridge.core import Finding, Outcome, UsageError
 from weighbridge.core.frozen import dataclass
@@ -107,13 +107,9 @@ class Autopsy:
 def named_step(findings: Iterable[Finding]) -> tuple[str, int] | None:
     """Return the gate that FAILs of what happens at a step, and the step; of several the first step."""
     failed = (one for one in findings if one.verdict.outcome is Outcome.FAIL and one.kind in AT_ONCE)
-    return min(((one.gate, step) for one in failed for step in _steps(one)), key=lambda both: both[1], default=None)
-
-
-def _steps(finding: Finding) -> Iterator[int]:
-    for offence in finding.verdict.offences:
-        steps = (offence.figures.get(name) for name in STEPS)
-        yield from [step for step in steps if isinstance(step, int)][:1]
+    offences: list[tuple[str, Any]] = [(one.gate, of.figures) for one in failed for of in one.verdict.offences]
+    steps = ((gate, [of[name] for name in STEPS if isinstance(of.get(name), int)]) for gate, of in offences)
+    return min(((gate, named[0]) for gate, named in steps if named), key=lambda both: both[1], default=None)
 
 
 def autopsy(view: RunView, step: int, found: Layers | None) -> Autopsy:

@@ -21,7 +21,7 @@ from weighbridge.gates.families.relative import (
     ToLoss,
     ToVocabulary,
 )  # fmt: skip
-from weighbridge.gates.families.rule import OfEnds, OfLevels, Rule
+from weighbridge.gates.families.rule import Must, OfEnds, OfLevels, Rule
 from weighbridge.gates.families.run_columns import FINITE, OF_EVALUATIONS, RISING, genuine
 
 
@@ -126,7 +126,7 @@ class Clipped:
     clip: Annotated[float, Doc("norm from which gradients are clipped", gt=0, le=1e30)]
 
 
-EITHER = ("at most", "below", "at least", "above")
+EITHER: tuple[Must, ...] = ("at most", "below", "at least", "above")
 RULES = (
     # Any column.
     Rule(name="series-bound", version=2, column="loss", figure=extreme, code="beyond", must=EITHER, min_samples=2,

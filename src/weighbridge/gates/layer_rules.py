@@ -57,7 +57,7 @@ def _lever(norms: Collection[str], chosen: Chosen, factor: Factor, at: slice = s
                 cells: Any = {name: list(getattr(row, name)) for name in norms if row.tensor in names}
                 for values in cells.values():
                     values[at] = [one and one * by for one in values[at]]
-                return dataclasses.replace(row, **{name: tuple(values) for name, values in cells.items()})
+                return dataclasses.replace(row, **dict[str, Any]({name: tuple(one) for name, one in cells.items()}))
 
             return changed(evidence, change)
 

@@ -169,13 +169,9 @@ def _with_last(evidence: Evidence, value: float) -> Mutated:
     return Mutated(with_rows(evidence, LAYERS, [first, *others]), frozenset({PLACE}))
 
 
-def _same(row: TensorCourse) -> TensorCourse:
-    cells: Any = {norm: tuple(one and 1.0 for one in getattr(row, norm)) for norm in NORMS}
-    return dataclasses.replace(row, **cells)
-
-
 MUTATIONS: tuple[Mutation[Any], ...] = (
-    _mutation("one number throughout", "norms-repeat", _same),
+    _mutation("one number throughout", "norms-repeat", lambda row: dataclasses.replace(
+        row, **dict[str, Any]({norm: tuple(one and 1.0 for one in getattr(row, norm)) for norm in NORMS}))),
     _mutation("a log that ends long before the run", "steps-not-looked-at",
               lambda row: dataclasses.replace(row, last_step=10**9)),
     Mutation("a weight that is NaN", "norms-not-finite", lambda *of: _with_last(of[0], math.nan)),
