@@ -7,6 +7,7 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from weighbridge.core import Finding, Outcome, UsageError
 from weighbridge.core.frozen import dataclass
