@@ -21,7 +21,7 @@ from benchmarks.diagnostics import LENGTH, MAKE, VOCAB, judged
 from weighbridge.recorder import Analysis, Probes, Recorder
 
 STEPS, SEEDS, BATCH, PROMPT, REST, PROBES, LR = 601, (0, 1, 2), 8, 8, 8, 20, 1e-3
-ROWS = ("4.1-KEPT", "5.5", "6.2", "6.5", "7.1", "7.2", "7.2-KEPT", "7.3", "7.3-500", "7.4")
+ROWS = ("4.1-KEPT", "5.5", "6.1-REPEATS", "6.2", "6.5", "7.1", "7.2", "7.2-KEPT", "7.3", "7.3-500", "7.4")
 HEAD = """# Probes on healthy runs, and on runs with one fault
 
 Made by `benchmarks/probes.py`: {seeds} seeds each, {steps} steps, {probes} probes that were trained on and as many that

@@ -293,6 +293,23 @@ def test_a_backward_that_is_not_the_derivative_of_its_forward_fails(square: Any,
     assert ("layers.0.0.weight" in right) is (came is Outcome.PASS)
 
 
+def only_float32(given: Any) -> Any:
+    if given.dtype is torch.float64:
+        raise TypeError("this kernel knows float32 alone")
+    return given.relu()
+
+
+def test_an_operation_that_knows_no_float64_costs_the_check_of_gradients_alone(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, feed, loss_of = OneLayer(), MODELS["one layer"][1], MODELS["one layer"][2]
+    model.layers[0][1] = Squaring(only_float32)
+    with pytest.warns(RuntimeWarning, match=r"GradientCheck\.forward_begins: TypeError"):
+        trained(tmp_path / "a", model, feed(), loss_of, Diagnostics(gradients=True), steps=2)
+    assert torch.get_default_dtype() is torch.float32
+    assert "activation_absmax" in rows(tmp_path / "a")[0]
+    assert "1.4-BACKWARD" in rows_that(judged(tmp_path / "a"), Outcome.BLOCKED)
+
+
 def test_the_tax_of_a_class_is_its_loss_above_that_of_the_regular_one(tmp_path: Path) -> None:
     torch.manual_seed(0)
     regular, drawn = torch.arange(13).repeat(2, 1), torch.Generator().manual_seed(0)
