@@ -179,7 +179,8 @@ def _forward(reference: Torch, tokens: Tokens, visit: Visit, casts: frozenset[st
         raise
     except BaseException as problem:
         what = f"the reference, widened to float64, raised {type(problem).__name__}"
-        remedy = f"{raised_at(problem)}an operation of it may know no float64: choose another implementation; --debug shows the traceback"
+        remedy = "an operation of it may know no float64: choose another implementation; --debug shows the traceback"
+        remedy = raised_at(problem) + remedy
         raise SubjectError("forward-raised", what, remedy=remedy) from problem
 
 

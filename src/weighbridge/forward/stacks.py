@@ -312,10 +312,9 @@ def digests_of(weights: Iterable[tuple[str, NDArray[Any]]], dtype: str) -> Mappi
 
 
 def raised_at(problem: BaseException) -> str:
-    """Return what a model's own code said where it raised, and its last line outside of PyTorch, to be read first."""
+    """Return the last line outside of PyTorch at which a model's own code raised, without what it said, to be read."""
     frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if "/torch/" not in frame.filename]
-    said, last = str(problem).partition("\n")[0][:160], frames[-1]
-    return f"it says {said!r} at {Path(last.filename).name}:{last.lineno}; " if said else ""
+    return f"look at {Path(frames[-1].filename).name}:{frames[-1].lineno}; "
 
 
 def _keeps_original(part: torch.nn.Module) -> bool:

@@ -17,7 +17,7 @@ from weighbridge.clauses.error_words import likely, place_of, related
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.core import Fields, Offence, SubjectKind, Verdict, plain
 from weighbridge.gates.families import local_errors
-from weighbridge.gates.families.local_errors import Limits, Measure, allowed, detectable, known, share_of
+from weighbridge.gates.families.local_errors import Limits, Measure, allowed, detectable, known, lacks, share_of
 from weighbridge.gates.trials.forward_trials import CODES, MUTATIONS
 from weighbridge.quantities.forward import ForwardError
 
@@ -175,10 +175,8 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
 
 def _unseen(rows: Sequence[ForwardError], limits: Limits) -> list[str]:
     """Return the points of which a partial candidate has no value, before one that it has: that is made from them."""
-    lacking = [row.run.partial and row.candidate_shape is None and row.reference_shape is not None for row in rows]
-    last = max((at for at, lacks in enumerate(lacking) if not lacks), default=0)
-    unseen = [row.point for row, lacks in zip(rows[:last], lacking, strict=False) if lacks]
-    return [point for point in unseen if point not in limits.required]
+    last = max((at for at, row in enumerate(rows) if not lacks(row)), default=0)
+    return [row.point for row in rows[:last] if lacks(row) and row.point not in limits.required]
 
 
 def _not_as_said(row: ForwardError, rows: Sequence[ForwardError], limits: Limits) -> str:

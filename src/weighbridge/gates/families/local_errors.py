@@ -91,8 +91,18 @@ BLOCKED = (
 )
 breaks = Breaks(
     need="points", row=ForwardError, blocked=BLOCKED, why="no point",
-    spares=lambda row, limits, _code: not listed(row.point, limits.points),
+    spares=lambda row, limits, _code: not compared(row, limits),
 )  # fmt: skip
+
+
+def compared(row: ForwardError, limits: Any) -> bool:
+    """Return whether a point is compared: the contract names it, and it has a value where a candidate may lack some."""
+    return listed(row.point, limits.points) and not lacks(row)
+
+
+def lacks(row: ForwardError) -> bool:
+    """Return whether a candidate that may lack values has none for a point."""
+    return row.run.partial and row.candidate_shape is None and row.reference_shape is not None
 
 
 def _in_run(code: str, column: str) -> Moves:

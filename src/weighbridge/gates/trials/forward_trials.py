@@ -11,7 +11,7 @@ from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, codes, rows_of, with_rows
 from weighbridge.clauses.mutations import without_all_of_a_glob
 from weighbridge.core import Fields, Outcome
-from weighbridge.gates.families.local_errors import BLOCKED, NONE, REACHED, Limits, breaks
+from weighbridge.gates.families.local_errors import BLOCKED, NONE, REACHED, Limits, breaks, compared
 from weighbridge.quantities.forward import ForwardError, LocalError, Taken
 
 CODES = codes(
@@ -39,7 +39,7 @@ def _misnamed(name: str, form: str) -> Mutation[Limits]:
 
 def _other_weights(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
     rows = list(rows_of(evidence, "points", ForwardError))
-    mine = [at for at, row in enumerate(rows) if row.point in places and listed(row.point, limits.points)]
+    mine = [at for at, row in enumerate(rows) if row.point in places and compared(row, limits)]
     if listed("weight", limits.other_weights) or not mine:
         return "the contract lets every weight differ"
     for at in mine:
@@ -51,7 +51,7 @@ def _other_weights(evidence: Evidence, limits: Limits, places: tuple[str, ...]) 
 def _unlike(all_: float, row: float) -> Any:
     def apply(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Mutated | str:
         rows = list(rows_of(evidence, "points", ForwardError))
-        mine = [at for at, one in enumerate(rows) if one.point in places and listed(one.point, limits.points)]
+        mine = [at for at, one in enumerate(rows) if one.point in places and compared(one, limits)]
         for at in mine:
             weights = replace(rows[at].run.weights, taken=(Taken(name="matrix", all=all_, row=row),))
             rows[at] = replace(rows[at], run=replace(rows[at].run, weights=weights))
