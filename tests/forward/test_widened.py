@@ -48,15 +48,13 @@ def test_casts_inside_lose_nothing() -> None:
     assert abs(float(found) - 1 / 3) < 1e-16 < abs(float(third) - 1 / 3)
 
 
-@pytest.mark.parametrize("few", [0, 64], ids=["many rows", "few rows"])
 @pytest.mark.parametrize("at_once", [11, 40, 1 << 21])
 @pytest.mark.parametrize("turned", [False, True], ids=["as it lies", "turned"])
 @pytest.mark.parametrize("bias", [(), (11,), (1, 11)], ids=["no bias", "a bias", "a row of bias"])
 def test_a_matrix_of_weights_is_widened_in_parts_that_come_to_the_same(
-    few: int, at_once: int, turned: bool, bias: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    at_once: int, turned: bool, bias: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(widening, "AT_ONCE", at_once)
-    monkeypatch.setattr(widening, "FEW", few)
     drawn = torch.Generator().manual_seed(0)
     weight, rows = (torch.randn(*shape, generator=drawn).bfloat16() for shape in ((7, 11), (5, 7)))
     weight = weight.t().contiguous().t() if turned else weight

@@ -1,22 +1,17 @@
-"""How far the captures of one trace lie from those of another, point by point, in constant memory. Needs no torch.
-
-Sums are taken in float32 within a core's cache, and in float64 across; what float32 cannot square is computed again.
-"""
+"""How far the captures of one trace lie from those of another, point by point, in constant memory. Needs no torch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from typing import Any, Self, TypeAlias
 
 from weighbridge.core import NDArray, dataclass, field, np
 from weighbridge.forward.trace_file import Trace
+from weighbridge.quantities.forward import Outcome
 
-Floats: TypeAlias = "NDArray[np.floating[Any]]"
 Sums: TypeAlias = "NDArray[np.float64]"
-AT_ONCE = 1 << 16  # elements whose float32 of both sides stay in a core's cache
+AT_ONCE = 1 << 16  # elements that stay in a core's cache
 SMALL = 1e-3  # of the mean norm: a token or channel of less is measured against so much, as for local errors
-TOO_SMALL = 1e-30  # of a sum of squares: below it, float32 may have lost some
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +38,9 @@ def apart(one: Trace, other: Trace, point: str) -> Apart | None:
         return None
     rows, tokens, channels = shape
     sums = _Sums(np.zeros((2, rows * tokens)), np.zeros((2, channels)))
-    for at, mine, theirs in _blocks(one, other, point):
+    step = max(1, AT_ONCE // channels)
+    windows = (side.windows(point, step) for side in (one, other))
+    for at, mine, theirs in zip(range(0, rows * tokens, step), *windows, strict=True):
         sums.add(at, mine, theirs)
     roots = np.sqrt(sums.tokens), np.sqrt(sums.channels)
     by_token, by_channel = (off / np.maximum(long, float(long.mean()) * SMALL or 1.0) for long, off in roots)
@@ -94,12 +91,6 @@ class Again:
         return off if off in {0, math.inf} else off / float(np.linalg.norm(self.first.stored(point).astype(np.float64)))
 
 
-def _blocks(one: Trace, other: Trace, point: str) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
-    rows, tokens, channels = one.shape(point) or (0, 0, 0)
-    step = max(1, AT_ONCE // channels)
-    yield from zip(range(0, rows * tokens, step), *(side.windows(point, step) for side in (one, other)), strict=True)
-
-
 @dataclass(slots=True)
 class _Sums:
     """Sums of squares of the first side and of the difference, by token and by channel, and what was counted."""
@@ -108,49 +99,57 @@ class _Sums:
     channels: Sums
     equal: int = 0
     nonfinite: int = 0
-    scratch: NDArray[np.uint32] | None = None
 
     def add(self, at: int, mine: NDArray[Any], theirs: NDArray[Any]) -> None:
         words = f"u{mine.itemsize}"
-        alike = mine.view(words) == theirs.view(words) if mine.dtype == theirs.dtype else None
-        self.equal += int(np.count_nonzero(alike)) if alike is not None else 0
-        squares = self._narrow(mine, theirs)
-        by_token = squares and [values @ np.ones(values.shape[1], values.dtype) for values in squares]
-        if not squares or not by_token or not _exact(by_token, mine, theirs):
-            with np.errstate(all="ignore"):
-                first, second = mine.astype(np.float64), theirs.astype(np.float64)
-                finite = np.isfinite(first) & np.isfinite(second)
-                squares = np.where(finite, first, 0) ** 2, np.where(finite, second - first, 0) ** 2
-            self.nonfinite += int(np.count_nonzero(~finite if alike is None else ~finite & ~alike))
-            by_token = [values.sum(1) for values in squares]
-        for side, values in enumerate(squares):
-            self.tokens[side, at : at + len(mine)] += by_token[side]
-            self.channels[side] += np.ones(len(values), values.dtype) @ values
-
-    def _narrow(self, mine: NDArray[Any], theirs: NDArray[Any]) -> tuple[Floats, Floats] | None:
-        """Return the first side and the difference, squared in float32; None where their dtypes are no such."""
-        if mine.dtype != theirs.dtype or mine.dtype.name not in ("float32", "bfloat16", "float16"):
-            return None
-        if self.scratch is None or self.scratch[0].shape != mine.shape:
-            self.scratch = np.empty((2, *mine.shape), np.uint32)
-        norm, error = sides = [words.view(np.float32) for words in self.scratch]
-        for at, (values, words) in enumerate(zip((mine, theirs), self.scratch, strict=True)):
-            if values.dtype.name == "bfloat16":
-                words[...] = values.view(np.uint16)
-                np.left_shift(words, 16, out=words)
-            elif values.dtype.name == "float16":
-                sides[at][...] = values
-            else:
-                sides[at] = values
-        first, second = sides
+        alike = mine.view(words) == theirs.view(words) if mine.dtype == theirs.dtype else np.zeros(mine.shape, bool)
+        self.equal += int(np.count_nonzero(alike))
         with np.errstate(all="ignore"):
-            np.subtract(second, first, out=error)
-            np.multiply(first, first, out=norm)
-            return norm, np.multiply(error, error, out=error)
+            first, second = mine.astype(np.float64), theirs.astype(np.float64)
+            finite = np.isfinite(first) & np.isfinite(second)
+            squares = np.where(finite, first, 0) ** 2, np.where(finite, second - first, 0) ** 2
+        self.nonfinite += int(np.count_nonzero(~finite & ~alike))
+        for side, values in enumerate(squares):
+            self.tokens[side, at : at + len(mine)] += values.sum(1)
+            self.channels[side] += values.sum(0)
 
 
-def _exact(by_token: Sequence[Floats], mine: NDArray[Any], theirs: NDArray[Any]) -> bool:
-    norm, error = (float(part.sum()) for part in by_token)
-    if not all(math.isfinite(total) and (total > TOO_SMALL or total == 0) for total in (norm, error)):
-        return False
-    return bool(norm or not mine.any()) and bool(error or np.array_equal(mine, theirs))
+def equal_share(trusted: Trace, found: Trace, point: str) -> float | None:
+    """Return the share of elements with the same bits; None where shapes or dtypes differ."""
+    if trusted.shape(point) != found.shape(point) or trusted.held_as(point) != found.held_as(point):
+        return None
+    same = of = 0
+    for at in range((found.shape(point) or (0,))[0]):
+        ours, theirs = (side.sequence(point, at).view(f"u{side.itemsize(point)}") for side in (trusted, found))
+        same, of = same + int(np.count_nonzero(ours == theirs)), of + ours.size
+    return same / of
+
+
+def outcome_of(trusted: Trace, found: Trace) -> Outcome:
+    """Compare the last point of both, as logits, where it spans the vocabulary of the inputs."""
+    point = found.facts.order[-1]
+    shape = found.shape(point) or ()
+    if trusted.shape(point) != shape or shape[-1] <= max(map(max, found.facts.tokens)):
+        return Outcome(point=point, kl_mean=None, kl_max=None, flips=0, of=0, widest_flip=None)
+    divergences, leads = list[float](), list[float]()
+    for at in range(shape[0]):
+        pair = (side.sequence(point, at) for side in (trusted, found))
+        for ours, theirs in zip(*pair, strict=True):
+            divergences.append(_divergence(ours.astype(np.float64), theirs.astype(np.float64)))
+            if ours.argmax() != theirs.argmax():
+                second, best = np.partition(ours.astype(np.float64), -2)[-2:]
+                leads.append(float(best - second))
+    widest, finite = max(leads, default=None), bool(np.isfinite(divergences).all())
+    mean, most = (float(np.mean(divergences)), max(divergences)) if finite else (None, None)
+    return Outcome(point=point, kl_mean=mean, kl_max=most, flips=len(leads), of=len(divergences), widest_flip=widest)
+
+
+def _divergence(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
+    """Return how far the probabilities that logits stand for diverge from ours; NaN where they are not finite."""
+    if np.array_equal(ours, theirs) and np.isfinite(ours).all():
+        return 0.0
+    with np.errstate(invalid="ignore"):
+        one, other = ours - ours.max(), theirs - theirs.max()
+        chances = np.exp(one)
+        total = chances.sum()
+        return float(chances @ (one - other) / total + np.log(np.exp(other).sum() / total))

@@ -14,12 +14,12 @@ from weighbridge.core import SubjectError, dataclass, replace, torch
 from weighbridge.forward.arithmetic.products import rounded
 from weighbridge.forward.constants import Constants, rebuilt
 from weighbridge.forward.points import ReachedError, Visit
-from weighbridge.forward.relations import Neighbours, Relation
+from weighbridge.forward.relations import Neighbours
 from weighbridge.forward.stacks import Tokens, Torch, captured, raised_at
 from weighbridge.forward.steps.extent import extent_of
 from weighbridge.forward.trace_file import ROUNDED_TO, ROUNDOFF, Trace
 from weighbridge.forward.widened import Audit, unwatched, widened
-from weighbridge.quantities.forward import Extent
+from weighbridge.quantities.forward import Extent, Relation
 
 PLAIN = (1e-200, 1e200)  # sums of squares between these neither overflowed nor vanished
 TILE = 1 << 16  # elements that are compared while they stay in a core's cache

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Annotated
 
-from weighbridge.core import Doc, dataclass, torch
+from weighbridge.core import torch
+from weighbridge.quantities.forward import Relation
 
 RECENT = 8  # points whose values are kept to be compared with
 LARGE = 1 << 22  # elements: a larger point is not kept
 WIDE = 1 << 12  # channels: among more, no order is looked for
 NEAR = 0.1  # of its norm: a weight that lies farther is not named
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Relation:
-    """The relation that leaves least over."""
-
-    name: Annotated[str, Doc("`scale`, `bias`, `channel-scale`, `permutation`, `neighbour`, `residual` or `shift`")]
-    to: Annotated[str, Doc("the weight, point or factor that names it; empty where there is none")]
-    left: Annotated[float, Doc("what it leaves over", unit="relative L2")]
 
 
 class Neighbours:
@@ -53,8 +44,8 @@ class Neighbours:
                 left = float((captured - made - sign * other).norm()) / norm
                 fitted.append(Relation(name="residual", to=f"{how} {name}", left=left))
         # A factor for each channel always leaves a little less over than one factor that explains all.
-        least = min(one.left for one in fitted)
-        return next(one for one in fitted if one.left <= 2 * least)
+        least = min(one.left or 0.0 for one in fitted)
+        return next(one for one in fitted if (one.left or 0.0) <= 2 * least)
 
     def _kept(self, rows: torch.Tensor) -> torch.Tensor:
         """Return what is no padding, as one sequence where any is."""

@@ -14,8 +14,7 @@ from weighbridge.core import dataclass, field, torch
 
 LOWER = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 WIDER = {**dict.fromkeys(LOWER, "float64"), "complex64": "complex128"}
-AT_ONCE = 1 << 21  # elements of a matrix of weights that are widened at a time
-FEW, NARROW = 64, 1 << 14  # so few rows, and as many columns, stay in a core's cache while a matrix goes by
+AT_ONCE = 1 << 19  # elements of a matrix of weights that are widened at a time, and stay in a core's cache
 
 
 @dataclass(slots=True)
@@ -55,7 +54,7 @@ def widened() -> Iterator[Audit]:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     low = {getattr(torch, name): getattr(torch, wide) for name, wide in WIDER.items() if hasattr(torch, name)}
-    audit, scratch = Audit(), dict[torch.device, torch.Tensor]()
+    audit = Audit()
     products = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
 
     def wide(leaf: Any) -> Any:
@@ -68,9 +67,9 @@ def widened() -> Iterator[Audit]:
         in_place = func._schema.is_mutable and any(leaf.dtype in low for leaf in given[:1])  # noqa: SLF001
         if func is torch.ops.aten.embedding.default:  # rows of a table are widened behind, not the whole table before
             result = wide(func(*args, **(kwargs or {})))
-        elif func in products and args[-1].dtype in low and max(args[-1].shape) <= AT_ONCE:
+        elif func in products and args[-1].dtype in low:
             *bias, rows = (wide(one) for one in args[:-1])
-            result = _with_bias(_product(rows, args[-1], scratch), bias, **(kwargs or {}))
+            result = _with_bias(_product(rows, args[-1]), bias, **(kwargs or {}))
         else:
             if not in_place and not func.is_view:
                 args, kwargs = _pytree.tree_map(wide, (args, kwargs))
@@ -100,25 +99,13 @@ def _with_bias(product: torch.Tensor, bias: list[torch.Tensor], *, alpha: float 
     return scaled.add_(bias[0], alpha=beta) if bias else scaled
 
 
-def _product(rows: torch.Tensor, weight: torch.Tensor, scratch: dict[torch.device, torch.Tensor]) -> torch.Tensor:
-    """Multiply rows by a matrix of weights, of which no float64 copy is made: some of it at a time is widened."""
-    if weight.device not in scratch:
-        scratch[weight.device] = rows.new_empty(AT_ONCE)
-    made = rows.new_zeros(rows.shape[0], weight.shape[1])
-    turned, few = weight.stride(0) == 1, rows.shape[0] <= FEW  # as it lies in memory, or turned
-    across = 0 if few and not turned and weight.shape[1] <= NARROW else 1
-    at_once = min(AT_ONCE, max(rows.shape[0], 8) << 14)  # for few rows, so many as a core's cache holds
-    width = max(1, at_once // max(1, weight.shape[1 - across]))
-    for start in range(0, weight.shape[across], width):
+def _product(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Multiply rows by a matrix of weights, of which no float64 copy is made: some columns at a time are widened."""
+    made = rows.new_empty(rows.shape[0], weight.shape[1])
+    width = max(1, AT_ONCE // max(1, weight.shape[0]))
+    for start in range(0, weight.shape[1], width):
         some = slice(start, start + width)
-        part = weight[some] if not across else weight.t()[some] if turned else weight[:, some]
-        wide = scratch[weight.device][: part.numel()].view(part.shape).copy_(part)
-        if not across:
-            made.addmm_(rows[:, some], wide)
-        elif turned and few:  # the faster way round
-            made[:, some] = (wide @ rows.t()).t()
-        else:
-            torch.mm(rows, wide.t() if turned else wide, out=made[:, some])
+        torch.mm(rows, weight[:, some].to(rows.dtype), out=made[:, some])
     return made
 
 

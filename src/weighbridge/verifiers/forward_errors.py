@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 from weighbridge.core import (
     Basis,
     Fields,
     Measurement,
-    NDArray,
     SubjectError,
     SubjectKind,
     Unmeasured,
@@ -25,6 +24,7 @@ from weighbridge.core import (
     sha256,
 )
 from weighbridge.forward import local_pass
+from weighbridge.forward.between_traces import equal_share, outcome_of
 from weighbridge.forward.constants import Constants
 from weighbridge.forward.local_pass import NOTHING, Distance, Step, Steps, end_to_end
 from weighbridge.forward.points import CACHE
@@ -33,7 +33,7 @@ from weighbridge.forward.stacks import Tokens, Torch
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest
 from weighbridge.forward.widened import Audit
 from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.forward import NO_RELATION, ForwardError, ForwardRun, LocalError, Outcome, Relation, Weights
+from weighbridge.quantities.forward import NO_RELATION, ForwardError, ForwardRun, LocalError, Weights
 from weighbridge.verifiers.own_weights import as_candidate, own_digests
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, table
 from weighbridge.views.model_view import ModelView
@@ -56,7 +56,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     if isinstance(pair, Unmeasured):
         return pair
     reference, stack, trusted, found, noise, _ = pair
-    shares = {point: _equal_share(trusted, found, point) for point in found.facts.order}
+    shares = {point: equal_share(trusted, found, point) for point in found.facts.order}
     other = {point for point, share in shares.items() if share != 1} | {*trusted.facts.order} ^ {*found.facts.order}
     forms = candidate.runs.forms[id(views[0].runs)][0]
     passes = _passes(reference, stack, trusted, found, other, settled=len(forms) == 1)
@@ -205,7 +205,7 @@ def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> For
     return ForwardRun(
         dtype=facts.dtype, u=ROUNDOFF[facts.dtype], stack=facts.stack, device=device, weights=weights,
         inputs_digest=inputs_digest(tokens), sequences=len(set(tokens)), tokens=len(tokens[0]),
-        distinct_tokens=min(len(set(row)) for row in tokens), repeated=repeated, outcome=_outcome(trusted, found),
+        distinct_tokens=min(len(set(row)) for row in tokens), repeated=repeated, outcome=outcome_of(trusted, found),
         audited_ops=audit.operations, lower_ops=audit.lower, first_lower_op=audit.first, constants=constants.of,
         rebuilt_constants=constants.rebuilt, rounded_constants=constants.rounded,
         first_rounded_constant=constants.first_rounded, partial=facts.partial,
@@ -226,7 +226,7 @@ def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardR
         trusted=_local(mine), rough=passes.rough.get(point, NOT_CAPTURED),
         reference_shape=mine.shape if mine else None, candidate_shape=found.shape(point),
         elements=error.elements, worst_token=error.worst_token, worst_channel=error.worst_channel,
-        relation=Relation(**asdict(other.relation)) if other and other.relation else NO_RELATION,
+        relation=other.relation if other and other.relation else NO_RELATION,
         nonfinite_reference=mine.distance.nonfinite + mine.distance.truth_nonfinite if mine else 0,
         nonfinite_candidate=error.nonfinite,
         extent=other.extent if other else None, operations=other.operations if other else (),
@@ -323,47 +323,6 @@ def _local(step: Step | None) -> LocalError:
     if step is None:
         return NOT_CAPTURED
     return LocalError(all=step.distance.all, token=step.distance.token, channel=step.distance.channel)
-
-
-def _equal_share(trusted: Trace, found: Trace, point: str) -> float | None:
-    """Return the share of elements with the same bits; None where shapes or dtypes differ."""
-    if trusted.shape(point) != found.shape(point) or trusted.held_as(point) != found.held_as(point):
-        return None
-    same = of = 0
-    for at in range((found.shape(point) or (0,))[0]):
-        ours, theirs = (side.sequence(point, at).view(f"u{side.itemsize(point)}") for side in (trusted, found))
-        same, of = same + int(np.count_nonzero(ours == theirs)), of + ours.size
-    return same / of
-
-
-def _outcome(trusted: Trace, found: Trace) -> Outcome:
-    """Compare the last point of both, as logits, where it spans the vocabulary of the inputs."""
-    point = found.facts.order[-1]
-    shape = found.shape(point) or ()
-    if trusted.shape(point) != shape or shape[-1] <= max(map(max, found.facts.tokens)):
-        return Outcome(point=point, kl_mean=None, kl_max=None, flips=0, of=0, widest_flip=None)
-    divergences, leads = list[float](), list[float]()
-    for at in range(shape[0]):
-        pair = (side.sequence(point, at) for side in (trusted, found))
-        for ours, theirs in zip(*pair, strict=True):
-            divergences.append(_divergence(ours.astype(np.float64), theirs.astype(np.float64)))
-            if ours.argmax() != theirs.argmax():
-                second, best = np.partition(ours.astype(np.float64), -2)[-2:]
-                leads.append(float(best - second))
-    widest, finite = max(leads, default=None), bool(np.isfinite(divergences).all())
-    mean, most = (float(np.mean(divergences)), max(divergences)) if finite else (None, None)
-    return Outcome(point=point, kl_mean=mean, kl_max=most, flips=len(leads), of=len(divergences), widest_flip=widest)
-
-
-def _divergence(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
-    """Return how far the probabilities that logits stand for diverge from ours; NaN where they are not finite."""
-    if np.array_equal(ours, theirs) and np.isfinite(ours).all():
-        return 0.0
-    with np.errstate(invalid="ignore"):
-        one, other = ours - ours.max(), theirs - theirs.max()
-        chances = np.exp(one)
-        total = chances.sum()
-        return float(chances @ (one - other) / total + np.log(np.exp(other).sum() / total))
 
 
 def extent(views: Views, options: Fields) -> int:
