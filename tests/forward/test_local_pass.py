@@ -138,6 +138,7 @@ def related(captured: Any, *before: tuple[str, Any]) -> tuple[str, str]:
         near.note(name, tensor)
     found = near.relation("x.out", MADE, captured)
     assert found is not None
+    assert found.left is not None
     assert found.left < 1e-6
     return found.name, found.to
 
@@ -229,6 +230,7 @@ def test_of_relations_that_explain_all_but_rounding_the_simplest_is_named() -> N
     ):
         found = Neighbours(norm).relation("x.out", made, captured.detach().bfloat16().double())
         assert found is not None
+        assert found.left is not None
         assert found.name == name
         assert found.to == "weight" if name == "channel-scale" else found.left < 0.004
 

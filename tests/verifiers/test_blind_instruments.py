@@ -310,7 +310,7 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_said: for glob, one in sorted(products.items())": PRODUCTS,
         "_said: for one in products.values() if one != 'float32'": PRODUCTS,
         "_said: for one, many in sorted(counts.items())": PRODUCTS,
-        "measure: for name, whether in saw.items() if whether is wanted": "what inputs reach; its own tests check it",
+        "_run: for name, whether in saw.items() if whether is wanted": "what inputs reach; its own tests check it",
         "_run: for name in both if ours[name] != theirs[name]": ONE,
         "_run: for row in tokens": UNTOUCHED,
     },

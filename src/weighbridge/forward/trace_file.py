@@ -288,12 +288,6 @@ class TraceWriter:
         self._file.close()
         return open_trace(self.path)
 
-    def _row(self, row: int, start: int, shape: tuple[int, ...], name: str) -> bytes:
-        """Return one sequence's values of a step; what is one for all sequences, for each of them."""
-        size = math.prod(shape[1:]) * _dtype(STORED[self.dtypes[name]]).itemsize
-        self._file.seek(start + min(row, shape[0] - 1) * size)
-        return self._file.read(size)
-
     def _join(self) -> None:
         other = TraceWriter(self.path.with_suffix(".joined"))
         for name, parts in self.parts.items():
@@ -301,15 +295,17 @@ class TraceWriter:
             if any(shape[0] not in (1, rows) or shape[2] != channels for _, shape in parts):
                 what = f"{name} has another number of sequences or channels from step to step"
                 raise SubjectError("point-shape", what, remedy="capture the same point in every step")
-            offset = other._end
-            if any(shape[0] == 1 for _, shape in parts) and all(
-                self._row(row, *part, name) == self._row(0, *part, name) for part in parts for row in range(1, rows)
-            ):
-                rows = 1  # one for all sequences, though some steps say it for each
-            for row in range(rows):
-                for part in parts:
-                    other._end += other._file.write(self._row(row, *part, name))
-            other.parts[name] = [(offset, (rows, sum(shape[1] for _, shape in parts), channels))]
+            steps: list[NDArray[Any]] = []
+            size = _dtype(STORED[self.dtypes[name]]).itemsize
+            for start, shape in parts:
+                self._file.seek(start)
+                words = np.frombuffer(self._file.read(math.prod(shape) * size), f"u{size}")
+                steps.append(np.broadcast_to(words.reshape(shape), (rows, *shape[1:])))
+            whole = np.concatenate(steps, 1)
+            if any(shape[0] == 1 for _, shape in parts) and bool((whole == whole[:1]).all()):
+                whole = whole[:1]  # one for all sequences, though some steps say it for each
+            other.parts[name] = [(other._end, whole.shape)]
+            other._end += other._file.write(np.ascontiguousarray(whole).data)
         self._file.close()
         other.path.replace(self.path)
         self._file, self._end, self.parts = other._file, other._end, other.parts

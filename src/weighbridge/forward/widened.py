@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from weighbridge.core import dataclass, field, torch
+from weighbridge.forward.arithmetic.listening import listening
 
 LOWER = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 WIDER = {**dict.fromkeys(LOWER, "float64"), "complex64": "complex128"}
@@ -49,9 +50,7 @@ def widened() -> Iterator[Audit]:
 
     One that writes into a tensor below float64 is counted as lower. A view stays one of the same memory.
     """
-    from torch.overrides import TorchFunctionMode
     from torch.utils import _pytree
-    from torch.utils._python_dispatch import TorchDispatchMode
 
     low = {getattr(torch, name): getattr(torch, wide) for name, wide in WIDER.items() if hasattr(torch, name)}
     audit = Audit()
@@ -62,33 +61,31 @@ def widened() -> Iterator[Audit]:
             return leaf.to(low[leaf.dtype]) if leaf.dtype in low else leaf
         return low.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
 
-    def dispatch(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def operation(func: Any, args: Any, kwargs: Any) -> Any:
         given = [leaf for leaf in _pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         in_place = func._schema.is_mutable and any(leaf.dtype in low for leaf in given[:1])  # noqa: SLF001
         if func is torch.ops.aten.embedding.default:  # rows of a table are widened behind, not the whole table before
-            result = wide(func(*args, **(kwargs or {})))
+            result = wide(func(*args, **kwargs))
         elif func in products and args[-1].dtype in low:
             *bias, rows = (wide(one) for one in args[:-1])
-            result = _with_bias(_product(rows, args[-1]), bias, **(kwargs or {}))
+            result = _with_bias(_product(rows, args[-1]), bias, **kwargs)
         else:
             if not in_place and not func.is_view:
                 args, kwargs = _pytree.tree_map(wide, (args, kwargs))
-            result = IN_FLOAT64.get(func.name(), func)(*args, **(kwargs or {}))
+            result = IN_FLOAT64.get(func.name(), func)(*args, **kwargs)
         made = [leaf for leaf in _pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         _audit(audit, func, made, given, in_place)
         return result
 
-    def call(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def call(func: Any, args: Any, kwargs: Any) -> Any:
         if getattr(func, "__name__", "").startswith("conv"):  # these compare dtypes before they are dispatched
             args, kwargs = _pytree.tree_map(wide, (args, kwargs))
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
-    mode: Any = type("Widened", (TorchDispatchMode,), {"__torch_dispatch__": dispatch})
-    calls: Any = type("WidenedCalls", (TorchFunctionMode,), {"__torch_function__": call})
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with mode(), calls():
+        with listening(operation, call):
             yield audit
     finally:
         torch.set_default_dtype(before)

@@ -33,7 +33,7 @@ from weighbridge.forward.stacks import Tokens, Torch
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest
 from weighbridge.forward.widened import Audit
 from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.forward import NO_RELATION, ForwardError, ForwardRun, LocalError, Weights
+from weighbridge.quantities.forward import NO_RELATION, NOT_TRIED, ForwardError, ForwardRun, LocalError, Weights
 from weighbridge.verifiers.own_weights import as_candidate, own_digests
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, table
 from weighbridge.views.model_view import ModelView
@@ -47,7 +47,6 @@ COARSE = 0.1  # of a step that is a trusted run's own error: its rows may be no 
 TAIL = 6  # u: a worst token or channel of less asks for no rough run
 ASTRAY = 1.5  # an error of more no rounding makes, however rough: values that have nothing to do with it make 1.4
 CANARY_TOKENS = 13  # a number that no model has of heads, so that no dimension is taken for another
-NOT_CAPTURED = LocalError(all=None, token=None, channel=None)
 
 
 def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
@@ -59,26 +58,24 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     shares = {point: equal_share(trusted, found, point) for point in found.facts.order}
     other = {point for point, share in shares.items() if share != 1} | {*trusted.facts.order} ^ {*found.facts.order}
     forms = candidate.runs.forms[id(views[0].runs)][0]
-    passes = _passes(reference, stack, trusted, found, other, settled=len(forms) == 1)
+    passes = _passes(pair, other, settled=len(forms) == 1)
     if passes is None:
         del forms[0]
         return measure(views, options)
-    runs = {"trusted": trusted, "candidate": found} if other else {"trusted": trusted}
+    run, ends = _run(pair, passes), dict[str, Mapping[str, float]]()
     # A cut is there to show that a local error is seen; nothing end to end is judged in it, or where all is in order.
-    asked = reference.part is None and (passes.loud or any((noise or {}).values()))
-    whole = end_to_end(stack, found.facts.tokens[:1], runs) if asked else {name: {} for name in runs}
-    run = replace(_run(trusted, found, passes, repeated=noise is not None), head=head_channels(stack.plain))
-    run = replace(run, decoded=found.facts.decoded)
-    run = replace(run, **_products(reference, stack, found, passes), weights=replace(run.weights, taken=pair.taken))
-    saw = reached(stack.plain, trusted, found.facts.decoded)
-    sides = [tuple(name for name, whether in saw.items() if whether is wanted) for wanted in (True, False)]
-    run = replace(run, reached=sides[0], not_reached=sides[1])
-    rows = []
-    for at, point in enumerate(dict.fromkeys((*trusted.facts.order, *found.facts.order))):
-        theirs = whole["candidate" if other else "trusted"].get(point)
-        row = replace(_row(point, trusted, found, passes, run), order=at, equal_share=shares.get(point))
-        row = replace(row, candidate_end_to_end=theirs, trusted_end_to_end=whole["trusted"].get(point))
-        rows.append(replace(row, noise=(noise or {}).get(point)))
+    if reference.part is None and (passes.loud or any((noise or {}).values())):
+        runs = {"trusted": trusted, "candidate": found} if other else {"trusted": trusted}
+        ends |= end_to_end(stack, found.facts.tokens[:1], runs)
+    ours = ends.get("trusted", {})
+    theirs = ends.get("candidate", ours)
+    rows = [
+        replace(
+            _row(point, trusted, found, passes, run), order=at, equal_share=shares.get(point),
+            candidate_end_to_end=theirs.get(point), trusted_end_to_end=ours.get(point), noise=(noise or {}).get(point),
+        )
+        for at, point in enumerate(dict.fromkeys((*trusted.facts.order, *found.facts.order)))
+    ]  # fmt: skip
     measured = table("forward_errors", rows, at="forward pass, step by step", unit="relative L2")
     # What a trace that no witness saw says of itself is no more than what it says.
     basis = dict.fromkeys(("run", "noise"), Basis.REPORTED) if candidate.book == "" else {}
@@ -111,13 +108,12 @@ class Passes(NamedTuple):
     constants: Constants
 
 
-def _passes(
-    reference: ModelView, stack: Torch, trusted: Trace, found: Trace, other: set[str], *, settled: bool
-) -> Passes | None:
+def _passes(pair: Runs, other: set[str], *, settled: bool) -> Passes | None:
     """Make the passes that can change the verdict; None where the reference itself is off in a form that has others.
 
     A trusted run is trusted in what it computed at once and without padding; in the rest it may be wrong as well.
     """
+    _, stack, trusted, found, *_ = pair
     tokens, u, part = found.facts.tokens, ROUNDOFF[found.facts.dtype], trusted.at_once
     whole = part == (len(tokens), len(tokens[0]))
 
@@ -146,7 +142,7 @@ def _passes(
     # Where what was made from an odd point is odd too, was the captured value what was used?
     doubtful = {one for point in odd for one in theirs[point].made_from} & odd
     otherwise = local_pass.local_errors(stack, tokens, found, as_made=doubtful | last)[0] if doubtful else {}
-    rough = _rougher(reference, stack, found, ours, theirs)
+    rough = _rougher(pair, ours, theirs)
     loud = {*trusted.facts.order} != {*found.facts.order} or any(
         step.distance.nonfinite or found.shape(point) != step.shape or telling(step.distance, ours[point].distance)
         for point, step in theirs.items()
@@ -154,17 +150,18 @@ def _passes(
     return Passes(loud, ours, theirs, otherwise, rough, audit, constants)
 
 
-def _rougher(reference: ModelView, stack: Torch, found: Trace, ours: Steps, theirs: Steps) -> Mapping[str, LocalError]:
+def _rougher(pair: Runs, ours: Steps, theirs: Steps) -> Mapping[str, LocalError]:
     """Return the errors of runs that may be off by more than the trusted one, where the candidate is worse than that.
 
     One runs by the roughest kernels that are right; the other from the candidate's values, where a rounding may tip
     what it did not tip before: a choice of experts, a threshold.
     """
+    reference, stack, _, found, *_ = pair
     tokens, dtype, last = found.facts.tokens, found.facts.dtype, {[*ours][-1]}
     rough, u = dict[str, LocalError](), ROUNDOFF[dtype]
 
     def worse() -> bool:  # by so much that rougher runs must tell what is right
-        least = {point: _larger(_local(step), rough.get(point, NOT_CAPTURED)) for point, step in ours.items()}
+        least = {point: _larger(_local(step), rough.get(point, NOT_TRIED)) for point, step in ours.items()}
         for point, step in theirs.items():
             their, our = step.distance, least[point]
             pairs = ((their.all, our.all, 1), (their.token, our.token, TAIL), (their.channel, our.channel, TAIL))
@@ -191,7 +188,8 @@ def _larger(one: LocalError, other: LocalError) -> LocalError:
     return LocalError(**{each.name: most(*(getattr(side, each.name) for side in (one, other))) for each in fields(one)})
 
 
-def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> ForwardRun:
+def _run(pair: Runs, passes: Passes) -> ForwardRun:
+    reference, stack, trusted, found, noise, taken = pair
     facts, audit, constants = found.facts, passes.audit, passes.constants
     tokens, device = facts.tokens, facts.device.observed or facts.device.requested
     ours, theirs = trusted.facts.weights, facts.weights
@@ -200,15 +198,19 @@ def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> For
     differing = tuple(name for name in both if ours[name] != theirs[name])
     weights = Weights(
         reference_digest=one, candidate_digest=other, differing=differing, of=len({*ours} | {*theirs}),
-        on_both_sides=len(both),
+        on_both_sides=len(both), taken=taken,
     )  # fmt: skip
+    saw = reached(stack.plain, trusted, facts.decoded)
+    sides = [tuple(name for name, whether in saw.items() if whether is wanted) for wanted in (True, False)]
     return ForwardRun(
         dtype=facts.dtype, u=ROUNDOFF[facts.dtype], stack=facts.stack, device=device, weights=weights,
         inputs_digest=inputs_digest(tokens), sequences=len(set(tokens)), tokens=len(tokens[0]),
-        distinct_tokens=min(len(set(row)) for row in tokens), repeated=repeated, outcome=outcome_of(trusted, found),
-        audited_ops=audit.operations, lower_ops=audit.lower, first_lower_op=audit.first, constants=constants.of,
-        rebuilt_constants=constants.rebuilt, rounded_constants=constants.rounded,
-        first_rounded_constant=constants.first_rounded, partial=facts.partial,
+        distinct_tokens=min(len(set(row)) for row in tokens), repeated=noise is not None,
+        outcome=outcome_of(trusted, found), audited_ops=audit.operations, lower_ops=audit.lower,
+        first_lower_op=audit.first, constants=constants.of, rebuilt_constants=constants.rebuilt,
+        rounded_constants=constants.rounded, first_rounded_constant=constants.first_rounded, partial=facts.partial,
+        head=head_channels(stack.plain), decoded=facts.decoded, reached=sides[0], not_reached=sides[1],
+        **_products(reference, stack, found, passes),
     )  # fmt: skip
 
 
@@ -223,7 +225,7 @@ def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardR
         held_as=found.held_as(point) if captured else "",
         trusted_held_as=trusted.held_as(point) if point in trusted.tensors else "",
         candidate=_local(other), candidate_otherwise=_local(passes.otherwise.get(point)),
-        trusted=_local(mine), rough=passes.rough.get(point, NOT_CAPTURED),
+        trusted=_local(mine), rough=passes.rough.get(point, NOT_TRIED),
         reference_shape=mine.shape if mine else None, candidate_shape=found.shape(point),
         elements=error.elements, worst_token=error.worst_token, worst_channel=error.worst_channel,
         relation=other.relation if other and other.relation else NO_RELATION,
@@ -321,7 +323,7 @@ def _products(reference: ModelView, stack: Torch, found: Trace, passes: Passes) 
 
 def _local(step: Step | None) -> LocalError:
     if step is None:
-        return NOT_CAPTURED
+        return NOT_TRIED
     return LocalError(all=step.distance.all, token=step.distance.token, channel=step.distance.channel)
 
 

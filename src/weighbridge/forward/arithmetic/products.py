@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from weighbridge.core import SubjectError, torch
 from weighbridge.core.data import table
+from weighbridge.forward.arithmetic.listening import listening
 from weighbridge.forward.arithmetic.rough import attention
 from weighbridge.forward.trace_file import PRODUCTS
 
@@ -79,9 +80,6 @@ def rounding_of(path: str, products: Products) -> str:
 @contextmanager
 def rounded(module: torch.nn.Module, products: Products) -> Iterator[None]:
     """Round the factors of every product inside the block as is said of the module that makes it."""
-    from torch.overrides import TorchFunctionMode
-    from torch.utils._python_dispatch import TorchDispatchMode
-
     whole = products.get("*", "")
     if whole.startswith(AUTOCAST):
         device = next((one.device.type for one in module.parameters()), "cpu")
@@ -101,7 +99,7 @@ def rounded(module: torch.nn.Module, products: Products) -> Iterator[None]:
     def leave(*_: object) -> None:
         inside.pop()
 
-    def dispatch(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def operation(func: Any, args: Any, kwargs: Any) -> Any:
         said = rounding_of(inside[-1], products) if func in factors else PLAIN
         if said != PLAIN:
             args = list(args)
@@ -109,21 +107,18 @@ def rounded(module: torch.nn.Module, products: Products) -> Iterator[None]:
             for side, (at, is_weight) in enumerate(zip(factors[func], of_weights, strict=True)):
                 if said in BOTH or not is_weight:
                     args[at] = _factor(args[at], ROUNDINGS[said], turned=side == 1)
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
-    def call(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def call(func: Any, args: Any, kwargs: Any) -> Any:
         fused = func is torch.nn.functional.scaled_dot_product_attention
         apart = fused and rounding_of(inside[-1], products) != PLAIN
-        return (attention if apart else func)(*args, **(kwargs or {}))
+        return (attention if apart else func)(*args, **kwargs)
 
-    mode: Any = type("Rounded", (TorchDispatchMode,), {"__torch_dispatch__": dispatch})
-    calls: Any = type("RoundedCalls", (TorchFunctionMode,), {"__torch_function__": call})
     with ExitStack() as stack:
         for path, part in module.named_modules():
             stack.callback(part.register_forward_pre_hook(enter(path)).remove)
             stack.callback(part.register_forward_hook(leave, always_call=True).remove)
-        stack.enter_context(mode())
-        stack.enter_context(calls())
+        stack.enter_context(listening(operation, call))
         yield
 
 

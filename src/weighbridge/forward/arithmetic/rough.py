@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from weighbridge.core import torch
+from weighbridge.forward.arithmetic.listening import listening
 
 PARTS = 8  # partial sums of a product, each rounded, and so is what they come to one after another
 FUNCTIONS = ("tanh", "erf", "exp", "sigmoid")
@@ -17,8 +18,6 @@ ROUNDING = 0.42  # u: what one rounding comes to, root mean square, over numbers
 @contextmanager
 def rough() -> Iterator[None]:
     """Compute inside the block as the roughest correct kernels would."""
-    from torch.overrides import TorchFunctionMode
-    from torch.utils._python_dispatch import TorchDispatchMode
 
     def biased(bias: Any, one: Any, other: Any, *, beta: float = 1, alpha: float = 1) -> Any:
         return beta * bias + alpha * _product(one, other)
@@ -27,18 +26,16 @@ def rough() -> Iterator[None]:
     products = {torch.ops.aten.mm.default: _product, torch.ops.aten.addmm.default: biased}
     functions = {getattr(torch.ops.aten, name).default for name in FUNCTIONS}
 
-    def dispatch(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = products.get(func, func)(*args, **(kwargs or {}))
+    def operation(func: Any, args: Any, kwargs: Any) -> Any:
+        made = products.get(func, func)(*args, **kwargs)
         if func in functions and made.dtype is torch.float32:
             return _off(made, made * (FUNCTION * torch.finfo(made.dtype).eps / 2))
         return made
 
-    def call(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return (attention if func is fused else func)(*args, **(kwargs or {}))
+    def call(func: Any, args: Any, kwargs: Any) -> Any:
+        return (attention if func is fused else func)(*args, **kwargs)
 
-    mode: Any = type("Rough", (TorchDispatchMode,), {"__torch_dispatch__": dispatch})
-    calls: Any = type("RoughCalls", (TorchFunctionMode,), {"__torch_function__": call})
-    with mode(), calls():
+    with listening(operation, call):
         yield
 
 

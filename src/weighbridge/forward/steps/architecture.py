@@ -9,6 +9,7 @@ from typing import Any
 
 from weighbridge.core import SubjectError, torch
 from weighbridge.core.data import table
+from weighbridge.forward.arithmetic.listening import listening
 from weighbridge.forward.hugging_face import Directory
 from weighbridge.forward.points import visited
 from weighbridge.forward.stacks import called
@@ -58,13 +59,11 @@ def names_of(point: str) -> Mapping[str, str]:
 @contextmanager
 def _without_values() -> Iterator[None]:
     """Answer what asks for one value of a tensor without any by zero, which no point hangs on."""
-    from torch.utils._python_dispatch import TorchDispatchMode
 
-    def dispatch(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def operation(func: Any, args: Any, kwargs: Any) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default:  # noqa: SLF001
             return args[0].dtype.is_floating_point * 0.0 if args[0].dtype is not torch.bool else False
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
-    mode: Any = type("WithoutValues", (TorchDispatchMode,), {"__torch_dispatch__": dispatch})
-    with mode():
+    with listening(operation):
         yield

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from weighbridge.core import SubjectError, dataclass, field, torch
+from weighbridge.forward.arithmetic.listening import listening
 from weighbridge.forward.constants import rebuilt
 from weighbridge.forward.points import ReachedError
 from weighbridge.forward.stacks import Tokens, Torch, captured
@@ -31,16 +32,14 @@ class Recording:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Record every operation inside the block as it is asked for, before it is widened."""
-        from torch.utils._python_dispatch import TorchDispatchMode
 
-        def dispatch(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            made = func(*args, **(kwargs or {}))
+        def operation(func: Any, args: Any, kwargs: Any) -> Any:
+            made = func(*args, **kwargs)
             if self.begun:
-                self.calls.append((func, args, kwargs or {}, made))
+                self.calls.append((func, args, kwargs, made))
             return made
 
-        mode: Any = type("Recorded", (TorchDispatchMode,), {"__torch_dispatch__": dispatch})
-        with mode():
+        with listening(operation):
             yield
 
 

@@ -14,16 +14,15 @@ from weighbridge.clauses.clause import listed, or_nan
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, rows_of, with_rows
 from weighbridge.clauses.mutations import Breaks, Limit, Moves, Way
 from weighbridge.core import Doc, Outcome, dataclass, replace
-from weighbridge.quantities.forward import ForwardError, LocalError
+from weighbridge.quantities.forward import NOT_TRIED, ForwardError, LocalError
 
-NONE = LocalError(all=None, token=None, channel=None)
 EXACT = LocalError(all=0.0, token=0.0, channel=0.0)
 Points: TypeAlias = tuple[Annotated[str, Doc(pattern=r"[A-Za-z*?][A-Za-z0-9_.*?]*")], ...]
 
 
 def _alone(row: ForwardError, **changes: Any) -> ForwardError | None:
     """Return a row with another error that is its own: made from no other point, and of no other state."""
-    own = {"made_from": (), "candidate_end_to_end": 0.0, "rough": NONE, **changes}
+    own = {"made_from": (), "candidate_end_to_end": 0.0, "rough": NOT_TRIED, **changes}
     return replace(row, **own) if row.truth_norm else None
 
 

@@ -11,15 +11,15 @@ from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Mutated, Mutation, codes, rows_of, with_rows
 from weighbridge.clauses.mutations import without_all_of_a_glob
 from weighbridge.core import Fields, Outcome
-from weighbridge.gates.families.local_errors import BLOCKED, NONE, REACHED, Limits, breaks, compared
-from weighbridge.quantities.forward import ForwardError, LocalError, Taken
+from weighbridge.gates.families.local_errors import BLOCKED, REACHED, Limits, breaks, compared
+from weighbridge.quantities.forward import NOT_TRIED, ForwardError, LocalError, Taken
 
 CODES = codes(
     *("weights-differ", "weights-unlike", "diverged", "missing-candidate", "missing-reference", "missing-required"),
     *("shape", "nonfinite", "zero-truth"),
     blocked=BLOCKED,
 )
-NO_SIGNAL: dict[str, Any] = {"truth_norm": 0.0, "candidate": NONE, "trusted": NONE}
+NO_SIGNAL: dict[str, Any] = {"truth_norm": 0.0, "candidate": NOT_TRIED, "trusted": NOT_TRIED}
 
 
 def _run(name: str, code: str, asked: str = "", **fields: Any) -> Mutation[Limits]:
