@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 SHOWN = 110
 HEAD = """# A first look at files of others
 
-What `weighbridge inspect --strict` says of twenty logs, folders and checkpoints as their authors published them. What
+What `weighbridge inspect --strict` says of forty logs, folders and checkpoints as their authors published them. What
 is right was decided from the numbers alone: *good* and *bad* trainings, *parts* where the evaluation rises from its
 best, *open* where the file alone does not tell. *Held back* says that it could not be told, which is no verdict. Made
 by `benchmarks/first_look.py` from `benchmarks/first_look.tsv`; the longer list is [published logs](published_logs.md).
@@ -30,9 +30,13 @@ TAIL = """
 What is not right: of the tomato leaves the evaluation moves by half of itself from epoch to epoch, and its median lies
 above one lucky best. The gate is advice in the contract, and `--strict` counts advice, too. Of aigoncharov's run the
 six evaluations stand in rows of their own names, so no gate looks at them. Held back are logs of five and twelve rows,
-which are too few to tell a fall from noise. Refused are two pickles that would run their author's code, rightly, and a
-model whose weights are not beside it. What this look showed was then mended: one weight under two names in a PyTorch
-file was told as a copy (sixteen of them in version_27), and a log of five rows counted as looked at."""
+which are too few to tell a fall from noise, and logs without a column that is called a loss. Refused are two pickles
+that would run their author's code, rightly, a model whose weights are not beside it, a pointer, and two consoles in
+words of their own. An error of Elo that never changes is told as a placeholder, which it is not.
+
+What this look showed was then mended: one weight under two names in a PyTorch file was told as a copy (sixteen of them
+in version_27); a log of five rows counted as looked at; the Trainer's last two rows in W&B, which hold no loss, were
+told as a hole in it; and bounds that a script logs beside its loss were told as placeholders."""
 
 
 class Look(NamedTuple):

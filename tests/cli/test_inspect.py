@@ -40,9 +40,9 @@ def test_says_what_looks_wrong_and_lists_those_tensors_first(cli: Cli) -> None:
         "  format safetensors, files 1, tensors 3, elements 4009, bytes 12036, dtypes F16: 1, F32: 2, metadata_keys 0",
         "  stored dtypes      1 ok, 1 mislabelled, 1 undecided (too few elements)",
         "  precision          F16 with 10 of 10 bits: 1, F32 with 0 of 23 bits: 1, F32 with 23 of 23 bits: 1",
-        "  z                        F16  [40, 50]  4000 bytes  10 of 10 bits  mislabelled",
-        "  a                        F32  [40, 50]  8000 bytes  23 of 23 bits  ok",
-        "  b                        F32  [9]  36 bytes  0 of 23 bits",
+        "  z                  F16  [40, 50]  4000 bytes  10 of 10 bits  mislabelled",
+        "  a                  F32  [40, 50]  8000 bytes  23 of 23 bits  ok",
+        "  b                  F32  [9]  36 bytes  0 of 23 bits",
         "  looks wrong        1",
         "    z: labelled F16, but its bits are like weights as BF16 (0.011 bits an element from the nearest law, "
         "1.304 as F16; 2000 sampled)",

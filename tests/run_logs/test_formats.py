@@ -221,19 +221,20 @@ def test_a_run_of_w_and_b_is_whole_torn_or_damaged_at_every_byte(tmp_path: Path)
             assert facts(cut)["ended"] == "unknown"
 
 
-def test_fragments_of_w_and_b_over_blocks_are_joined(tmp_path: Path) -> None:
-    def history(step: int, text: str) -> bytes:
-        item = b"".join(
-            b"\n" + varint(len(one)) + one
-            for name, cell in (("loss", str(1.0 + step)), ("note", json.dumps(text)))
-            for one in [b"\x12" + varint(len(name)) + name.encode() + b"\x82\x01" + varint(len(cell)) + cell.encode()]
-        )
-        inside = item + b"\x12" + varint(len(varint(step)) + 1) + b"\x08" + varint(step)
-        return b"\x12" + varint(len(inside)) + inside
+def history(step: int, **cells: Any) -> bytes:
+    item = b"".join(
+        b"\n" + varint(len(one)) + one
+        for name, cell in ((name, json.dumps(cell)) for name, cell in cells.items())
+        for one in [b"\x12" + varint(len(name)) + name.encode() + b"\x82\x01" + varint(len(cell)) + cell.encode()]
+    )
+    inside = item + b"\x12" + varint(len(varint(step)) + 1) + b"\x08" + varint(step)
+    return b"\x12" + varint(len(inside)) + inside
 
+
+def wandb(path: Path, *records: bytes) -> None:
     out = bytearray(b":W&B\xe1\xbe\x00")
-    for step in range(6):
-        rest, begun = history(step, "x" * 20_000), False
+    for record in records:
+        rest, begun = record, False
         while True:
             room = (1 << 15) - len(out) % (1 << 15)
             if room < 7:
@@ -245,8 +246,22 @@ def test_fragments_of_w_and_b_over_blocks_are_joined(tmp_path: Path) -> None:
             begun = True
             if not rest:
                 break
-    (tmp_path / "run-a.wandb").write_bytes(out)
+    path.write_bytes(out)
+
+
+def test_fragments_of_w_and_b_over_blocks_are_joined(tmp_path: Path) -> None:
+    wandb(tmp_path / "run-a.wandb", *(history(step, loss=1.0 + step, note="x" * 20_000) for step in range(6)))
     assert numbers(open_run(tmp_path), "loss") == [(step, 1.0 + step) for step in range(6)]
+
+
+@each("name", ["train/global_step", "trainer/global_step"])
+def test_the_step_of_w_and_b_is_that_of_the_trainer_where_every_row_has_one(name: str, tmp_path: Path) -> None:
+    trained = [history(at, **{name: at + 1, "train/loss": 4.0 - at}) for at in range(3)]
+    ended = [history(3, **{name: 3, "eval/loss": 1.5}), history(4, **{name: 3, "train/train_runtime": 9.5})]
+    wandb(tmp_path / "run-a.wandb", *trained, *ended)
+    assert numbers(open_run(tmp_path), "loss") == [(1, 4.0), (2, 3.0), (3, 2.0)]
+    wandb(tmp_path / "run-a.wandb", *trained, history(3, own=1.0))
+    assert numbers(open_run(tmp_path), "loss") == [(0, 4.0), (1, 3.0), (2, 2.0)]
 
 
 def test_a_folder_of_several_runs_of_mlflow_names_them(tmp_path: Path) -> None:
@@ -404,10 +419,11 @@ def test_what_is_constant_by_nature_is_a_fact_and_no_column(tmp_path: Path) -> N
     assert view.column_names == ("step", "loss", "seed")  # a seed that changes is a column
     assert (view.facts["n_parameters"], view.facts["preemption_count"]) == (124, 0)
     told = {"roi_head/num_bg_samples": 3, "num_batches": 0.5, "index": 0, "accuracy": 1}
+    told |= {"H_v_thresh": 0.15, "target_stop_rate": 0.25, "train/ent_coef": 0.01, "target": 0.5}
     (tmp_path / "b.jsonl").write_text(
         "".join(json.dumps({"step": at, "loss": 3.0 - at, **told}) + "\n" for at in (0, 1))
     )
-    assert open_run(tmp_path / "b.jsonl").column_names == ("step", "loss", "num_batches", "accuracy")
+    assert open_run(tmp_path / "b.jsonl").column_names == ("step", "loss", "num_batches", "accuracy", "target")
     kept = open_run(tmp_path / "a.jsonl", {"n_parameters": "n_parameters"})
     assert "n_parameters" in kept.column_names
 

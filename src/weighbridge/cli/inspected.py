@@ -24,8 +24,9 @@ LINES, RUN_LINES = 12, 20  # of one checkpoint; of the columns of a run
 IMPLAUSIBLE, FEW = "implausible", "looks wrong where more than half of the elements are so"
 NOT_FINITE = ("not-finite", "non-finite")
 EMPTY, UNREAD = "there is no tensor, so nothing was looked at", "the values, which --headers leaves unread"
-TABLE = f"{'column':<18} {'samples':>7} {'missing':>7} {'min':>12} {'max':>12}  basis"
-COLUMN = "{name:<18} {samples:>7} {missing:>7} {min:>12.6g} {max:>12.6g}  {basis}"
+WIDEST = 34  # columns for a name, from which on those behind it move
+TABLE = f"{{column}} {'samples':>7} {'missing':>7} {'min':>12} {'max':>12}  basis"
+COLUMN = "{name} {samples:>7} {missing:>7} {min:>12.6g} {max:>12.6g}  {basis}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +48,16 @@ def lines_of(found: Inspection, *, everything: bool) -> Iterator[str]:
     run = found.kind is SubjectKind.RUN
     first = [click.style(printable(f"{found.target}: {found.kind}"), bold=True)]
     if run or everything:
-        first += (f"  {name:<18} {_fact(fact, basis=True)}" for name, fact in found.facts.items())
+        first += (f"  {name:<18} {_fact(fact, basis=True)}" for name, fact in found.facts.items() if _fact(fact))
     else:
         first.append(f"  {', '.join(f'{name} {_fact(fact)}' for name, fact in found.facts.items())}")
     first += _dtypes(found.report) if found.report and found.report.tensors else ()
     nothing = EMPTY if found.report and not found.report.tensors else "nothing"
     of = Part(name="", target=found.target, found=found)
     last = [*_passed(found, everything=everything), *_ended([(of, _seen(of, everything=everything))], nothing)]
-    rows = [*([TABLE] if run else []), *(_row({**one, "name": name}, run=run) for name, one in found.table.items())]
+    wide = min(max([17, *map(len, found.table)]), WIDEST) + 1
+    named = ({**one, "name": name.ljust(wide)} for name, one in found.table.items())
+    rows = [*([TABLE.format(column="column".ljust(wide))] if run else []), *(_row(one, run=run) for one in named)]
     room = RUN_LINES if run else LINES - len(first) - len(last)
     most = len(rows) if everything else max(room - (len(rows) > room and not run), 0)
     yield from first
@@ -224,4 +227,4 @@ def _row(shown: Fields, *, run: bool) -> str:
     label = "  {label}" if shown.get("label", "undecided") != "undecided" else ""
     if shown.get("mean") is not None:
         label += "  mean {mean:.4g}, std {std:.4g}, {min:.4g} to {max:.4g}"
-    return fill("{name:<24} {dtype:<4} [{shape}]  {bytes} bytes" + more + label, shown)
+    return fill("{name} {dtype:<4} [{shape}]  {bytes} bytes" + more + label, shown)

@@ -22,7 +22,7 @@ _ONE = re.compile(
     r"(?<![\w.,/-])(?<!step )(1 (?:of 1 )?)("
     r"case|check|checksum|citation|column|contract|digest|draft|element|entr|epoch|event|"
     r"field|file|finding|gate|infinit|instance|key|norm|place|point|problem|row|run|sample|"
-    r"section|sequence|spike|status|step|tall|tensor|token|verdict|warning|weight|wrap|bound"
+    r"section|sequence|spike|status|step|tall|tensor|time|token|verdict|warning|weight|wrap|bound"
     r")(ies|es|s)\b(?:((?: of [\w.]+)?) (are|have|were|follow)\b)?"
 )
 _OF_ONE = {"differ": " differs", "are": " is", "have": " has", "were": " was", "follow": " follows", None: ""}

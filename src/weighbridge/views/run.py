@@ -32,8 +32,9 @@ CONSTANT = frozenset({
     "global batch size", "global_batch_size", "batch_size", "loss scale", "loss_scale", "number of skipped iterations",
     "number of nan iterations", "vocab", "vocab_size", "index", "power.limit",
 })  # fmt: skip
-# And so may be a whole number of something, such as detectron2's samples an image.
+# And so may be a whole number of something, such as detectron2's samples an image, and a bound that a script sets.
 COUNT = re.compile(r"(?:.*/)?num_\w+")
+SETTING = re.compile(r"(?:.*[_/])?(?:thresh|threshold|coef|coeff)|(?:.*/)?target_\w+")
 # The Trainer prints seconds to four decimals: of an evaluation in less than a millisecond they are always the same.
 QUICK, MILLISECOND = re.compile(r"(?:.*[_/])?runtime"), 1e-3
 
@@ -279,11 +280,12 @@ def open_rank(folder: Path, columns: Names | None = None, units: Names | None = 
 def _constants(cells: dict[str, Cells], given: Names) -> Fields:
     """Return what columns say that are constant by nature, and drop these; a contract keeps one by its name."""
     facts: dict[str, Any] = {}
-    maybe = (name for name in cells if name in CONSTANT or COUNT.fullmatch(name) or QUICK.fullmatch(name))
+    maybe = (name for name in cells if name in CONSTANT or any(one.fullmatch(name) for one in (COUNT, QUICK, SETTING)))
     for name in [name for name in maybe if name not in given]:
         numbers = set(compress(cells[name].values, cells[name].state.translate(IS_NUMBER)))
         number = next(iter(numbers), 0.0)
-        natural = number < MILLISECOND if QUICK.fullmatch(name) else name in CONSTANT or number.is_integer()
+        natural = name in CONSTANT or bool(SETTING.fullmatch(name)) or number.is_integer()
+        natural = number < MILLISECOND if QUICK.fullmatch(name) else natural
         if len(numbers) == 1 and UNREADABLE not in cells[name].state and natural:
             facts[name] = int(number) if number.is_integer() else number
             del cells[name]

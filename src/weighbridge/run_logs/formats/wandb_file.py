@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from weighbridge.core import SubjectError
+from weighbridge.core import SubjectError, replace
 from weighbridge.run_logs.formats import wire_fields
 from weighbridge.run_logs.formats.wire_fields import part, signed
 from weighbridge.run_logs.json_log import decode
 from weighbridge.run_logs.log_file import raw_blocks
-from weighbridge.run_logs.log_table import Log
+from weighbridge.run_logs.log_table import MISSING, STEP, Log
 from weighbridge.run_logs.step_table import StepTable
 
 SIGN = b":W&B"
@@ -24,6 +24,7 @@ HEADER, BLOCK, HEAD = 7, 1 << 15, 7
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 MAX_RECORD = 256 << 20
 HISTORY, EXIT = 2, 18
+GLOBAL_STEPS = ("trainer/global_step", "train/global_step")  # W&B's own step counts calls, evaluations among them
 
 
 def read_wandb(path: Path, digests: dict[str, str]) -> Log:
@@ -39,7 +40,10 @@ def read_wandb(path: Path, digests: dict[str, str]) -> Log:
                 facts = {"status": "failed" if failed else "finished"}
         except ValueError as problem:
             raise _damaged(path, at, f"a record is none of W&B's: {problem}") from None
-    return table.log(facts=facts, notes=notes, units={})
+    log = table.log(facts=facts, notes=notes, units={})
+    counted = [name for name in GLOBAL_STEPS if name in log.columns and MISSING not in log.columns[name].state]
+    columns = {name: cells for name, cells in log.columns.items() if name != STEP or not counted}
+    return replace(log, columns=columns)
 
 
 def _add(table: StepTable, history: bytes) -> None:
