@@ -5,6 +5,7 @@ Records lie in blocks of 32 KiB, whole or in fragments, each with its CRC32. A t
 
 from __future__ import annotations
 
+import operator
 import struct
 import zlib
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from weighbridge.run_logs.formats import wire_fields
 from weighbridge.run_logs.formats.wire_fields import part, signed
 from weighbridge.run_logs.json_log import decode
 from weighbridge.run_logs.log_file import raw_blocks
-from weighbridge.run_logs.log_table import MISSING, STEP, Log
+from weighbridge.run_logs.log_table import MISSING, STEP, Cells, Log
 from weighbridge.run_logs.step_table import StepTable
 
 SIGN = b":W&B"
@@ -41,9 +42,14 @@ def read_wandb(path: Path, digests: dict[str, str]) -> Log:
         except ValueError as problem:
             raise _damaged(path, at, f"a record is none of W&B's: {problem}") from None
     log = table.log(facts=facts, notes=notes, units={})
-    counted = [name for name in GLOBAL_STEPS if name in log.columns and MISSING not in log.columns[name].state]
+    counted = any(_counts_on(log.columns[name]) for name in GLOBAL_STEPS if name in log.columns)
     columns = {name: cells for name, cells in log.columns.items() if name != STEP or not counted}
     return replace(log, columns=columns)
+
+
+def _counts_on(steps: Cells) -> bool:
+    """Return whether every row has a step and none falls, as of two trainings in one run."""
+    return MISSING not in steps.state and all(map(operator.le, steps.values, steps.values[1:]))
 
 
 def _add(table: StepTable, history: bytes) -> None:
