@@ -63,11 +63,11 @@ def command(
     elif as_json:
         print_json(_document(found[0]))
     else:
-        lines = lines_of(found[0], everything=everything) if found and not two else ()
-        lines = lines_of_two((found[0], found[1]), two) if two else lines
-        shown = [*(lines_of_parts(file, looked, everything=everything) if parts else lines)]
-        tell(shown[:-1])
-        tell(shown[-1:], whole=True)  # the next command, to be copied
+        of_several = lines_of_two(found, two) if two else None
+        lines = lines_of_parts(file, looked, everything=everything) if parts else of_several
+        *said, again = lines or lines_of(found[0], everything=everything)
+        tell(said)
+        tell([again], whole=True)  # to be copied
     looked = looked or [Part(name=one.target, target=one.target, found=one) for one in found]
     if strict and (code := _strict(looked)) is not ExitCode.PASSED:
         context.exit(code)

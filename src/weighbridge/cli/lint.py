@@ -64,8 +64,11 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
         print_json([{"level": level, **{key: getattr(one, key) for key in said}} for level, one in levels])
     else:
         tell((line for one in (*problems, *warnings) for line in str(one).splitlines()), err=True)
-        if shipped:
-            tell([NOTHING_OWN.format("; ".join(_elsewhere()))], err=True)
+        if shipped:  # the folders here that hold some are named
+            here = (one for one in sorted(Path().iterdir()) if one.is_dir() and not one.name.startswith("."))
+            found_in = " ".join(str(one) for one in here if any(map(says_so, one.glob("*.y*ml"))))
+            do = f"name the folder: weighbridge lint {found_in}" if found_in else "write one: weighbridge init"
+            tell([NOTHING_OWN.format(do)], err=True)
         of = "contracts that ship with weighbridge" if shipped else "contracts"
         tell([f"{len(loaded)} of {len(names)} {of} are usable"])
     if on_github():
@@ -75,13 +78,6 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
         tell(github.of_problems(found).splitlines(), err=as_json, whole=True)
         github.summarise_problems(found)
     sys.exit(ExitCode.INVALID if problems else ExitCode.NOTHING_SHOWN if shipped else ExitCode.PASSED)
-
-
-def _elsewhere() -> Iterator[str]:
-    """Yield what to do where contracts/ holds none: the folders here that do."""
-    here = (one for one in sorted(Path().iterdir()) if one.is_dir() and not one.name.startswith("."))
-    found = [str(one) for one in here if any(map(says_so, one.glob("*.y*ml")))]
-    yield f"name the folder: weighbridge lint {' '.join(found)}" if found else "write one: weighbridge init"
 
 
 def _beside(loaded: Sequence[LoadedContract]) -> Iterator[Found]:

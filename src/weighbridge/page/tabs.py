@@ -268,10 +268,13 @@ def _changed(given: Sources) -> Tab:
             picture = curves(name, promised_unit(name), lines, marks)
             answers.append((math.inf if at is None else at, f"{name}: {said}"))
             parts.append(Part(picture=picture, caption=f"{name}: {said} {NOT_JUDGED}"))
-        if facts := _facts_apart(given):
-            parts.append(
-                Part(head=("fact", given.base_name, "this run"), rows=facts, caption="What the two say of themselves.")
-            )
+        said_here, said_there = (
+            dict(stated(run.facts)) if run and given.run else {} for run in (given.run, given.base)
+        )
+        names = [one for one in {**said_there, **said_here} if said_here.get(one) != said_there.get(one)]
+        if facts := tuple((one, show(said_there.get(one)), show(said_here.get(one))) for one in names):
+            head = ("fact", given.base_name, "this run")
+            parts.append(Part(head=head, rows=facts, caption="What the two say of themselves."))
         more = min(answers)[1] if answers else "No column is in both runs."
     pairs = ((one, other) for one, other in combinations(reversed(given.bundles), 2)
              if one.contract.id == other.contract.id and of_the_same(one, other))  # fmt: skip
@@ -304,11 +307,3 @@ def _parting(
     distance, where = max(apart)
     said = f"differs from {given.base_name} from step {apart[0][1]} on, equal {how} before; farthest {distance:.4g} "
     return f"{said}at step {where}.", apart[0][1]
-
-
-def _facts_apart(given: Sources) -> tuple[tuple[str, str, str], ...]:
-    if given.run is None or given.base is None:
-        return ()
-    here, there = dict(stated(given.run.facts)), dict(stated(given.base.facts))
-    names = [name for name in {**there, **here} if here.get(name) != there.get(name)]
-    return tuple((name, show(there.get(name)), show(here.get(name))) for name in names)
