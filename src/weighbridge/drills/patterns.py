@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -27,7 +26,6 @@ from weighbridge.drills.setups import DIAGNOSTICS, drills, row_of
 from weighbridge.evaluation.inspection import opened
 from weighbridge.evaluation.verification import VerifyRequest, verify
 from weighbridge.evidence import review
-from weighbridge.evidence.review import Against, State
 from weighbridge.report import finding_text
 
 SCHEMA, FILE, MOST = "weighbridge.pattern/v0", "pattern.json", 1 << 20
@@ -75,19 +73,16 @@ def kept(folder: Path) -> Iterator[Pattern]:
         bundles = list(file.parent.glob("bundles/*"))
         try:
             given: Any = loads(read_regular_file(file, MOST, BundleError).decode())
-            why = "" if given["pattern"] == SCHEMA else f"is no {SCHEMA}"
-        except (ValueError, KeyError, TypeError, WeighbridgeError):
-            why = f"is no {SCHEMA}"
-        if not why and len(bundles) != 1:
-            why = f"{len(bundles)} bundles are beside it, and it is what one says"
-        if why:
-            raise BundleError("pattern-form", why, where=str(file), remedy=AGAIN)
-        answers = review.verify(bundles[0], Against(now=dt.datetime.now(dt.UTC)))
-        if answers.bundle is None or answers.exit_code:
-            asked = (answers.integrity, answers.rederivation)
-            why = next((one.says for one in asked if one.held is not State.HOLDS), "broken")
-            raise BundleError("pattern-form", why, where=str(bundles[0]), remedy=AGAIN)
-        yield _pattern(file.parent.name, str(given.get("says")), answers.bundle.findings, str(file.parent))
+        except (ValueError, WeighbridgeError):
+            raise BundleError("pattern-form", "is no JSON", where=str(file), remedy=AGAIN) from None
+        if not isinstance(given, dict) or given.get("pattern") != SCHEMA:
+            raise BundleError("pattern-form", f"is no {SCHEMA}", where=str(file), remedy=AGAIN)
+        bundles = list(file.parent.glob("bundles/*"))
+        if len(bundles) != 1:
+            what = f"{len(bundles)} bundles are beside it, and it is what one says"
+            raise BundleError("pattern-form", what, where=str(file), remedy=AGAIN)
+        sealed = review.judged_again(bundles[0], "pattern-form", AGAIN)
+        yield _pattern(file.parent.name, str(given.get("says")), sealed.findings, str(file.parent))
 
 
 def judged(run: Path) -> tuple[Finding, ...]:

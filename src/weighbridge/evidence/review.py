@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,6 +119,16 @@ def sound(path: Path, against: Against, folder: manifest.BundleFolder | None = N
         if one.held is BROKEN:
             raise BundleError("not-whole", one.says, where=str(path), remedy="run: weighbridge evidence verify")
     return whole(path, against.given, folder)
+
+
+def judged_again(path: Path, code: str, remedy: str) -> Bundle:
+    """Return a bundle that holds now, judged again, or raise `code` with the first answer that does not."""
+    answers = verify(path, Against(now=datetime.now(UTC)))
+    if answers.bundle is not None and not answers.exit_code:
+        return answers.bundle
+    asked = (answers.integrity, answers.rederivation, answers.authenticity)
+    why = next((one.says for one in asked if one.held not in (HOLDS, State.NONE)), "broken")
+    raise BundleError(code, why, where=str(path), remedy=remedy)
 
 
 def _unread(found: str, problems: Collection[WeighbridgeError | RecursionError]) -> Answers:

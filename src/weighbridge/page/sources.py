@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from weighbridge.core import BundleError, Measurement, Outcome, SubjectKind, dataclass
 from weighbridge.evidence import review
 from weighbridge.evidence.bundle import Bundle
-from weighbridge.evidence.review import Against, State
+from weighbridge.evidence.review import State
 from weighbridge.judging.places import keys_of
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import StepCourse
@@ -17,6 +16,8 @@ from weighbridge.report import Row, checked
 from weighbridge.report.rows import rows_of_bundle
 from weighbridge.verifiers import step_course
 from weighbridge.views.run import RunView, open_run
+
+REMEDY = "nothing is drawn of it; see: weighbridge evidence verify"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,8 @@ class Sources:
 
 def sources(paths: Sequence[Path], run: Path | None, base: Path | None) -> Sources:
     """Judge every bundle again, and open the run that it is of; refuse what does not hold."""
-    bundles = sorted((_sound(path) for path in paths), key=lambda one: (one.statement.finished, one.id))
+    held = (review.judged_again(path, "not-judged-again", REMEDY) for path in paths)
+    bundles = sorted(held, key=lambda one: (one.statement.finished, one.id))
     judged, of_gate = list[Judged](), dict[object, list[Judged]]()  # those of the newest bundle first
     for bundle in reversed({one.id: one for one in bundles}.values()):
         for row in rows_of_bundle(bundle):
@@ -121,16 +123,6 @@ def _newer(bundle: Bundle, subjects: Collection[str], newer: Iterable[Judged]) -
             when = other.bundle.statement.finished[:19]
             return f"a newer bundle of {checked_by(other.bundle, subjects)} ({when}) says {other.outcome}"
     return ""
-
-
-def _sound(path: Path) -> Bundle:
-    answers = review.verify(path, Against(now=dt.datetime.now(dt.UTC)))
-    if answers.bundle is not None and not answers.exit_code:
-        return answers.bundle
-    asked = (answers.integrity, answers.rederivation, answers.authenticity)
-    why = next(one.says for one in asked if one.held not in (State.HOLDS, State.NONE))
-    remedy = "nothing is drawn of it; see: weighbridge evidence verify"
-    raise BundleError("not-judged-again", why, where=str(path), remedy=remedy)
 
 
 def _sealed(bundles: Sequence[Bundle], path: Path) -> Bundle:
