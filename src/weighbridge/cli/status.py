@@ -19,29 +19,9 @@ from weighbridge.evidence.bundle import ID_SHOWN
 from weighbridge.evidence.statement import BEFORE, utc
 from weighbridge.judging.requests import DEFAULT
 from weighbridge.lanes.waivers import Waivers, waivers_of
+from weighbridge.ledger import fold, overview
 from weighbridge.ledger.causes import Causes
-from weighbridge.ledger.fold import (
-    ACTIVE,
-    DISCHARGED,
-    DRAFT,
-    PARTIAL,
-    REGRESSED,
-    RETIRED,
-    WATCH,
-    LedgerEntry,
-    LedgerStep,
-)
-from weighbridge.ledger.overview import (
-    ORDER,
-    Contracts,
-    Gate,
-    Instance,
-    blockers,
-    criteria,
-    discharged,
-    overview,
-    tally,
-)
+from weighbridge.ledger.overview import Gate, Instance
 from weighbridge.ledger.store import DIGEST, Ledger
 from weighbridge.report import Row, finding_text, status_word
 from weighbridge.report import tally as tally_of
@@ -85,7 +65,7 @@ def command(
     if named is not None and (named.startswith(BUILTIN) or Path(named).is_file()):
         given = load_contract(named).contract
         contracts, named = {**contracts, given.id: given}, given.id
-    gates = overview(Ledger(folder), contracts, now, as_of=as_of is not None)
+    gates = overview.overview(Ledger(folder), contracts, now, as_of=as_of is not None)
     if named is not None and all(gate.contract != named for gate in gates):
         known = {gate.contract for gate in gates}
         raise UsageError("unknown-contract", f"no contract {named!r} is in the ledger{nearest(named, known)}")
@@ -103,13 +83,14 @@ def _table(gates: Sequence[Gate], waivers: Waivers) -> Iterator[str]:
     if not gates:
         yield "no gate is declared yet: `weighbridge verify --record` declares a contract's gates"
         return
+    live = fold.ACTIVE, fold.DISCHARGED
     wide = [max(len(printable(getattr(gate, name))) for gate in gates) for name in ("contract", "gate")]
     for gate in gates:
         alone = len(gate.instances) == 1 and gate.instances[0].place.is_of_files
         others = [one for one in gate.instances if one.place.instance != DEFAULT and not alone]
         remarks = (
             ", ".join(f"{one.place.instance}: {status_word(one.status, reported=one.reported)}" for one in others),
-            f"({BEFORE})" if any(one.reported and one.status in (ACTIVE, DISCHARGED) for one in gate.instances) else "",
+            f"({BEFORE})" * any(one.reported and one.status in live for one in gate.instances),
             *sorted({f"({one.unverified})" for one in gate.instances if one.unverified}),
             *(_unmeant(one, alone=alone) for one in gate.instances if one.unmeant),
             "DIVERGED" if gate.diverged else "",
@@ -119,16 +100,16 @@ def _table(gates: Sequence[Gate], waivers: Waivers) -> Iterator[str]:
         )
         row = f"{gate.contract:<{wide[0]}}  {gate.gate:<{wide[1]}}  {_word(gate):<12}"
         yield f"{row}  {' '.join(filter(None, remarks))}".rstrip()
-    for name, members in criteria(gates).items():
+    for name, members in overview.criteria(gates).items():
         each = ", ".join(f"{gate.gate} {_word(gate)}{'' if gate.sound else ', not current'}" for gate in members)
         yield f"criterion {name}: {_word(members[0])} ({each})"
-    for (_, root), waiting in blockers(gates).items():
+    for (_, root), waiting in overview.blockers(gates).items():
         yield f"{root} holds back {', '.join(waiting)}"
-    counted = Counter(map(_word, sorted(gates, key=lambda gate: ORDER.index(gate.status), reverse=True)))
+    counted = Counter(map(_word, sorted(gates, key=lambda gate: overview.ORDER.index(gate.status), reverse=True)))
     said = ", ".join(f"{count} {word}" for word, count in counted.items())
     stale, apart = sum(bool(gate.stale) for gate in gates), sum(map(_is_unmeant, gates))
     besides = "".join(f"{word}: {count}; " for word, count in (("STALE", stale), ("NOT_APPLICABLE", apart)) if count)
-    done, whole = discharged(gates)
+    done, whole = overview.discharged(gates)
     yield f"gates: {len(gates)}, of which {said}; {besides}discharged: {done} of {whole}"
 
 
@@ -169,12 +150,12 @@ def _json(gates: Sequence[Gate], now: dt.datetime, waivers: Waivers) -> Json:
             instances.append({"instance": name, **came_to, **doubts, **cause})
         beside: dict[str, Json] = {"waivers": list(_waived(gate, waivers)), "instances": instances}
         shown.append({name: getattr(gate, name) for name in of_gate} | beside)
-    done, whole = discharged(gates)
-    met, waiting = criteria(gates).items(), blockers(gates).items()
+    done, whole = overview.discharged(gates)
+    met, waiting = overview.criteria(gates).items(), overview.blockers(gates).items()
     return {
         "as_of": utc(now),
         "gates": shown,
-        "tally": tally(gates),
+        "tally": overview.tally(gates),
         "not_applicable": sum(map(_is_unmeant, gates)),
         "discharged": {"gates": done, "of": whole},
         "criteria": {name: {"status": of[0].status, "gates": [one.gate for one in of]} for name, of in met},
@@ -182,7 +163,7 @@ def _json(gates: Sequence[Gate], now: dt.datetime, waivers: Waivers) -> Json:
     }
 
 
-def _known(contracts: Contracts, gates: Sequence[Gate]) -> dict[str, dict[str, Collection[str] | None]]:
+def _known(contracts: overview.Contracts, gates: Sequence[Gate]) -> dict[str, dict[str, Collection[str] | None]]:
     """Return what a waiver can be of: the instances in the ledger, any of a gate that was never recorded."""
     found: dict[str, dict[str, Collection[str] | None]] = {
         name: dict.fromkeys(gate.id for gate in contract.gates) for name, contract in contracts.items()
@@ -248,10 +229,10 @@ def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
             tell(f"  {printable(line)}" for line in (*said, f"next: {_next(one, alone=len(each.instances) == 1)}"))
 
 
-def _entry(entry: LedgerEntry, refuted: str, causes: Causes) -> Iterator[str]:
+def _entry(entry: fold.LedgerEntry, refuted: str, causes: Causes) -> Iterator[str]:
     of = f"  {entry.outcome} of {entry.evidence_at}" if entry.outcome else ""
-    kinds = {LedgerStep.DECLARE: "contract ", LedgerStep.DISCHARGE: "amendment "}
-    kinds |= dict.fromkeys((LedgerStep.MOVE, LedgerStep.RENEW), "bundle ")
+    kinds = {fold.LedgerStep.DECLARE: "contract ", fold.LedgerStep.DISCHARGE: "amendment "}
+    kinds |= dict.fromkeys((fold.LedgerStep.MOVE, fold.LedgerStep.RENEW), "bundle ")
     cause = entry.cause[:ID_SHOWN] if DIGEST.fullmatch(entry.cause) else entry.cause
     again = "; judged again: the same" if entry.outcome and not refuted else ""
     stated = causes.stated.get(entry.cause)
@@ -278,14 +259,14 @@ def _next(one: Instance, *, alone: bool) -> str:
     if one.stale:
         return "measure again under the contract as it is: weighbridge verify … --record"
     needs = {
-        DRAFT: "a PASS with all trials caught: on any subject for fixture only, on live subjects for live",
-        PARTIAL: "a PASS on live subjects, by a clean tool: bind them with --subject and --record",
-        ACTIVE: "a landed amendment that cites a live PASS: weighbridge amend",
-        DISCHARGED: "nothing; a FAIL on live or reported subjects regresses it",
-        RETIRED: "nothing moves it from here; declare a new gate",
+        fold.DRAFT: "a PASS with all trials caught: on any subject for fixture only, on live subjects for live",
+        fold.PARTIAL: "a PASS on live subjects, by a clean tool: bind them with --subject and --record",
+        fold.ACTIVE: "a landed amendment that cites a live PASS: weighbridge amend",
+        fold.DISCHARGED: "nothing; a FAIL on live or reported subjects regresses it",
+        fold.RETIRED: "nothing moves it from here; declare a new gate",
     }
-    if one.reported and at.status in (PARTIAL, ACTIVE):
-        return f"a PASS on a run or trace that a witness saw: {WATCH}, then verify it with --record"
-    if at.status is REGRESSED:
+    if one.reported and at.status in (fold.PARTIAL, fold.ACTIVE):
+        return f"a PASS on a run or trace that a witness saw: {fold.WATCH}, then verify it with --record"
+    if at.status is fold.REGRESSED:
         return f"a live PASS measured later than {utc(at.failed_at) if at.failed_at else 'the FAIL'}"
-    return needs[at.status or DRAFT]
+    return needs[at.status or fold.DRAFT]
