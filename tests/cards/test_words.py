@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
+from weighbridge.cards import words
 from weighbridge.cards.words import SPECIMENS, GateWords, any_gate, fill, gate_card, gate_words
 from weighbridge.contract import strict_yaml
+from weighbridge.core import ContractError
 from weighbridge.core.data import data_path, parsed
 from weighbridge.gates import KINDS
 
@@ -37,6 +40,13 @@ def test_the_words_of_a_card_are_all_of_it_but_its_examples(kind: str) -> None:
     assert whole.examples
     for field in dataclasses.fields(GateWords):
         assert getattr(whole, field.name) == getattr(words, field.name)
+
+
+def test_a_shipped_card_that_is_no_yaml_is_told_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "odd.yaml").write_text("card: gate/v1\nkind: [odd\ncodes: {}\n")
+    monkeypatch.setattr(words, "data_path", lambda _folder: tmp_path)
+    with pytest.raises(ContractError, match=r"odd\.yaml:3:"):
+        words.read_card(GateWords, tmp_path / "odd.yaml", words.EXAMPLES)
 
 
 @pytest.mark.parametrize("folder", ["words", "verifiers"])

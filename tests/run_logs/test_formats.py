@@ -260,6 +260,8 @@ def test_the_step_of_w_and_b_is_that_of_the_trainer_where_every_row_has_one(name
     ended = [history(3, **{name: 3, "eval/loss": 1.5}), history(4, **{name: 3, "train/train_runtime": 9.5})]
     wandb(tmp_path / "run-a.wandb", *trained, *ended)
     assert numbers(open_run(tmp_path), "loss") == [(1, 4.0), (2, 3.0), (3, 2.0)]
+    wandb(tmp_path / "run-a.wandb", *(history(at, **{name: 0, "train/loss": 4.0 - at}) for at in range(3)))
+    assert numbers(open_run(tmp_path), "loss") == [(0, 4.0), (1, 3.0), (2, 2.0)]
     for more in ({"own": 1.0}, {name: 1, "train/loss": 4.0}):  # rows of another count, and a second training
         wandb(tmp_path / "run-a.wandb", *trained, history(3, **more))
         assert numbers(open_run(tmp_path), "loss")[:3] == [(0, 4.0), (1, 3.0), (2, 2.0)]

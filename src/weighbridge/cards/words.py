@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+from yaml import YAMLError
+
 from weighbridge import gates
 from weighbridge.contract import strict_yaml
 from weighbridge.core import ContractError, Doc, Json, LimitsError, Offence, Outcome, Verdict, data_path, printable
@@ -151,6 +153,9 @@ def read_card(cls: type[T], path: Path, before: bytes | None = None) -> T:
     own = before is not None and path.parent in (data_path("gates"), data_path("verifiers"))
     try:
         return read(cls, parsed(text) if own else strict_yaml.load(text, where=str(path)).data)
+    except YAMLError:  # which names no place
+        strict_yaml.load(text, where=str(path))
+        raise
     except LimitsError as error:
         document = strict_yaml.load(text, where=str(path))
         problems = tuple(

@@ -48,8 +48,9 @@ def read_wandb(path: Path, digests: dict[str, str]) -> Log:
 
 
 def _counts_on(steps: Cells) -> bool:
-    """Return whether every row has a step and none falls, as of two trainings in one run."""
-    return MISSING not in steps.state and all(map(operator.le, steps.values, steps.values[1:]))
+    """Return whether every row has a step, the last a later one than the first, and none falls, as in a second run."""
+    values = steps.values
+    return MISSING not in steps.state and values[0] < values[-1] and all(map(operator.le, values, values[1:]))
 
 
 def _add(table: StepTable, history: bytes) -> None:
